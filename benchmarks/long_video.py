@@ -19,6 +19,12 @@ segments of one such file of an hour (and 100 scenes from between them, as "back
 finds the segments of a third file. Beside their mAP is the accuracy of the same classifier on the
 same actions cut by hand.
 
+    python benchmarks/long_video.py --rows 1000000 [--json OUT]
+
+measures searches in as many generated windows of size 256, 50 of each file, in a file and in a
+table with a vector index, with conditions on columns that half, a hundredth and none of them pass;
+and the same of whole videos, with a line of columns each.
+
 The rate is that of ``sce-video index`` with windows of 5 s every 5 s, against the index of the same
 seconds as files of 5 s, each in a process of its own, in turn; as seconds of video per second of
 the processor, which another program on the machine changes little, and per second. Memory is the
@@ -35,7 +41,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -45,14 +51,17 @@ import av
 import numpy as np
 
 from sce_video.data_tools.generated import CLASSES, HOWS, WHATS, render_toy_action
+from sce_video.datasets.clip_sampling import Windows
 from sce_video.datasets.segments import Segment, read_segments, segment_path, write_segment_file
 from sce_video.datasets.sources import Query
 from sce_video.engine.checkpoint import newest_checkpoint
 from sce_video.evaluation.functional.segments import evaluate_segments
+from sce_video.find.columns import COLUMNS, columns_of_index
 from sce_video.find.index import read_index
 from sce_video.find.query import Match, query_index
 from sce_video.find.search import MOST_REFINED, query_feature, refine_moments, windows_near
-from sce_video.find.store import VideoIndex
+from sce_video.find.store import FEATURES, TABLE, FileRecord, FileStore, VideoIndex
+from sce_video.find.table_store import TableStore
 from sce_video.inference.classifier import load_classifier, predict
 from sce_video.inference.model import load_model
 from sce_video.inference.segments import BACKGROUND
@@ -302,9 +311,62 @@ def segments(folder: Path, checkpoint: str, hours: float, seed: int) -> dict[str
     }
 
 
+def generated(folder: Path, rows: int, windows: int, seed: int) -> dict[str, VideoIndex]:
+    """An index of generated features in a file, and one in a table; and their columns."""
+    rng = np.random.default_rng(seed)
+    spectrum = np.arange(1, 257) ** -0.5
+    groups, mean = rng.normal(size=(1000, 256)) * spectrum, np.abs(rng.normal(size=256))
+    spans = np.arange(windows)[:, None] * 2.5 + [0.0, 5.0]
+    records, lines = {}, ["path,camera,speed"]
+    for number in range(rows // windows):
+        scene = 2 * mean + 2 * groups[rng.integers(1000)] + rng.normal(size=256) * spectrum
+        features = np.float32(scene + 0.7 * rng.normal(size=(windows, 256)) * spectrum)
+        one = (features[0],) if windows == 1 else (features, "", spans)
+        records[f"camera_{number % 100:02}/{number:07}.mp4"] = FileRecord(1, number, *one)
+        lines.append(f"camera_{number % 100:02}/{number:07}.mp4,c{number % 100},{rng.random():.4f}")
+    cut = {"windows": Windows(5.0, 2.5).to_dict()} if windows > 1 else {}
+    header = {
+        "root": "/videos",
+        "checkpoint": {"path": "c.pth", "sha256": "0" * 64},
+        "settings": {"model": {}, "num_clips": 1, "num_crops": 1, **cut},
+    }
+    stores = {"file": FileStore(folder / "file" / FEATURES)}
+    stores["table"] = TableStore(folder / "table" / TABLE)
+    for store in stores.values():
+        store.file.parent.mkdir(parents=True)
+        (store.file.parent / COLUMNS).write_text("\n".join(lines))
+        store.write(header, dict(sorted(records.items())))
+        store.make_vector_index(True)
+    return {kind: store.open() for kind, store in stores.items()}
+
+
+def searches(index: VideoIndex, queries: int = 20) -> dict[str, Any]:
+    """Median seconds, and seconds of this process, to read columns twice and to search."""
+    found: dict[str, Any] = {}
+
+    def timed(name: str, function: Callable[..., Any], *options: Any) -> Any:
+        start = time.perf_counter(), time.process_time()
+        result = function(*options)
+        took = time.perf_counter() - start[0], time.process_time() - start[1]
+        found.setdefault(name, []).append(took)
+        return result
+
+    for name in ("columns, first", "columns"):
+        columns = timed(name, columns_of_index, index)
+    rows = np.random.default_rng(1).integers(0, len(index), queries)
+    features = np.asarray(index.features[rows]) + np.float32(0.05)
+    for where in ("", "speed > 0.5", "camera = 'c5'", "speed > 2"):
+        out = np.flatnonzero(~timed(f"condition {where}", columns.matching, where))
+        for feature in features:
+            search = partial(query_index, leave_out=out)
+            timed(f"search {where}", search, index, feature)
+    return {name: np.median(took, axis=0).round(4).tolist() for name, took in found.items()}
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--checkpoint", required=True)
+    parser.add_argument("--checkpoint")
+    parser.add_argument("--rows", type=int, help="measure searches in generated features instead")
     parser.add_argument("--hours", type=float, default=2.0)
     parser.add_argument("--clips", type=int, default=100, help="planted")
     parser.add_argument("--views", type=int, default=4, help="clips of a window")
@@ -313,11 +375,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=10**6, help="of the videos")
     parser.add_argument("--json")
     args = parser.parse_args(argv)
-    checkpoint = str(newest_checkpoint(args.checkpoint))
+    if (args.rows is None) == (args.checkpoint is None):
+        parser.error("give --checkpoint or --rows")
+    checkpoint = "" if args.checkpoint is None else str(newest_checkpoint(args.checkpoint))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        if args.segments:
-            result = segments(folder, checkpoint, args.hours, args.seed)
+        if args.segments or args.rows:
+            result = {}
+            for windows in (50, 1) if args.rows else ():
+                for kind, held in generated(folder / str(windows), args.rows, windows, 0).items():
+                    result[f"{kind}, {windows} windows of a video"] = searches(held)
+            if args.segments:
+                result = segments(folder, checkpoint, args.hours, args.seed)
             print(json.dumps(result, indent=1))
             if args.json:
                 write_json(Path(args.json), result)

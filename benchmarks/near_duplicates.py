@@ -65,6 +65,7 @@ from sce_video.curation.near_duplicates import (
     pairs_by_frames,
 )
 from sce_video.data_tools.generated import CLASSES, encode_h264, render_toy_action
+from sce_video.datasets.clip_sampling import Windows
 from sce_video.evaluation.functional.clusters import (
     assign,
     k_centre_greedy,
@@ -77,6 +78,7 @@ from sce_video.find.index import build_index
 from sce_video.find.stored_features import read_videos
 from sce_video.inference.embed import EmbedOptions
 from sce_video.inference.model import load_model
+from sce_video.inference.windows import embed_windows
 from sce_video.utils.command import command
 from sce_video.utils.files import write_bytes, write_text
 
@@ -384,20 +386,7 @@ def measure_copies(
         results["costs"] = _costs(root.parent, videos[: len(videos) // 6])
     if checkpoint is not None:
         begin = time.process_time()
-        build_index(load_model(checkpoint, device="cpu"), root, root.parent / "index")
-        found = read_videos(root.parent / "index")
-        x = unit_rows(torch.from_numpy(found.features))
-        x = unit_rows(x, feature_mean(x))
-        q = [n for n, path in enumerate(found.paths) if path[0] == "q"]
-        r = [n for n, path in enumerate(found.paths) if path[0] == "r"]
-        values = (x[q] @ x[r].T).tolist()
-        lengths = {name: video.duration for name, video in zip(names, videos, strict=True)}
-        whole = [
-            Segment(*(a, b), *(0.0, lengths[a], 0.0, lengths[b]), value)
-            for a, row in zip([found.paths[n] for n in q], values, strict=True)
-            for b, value in zip([found.paths[n] for n in r], row, strict=True)
-        ]
-        add("features of the network, whole videos", begin, whole)
+        add("frames of the network", begin, _by_features(root, names, checkpoint))
     return results
 
 
@@ -455,6 +444,27 @@ def _by_hashes(videos: Sequence[Thumbnails], names: Sequence[str]) -> list[Segme
                 # Of equal shares the closer ones first.
                 score = len(set(own.tolist())) / len(differ) - 1e-3 * float(differ.min())
                 found.append(Segment(names[a], names[b], *times, score))
+    return found
+
+
+def _by_features(root: Path, names: Sequence[str], checkpoint: str) -> list[Segment]:
+    """The largest cosine of features of one second each, as Pizzi et al. 2022 (SSCD) compare.
+
+    Minus the mean of those of the references; the segment is that of cosines of 95 % of it or more.
+    """
+    model, how = load_model(checkpoint, device="cpu"), (Windows(1.0), EmbedOptions())
+    features = {n: embed_windows(model, str(root / n), *how).features for n in names}
+    mean = np.concatenate([features[n] for n in names if n[0] == "r"]).mean(axis=0)
+    units = {n: x - mean for n, x in features.items()}
+    units = {n: x / np.linalg.norm(x, axis=1, keepdims=True) for n, x in units.items()}
+    found = []
+    for a in (n for n in names if n[0] == "q"):
+        for b in (n for n in names if n[0] == "r"):
+            similar = units[a] @ units[b].T
+            score = float(similar.max())
+            own, other = np.nonzero(similar >= 0.95 * score)
+            times = float(own.min()), own.max() + 1.0, float(other.min()), other.max() + 1.0
+            found.append(Segment(a, b, *times, score))
     return found
 
 

@@ -237,11 +237,11 @@ def opened(monkeypatch):
     import sce_video.datasets.transforms.decoding as decoding
 
     names = []
-    real = decoding.open_reader
+    real = decoding.open_video
 
     def counting(path, *args, **kwargs):
         names.append(os.path.basename(path))
         return real(path, *args, **kwargs)
 
-    monkeypatch.setattr(decoding, "open_reader", counting)
+    monkeypatch.setattr(decoding, "open_video", counting)
     return names

@@ -129,7 +129,7 @@ _ALLOWED = {
     "sce_video/utils/files.py": 2,  # the mechanism: a temporary file, its rename; appending
     "sce_video/engine/checkpoint.py": 2,  # to the temporary file of atomic_file
     "sce_video/evaluation/functional/ava.py": 1,  # as before
-    "sce_video/evaluation/features.py": 1,  # as before
+    "sce_video/evaluation/npz_files.py": 1,  # as before
     "sce_video/evaluation/online_evaluation_hook.py": 1,  # moves an older run's file away
     "sce_video/pages/frames.py": 1,  # to memory
     "sce_video/data_tools/generated.py": 1,  # to memory

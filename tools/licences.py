@@ -13,6 +13,7 @@ import argparse
 import importlib.metadata
 import re
 import sys
+from collections.abc import Sequence
 
 import av
 from av._core import library_meta
@@ -32,10 +33,10 @@ def licence(package: importlib.metadata.Distribution) -> str:
     return fields.get("License-Expression") or ", ".join(named) or (lines[0] if lines else "")
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--markdown", action="store_true", help="a table for a page")
-    form = "| {} | {} | {} |" if parser.parse_args().markdown else "{:<28} {:<12} {}"
+    form = "| {} | {} | {} |" if parser.parse_args(argv).markdown else "{:<28} {:<12} {}"
     packages = {p.metadata["Name"].lower(): p for p in importlib.metadata.distributions()}
     wrong = []
     for name, package in sorted(packages.items()):

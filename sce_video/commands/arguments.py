@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, TypedDict, TypeVar, Unpack
 
 from sce_video.datasets.clip_sampling import Windows, parse_seconds
-from sce_video.datasets.sources import is_table, is_table_folder, split_row_path
-from sce_video.datasets.video_list import VIDEO_EXTENSIONS, check_folder
+from sce_video.datasets.sources import is_elsewhere, is_table, is_table_folder
+from sce_video.datasets.video_list import VIDEO_EXTENSIONS, check_folder, video_of
 from sce_video.utils.command import Progress
 from sce_video.utils.run_files import MODEL_PREFIX, is_model, newest_checkpoint
 from sce_video.utils.storage import is_url, walk_files
@@ -287,7 +287,7 @@ def check_exists(path: str | os.PathLike[str] | None, what: str) -> None:
     if path is None:
         return
     name = os.fspath(path)
-    if not is_url(name) and split_row_path(name) is None and not os.path.exists(name):
+    if not is_elsewhere(name) and not os.path.exists(video_of(name)):
         raise FileNotFoundError(f"no {what} at {name}")
 
 

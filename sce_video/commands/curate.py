@@ -109,7 +109,7 @@ def _check(args: argparse.Namespace) -> None:
     check_run(args.checkpoint)
 
 
-@command(interrupted="interrupted; nothing was written but features, which a next run uses")
+@command(interrupted="interrupted; nothing was written but what a next run uses")
 def main(argv: Sequence[str] | None = None) -> int:
     """Curate; returns the exit status."""
     args = parse_args(argv)

@@ -2,8 +2,10 @@
 
     sce-video index VIDEOS --checkpoint CKPT.pth --out INDEX
     sce-video index VIDEOS --checkpoint CKPT.pth --out INDEX --windows 5s --stride 2.5s
+    sce-video index LABELS.csv --checkpoint CKPT.pth --out INDEX [--data-root VIDEOS]
 
-With --windows the rows of the index are moments of the videos (docs/long_videos.md).
+With --windows the rows of the index are moments of the videos, with LABELS.csv (path,start,end,
+label) the segments that it lists, with their labels (docs/long_videos.md).
 Running it again embeds only new and changed videos; an interrupted run resumes where it stopped,
 --ray runs it on a cluster (docs/jobs.md).
 """
@@ -26,6 +28,7 @@ from sce_video.commands.arguments import (
     progress_bar,
     shown_failures,
 )
+from sce_video.datasets.labelled import LabelledVideos, read_labelled
 from sce_video.datasets.sources import is_table
 from sce_video.jobs import usable_cores
 from sce_video.utils.command import command, printable
@@ -37,9 +40,10 @@ _PER_GPU = 8  # processes of this machine
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line; an error for options or paths that cannot be meant."""
     parser, add = command_line("build or update the index of a folder")
-    add("dir", "folder of videos, sub-folders too; or a table (v.lance)")
+    add("dir", "folder of videos, sub-folders too; table (v.lance); list or CSV file with labels")
     add("--checkpoint", f"{RUN}; an update needs none: the index names its own")
     add("--out", "folder of the index", required=True)
+    add.shared("--data-root")
     add.shared("--config")
     add("--clips", "clips per video (default: those of the index, else 4)", number(int, 1))
     add("--crops", "crops per clip (default: likewise, else 1)", int, choices=(1, 3))
@@ -57,7 +61,13 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     args = parser.parse_args(argv)
     if args.column is not None and not is_table(args.dir):
         raise ValueError(f"--column names a column of a table of videos; {args.dir} is none")
-    check_videos(args.dir)
+    if os.path.isfile(args.dir):
+        if args.windows is not None:
+            raise ValueError(f"--windows divides whole videos, and {args.dir} lists segments")
+    elif args.data_root is not None:
+        raise ValueError(f"--data-root is that of a list or a CSV file; {args.dir} is none")
+    else:
+        check_videos(args.dir)
     given_windows(args)
     if args.checkpoint is not None:
         check_run(args.checkpoint)
@@ -73,6 +83,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     It is 0 with unreadable files, too: these are listed.
     """
     args = parse_args(argv)
+    source: str | LabelledVideos = args.dir
+    if os.path.isfile(args.dir):
+        source = read_labelled(args.dir, args.data_root, fewest=1)
     # Imported here, as in all commands: a wrong command line must not wait for torch.
     from sce_video.find.index import build_index, find_store, read_index
     from sce_video.find.search import model_of_index
@@ -102,7 +115,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     names = "rebuild", "retry_failed", "ray", "processes_per_gpu", "table", "approximate"
     with progress_bar("embedding") as count:
         report = build_index(
-            *(model, args.dir, args.out, options),
+            *(model, source, args.out, options),
             **{name: getattr(args, name) for name in names},
             on_video=lambda done, total, reason: count(total, bool(reason)),
             windows=windows,
@@ -114,6 +127,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         f"  this run: {report.new} new, {report.changed} changed, {report.kept} kept, "
         f"{report.dropped} dropped",
     ]
+    doubled = 0 if isinstance(source, str) else len(source) - len(set(source.paths()))
+    if doubled:
+        lines.append(f"  {doubled} rows of {args.dir} name a segment again: its first label counts")
     if report.incomplete:
         lines.append(f"  {len(report.incomplete)} files of which some windows are missing")
     problems = [*report.failures, *report.incomplete]

@@ -29,6 +29,7 @@ from sce_video.commands.arguments import (
     number,
     shown_failures,
 )
+from sce_video.datasets.clip_sampling import format_moment
 from sce_video.datasets.sources import Query, is_table_folder, parse_query
 from sce_video.find.columns import check_condition
 from sce_video.find.label_list import LabelList, label_file
@@ -152,11 +153,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.serve is not None:
         return _serve(args)
     examples = _checked_query(args)
-    # Imported here, as in all commands: a wrong command line must not wait for torch.
-    from sce_video.find.index import read_index
+    # Imported here, as in all commands: a wrong command line must not wait for them.
     from sce_video.find.query import SearchQuery, Weights, searches_approximately
+    from sce_video.find.reading import read_index
     from sce_video.find.search import search
-    from sce_video.inference.model import checkpoint_of
 
     like, unlike, text = args.weights
     weights = Weights(text=text, like=like, unlike=unlike)
@@ -168,6 +168,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             "out (sce-video index --windows 5s)"
         )
     if args.checkpoint is not None:
+        from sce_video.inference.model import checkpoint_of
+
         args.checkpoint = checkpoint_of(args.checkpoint)
         if not exists(args.checkpoint):
             raise FileNotFoundError(f"no checkpoint at {args.checkpoint}")
@@ -234,8 +236,8 @@ def _serve(args: argparse.Namespace) -> int:
     """Serve the page until Ctrl-C."""
     if is_table_folder(args.index):
         raise ValueError(
-            f"{args.index} is a table of videos: the page plays files; it needs the folder of an "
-            "index"
+            f"{args.index} is a table of videos: the page needs the folder of an index, where it "
+            "keeps labels (sce-video index TABLE --out INDEX)"
         )
     from sce_video.find.search_page import PageFiles, serve
     from sce_video.find.search_state import Network
@@ -271,8 +273,6 @@ def _shown(query: Query) -> str:
 
 def format_matches(video: str, index: VideoIndex, matches: list[Match]) -> str:
     """Rank, cosine similarity, distance and path."""
-    from sce_video.pages.gallery import format_moment
-
     what = "videos" if index.windows is None else "windows"
     moments = "" if index.windows is None else f"{'moment':>19}  "
     lines = [

@@ -13,6 +13,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from sce_video.curation.matching import (
+    MAX_RATE,
     MAX_SECONDS,
     MOST_STARTS,
     READ_SECONDS,
@@ -25,8 +26,26 @@ from sce_video.curation.matching import (
     refined,
 )
 from sce_video.datasets import VideoDecodeError
+from sce_video.datasets.sources import is_elsewhere
+from sce_video.datasets.video_list import video_of
+from sce_video.jobs import (
+    BatchJob,
+    Facts,
+    Item,
+    ItemError,
+    Record,
+    RecordStore,
+    State,
+    Workers,
+    file_state,
+    is_current,
+    run_job,
+)
 from sce_video.jobs.process_pool import process_items
 
+#: Thumbnails that are kept for a later run, in the folder of the results.
+THUMBNAILS = "thumbnails.sqlite"
+_FRAME_BYTES = 8 + SIDE * SIDE  # its time, and its pixels
 _PAIR_SECONDS = 120.0  # for all candidates of one video, or for pairs that are refined at once
 _REFINED_AT_ONCE = 32  # pairs
 
@@ -43,7 +62,7 @@ class StoredThumbnails(NamedTuple):
         """The thumbnails."""
         # Plain numbers: the folder may be one that others write to, too.
         with open(self.file, "rb", buffering=0) as file:
-            data = os.pread(file.fileno(), self.length * (8 + SIDE * SIDE), self.offset)
+            data = os.pread(file.fileno(), self.length * _FRAME_BYTES, self.offset)
         times = np.frombuffer(data, np.float64, self.length)
         frames = np.frombuffer(data, np.uint8, offset=8 * self.length).reshape(-1, SIDE, SIDE)
         return Thumbnails(frames, times, *self.facts)
@@ -53,11 +72,13 @@ class ThumbnailFile:
     """Thumbnails of many videos in a temporary file of ``folder``, read by its name.
 
     Attributes:
+        folder: Where the file is.
         places: Of every video, by its number.
     """
 
     def __init__(self, folder: str | os.PathLike) -> None:
-        self._file = tempfile.NamedTemporaryFile(dir=Path(folder), prefix="frames-", suffix=".tmp")
+        self.folder = Path(folder)
+        self._file = tempfile.NamedTemporaryFile(dir=self.folder, prefix="frames-", suffix=".tmp")
         self._end = 0
         self.places: dict[int, StoredThumbnails] = {}
 
@@ -75,6 +96,32 @@ class ThumbnailFile:
         self._file.close()
 
 
+class ThumbnailJob(BatchJob):
+    """Reads the thumbnails of the first ``most`` seconds of videos, whose paths are the keys."""
+
+    name = "thumbnails"
+
+    def __init__(self, most: float) -> None:
+        self.settings = {"format": 1, "side": SIDE, "rate": MAX_RATE, "seconds": most}
+
+    def process(self, item: Item) -> Facts:
+        """Times and frames as data. ItemError: VideoDecodeError of the video."""
+        try:
+            found = read_thumbnail(item.key, self.settings["seconds"])
+        except VideoDecodeError as error:
+            raise ItemError("bad", str(error).removeprefix(f"{item.key}: ")) from error
+        facts = {"duration": found.duration, "height": found.height, "width": found.width}
+        return Facts(facts, found.times.tobytes() + found.frames.tobytes())
+
+    def source(self, item: Item) -> State:
+        """Size and modification time of the file; read again each time: an object or a row."""
+        return {} if is_elsewhere(item.key) else file_state(video_of(item.key)) or {}
+
+    def holds(self, item: Item, record: Record) -> bool:
+        """Whether there are thumbnails of a file."""
+        return record.done and bool(item.source) and len(record.data or b"") % _FRAME_BYTES == 0
+
+
 def read_thumbnails(
     stored: ThumbnailFile,
     files: Sequence[str],
@@ -84,24 +131,40 @@ def read_thumbnails(
 ) -> list[tuple[int, str]]:
     """Add the thumbnails of files to ``stored``; number and reason of those that have none.
 
-    Those of the first minute, or of the first ``most`` seconds.
+    Those of the first minute, or of the first ``most`` seconds. Thumbnails of files that have not
+    changed since a run in the same folder are taken from :data:`THUMBNAILS` there.
 
     ``workers`` processes read, of which one may hang or crash; 0 reads in this one. After each
-    file ``on_video`` is called with ``reading frames``, their number and whether it failed.
+    file that is read ``on_video`` is called with ``reading frames``, their number and whether it
+    failed.
     """
-
+    job = ThumbnailJob(most)
+    items = [Item(file, job.source(Item(file, None))) for file in dict.fromkeys(files)]
+    numbers: dict[str, list[int]] = {}
+    for number, file in enumerate(files):
+        numbers.setdefault(file, []).append(number)
     failures = []
-    items = enumerate(files)
-    for number, found, reason in computed(
-        partial(read_thumbnail, most=most), items, workers, max(READ_SECONDS, most)
-    ):
-        if found is None:
-            reason = reason.removeprefix("VideoDecodeError: ")
-            failures.append((number, reason.removeprefix(f"{files[number]}: ")))
-        else:
-            stored.add(number, found)
-        if on_video is not None:
-            on_video("reading frames", len(files), found is None)
+    with RecordStore(stored.folder / THUMBNAILS, job.name) as records:
+        due = sum(not is_current(job, item, records) for item in items)
+
+        def report(_: Item, record: Record | None) -> None:
+            if on_video is not None:
+                on_video("reading frames", due, record is None or not record.done)
+
+        run_job(job, items, records, Workers(workers, max(READ_SECONDS, most)), report)
+        for item in items:
+            record = records.get(item.key)
+            assert record is not None
+            if not record.done:
+                failures += [(number, record.reason) for number in numbers[item.key]]
+                continue
+            facts, data = record.facts, record.data or b""
+            length = len(data) // _FRAME_BYTES
+            times = np.frombuffer(data, np.float64, length)
+            frames = np.frombuffer(data, np.uint8, offset=8 * length).reshape(-1, SIDE, SIDE)
+            size = facts["duration"], facts["height"], facts["width"]
+            for number in numbers[item.key]:
+                stored.add(number, Thumbnails(frames, times, *size, most))
     return sorted(failures)
 
 
@@ -167,21 +230,16 @@ def computed(
     function: Callable[[Any], Any],
     items: Iterable[tuple[int, Any]],
     workers: int,
-    seconds: float = _PAIR_SECONDS,
 ) -> Iterator[tuple[int, Any, str]]:
     """Number and result of each item, in any order; None and the reason of a failure."""
     if workers == 0:
-        for number, item in items:
-            try:
-                yield number, function(item), ""
-            except VideoDecodeError as error:
-                yield number, None, str(error)
+        yield from ((number, function(item), "") for number, item in items)
         return
     for number, outcome in process_items(
         function,
         items,
         workers=workers,
-        timeout=seconds,
+        timeout=_PAIR_SECONDS,
         preload=(__name__,),
         # Several threads in each of as many processes as there are cores wait for each other.
         start=partial(threadpool_limits, 1),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 import torch
@@ -124,7 +126,7 @@ def curate(
     videos: ExportedVideos,
     options: CurateOptions | None = None,
     *,
-    folder: str | os.PathLike = ".",
+    folder: str | os.PathLike | None = None,
     on_video: Callable[[str, int, bool], None] | None = None,
 ) -> Curation:
     """Search near-duplicates, outliers, clusters and a diverse subset.
@@ -138,7 +140,8 @@ def curate(
     Args:
         videos: From :func:`~sce_video.find.stored_features.read_videos`.
         options: None for the defaults.
-        folder: For temporary files.
+        folder: For temporary files, and thumbnails of the videos that a later run uses; None
+            for a temporary one.
         on_video: Called with what is done, the total and whether a video failed.
 
     Raises:
@@ -161,8 +164,11 @@ def curate(
         found = duplicates_by_features(videos.paths, near, rows, options.threshold)
     else:
         pairs = candidate_pairs(near, rows)
-        how = options.neighbours, options.threshold, os.fspath(folder), options.workers, on_video
-        found = duplicates_by_frames(videos.files, pairs, *how, copies=options.copies)
+        with ExitStack() as stack:
+            if folder is None:
+                folder = stack.enter_context(tempfile.TemporaryDirectory())
+            how = options.threshold, os.fspath(folder), options.workers, on_video, options.copies
+            found = duplicates_by_frames(videos.files, pairs, options.neighbours, *how)
         if len(pairs) and not found.candidates:
             row, reason = found.unread[0]
             raise ValueError(

@@ -2,14 +2,15 @@
 
 Frames of every video are searched among parts of the frames of all videos. Answers that agree on a
 displacement, a speed, a part and whether the frame is mirrored are a hypothesis. It is compared
-along a line in time, aligned in place as near-duplicates are (:func:`~.matching.refined`), and
-scored on the stretch that both videos show: by the pixels, by how they change, and by its length.
+along a line in time, aligned in place and time by Gauss-Newton steps, and scored on the stretch
+that both videos show: by how its pixels change, and by its length.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -24,9 +25,7 @@ from sce_video.curation.matching import (
     Part,
     Thumbnails,
     averaging,
-    cut_parts,
     query_vectors,
-    refined,
 )
 from sce_video.datasets.clip_sampling import shown_at
 from sce_video.evaluation.functional.clusters import as_bytes, nearest_in_cells
@@ -36,7 +35,7 @@ MIRRORED, PARTS, SPEED, SHORT, LATE = EDITS = ("mirrored", "parts", "speed", "sh
 #: Seconds of a video that are read with ``late``.
 LATE_SECONDS = 3600.0
 #: Smallest similarity of a copy: other videos of two generated sets stay below (docs/curate.md).
-COPY_SIMILARITY = 0.9
+COPY_SIMILARITY = 0.82
 
 #: Frames per second that are searched, and whose parts they are searched among.
 _QUERY_RATE, _INDEX_RATE = 4.0, 1.0
@@ -44,7 +43,9 @@ _QUERY_RATE, _INDEX_RATE = 4.0, 1.0
 _SIDES, _STEP = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4), 0.1
 _LARGE = 4
 _PART = 8  # side of a searched part, pixels
-_ANSWERS, _LEAST = 32, 0.7  # of a frame, and their smallest correlation
+#: Answers to a frame, their smallest correlation, and how much the last one may exceed half of it
+#: before all of them count less.
+_ANSWERS, _LEAST, _CONTRAST = 96, 0.7, 0.1
 #: Speeds of the copy: 1 in the middle, 3.8 % apart.
 _SPEEDS = 0.8 * (1.25 / 0.8) ** (np.arange(13) / 12)
 _PROBES = 8
@@ -52,18 +53,27 @@ _PROBES = 8
 #: (two frames of the searched rate are 0.25 s apart) and shares of the frame.
 _SEEDS, _TIME_SLACK, _PART_SLACK = 12, 0.2, 0.13
 _TRIES = 2  # hypotheses of two videos
-_MIN_VOTES = 2  # frames of a video that another one answers
+_ASKED_AT_ONCE = 2**15  # frames
+#: Frames of a video that another one answers, their least votes, and for how many videos times
+#: those that are compared these are counted.
+_MIN_VOTES, _LEAST_VOTES, _VOTED = 2, 0.3, 3
 _WHOLE = (0.0, 0.0, 1.0, 1.0)
 #: Correlation above which frames are similar, what a speed other than 1 costs, frames of a stretch.
-_SIMILAR, _SPEED_COST, _FEWEST_FRAMES = 0.55, 0.08, 4
+_SIMILAR, _SPEED_COST, _FEWEST_FRAMES = 0.5, 0.08, 4
 #: Lines near a hypothesis, and near one that was aligned: speeds, seconds, frames per second.
-_NEAR, _SHIFTS, _FIRST_RATE = _SPEEDS[3:10], np.arange(-6, 7) / 16, 6.0
-_FINE_SPEEDS, _FINE_SHIFTS, _LAST_RATE = np.arange(96, 105) / 100, np.arange(-4, 5) / 32, 12.0
-_CHANGE = 2.0  # standard deviation of a change, grey levels, below which nothing moves
-_CERTAIN_SECONDS = 0.5
+_NEAR, _SHIFTS, _FIRST_RATE = _SPEEDS[3:10:2], np.arange(-4, 5) / 12, 5.0
+_FINE_SPEEDS, _FINE_SHIFTS, _LAST_RATE = np.arange(97, 104, 1.5) / 100, np.arange(-2, 3) / 24, 12.0
+_CHANGE = 0.5  # standard deviation of a change, grey levels, below which nothing moves
+_CERTAIN_SECONDS = 1.0
+_CERTAIN = 0.95  # similarity of two videos of which no other hypothesis is compared
+#: Alignment in place: frames and steps at most, the side of the smallest part, the gain that ends
+#: it, differences (shares of the frame, seconds) of the derivatives, and the longest step.
+_PLACED, _STEPS, _SMALLEST, _LEAST_GAIN, _INSTANT = 16, 8, 0.3, 2e-3, 1 / 12
+_NUDGES = np.diag([0.02, 0.02, -0.02, -0.02])
+_MOST = np.array([0.06, 0.06, 0.06, 0.06, 0.15, 0.03])
 #: Similarity before the alignment in place, below which it is not tried; shares of the shorter
 #: video that both show.
-_PROMISING, _SHARE, _SHORT_SHARE = 0.4, 0.6, 0.15
+_PROMISING, _SHARE, _SHORT_SHARE = 0.2, 0.6, 0.15
 
 
 @dataclass(frozen=True)
@@ -212,8 +222,11 @@ class _Answers:
     similar: np.ndarray
 
 
-def _searched(videos: Iterable[Thumbnails], edits: Collection[str]) -> _Answers:
-    """The parts that the frames of videos resemble most, in the order of asker, owner and time."""
+def _searched(videos: Iterable[Thumbnails], edits: Collection[str]) -> Iterator[_Answers]:
+    """The parts that the frames of videos resemble most, in the order of asker, owner and time.
+
+    Those of some hundred videos at a time: memory is that of the parts and of numbers of answers.
+    """
     sides = _SIDES if PARTS in edits else _SIDES[:_LARGE]
     flips = (False, True) if MIRRORED in edits else (False,)
     gallery, owners, queries, askers = [], [], [], []
@@ -233,8 +246,7 @@ def _searched(videos: Iterable[Thumbnails], edits: Collection[str]) -> _Answers:
             askers.append(np.stack(facts, axis=1))
     asker, owner = np.concatenate(askers), np.concatenate(owners)
     if not len(asker) or not len(owner):  # nothing but flat frames
-        none = np.empty(0)
-        return _Answers(none, none, none, none, none, none, none)
+        return
     rows = torch.cat(gallery)
     of_queries, of_rows = (torch.from_numpy(x[:, 0].astype(np.int32)) for x in (asker, owner))
     # As many cells as make assigning rows to them as costly as the search.
@@ -242,16 +254,27 @@ def _searched(videos: Iterable[Thumbnails], edits: Collection[str]) -> _Answers:
     similar, where = nearest_in_cells(
         torch.cat(queries), rows, _ANSWERS, of_queries, of_rows, probes=_PROBES, cells=cells
     )
-    query, slot = np.nonzero(similar.numpy() >= _LEAST)
-    values, asked = similar.numpy()[query, slot], asker[query]
-    found = owner[where.numpy()[query, slot]]
-    order = np.lexsort((asked[:, 1], asked[:, 2], found[:, 0], asked[:, 0]))
-    asked, found = asked[order], found[order]
-    places = np.asarray(searched_parts(sides))[found[:, 2].astype(int), :3]
-    return _Answers(
-        *(asked[:, 0].astype(int), found[:, 0].astype(int), asked[:, 2] > 0, asked[:, 1]),
-        *(found[:, 1], places, values[order]),
-    )
+    places = np.asarray(searched_parts(sides))[:, :3]
+    firsts = np.flatnonzero(np.diff(asker[:, 0], prepend=-1, append=-1))  # and the end
+    cuts = firsts[np.unique(np.searchsorted(firsts, range(0, len(asker), _ASKED_AT_ONCE)))]
+    for begin, end in pairwise([*cuts.tolist(), len(asker)]):
+        near = similar[begin:end].numpy()
+        query, slot = np.nonzero(near >= _LEAST)
+        # An answer that many videos give says little: it counts by how much it is better.
+        common = np.maximum(0, near[:, -1] - _LEAST / 2 - _CONTRAST)
+        values, asked = near[query, slot] - common[query], asker[begin:end][query]
+        found = owner[where[begin:end].numpy()[query, slot]]
+        order = np.lexsort((asked[:, 1], asked[:, 2], found[:, 0], asked[:, 0]))
+        asked, found = asked[order], found[order]
+        yield _Answers(
+            asker=asked[:, 0].astype(int),
+            owner=found[:, 0].astype(int),
+            mirrored=asked[:, 2] > 0,
+            t_in=asked[:, 1],
+            t_out=found[:, 1],
+            part=places[found[:, 2].astype(int)],
+            similar=values[order],
+        )
 
 
 def _at_rate(video: Thumbnails, rate: float) -> tuple[np.ndarray, np.ndarray]:
@@ -265,7 +288,12 @@ def hypotheses(videos: Iterable[Thumbnails], edits: Collection[str], most: int) 
 
     ``most``: Of a video, those of the most votes.
     """
-    answers = _searched(videos, edits)
+    blocks = (_agreed(answers, edits, most) for answers in _searched(videos, edits))
+    return [guess for block in blocks for guess in block]
+
+
+def _agreed(answers: _Answers, edits: Collection[str], most: int) -> list[Hypothesis]:
+    """What answers agree on, of every asker the hypotheses of the most votes."""
     if not len(answers.asker):
         return []
     speeds = _SPEEDS if SPEED in edits else np.ones(1)
@@ -273,7 +301,16 @@ def hypotheses(videos: Iterable[Thumbnails], edits: Collection[str], most: int) 
     starts = np.flatnonzero(np.diff(key, prepend=-1))
     fresh = np.diff(answers.t_in, prepend=-1) != 0
     fresh[starts] = True
-    enough = np.add.reduceat(fresh, starts) >= _MIN_VOTES
+    # What the frames of an answer can vote at most: the sum of the best of each frame.
+    firsts = np.flatnonzero(fresh)
+    bound = np.maximum.reduceat(answers.similar, firsts) - _LEAST / 2
+    groups = np.searchsorted(firsts, starts)
+    bound, frames = np.add.reduceat(bound, groups), np.diff(groups, append=len(firsts))
+    askers = answers.asker[starts]
+    order = np.lexsort((-bound, askers))
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.arange(len(order)) - np.searchsorted(askers, askers)[order]
+    enough = (frames >= _MIN_VOTES) & (bound >= _LEAST_VOTES) & (rank < _VOTED * most)
     ends = np.append(starts[1:], len(key))
     found: dict[int, list[Hypothesis]] = {}
     for begin, end in zip(starts[enough].tolist(), ends[enough].tolist(), strict=True):
@@ -281,6 +318,8 @@ def hypotheses(videos: Iterable[Thumbnails], edits: Collection[str], most: int) 
         facts = answers.t_in[some], answers.t_out[some], answers.part[some], answers.similar[some]
         asker, owner = int(answers.asker[begin]), int(answers.owner[begin])
         for votes, speed, row in voted(*facts, speeds):
+            if votes < _LEAST_VOTES:
+                break
             left, top, side = answers.part[begin + row].tolist()
             at = Line(float(facts[0][row]), float(facts[1][row]), speed)
             how = bool(answers.mirrored[begin]), at, (left, top, side, side), votes
@@ -330,7 +369,7 @@ class _Pair:
         where = where.reshape(shown.shape)
         theirs = _pixels(self.outer.frames[used], part)
         ours = _pixels(self.inner.frames[own], _WHOLE)
-        table = (ours / _norms(ours)[:, None]) @ (theirs / _norms(theirs)[:, None]).T
+        table = _units(ours) @ _units(theirs).T
         similar = np.where(common, table[np.arange(len(own)), where] - _SIMILAR, -1.0)
         total = np.cumsum(np.pad(similar, ((0, 0), (0, 0), (1, 0))), axis=2)
         gain = (total - np.minimum.accumulate(total, axis=2)).max(axis=2)
@@ -349,16 +388,60 @@ class _Pair:
         similarity = _similarity(theirs[where[best][begin:end]], ours[begin:end], stretch)
         return _Fit(found, stretch, similarity)
 
-    def placed(self, fit: _Fit, part: Part) -> tuple[Line, Part]:
-        """The line and the part at which the stretch of a fit is most similar."""
+    def placed(self, fit: _Fit, part: Part, faster: bool) -> tuple[Line, Part]:
+        """The line and the part at which the stretch of a fit is most similar, near a part.
+
+        Gauss-Newton steps (Lucas and Kanade 1981) on unit vectors of up to 24 frames: in the four
+        edges of the part, in time and, with ``faster``, in speed.
+        """
         line, (begin, end) = fit.line, fit.stretch
-        shown = line.time(begin)
-        inner = _cut(self.inner, begin, end)
-        inner = replace(inner, times=inner.times * line.speed, duration=(end - begin) * line.speed)
-        outer = _cut(self.outer, shown - 1, line.time(end) + 1)
-        base = float(self.outer.times[_first_shown(self.outer, shown - 1)])
-        found = refined(outer, inner, [Alignment(0.0, shown - base, part)])
-        return replace(line, at=line.at + found.offset + base - shown), found.part
+        inside = np.flatnonzero((self.middles >= begin) & (self.middles < end))
+        own = inside[np.linspace(0, len(inside) - 1, min(len(inside), _PLACED)).round().astype(int)]
+        since, last = self.middles[own] - line.pivot, self.outer.times[-1]
+        ours = _units(_pixels(self.inner.frames[own], _WHOLE))
+        left, top, wide, high = part
+        place = np.array([left, top, left + wide, top + high, line.at, line.speed])
+        step, best = np.zeros(6), -1.0
+        for _ in range(_STEPS):
+            tried = place + step
+            tried[:4] = tried[:4].clip([0, 0, _SMALLEST, _SMALLEST], [*2 * [1 - _SMALLEST], 1, 1])
+            tried[2:4] = np.maximum(tried[2:4], tried[:2] + _SMALLEST)
+            times = tried[4] + tried[5] * since + np.array([[0], [-_INSTANT], [_INSTANT]])
+            numbers = shown_at(self.outer.times, times.clip(0, last).ravel())
+            shown = _units(_pixels(self.outer.frames[numbers], _between(tried[:4])))
+            here, before, after = shown.reshape(3, *ours.shape)
+            gain = float(np.einsum("ij,ij->", here, ours)) / len(own) - best
+            if gain <= 0:
+                step /= 2
+                continue
+            best, place = best + gain, tried
+            if gain < _LEAST_GAIN:
+                break
+            # Inwards: that is possible at the edges of the frame, too.
+            frames = self.outer.frames[numbers[: len(own)]]
+            nudged = [_units(_pixels(frames, _between(place[:4] + d))) for d in _NUDGES]
+            slopes = [(n - here) / d.sum() for n, d in zip(nudged, _NUDGES, strict=True)]
+            slopes.append((after - before) / (2 * _INSTANT))
+            slopes += [slopes[-1] * since[:, None]] if faster else []
+            rows = np.stack([slope.ravel() for slope in slopes])
+            square = rows @ rows.T
+            square[np.diag_indices(len(rows))] *= 1.01
+            square[np.diag_indices(len(rows))] += 1e-6
+            step = np.zeros(6)
+            step[: len(rows)] = np.linalg.solve(square, rows @ (ours - here).ravel())
+            step = step.clip(-_MOST, _MOST)
+        return Line(line.pivot, float(place[4]), float(place[5])), _between(place[:4])
+
+
+def _between(edges: np.ndarray) -> Part:
+    """The part between its left, top, right and lower edge."""
+    left, top, right, low = edges.tolist()
+    return left, top, right - left, low - top
+
+
+def _units(vectors: np.ndarray) -> np.ndarray:
+    """Vectors (T, 256) of mean 0 divided by their norms."""
+    return vectors / _norms(vectors)[:, None]
 
 
 @dataclass(frozen=True)
@@ -370,28 +453,14 @@ class _Fit:
     similarity: float
 
 
-def _first_shown(video: Thumbnails, second: float) -> int:
-    """Number of the frame that is displayed at a time, or of the first."""
-    return max(0, int(np.searchsorted(video.times, second + 1e-6, "right")) - 1)
-
-
-def _cut(video: Thumbnails, begin: float, end: float) -> Thumbnails:
-    """The frames that are shown between two times, which begin at 0."""
-    low = _first_shown(video, begin)
-    high = max(low + 1, int(np.searchsorted(video.times, end - 1e-6)))
-    times = video.times[low:high] - video.times[low]
-    stop = float(video.times[high]) if high < len(video.times) else video.end
-    return replace(
-        video, frames=video.frames[low:high], times=times, duration=stop - float(video.times[low])
-    )
-
-
 def _pixels(frames: np.ndarray, part: Part) -> np.ndarray:
     """A part of frames (T, 32, 32) as (T, 256), minus the mean of each."""
-    left, top, wide, high = np.asarray(part)[:, None]
-    rows, columns = averaging(top, high, FINE), averaging(left, wide, FINE)
-    cut = cut_parts(frames.astype(np.float32) - 128, rows, columns)[0][0]
-    vectors = cut.transpose(1, 0, 2).reshape(len(frames), -1)
+    left, top, wide, high = part
+    starts, lengths = np.array([top, left]), np.array([high, wide])
+    rows, columns = averaging(starts, lengths, FINE)
+    lines = frames.transpose(1, 0, 2).astype(np.float32).reshape(SIDE, -1)
+    tall = (rows @ lines).reshape(FINE, len(frames), SIDE).transpose(1, 0, 2)
+    vectors = (tall @ columns.T).reshape(len(frames), -1)
     return vectors - vectors.mean(axis=1, keepdims=True)
 
 
@@ -425,7 +494,7 @@ def verified(
     fit = pair.fitted(guess.line, guess.part, near, _SHIFTS, _FIRST_RATE)
     if fit is None or fit.similarity < _PROMISING:
         return None
-    line, part = pair.placed(fit, guess.part)
+    line, part = pair.placed(fit, guess.part, SPEED in edits)
     middle = sum(fit.stretch) / 2
     line = Line(middle, line.time(middle), line.speed)
     fit = pair.fitted(line, part, fine, _FINE_SHIFTS, _LAST_RATE)
@@ -467,35 +536,45 @@ def edited_copies(
     videos = (without_borders(place.read()) for place in places)
     guesses: dict[int, list[Hypothesis]] = {}
     for guess in hypotheses(videos, edits, most):
-        guesses.setdefault(guess.outer, []).append(guess)
+        guesses.setdefault(min(guess.outer, guess.inner), []).append(guess)
     items = (
-        (outer, (edits, some, {n: places[n] for n in (outer, *(g.inner for g in some))}))
-        for outer, some in guesses.items()
+        (lower, (edits, some, {n: places[n] for g in some for n in (g.outer, g.inner)}))
+        for lower, some in guesses.items()
     )
-    best: dict[tuple[int, int], EditedCopy] = {}
+    copies: list[EditedCopy] = []
     for _, found, reason in computed(verify_all, items, workers):
         if found is None:
             raise RuntimeError(f"the comparison of copies failed: {reason}")
-        for copy in found:
-            pair = min(copy.inner, copy.outer), max(copy.inner, copy.outer)
-            similar = copy.alignment.similarity
-            if similar >= least and (pair not in best or similar > best[pair].alignment.similarity):
-                best[pair] = copy
+        copies += [copy for copy in found if copy.alignment.similarity >= least]
         if on_step is not None:
             on_step("comparing copies", len(guesses), False)
-    ordered = [copy for _, copy in sorted(best.items())]
+    ordered = sorted(copies, key=lambda c: (min(c.inner, c.outer), max(c.inner, c.outer)))
     return [replace(c, inner=numbers[c.inner], outer=numbers[c.outer]) for c in ordered]
 
 
 def verify_all(
     item: tuple[Collection[str], list[Hypothesis], dict[int, StoredThumbnails]],
 ) -> list[EditedCopy]:
-    """The copies among hypotheses on one outer video; places of all videos by their numbers."""
+    """The copies among hypotheses on pairs with one video; places of all videos by their numbers.
+
+    Of a pair the hypothesis of the most votes first; the others are left out once it is certain.
+    """
     edits, guesses, places = item
-    outer = without_borders(places[guesses[0].outer].read())
-    found = []
-    for guess in guesses:
-        inner = without_borders(places[guess.inner].read())
-        copy = verified(outer, inner, guess, edits)
-        found += [copy] if copy is not None else []
+    pairs: dict[tuple[int, int], list[Hypothesis]] = {}
+    for guess in sorted(guesses, key=lambda guess: -guess.votes):
+        pair = min(guess.inner, guess.outer), max(guess.inner, guess.outer)
+        pairs.setdefault(pair, []).append(guess)
+    found: list[EditedCopy] = []
+    lower = min(number for pair in pairs for number in pair)
+    videos = {lower: without_borders(places[lower].read())}
+    for (_, other), some in pairs.items():
+        # Two videos in memory, which may be long.
+        videos = {lower: videos[lower], other: without_borders(places[other].read())}
+        copies: list[EditedCopy] = []
+        for guess in some:
+            copy = verified(videos[guess.outer], videos[guess.inner], guess, edits)
+            copies += [copy] if copy is not None else []
+            if copies and copies[-1].alignment.similarity >= _CERTAIN:
+                break
+        found += sorted(copies, key=lambda copy: -copy.alignment.similarity)[:1]
     return found

@@ -18,15 +18,15 @@ from itertools import product
 
 import numpy as np
 
-from sce_video.datasets import FrameCountError, VideoDecodeError, open_video, video_exists
+from sce_video.datasets import VideoDecodeError, open_video, video_exists
 from sce_video.datasets.clip_sampling import shown_at
+from sce_video.datasets.readers.base import check_deadline
 
 #: Side of a thumbnail, pixels; the frame is squeezed to a square.
 SIDE = 32
 #: Frames per second of the first comparison and, at most, of those that are kept; and the longest
 #: stretch that is read, from the beginning of the video.
 RATE, MAX_RATE, MAX_SECONDS = 16.0, 32.0, 60.0
-_READ_AT_ONCE = 8  # frames in their full size, which may be large
 READ_SECONDS = 60.0  # for a file
 
 
@@ -67,27 +67,29 @@ def read_thumbnail(file: str, most: float = MAX_SECONDS) -> Thumbnails:
 
     if not video_exists(file):
         raise VideoDecodeError(file, "the file is missing")
-    correction = None
-    deadline = time.monotonic() + max(READ_SECONDS, most)
-    for _ in range(2):
-        with open_video(file, correction=correction, deadline=deadline) as reader:
-            times = np.asarray(reader.timestamps, dtype=np.float64)
-            times = times[: max(1, np.searchsorted(times, most))]
-            kept = max(1.0, min(reader.duration, most) * MAX_RATE)
-            indices = np.arange(0, len(times), math.ceil(len(times) / kept))
-            parts = np.split(indices, range(_READ_AT_ONCE, len(indices), _READ_AT_ONCE))
-            small, size = [], (0, 0)
-            try:
-                for part in parts:
-                    for frame in reader.read(part):
-                        size = frame.shape[:2]
-                        grey = cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY)
-                        small.append(cv2.resize(grey, (SIDE, SIDE), interpolation=cv2.INTER_AREA))
-            except FrameCountError as error:  # fewer frames than the header states
-                correction = error.correction
-                continue
-            return Thumbnails(np.stack(small), times[indices], reader.duration, *size, most)
-    raise VideoDecodeError(file, "its frames cannot be counted")
+    patience = max(READ_SECONDS, most)
+    deadline = time.monotonic() + patience
+    with open_video(file, deadline=deadline) as reader:
+        times = np.asarray(reader.timestamps, dtype=np.float64)
+        times = times[: max(1, np.searchsorted(times, most))]
+        kept = max(1.0, min(reader.duration, most) * MAX_RATE)
+        wanted = np.arange(0, len(times), math.ceil(len(times) / kept))
+        small, indices, size = [], [], (0, 0)
+        # In one pass: to read part after part is to begin at a key frame each time.
+        for numbers, frames in reader.stream(wanted, patience):
+            check_deadline(file, deadline)
+            indices.extend(numbers.tolist())
+            for frame in map(frames.__getitem__, range(len(frames))):
+                size = frame.shape[:2]
+                grey = cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY)
+                small.append(cv2.resize(grey, (SIDE, SIDE), interpolation=cv2.INTER_AREA))
+        if not small:
+            raise VideoDecodeError(file, "no frame can be decoded")
+        duration = reader.duration
+        if indices[-1] != wanted[-1]:  # fewer frames than the header states
+            duration = 2 * times[indices[-1]] - times[max(0, indices[-1] - 1)]
+        times, start = times[indices], times[indices[0]]
+        return Thumbnails(np.stack(small), times - start, float(duration - start), *size, most)
 
 
 #: Side of a compared part, pixels: enough to tell videos apart, and blind to the encoding.

@@ -155,7 +155,8 @@ def duplicates_by_frames(
         pairs: (P, 2), candidates by features; those by frames are added.
         most: Candidates by frames of a video.
         threshold: Smallest mean correlation of the frames of a copy.
-        folder: For a temporary file: 32 KB per second of video, at most.
+        folder: For a temporary file of 32 KB per second of video, at most, and as much that is
+            kept for a later run.
         workers: Processes.
         on_video: Called with ``reading frames``, ``comparing`` or ``refining``, the total and
             whether it failed.

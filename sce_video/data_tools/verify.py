@@ -32,7 +32,8 @@ from sce_video.datasets.readers.base import (
     check_deadline,
     check_regular_file,
 )
-from sce_video.datasets.video_list import VideoList, list_root, read_annotation_list, scan_folder
+from sce_video.datasets.sources import list_root
+from sce_video.datasets.video_list import VideoList, read_annotation_list, scan_folder
 from sce_video.utils.command import printable_utf8
 from sce_video.utils.files import write_text
 

@@ -274,6 +274,23 @@ def parse_seconds(text: str) -> float:
     raise ValueError(f"not a time: {text!r:.60}; write 5s, 2.5, 500ms, 2m, 1h or 1:02:03.5")
 
 
+def format_moment(start: float, end: float) -> str:
+    """12.5 and 17 as 0:12.5-0:17.0."""
+    return f"{_clock(start, 1)}-{_clock(end, 1)}"
+
+
+def _clock(seconds: float, digits: int) -> str:
+    minutes, rest = divmod(round(seconds * 10**digits) / 10**digits, 60)
+    hours, minutes = divmod(int(minutes), 60)
+    shown = f"{rest:0{2 + 2 * digits}.{digits}f}"  # 05 or 05.0
+    return f"{hours}:{minutes:02}:{shown}" if hours else f"{minutes}:{shown}"
+
+
+def format_duration(seconds: float) -> str:
+    """4.25 as 4.2 s, 75 as 1:15."""
+    return f"{seconds:.1f} s" if seconds < 60 else _clock(seconds, 0)
+
+
 def window_spans(duration: float, windows: Windows, cuts: np.ndarray | None = None) -> np.ndarray:
     """Start and end of every window of a video of ``duration`` seconds: (W, 2) float64, ascending.
 

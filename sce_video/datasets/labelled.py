@@ -21,12 +21,11 @@ from sce_video.datasets.segments import (
     segment_of_row,
     segment_path,
 )
-from sce_video.datasets.sources import dataset_settings, is_table, list_videos
+from sce_video.datasets.sources import dataset_settings, is_table, list_root, list_videos
 from sce_video.datasets.video_list import (
     VIDEO_EXTENSIONS,
     VideoList,
     line_number,
-    list_root,
     read_annotation_list,
     scan_folder,
     split_segment,
@@ -126,7 +125,7 @@ class LabelledVideos:
         return settings
 
 
-def read_labelled(source: str, data_root: str | None = None) -> LabelledVideos:
+def read_labelled(source: str, data_root: str | None = None, fewest: int = 2) -> LabelledVideos:
     """The labelled videos that a user names.
 
     Args:
@@ -134,11 +133,12 @@ def read_labelled(source: str, data_root: str | None = None) -> LabelledVideos:
             ``path label``, whose class names are in the file that the search page writes beside it
             (``labels_classes.txt`` for ``labels.txt`` and ``labels_train.txt``), if it is there; or
             a ``.csv`` or ``.tsv`` file with the columns path and label, with or without a header.
-        data_root: Folder that the paths of a file are relative to; None: its own or the current.
+        data_root: Folder or table that the paths of a file are relative to; None: its own folder or
+            the current one.
+        fewest: Classes that are needed.
 
     Raises:
-        ValueError: there is no such thing, a video has no label, or there are fewer than two
-            classes.
+        ValueError: there is no such thing, a video has no label, or there are too few classes.
     """
     if os.path.isdir(source) or is_table(source):
         if data_root is not None:
@@ -161,7 +161,7 @@ def read_labelled(source: str, data_root: str | None = None) -> LabelledVideos:
             f"({len(unlabelled)} of {len(found)} videos): put it into the sub-folder of its class"
         )
     count = 0 if len(unlabelled) else len(np.unique(found.videos.labels))
-    if count < 2:
+    if count < fewest:
         raise ValueError(
             f"{source} has {count or 'no'} class{'es' * (count != 1)}, a classifier needs two or "
             "more: give a folder with a sub-folder for each class, a list of 'path label', or a "
@@ -193,7 +193,7 @@ def _read_csv(source: str, numbers_of_lines: list[int]) -> VideoList:
 
     The line of each is appended to ``numbers_of_lines``.
     """
-    lines = read_csv_lines(source)
+    lines = list(read_csv_lines(source))
     if not lines:
         raise ValueError(f"{source} is empty: it must have a line for each video")
     path, label = columns = _columns(source, lines[0][1])

@@ -12,12 +12,18 @@ from typing import Any, Unpack
 import numpy as np
 
 from sce_video.datasets.clip_sampling import frames_of_clips
-from sce_video.datasets.readers.base import LimitExceededError, ReaderOptions, VideoDecodeError
+from sce_video.datasets.readers.base import (
+    LimitExceededError,
+    ReaderOptions,
+    SegmentReader,
+    VideoDecodeError,
+    VideoReader,
+)
 from sce_video.datasets.tables.rows import list_rows
 from sce_video.datasets.tables.table import BLOCK_SIZE, is_remote
-from sce_video.datasets.tables.table_rows import Rows, TableReader, TableRows
+from sce_video.datasets.tables.table_rows import Rows, TableRows
 from sce_video.datasets.video_dataset import SampleRequest, Transform, VideoDataset, run_pipeline
-from sce_video.datasets.video_list import VideoList, read_annotation_list
+from sce_video.datasets.video_list import VideoList, read_annotation_list, split_segment
 from sce_video.registry import DATASETS
 
 
@@ -35,8 +41,9 @@ class LanceVideoDataset(VideoDataset):
 
     Args:
         data_root: The table: path, or URI as ``s3://bucket/videos.lance``.
-        ann_file: Annotation list, a path or a URL, with paths as they were imported; its order and
-            labels. None: all rows sorted by path, with the labels of the table.
+        ann_file: Annotation list, a path or a URL, with paths as they were imported, or segments
+            ``a.mp4@12.5-17`` of them; its order and labels. None: all rows sorted by path, with the
+            labels of the table.
         pipeline, on_error, timeout, class_file, subset: See :class:`VideoDataset`.
         storage_options: Of the object store, over those of the environment.
         block_size: Ranges of a file that are less than this many bytes apart are one request. From
@@ -110,10 +117,11 @@ class LanceVideoDataset(VideoDataset):
 
     def _open(
         self, index: int, ahead: Rows, path: str, **options: Unpack[ReaderOptions]
-    ) -> TableReader:
+    ) -> VideoReader:
         """The reader of a video; called by ``OpenVideo`` with the options of a reader."""
-        row = int(self._rows[index])
-        return self._source.open(row, path, ahead.get(row), options)
+        row, segment = int(self._rows[index]), split_segment(path)
+        reader = self._source.open(row, path, ahead.get(row), options)
+        return reader if segment is None else SegmentReader(path, reader, *segment[1:])
 
     def _run_pipeline(self, index: int, seed: int, given: dict[str, Any]) -> dict[str, Any]:
         ahead = self._ahead.get(int(self._rows[index]))
@@ -182,7 +190,8 @@ class LanceVideoDataset(VideoDataset):
             if not clips:
                 continue
             found[row].drawn[request.index, request.seed] = drawn
-            packets = index.packets_for(frames_of_clips(clips))
+            frames = frames_of_clips(clips) + getattr(drawn["reader"], "first", 0)
+            packets = index.packets_for(frames)
             needed[row] = np.union1d(needed[row], packets) if row in needed else packets
         self._source.start_reading(needed, found)
         return found

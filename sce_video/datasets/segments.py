@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sce_video.datasets.clip_sampling import parse_seconds
+from sce_video.datasets.sources import is_elsewhere, open_video, video_exists
 from sce_video.utils.files import atomic_file
 
 #: Header of a file of segments; a prediction has a ``score`` too, other columns are passed over.
@@ -69,7 +70,7 @@ def check_segment_files(rows: Iterable[tuple[str, str, float]]) -> None:
     durations: dict[str, float | None] = {}
     for where, file, end in rows:
         if file not in durations:
-            if not os.path.isfile(file):
+            if not video_exists(file):
                 raise ValueError(f"{where}: there is no video {file!r}")
             durations[file] = stated_duration(file)
         duration = durations[file]
@@ -81,10 +82,15 @@ def check_segment_files(rows: Iterable[tuple[str, str, float]]) -> None:
 
 
 def stated_duration(file: str) -> float | None:
-    """Seconds of a file by its header; None where it states none, or cannot be opened."""
+    """Seconds of a video by its header; None where it states none, or cannot be opened."""
     import av
 
+    from sce_video.datasets.readers.base import VideoDecodeError
+
     try:
+        if is_elsewhere(file):
+            with open_video(file) as reader:
+                return reader.duration
         with av.open(file) as container:
             if not container.streams.video:
                 return None
@@ -92,11 +98,11 @@ def stated_duration(file: str) -> float | None:
             if stream.duration is not None and stream.time_base is not None:
                 return float(stream.duration * stream.time_base)
             return None if container.duration is None else container.duration / av.time_base
-    except (av.FFmpegError, OSError):  # a bad file is named where it is read
+    except (av.FFmpegError, OSError, VideoDecodeError):  # a bad file is named where it is read
         return None
 
 
-def read_csv_lines(source: str | os.PathLike) -> list[tuple[int, list[str]]]:
+def read_csv_lines(source: str | os.PathLike) -> Iterator[tuple[int, list[str]]]:
     """The lines of a table of text that are not empty: number, and cells without outer blanks.
 
     The cells of a ``.tsv`` file are divided by tabs, of another by commas, or by semicolons where
@@ -109,7 +115,9 @@ def read_csv_lines(source: str | os.PathLike) -> list[tuple[int, list[str]]]:
         reader = csv.reader(file, delimiter=max(delimiters, key=first.count))
         try:
             # The number of a line, not of a row: a cell in quotes may hold line breaks.
-            return [(reader.line_num, [cell.strip() for cell in row]) for row in reader if any(row)]
+            yield from (
+                (reader.line_num, [cell.strip() for cell in row]) for row in reader if any(row)
+            )
         except csv.Error as error:
             raise ValueError(f"{source} is no CSV file: {error}") from error
 
@@ -126,7 +134,7 @@ def read_segments(source: str) -> list[Segment]:
 
 def numbered_segments(source: str) -> Iterator[tuple[int, Segment]]:
     """The segments of a file as :func:`read_segments`, each with the number of its line."""
-    lines = read_csv_lines(source)
+    lines = list(read_csv_lines(source))
     header = [name.lower() for name in lines[0][1]] if lines else []
     if any(name not in header for name in COLUMNS):
         raise ValueError(

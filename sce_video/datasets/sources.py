@@ -1,9 +1,10 @@
 """Where videos are: files, objects of a store, rows of a table, behind the same functions.
 
 A *video* is given by the path of a file, a URL as ``s3://bucket/a.mp4``, which is downloaded once,
-or the path of a row as ``videos.lance/a.mp4``; a *set of videos* by a folder, or a table, whose
-name ends with ``.lance``. Readers and tables, which import PyAV and torch, are imported where they
-are used: a wrong command line must not wait for them.
+or the path of a row as ``videos.lance/a.mp4``, a segment of any of them by ``@12.5-17`` behind it;
+a *set of videos* by a folder, or a table, whose name ends with ``.lance``. Readers and tables,
+which import PyAV and torch, are imported where they are used: a wrong command line must not wait
+for them.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from sce_video.datasets.video_list import (
     MOMENT,
     VideoList,
     scan_folder,
+    split_segment,
     video_of,
 )
 from sce_video.utils.files import local_copy
@@ -52,17 +54,20 @@ def split_row_path(path: str) -> tuple[str, str] | None:
 def open_video(path: str, backend: str = "av", **options: Unpack[ReaderOptions]) -> VideoReader:
     """Open a video, wherever it is: as :func:`~sce_video.datasets.readers.open_reader`.
 
-    ``path`` may be a row or a URL; ``backend`` is that of files. VideoDecodeError if it cannot be
-    opened or downloaded, TableError if the table cannot be read.
+    ``path`` may be a row, a URL, or a segment of one; ``backend`` is that of files.
+    VideoDecodeError if it cannot be opened or downloaded, TableError if the table cannot be read.
     """
     from sce_video.datasets.readers import open_reader
-    from sce_video.datasets.readers.base import VideoDecodeError
+    from sce_video.datasets.readers.base import SegmentReader, VideoDecodeError
     from sce_video.datasets.tables.table_rows import named_rows
 
-    row = split_row_path(path)
-    if row is not None:
-        return named_rows(row[0]).open(row[1], path, options)
+    row, segment = split_row_path(path), split_segment(path)
     try:
+        if segment is not None and is_elsewhere(path) and not _is_there(path):
+            video, start, end = segment
+            return SegmentReader(path, open_video(video, backend, **options), start, end)
+        if row is not None:
+            return named_rows(row[0]).open(row[1], path, options)
         file = str(local_copy(path)) if is_url(path) else path
     except (FileNotFoundError, ObjectStoreError) as error:
         raise VideoDecodeError(path, str(error), False) from error
@@ -80,14 +85,22 @@ def is_image(path: str) -> bool:
 
 
 def video_exists(path: str | os.PathLike[str]) -> bool:
-    """Whether there is such a file, object or row; ObjectStoreError, TableError if unknown."""
+    """Whether there is such a file, object or row, or the one of which it is a segment.
+
+    ObjectStoreError, TableError if unknown.
+    """
     name = os.fspath(path)
+    return _is_there(name) or (video_of(name) != name and _is_there(video_of(name)))
+
+
+def _is_there(name: str) -> bool:
+    """As :func:`video_exists`, of this very name."""
     row = split_row_path(name)
     if row is not None:
         from sce_video.datasets.tables.table_rows import named_rows
 
         return named_rows(row[0]).number(row[1]) is not None
-    return exists(name) if is_url(name) else os.path.exists(video_of(name))
+    return exists(name) if is_url(name) else os.path.exists(name)
 
 
 def list_videos(root: str) -> VideoList:
@@ -100,6 +113,26 @@ def list_videos(root: str) -> VideoList:
 
         return named_rows(root).videos
     return scan_folder(root)
+
+
+_PROBED = 20  # entries of a list, to find the folder that its paths are relative to
+
+
+def list_root(source: str, data_root: str | None, videos: VideoList) -> str:
+    """The folder that the paths of the list ``source`` are relative to.
+
+    ``data_root``, which may be a table, or for None the folder of the list or the current one,
+    whichever holds one of the first videos; ValueError if none does.
+    """
+    first = [videos.path(i) for i in range(min(len(videos), _PROBED))]
+    roots = [os.path.dirname(source) or ".", "."] if data_root is None else [data_root]
+    for root in roots:
+        if any(video_exists(os.path.join(root, path)) for path in first):
+            return root
+    raise ValueError(
+        f"none of the first {len(first)} videos of {source!r} exist, for example "
+        f"{os.path.join(roots[0], first[0])!r}: give their folder with --data-root"
+    )
 
 
 def dataset_settings(root: str | Path) -> dict[str, str]:
@@ -128,8 +161,7 @@ def parse_query(text: str) -> Query:
     after its start, or whose times cannot be read.
     """
     found = MOMENT.fullmatch(text)
-    named = is_elsewhere(text) and video_exists(text)
-    if found is None or named or os.path.exists(text):
+    if found is None or _is_there(text):
         return Query(text)
     start, end = parse_seconds(found[2]), parse_seconds(found[3])
     if end <= start:

@@ -27,6 +27,7 @@ from sce_video.datasets.readers.base import (
     VideoDecodeError,
     VideoTimeoutError,
 )
+from sce_video.datasets.sources import video_exists
 from sce_video.datasets.transforms.lazy_view import LazyView
 from sce_video.datasets.video_list import (
     VIDEO_EXTENSIONS,
@@ -35,7 +36,6 @@ from sce_video.datasets.video_list import (
     read_annotation_list,
     scan_folder,
     subset_indices,
-    video_of,
 )
 from sce_video.registry import DATASETS, TRANSFORMS
 from sce_video.utils.storage import is_url
@@ -202,7 +202,7 @@ class VideoDataset(Dataset):
         videos = read_annotation_list(self.ann_file, self.kind, self.class_file)
         numbers = range(len(videos))[:_NUM_CHECKED]
         first = [os.path.join(self.data_root, videos.path(i)) for i in numbers]
-        if not any(os.path.exists(video_of(path)) for path in first):
+        if not any(map(video_exists, first)):
             raise ValueError(
                 f"none of the first {len(first)} {self.kind}s of {self.ann_file!r} exist, for "
                 f"example {first[0]!r}: is data_root={self.data_root!r} right?"

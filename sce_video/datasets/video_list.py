@@ -257,26 +257,6 @@ def _parse_line(line: str, where: str) -> tuple[str, int]:
     return path.strip(), int(last)
 
 
-_PROBED = 20  # entries of a list, to find the folder that its paths are relative to
-
-
-def list_root(source: str, data_root: str | None, videos: VideoList) -> str:
-    """The folder that the paths of the list ``source`` are relative to.
-
-    ``data_root``, or for None the folder of the list or the current one, whichever holds one of the
-    first files; ValueError if none does.
-    """
-    first = [videos.path(i) for i in range(min(len(videos), _PROBED))]
-    roots = [os.path.dirname(source) or ".", "."] if data_root is None else [data_root]
-    for root in roots:
-        if any(os.path.exists(video_of(os.path.join(root, path))) for path in first):
-            return root
-    raise ValueError(
-        f"none of the first {len(first)} videos of {source!r} exist, for example "
-        f"{os.path.join(roots[0], first[0])!r}: give their folder with --data-root"
-    )
-
-
 def write_annotation_list(file: str, paths: Sequence[str], labels: Sequence[int]) -> list[str]:
     """Write a list that :func:`read_annotation_list` reads, with the labels unless all are -1.
 

@@ -20,12 +20,11 @@ from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from mmengine.logging import HistoryBuffer, print_log
-from mmengine.runner import Runner
 
 from sce_video.engine.batch_layout import layout_of
 from sce_video.engine.config.snapshot import differences, plain, recorded_training, resolved_config
@@ -37,6 +36,9 @@ from sce_video.utils.plain_pickle import NUMPY_STAND_INS, ArrayRecord, DtypeReco
 from sce_video.utils.run_files import find_checkpoints as find_checkpoints  # for callers
 from sce_video.utils.run_files import newest_checkpoint
 from sce_video.utils.storage import is_url
+
+if TYPE_CHECKING:
+    from mmengine.runner import Runner
 
 #: Bit of a zip record's attributes that marks a folder, which no file of torch.save has.
 _FOLDER = 0x10

@@ -30,8 +30,9 @@ from torch.utils.data import DataLoader
 from sce_video.datasets import VideoDecodeError
 from sce_video.datasets.transforms import PackVideo
 from sce_video.engine.checkpoint import save_checkpoint_file
-from sce_video.evaluation.features import RowStream, save_features
+from sce_video.evaluation.features import save_features
 from sce_video.evaluation.multi_view import mean_representation
+from sce_video.evaluation.npz_files import RowStream
 from sce_video.evaluation.provenance import describe_run
 from sce_video.evaluation.rows import (
     PartialRows,

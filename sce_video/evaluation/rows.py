@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from sce_video.datasets import batches_without_crashes
-from sce_video.engine.runner import VideoRunner
 from sce_video.utils.command import Progress
 from sce_video.utils.distributed import all_or_none, unwrap_model
 
@@ -363,6 +362,8 @@ def build_eval_dataloader(cfg: dict | DataLoader, seed: int | None = None) -> Da
     """
     if isinstance(cfg, DataLoader):
         return cfg
+    from sce_video.engine.runner import VideoRunner  # a search needs the rows, and no runner
+
     sampler = {"type": "DefaultSampler", "shuffle": False, "round_up": False}
     cfg = {"sampler": sampler, "collate_fn": {"type": "sce_video.collate_views"}, **cfg}
     loader = VideoRunner.build_dataloader(cfg, seed=seed)

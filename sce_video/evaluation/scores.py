@@ -9,7 +9,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from sce_video.evaluation.features import read_rows, sample_columns, write_npz
+from sce_video.evaluation.features import read_rows, sample_columns
+from sce_video.evaluation.npz_files import write_npz
 from sce_video.evaluation.rows import Rows
 
 #: Largest difference from 1 of the sum of a video's probabilities (allows half precision).

@@ -1,35 +1,48 @@
 """Columns of the videos of an index (camera, date, site, ...), and conditions on them in SQL.
 
-A condition may be a stranger's: SQLite evaluates it in a database in memory that holds nothing but
-these columns, reads one table by functions of a list, and is stopped when it takes long.
+A condition may be a stranger's: SQLite evaluates it in a database that holds nothing but these
+columns, reads one table by functions of a list, and is stopped when it takes long. For an index of
+many videos the database is a file beside the index, which is made again when the columns or the
+index change.
 """
 
 from __future__ import annotations
 
+import itertools
+import json
+import operator
 import os
 import re
 import sqlite3
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from sce_video.datasets.labelled import PATH_COLUMNS
 from sce_video.datasets.segments import read_csv_lines
+from sce_video.datasets.sources import is_table, is_table_folder
 from sce_video.utils.command import printable_utf8
+from sce_video.utils.files import WriteError, atomic_file
 
 if TYPE_CHECKING:  # which needs torch; a mistyped condition is told before that is imported
     from sce_video.find.store import VideoIndex
 
-#: The file beside an index that is read unless another is named.
-COLUMNS = "columns.csv"
+#: The file beside an index that is read unless another is named, and the database made of it.
+COLUMNS, DATABASE = "columns.csv", "columns.sqlite"
+_VERSION = 1  # of the database
 _SECONDS = 5.0  # for one condition
 _STEPS = 1000  # of SQLite's machine between two looks at the clock
 _SHOWN_VALUES = 50  # of a column, for the page
 _READ_TWICE = 4 * 2**20  # bytes; a larger file takes as long as the imports that come after it
+_MANY = 20_000  # rows of an index whose database is kept
+_KEPT = 32  # conditions of which the rows are kept
+_BLOCK = 16384  # rows at a time
 _NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][-+]?\d{1,2})?", re.ASCII)
 #: Of a condition: no part of it may take long within one step of the machine.
 _LIMITS = {
@@ -45,80 +58,61 @@ _FUNCTIONS = frozenset(
     "round rtrim strftime substr substring time trim typeof upper".split()
 )
 _TABLE, _KEY = "videos", "#"
+_FACTS = "CREATE TABLE facts (text TEXT, video_of_row BLOB)"
 _MOST_COLUMNS, _MOST_TEXT = 200, 10_000
+_DAMAGED = f"{DATABASE} beside the index is damaged: remove it"
+#: Columns of a table of videos that say nothing of a video itself.
+_OF_THE_TABLE = {"settings", "failure", "source_size", "source_mtime_ns"}
 
 
 class VideoColumns:
     """The columns of the videos of an index; for several threads.
 
-    Every index has the column ``path``. Others are those of a CSV file whose first line names them:
-    ``path`` (or video, file, filename), relative to the indexed folder or absolute, and any more. A
-    column of numbers is compared as numbers, another as text, so dates as ``2026-01-31``; empty
-    cells, and all of a video without a line, are NULL. Lines of other videos are passed over.
+    Every index has the column ``path``. Others are those of the table of videos that it was made
+    from, and of a CSV file whose first line names them: ``path`` (or video, file, filename),
+    relative to the indexed folder or absolute, and any more; a column of the file counts more than
+    one of the table with its name. A column of numbers is compared as numbers, another as text, so
+    dates as ``2026-01-31``; empty cells, and all of a video without a line, are NULL. Lines of
+    other videos are passed over.
 
     Args:
-        paths: (N,) text, of the rows of the index; with none at all the file alone is checked.
-        root: The indexed folder.
-        file: Of the columns; None if there is only the path.
+        base: Of :func:`read_columns`.
 
     Attributes:
-        file: As given.
-        names: Their names, ``path`` first.
-        without: Paths of the index that have no line.
+        names: Of the columns, ``path`` first.
+        without: Number of videos that have no line in the file.
+        state: What the database was made of, as text.
 
     Raises:
-        ValueError: the file is no such table, or a path has two lines; with file and line.
+        ValueError: the database is none of columns.
     """
 
-    def __init__(self, paths: np.ndarray, root: str, file: Path | None) -> None:
-        self.file = file
-        self.names: list[str] = ["path"]
-        self.without: list[str] = []
-        cells: dict[str, list[str]] = {}
-        # Windows of a video share its line.
-        videos, self._video_of_row = np.unique(paths.astype(str), return_inverse=True)
-        self._paths: list[str] = videos.tolist()
-        if file is not None:
-            self.names, cells = _read_columns(file, root, set(self._paths))
-            self.without = [path for path in self._paths if path not in cells]
-        self._lock, self._selects, self._deadline = threading.Lock(), 0, 0.0
-        self._base = sqlite3.connect(":memory:", check_same_thread=False)
-        self._values = self._fill(cells)
-        self._base.set_authorizer(self._allow)
-        self._base.set_progress_handler(lambda: time.monotonic() > self._deadline, _STEPS)
+    def __init__(self, base: sqlite3.Connection) -> None:
+        (text, video_of_row), *_ = base.execute("SELECT text, video_of_row FROM facts")
+        facts = json.loads(text)
+        self._described = facts["columns"]
+        self.names = ["path", *(column["name"] for column in self._described)]
+        self.without, self.state = int(facts["without"]), str(facts["state"])
+        self._source = str(facts["source"])
+        self._count = operator.index(facts["videos"])
+        self._video_of_row = np.frombuffer(video_of_row, dtype=np.int32)
+        schema = {sql for (sql,) in base.execute("SELECT sql FROM sqlite_schema")}
+        rows = self._video_of_row
+        inside = ((rows >= 0) & (rows < self._count)).all() and 0 <= self._count <= len(rows)
+        if schema != {_FACTS, _videos_sql(self._described)} or not inside:
+            raise ValueError("it is no database of columns")
+        self._base, self._lock = base, threading.Lock()
+        self._selects, self._deadline = 0, 0.0
+        self._found: OrderedDict[str, np.ndarray] = OrderedDict()  # one bit for each row
+        base.set_authorizer(self._allow)
+        base.set_progress_handler(lambda: time.monotonic() > self._deadline, _STEPS)
         for limit, most in _LIMITS.items():
-            self._base.setlimit(limit, most)
-
-    def _fill(self, cells: dict[str, list[str]]) -> list[dict[str, Any]]:
-        """Make the table of the database; returns what :meth:`describe` does."""
-        kinds, found = ["TEXT"], []
-        for number, name in enumerate(self.names[1:]):
-            values = {row[number] for row in cells.values()} - {""}
-            numbers = bool(values) and all(map(_NUMBER.fullmatch, values))
-            kinds.append("NUMERIC" if numbers else "TEXT")
-            few = values if len(values) <= _SHOWN_VALUES else set()
-            shown = sorted(few, key=float if numbers else None)
-            found.append({"name": name, "number": numbers, "values": [*map(printable_utf8, shown)]})
-        quoted = [f'"{name.replace(chr(34), chr(34) * 2)}"' for name in self.names]
-        columns = ", ".join(f"{n} {k}" for n, k in zip(quoted, kinds, strict=True))
-        self._base.execute(f'CREATE TABLE {_TABLE} ("{_KEY}" INTEGER PRIMARY KEY, {columns})')
-        none = [None] * (len(self.names) - 1)
-
-        def rows() -> Iterator[list[Any]]:
-            for key, path in enumerate(self._paths):
-                row = cells.get(path)
-                values = none if row is None else [_utf8(cell) if cell else None for cell in row]
-                yield [key, _utf8(path), *values]
-
-        marks = ", ".join("?" * (len(self.names) + 1))
-        self._base.executemany(f"INSERT INTO {_TABLE} VALUES ({marks})", rows())
-        self._base.commit()
-        return found
+            base.setlimit(limit, most)
 
     def describe(self) -> list[dict[str, Any]]:
-        """Of each column but the path its name, whether it holds numbers, and its values if they
-        are few."""
-        return self._values
+        """Of each column but the path its ``name``, whether it holds numbers (``number``), and its
+        ``values`` if they are few."""
+        return self._described
 
     def matching(self, where: str) -> np.ndarray:
         """(N,) bool, the rows of the index for which a condition is true; empty text is for all.
@@ -127,19 +121,26 @@ class VideoColumns:
             ValueError: SQLite cannot read the condition, it does more than to compare columns, or
                 it takes longer than 5 s.
         """
+        count = len(self._video_of_row)
         if not where.strip():
-            return np.ones(len(self._video_of_row), dtype=bool)
+            return np.ones(count, dtype=bool)
         # On a line of its own: a comment at its end does not hide the bracket.
         text = f'SELECT "{_KEY}" FROM {_TABLE} WHERE (\n{where}\n)'
         with self._lock:
-            self._selects, self._deadline = 0, time.monotonic() + _SECONDS
-            try:
-                keys = [key for (key,) in self._base.execute(text)]
-            except (sqlite3.Error, sqlite3.Warning, ValueError, MemoryError) as error:
-                raise ValueError(self._explained(where, error)) from None
-        found = np.zeros(len(self._paths), dtype=bool)
-        found[np.array(keys, dtype=np.int64)] = True
-        return found[self._video_of_row]
+            if where not in self._found:
+                self._selects, self._deadline = 0, time.monotonic() + _SECONDS
+                videos = np.zeros(self._count, dtype=bool)
+                try:
+                    keys = itertools.chain.from_iterable(self._base.execute(text))
+                    videos[np.fromiter(keys, np.int64)] = True
+                except IndexError:
+                    raise ValueError(_DAMAGED) from None
+                except (sqlite3.Error, sqlite3.Warning, ValueError, MemoryError) as error:
+                    raise ValueError(self._explained(where, error)) from None
+                self._found[where] = np.packbits(videos[self._video_of_row])
+                while len(self._found) > _KEPT:
+                    self._found.popitem(last=False)
+            return np.unpackbits(self._found[where], count=count).view(bool)
 
     def _allow(self, action: int, first: str | None, second: str | None, *_: Any) -> int:
         """Whether SQLite may do something that a condition asks for."""
@@ -160,7 +161,9 @@ class VideoColumns:
             reason = "only columns may be compared: no further SELECT, PRAGMA or ATTACH"
         elif reason.startswith("no such column"):
             names = ", ".join(self.names)
-            reason += f"; {self.file or 'without a file of columns (--columns)'} has {names}"
+            reason += f"; {self._source or 'without a file of columns (--columns)'} has {names}"
+        elif reason.startswith("database disk image"):
+            reason = _DAMAGED
         return f"the condition {where!r:.200} cannot be evaluated: {reason}"
 
 
@@ -177,21 +180,273 @@ def columns_file(folder: str | Path, given: str | os.PathLike | None) -> Path | 
     return None
 
 
+class ColumnSources(NamedTuple):
+    """Where columns are: the indexed folder, a CSV file, a table of videos (path or URI)."""
+
+    root: str
+    file: Path | None = None
+    table: str | None = None
+
+
 def columns_of_index(index: VideoIndex, file: str | os.PathLike | None = None) -> VideoColumns:
-    """The columns of an index; ``file`` None is ``columns.csv`` in its folder, if it is there."""
-    return VideoColumns(index.path_array, index.root, columns_file(index.folder, file))
+    """The columns of an index; ``file`` None is ``columns.csv`` in its folder, if it is there.
+
+    Those of many videos, or of a large file, are kept in ``columns.sqlite`` in the folder of the
+    index, which is made again where the index, the file or the table of videos has changed.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError, TableError: as of :func:`read_columns`.
+    """
+    found = columns_file(index.folder, file)
+    alone = is_table_folder(index.folder)  # a table of videos that has features, too
+    table = os.fspath(index.folder) if alone else index.root
+    sources = ColumnSources(index.root, found, table if is_table(table) else None)
+    large = len(index) >= _MANY or (found is not None and found.stat().st_size > _READ_TWICE)
+    if alone or not large or not index.stamp:
+        return read_columns(index.path_array, sources)
+    database, state = Path(index.folder, DATABASE), _state_of(index, sources)
+    known = _open_database(database, state)
+    # Where the folder cannot be written to, memory holds them.
+    with suppress(WriteError, sqlite3.OperationalError):
+        if known is None:
+            with atomic_file(database) as unfinished, closing(sqlite3.connect(unfinished)) as base:
+                _fill(base, index.path_array, sources, state)
+            known = _open_database(database, state)
+    return known or read_columns(index.path_array, sources)
+
+
+def _state_of(index: VideoIndex, sources: ColumnSources) -> str:
+    """What a database of columns is made of, as text."""
+    from sce_video.datasets.tables.table import read_table
+
+    state: list[Any] = [_VERSION, len(index), index.stamp, sources.root]
+    changing = [sources.file]
+    if sources.table is not None and "://" in sources.table:
+        state.append(read_table(sources.table).version)
+    elif sources.table is not None:
+        changing.append(Path(sources.table, "_versions"))
+    for path in changing:
+        if path is not None:
+            status = path.stat()
+            state.append([os.path.abspath(path), status.st_size, status.st_mtime_ns])
+    return json.dumps(state)
+
+
+def _open_database(file: Path, state: str) -> VideoColumns | None:
+    """The columns of a file of this state; None for any other, which may be a stranger's."""
+    # Immutable: it is only replaced as a whole, and may lie where nothing can be locked.
+    address = f"{file.absolute().as_uri()}?mode=ro&immutable=1"
+    try:
+        base = sqlite3.connect(address, uri=True, check_same_thread=False)
+        base.executescript("PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON")
+        found = VideoColumns(base)
+    except (sqlite3.Error, ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        return None
+    return found if found.state == state else None
 
 
 def check_condition(folder: str | Path, file: str | os.PathLike | None, where: str) -> None:
-    """See that SQLite can read a condition on columns, without the index; of large files it is seen
-    later.
+    """See that SQLite can read a condition on columns, without the index; of large files, and of
+    tables of videos, it is seen later.
 
     Raises:
         FileNotFoundError, ValueError: as of :class:`VideoColumns` and its ``matching``.
     """
     found = columns_file(folder, file)
-    if found is None or found.stat().st_size <= _READ_TWICE:
-        VideoColumns(np.empty(0, dtype=np.str_), "", found).matching(where)
+    described = Path(folder, "index.json")
+    # Its first lines; a table of millions of videos lists its failures there.
+    text = "" if not described.is_file() else described.open(encoding="utf-8").read(4096)
+    of_table = is_table_folder(folder) or re.search(r'"root": "[^"]*\.lance/*"', text)
+    if not of_table and (found is None or found.stat().st_size <= _READ_TWICE):
+        read_columns(np.empty(0, dtype=np.str_), ColumnSources("", found)).matching(where)
+
+
+def read_columns(paths: np.ndarray, sources: ColumnSources) -> VideoColumns:
+    """Columns in memory, of the (N,) text ``paths`` of the rows of an index; with none at all the
+    file alone is checked.
+
+    Of a table of videos they are all of text, numbers, truth values and times, but for
+    ``settings``, ``failure``, ``source_size`` and ``source_mtime_ns``.
+
+    Raises:
+        ValueError: the file is no such table, or a path has two lines; with file and line.
+        TableError: the table cannot be read.
+    """
+    base = sqlite3.connect(":memory:", check_same_thread=False)
+    _fill(base, paths, sources, "")
+    return VideoColumns(base)
+
+
+def _fill(base: sqlite3.Connection, paths: np.ndarray, sources: ColumnSources, state: str) -> None:
+    """Make the tables of :class:`VideoColumns` in an empty database.
+
+    ``videos`` has a row of columns for each file of the index, ``facts`` a single row: what the
+    columns are, as JSON, and for each row of the index the number of its file, int32.
+    """
+    key_of: dict[str, int] = {}  # windows of a video share its line
+    blocks = (paths[at : at + _BLOCK].tolist() for at in range(0, len(paths), _BLOCK))
+    keys = (key_of.setdefault(path, len(key_of)) for block in blocks for path in block)
+    video_of_row = np.fromiter(keys, np.int32, len(paths))
+    base.executescript("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF")
+    base.execute(f'CREATE TEMP TABLE paths ("{_KEY}" INTEGER PRIMARY KEY, path)')
+    base.executemany("INSERT INTO paths VALUES (?, ?)", ((k, _utf8(p)) for p, k in key_of.items()))
+    given = [(str(sources.file), read_csv_lines(sources.file))] if sources.file else []
+    given += [(sources.table, _lines_of_table(sources.table))] if sources.table else []
+    taken, joined, missing = [f'paths."{_KEY}"', "path"], "paths", 0
+    columns: list[dict[str, Any]] = []
+    for number, (name, lines) in enumerate(given):
+        found = _Lines(name, lines, sources.root, key_of)
+        found.copy(base, f"source{number}")
+        joined += f' LEFT JOIN source{number} USING ("{_KEY}")'
+        missing = found.missing if number == 0 else missing
+        before = {column["name"].lower() for column in columns}
+        for place, column in enumerate(found.columns):
+            if column["name"].lower() not in before:
+                columns.append(column)
+                taken.append(f"source{number}.c{place}")
+    base.execute(_videos_sql(columns))
+    base.execute(f"INSERT INTO {_TABLE} SELECT {', '.join(taken)} FROM {joined}")
+    facts = {"columns": columns, "without": missing, "videos": len(key_of), "state": state}
+    facts["source"] = " and ".join(name for name, _ in given)
+    base.execute(_FACTS)
+    base.execute("INSERT INTO facts VALUES (?, ?)", (json.dumps(facts), video_of_row.tobytes()))
+    base.commit()
+
+
+def _videos_sql(columns: list[dict[str, Any]]) -> str:
+    """The statement that makes the table of columns."""
+    named = [(c["name"].replace('"', '""'), "NUMERIC" if c["number"] else "TEXT") for c in columns]
+    kinds = ", ".join(["path TEXT", *(f'"{name}" {kind}' for name, kind in named)])
+    return f'CREATE TABLE {_TABLE} ("{_KEY}" INTEGER PRIMARY KEY, {kinds})'
+
+
+class _Lines:
+    """The lines of a file or table of columns, the first of which names them.
+
+    Attributes:
+        columns: Of each but the path, what :meth:`VideoColumns.describe` says of it; complete when
+            the lines have been copied.
+        missing: Number of videos without a line, likewise.
+    """
+
+    def __init__(
+        self, source: str, lines: Iterator[tuple[int, list[str]]], root: str, key_of: dict[str, int]
+    ) -> None:
+        self._source, self._lines, self._root, self._key_of = source, lines, root, key_of
+        number, header = next(lines, (0, []))
+        if not header:
+            raise ValueError(
+                f"{source} is empty: its first line names the columns, path and others"
+            )
+        lowered = [name.lower() for name in header]
+        path = next((lowered.index(name) for name in PATH_COLUMNS if name in lowered), None)
+        if path is None:
+            raise ValueError(
+                f"{source}, line {number}: there is no column path in {','.join(header)!r:.200}: "
+                "the first line names the columns"
+            )
+        lowered[path] = "path"
+        twice = [name for name in lowered if not name or name == _KEY or lowered.count(name) > 1]
+        if twice or len(header) > _MOST_COLUMNS:
+            what = f"the column {twice[0]!r:.60} is named twice" if twice and twice[0] else ""
+            what = what or (
+                "a column has no name" if twice else f"more than {_MOST_COLUMNS} columns"
+            )
+            raise ValueError(f"{source}, line {number}: {what}")
+        self._path = path
+        names = [_utf8(name) for i, name in enumerate(header) if i != path]
+        self.columns: list[dict[str, Any]] = [{"name": name} for name in names]
+        self._values: list[set[str]] = [set() for _ in names]
+        self._numbers = [True for _ in names]
+        self.missing = len(key_of)
+
+    def copy(self, base: sqlite3.Connection, table: str) -> None:
+        """Make a temporary table of the lines of known videos, and complete the attributes.
+
+        Its columns are ``#`` (the number of the video) and ``c0``, ``c1``, ..., text as it is read.
+
+        Raises:
+            ValueError: a line has too few or too many cells, a cell is too long, a path has two
+                lines, or no path is in the index; with file and line.
+        """
+        cells = "".join(f", c{place}" for place in range(len(self.columns)))
+        base.execute(f'CREATE TEMP TABLE {table} ("{_KEY}" INTEGER PRIMARY KEY{cells})')
+        marks = ", ".join("?" * (1 + len(self.columns)))
+        base.executemany(f"INSERT INTO {table} VALUES ({marks})", self._known())
+        for column, number, values in zip(self.columns, self._numbers, self._values, strict=True):
+            column["number"] = number and bool(values)
+            few = values if len(values) <= _SHOWN_VALUES else set()
+            shown = sorted(few, key=float if column["number"] else None)
+            column["values"] = [printable_utf8(value) for value in shown]
+
+    def _known(self) -> Iterator[list[Any]]:
+        """Number of the video and cells of each line of a video of the index."""
+        source, key_of, first = self._source, self._key_of, ("none", 0)
+        line_of = np.zeros(len(key_of), dtype=np.int64)
+        count = 0
+        for number, row in self._lines:
+            if len(row) != 1 + len(self.columns) or not row[self._path]:
+                what = f"{len(row)} cells, not {1 + len(self.columns)} as in the first line"
+                what = what if len(row) != 1 + len(self.columns) else "there is no path"
+                raise ValueError(f"{source}, line {number}: {what}")
+            if (longest := max(map(len, row))) > _MOST_TEXT:
+                raise ValueError(
+                    f"{source}, line {number}: a cell of {longest} characters, at most {_MOST_TEXT}"
+                )
+            path = row.pop(self._path)
+            path = os.path.relpath(path, self._root) if os.path.isabs(path) else path
+            first = first if count else (path, number)
+            count += 1
+            key = key_of.get(path)
+            if key is None:
+                continue
+            if line_of[key]:
+                raise ValueError(
+                    f"{source}, line {number}: {path} has a line already, line {line_of[key]}: "
+                    "remove one of them"
+                )
+            line_of[key] = number
+            for place, cell in enumerate(row):
+                if cell:
+                    self._note(place, cell)
+            yield [key, *(_utf8(cell) if cell else None for cell in row)]
+        self.missing = int((line_of == 0).sum())
+        if key_of and self.missing == len(key_of):
+            raise ValueError(
+                f"{source}, line {first[1]}: none of its {count} paths is in the index, the first "
+                f"is {first[0]}; the index has {min(key_of)}"
+            )
+
+    def _note(self, place: int, cell: str) -> None:
+        values = self._values[place]
+        if len(values) <= _SHOWN_VALUES:
+            values.add(cell)
+        if self._numbers[place] and not _NUMBER.fullmatch(cell):
+            self._numbers[place] = False
+
+
+def _lines_of_table(table: str) -> Iterator[tuple[int, list[str]]]:
+    """The columns of a table of videos as lines of text."""
+    import pyarrow as pa
+
+    from sce_video.datasets.tables.table import read_table
+
+    kinds = "is_string is_large_string is_integer is_floating is_boolean is_date is_timestamp"
+    opened = read_table(table)
+    names = ["path"]
+    for field in opened.call("schema"):
+        taken = any(getattr(pa.types, kind)(field.type) for kind in kinds.split())
+        if taken and field.name not in (*names, *_OF_THE_TABLE):
+            names.append(field.name)
+    yield 0, names
+    for at in range(0, opened.call("count", None), _BLOCK):
+        rows = opened.call("read", names, {"offset": at, "limit": _BLOCK})
+        columns = [rows[name].to_pylist() for name in names]
+        for number, row in enumerate(zip(*columns, strict=True), at + 1):
+            # NaN is no value either, and a truth value is 0 or 1.
+            values = (int(value) if isinstance(value, bool) else value for value in row)
+            yield number, ["" if v is None or v != v else str(v) for v in values]
 
 
 def _utf8(text: str) -> str:
@@ -199,51 +454,3 @@ def _utf8(text: str) -> str:
     if text.isascii():  # a million cells
         return text
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-
-
-def _read_columns(file: Path, root: str, known: set[str]) -> tuple[list[str], dict[str, list[str]]]:
-    """Names of the columns, ``path`` first, and the cells of each known path without it."""
-    lines = read_csv_lines(file)
-    if not lines:
-        raise ValueError(f"{file} is empty: its first line names the columns, path and others")
-    (number, header), *rows = lines
-    lowered = [name.lower() for name in header]
-    key = next((lowered.index(name) for name in PATH_COLUMNS if name in lowered), None)
-    if key is None:
-        raise ValueError(
-            f"{file}, line {number}: there is no column path in {','.join(header)!r:.200}: the "
-            "first line names the columns"
-        )
-    lowered[key] = "path"
-    twice = [name for name in lowered if not name or name == _KEY or lowered.count(name) > 1]
-    if twice or len(header) > _MOST_COLUMNS:
-        what = f"the column {twice[0]!r:.60} is named twice" if twice and twice[0] else ""
-        what = what or ("a column has no name" if twice else f"more than {_MOST_COLUMNS} columns")
-        raise ValueError(f"{file}, line {number}: {what}")
-    cells: dict[str, list[str]] = {}
-    line_of: dict[str, int] = {}
-    for number, row in rows:
-        if len(row) != len(header) or not row[key]:
-            what = f"{len(row)} cells, not {len(header)} as in the first line"
-            what = what if len(row) != len(header) else "there is no path"
-            raise ValueError(f"{file}, line {number}: {what}")
-        if (longest := max(map(len, row))) > _MOST_TEXT:
-            raise ValueError(
-                f"{file}, line {number}: a cell of {longest} characters, at most {_MOST_TEXT}"
-            )
-        path = os.path.relpath(row[key], root) if os.path.isabs(row[key]) else row[key]
-        if path in line_of:
-            raise ValueError(
-                f"{file}, line {number}: {path} has a line already, line {line_of[path]}: remove "
-                "one of them"
-            )
-        line_of[path] = number
-        if path in known:
-            cells[path] = row[:key] + row[key + 1 :]
-    if known and not cells:
-        first, line = next(iter(line_of.items()), ("none", number))
-        raise ValueError(
-            f"{file}, line {line}: none of its {len(line_of)} paths is in the index, the first is "
-            f"{first}; the index has {min(known)}"
-        )
-    return ["path", *(name for i, name in enumerate(header) if i != key)], cells

@@ -11,7 +11,7 @@ An index is a folder::
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -22,24 +22,26 @@ import torch
 
 from sce_video.datasets import VideoDecodeError, scan_folder
 from sce_video.datasets.clip_sampling import Windows
-from sce_video.datasets.sources import is_table, is_table_folder, list_videos
+from sce_video.datasets.labelled import LabelledVideos
+from sce_video.datasets.sources import is_table, list_videos
 from sce_video.datasets.tables.table import TableError, read_table
+from sce_video.datasets.video_list import video_of
 from sce_video.evaluation.extraction import (
     NetworkJob,
     explain_network_error,
     failure_of,
     time_limit,
 )
-from sce_video.find.store import (
-    DESCRIPTION,
-    FEATURES,
-    TABLE,
-    FileRecord,
-    FileStore,
-    IndexStore,
-    VideoIndex,
+from sce_video.find.label_list import LabelList, label_file
+from sce_video.find.reading import (
+    INDEX_STORES,
+    RECORDS,
+    find_store,
+    index_mismatches,
+    real_path,
 )
-from sce_video.find.table_store import TableStore, open_feature_column
+from sce_video.find.reading import read_index as read_index  # for callers
+from sce_video.find.store import DESCRIPTION, FEATURES, TABLE, FileRecord, IndexStore
 from sce_video.inference.embed import EmbedOptions, VideoFiles, count_clips
 from sce_video.inference.model import VideoModel, build_model
 from sce_video.inference.views import embed_sample
@@ -57,15 +59,9 @@ from sce_video.jobs import (
     is_current,
     run_job,
 )
-from sce_video.utils.storage import STORES, trusted_stores
 
-#: Records of unfinished runs in the folder of an index.
-_RECORDS = "records.sqlite"
 #: Columns of a table of videos that tell whether a row has changed.
 _STATE = ("path", "size", "source_mtime_ns")
-#: What an index may be kept in. A table counts more than a file, which remains beside it where a
-#: conversion was interrupted.
-_STORES: dict[str, type[IndexStore]] = {TABLE: TableStore, FEATURES: FileStore}
 
 
 @dataclass(frozen=True)
@@ -93,31 +89,11 @@ class IndexReport:
     windows: int | None = None
 
 
-def find_store(folder: Path) -> IndexStore | None:
-    """What an index is kept in; None if there is no index."""
-    found = (kind(folder / name) for name, kind in _STORES.items() if (folder / name).exists())
-    return next(found, None)
-
-
 def _remove_stores(folder: Path, kept: IndexStore | None = None) -> None:
     """Remove what an index is kept in, but for ``kept``; ValueError if it is not of an index."""
-    for name, kind in _STORES.items():
+    for name, kind in INDEX_STORES.items():
         if (folder / name).exists() and (kept is None or kept.file.name != name):
             kind(folder / name).remove()
-
-
-def index_mismatches(
-    stored: dict[str, Any], current: dict[str, Any], prefix: str = ""
-) -> list[str]:
-    """``num_clips is 4 in the index, now 2`` for every setting that differs."""
-    differences = []
-    for name in sorted(set(stored) | set(current)):
-        old, new = stored.get(name), current.get(name)
-        if isinstance(old, dict) and isinstance(new, dict):
-            differences += index_mismatches(old, new, f"{prefix}{name}.")
-        elif old != new:
-            differences.append(f"{prefix}{name} is {old} in the index, now {new}")
-    return differences
 
 
 class EmbedJob(NetworkJob):
@@ -141,6 +117,7 @@ class EmbedJob(NetworkJob):
         ray: bool,
         processes_per_gpu: int,
         windows: Windows | None,
+        source: str | None = None,
     ) -> None:
         if processes_per_gpu < 1:
             raise ValueError(f"processes_per_gpu must be at least 1, got {processes_per_gpu}")
@@ -154,6 +131,7 @@ class EmbedJob(NetworkJob):
                 "num_clips": count_clips(model, options),
                 "num_crops": options.num_crops,
                 **({} if windows is None else {"windows": windows.to_dict()}),
+                **({} if source is None else {"list": source}),
             },
         }
         self.gpus = 1 / processes_per_gpu if ray and model.device.type == "cuda" else 0
@@ -200,7 +178,8 @@ class EmbedJob(NetworkJob):
 
     def source(self, item: Item) -> State:
         """Size and modification time; rows of a table do not change during a run."""
-        return item.source if is_table(self.root) else file_state(f"{self.root}/{item.key}")
+        file = video_of(f"{self.root}/{item.key}")
+        return item.source if is_table(self.root) else file_state(file)
 
     def holds(self, item: Item, record: Record) -> bool:
         """Whether the file has a feature, or could not be decoded and is not to be tried again."""
@@ -318,30 +297,39 @@ def _read_known(
     return known, whole and stored == header
 
 
-def real_path(root: str | os.PathLike[str]) -> str:
-    """A folder or table without links; the URI of a table in an object store as it is."""
-    name = os.fspath(root)
-    return name.rstrip("/") if "://" in name else os.path.realpath(name)
+def _label(labels: LabelList, listed: LabelledVideos) -> None:
+    """Give listed videos their labels, but for those that have one."""
+    first: dict[str, str] = {}
+    for path, label in zip(listed.paths(), listed.videos.labels.tolist(), strict=True):
+        first.setdefault(path, listed.name(label))
+    new: dict[str, list[str]] = {}
+    for path, name in first.items():
+        if path not in labels.labels:
+            new.setdefault(name, []).append(path)
+    for name, paths in new.items():
+        labels.apply(paths, name)
 
 
-def _video_states(root: str) -> dict[str, tuple[int, int]]:
+def _video_states(root: str, listed: Sequence[str] | None) -> dict[str, tuple[int, int]]:
     """(size, modification time in ns) of all videos by relative path, sorted; (-1, -1) of none.
 
-    Of a row of a table they are the bytes of its packets and the time of the file that it was made
-    from.
+    None lists the folder or table. Of a segment they are those of its file, of a row of a table the
+    bytes of its packets and the time of the file that it was made from.
     """
-    if is_table(root):
+    if is_table(root) and listed is None:
         content = read_table(root).call("read", list(_STATE))
         columns = (content[name].to_pylist() for name in _STATE)
         # Of several rows of a path the newest is last.
         found = {path: (size, time) for path, size, time in zip(*columns, strict=True)}
         videos = list_videos(root)  # without rows of failed imports
         return {path: found[path] for path in (videos.path(i) for i in range(len(videos)))}
-    videos = scan_folder(root)
+    if listed is None:
+        videos = scan_folder(root)
+        listed = [videos.path(i) for i in range(len(videos))]
     states = {}
-    for path in sorted(videos.path(i) for i in range(len(videos))):
+    for path in sorted(set(listed)):
         try:
-            status = os.stat(os.path.join(root, path))
+            status = os.stat(video_of(os.path.join(root, path)))
         except OSError:  # a dangling link, or removed since; decoding reports the reason
             states[path] = (-1, -1)
         else:
@@ -351,7 +339,7 @@ def _video_states(root: str) -> dict[str, tuple[int, int]]:
 
 def build_index(
     model: VideoModel,
-    root: str | os.PathLike,
+    root: str | os.PathLike | LabelledVideos,
     folder: str | os.PathLike,
     options: EmbedOptions | None = None,
     *,
@@ -372,7 +360,9 @@ def build_index(
 
     Args:
         model: From :func:`~sce_video.inference.model.load_model`.
-        root: The folder of videos, sub-folders are read too; or a table of videos.
+        root: The folder of videos, sub-folders are read too; a table of videos; or listed videos,
+            or segments of them, whose labels become those of the index (``labels.txt``), where it
+            has none of them yet.
         folder: The index; created if it does not exist.
         options: Each of their workers decodes and embeds, with ``num_workers=0`` this process does.
         rebuild: Discard the existing index and embed all files.
@@ -394,8 +384,12 @@ def build_index(
         RunError: the network fails, or the disk is full.
     """
     options = options or EmbedOptions()
-    folder, root = Path(folder), real_path(root)
-    states = _video_states(root)
+    listed = root if isinstance(root, LabelledVideos) else None
+    folder, root = Path(folder), real_path(root.root if isinstance(root, LabelledVideos) else root)
+    if listed is not None and (windows is not None or is_table(root)):
+        divided = "windows divide whole videos" if windows else f"{root} is a table"
+        raise ValueError(f"{listed.source} lists files or segments of files, and {divided}")
+    states = _video_states(root, None if listed is None else listed.paths())
     job = EmbedJob(
         model,
         root,
@@ -404,6 +398,7 @@ def build_index(
         ray=ray is not None,
         processes_per_gpu=processes_per_gpu,
         windows=windows,
+        source=None if listed is None else os.path.realpath(listed.source),
     )
     count = None if ray is not None and not options.num_workers else options.num_workers
     # A long video takes long; its reader has the time limit then, for each frame.
@@ -411,10 +406,10 @@ def build_index(
     workers = Workers(count, seconds, ray)
     checkpoint = {"path": model.checkpoint, "sha256": model.checkpoint_sha256}
     header = {**job.settings, "checkpoint": checkpoint}
-    with RecordStore(folder / _RECORDS, job.name) as records:
+    with RecordStore(folder / RECORDS, job.name) as records:
         # An index that is kept in a table stays there.
         name = TABLE if table or approximate or (folder / TABLE).exists() else FEATURES
-        store = _STORES[name](folder / name)
+        store = INDEX_STORES[name](folder / name)
         if rebuild:
             _remove_stores(folder)
             records.clear()
@@ -430,6 +425,8 @@ def build_index(
             store.describe(header, current)
             records.clear()
         store.make_vector_index(approximate)
+    if listed is not None:
+        _label(LabelList(label_file(folder, None)), listed)
     held = {path: r for path, r in current.items() if r.feature is not None}
     return IndexReport(
         videos=len(held),
@@ -441,39 +438,3 @@ def build_index(
         incomplete=[(path, r.reason) for path, r in held.items() if r.reason],
         windows=None if windows is None else len(store.open()),
     )
-
-
-def read_index(
-    folder: str | os.PathLike, column: str | None = None, root: str | None = None
-) -> VideoIndex:
-    """Read an index.
-
-    Args:
-        folder: Of an index; or a table of videos with a column of features.
-        column: Of a table with several columns of features.
-        root: Table in a store that it may be of.
-
-    Raises:
-        FileNotFoundError: there is none, or its first run has not finished.
-        ValueError: ``features.npz`` is not the file of an index, or ``features.lance`` not its
-            table; or its videos are in a store that ``SCE_VIDEO_STORES`` does not name.
-        MissingPackageError: it is kept in a table, and Lance is not installed.
-    """
-    if is_table_folder(os.fspath(folder)):
-        return open_feature_column(os.fspath(folder), column)
-    if column is not None:
-        raise ValueError(f"{os.fspath(folder)} is no table of videos: it has no columns to name")
-    folder = Path(folder)
-    store = find_store(folder)
-    if store is None:
-        begun = (folder / _RECORDS).exists()
-        unfinished = " (an interrupted run: run it again to resume)" if begun else ""
-        raise FileNotFoundError(f"there is no index in {folder}: no {FEATURES}{unfinished}")
-    index = store.open()
-    # An index may be a stranger's: it causes no requests.
-    if "://" in index.root and index.root not in trusted_stores(root):
-        raise ValueError(
-            f"the videos of the index {folder} are in a store, which is not opened unasked: name "
-            f"it, if you trust it: {STORES}={index.root}"
-        )
-    return index

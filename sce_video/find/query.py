@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache
 from typing import Any
 
 import numpy as np
-import torch
 
 from sce_video.datasets.sources import Query, parse_query
-from sce_video.evaluation.functional.neighbours import NotFiniteError, nearest_neighbours
 from sce_video.find.store import VideoIndex
 
 _TINY = 1e-12
@@ -216,13 +214,18 @@ def merge_moments(ranked: Callable[[int], Sequence[Match]], k: int) -> list[Matc
 
 #: Rows read from the file at a time, and compared at a time: these stay in the cache of a core.
 _READ_ROWS, _CACHED_ROWS = 16384, 512
-#: Candidates beyond k, which are ranked in double precision; and a difference of similarities that
-#: rounding to single precision may make.
+#: Candidates of a vector index beyond k, which are ranked in double precision; and a difference of
+#: similarities that rounding to single precision may make.
 _SPARE, _ROUNDING = 16, 1e-6
 #: Windows that are compared after whitening: at least so many, or this part of the index.
 _POOL, _POOL_PART = 1000, 50
-#: With more rows left out all others are compared.
-_MOST_LEFT_OUT = 1000
+#: Candidates that a vector index gives within some dozen milliseconds, for whitening and filters.
+_MOST_CANDIDATES = 2000
+#: With more rows left out it is asked for more candidates in proportion, and some more; unless so
+#: few rows remain that they are compared one by one.
+_MOST_LEFT_OUT, _MORE, _FEW = 1000, 1.5, 5000
+#: Where a smaller part of the rows remains, only these are read.
+_SMALL_PART = 8
 
 
 def query_index(
@@ -268,23 +271,30 @@ def query_index(
     compared = query.combined()
     if centred and len(query.features) > 1:  # the mean is subtracted again, with that of the rows
         compared = index.mean + query.combined(lambda rows: rows - index.mean)
-    nearest = partial(
-        _nearest_rows,
-        *(index, compared.astype(np.float32)),
-        leave_out=np.unique(np.asarray(leave_out, dtype=np.int64)),
-        centred=centred,
-        exact=exact,
-    )
+    single = compared.astype(np.float32)
+    kept = np.ones(len(index), dtype=bool)
+    kept[np.asarray(leave_out, dtype=np.int64)] = False
+    left_out = len(index) - int(kept.sum())
+    approximate = not exact and searches_approximately(index, centred, left_out)
 
-    def whitened_rows(k: int) -> list[Match]:
-        pool = nearest(max(4 * k, _POOL, len(index) // _POOL_PART))
-        rows = np.array([match.row for match in pool], dtype=np.int64)
-        features = index.whitening(np.asarray(index.features[rows]))
-        own = query.combined(index.whitening)
-        return _ranked(index, own, rows, features, [match.path for match in pool])[:k]
+    @cache
+    def candidates(size: int, least: int) -> tuple[np.ndarray, np.ndarray]:
+        """Rows of about ``size`` of the most similar, or ``least``, and their similarities."""
+        found = _approximate(index, single, size, least, kept) if approximate else None
+        rows, features = found or _exact(index, single, size, kept, centred)
+        if whitened:
+            return rows, _cosines(query.combined(index.whitening), index.whitening(features))
+        mean = index.mean if centred else 0.0
+        return rows, _cosines(single - mean, features - mean)
 
-    rows = whitened_rows if whitened else nearest
-    return rows(k) if index.windows is None else merge_moments(rows, k)
+    def ranked(count: int) -> list[Match]:
+        size = count if index.windows is None and not whitened else max(4 * count, _POOL)
+        part = _MOST_CANDIDATES if approximate else len(index) // _POOL_PART
+        size = max(size, part) if whitened else size
+        rows, similarities = candidates(size, count if approximate else size)
+        return _ranked(index, rows, similarities, count)
+
+    return ranked(k) if index.windows is None else merge_moments(ranked, k)
 
 
 def as_query(feature: np.ndarray | QueryFeatures) -> QueryFeatures:
@@ -294,94 +304,126 @@ def as_query(feature: np.ndarray | QueryFeatures) -> QueryFeatures:
     return QueryFeatures(np.array(feature, dtype=np.float32).reshape(1, -1), np.ones(1))
 
 
-def _nearest_rows(
-    index: VideoIndex,
-    query: np.ndarray,
-    k: int,
-    *,
-    leave_out: np.ndarray,
-    centred: bool,
-    exact: bool,
-) -> list[Match]:
-    """The k most similar rows, which may be windows of the same moment."""
-    wanted = min(k, len(index) - len(leave_out))
-    usable = query.shape == index.shape[1:] and np.isfinite(query).all() and query.any()
+def _approximate(
+    index: VideoIndex, query: np.ndarray, size: int, least: int, kept: np.ndarray
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Rows and features (n, D) of about ``size`` of the most similar rows among those kept, by the
+    vector index; None where it gives fewer than ``least``, or cannot compare the query."""
     # Of a query without direction, or of another size, the exact search says what is wrong.
-    if usable and not exact and searches_approximately(index, centred, len(leave_out)):
-        rows, features, paths = index.nearest(query, k + len(leave_out) + _SPARE)
-        kept = np.flatnonzero(~np.isin(rows, leave_out))
-        if len(kept) >= wanted:
-            paths = [paths[i] for i in kept.tolist()]
-            return _ranked(index, query, rows[kept], features[kept], paths)[:k]
-    rows = _exact(index, query, k, leave_out, centred)
-    features, paths = np.asarray(index.features[rows]), index.paths_of(rows)
-    mean = index.mean if centred else 0.0
-    return _ranked(index, query - mean, rows, features - mean, paths)[:k]
+    if query.shape != index.shape[1:] or not np.isfinite(query).all() or not query.any():
+        return None
+    left = int(kept.sum())
+    if len(index) - left <= _MOST_LEFT_OUT:  # they may be the most similar ones: the query's own
+        count = size + len(index) - left + _SPARE
+    else:
+        part = left / len(index)
+        needed = math.ceil(_MORE * (least + _SPARE) / part)
+        count = max(needed, min(math.ceil(size / part), _MOST_CANDIDATES))
+    rows, features = index.nearest(query, count)
+    passing = np.flatnonzero(kept[rows])
+    if len(passing) < min(least, left):
+        return None
+    return rows[passing], features[passing]
 
 
 def searches_approximately(index: VideoIndex, centred: bool = False, left_out: int = 0) -> bool:
     """Whether :func:`query_index` uses a vector index, which may miss some of the results."""
-    return index.indexed is not None and not centred and left_out <= _MOST_LEFT_OUT
+    few = left_out > _MOST_LEFT_OUT and len(index) - left_out <= _FEW
+    return index.indexed is not None and not centred and not few
 
 
 def _exact(
-    index: VideoIndex, feature: np.ndarray, k: int, left_out: np.ndarray, centred: bool
-) -> np.ndarray:
-    """Rows of the k most similar features, and of some more that are about as similar."""
-    query = torch.from_numpy(feature).reshape(1, -1)
-    own = torch.zeros(len(index), dtype=torch.long)
-    own[torch.from_numpy(left_out)] = 1
-    mean = torch.from_numpy(index.mean) if centred else None
-    count = k + _SPARE
-    while True:
-        parts = []
-        for start, features in index.blocks(_READ_ROWS):
-            # torch warns of arrays that it could write to but must not
-            block = torch.from_numpy(features if features.flags.writeable else features.copy())
-            try:
-                values, rows = nearest_neighbours(
-                    query,
-                    block,
-                    count,
-                    groups=(torch.ones(1, dtype=torch.long), own[start : start + len(block)]),
-                    means=None if mean is None else (mean, mean),
-                    gallery_block=_CACHED_ROWS,
-                )
-            except NotFiniteError as error:
-                path = index.path(start + error.row)
-                raise ValueError(
-                    f"the index {index.folder} is damaged: the feature of {path} holds NaN or "
-                    "infinity; build it from scratch (--rebuild, rebuild=True)"
-                ) from error
-            parts.append((values[0], rows[0] + start))
-        similarities = torch.cat([values for values, _ in parts])
-        rows = torch.cat([rows for _, rows in parts])
-        similarities, order = similarities.sort(descending=True, stable=True)
-        found = rows[order[:count]][similarities[:count] != float("-inf")].numpy()
-        if len(found) < count or similarities[k - 1] - similarities[count - 1] > _ROUNDING:
-            return found
-        count *= 8  # many are as similar as the last one: their paths decide
+    index: VideoIndex, feature: np.ndarray, k: int, kept: np.ndarray, centred: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and features of the k most similar rows among those kept, and of those that rounding
+    might put among them.
 
+    By numpy: importing torch takes longer than most searches.
 
-def _ranked(
-    index: VideoIndex,
-    query: np.ndarray,
-    rows: np.ndarray,
-    features: np.ndarray,
-    paths: list[str],
-) -> list[Match]:
-    """Candidates by their similarity, computed in double precision, then by path and start.
-
-    So a match is the same whichever way it was found.
+    Raises:
+        ValueError: sizes differ, or the query, a feature or their mean holds NaN or infinity.
     """
-    own = query.astype(np.float64)
-    times = [(None, None)] * len(paths) if index.spans is None else index.spans[rows].tolist()
-    found: list[Match] = []
-    for row, feature, path, (start, end) in zip(rows, features, paths, times, strict=True):
-        similarity = feature_cosine(own, feature.astype(np.float64))
-        found.append(Match(0, path, similarity, index.file(path), int(row), start, end))
+    if not np.isfinite(feature).all():
+        raise ValueError(
+            "queries: 1 of 1 rows hold NaN or infinity, the first is row 0: the network that made "
+            "them has diverged"
+        )
+    if feature.shape != index.shape[1:]:
+        raise ValueError(
+            f"queries have {feature.size} dimensions, the gallery {index.shape[1]}: they must come "
+            "from the same network"
+        )
+    mean = index.mean.astype(np.float32) if centred else np.zeros_like(feature)
+    query = _unit((feature - mean)[None])[0]
+    similarities = np.full(len(index), -np.inf, dtype=np.float32)
+    for rows, features in _blocks(index, kept):
+        for at in range(0, len(rows), _CACHED_ROWS):
+            part = features[at : at + _CACHED_ROWS] - mean
+            similarities[rows[at : at + _CACHED_ROWS]] = _unit(part) @ query
+        if not np.isfinite(similarities[rows]).all():
+            bad = rows[~np.isfinite(features).all(axis=1)]
+            what = f"feature of {index.path(int(bad[0]))}" if len(bad) else "mean of its features"
+            raise ValueError(
+                f"the index {index.folder} is damaged: the {what} holds NaN or infinity; build it "
+                "from scratch (--rebuild, rebuild=True)"
+            )
+    similarities[~kept] = -np.inf
+    k = min(k, int(kept.sum()))
+    least = np.partition(similarities, -k)[-k] - _ROUNDING if k else np.inf
+    rows = np.flatnonzero(kept & (similarities >= least))
+    return rows, np.asarray(index.features[rows])
+
+
+def _unit(rows: np.ndarray) -> np.ndarray:
+    """Rows (n, D) divided by their lengths."""
+    with np.errstate(over="ignore", invalid="ignore"):  # the caller sees what is not finite
+        lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+        return rows / np.maximum(lengths, np.float32(_TINY))[:, None]
+
+
+def _blocks(index: VideoIndex, kept: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Rows and features, some at a time: all of an index, or those kept where these are few."""
+    if kept.sum() * _SMALL_PART > len(index):
+        for start, features in index.blocks(_READ_ROWS):
+            yield np.arange(start, start + len(features)), features
+        return
+    rows = np.flatnonzero(kept)
+    for start in range(0, len(rows), _READ_ROWS):
+        some = rows[start : start + _READ_ROWS]
+        yield some, np.asarray(index.features[some])
+
+
+def _ranked(index: VideoIndex, rows: np.ndarray, similarities: np.ndarray, k: int) -> list[Match]:
+    """The k most similar of some rows, by their similarity, then by path and start."""
+    k = min(k, len(rows))
+    if k == 0:
+        return []
+    best = similarities >= np.partition(similarities, -k)[-k]
+    rows, similarities = rows[best], similarities[best]
+    paths = index.paths_of(rows)
+    places = [index.place(path) for path in paths]
+    if index.spans is not None:
+        spans = index.spans[rows].tolist()
+        places = [(file, *span) for (file, _, _), span in zip(places, spans, strict=True)]
+    found = [
+        Match(0, path, similarity, file, row, start, end)
+        for row, similarity, path, (file, start, end) in zip(
+            rows.tolist(), similarities.tolist(), paths, places, strict=True
+        )
+    ]
     found.sort(key=lambda match: (-match.similarity, match.path, match.start or 0.0))
-    return [replace(match, rank=rank) for rank, match in enumerate(found, start=1)]
+    return [replace(match, rank=rank) for rank, match in enumerate(found[:k], start=1)]
+
+
+def _cosines(query: np.ndarray, features: np.ndarray) -> np.ndarray:
+    """(n,) cosines of a query (D,) and features (n, D), computed in double and given in single
+    precision, so that a match is the same whichever way it was found."""
+    features = features.astype(np.float64)
+    lengths = np.maximum(np.linalg.norm(features, axis=1), _TINY)
+    lengths *= max(float(np.linalg.norm(query)), _TINY)
+    return np.clip((features * query.astype(np.float64)).sum(axis=1) / lengths, -1, 1).astype(
+        np.float32
+    )
 
 
 def feature_cosine(first: np.ndarray, second: np.ndarray) -> float:

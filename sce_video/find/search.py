@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import torch
 
-from sce_video.datasets import VideoDecodeError, video_exists
-from sce_video.datasets.readers.base import DecodeLimits
-from sce_video.datasets.readers.images import read_image
-from sce_video.datasets.sources import Query, is_elsewhere, is_image, split_row_path
-from sce_video.engine.checkpoint import file_sha256
+from sce_video.datasets.sources import Query, is_elsewhere, is_image, split_row_path, video_exists
 from sce_video.find.columns import columns_of_index
-from sce_video.find.index import index_mismatches, read_index, real_path
 from sce_video.find.label_list import LabelList, label_file
 from sce_video.find.query import (
     Given,
@@ -32,18 +27,17 @@ from sce_video.find.query import (
     query_index,
     weighted_features,
 )
+from sce_video.find.reading import index_mismatches, read_index, real_path
 from sce_video.find.store import VideoIndex
-from sce_video.inference.embed import embed
-from sce_video.inference.encoders.text import text_feature
-from sce_video.inference.model import VideoModel, build_model, checkpoint_of, load_model
-from sce_video.inference.views import EmbedOptions, ModelSettings, VideoNetwork
-from sce_video.inference.windows import (
-    WindowFeatures,
-    embed_span,
-    open_patiently,
-    windows_of_reader,
-)
 from sce_video.utils.storage import exists, is_url
+
+# What decodes and embeds is imported where it does: a search for an indexed video takes numpy only.
+if TYPE_CHECKING:
+    import torch
+
+    from sce_video.inference.model import VideoModel
+    from sce_video.inference.views import EmbedOptions, VideoNetwork
+    from sce_video.inference.windows import WindowFeatures
 
 
 def model_of_index(
@@ -66,6 +60,9 @@ def model_of_index(
         FileNotFoundError: there is no checkpoint at that path.
         ValueError: the checkpoint or the config is not that of the index.
     """
+    from sce_video.inference.model import build_model, load_model
+    from sce_video.inference.views import ModelSettings
+
     path = checkpoint_of_index(index, checkpoint)
     if config is None:
         settings = ModelSettings.from_dict(index.settings.get("model", {}))
@@ -90,6 +87,9 @@ def checkpoint_of_index(index: VideoIndex, checkpoint: str | os.PathLike | None 
         FileNotFoundError: there is no checkpoint at that path.
         ValueError: it is not that of the index, or the index names a URL and none was given.
     """
+    from sce_video.engine.checkpoint import file_sha256
+    from sce_video.inference.model import checkpoint_of
+
     stored, sha256 = index.checkpoint["path"], index.checkpoint["sha256"]
     path = stored if checkpoint is None else checkpoint_of(os.fspath(checkpoint))
     if checkpoint is None and is_url(path):  # an index may be a stranger's: it causes no requests
@@ -133,8 +133,22 @@ def rows_of_file(index: VideoIndex, video: str | os.PathLike) -> list[int]:
     return sorted({row for name in names for row in index.rows(name)})
 
 
+def _span(start: float | None, end: float | None) -> tuple[float, float]:
+    return (0.0, math.inf) if start is None or end is None else (start, end)
+
+
 def rows_of_query(index: VideoIndex, query: Query) -> list[int]:
-    """Rows that are the query itself: of the file, or windows that share frames with the moment."""
+    """Rows that are the query itself: of the file, or windows and segments that share frames with
+    the moment."""
+    if index.listed_in is not None:
+        real, (begin, stop) = cache(os.path.realpath), _span(query.start, query.end)
+        own = []
+        for row, path in enumerate(index.paths):
+            file, first, last = index.place(path)
+            start, end = _span(first, last)
+            if start < stop and end > begin and real(file) == real(query.video):
+                own.append(row)
+        return own
     rows = rows_of_file(index, query.video)
     if query.start is None or query.end is None or index.spans is None:
         return rows
@@ -177,6 +191,11 @@ def embed_query(model: VideoModel, query: Query, options: EmbedOptions) -> np.nd
         VideoDecodeError: it cannot be decoded, or is too large.
         ValueError: the moment of an image, or one behind the end of a video.
     """
+    from sce_video.datasets.readers.base import DecodeLimits
+    from sce_video.datasets.readers.images import read_image
+    from sce_video.inference.embed import embed
+    from sce_video.inference.windows import embed_span
+
     if is_image(query.video):
         if query.start is not None:
             raise ValueError(f"{query.video} is an image: it has no moments")
@@ -213,7 +232,8 @@ def examples_of_label(index: VideoIndex, labels: LabelList, name: str) -> tuple[
         raise ValueError(f"no video of the index {index.folder} has the label {name!r}")
     found = (np.flatnonzero(own), np.flatnonzero(~own & (label_of_row >= 0)))
     like, unlike = (Example(np.asarray(index.features[rows]), rows) for rows in found)
-    return like, unlike
+    # Where all rows are labelled, those with other labels are what can be found.
+    return like, unlike if index.listed_in is None else unlike._replace(rows=())
 
 
 class Examples(NamedTuple):
@@ -250,7 +270,7 @@ def join_examples(
 MOST_REFINED = 5
 _PARTS = 4  # of a stride in the first pass, and of that in the second
 #: Takes a file, start and end of a window of it, and the seconds from one window to the next.
-EmbedNear = Callable[[str, float, float, float], WindowFeatures]
+EmbedNear = Callable[[str, float, float, float], "WindowFeatures"]
 
 
 def refine_moments(
@@ -295,6 +315,8 @@ def refine_moments(
     Raises:
         ValueError: The index has no windows, or they end at cuts.
     """
+    from sce_video.datasets import VideoDecodeError
+
     step = _refinable_step(index)
     if whitened is None:
         whitened = index.whitens and not centred
@@ -371,6 +393,8 @@ def windows_near(
     network: VideoNetwork, options: EmbedOptions, file: str, start: float, end: float, step: float
 ) -> WindowFeatures:
     """A window of a video, and three at either side, ``step`` seconds apart; inside the video."""
+    from sce_video.inference.windows import open_patiently, windows_of_reader
+
     with open_patiently(file, options) as reader:
         starts = start + np.arange(1 - _PARTS, _PARTS) * step
         starts = np.unique(np.clip(starts, 0.0, max(0.0, reader.duration - (end - start))))
@@ -455,7 +479,7 @@ def search(
     given = _read_query(index, query, model, labels, checkpoint)
     out = np.empty(0, np.int64) if include_self else given.rows
     if passing is not None:
-        out = np.union1d(out, np.flatnonzero(~passing))
+        out = np.concatenate([out, np.flatnonzero(~passing)])
     count = max(k, refine) if k > 0 else k
     matches = query_index(
         *(index, given.features, count),
@@ -497,6 +521,8 @@ def _read_query(
         like, unlike = [*like, own], [*unlike, others]
     text = None
     if query.text is not None:
+        from sce_video.inference.encoders.text import text_feature
+
         path = checkpoint_of_index(index, checkpoint)
         text = text_feature(path, index.settings["model"]["backbone"], query.text)
     return join_examples(like, unlike, text, query.weights)

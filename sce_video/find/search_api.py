@@ -116,6 +116,7 @@ class LabelsAnswer(ApiMessage):
     elsewhere: int
     file: str
     class_file: str
+    segments: int
 
 
 class LabelledAnswer(LabelsAnswer):
@@ -200,10 +201,10 @@ class MapAnswer(ApiMessage):
 
 
 class SplitAnswer(ApiMessage):
-    """Lists to train and to test, and the command that uses them."""
+    """Lists to train and to test, and the commands that use them and the labelled segments."""
 
     files: list[str]
-    command: str
+    commands: list[str]
 
 
 class SegmentsAnswer(ApiMessage):

@@ -34,7 +34,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.responses import JSONResponse
 
-from sce_video.datasets.sources import is_table
+from sce_video.datasets.sources import is_elsewhere
 from sce_video.datasets.video_list import IMAGE_EXTENSIONS, VIDEO_EXTENSIONS
 from sce_video.find import search_api as api
 from sce_video.find.columns import columns_of_index
@@ -47,6 +47,7 @@ from sce_video.find.search_media import (
     animation,
     kill_fork_server,
     middle_frame,
+    whole,
 )
 from sce_video.find.search_state import GoneError, Network, NoRowError, SearchState
 from sce_video.inference.clips import clip_name
@@ -334,9 +335,11 @@ def _add_media(router: APIRouter, state: SearchState) -> None:
     kinds = _content(*sorted({*PLAYABLE.values()}), "application/octet-stream")
 
     @router.get("/video/{row}", response_class=Response, responses=kinds)
-    def video(row: int) -> FileResponse:
-        """The file itself; ranges of it may be asked for."""
+    def video(row: int) -> Response:
+        """The file itself, of which ranges may be asked for; of a table of videos an mp4."""
         file = state.file(row)
+        if is_elsewhere(file):
+            return Response(state.picture(row, whole), media_type="video/mp4", headers=kept)
         kind = PLAYABLE.get(os.path.splitext(file)[1].lower(), "application/octet-stream")
         return FileResponse(file, media_type=kind)  # answers requests for ranges, too
 
@@ -513,14 +516,12 @@ def serve(
 
     Raises:
         FileNotFoundError: there is no index, or no checkpoint at the given path.
-        ValueError: the index is empty or of a table of videos, the checkpoint is not that of the
-            index, the list of labels cannot be read, or the port is taken.
+        ValueError: the index is empty, the checkpoint is not that of the index, the list of labels
+            cannot be read, or the port is taken.
     """
     index = read_index(folder)
     if len(index) == 0:
         raise ValueError(f"the index {index.folder} contains no video that could be decoded")
-    if is_table(index.root):
-        raise ValueError(f"{folder} is of a table of videos: the page plays files")
     if network.checkpoint is not None:
         checkpoint_of_index(index, network.checkpoint)
     label_list = LabelList(label_file(folder, own.labels))

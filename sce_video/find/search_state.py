@@ -10,13 +10,14 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from contextlib import suppress
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from sce_video.datasets.segments import TOLERANCE, Segment, stated_duration
-from sce_video.datasets.sources import Query
+from sce_video.datasets.sources import Query, is_elsewhere
 from sce_video.datasets.video_list import VIDEO_EXTENSIONS
 from sce_video.find import search_media as media
 from sce_video.find.columns import VideoColumns, columns_of_index
@@ -55,7 +56,6 @@ MAP_POINTS = 20_000
 #: Seconds until a worker is ended; readers have lower limits of their own.
 _PICTURE_SECONDS, _EMBED_SECONDS = 45.0, 240.0
 _KEPT_UPLOADS, _KEPT_FEATURES = 32, 256
-_CUT_SECONDS = 600.0  # of a clip that is held in memory
 
 
 class NoRowError(UserError, RuntimeError):
@@ -90,10 +90,16 @@ class SearchState:
         #: Beside the list of labels, ``labels_segments.csv``.
         self.segments = SegmentList(labels.file.with_name(f"{labels.file.stem}_segments.csv"))
         self._network = network
-        #: (N, 2) seconds, of an index of windows.
+        #: (N, 2) seconds, of an index of windows or segments.
         self._spans = index.spans
-        self.names = [printable_utf8(path) for path in index.paths]
-        folders = [path.split(os.sep)[0] if os.sep in path else "" for path in index.paths]
+        self._videos = index.paths
+        if index.listed_in is not None:
+            places = [index.place(path) for path in index.paths]
+            self._videos = [os.path.relpath(file, index.root) for file, *_ in places]
+            if all(start is not None for _, start, _ in places):
+                self._spans = np.array([span for _, *span in places]).reshape(-1, 2)
+        self.names = [printable_utf8(path) for path in self._videos]
+        folders = [path.split(os.sep)[0] if os.sep in path else "" for path in self._videos]
         self.folders = sorted({printable_utf8(name) for name in folders} - {""})
         number = {name: i for i, name in enumerate(self.folders)}
         self.folder_of = [number.get(printable_utf8(name), -1) for name in folders]
@@ -132,7 +138,7 @@ class SearchState:
             "refinable": self.index.windows is not None and not self.index.windows.shots,
             "texts": has_text(self.index.settings["model"].get("backbone")),
             "columns": self.columns.describe(),
-            "without_columns": len(self.columns.without),
+            "without_columns": self.columns.without,
             "failures": len(self.index.failures),
             "problem": self.network_problem(),
             "update": self.update_command(),
@@ -151,7 +157,9 @@ class SearchState:
 
     def update_command(self) -> str:
         """The command that brings the index up to date."""
-        words = ("sce-video", "index", self.index.root, "--out", os.path.abspath(self.index.folder))
+        root, listed = self.index.root, self.index.listed_in
+        words = [root] if listed is None else [listed, "--data-root", root]
+        words = ["sce-video", "index", *words, "--out", os.path.abspath(self.index.folder)]
         return printable_utf8(shlex.join(words))
 
     def _checked(self, row: int | None) -> int:
@@ -160,18 +168,20 @@ class SearchState:
         return row
 
     def file(self, row: int) -> str:
-        """Absolute path of a video of the index.
+        """Absolute path of a video of the index, or that of its row in a table.
 
         Raises:
             NoRowError: no such row, or a path that is none of a video inside the folder: the index
                 may have been written by somebody else.
             GoneError: there is no regular file any more.
         """
-        path = self.index.path(self._checked(row))
+        path = self._videos[self._checked(row)]
         inside = not os.path.isabs(path) and ".." not in path.split(os.sep)
         if not inside or not path.lower().endswith(VIDEO_EXTENSIONS):
             raise NoRowError(f"row {row} of the index is no video of its folder")
         file = self.index.file(path)
+        if is_elsewhere(file):  # in a table
+            return file
         try:
             regular = stat.S_ISREG(os.stat(file).st_mode)
         except OSError:
@@ -195,9 +205,10 @@ class SearchState:
     # -- pictures --------------------------------------------------------------------------
 
     def picture(self, row: int, make: Any) -> bytes:
-        """What ``middle_frame`` or ``animation`` of ``search_media`` makes of a video, kept."""
+        """What ``middle_frame``, ``animation`` or ``whole`` of ``search_media`` makes of a video,
+        kept."""
         file = self.file(row)
-        key = (row, make.__name__, os.stat(file).st_mtime_ns)
+        key = (row, make.__name__, _modified(file))
         span = None if self._spans is None else tuple(self._spans[row].tolist())
 
         def read() -> bytes:
@@ -270,10 +281,10 @@ class SearchState:
         row = self._row_of_name.get(given.path) if given.path is not None else given.row
         if row is None:
             raise NoRowError(f"the index has no video {given.path!r:.200}")
-        path, moment = self.index.path(self._checked(row)), (given.start, given.end)
+        path, moment = self._videos[self._checked(row)], (given.start, given.end)
         if given.start is not None:
             file = self.file(row)
-            key = row, *moment, os.stat(file).st_mtime_ns
+            key = row, *moment, _modified(file)
             feature = self._kept(key, lambda: self._embed(media.embed_moment, file, *moment))
         elif self._spans is not None and given.path is not None:
             raise ValueError("a row of this index is a window: give start and end, or the row")
@@ -382,6 +393,7 @@ class SearchState:
             "elsewhere": len(self.labels.labels) - sum(label >= 0 for label in labels),
             "file": printable_utf8(os.path.abspath(self.labels.file)),
             "class_file": printable_utf8(os.path.abspath(self.labels.class_file)),
+            "segments": len(self.segments.segments),
         }
 
     def set_label(self, rows: list[int], name: str | None) -> dict[str, Any]:
@@ -404,7 +416,7 @@ class SearchState:
 
     def describe_segments(self, row: int) -> dict[str, Any]:
         """The labelled segments of a video: a ``SegmentsAnswer`` of :mod:`.search_api`."""
-        own = self.segments.of(self.index.path(self._checked(row)))
+        own = self.segments.of(self._videos[self._checked(row)])
         classes = dict.fromkeys([*self.labels.classes, *self.segments.classes()])
         return {
             "segments": [[s.start, s.end, printable_utf8(s.label)] for s in own],
@@ -427,7 +439,7 @@ class SearchState:
         if duration is not None and end > duration + TOLERANCE:
             raise ValueError(f"the segment ends at {end:.2f} s, and the video at {duration:.2f} s")
         with self._lock:
-            self.segments.add(self.index.path(row), start, end, label)
+            self.segments.add(self._videos[row], start, end, label)
             return self.describe_segments(row)
 
     def remove_segment(self, row: int, number: int, label: str) -> dict[str, Any]:
@@ -436,7 +448,7 @@ class SearchState:
         ValueError where it has another label: the list has changed since.
         """
         with self._lock:
-            own: list[Segment] = self.segments.of(self.index.path(self._checked(row)))
+            own: list[Segment] = self.segments.of(self._videos[self._checked(row)])
             if not 0 <= number < len(own) or printable_utf8(own[number].label) != label:
                 raise ValueError("there is no such segment any more")
             self.segments.remove(own[number])
@@ -455,32 +467,48 @@ class SearchState:
             ValueError: it has no length, or more than ten minutes.
             CallError, GoneError, NoRowError: the file cannot be cut.
         """
-        if not 0 <= start < end <= start + _CUT_SECONDS:
+        if not 0 <= start < end <= start + media.LONGEST_CLIP:
             raise ValueError(
-                f"a clip is at most {_CUT_SECONDS:g} s long, got {start:.2f} to {end:.2f} s: cut a "
-                "longer one by sce-video predict or search --clips"
+                f"a clip is at most {media.LONGEST_CLIP:g} s long, got {start:.2f} to {end:.2f} s: "
+                "cut a longer one by sce-video predict or search --clips"
             )
         return self._pictures.call(media.cut, self.file(row), start, end, timeout=_EMBED_SECONDS)
 
     # -- lists to finetune with ------------------------------------------------------------
 
     def write_split(self) -> dict[str, Any]:
-        """Write lists to train and to test; returns their paths and the command that uses them.
+        """Write lists to train and to test; returns their paths and the commands that use them, and
+        the labelled segments.
 
         Raises:
-            ValueError: no class has two videos.
+            ValueError: no class has two videos, and there are no segments of two classes.
         """
         with self._lock:
-            train, test = (os.path.abspath(path) for path in self.labels.split())
-        checkpoint = absolute(self._network.checkpoint or self.index.checkpoint["path"])
-        run = f"{os.path.splitext(os.path.abspath(self.labels.file))[0]}_finetuned"
+            segments = os.path.abspath(self.segments.file)
+            segments = segments if len(self.segments.classes()) > 1 else ""
+            try:
+                files = [os.path.abspath(path) for path in self.labels.split()]
+            except ValueError:
+                if not segments:
+                    raise
+                files = []
         # The names of the classes are those of the file beside the lists.
-        sets = ("--train", train, "--test", test, "--data-root", self.index.root)
-        words = ("sce-video", "finetune", checkpoint, *sets, "--out", run)
-        return {
-            "files": [printable_utf8(train), printable_utf8(test)],
-            "command": printable_utf8(shlex.join(words)),
-        }
+        checkpoint = absolute(self._network.checkpoint or self.index.checkpoint["path"])
+        commands = []
+        for given in filter(any, (files, [segments])):
+            sets = [
+                *zip(("--train", "--test"), given, strict=False),
+                ("--data-root", self.index.root),
+            ]
+            run = f"{os.path.splitext(given[0])[0].removesuffix('_train')}_finetuned"
+            words = ["sce-video", "finetune", checkpoint, *chain(*sets), "--out", run]
+            commands.append(printable_utf8(shlex.join(words)))
+        return {"files": [printable_utf8(path) for path in files], "commands": commands}
+
+
+def _modified(file: str) -> int:
+    """Modification time of a file, nanoseconds; 0 in a table, which is read as it was opened."""
+    return 0 if is_elsewhere(file) else os.stat(file).st_mtime_ns
 
 
 def _rounded(values: np.ndarray) -> list[float]:

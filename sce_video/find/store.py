@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
-import torch
 
 from sce_video.datasets.clip_sampling import Windows
-from sce_video.evaluation.features import (
+from sce_video.datasets.video_list import split_segment
+from sce_video.evaluation.npz_files import (
     RowStream,
     as_integers,
     as_matrix,
@@ -30,9 +30,10 @@ from sce_video.evaluation.features import (
     text_stream,
     write_npz,
 )
-from sce_video.evaluation.functional.neighbours import check_features
-from sce_video.inference.views import EmbedOptions
 from sce_video.utils.files import write_json
+
+if TYPE_CHECKING:  # which needs torch; to find what is in an index takes numpy alone
+    from sce_video.inference.views import EmbedOptions
 
 FEATURES, TABLE, DESCRIPTION = "features.npz", "features.lance", "index.json"
 _VERSION, _VERSION_OF_WINDOWS = 2, 3
@@ -146,11 +147,14 @@ class VideoIndex:
         root: The indexed folder of videos, absolute.
         checkpoint: ``path`` and ``sha256`` of the weights.
         settings: ``model`` (:class:`.inference.views.ModelSettings`), clips and crops.
-        windows: How its videos were divided; None if a row is a whole video.
+        windows: How its videos were divided; None if a row is a whole video, or a segment.
+        listed_in: The file that lists its videos or segments; None of a folder or table.
         indexed: Rows that a vector index holds; None without one.
+        stamp: Numbers that change whenever the stored index does.
     """
 
     indexed: int | None = None
+    stamp: tuple[int, ...] = ()
     #: Columns of path, size, modification time, start and end.
     _names: tuple[str, ...] = ("paths", "sizes", "mtimes", "starts", "ends")
 
@@ -167,6 +171,7 @@ class VideoIndex:
         self.settings: dict[str, Any] = header["settings"]
         windows = self.settings.get("windows")
         self.windows = None if windows is None else Windows.from_dict(windows)
+        self.listed_in: str | None = self.settings.get("list")
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -233,6 +238,8 @@ class VideoIndex:
     @property
     def options(self) -> EmbedOptions:
         """Clips and crops with which its videos were embedded."""
+        from sce_video.inference.views import EmbedOptions
+
         views = {name: self.settings[name] for name in ("num_clips", "num_crops")}
         return EmbedOptions(**views)
 
@@ -256,6 +263,11 @@ class VideoIndex:
         """Absolute path of a video of the index."""
         return os.path.join(self.root, path)
 
+    def place(self, path: str) -> tuple[str, float | None, float | None]:
+        """:meth:`file`, and None twice; of a listed segment its video, start and end in seconds."""
+        file = self.file(path)
+        return (None if self.listed_in is None else split_segment(file)) or (file, None, None)
+
     def is_unchanged(self, row: int, file: str | os.PathLike) -> bool:
         """Whether a file has the size and time that it had when it was embedded as this row."""
         status = os.stat(file)
@@ -266,8 +278,8 @@ class VideoIndex:
         for start in range(0, len(self), count):
             yield start, self.features[start : start + count]
 
-    def nearest(self, query: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, list[str]]:
-        """Rows, features and paths of about the k most similar features, by the vector index."""
+    def nearest(self, query: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Rows and features of about the k most similar features, by the vector index."""
         raise NotImplementedError
 
 
@@ -337,6 +349,8 @@ def checked_header(entry: dict[str, Any]) -> dict[str, Any]:
         raise ValueError("no settings of a model")
     if settings.get("windows") is not None:
         Windows.from_dict(settings["windows"])
+    if not isinstance(settings.get("list", ""), str):
+        raise ValueError("a list of videos that is no path")
     return {
         "root": str(entry["root"]),
         "checkpoint": {key: str(entry["checkpoint"][key]) for key in ("path", "sha256")},
@@ -405,6 +419,7 @@ class FileStore(IndexStore):
 
     def open(self) -> NpzIndex:
         """The index; the features are not read before they are used."""
+        status = os.stat(self.file)
         arrays, provenance = read_npz(self.file, "the file of an index", ("features", "paths"))
         try:
             entry = provenance["index"]
@@ -435,7 +450,9 @@ class FileStore(IndexStore):
                 if not (np.isfinite(ends).all() and (starts >= 0).all() and (starts < ends).all()):
                     raise ValueError("windows do not end after their starts")
                 columns |= {"starts": starts, "ends": ends}
-            return NpzIndex(self.file.parent, columns, header, failed)
+            index = NpzIndex(self.file.parent, columns, header, failed)
+            index.stamp = status.st_size, status.st_mtime_ns
+            return index
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"{self.file} is not the file of an index: {error!r:.500}") from error
 
@@ -443,6 +460,11 @@ class FileStore(IndexStore):
         """Header and records; ValueError also where a feature is not finite."""
         stored = self.open()
         if len(stored):
+            # For an update, which needs torch anyway.
+            import torch
+
+            from sce_video.evaluation.functional.neighbours import check_features
+
             check_features(torch.from_numpy(stored.features), f"{self.file}: 'features'")
         records = dict(stored.failed)
         order, spans = stored.order, stored.spans

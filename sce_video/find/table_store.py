@@ -53,8 +53,8 @@ _HELD_BYTES = 256 * 2**20
 #: A vector index is made from this many rows on without being asked for; and if it was.
 APPROXIMATE_ROWS, FEWEST_INDEXED = 200_000, 256
 #: Of a search: cells of the clustering, and candidates per result of which the features are read.
-#: Measured in docs/search.md.
-_PROBES, _REFINED = 40, 5
+#: Measured in docs/search.md. Of many results the caller compares the features again.
+_PROBES, _REFINED, _MANY = 40, 5, 1000
 #: What Lance writes into the folder of a table.
 _PARTS = {"data", "_versions", "_transactions", "_deletions", "_indices"}
 #: In place of the feature of a row that stays in the table.
@@ -176,6 +176,7 @@ class TableIndex(VideoIndex):
         self._table, self._columns = file, columns
         self._names = "path", columns.size, columns.mtime, *_SPAN
         self._opened, header, size = _open_table(file, columns)
+        self.version = self._opened.version
         failed = self.call("read", [*columns.state, "_rowoffset"], {"filter": columns.without})
         self._bad = np.sort(failed["_rowoffset"].to_numpy().astype(np.int64))
         #: Row of the first feature behind each row without one.
@@ -223,15 +224,16 @@ class TableIndex(VideoIndex):
         matrix = TableFeatures(self, self._columns.feature)
         return np.array(matrix[:]) if 4 * math.prod(self.shape) <= _HELD_BYTES else matrix
 
-    def nearest(self, query: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, list[str]]:
+    def nearest(self, query: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         """About the k most similar; rows that the vector index lacks are compared one by one."""
-        how = {"metric": "cosine", "nprobes": _PROBES, "refine_factor": _REFINED}
+        refined = {"refine_factor": _REFINED} if k < _MANY else {}
+        how = {"metric": "cosine", "nprobes": _PROBES, **refined}
         nearest = {"column": self._columns.feature, "q": query.astype(np.float32), "k": k, **how}
-        wanted = ["_rowoffset", "path", self._columns.feature, "_distance"]
-        found = self.call("read", wanted, {"nearest": nearest})  # one request: each waits
-        paths = [text_to_path(text) for text in found["path"].to_pylist()]
-        rows = self._row_numbers(found["_rowoffset"].to_numpy())
-        return rows, self.matrix_of([found], len(found)), paths
+        wanted = ["_rowoffset", self._columns.feature, "_distance"]
+        found = self.call("read", wanted, {"nearest": nearest})
+        return self._row_numbers(found["_rowoffset"].to_numpy()), self.matrix_of(
+            [found], len(found)
+        )
 
     def matrix_of(self, tables: list[Any], count: int) -> np.ndarray:
         """(count, D) features of rows that were read, of which failed files have none."""
@@ -295,7 +297,9 @@ class TableStore(IndexStore):
         self._known: dict[str, FileRecord] = {}
 
     def open(self) -> TableIndex:
-        return TableIndex(self.file.parent, self.file)
+        index = TableIndex(self.file.parent, self.file)
+        index.stamp = index.version, os.stat(self.file / "_versions").st_mtime_ns
+        return index
 
     def read(self) -> tuple[dict[str, Any], dict[str, FileRecord]]:
         """Header and records; their features stay in the table."""

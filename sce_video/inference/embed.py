@@ -19,8 +19,6 @@ from sce_video.datasets import (
     VideoDecodeError,
     VideoList,
     batches_without_crashes,
-    is_elsewhere,
-    open_video,
 )
 from sce_video.datasets.clip_sampling import Windows
 from sce_video.datasets.transforms import OpenVideo
@@ -252,10 +250,6 @@ class VideoFiles(VideoDataset):
 
     def _list_videos(self, *_: Any) -> VideoList:
         return self._files
-
-    def _inputs(self, index: int, seed: int) -> dict[str, Any]:
-        inputs = super()._inputs(index, seed)
-        return {**inputs, "open": open_video} if is_elsewhere(self.path(index)) else inputs
 
     def _run_pipeline(self, index: int, seed: int, given: dict[str, Any]) -> dict[str, Any]:
         try:

@@ -11,7 +11,6 @@ import torch
 from torch import nn
 
 from sce_video.engine.checkpoint import file_sha256, load_checkpoint_file, newest_checkpoint
-from sce_video.engine.config.load import load_config
 from sce_video.engine.config.snapshot import stored_config
 from sce_video.engine.weights import bounded_network, load_backbone
 from sce_video.evaluation.multi_view import mean_representation
@@ -104,6 +103,8 @@ def load_model(
     checkpoint = checkpoint_of(checkpoint)
     stored = load_checkpoint_file(checkpoint)
     if config is not None:
+        from sce_video.engine.config.load import load_config  # with mmengine's runner
+
         cfg, source = load_config(config).to_dict(), str(config)
     else:
         cfg, source = stored_config(stored, checkpoint), f"the config in {checkpoint}"

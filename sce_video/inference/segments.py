@@ -120,6 +120,9 @@ def choose_rule(
     classes: Sequence[str],
     window: float,
     background: str | None = None,
+    *,
+    threshold: float | None = None,
+    least: float | None = None,
 ) -> tuple[SegmentRule, float]:
     """The rule with the best F1 at temporal IoU 0.5 on labelled segments, mean of the classes.
 
@@ -129,6 +132,8 @@ def choose_rule(
         classes: Names of the outputs.
         window: Length of a window, seconds.
         background: Name of the class that makes no segments.
+        threshold: Given, so that only the length is chosen.
+        least: Likewise, seconds.
 
     Returns:
         The rule, of equal ones that with the threshold nearest to the middle of them; and its F1.
@@ -144,8 +149,9 @@ def choose_rule(
             f"{', '.join(map(repr, classes[:8]))}{', ...' * (len(classes) > 8)}"
         )
     found: dict[SegmentRule, float] = {}
-    for threshold, length in itertools.product(_THRESHOLDS, _LENGTHS):
-        rule = SegmentRule(threshold, length * window)
+    thresholds = _THRESHOLDS if threshold is None else (threshold,)
+    lengths = [length * window for length in _LENGTHS] if least is None else [least]
+    for rule in itertools.starmap(SegmentRule, itertools.product(thresholds, lengths)):
         predicted = [
             segment
             for path, timeline in timelines.items()
@@ -190,15 +196,19 @@ def predict_segments(
     for path in dict.fromkeys(s.path for s in labelled):
         known[path] = ClassTimeline(embed_windows(classifier, path, windows, options))
     classes = classifier.classes
-    rule = SegmentRule(threshold or 0.5, least or 0.0)
+    rule = SegmentRule(0.5 if threshold is None else threshold, least or 0.0)
     if labelled:
-        best, f1 = choose_rule(known, labelled, classes, windows.seconds, background)
-        free = threshold is None and least is None
+        rule, f1 = choose_rule(
+            *(known, labelled, classes, windows.seconds, background),
+            threshold=threshold,
+            least=least,
+        )
+        free = [f"--threshold {rule.threshold:g}"] * (threshold is None)
+        free += [f"--min-length {rule.least:g}"] * (least is None)
         if free:
-            rule = best
             say(
-                f"chosen on {len(labelled)} labelled segments: --threshold {rule.threshold:g} "
-                f"--min-length {rule.least:g} (F1 {100 * f1:.1f} % at tIoU {_TIOU})"
+                f"chosen on {len(labelled)} labelled segments: {' '.join(free)} "
+                f"(F1 {100 * f1:.1f} % at tIoU {_TIOU})"
             )
         found = [
             segment
@@ -210,7 +220,7 @@ def predict_segments(
             f"{100 * value:.1f} % at tIoU {tiou}"
             for tiou, value in zip(result.tious, result.mAP, strict=True)
         )
-        say(f"segment mAP on them: {values}{' (the rule was chosen on them)' * free}")
+        say(f"segment mAP on them: {values}{' (the rule was chosen on them)' * bool(free)}")
     for path in paths:
         timeline = known.get(os.path.realpath(path))
         try:

@@ -25,7 +25,7 @@ from sce_video.datasets.clip_sampling import (
 from sce_video.datasets.readers.base import ArrayFrames
 from sce_video.datasets.sources import is_table, list_videos, video_exists
 from sce_video.datasets.transforms.lazy_view import LazyView
-from sce_video.evaluation.features import write_npz
+from sce_video.evaluation.npz_files import write_npz
 from sce_video.inference.model import VideoModel
 from sce_video.inference.views import (
     ArrayReader,

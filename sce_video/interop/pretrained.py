@@ -227,7 +227,7 @@ def _measured(
     checkpoint: str | Path, provenance: Mapping[str, Any]
 ) -> dict[str, tuple[float, list[float]]]:
     """Metrics with intervals of the result files beside a checkpoint that are of this very file."""
-    found = {}
+    found: dict[str, tuple[float, list[float]]] = {}
     for name in (RESULTS, PROBE) if not is_url(str(checkpoint)) else ():
         path = Path(checkpoint).parent / name
         stored = read_json(path) if path.is_file() else None

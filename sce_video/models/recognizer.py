@@ -75,7 +75,12 @@ class I3DHead(BaseModule):
         return self.fc_cls((self.dropout(pooled) if self.dropout else pooled).flatten(1))
 
     def loss(self, features: Tensor, data_samples: Sequence[Any]) -> dict[str, Tensor]:
-        """Cross-entropy (``loss_cls``) and accuracies (``top1_acc, top5_acc``, 0 to 1)."""
+        """Cross-entropy (``loss_cls``) and accuracies (``top1_acc, top5_acc``, 0 to 1).
+
+        Args:
+            features: Maps (N, C, T, H, W), of one view of each video.
+            data_samples: N, with a label each.
+        """
         logits = self(features)
         labels = torch.cat([sample.gt_labels.item for sample in data_samples]).to(logits.device)
         order = logits.detach().argsort(dim=1, descending=True)
@@ -88,7 +93,11 @@ class I3DHead(BaseModule):
         }
 
     def predict(self, features: Tensor, data_samples: Sequence[Any]) -> Sequence[Any]:
-        """Set ``pred_scores`` and ``pred_labels`` of each video, from the maps of all its views."""
+        """Set ``pred_scores`` and ``pred_labels`` of each video, from the maps of all its views.
+
+        ``features`` are of N * V views, those of a video one after the other; scores are (K,), or
+        (V, K) where clips are not averaged.
+        """
         scores = self(features).unflatten(0, (len(data_samples), -1))
         if self.average_clips is not None:
             scores = (scores.softmax(dim=2) if self.average_clips == "prob" else scores).mean(dim=1)
@@ -101,8 +110,14 @@ class I3DHead(BaseModule):
 class Recognizer3D(BaseModel):
     """A backbone and a classification head, trained on labels.
 
+    The weights have mmaction2's names, ``backbone.`` and ``cls_head.``, so that a checkpoint of
+    either is one of the other.
+
     Args:
-        backbone, cls_head, data_preprocessor: Their configs.
+        backbone: Config of a network that maps clips (N, C, T, H, W) to maps (N, C', T', H', W').
+        cls_head: Config of the head; None where only maps are asked for.
+        data_preprocessor: Config of what turns a batch into ``inputs`` and ``data_samples``; None
+            for mmengine's, which moves tensors to the device.
     """
 
     def __init__(
@@ -125,8 +140,14 @@ class Recognizer3D(BaseModel):
     ) -> Any:
         """Losses (``mode`` ``loss``), data samples with scores (``predict``), or a tensor.
 
-        ``inputs`` are (N, V, C, T, H, W). A tensor is of the N * V views: their maps, or with
-        ``stage="head"`` their logits.
+        Args:
+            inputs: (N, V, C, T, H, W), V views of each video; a loss is of one.
+            data_samples: N, with labels for a loss; a prediction writes its scores into them.
+            mode: ``loss``, ``predict`` or ``tensor``.
+            stage: Of a tensor: ``backbone`` for the maps of the N * V views, ``head`` for logits.
+
+        Raises:
+            ValueError: another mode.
         """
         features = self.backbone(inputs.flatten(0, 1))
         if mode == "loss":

@@ -22,7 +22,13 @@ from sce_video.datasets import (
     open_video,
     video_exists,
 )
-from sce_video.datasets.clip_sampling import frames_between, segment_positions, shown_at
+from sce_video.datasets.clip_sampling import (
+    format_duration,
+    format_moment,
+    frames_between,
+    segment_positions,
+    shown_at,
+)
 from sce_video.datasets.readers.base import DecodeLimits
 from sce_video.datasets.readers.images import read_image
 from sce_video.datasets.sources import is_image
@@ -221,20 +227,3 @@ def _link(entry: GalleryEntry, gallery: Path) -> str:
     relative = os.path.relpath(os.path.abspath(entry.file), gallery.resolve().parent)
     url = "./" + urllib.parse.quote(os.fsencode(relative))
     return url if entry.start is None else f"{url}#t={entry.start:.2f},{entry.end:.2f}"
-
-
-def format_moment(start: float, end: float) -> str:
-    """12.5 and 17 as 0:12.5-0:17.0."""
-    return f"{_clock(start, 1)}-{_clock(end, 1)}"
-
-
-def _clock(seconds: float, digits: int) -> str:
-    minutes, rest = divmod(round(seconds * 10**digits) / 10**digits, 60)
-    hours, minutes = divmod(int(minutes), 60)
-    shown = f"{rest:0{2 + 2 * digits}.{digits}f}"  # 05 or 05.0
-    return f"{hours}:{minutes:02}:{shown}" if hours else f"{minutes}:{shown}"
-
-
-def format_duration(seconds: float) -> str:
-    """4.25 as 4.2 s, 75 as 1:15."""
-    return f"{seconds:.1f} s" if seconds < 60 else _clock(seconds, 0)

@@ -11,7 +11,7 @@ import numpy as np
 from mmengine.config import Config
 
 from sce_video.datasets import TooManyBadFilesError, VideoDecodeError
-from sce_video.datasets.clip_sampling import ClipIndices
+from sce_video.datasets.clip_sampling import ClipIndices, format_duration
 from sce_video.datasets.video_dataset import SampleOrigin, SampleRequest, mix_seed
 from sce_video.models.augmentation import ViewParameters, planned_operations
 from sce_video.models.data_preprocessors import VideoDataPreprocessor
@@ -24,7 +24,6 @@ from sce_video.pages.frames import (
     fitting,
     make_strip,
 )
-from sce_video.pages.gallery import format_duration
 from sce_video.pages.neighbour_rows import label_name
 from sce_video.pages.parts import Part, render_part, sentence_part
 from sce_video.registry import DATASETS, FUNCTIONS, MODELS

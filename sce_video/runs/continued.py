@@ -174,9 +174,10 @@ def clip_of_network(
     own: dict[str, tuple[Any, str]] = {"frames": (frames, "as the network takes")}
     own["clip_duration"] = _clip_duration(source, facts, given.get("frames", frames))
     own["size"] = _size(source, network, facts, given.get("frames", frames))
-    taken = given.get("frames", frames), given.get("size", own["size"][0])
-    if reason := _refusal(source, network, *taken):
-        raise ValueError(f"{source.name}: {reason}")
+    clip = {"frames": given.get("frames", frames), "size": given.get("size", own["size"][0])}
+    if refused := _refused(source, network, **clip):
+        what, taken = refused
+        raise ValueError(f"--{what} {clip[what]}: {source.name} takes {taken}: leave --{what} out")
     return own
 
 
@@ -188,17 +189,14 @@ def _meta_network(source: Source) -> Any:
         return MODELS.build({**source.settings.backbone, "resize_to": None})
 
 
-def _refusal(source: Source, network: Any, frames: int, size: int) -> str:
-    """Why the network does not take clips of so many frames and pixels; "" if it does."""
+def _refused(source: Source, network: Any, frames: int, size: int) -> tuple[str, str] | None:
+    """What does not fit of clips of so many frames and pixels, and what the network takes."""
     if network is not None:
-        try:
-            network.check_clip(frames, size, size)
-        except ValueError as error:
-            return str(error)
+        return network.refused(frames, size, size)
     patch = source.settings.backbone.get("patch_size", 16)
     if source.family == "vit" and type(patch) is int and size % patch:
-        return f"its patches of {patch} pixels do not divide a size of {size}"
-    return ""
+        return "size", f"sizes that are multiples of its patches of {patch} pixels"
+    return None
 
 
 def _frames(source: Source, network: Any, facts: FolderFacts, given: Mapping[str, Any]) -> int:
@@ -207,7 +205,7 @@ def _frames(source: Source, network: Any, facts: FolderFacts, given: Mapping[str
     available = max(1, int(facts.duration * facts.fps + 0.01))
     if "frames" in given or own <= available:
         return own
-    fewer = [n for n in range(available, 0, -1) if not _refusal(source, network, n, size)]
+    fewer = [n for n in range(available, 0, -1) if not _refused(source, network, n, size)]
     advice = f"give fewer, --frames {fewer[0]}" if fewer else "give longer videos or another source"
     raise ValueError(
         f"{source.name} takes clips of {own} frames, and the videos in {facts.folder} have "
@@ -243,7 +241,7 @@ def _size(source: Source, network: Any, facts: FolderFacts, frames: int) -> tupl
     # Convolutions have a stride of 32; of transformers the patches have to divide it.
     step = _LEAST_SIDE if source.family == "convolution" else 1
     sides = range(max(side, _LEAST_SIDE) // step * step, _LEAST_SIDE - 1, -step)
-    fitting = (n for n in sides if not _refusal(source, network, frames, n))
+    fitting = (n for n in sides if not _refused(source, network, frames, n))
     return next(fitting, own), f"the short side of the videos is {side} pixels"
 
 
@@ -316,10 +314,10 @@ def _check_local_views(method: str, pipeline: Sequence[dict], source: Source) ->
     frames = clips.get("local_num_frames") or clips["num_frames"]
     network = _meta_network(source)
     for size in (sizes,) if isinstance(sizes, int) else sizes:
-        if reason := _refusal(source, network, frames, size):
+        if refused := _refused(source, network, frames, size):
             raise ValueError(
-                f"{method} has local views of {frames} frames of {size}x{size}, which "
-                f"{source.name} does not take ({reason}): take another --method"
+                f"{method} has local views of {frames} frames of {size}x{size}, and {source.name} "
+                f"takes {refused[1]}: take another --method"
             )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from sce_video.engine.weights import (
     test_settings,
 )
 from sce_video.inference.encoders.run import run_of_model
+from sce_video.inference.encoders.source import find_model, read_weights
 from sce_video.inference.views import ModelSettings, settings_from_config, training_crop
 from sce_video.interop.weights.images import from_eztorch, from_torchvision
 from sce_video.interop.weights.videos import (
@@ -40,6 +42,7 @@ from sce_video.utils.files import cache_folder, local_copy, read_json
 from sce_video.utils.run_files import (
     MODEL_CONFIG,
     MODEL_PREFIX,
+    WEIGHTS,
     is_model,
     newest_checkpoint,
 )
@@ -86,7 +89,7 @@ def find_source(source: str | os.PathLike) -> Source:
     """The network that a text names; it is converted once where its layout is another.
 
     Args:
-        source: ``hf:NAME`` or the folder of a model of transformers; a run or one of its
+        source: ``hf:NAME`` or the folder of a model of transformers or timm; a run or one of its
             checkpoints; a folder of ``save_pretrained``; or a checkpoint of torchvision, timm,
             pytorchvideo, SlowFast, mmaction2, mmdet or eztorch, told apart by names of weights.
 
@@ -101,25 +104,8 @@ def find_source(source: str | os.PathLike) -> Source:
             f"there is no {name}: give a run, a checkpoint, the folder of an exported network, or "
             f"a model of transformers as {MODEL_PREFIX}NAME"
         )
-    found = newest_checkpoint(run_of_model(_model_of(name)))
-    if is_url(found) and not found.endswith(".pth"):
-        raise ValueError(
-            f"{name} is an exported network in a store: copy its folder to this machine"
-        )
-    # A path, also of a URL: the config of a training names it, and may cause no request.
-    path = os.path.abspath(local_copy(found))
-    try:
-        content = load_checkpoint_file(path)
-    except ValueError:
-        # PyTorch Lightning's files hold hyper-parameters and callbacks, which are passed over.
-        content = load_third_party_checkpoint(path)
-    weights = checkpoint_weights(content)
-    if weights and all(key.startswith(_HEADS) for key in weights):
-        raise ValueError(f"{name} has nothing but a head: give the checkpoint of its backbone")
-    meta = content.get("meta")
-    if not (isinstance(meta, dict) and meta.get(SNAPSHOT)):
-        path, content = _converted(path, content)
-        meta = content["meta"]
+    path, content = _in_our_layout(name)
+    meta = content["meta"]
     config = stored_config(content, path)
     try:
         settings = settings_from_config(config)
@@ -149,6 +135,31 @@ def find_source(source: str | os.PathLike) -> Source:
     )
 
 
+def _in_our_layout(name: str) -> tuple[str, dict[str, Any]]:
+    """Path and content of the file of a source; one of another code base is converted."""
+    if (network := _read_timm(name)) is not None:
+        return _converted(*network)
+    found = newest_checkpoint(run_of_model(_model_of(name)))
+    if is_url(found) and not found.endswith(".pth"):
+        raise ValueError(
+            f"{name} is an exported network in a store: copy its folder to this machine"
+        )
+    # A path, also of a URL: the config of a training names it, and may cause no request.
+    path = os.path.abspath(local_copy(found))
+    try:
+        content = load_checkpoint_file(path)
+    except ValueError:
+        # PyTorch Lightning's files hold hyper-parameters and callbacks, which are passed over.
+        content = load_third_party_checkpoint(path)
+    weights = checkpoint_weights(content)
+    if weights and all(key.startswith(_HEADS) for key in weights):
+        raise ValueError(f"{name} has nothing but a head: give the checkpoint of its backbone")
+    meta = content.get("meta")
+    if not (isinstance(meta, dict) and meta.get(SNAPSHOT)):
+        return _converted(path, content)
+    return path, content
+
+
 def _model_of(name: str) -> str:
     """``hf:FOLDER`` for a folder of transformers, anything else unchanged."""
     path = Path(name, MODEL_CONFIG)
@@ -173,6 +184,8 @@ def _check_weights(backbone: dict[str, Any], content: dict[str, Any], name: str)
     except Exception as error:  # a wrong argument can raise any error inside a network
         raise ValueError(f"{name}: its network cannot be built: {error}") from error
     check_backbone_weights(model, content, name)
+    if (channels := backbone.get("in_channels", 3)) != 3:
+        raise ValueError(f"in_channels of {name} is {channels}, and frames of videos have 3")
     return getattr(model["backbone"], "out_channels", 0)
 
 
@@ -201,18 +214,63 @@ _INPUTS: dict[str, dict[str, Any]] = {
         mean=0.45, std=0.225, num_frames=8, clip_duration=64 / 30, short_side=256, crop_size=224
     ),
 }
+#: Networks of timm that are torchvision's; others have their names too, and compute something else.
+_TIMM = ("resnet18", "resnet34", "resnet50", "resnet101")
+_TIMM_WEIGHTS = (WEIGHTS, "pytorch_model.bin")
 _HEAD_NAMES = ("fc.", "classifier.", "head.", "cls_head.", "blocks.5.")
 _FORMAT = 1  # counts up when the converted files change
 
 
-def _converted(path: str, content: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+def _read_timm(name: str) -> tuple[str, dict[str, Any], dict[str, Any]] | None:
+    """Path, content and input of the weights in a folder of timm, or on the hub; None without one.
+
+    Raises ValueError for a network that is not known here, or an input that none has. Source of
+    the layout: huggingface/pytorch-image-models, ``timm/models/_hub.py``, ``save_for_hf``.
+    """
+    folder = Path(name)
+    if is_model(name):
+        folder = find_model(name.removeprefix(MODEL_PREFIX))
+    elif folder.name in _TIMM_WEIGHTS:
+        folder = folder.parent
+    path = folder / MODEL_CONFIG
+    stored = read_json(path) if path.is_file() else None
+    if not isinstance(stored, dict) or not {"architecture", "pretrained_cfg"} <= stored.keys():
+        return None
+    kind, given = stored["architecture"], stored.get("model_args") or {}
+    # What timm writes of every network: of its ends, which the weights tell, or which are dropped.
+    changed = not isinstance(given, dict) or {*given} - {"in_chans", "num_classes", "global_pool"}
+    if kind not in _TIMM or changed:
+        raise ValueError(
+            f"{path} is of timm's {kind!r:.60}{' with other model_args' * (kind in _TIMM)}: of its "
+            f"networks {', '.join(_TIMM)} are read, as timm builds them; give one of these"
+        )
+    file = next((folder / name for name in _TIMM_WEIGHTS if (folder / name).is_file()), None)
+    if file is None:
+        raise FileNotFoundError(f"there is no {' and no '.join(_TIMM_WEIGHTS)} in {folder}")
+    given = stored["pretrained_cfg"]
+    try:
+        size = given["input_size"][-1]
+        of_file = {"mean": tuple(given["mean"]), "std": tuple(given["std"]), "crop_size": size}
+        of_file["short_side"] = int(size / given.get("crop_pct", 0.875))
+        ModelSettings({}, num_frames=1, clip_duration=1.0, **of_file)  # refuses what is no input
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"pretrained_cfg in {path} states no input (mean, std, input_size, crop_pct): {error}"
+        ) from error
+    return os.path.abspath(file), read_weights(folder), of_file
+
+
+def _converted(
+    path: str, content: dict[str, Any], stated: Mapping[str, Any] | None = None
+) -> tuple[str, dict[str, Any]]:
     """Our file of a checkpoint of another code base, in the cache, and its content.
 
-    It is made once for each state of the file.
+    It is made once for each state of the file, and of the input that a file beside it has
+    ``stated``.
     """
     weights = stored_weights(content)
     state = os.stat(path)
-    facts = [_FORMAT, path, state.st_size, state.st_mtime_ns]
+    facts = [_FORMAT, path, state.st_size, state.st_mtime_ns, *(stated or {}).items()]
     digest = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
     out = cache_folder() / "converted" / digest / f"{Path(path).stem}.pth"
     if out.is_file():
@@ -229,7 +287,7 @@ def _converted(path: str, content: dict[str, Any]) -> tuple[str, dict[str, Any]]
     given = _INPUTS[conversion.backbone["type"]]
     if layout == "mmaction2":
         given = {**given, **_IMAGENET}
-    settings = ModelSettings(backbone=conversion.backbone, **given)
+    settings = ModelSettings(backbone=conversion.backbone, **{**given, **(stated or {})})
     parts = conversion.state_dict
     prefix = "" if any(key.startswith(_BACKBONE) for key in parts) else _BACKBONE
     converted = {

@@ -258,19 +258,22 @@ class PlannedTeacher:
     """The teacher of a distillation that has not begun.
 
     ``given`` are the settings that it decides, by name; ``num_videos`` those of the folder;
-    ``per_frame``: it is a network of images.
+    ``per_frame``: it is a network of images; ``is_classifier``: it was trained on labels.
     """
 
     model: VideoModel
     given: Mapping[str, Any]
     num_videos: int
     per_frame: bool
+    is_classifier: bool
 
     def choices(self) -> dict[str, Choice]:
         """The settings of the teacher with the reasons."""
         model, clips = self.model, self.given["teacher_clips"]
         kib = -(-self.num_videos * clips * model.feature_size * 4 // 1024)
         reason = f"{model.settings.backbone['type']}, {model.feature_size} numbers a clip"
+        if self.is_classifier:
+            reason += "; a classifier: its backbone teaches, its classes are not used"
         if self.per_frame:
             reason += "; a network of images: per frame, the mean over the frames of a clip"
         once = f"of each video, seen once: {kib:,} KiB in {TEACHER_FEATURES}"
@@ -330,4 +333,5 @@ def plan_teacher(facts: FolderFacts, given: Mapping[str, Any]) -> PlannedTeacher
                 f"--clip-duration {shorter:g} to show it shorter clips"
             )
         decided["clip_duration"] = own
-    return PlannedTeacher(model, decided, facts.num_videos, source.per_frame)
+    known = source.per_frame, source.is_classifier
+    return PlannedTeacher(model, decided, facts.num_videos, *known)

@@ -135,13 +135,23 @@ def test_other_commands(words, function, place, folder, reached, monkeypatch):
 def test_printed_commands_can_be_pasted(folder):
     """The lines of the search page and of curate are read back by the commands that they name."""
     path = Path(folder).absolute()
-    lists = (path / "train.txt", path / "test.txt")
+    lists = (path / "labels_train.txt", path / "labels_test.txt")
     labels = SimpleNamespace(split=lambda: lists, file=path / "labels.txt")
+    segments = SimpleNamespace(classes=lambda: ["a", "b"], file=path / "s.csv")
     state = SimpleNamespace(
-        **{"_lock": nullcontext(), "labels": labels, "index": SimpleNamespace(root=str(path))},
+        **{
+            "_lock": nullcontext(),
+            "labels": labels,
+            "segments": segments,
+            "index": SimpleNamespace(root=str(path)),
+        },
         _network=SimpleNamespace(checkpoint=str(path / "epoch_1.pth")),
     )
-    words = shlex.split(SearchState.write_split(state)["command"])
+    command, of_segments = SearchState.write_split(state)["commands"]
+    args, _ = finetune_command.parse_args(shlex.split(of_segments)[2:])
+    assert (args.train, args.test, args.data_root) == (str(path / "s.csv"), None, str(path))
+    assert args.out == path / "s_finetuned"
+    words = shlex.split(command)
     assert words[:2] == ["sce-video", "finetune"]
     args, settings = finetune_command.parse_args(words[2:])
     assert [args.train, args.test] == [str(file) for file in lists] and not settings

@@ -160,7 +160,11 @@ def test_a_threshold_chosen_on_labels(folder_classifier, long_video, tmp_path, c
     assert "segment mAP on them" in printed.err and "(the rule was chosen on them)" in printed.err
     for line in printed.out.splitlines():
         assert line.startswith(f"{long_video}@")
-    assert tool.main(arguments(folder_classifier, long_video, *words, "--threshold", "0.9")) == 0
+    given = ("--threshold", "0.9")
+    assert tool.main(arguments(folder_classifier, long_video, *words, *given)) == 0
+    assert "chosen on 2 labelled segments: --min-length" in capsys.readouterr().err
+    given += ("--min-length", "1s")
+    assert tool.main(arguments(folder_classifier, long_video, *words, *given)) == 0
     assert "chosen" not in capsys.readouterr().err
 
 

@@ -3,6 +3,8 @@
 import json
 import shutil
 import socket
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -50,6 +52,30 @@ def table(output):
             break
         rows.append((int(words[0]), float(words[1]), float(words[2]), words[3]))
     return rows
+
+
+@pytest.mark.parametrize(
+    ("video", "not_imported"),
+    [
+        ("videos/a.mp4", "torch mmengine transformers cv2 av"),
+        (
+            "query.mp4",
+            "mmengine.runner torch._dynamo sce_video.find.index sce_video.evaluation.loop",
+        ),
+    ],
+)
+def test_a_search_imports_what_it_runs(made, repo, video, not_imported):
+    code = (
+        "import sys; from sce_video.commands.main import main; status = main(sys.argv[1:]); "
+        "print(*sys.modules); sys.exit(status)"
+    )
+    words = query_arguments(made, made / video, "--no-html")
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words], cwd=repo, check=True, capture_output=True, text=True
+    )
+    table, _, modules = done.stdout.rstrip().rpartition("\n")
+    assert "sub/c.mp4" in table
+    assert not set(not_imported.split()) & set(modules.split())
 
 
 def test_a_query_that_is_not_indexed(made, capsys, tmp_path):

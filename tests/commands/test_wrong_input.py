@@ -40,6 +40,7 @@ from sce_video.runs.pretrain import FINETUNING, PRECISIONS
 #: Command lines, and a part of the answer. V: videos, R: run, I: index, N: not there, E: empty;
 #: L and M: two classes.
 CASES = {
+    "demo --minutes 0": "--minutes must be above 0, got 0",
     "doctor --videos N": "no folder or table of videos at N",
     "pretrain N --out O": "there is no folder 'N'",
     "pretrain N.lance --out O": "no table at N.lance",
@@ -78,6 +79,9 @@ CASES = {
     "index N --checkpoint R --out O": "there is no folder 'N'",
     "index V --out O": "give --checkpoint: there is no index in O",
     "index V --checkpoint R --out O --clips 0": "--clips must be at least 1, got 0",
+    "index V --data-root V --checkpoint R --out O": "that of a list or a CSV file; V is none",
+    "index c.csv --checkpoint R --out O --windows 2s": "divides whole videos, and c.csv lists",
+    "index c.csv --checkpoint R --out O": "c.csv has no column label",
     "index V --checkpoint R --out O --column x": "--column names a column of a table",
     "search V/a.mp4@5-3 --index I": "the moment 5-3 of V/a.mp4 ends before it begins",
     "search N --index I": "no video at N",

@@ -6,6 +6,8 @@ import csv
 import json
 import os
 import signal
+from contextlib import closing
+from pathlib import Path
 
 import cv2
 import numpy as np
@@ -14,6 +16,7 @@ import torch
 from helpers.tiny_encoder import write_lossless
 
 from sce_video.commands.curate import main
+from sce_video.curation import comparison
 from sce_video.curation import near_duplicates as duplicates
 from sce_video.datasets import read_annotation_list
 from sce_video.evaluation import Rows, save_features
@@ -146,6 +149,35 @@ def test_a_signal_leaves_no_frames(videos, tmp_path, capsys, monkeypatch):
         signal.signal(number, before)
     assert "interrupted; nothing was written" in capsys.readouterr().err
     assert not list(tmp_path.glob("out/frames-*.tmp"))
+
+
+def test_thumbnails_are_kept_until_a_file_changes(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    files = [str(tmp_path / name) for name in ("a.mp4", "b.mp4", "none.mp4")]
+    for file in files[:2]:
+        write_lossless(Path(file), rng.integers(0, 256, (6, 32, 32, 3)).astype(np.uint8), 6)
+    opened = []
+    read = comparison.read_thumbnail
+    monkeypatch.setattr(
+        comparison, "read_thumbnail", lambda file, most: opened.append(file) or read(file, most)
+    )
+
+    def reading() -> tuple[list[str], list]:
+        opened.clear()
+        with closing(comparison.ThumbnailFile(tmp_path)) as stored:
+            failed = comparison.read_thumbnails(stored, files, 0)
+            assert failed == [(2, "the file is missing")]
+            return opened.copy(), [stored.places[number].read() for number in (0, 1)]
+
+    first, second = reading(), reading()
+    assert (first[0], second[0]) == (files, files[2:])  # what failed is tried again
+    for one, other, file in zip(first[1], second[1], files, strict=False):
+        own = read(file)
+        for found in (one, other):
+            assert np.array_equal(found.frames, own.frames) and found.end == own.end
+            assert np.array_equal(found.times, own.times) and found.width == 32
+    os.utime(files[1], (1, 1))
+    assert reading()[0] == files[1:]
 
 
 @pytest.mark.parametrize(

@@ -116,6 +116,16 @@ def test_votes_pass_through_the_answers_that_agree():
     assert speed == pytest.approx(1.25) and row in agree
 
 
+def test_hypotheses_do_not_depend_on_how_many_videos_are_asked_at_once(monkeypatch):
+    shown = [filmed(0), np.full((40, _SIZE, _SIZE), 90, np.uint8), filmed(1), texted(filmed(0))]
+    shown += [filmed(1)[8:, :, ::-1], inset(filmed(0))]
+    videos = [video(frames) for frames in shown]
+    once = copies.hypotheses(videos, copies.EDITS, 5)
+    monkeypatch.setattr(copies, "_ASKED_AT_ONCE", 30)
+    assert copies.hypotheses(videos, copies.EDITS, 5) == once
+    assert {(0, 3), (2, 4)} <= {(guess.inner, guess.outer) for guess in once}
+
+
 def test_parts_equal_those_of_a_loop():
     frames = np.random.default_rng(0).integers(0, 256, (3, SIDE, SIDE)).astype(np.uint8)
     vectors = copies.part_vectors(frames, (1.0, 0.5))

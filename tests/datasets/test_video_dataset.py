@@ -143,9 +143,9 @@ def test_workers_and_resuming_give_the_same_batches(mixed):
 
 def test_bad_files_are_replaced_and_reported(mixed, monkeypatch):
     opened = []
-    real = decoding.open_reader
+    real = decoding.open_video
     monkeypatch.setattr(
-        decoding, "open_reader", lambda p, *a, **k: opened.append(p) or real(p, *a, **k)
+        decoding, "open_video", lambda p, *a, **k: opened.append(p) or real(p, *a, **k)
     )
     dataset = VideoDataset(str(mixed), pipeline=PIPELINE)
     for bad, word in [(6, "empty"), (7, "not a regular file"), (8, "opened")]:

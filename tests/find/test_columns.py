@@ -9,7 +9,7 @@ import pytest
 from helpers.small_index import HEADER
 
 from sce_video.find import columns as columns_module
-from sce_video.find.columns import VideoColumns, columns_of_index
+from sce_video.find.columns import ColumnSources, columns_of_index, read_columns
 from sce_video.find.query import query_index
 from sce_video.find.store import FEATURES, TABLE, FileRecord, FileStore
 from sce_video.find.table_store import TableStore
@@ -42,7 +42,7 @@ def file(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def columns(file):
-    return VideoColumns(np.array(PATHS), "/videos", file)
+    return read_columns(np.array(PATHS), ColumnSources("/videos", file))
 
 
 def number(text):
@@ -86,7 +86,7 @@ def test_what_the_page_shows(columns):
     assert {name for name, c in described.items() if c["number"]} == {"speed"}
     speeds = [float(value) for value in described["speed"]["values"]]
     assert speeds == sorted(speeds) and len(speeds) > 20
-    assert columns.without == [PATHS[-1]]
+    assert columns.without == 1
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_a_hostile_condition_is_one_sentence(columns, where, message, tmp_path, 
 
 def test_a_long_condition_is_stopped(monkeypatch, tmp_path):
     """The clock is looked at while SQLite works: time is up at the first look here."""
-    columns = VideoColumns(np.array([f"{i}.mp4" for i in range(5000)]), "/videos", None)
+    columns = read_columns(np.array([f"{i}.mp4" for i in range(5000)]), ColumnSources("/videos"))
     monkeypatch.setattr(columns_module, "_SECONDS", -1.0)
     with pytest.raises(ValueError, match="it takes longer than"):
         columns.matching("path LIKE '%a%b%c%'")
@@ -162,16 +162,64 @@ def test_patterns_that_would_try_everything(columns):
 def test_a_file_that_is_no_table_of_columns(tmp_path, text, message):
     (tmp_path / "m.csv").write_text(text)
     with pytest.raises(ValueError, match=message):
-        VideoColumns(np.array(["a.mp4", "b.mp4"]), "/videos", tmp_path / "m.csv")
+        read_columns(np.array(["a.mp4", "b.mp4"]), ColumnSources("/videos", tmp_path / "m.csv"))
 
 
 def test_paths_of_windows_absolute_and_awkward(tmp_path):
     (tmp_path / "m.csv").write_bytes(b"File;who\n/videos/a.mp4;x\n\xff.mp4;y\n")
     paths = np.array(["a.mp4", "a.mp4", "\udcff.mp4", "c.mp4"])
-    columns = VideoColumns(paths, "/videos", tmp_path / "m.csv")
+    columns = read_columns(paths, ColumnSources("/videos", tmp_path / "m.csv"))
     assert columns.matching("who = 'x'").tolist() == [True, True, False, False]
     assert columns.matching("who = 'y'").tolist() == [False, False, True, False]
-    assert columns.without == ["c.mp4"]
+    assert columns.without == 1
+
+
+def test_many_columns_are_kept_until_something_changes(tmp_path, monkeypatch):
+    rows = np.random.default_rng(0).normal(1, 1, (COUNT, 4)).astype(np.float32)
+    store = FileStore(tmp_path / FEATURES)
+    records = {path: FileRecord(1, 1, row) for path, row in zip(PATHS, rows, strict=True)}
+    store.write(HEADER, dict(sorted(records.items())))
+    file, database = tmp_path / "columns.csv", tmp_path / columns_module.DATABASE
+
+    def write(camera, count=COUNT):
+        lines = [f"{path},{camera},{i}" for i, path in enumerate(PATHS[:count])]
+        file.write_text("\n".join(["path,camera,number", *lines]))
+
+    def north():
+        reads.clear()
+        columns = columns_of_index(store.open())
+        assert [c["number"] for c in columns.describe()] == [False, True]
+        return int(columns.matching("camera = 'north' AND number >= 0").sum()), bool(reads)
+
+    reads = []
+    real = columns_module.read_csv_lines
+    monkeypatch.setattr(columns_module, "read_csv_lines", lambda f: reads.append(f) or real(f))
+    write("north")
+    assert north() == (COUNT, True) and not database.exists()
+    monkeypatch.setattr(columns_module, "_MANY", 10)
+    assert north() == (COUNT, True) and database.exists()
+    assert north() == (COUNT, False)
+    write("south!")
+    assert north() == (0, True)
+    write("north", 9)
+    assert north() == (9, True) and north() == (9, False)
+    del records[PATHS[0]]
+    store.write(HEADER, dict(sorted(records.items())))
+    file.write_text(file.read_text().replace(f"{PATHS[0]},north,0\n", ""))
+    assert north() == (8, True)
+    content = database.read_bytes()
+    for damaged in (b"", b"no database" * 100, content[:5000], content[:100] + bytes(4000)):
+        database.write_bytes(damaged)
+        assert north() == (8, True) and north() == (8, False)
+    database.unlink()
+    with sqlite3.connect(database) as base:  # of somebody else
+        base.execute("CREATE TABLE facts (text TEXT, video_of_row BLOB, more)")
+        base.execute("CREATE VIEW videos AS SELECT 1")
+    base.close()
+    assert north() == (8, True) and north() == (8, False)
+    database.unlink()
+    database.mkdir()  # in the way
+    assert north() == (8, True) and north() == (8, True)
 
 
 @pytest.mark.skipif(find_spec("lance") is None, reason="needs Lance")

@@ -7,8 +7,13 @@ from helpers.tables import write_folder, write_table
 
 from sce_video.datasets.tables.rows import list_rows
 from sce_video.datasets.tables.table import RemoteTable, TableError, read_table
+from sce_video.find.columns import columns_of_index
 from sce_video.find.index import read_index
+from sce_video.find.label_list import LabelList
 from sce_video.find.query import query_index
+from sce_video.find.search_media import middle_frame, whole
+from sce_video.find.search_state import Network, SearchState
+from sce_video.find.store import FEATURES, FileRecord, FileStore
 from sce_video.find.table_store import (
     feature_columns,
     header_facts,
@@ -125,3 +130,48 @@ def test_other_networks_and_wrong_features_are_refused(table, features):
     read_table(table).call("describe", "feature_net", header_facts({"root": 1}))
     with pytest.raises(ValueError, match="is not the table of an index"):
         read_index(table)
+
+
+def test_conditions_on_the_columns_of_the_table_and_its_videos_on_the_page(
+    table, features, tmp_path
+):
+    """An index of its own, and the column of features; a file of columns counts more."""
+    import pyarrow as pa
+
+    paths = [*PATHS, "a/1.mp4", "b/2.mp4"]
+    taken = pa.array([None, 1.5, float("nan"), 2, 3, 4])
+    more = {"path": paths, "lens": taken, "sharp": [True, False] * 3, "camera": [*"xyxyxy"]}
+    read_table(table).call("add_columns", "path", pa.table(more))
+    write_feature_column(table, "net", PATHS, features[:4], HEADER)
+    store = FileStore(tmp_path / "index" / FEATURES)
+    store.file.parent.mkdir()
+    records = {path: FileRecord(1, 1, row) for path, row in zip(paths, features, strict=True)}
+    store.write({**HEADER, "root": str(table)}, dict(sorted(records.items())))
+
+    def passing(index, where, file=None):
+        found = columns_of_index(index, file).matching(where)
+        return {index.path(row) for row in np.flatnonzero(found)}
+
+    for index, known in ((store.open(), paths), (read_index(table), PATHS)):
+        assert passing(index, "class_name = 'a' AND frames > 40") == {"a/2.mp4", "a/1.mp4"} & {
+            *known
+        }
+        assert passing(index, "lens IS NULL") == {"b/1.mp4", "a/2.mp4"}
+        assert passing(index, "sharp AND width = 64 OR lens = 1.5") == {*PATHS[:2]}
+        columns = columns_of_index(index)
+        assert columns.without == 0 and not {"stream", "hash", "settings"} & {*columns.names}
+    (tmp_path / "more.csv").write_text("path,Camera,site\na/0.mp4,z,here\n")
+    index = store.open()
+    assert passing(index, "camera = 'z' AND lens = 1.5", tmp_path / "more.csv") == {"a/0.mp4"}
+    assert passing(index, "camera = 'x'", tmp_path / "more.csv") == set()
+    with pytest.raises(ValueError, match=r"no such column: place; .*videos\.lance has path, "):
+        passing(index, "place = 1")
+
+    state = SearchState(index, Network(), LabelList(tmp_path / "labels.txt"))
+    try:
+        row = index.row("a/0.mp4")
+        assert state.missing([row]) == [] and state.columns.describe()[0]["name"] == "label"
+        assert state.picture(row, middle_frame)[:2] == b"\xff\xd8"
+        assert b"ftyp" in state.picture(row, whole)[:12]
+    finally:
+        state.close()

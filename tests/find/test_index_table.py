@@ -160,6 +160,39 @@ def test_a_vector_index_and_rows_that_it_does_not_hold_yet(tmp_path, monkeypatch
     assert [m.path for m in query_index(table, query, 2)] == ["new.mp4", "0009.mp4"]
 
 
+def test_conditions_with_a_vector_index(tmp_path, monkeypatch):
+    """Where many rows are left out it is asked for more; where few remain these are compared."""
+    records = some_records()
+    file, _ = both(tmp_path, records)
+    TableStore(tmp_path / "table" / TABLE).make_vector_index(wanted=True)
+    table = read_index(tmp_path / "table")
+    monkeypatch.setattr(search, "_MOST_LEFT_OUT", 20)
+    monkeypatch.setattr(search, "_FEW", 30)
+    asked = []
+    real = type(table).nearest
+    monkeypatch.setattr(
+        type(table), "nearest", lambda self, query, k: asked.append(k) or real(self, query, k)
+    )
+    query = records["0009.mp4"].feature + 0.01
+    for step, approximate in ((3, True), (100, False)):
+        out = {p for i, p in enumerate(file.paths) if i % step}
+        rows = [[i.row(path) for path in sorted(out)] for i in (file, table)]
+        expected = query_index(file, query, 5, leave_out=rows[0])
+        asked.clear()
+        found = query_index(table, query, 5, leave_out=rows[1])
+        assert bool(asked) == approximate and not {m.path for m in found} & out
+        assert found[0] == expected[0] and len(found) == 5
+        assert approximate or found == expected
+    monkeypatch.setattr(
+        search, "_MORE", 0.1
+    )  # none of its candidates pass: all that do are compared
+    best = {m.path for m in query_index(file, query, 1400)}
+    rows = [[i.row(path) for path in sorted(best)] for i in (file, table)]
+    expected = query_index(file, query, 50, leave_out=rows[0])
+    asked.clear()
+    assert query_index(table, query, 50, leave_out=rows[1]) == expected and asked
+
+
 def numbers(report):
     return report.videos, report.new, report.changed, report.kept, report.dropped
 

@@ -10,7 +10,7 @@ from helpers.search_page import PORT, TOKEN
 from helpers.tiny_encoder import moving_frames
 from helpers.videos import write_video
 
-from sce_video.find.columns import VideoColumns
+from sce_video.find.columns import ColumnSources, read_columns
 from sce_video.find.search_page import create_app
 from sce_video.inference.embed import embed
 from sce_video.inference.windows import embed_span
@@ -31,7 +31,9 @@ def columns(state, monkeypatch, tmp_path):
     """Columns of the videos of the page: ``site`` is 0, 1, 2 ... by row."""
     lines = "".join(f'"{path}",{row}\n' for row, path in enumerate(state.index.paths))
     (tmp_path / "meta.csv").write_text("path,site\n" + lines)
-    found = VideoColumns(state.index.path_array, state.index.root, tmp_path / "meta.csv")
+    found = read_columns(
+        state.index.path_array, ColumnSources(state.index.root, tmp_path / "meta.csv")
+    )
     monkeypatch.setattr(state, "columns", found)
 
 

@@ -159,8 +159,8 @@ def test_an_index_by_a_stranger_serves_nothing_outside_its_folder(
     client, searched, monkeypatch, path
 ):
     (searched.folder / "secret.mp4").write_bytes(b"secret")
-    stranger = np.array([path.format(folder=searched.folder)] * 5)
-    monkeypatch.setattr(type(searched.state.index), "path", lambda self, row: str(stranger[row]))
+    stranger = [path.format(folder=searched.folder)] * 5
+    monkeypatch.setattr(searched.state, "_videos", stranger)
     error = error_of(client.get("/api/v1/video/0"), 404)
     assert "is no video of its folder" in error
 

@@ -2,13 +2,13 @@
 
 import cv2
 import pytest
-from helpers.browser import browser_page
+from helpers.browser import browser_page, low_contrast
 from helpers.search_page import EVIL, NAMES
 from helpers.tiny_encoder import moving_frames
 
 from sce_video.datasets import VideoDataset
 from sce_video.datasets.segments import read_segments
-from sce_video.find.columns import VideoColumns
+from sce_video.find.columns import ColumnSources, read_columns
 from sce_video.find.label_list import LabelList
 
 ROWS = sorted(NAMES)
@@ -145,7 +145,9 @@ def test_a_query_of_several_parts_is_in_the_address(page, served, state, tmp_pat
     frame = cv2.imencode(".png", moving_frames(1, seed=3)[0])[1].tobytes()
     rows = "".join(f'"{path}",{"north" if i % 2 else "south"}\n' for i, path in enumerate(ROWS))
     (tmp_path / "meta.csv").write_text(f"path,camera\n{rows}")
-    columns = VideoColumns(state.index.path_array, state.index.root, tmp_path / "meta.csv")
+    columns = read_columns(
+        state.index.path_array, ColumnSources(state.index.root, tmp_path / "meta.csv")
+    )
     monkeypatch.setattr(state, "columns", columns)
     page.reload()
     page.locator(".card").nth(4).wait_for()
@@ -209,6 +211,39 @@ def test_a_query_of_several_parts_is_in_the_address(page, served, state, tmp_pat
     wait_for_results(page, 5)
 
 
+@pytest.mark.parametrize("dark", [False, True])
+def test_all_text_of_the_page_can_be_read(served, state, dark):
+    """On a phone: the grid, a message, a query of several parts, the panels, the player."""
+    state.set_label([0, 1], "good")
+    with browser_page(served.origin, 390, 844, dark, touch=True) as page:
+        page.goto(served.link)
+        page.locator(".card").nth(4).wait_for()
+        assert low_contrast(page) == [] and len(low_contrast(page, 22)) > 9, "text is looked at"
+        page.locator(".card").nth(0).focus()
+        page.keyboard.press("-")
+        page.locator("#message.bad").wait_for()
+        assert low_contrast(page) == []
+        page.keyboard.press("+")
+        wait_for_results(page, 4)
+        page.locator(f'.card[aria-label="{ROWS[3]}"]').focus()
+        page.keyboard.press("-")
+        page.locator(".example.unlike").wait_for()
+        page.locator(".card").nth(0).focus()
+        page.keyboard.press("x")
+        for name in ("labels", "map"):
+            page.locator(f"#{name}-button").click()
+        page.locator('#map[data-drawn="true"]').wait_for()
+        page.evaluate("document.querySelectorAll('details').forEach(each => (each.open = true))")
+        assert low_contrast(page) == []
+        page.locator(".card").nth(0).focus()
+        page.keyboard.press("p")
+        page.wait_for_function("() => document.querySelector('#player video')?.duration > 0.7")
+        page.locator("#segments").wait_for()
+        page.keyboard.press("i")
+        assert low_contrast(page) == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
 def test_more_like_a_label(page, state):
     state.set_label([0, 1], "good")
     state.set_label([2], "bad")
@@ -221,6 +256,51 @@ def test_more_like_a_label(page, state):
     assert page.url.endswith("#more=good") and page.is_visible("#weight-unlike")
     page.reload()
     wait_for_results(page, 2)
+
+
+def test_the_paused_moment_is_searched_for_and_in_the_address(page):
+    def play(card, second):
+        page.locator(".card").nth(card).focus()
+        page.keyboard.press("p")
+        page.wait_for_function("() => document.querySelector('#player video')?.duration > 0.7")
+        page.evaluate(f"""() => {{
+          const video = document.querySelector('#player video');
+          video.pause();
+          video.currentTime = {second};
+        }}""")
+        page.wait_for_function("() => !document.querySelector('#player video').seeking")
+        page.locator("#time-line").focus()
+
+    play(4, 0.3)
+    duration = page.evaluate("document.querySelector('#player video').duration")
+    page.keyboard.press("s")
+    wait_for_results(page, 4)
+    heading = page.locator("#query-name").text_content()
+    name, _, span = heading.rpartition("@")
+    assert name == ROWS[4] and not page.locator("#player").is_visible()
+    # The videos are shorter than the two seconds around it.
+    assert [float(time) for time in span.split("-")] == [0, pytest.approx(duration, abs=0.011)]
+    first = names(page)
+    play(0, 0.2)
+    page.keyboard.press("i")
+    page.evaluate("document.querySelector('#player video').currentTime = 0.5")
+    page.wait_for_function("() => !document.querySelector('#player video').seeking")
+    page.keyboard.press("o")
+    page.locator("#search-moment").click()
+    page.wait_for_function(
+        "() => document.querySelector('#query-name').textContent.includes('@0.2-0.5')"
+    )
+    page.go_back()
+    page.wait_for_function(
+        f"() => document.querySelector('#query-name').textContent === {heading!r}"
+    )
+    cards = "[...document.querySelectorAll('.card')].map(card => card.ariaLabel)"
+    page.wait_for_function(f"first => {cards}.join('|') === first.join('|')", arg=first)
+    with page.expect_popup() as popup:
+        page.evaluate("void open(location.href)")
+    wait_for_results(popup.value, 4)
+    assert popup.value.locator("#query-name").text_content() == heading
+    popup.value.close()
 
 
 def test_segments_are_labelled_on_the_time_line(page, state):

@@ -1,5 +1,6 @@
 """The page of an index of windows: moments in the list and in results, played from their start."""
 
+import shlex
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -9,14 +10,16 @@ import pytest
 from helpers.tiny_encoder import moving_frames
 from helpers.videos import write_video
 
+from sce_video.commands.index import main
 from sce_video.datasets.clip_sampling import Windows
 from sce_video.find.index import build_index, read_index
 from sce_video.find.label_list import LabelList
-from sce_video.find.search import refine_moments, windows_near
+from sce_video.find.query import SearchQuery
+from sce_video.find.search import refine_moments, search, windows_near
 from sce_video.find.search_api import SearchRequest
 from sce_video.find.search_media import CallError
 from sce_video.find.search_state import Network, SearchState
-from sce_video.inference.embed import EmbedOptions
+from sce_video.inference.embed import EmbedOptions, embed
 
 
 @pytest.fixture(scope="module")
@@ -72,3 +75,43 @@ def test_moments_that_cannot_be_refined_are_named(state, searched, monkeypatch):
     monkeypatch.setattr(state, "_network", Network("gone.pth", device="cpu"))
     with pytest.raises(CallError, match=r"no checkpoint at gone\.pth"):
         state.refine(search, found)
+
+
+def test_labelled_segments_are_indexed(searched, model, tmp_path, capsys):
+    """Rows of ``path,start,end,label``: features of the segments, labels, moments on the page."""
+    spans = ((0.0, 2.0), (1.5, 3.0), (4.0, 6.0))
+    rows = [f"a/long.mp4,{start},{end},{'ab'[i % 2]}" for i, (start, end) in enumerate(spans)]
+    rows += ["short.mp4,0,1,b", "short.mp4,0,1,a"]
+    file, out = tmp_path / "s.csv", tmp_path / "index"
+    file.write_text("\n".join(["path,start,end,label", *rows]))
+    root = str(searched.folder / "videos")
+    words = [str(file), "--data-root", root, "--out", str(out), "--workers", "0"]
+    main([*words, "--checkpoint", model.checkpoint, "--clips", "1", "--device", "cpu"])
+    assert "1 rows of" in capsys.readouterr().out
+    index = read_index(out)
+    paths = [*(f"a/long.mp4@{a:g}-{b:g}" for a, b in spans), "short.mp4@0-1"]
+    assert index.paths == paths
+    expected = embed(model, [f"{root}/{path}" for path in paths], EmbedOptions(num_clips=1))
+    np.testing.assert_allclose(index.features, expected, atol=1e-6)
+    labels = LabelList(out / "labels.txt")
+    assert [labels.classes[i] for i in labels.of_paths(paths)] == ["a", "b", "a", "b"]
+    assert {m.path for m in search(index, SearchQuery(label="a"))} == {paths[1], paths[3]}
+    found = search(index, f"{root}/a/long.mp4@1-2", device="cpu")
+    assert {(m.path, m.file, m.start, m.end) for m in found} == {
+        (paths[2], f"{root}/a/long.mp4", 4.0, 6.0),
+        (paths[3], f"{root}/short.mp4", 0.0, 1.0),
+    }
+    state = SearchState(index, Network(device="cpu"), labels)
+    shown = state.describe()
+    assert shown["names"] == ["a/long.mp4"] * 3 + ["short.mp4"]
+    assert shown["spans"] == [list(span) for span in (*spans, (0.0, 1.0))]
+    assert shown["labels"]["label"] == [0, 1, 0, 1] and state.file(1) == f"{root}/a/long.mp4"
+    assert {m.row for m in state.search(SearchRequest(like=[{"row": 0}], k=9))} == {2, 3}
+    assert {m.row for m in state.search(SearchRequest(more_like="b", k=9))} == {0, 2}
+    state.set_label([0], "c")
+    file.write_text("\n".join(["path,start,end,label", rows[0], rows[2], "short.mp4,0.5,1,b"]))
+    main([*shlex.split(state.update_command())[2:], "--workers", "0", "--device", "cpu"])
+    assert "1 new, 0 changed, 2 kept, 2 dropped" in capsys.readouterr().out
+    labels = LabelList(out / "labels.txt")  # one that was given by hand is kept
+    found = labels.of_paths([paths[0], paths[2], "short.mp4@0.5-1"])
+    assert [labels.classes[i] for i in found] == ["c", "a", "b"]

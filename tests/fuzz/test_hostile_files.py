@@ -12,7 +12,9 @@ import io
 import json
 import os
 import pickle
+import sqlite3
 import zipfile
+from contextlib import closing
 from pathlib import Path
 from unittest import mock
 
@@ -39,6 +41,7 @@ from sce_video.evaluation.features import load_features, save_features
 from sce_video.evaluation.metrics.base import Outcomes, load_outcomes, save_outcomes
 from sce_video.evaluation.rows import Rows
 from sce_video.evaluation.scores import fuse_scores, load_scores, save_scores
+from sce_video.find import columns as columns_module
 from sce_video.find.index import read_index
 from sce_video.find.query import query_index
 from sce_video.find.store import FileRecord, FileStore
@@ -51,6 +54,7 @@ from sce_video.reporting import comparability
 from sce_video.reporting.paper_cells import assign_results
 from sce_video.reporting.report_pages import render_html, render_markdown
 from sce_video.reporting.result_files import collect_results
+from sce_video.runs import source
 
 ACTIONS = {1: "bend", 2: "sit", 80: "walk"}
 BOX = b"film,0902,0.077,0.151,0.283,0.811,80,1\nfilm,0903,,,,,\n-a,1798,0.1,0.2,0.3,0.4,1,0\n"
@@ -130,6 +134,10 @@ def checkpoint_targets(folder: Path) -> list[Target]:
     def with_text(path: Path, data: bytes) -> None:
         save_tiny(path, backbone, data.decode("latin1"))
 
+    def beside_weights(path: Path, data: bytes) -> None:
+        path.write_bytes(data)
+        torch.save({"a": torch.zeros(1)}, path.with_name("pytorch_model.bin"))
+
     names = ["LFBInferHead", "Conv3d", "ResNet3d", "mmaction.MViT", "os.system", "Encoder"]
     values = ["2000000000", "(1, ) * 9", "[" * 50, "dict(type='BN3d')", "inf", "-1", "None"]
     words = [*(repr(name).encode() for name in names), *(value.encode() for value in values)]
@@ -141,7 +149,19 @@ def checkpoint_targets(folder: Path) -> list[Target]:
                write=with_text, cases=15, words=words),
         Target("tiny checkpoint", [tiny], load_on_cpu, "a.pth", cases=6),
         Target("config text", [text.encode()], read_config, "a.py", cases=120, words=words),
+        Target("config of timm", [json.dumps(TIMM).encode()], read_timm_folder, "config.json",
+               write=beside_weights, cases=120),
     ]  # fmt: skip
+
+
+TIMM = dict(mean=[0.5, 0.4, 0.3], std=[0.2, 0.2, 0.2], input_size=[3, 224, 224], crop_pct=0.95)
+TIMM = dict(architecture="resnet18", model_args=dict(in_chans=3), pretrained_cfg=TIMM)
+
+
+def read_timm_folder(path: Path) -> None:
+    found = source._read_timm(str(path.parent))
+    if found is not None:
+        ModelSettings({}, num_frames=1, clip_duration=1.0, **found[2])
 
 
 def load_on_cpu(path: Path) -> None:
@@ -223,6 +243,25 @@ def read_whole_index(path: Path) -> None:
     assert all(isinstance(text, str) for pair in index.failures for text in pair)
 
 
+def read_kept_columns(path: Path) -> None:
+    columns = columns_module._open_database(path, "state")
+    if columns is None:
+        raise ValueError(f"{path} is made again")
+    try:
+        assert columns.matching("camera = 'north' or speed > 1").shape == (4,)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    assert all({"name", "number"} <= column.keys() for column in columns.describe())
+
+
+def write_columns(path: Path) -> None:
+    (path.parent / "c.csv").write_text("path,camera,speed\na.mp4,north,1\nb.mp4,south,2.5\n")
+    given = columns_module.ColumnSources("/videos", path.parent / "c.csv")
+    with closing(sqlite3.connect(path)) as base:
+        paths = np.array(["a.mp4", "a.mp4", "b.mp4", "c.mp4"])
+        columns_module._fill(base, paths, given, "state")
+
+
 def index_targets(folder: Path) -> list[Target]:
     cfg = parse_config_text(CONFIG, "a")
     header = {
@@ -245,9 +284,11 @@ def index_targets(folder: Path) -> list[Target]:
         repack(archive, "protocol.npy")(path, text.getvalue())
 
     sample = json.dumps(stated).encode()
+    database = saved(folder, "c.sqlite", write_columns)
     return [
         Target("index", [sample], read_whole_index, "features.npz", write, cases=120),
         Target("index file", [archive], read_whole_index, "features.npz", cases=80),
+        Target("columns", [database], read_kept_columns, "columns.sqlite", cases=80),
     ]
 
 

@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -68,3 +69,9 @@ def browser_page(
             browser.close()
     assert not left, f"requests that leave the page: {left}"
     assert not errors, f"console errors: {errors}"
+
+
+def low_contrast(page: Any, least: float = 4.5) -> list[str]:
+    """All visible text of a page that has less contrast than WCAG 2.2 asks for (AA)."""
+    script = Path(__file__).with_name("low_contrast.js").read_text(encoding="utf-8")
+    return page.evaluate(script, least)

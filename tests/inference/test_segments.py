@@ -81,6 +81,49 @@ def test_the_rule_is_chosen_on_labels():
             SegmentRule(**wrong)
 
 
+@pytest.mark.parametrize("given", [{"threshold": 0.33}, {"least": 2.5}, {}])
+def test_what_is_not_given_is_chosen_as_by_an_exhaustive_loop(given):
+    rng = np.random.default_rng(3)
+    spans = window_spans(60.0, Windows(2.0, 0.5))
+    scores = rng.dirichlet((0.5, 0.5, 0.8), len(spans))
+    truth = [
+        Segment("v", start, start + length, CLASSES[int(rng.integers(2))])
+        for start, length in ((4, 3), (11, 1), (20, 2), (33, 4), (47, 3))
+    ]
+    for s in truth:
+        inside = (spans[:, 0] >= s.start - 0.6) & (spans[:, 1] <= s.end + 0.6)
+        scores[inside, CLASSES.index(s.label)] += 0.4
+    found = {"v": timeline(scores, spans)}
+
+    def f1(rule):
+        """The F1 at an overlap of one half: segments are matched by falling score, each once."""
+        values = []
+        predicted = found["v"].segments("v", CLASSES, rule, "background")
+        for name in sorted({s.label for s in truth}):
+            own = sorted((s for s in predicted if s.label == name), key=lambda s: -s.score)
+            free, hits = [s for s in truth if s.label == name], 0
+            count = len(free)
+            for p in own:
+                overlaps = [
+                    max(0, min(p.end, t.end) - max(p.start, t.start))
+                    / (max(p.end, t.end) - min(p.start, t.start))
+                    for t in free
+                ]
+                if overlaps and max(overlaps) >= 0.5:
+                    hits += 1
+                    free.pop(int(np.argmax(overlaps)))
+            values.append(2 * hits / (len(own) + count))
+        return np.mean(values)
+
+    thresholds = (given["threshold"],) if "threshold" in given else np.arange(10, 100, 5) / 100
+    lengths = (given["least"],) if "least" in given else (0.0, 1.0, 2.0, 3.0, 4.0)
+    tried = {(t, n): f1(SegmentRule(float(t), n)) for t in thresholds for n in lengths}
+    rule, best = choose_rule(found, truth, CLASSES, 2.0, "background", **given)
+    assert best == pytest.approx(max(tried.values())) and best > min(tried.values()) + 0.05
+    assert tried[rule.threshold, rule.least] == pytest.approx(best)
+    assert all(getattr(rule, name) == value for name, value in given.items())
+
+
 def test_scores_are_those_of_the_segments_as_videos(folder_classifier, tmp_path):
     """The score of a window equals the prediction of the segment with its times."""
     video = str(write_lossless(tmp_path / "long.mp4", moving_frames(140, seed=8)))
@@ -102,3 +145,6 @@ def test_scores_are_those_of_the_segments_as_videos(folder_classifier, tmp_path)
     np.testing.assert_allclose(line.found.features, predict(classifier, paths, options), atol=1e-6)
     assert said[0].startswith("chosen on 1 labelled segments: --threshold")
     assert "chosen on them" in said[1] and all(s.path == video for s in segments)
+    options = {"labelled": labelled, "threshold": 0.4, "say": said.append}
+    list(predict_segments(classifier, [video], windows, EmbedOptions(num_clips=1), **options))
+    assert said[2].startswith("chosen on 1 labelled segments: --min-length ")

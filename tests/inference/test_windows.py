@@ -11,7 +11,7 @@ from helpers.videos import remux
 from sce_video.datasets.clip_sampling import Windows, window_spans
 from sce_video.datasets.readers.base import STREAMED_FRAMES
 from sce_video.datasets.sources import Query, parse_query
-from sce_video.evaluation.features import read_npz, write_npz
+from sce_video.evaluation.npz_files import read_npz, write_npz
 from sce_video.find.index import build_index, read_index
 from sce_video.find.query import query_index
 from sce_video.find.search import query_feature, rows_of_query

@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
-from helpers.browser import browser_page
+from helpers.browser import browser_page, low_contrast
 from helpers.tiny_encoder import moving_frames, write_lossless
 
 from sce_video.datasets.clip_sampling import Windows, window_spans
 from sce_video.inference.segments import ClassTimeline, SegmentRule
 from sce_video.inference.windows import WindowFeatures
+from sce_video.pages.clip_groups import ClipRow, ClipSection, ShownClip, write_clip_groups
 from sce_video.pages.segments import SegmentReport, score_columns
 
 
@@ -22,6 +23,28 @@ def test_a_column_is_the_largest_score_of_its_stretch(cells, columns):
     for i, value in enumerate(found):
         shown = (edges[:-1] < borders[i + 1] - 1e-9) & (edges[1:] > borders[i] + 1e-9)
         assert value == scores[shown].max()
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_all_text_of_a_page_of_groups_can_be_read(tmp_path, dark):
+    write_lossless(tmp_path / "a.mp4", moving_frames(20, seed=3))
+    clips = [
+        ShownClip(f"{'long_' * 9}{name}", str(tmp_path / name), "similarity 0.9", "kept")
+        for name in ("a.mp4", "gone.mp4")
+    ]
+    sections = [
+        ClipSection("copies", "Copies", "a note", [ClipRow("Group 1", clips, "two videos")])
+    ]
+    write_clip_groups(
+        tmp_path / "p.html", "Title", "lead", [("2", "videos")], sections, notes=["!"]
+    )
+    with browser_page(None, 390, 844, dark, touch=True) as page:
+        page.goto((tmp_path / "p.html").as_uri())
+        assert low_contrast(page) == [] and len(low_contrast(page, 22)) > 9, "text is looked at"
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        for _ in range(2):  # a link, a clip
+            page.keyboard.press("Tab")
+        page.locator(".strip:focus").wait_for()
 
 
 def test_a_click_jumps_there(tmp_path):
@@ -44,5 +67,6 @@ def test_a_click_jumps_there(tmp_path):
             page.wait_for_function("() => document.querySelector('video').currentTime >= 2")
             assert page.locator(".now").text_content().startswith("0:0")
             page.keyboard.press("Tab")
+            assert low_contrast(page) == []
             wide = page.evaluate("document.documentElement.scrollWidth")
             assert wide <= width, "nothing lies beside the page"

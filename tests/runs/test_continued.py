@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from dataclasses import replace
@@ -18,6 +19,7 @@ from helpers.published_weights import (
 )
 from helpers.training import make_videos
 from mmengine.hooks import Hook
+from safetensors.torch import save_file
 from transformers import VideoMAEModel
 
 from sce_video.commands.main import main
@@ -72,6 +74,8 @@ def sources(tmp_path_factory):
             weights = to_video_layout(slow, layout).state_dict
             torch.save({"state_dict": weights}, root / f"{layout}.pth")
         torch.save(network(type="ResNet2d", depth=18, base_channels=4), root / "resnet.pth")
+        grey = network(type="ResNet2d", depth=18, base_channels=4, in_channels=1)
+        torch.save(grey, root / "grey.pth")
         torch.save(torchvision_file("s3d"), root / "s3d.pth")
         torch.save({"state_dict": {"cls_head.fc.weight": torch.zeros(2, 3)}}, root / "head.pth")
         torch.save({"state_dict": {"anything": torch.zeros(2)}}, root / "other.pth")
@@ -148,11 +152,66 @@ def test_what_a_source_says(sources):
     assert by_name.checkpoint == find_source(sources / "videomae").checkpoint
 
 
+TIMM = dict(input_size=[3, 160, 160], mean=[0.5, 0.4, 0.3], std=[0.2] * 3, crop_pct=0.8)
+
+
+def timm_folder(folder, architecture="resnet18", width=8, **changes):
+    """What ``save_for_hf`` of timm writes: a file of weights and a config."""
+    folder.mkdir()
+    weights = randomised({**torchvision_names(18, width), "fc.weight": (5, 8 * width)})
+    torch.save(weights, folder / "pytorch_model.bin")
+    ends = {"in_chans": 3, "num_classes": 5, "global_pool": "avg"}
+    config = dict(architecture=architecture, num_classes=5, pretrained_cfg=TIMM, model_args=ends)
+    (folder / "config.json").write_text(json.dumps({**config, **changes}))
+    return weights
+
+
+def test_a_folder_of_timm(tmp_path, monkeypatch):
+    """Its weights with the input that its config states, whatever part of it is named."""
+    monkeypatch.setenv("SCE_VIDEO_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / "model"
+    weights = timm_folder(folder)
+    found = find_source(folder)
+    settings = found.settings
+    assert settings.backbone["type"] == "ResNet2d" and settings.backbone["depth"] == 18
+    assert (settings.mean, settings.std) == ((0.5, 0.4, 0.3), (0.2, 0.2, 0.2))
+    assert (settings.crop_size, settings.short_side, found.train_size) == (160, 200, 160)
+    assert found.per_frame and found.is_classifier
+    taken = load_checkpoint_file(found.checkpoint)["state_dict"]
+    del weights["fc.weight"]
+    assert all(torch.equal(taken[f"backbone.{k}"], v) for k, v in weights.items())
+    save_file(weights, folder / "model.safetensors")  # comes first, and has no classes
+    for name in (folder, folder / "model.safetensors", f"hf:{folder}"):
+        assert not find_source(name).is_classifier
+    (folder / "config.json").write_text((folder / "config.json").read_text().replace("160", "96"))
+    assert find_source(folder).train_size == 96
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        (dict(architecture="resnet50d"), "is of timm's 'resnet50d': of its networks resnet18, "),
+        (dict(architecture=["resnet18"]), "is of timm's "),
+        (dict(model_args={"output_stride": 8}), "'resnet18' with other model_args: of its"),
+        (dict(model_args=3), "'resnet18' with other model_args: of its"),
+        (dict(pretrained_cfg=None), "config.json states no input"),
+        (dict(pretrained_cfg={**TIMM, "crop_pct": 0}), "states no input .*division by zero"),
+        (dict(pretrained_cfg={**TIMM, "mean": "abc"}), "mean must be one number or three"),
+        (dict(pretrained_cfg={**TIMM, "input_size": [10**9]}), "whole number from 1 to"),
+    ],
+)
+def test_what_of_timm_is_no_source(tmp_path, changes, match):
+    timm_folder(tmp_path / "model", **changes)
+    with pytest.raises(ValueError, match=match):
+        find_source(tmp_path / "model")
+
+
 @pytest.mark.parametrize(
     ("name", "match"),
     [
         ("none", "there is no .*none: give a run"),
         ("wide.pth", "of another backbone than the model .*of another shape"),
+        ("grey.pth", r"in_channels of .*grey\.pth is 1, and frames of videos have 3"),
         (".", r"no checkpoint epoch_N\.pth"),
     ],
 )
@@ -238,9 +297,9 @@ def test_the_clip_keeps_its_rate_where_the_videos_last(sources):
         ("videomae", dict(duration=0.1), {}, {}, "of 4 frames, and the videos in videos have 2: "),
         ("r2plus1d.pth", dict(duration=0.4), {}, {}, "have 10: give fewer, --frames 10"),
         ("videomae", dict(height=16), {}, {}, "takes frames of 32x32 pixels, and the short side"),
-        ("videomae", {}, {"frames": 8}, {}, "takes clips of 4 frames, .* got 8"),
-        ("videomae", {}, {"size": 64}, {}, "takes frames of 32x32 pixels, .* got 64x64"),
-        ("dinov2", {}, {"size": 36}, {}, "multiples of its patches of 8 pixels, got 36x36"),
+        ("videomae", {}, {"frames": 8}, {}, "^--frames 8: .*videomae takes clips of 4 frames, "),
+        ("videomae", {}, {"size": 64}, {}, "^--size 64: .* frames of 32x32 .*: leave --size out$"),
+        ("dinov2", {}, {"size": 36}, {}, "^--size 36: .* multiples of its patches of 8 pixels"),
         ("videomae", {}, {"width": 8}, {}, "width is that of .*videomae"),
         ("r2plus1d.pth", {}, {}, dict(lora=4), "lora adapts attention and MLP"),
         ("videomae", {}, {}, dict(lora=0), "lora must be a rank of at least 1, got 0"),
@@ -264,7 +323,9 @@ def test_local_views_need_a_network_that_takes_them(sources):
         pipeline[3].update(crops)
         start = Start(find_source(sources / name))
         if refused:
-            with pytest.raises(ValueError, match="SCE has local views of 4 frames of 16x16, which"):
+            with pytest.raises(
+                ValueError, match="SCE has local views of 4 frames of 16x16, and .*"
+            ):
                 continue_from(config, start)
         else:
             continue_from(config, start)
@@ -282,7 +343,7 @@ def test_local_views_need_a_network_that_takes_them(sources):
         (["{videos}", "--from", "hf:a/b", "--width", "8"], "--width is that of the network hf:a/b"),
         (["--from", "hf:a/b", "--resume"], "--resume takes everything from RUN/config.py"),
         (["{videos}", "--from", "{root}/s3d.pth"], "have 20: give fewer, --frames 20"),
-        (["{videos}", "--from", "{root}/videomae", "--frames", "8"], "takes clips of 4 frames"),
+        (["{videos}", "--from", "{root}/videomae", "--frames", "8"], "--frames 8: "),
         (["{videos}", "--from", "{root}/head.pth"], "has nothing but a head: give the checkpoint"),
         (["{videos}", "--from", "{root}/other.pth"], "have the layout of no other code base"),
     ],

@@ -88,6 +88,8 @@ def test_features_of_the_clips_are_those_of_the_one_path(videos, network, tmp_pa
     content = torch.load(network, weights_only=True)
     content["state_dict"]["cls_head.fc_cls.weight"] = torch.zeros(2, 32)
     torch.save(content, tmp_path / "classifier.pth")  # teaches by its backbone
+    planned = plan(videos, tmp_path / "plan", teacher=tmp_path / "classifier.pth")
+    assert "a classifier: its backbone teaches, its classes are not" in "\n".join(planned.lines())
     again = prepare_teacher(config(videos, tmp_path / "classifier.pth", tmp_path))
     assert torch.equal(again._features, stored)
 

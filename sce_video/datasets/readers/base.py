@@ -385,7 +385,8 @@ class VideoReader(ABC):
 class SegmentReader(VideoReader):
     """The frames of another reader that begin in ``[start, end)``, seconds, as a video of its own.
 
-    Times count from the first of them. The other reader is closed with this one.
+    Times count from the first of them, which is number ``first`` of the other reader. That is
+    closed with this one.
 
     Raises:
         VideoDecodeError: The video ends before ``start``.
@@ -397,24 +398,24 @@ class SegmentReader(VideoReader):
             raise VideoDecodeError(path, f"the video ends at {reader.duration:.2f} s, before it")
         super().__init__(path, num_threads=reader.num_threads, limits=reader.limits)
         self._reader = reader
-        self._first, stop = frames_between(reader.timestamps, start, end)
-        own = reader.timestamps[self._first : stop]
+        self.first, stop = frames_between(reader.timestamps, start, end)
+        own = reader.timestamps[self.first : stop]
         last = reader.duration if stop == len(reader.timestamps) else reader.timestamps[stop]
         self.timestamps, self.duration = own - own[0], float(last - own[0])
 
     def read(self, indices: np.ndarray) -> np.ndarray:
-        return self._reader.read(self._check_indices(indices) + self._first)
+        return self._reader.read(self._check_indices(indices) + self.first)
 
     def decode(self, indices: np.ndarray) -> DecodedFrames:
-        return self._reader.decode(self._check_indices(indices) + self._first)
+        return self._reader.decode(self._check_indices(indices) + self.first)
 
     def stream(
         self, indices: np.ndarray, patience: float | None = None
     ) -> Iterator[tuple[np.ndarray, DecodedFrames]]:
         for numbers, frames in self._reader.stream(
-            self._check_indices(indices) + self._first, patience
+            self._check_indices(indices) + self.first, patience
         ):
-            yield numbers - self._first, frames
+            yield numbers - self.first, frames
 
     def close(self) -> None:
         self._reader.close()
@@ -461,7 +462,7 @@ def open_reader(path: str, backend: str = "av", **options: Unpack[ReaderOptions]
     """Open a video.
 
     Args:
-        path: A regular file; or a segment of one, ``a.mp4@12.5-17``.
+        path: A regular file; or a segment of one, ``a.mp4@12.5-17``, or of a segment.
         backend: Registered name of a reader (``av``, ``decord``, ``torchcodec``, ...). All
             return the same frames, bit for bit; ``av`` was the fastest on every file measured.
         options: See :class:`~sce_video.datasets.readers.base.ReaderOptions`.
@@ -474,5 +475,5 @@ def open_reader(path: str, backend: str = "av", **options: Unpack[ReaderOptions]
     segment = split_segment(path)
     if segment is not None:
         video, start, end = segment
-        return SegmentReader(path, READERS.module_dict[backend](video, **options), start, end)
+        return SegmentReader(path, open_reader(video, backend, **options), start, end)
     return READERS.module_dict[backend](path, **options)

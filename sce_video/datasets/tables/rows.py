@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from sce_video.datasets.tables.table import TableError, cannot, read_table
-from sce_video.datasets.video_list import VideoList
+from sce_video.datasets.video_list import VideoList, video_of
 
 #: Of the columns and their meaning; stored in the schema's metadata. Rows of another version are
 #: written again.
@@ -232,10 +232,10 @@ def _of_content(table: str, content: Any, version: int, listed: VideoList | None
     last = pc.not_equal(ordered[:-1], ordered[1:])  # of the rows of one path
     newest = order.filter(pa.concat_arrays([last, pa.array([True] * min(1, len(paths)))]))
     if listed is not None:
-        wanted = (table_path(listed.path(index)) for index in range(len(listed)))
+        wanted = (table_path(video_of(listed.path(index))) for index in range(len(listed)))
         kept = pc.index_in(pa.array(wanted, pa.large_string()), paths.take(newest))
         if kept.null_count:
-            first = table_path(listed.path(pc.index(kept.is_null(), True).as_py()))
+            first = table_path(video_of(listed.path(pc.index(kept.is_null(), True).as_py())))
             raise ValueError(
                 f"{kept.null_count} of the {len(listed)} videos of the list are not in the table "
                 f"{table!r}, for example {first!r}: import them with sce-video import"

@@ -20,8 +20,6 @@ from itertools import islice
 from multiprocessing.connection import Connection
 from typing import Any
 
-from torch.utils.data import get_worker_info
-
 from sce_video.datasets.tables import reader_process
 from sce_video.utils.errors import MissingPackageError, UserError, message_from_worker
 
@@ -265,4 +263,5 @@ def _may_import() -> bool:
     """Whether this process may use Lance itself."""
     if "lance" in sys.modules:  # in a child it may be its parent's
         return multiprocessing.parent_process() is None or _importer == os.getpid()
-    return get_worker_info() is not None
+    data = sys.modules.get("torch.utils.data")  # not imported here: a search needs no torch
+    return data is not None and data.get_worker_info() is not None

@@ -18,7 +18,7 @@ from sce_video.datasets.clip_sampling import (
     neighbours_within,
 )
 from sce_video.datasets.loading.batches import empty_batch
-from sce_video.datasets.readers import VideoReader, check_backend, open_reader
+from sce_video.datasets.readers import VideoReader, check_backend
 from sce_video.datasets.readers.base import (
     MAX_HELD_BYTES,
     MAX_IMAGE_PIXELS,
@@ -30,6 +30,7 @@ from sce_video.datasets.readers.base import (
     check_deadline,
 )
 from sce_video.datasets.readers.images import FrameFolderReader, open_jpeg, read_image
+from sce_video.datasets.sources import open_video
 from sce_video.datasets.transforms.lazy_view import RESIZES, LazyView, is_repeat, render_views
 from sce_video.datasets.transforms.sampling import check_view_counts
 from sce_video.datasets.transforms.spatial import View, crop_offsets
@@ -64,8 +65,8 @@ class OpenVideo:
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
         """Read ``path`` (and ``deadline``, ``correction`` if present), write ``reader, limits``.
 
-        A data set whose videos are no files gives ``open``, called in place of
-        :func:`~sce_video.datasets.readers.open_reader` and ``backend``.
+        A data set of other videos gives ``open``, called in place of
+        :func:`~sce_video.datasets.open_video` and ``backend``.
         :func:`~sce_video.datasets.run_pipeline` closes the reader after the last transform.
         """
         reader = (results.get("open") or self._open)(
@@ -80,7 +81,7 @@ class OpenVideo:
         return results | {"reader": reader, "limits": self.limits}
 
     def _open(self, path: str, **options: Unpack[ReaderOptions]) -> VideoReader:
-        return open_reader(path, self.backend, **options)
+        return open_video(path, self.backend, **options)
 
 
 @TRANSFORMS.register_module()

@@ -20,14 +20,6 @@ ROW_BLOCK = 8192
 Pair = tuple[Tensor, Tensor]
 
 
-class NotFiniteError(ValueError):
-    """A row of features holds NaN or infinity; ``row`` is the first such row."""
-
-    def __init__(self, message: str, row: int) -> None:
-        super().__init__(message)
-        self.row = row
-
-
 def count_not_finite(features: Tensor) -> tuple[int, int]:
     """Number of rows of a matrix (N, C) with NaN or infinity, and the first such row or -1."""
     # In blocks: a mask of a whole memory-mapped matrix would take a quarter of its size.
@@ -42,10 +34,9 @@ def check_features(features: Tensor, name: str) -> None:
         raise ValueError(f"{name} must be (N, C) with N, C >= 1, got shape {tuple(features.shape)}")
     bad, first = count_not_finite(features)
     if bad:
-        raise NotFiniteError(
+        raise ValueError(
             f"{name}: {bad} of {len(features)} rows hold NaN or infinity, "
-            f"the first is row {first}: the network that made them has diverged",
-            first,
+            f"the first is row {first}: the network that made them has diverged"
         )
 
 

@@ -25,8 +25,8 @@ import torch
 from mmengine.evaluator import BaseMetric
 from torch import Tensor, nn
 
-from sce_video.evaluation.features import as_integers, as_matrix, as_strings, read_npz, write_npz
 from sce_video.evaluation.functional.statistics import bootstrap_intervals
+from sce_video.evaluation.npz_files import as_integers, as_matrix, as_strings, read_npz, write_npz
 from sce_video.evaluation.rows import Rows, check_same_size
 from sce_video.utils.command import Progress
 from sce_video.utils.metric_names import NOT_FRACTIONS, is_trivial

@@ -186,10 +186,11 @@ def import_encoder(
             encoder = MODELS.build(checked_backbone(backbone))
     except UNBUILT as error:  # a name of no activation, negative sizes
         raise EncoderError(f"{name}: its network cannot be built: {error}") from error
-    try:
-        encoder.check_clip(settings.num_frames, settings.crop_size, settings.crop_size)
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from error
+    clip = {"frames": settings.num_frames, "size": settings.crop_size}
+    if refused := encoder.refused(clip["frames"], clip["size"], clip["size"]):
+        what, taken = refused
+        advice = ": leave --frames out" if frames is not None and what == "frames" else ""
+        raise ValueError(f"{name} takes {taken}, got {clip[what]}{advice}")
     parts, unused = load_parts(folder, config, pool)
     if settings.in_float:
         backbone["resize_to"] = settings.crop_size

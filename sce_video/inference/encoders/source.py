@@ -179,7 +179,7 @@ def _with_weights(kind: Any, config: Any, folder: Path) -> tuple[Any, dict[str, 
         return kind.from_pretrained(
             None,
             config=config,
-            state_dict=_read_weights(folder),
+            state_dict=read_weights(folder),
             local_files_only=True,
             dtype=torch.float32,
             output_loading_info=True,
@@ -196,8 +196,11 @@ def _with_weights(kind: Any, config: Any, folder: Path) -> tuple[Any, dict[str, 
             logging.enable_progress_bar()
 
 
-def _read_weights(folder: Path) -> dict[str, torch.Tensor]:
-    """The weights of a model, in one file or in several."""
+def read_weights(folder: Path) -> dict[str, torch.Tensor]:
+    """The weights of a model of transformers or timm, in one file or in several.
+
+    Raises EncoderError, ValueError or FileNotFoundError: they are damaged or missing.
+    """
     for pattern in _WEIGHT_FILES:
         weights: dict[str, torch.Tensor] = {}
         for file in sorted(folder.glob(pattern)):
@@ -209,7 +212,7 @@ def _read_weights(folder: Path) -> dict[str, torch.Tensor]:
             weights |= {key: value for key, value in content.items() if torch.is_tensor(value)}
         if weights:
             return weights
-    raise FileNotFoundError(f"there is no {' and no '.join(_WEIGHT_FILES[::2])}")
+    raise FileNotFoundError(f"no weights in {folder}: no {' and no '.join(_WEIGHT_FILES[::2])}")
 
 
 #: Files of a processor, with the entry that holds its settings.

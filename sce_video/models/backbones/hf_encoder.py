@@ -249,13 +249,16 @@ FAMILIES: dict[str, Family] = {
 
 
 def transformers() -> Any:
-    """The package transformers; MissingPackageError if it is not installed."""
+    """The package transformers; MissingPackageError if it is missing, or torchvision breaks it."""
     try:
         import transformers as package
-    except ImportError as error:
+
+        if find_spec("torchvision"):  # which its models import, whatever error that raises
+            import torchvision  # noqa: F401
+    except (ImportError, RuntimeError) as error:
         raise MissingPackageError(
             f"encoders of others need the package transformers ({error}): pip install "
-            "'sce-video[hf]'"
+            "'sce-video[hf]', and torchvision not at all or in torch's build (CPU, CUDA)"
         ) from error
     return package
 
@@ -500,8 +503,8 @@ class HFEncoder(FreezableBackbone):
         else:
             rows, columns = (side // self._patch for side in frames.shape[3:])
             grid = (max(1, T // self._tubelet), rows, columns)
-            if self.training and self.token_dropping.keep_tokens < 1.0:
-                kept = self.token_dropping.draw(N, grid, view.device)
+            kept = self.token_dropping.draw(N, grid, view.device) if self.training else None
+            if kept is not None:
                 tokens = self._kept_tokens(inputs[self.family.pixels], kept)
                 if self.pool_name == "mean":
                     return tokens.transpose(1, 2)
@@ -561,28 +564,24 @@ class HFEncoder(FreezableBackbone):
             tokens = layer(tokens, kept)[0]
         return encoder.layernorm(tokens)
 
+    def refused(self, frames: int, height: int, width: int) -> tuple[str, str] | None:
+        """What of a clip does not fit, "frames" or "size", and what the encoder takes; or None."""
+        if self._frames is not None and frames != self._frames:
+            return "frames", f"clips of {self._frames} frames, to which its positions belong"
+        if frames > self._tubelet and frames % self._tubelet:
+            return "frames", f"a number of frames that is a multiple of {self._tubelet}"
+        if self._size and {height, width} != {self._size}:
+            return "size", f"frames of {self._size}x{self._size} pixels, as its positions do"
+        if height % self._patch or width % self._patch:
+            return "size", f"sides that are multiples of its patches of {self._patch} pixels"
+        return None
+
     def check_clip(self, frames: int, height: int, width: int) -> None:
         """Raise ValueError, which says what the encoder takes, for other clips."""
-        taken = ""
-        if self._frames is not None and frames != self._frames:
-            taken = (
-                f"clips of {self._frames} frames, to which its positions belong, got "
-                f"{frames}: set num_frames={self._frames} in the pipelines"
-            )
-        elif frames > self._tubelet and frames % self._tubelet:
-            taken = f"a number of frames that is a multiple of {self._tubelet}, got {frames}"
-        elif self._size is not None and (height, width) != (self._size, self._size):
-            taken = (
-                f"frames of {self._size}x{self._size} pixels, to which its positions "
-                f"belong, got {height}x{width}: set the crop sizes of the pipelines"
-            )
-        elif height % self._patch or width % self._patch:
-            taken = (
-                f"frames whose sides are multiples of its patches of {self._patch} "
-                f"pixels, got {height}x{width}"
-            )
-        if taken:
-            raise ValueError(f"{type(self.network).__name__} takes {taken}")
+        if refused := self.refused(frames, height, width):
+            got = frames if refused[0] == "frames" else f"{height}x{width}"
+            name = type(self.network).__name__
+            raise ValueError(f"{name} takes {refused[1]}, got {got}: change the pipelines")
 
     @property
     def takes_one_size(self) -> bool:

@@ -36,6 +36,8 @@ class TokenDropping:
         self.keep_tokens, self.pattern = keep_tokens, pattern
         self._seeds: Sequence[int] = ()
         self._drawn = 0
+        # Numbers of the host, other ones in every step. Not a decorator: it imports torch._dynamo.
+        self._draw = _draw if keep_tokens == 1.0 else torch.compiler.disable(_draw)
 
     @contextmanager
     def step(self, seeds: Sequence[int]) -> Iterator[None]:
@@ -49,24 +51,29 @@ class TokenDropping:
         finally:
             self._seeds = ()
 
-    @torch.compiler.disable  # numbers of the host, other ones in every step
     def draw(self, count: int, grid: Sequence[int], device: torch.device) -> Tensor | None:
         """Kept positions (count, K) of the next samples in a grid (T', H', W'), ascending; or None.
 
         None keeps all: outside of a step, without gradient (target networks), or at share 1.
         """
-        if not self._seeds or not torch.is_grad_enabled() or self.keep_tokens == 1.0:
-            return None
-        time, space = grid[0], grid[1] * grid[2]
-        places = space if self.pattern == "tube" else time * space
-        keep = max(1, round(self.keep_tokens * places))
-        kept = np.empty((count, keep), dtype=np.int64)
-        for row in kept:
-            view, sample = divmod(self._drawn, len(self._seeds))
-            words = [_STREAM, view, self._seeds[sample] % 2**64]
-            row[:] = np.sort(np.random.default_rng(words).permutation(places)[:keep])
-            self._drawn += 1
-        if self.pattern == "tube":
-            frames = space * np.arange(time)[:, None]
-            kept = (kept[:, None] + frames).reshape(count, -1)
-        return to_device(kept, device)
+        return None if self.keep_tokens == 1.0 else self._draw(self, count, grid, device)
+
+
+def _draw(
+    tokens: TokenDropping, count: int, grid: Sequence[int], device: torch.device
+) -> Tensor | None:
+    """As :meth:`TokenDropping.draw`, below share 1."""
+    if not tokens._seeds or not torch.is_grad_enabled():
+        return None
+    tube, space = tokens.pattern == "tube", grid[1] * grid[2]
+    places = space if tube else grid[0] * space
+    keep = max(1, round(tokens.keep_tokens * places))
+    kept = np.empty((count, keep), dtype=np.int64)
+    for row in kept:
+        view, sample = divmod(tokens._drawn, len(tokens._seeds))
+        words = [_STREAM, view, tokens._seeds[sample] % 2**64]
+        row[:] = np.sort(np.random.default_rng(words).permutation(places)[:keep])
+        tokens._drawn += 1
+    if tube:
+        kept = (kept[:, None] + space * np.arange(grid[0])[:, None]).reshape(count, -1)
+    return to_device(kept, device)

@@ -80,7 +80,7 @@ export class Labels {
       ? `${total} of ${state.label.length} videos labelled${others}. Saved in ${state.file} and ${state.class_file}`
       : `Select videos, then give them a label. It is saved in ${state.file}`;
     byId("undo").disabled = state.undo === 0;
-    byId("finetune").hidden = counts.filter(Boolean).length < 2;
+    byId("finetune").hidden = counts.filter(Boolean).length < 2 && !state.segments;
     this.page.grid.redraw();
     this.page.labelled();
   }
@@ -88,18 +88,20 @@ export class Labels {
   async showCommand() {
     const answer = await this.page.ask("/api/v1/split", {});
     if (!answer) return;
+    const lists = answer.files.length ? `: ${answer.files.join(" and ")}` : "";
     byId("commands-note").textContent =
-      `A quarter of the videos of each class is kept for the test, the others are for training: ${answer.files.join(" and ")}.`;
-    const copy = element("button", { class: "copy" }, "Copy");
-    copy.addEventListener("click", async () => {
-      await navigator.clipboard.writeText(answer.command);
-      copy.textContent = "Copied";
+      `A quarter of each class is kept for the test, the others are for training${lists}.`;
+    const parts = answer.commands.flatMap((command, i) => {
+      const copy = element("button", { class: "copy" }, "Copy");
+      copy.addEventListener("click", async () => {
+        await navigator.clipboard.writeText(command);
+        copy.textContent = "Copied";
+      });
+      const what = i < 1 && answer.files.length ? "these labels" : "the labelled segments";
+      const title = element("h3", {}, `Finetune the network of the index with ${what}, and test it`);
+      return [element("div", { class: "row spread" }, title, copy), element("pre", { tabIndex: 0 }, command)];
     });
-    const title = element("h3", {}, "Finetune the network of the index, and test it");
-    byId("commands-text").replaceChildren(
-      element("div", { class: "row spread" }, title, copy),
-      element("pre", { tabIndex: 0 }, answer.command),
-    );
+    byId("commands-text").replaceChildren(...parts);
     byId("commands").showModal();
   }
 }

@@ -230,6 +230,7 @@ Object.assign(page, { grid, title, thumb, clip: (row) => (isGone(row) ? null : c
 const panel = new QueryPanel(page);
 const conditions = new Conditions(page);
 page.moreLikeLabel = (name) => panel.moreLikeLabel(name);
+page.searchMoment = (row, start, end) => panel.only(panel.example(row, start, end));
 const labels = new Labels(page);
 const segments = new Segments(page);
 

@@ -3,15 +3,17 @@
 import { byId, clock, element, moment } from "./search_cards.js";
 
 const COLOURS = 8; // of theme.css
+const MOMENT = 2; // seconds of a query, of an index of whole videos
 const percent = (part, whole) => `${(100 * part) / whole}%`;
 
-/** The panel under the player. page: ask(path, body), tell(text). */
+/** The panel under the player. page: videos, ask(path, body), tell(text), searchMoment(row, start, end). */
 export class Segments {
   constructor(page) {
-    Object.assign(this, { page, row: null, video: null, start: null, end: null });
+    Object.assign(this, { page, row: null, video: null, start: null, end: null, marked: false });
     this.state = { segments: [], classes: [], undo: 0 };
     byId("mark-start").addEventListener("click", () => this.mark("start"));
     byId("mark-end").addEventListener("click", () => this.mark("end"));
+    byId("search-moment").addEventListener("click", () => this.search());
     byId("segment-undo").addEventListener("click", () => this.send("/undo", {}));
     byId("segment-form").addEventListener("submit", (event) => {
       event.preventDefault();
@@ -28,7 +30,7 @@ export class Segments {
     const video = byId("player-media").querySelector("video");
     byId("segments").hidden = true;
     if (!video?.controls) return; // a small copy has other times
-    Object.assign(this, { row, video, start: span?.[0] ?? null, end: span?.[1] ?? null });
+    Object.assign(this, { row, video, start: span?.[0] ?? null, end: span?.[1] ?? null, marked: false });
     const state = await this.page.ask(`/api/v1/segments/${row}`);
     if (!state || this.row !== row) return;
     for (const name of ["loadedmetadata", "durationchange"]) video.addEventListener(name, () => this.draw());
@@ -45,9 +47,24 @@ export class Segments {
   mark(which) {
     if (!this.video) return;
     this[which] = Math.min(this.video.currentTime, this.duration || Infinity);
+    this.marked = true;
     const other = which === "start" ? "end" : "start";
     if (this.start !== null && this.end !== null && this.end <= this.start) this[other] = null;
     this.draw();
+  }
+
+  /** Search for the stretch that was marked, else for what lies around the time that is shown. */
+  search() {
+    if (!this.video) return;
+    const { row, duration } = this;
+    const span = this.page.videos.spans?.[row];
+    const length = Math.min(span ? span[1] - span[0] : MOMENT, duration || Infinity);
+    const centre = Math.max(0, this.video.currentTime - length / 2);
+    const from = duration ? Math.min(centre, duration - length) : centre;
+    const marked = this.marked && this.start !== null && this.end !== null;
+    const times = marked ? [this.start, this.end] : [from, from + length];
+    byId("player").close();
+    this.page.searchMoment(row, ...times.map((time) => Math.round(100 * time) / 100));
   }
 
   async give(label) {
@@ -83,6 +100,7 @@ export class Segments {
       }),
     );
     byId("segment-undo").disabled = state.undo === 0;
+    if (state.total) byId("finetune").hidden = false;
     byId("segment-note").textContent = state.total
       ? `${state.total} segment${state.total === 1 ? "" : "s"} in ${state.file}, which sce-video finetune --train reads`
       : `Start and end, then a label: segments are saved in ${state.file}`;
@@ -170,7 +188,8 @@ export class Segments {
     const onVideo = event.target === this.video; // which has arrows of its own
     if (step !== undefined && !(onVideo && event.key.startsWith("Arrow"))) {
       this.video.currentTime = Math.max(0, this.video.currentTime + step);
-    } else if (event.key === "i") this.mark("start");
+    } else if (event.key === "s") this.search();
+    else if (event.key === "i") this.mark("start");
     else if (event.key === "o") this.mark("end");
     else if (event.key === "l") byId("segment-label").focus();
     else if (event.key === "u") this.send("/undo", {});

@@ -21,11 +21,15 @@ from sce_video.datasets import (
     TooManyBadFilesError,
     VideoDataset,
     VideoDecodeError,
+    open_video,
 )
+from sce_video.datasets.labelled import read_labelled
+from sce_video.datasets.sources import video_exists
 from sce_video.datasets.tables import rows as row_list
 from sce_video.datasets.tables.rows import FORMAT, FORMAT_KEY
 from sce_video.datasets.tables.table import TableError
 from sce_video.datasets.video_list import VideoList
+from sce_video.registry import DATASETS
 
 pytest.importorskip("lance", reason="needs Lance: pip install 'sce-video[lance]'")
 
@@ -64,6 +68,45 @@ def test_samples_equal_those_of_the_files(folder, table, pipeline):
     assert [clip.start for clip in files.origin(requests[0]).clips] == [
         clip.start for clip in rows.origin(requests[0]).clips
     ]
+
+
+def test_segments_of_rows_and_urls_equal_those_of_the_files(folder, table, bucket, tmp_path):
+    """As videos of a list, of a CSV file of segments, and opened alone."""
+    paths = [VideoDataset(folder).videos.path(i) for i in range(3)]
+    lines = [
+        f"{path},{0.1 * i + 0.05:g},{0.5 + 0.1 * i:g},{'ab'[i % 2]}"
+        for i in (0, 1, 2)
+        for path in paths
+    ]
+    (tmp_path / "s.csv").write_text("\n".join(["path,start,end,label", *lines]))
+    made = []
+    for i, root in enumerate((folder, table)):
+        config = read_labelled(str(tmp_path / "s.csv"), str(root)).dataset(
+            tmp_path / str(i), "train"
+        )
+        made.append(DATASETS.build({"type": "VideoDataset", **config, "pipeline": PIPELINE}))
+    files, rows = made
+    assert type(rows) is LanceVideoDataset and len(files) == len(rows) == 9
+    requests = [SampleRequest(index, 50 + index) for index in (4, 0, 8, 4)]
+    for one, other in zip(files.__getitems__(requests), rows.__getitems__(requests), strict=True):
+        assert_equal(one, other)
+    bucket.put("a b.mp4", Path(folder, paths[0]).read_bytes())
+    with open_video(f"{folder}/{paths[0]}@0.1-0.4") as reader:
+        every = np.arange(len(reader.timestamps))
+        frames = reader.read(every)
+    for name in (f"{table}/{paths[0]}", bucket.url("a b.mp4")):
+        assert video_exists(f"{name}@0.1-0.4") and not video_exists(f"{name}2@0.1-0.4")
+        with open_video(f"{name}@0-0.6@0.1-0.4") as reader:  # a segment of a segment
+            np.testing.assert_array_equal(reader.read(every), frames)
+        with pytest.raises(VideoDecodeError, match="before it"):
+            open_video(f"{name}@100-101")
+    for row, message in (
+        ("none.mp4,0,1,a", "line 11: there is no video"),
+        (f"{paths[0]},0,99,a", "line 11: the segment ends at 99 s"),
+    ):
+        (tmp_path / "s.csv").write_text("\n".join(["path,start,end,label", *lines, row]))
+        with pytest.raises(ValueError, match=message):
+            read_labelled(str(tmp_path / "s.csv"), str(table))
 
 
 def test_frames_between_key_frames_equal_those_of_the_files(tmp_path):

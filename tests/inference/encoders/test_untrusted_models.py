@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,13 @@ from helpers.hf_models import FAMILIES, pe_video_config
 from sce_video.inference.encoders.run import import_encoder
 from sce_video.inference.encoders.source import EncoderError, read_encoder_config
 from sce_video.inference.encoders.text import text_feature
-from sce_video.models.backbones.hf_encoder import HFEncoder, architecture_of, config_of
+from sce_video.models.backbones.hf_encoder import (
+    HFEncoder,
+    architecture_of,
+    config_of,
+    transformers,
+)
+from sce_video.utils.errors import MissingPackageError
 
 #: What transformers 4 wrote beside the sizes, also for parts of a model: entries of
 #: openai/clip-vit-base-patch32 and of others.
@@ -263,3 +270,14 @@ def test_a_value_that_no_network_has(file, key, value, hf_model, tmp_path):
     (folder / file).write_text(json.dumps({**stored, key: value}))
     with pytest.raises(EncoderError):
         import_encoder(str(folder), tmp_path / "run")
+
+
+def test_a_torchvision_of_another_build_is_one_sentence(tmp_path, monkeypatch):
+    """As a wheel for CUDA beside torch for CPUs; models of transformers would import it."""
+    (tmp_path / "torchvision.py").write_text("raise RuntimeError('operator nms does not exist')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "torchvision", raising=False)
+    with pytest.raises(
+        MissingPackageError, match=r"\(operator nms does not exist\): .* in torch's"
+    ):
+        transformers()
