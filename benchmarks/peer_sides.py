@@ -207,7 +207,7 @@ def our_table_batch(job: Job) -> None:
 
 
 def mmaction2_batch(job: Job) -> None:
-    """mmaction2's pipeline with decord, DecordInit to PackActionInputs, one decoder thread."""
+    """mmaction2's pipeline with decord, one thread; the earlier clip first, as of SampleFrames."""
     import torch
     from mmaction.datasets import transforms as t
 
