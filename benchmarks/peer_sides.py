@@ -216,10 +216,7 @@ def mmaction2_batch(job: Job) -> None:
         np.random.seed(seed)
         results = dict(filename=job["path"], start_index=0, modality="RGB", label=-1)
         results = t.DecordInit(num_threads=1)(results)
-        inds = np.concatenate(
-            sorted(clips)
-        )  # as SampleFrames orders clips; decord seeks back slowly
-        results |= dict(frame_inds=inds, clip_len=FRAMES, num_clips=2)
+        results |= dict(frame_inds=np.concatenate(sorted(clips)), clip_len=FRAMES, num_clips=2)
         for step in (
             t.DecordDecode(),
             t.RandomResizedCrop(area_range=(0.2, 0.766)),
