@@ -462,7 +462,7 @@ def _by_features(root: Path, names: Sequence[str], checkpoint: str) -> list[Segm
         for b in (n for n in names if n[0] == "r"):
             similar = units[a] @ units[b].T
             score = float(similar.max())
-            own, other = np.nonzero(similar >= 0.95 * score)
+            own, other = np.nonzero(similar >= score - 0.05 * abs(score))
             times = float(own.min()), own.max() + 1.0, float(other.min()), other.max() + 1.0
             found.append(Segment(a, b, *times, score))
     return found
