@@ -24,6 +24,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import peer_copies
+import peer_search
 
 Job = dict[str, Any]
 CLIP_SECONDS, FRAMES, SIZE = 2.56, 8, 224
@@ -203,6 +205,7 @@ def our_batch(job: Job) -> None:
 
 def our_table_batch(job: Job) -> None:
     """The same from a Lance table, each sample from a row of its own."""
+    job["facts"] = {"bytes": os.path.getsize(job["path"])}
     _our_batch(_our_table(job["path"], len(job["seeds"])), job["seeds"])
 
 
@@ -275,6 +278,44 @@ def spdl_batch(job: Job) -> None:
     assert np.stack(batch).shape == (len(batch), 2, FRAMES, SIZE, SIZE, 3)
 
 
+@functools.cache
+def _webp_table(path: str) -> Any:
+    """A Lance table with a row for each frame, WebP of Pillow's quality 80."""
+    import io
+
+    import av
+    import lance
+    import pyarrow as pa
+
+    frames = []
+    with av.open(path) as container:
+        for frame in container.decode(video=0):
+            frame.to_image().save(file := io.BytesIO(), "WEBP", quality=80)
+            frames.append(file.getvalue())
+    made = os.path.join(tempfile.mkdtemp(prefix="webp_", dir=os.path.dirname(path)), "t.lance")
+    return lance.write_dataset(pa.table({"frame": frames}), made), sum(map(len, frames))
+
+
+def webp_batch(job: Job) -> None:
+    """WebP frames in a Lance table, Pillow, torchvision's crop of each clip."""
+    import io
+
+    import torch
+    from PIL import Image
+    from torchvision.transforms import v2
+
+    table, job["facts"] = _webp_table(job["path"])[0], {"bytes": _webp_table(job["path"])[1]}
+    crop, batch = v2.RandomResizedCrop(SIZE, scale=(0.2, 0.766), antialias=True), []
+    for seed, clips in zip(job["seeds"], job["clips"], strict=True):
+        torch.manual_seed(seed)
+        wanted, places = np.unique(np.concatenate(clips), return_inverse=True)
+        stored = table.take(wanted.tolist(), columns=["frame"])["frame"].to_pylist()
+        images = [np.asarray(Image.open(io.BytesIO(data)).convert("RGB")) for data in stored]
+        frames = torch.from_numpy(np.stack(images)[places]).permute(0, 3, 1, 2)
+        batch.append(torch.stack([crop(frames[:FRAMES]), crop(frames[FRAMES:])]))
+    assert torch.stack(batch).shape == (len(batch), 2, FRAMES, 3, SIZE, SIZE)
+
+
 # -- a whole command: job has a folder of videos and a network that transformers has saved ---------
 
 
@@ -325,6 +366,16 @@ def embed_plainly(folder: str, network: str) -> None:
         np.savez(out, features=np.stack(features))
 
 
+# -- a search, a training step (torch is imported there) ------------------------------------------
+
+
+def step(side: str, job: Job) -> None:
+    """A training step of benchmarks/peer_steps.py."""
+    import peer_steps
+
+    getattr(peer_steps, side)(job)
+
+
 # -- the process ----------------------------------------------------------------------------------
 
 
@@ -340,7 +391,11 @@ class Side:
     own: bool = False
 
 
-_CODEC, _SPDL = ("torchcodec", "torch"), ("spdl",)
+def _search(name: str, packages: tuple[str, ...], own: bool = False) -> Side:
+    return Side(functools.partial(peer_search.search, name), packages, own)
+
+
+_CODEC, _SPDL, _LIGHTLY = ("torchcodec", "torch"), ("spdl",), ("lightly", "torch")
 SIDES = {
     "sce_video": Side(our_frames, ("av",), own=True),
     "decoder alone": Side(decoder_alone, ("av",), own=True),
@@ -355,6 +410,18 @@ SIDES = {
     "torchcodec + torchvision": Side(torchcodec_batch, (*_CODEC, "torchvision")),
     "SPDL filters": Side(spdl_batch, _SPDL),
     "sce-video embed": Side(our_embedding, ("torch", "transformers", "av"), own=True),
+    "WebP frames in Lance": Side(webp_batch, ("pylance", "pillow", "torchvision")),
+    "sce_video vector index": _search("ours", ("pylance",), own=True),
+    "sce_video exact": _search("exact", ("numpy",), own=True),
+    "faiss IVF": _search("IVF", ("faiss-cpu",)),
+    "faiss HNSW": _search("HNSW", ("faiss-cpu",)),
+    "usearch": _search("usearch", ("usearch",)),
+    "LanceDB": _search("LanceDB", ("lancedb",)),
+    "sce_video step": Side(functools.partial(step, "our_step"), ("torch",), own=True),
+    "lightly": Side(functools.partial(step, "lightly_step"), _LIGHTLY),
+    "lightly, channels_last": Side(functools.partial(step, "lightly_channels_last"), _LIGHTLY),
+    "sce-video curate": Side(peer_copies.our_copies, ("av",), own=True),
+    "PDQ of frames": Side(peer_copies.pdq_copies, ("pdqhash", "faiss-cpu", "av")),
     "transformers loop": Side(plain_embedding, ("torch", "transformers", "av")),
 }
 
@@ -385,7 +452,8 @@ def answer(run: Callable[[Job], Any], job: Job) -> dict[str, Any]:
     except Exception as error:  # a side that cannot do a job is a result
         return {"error": f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}"}
     cpu, wall = job.get("cpu", cpu_seconds() - cpu), time.perf_counter() - wall
-    return {"cpu": cpu, "wall": wall, "frames": fingerprint(result)}
+    facts = job.get("facts")  # of the side, beside its time
+    return {"cpu": cpu, "wall": wall, "frames": fingerprint(result), "facts": facts}
 
 
 def main() -> None:

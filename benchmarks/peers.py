@@ -1,6 +1,7 @@
-"""sce_video beside its live peers: torchcodec, decord2, SPDL, PyAV, mmaction2, transformers.
+"""sce_video beside its live peers: readers, loaders, searches, training steps, copies.
 
-    python benchmarks/peers.py [--files VIDEO ...] [--rows NAME ...] [--rounds 11] [--only own]
+    python benchmarks/peers.py [--files VIDEO ...] [--rows NAME ...] [--rounds 11]
+        [--only own] [--smoke]
 
 A row is one piece of work done by several sides (benchmarks/peer_sides.py), each in a process of
 its own: ours in this environment, the peers in work_dirs/peers/.venv, which is made from
@@ -29,7 +30,10 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from peer_copies import write_videos
+from peer_search import write_features
 from peer_sides import CLIP_SECONDS, FRAMES, SIDES, SIZE, Job
+from peer_steps import SIZES
 
 from sce_video.data_tools.generated import CLASSES, encode_h264, render_toy_action
 from sce_video.data_tools.repack.encode import Job as RepackJob
@@ -41,6 +45,7 @@ from sce_video.utils.files import write_json, write_text
 
 HERE = Path(__file__).resolve().parent
 BATCH = 8
+METHODS = ("simclr", "moco", "byol", "swav")
 LIMIT_SECONDS = 900  # of one job
 
 
@@ -92,10 +97,29 @@ def embedding_job(path: str, _: int) -> Job:
     return {"folder": str(videos), "network": network, "videos": len(list(videos.iterdir()))}
 
 
+def folder_job(path: str, _: int) -> Job:
+    """What was generated into a folder."""
+    return {"folder": path}
+
+
+def step_job(method: str, _: int) -> Job:
+    """A step of a method; the paths let a peer build the same backbone."""
+    return {"what": "step", "method": method, "paths": sys.path}
+
+
+def image_step_job(method: str, _: int) -> Job:
+    """The same of images."""
+    return {"what": "image step", "method": method, "paths": sys.path}
+
+
 _READERS = (
     *("sce_video", "torchcodec exact", "torchcodec approximate", "decord2", "SPDL", "PyAV loop"),
     "decoder alone",
 )
+_SEARCHES = (
+    *("sce_video vector index", "faiss IVF", "faiss HNSW", "usearch", "LanceDB", "sce_video exact"),
+)
+_STEPS = ("sce_video step", "lightly", "lightly, channels_last")
 _CLIPS = ("sce_video batch", "torchcodec + torchvision", "SPDL filters", "mmaction2")
 ROWS = {
     "frames": Row(
@@ -118,6 +142,28 @@ ROWS = {
         *("clips to features, the whole command", "folder"),
         *(("sce-video embed", "transformers loop"), embedding_job),
         **{"aim": 3.0, "rounds": 1, "warm_up": 0},
+    ),
+    "clips_table": Row(
+        *("two clips from a Lance table", "repacked"),
+        *(("sce_video table", "WebP frames in Lance"), clips_job),
+        **{"aim": 2.5, "samples": BATCH},
+    ),
+    "search": Row(
+        *("10 nearest of a million features", "features", _SEARCHES, folder_job),
+        **{"aim": 1.0, "bounds": ("sce_video exact",), "rounds": 1, "warm_up": 0},
+    ),
+    "step": Row(
+        *(f"a training step, R3D-18, {SIZES['step']}", "methods", _STEPS, step_job),
+        **{"aim": 1.5, "bounds": ("lightly, channels_last",), "rounds": 5},
+    ),
+    "image_step": Row(
+        *(f"a training step, ResNet-18, {SIZES['image step']}", "methods", _STEPS, image_step_job),
+        **{"aim": 1.5, "bounds": ("lightly, channels_last",), "rounds": 5},
+    ),
+    "near_duplicates": Row(
+        *("near-duplicates of generated videos", "copies"),
+        *(("sce-video curate", "PDQ of frames"), folder_job),
+        **{"aim": 2.0, "rounds": 1, "warm_up": 0},
     ),
 }
 
@@ -171,6 +217,22 @@ def folder(args: argparse.Namespace, files: list[str]) -> list[str]:
     VideoMAEModel(config).save_pretrained(network)
     sizes = dict(size={"shortest_edge": 112}, crop_size={"height": 112, "width": 112})
     VideoMAEImageProcessor(**sizes).save_pretrained(network)
+    return [str(root)]
+
+
+def features(args: argparse.Namespace) -> list[str]:
+    """A folder of ``--features`` generated features."""
+    root = args.out / f"features_{args.features}"
+    if not root.exists():
+        write_features(root, args.features)
+    return [str(root)]
+
+
+def copies(args: argparse.Namespace) -> list[str]:
+    """A folder of ``--copies`` generated videos, a fifth of them edited copies."""
+    root = args.out / f"copies_{args.copies}"
+    if not (root / "pairs.json").exists():
+        write_videos(root, args.copies)
     return [str(root)]
 
 
@@ -249,6 +311,7 @@ class Measured:
 
     seconds: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     differences: dict[str, float] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)  # by side, of its last job
 
 
 def measure(row: Row, files: list[str], sides: list[SideProcess], rounds: int) -> Measured:
@@ -265,6 +328,7 @@ def measure(row: Row, files: list[str], sides: list[SideProcess], rounds: int) -
                 if number >= row.warm_up:
                     found.seconds[file].setdefault(side.name, []).append(answer["cpu"])
                 frames[side.name] = answer.get("frames")
+                found.facts[side.name] = answer.get("facts")
             ours = frames.get(row.sides[0])
             for name, values in frames.items():
                 if values and ours:
@@ -295,9 +359,10 @@ def summary(row: Row, found: Measured, sides: list[SideProcess]) -> dict[str, An
     }
     result: dict[str, Any] = {"title": row.title, "aim": row.aim, "sides": {}}
     for side in sides:
+        run = SIDES[side.name].run
         known = [times for times in medians.values() if side.name in times]
         result["sides"][side.name] = {
-            "does": " ".join((SIDES[side.name].run.__doc__ or "").split()),
+            "does": " ".join(str(getattr(run, "func", run).__doc__).split()),
             "versions": side.versions,
             "error": side.error,
             "ms": round(1e3 * statistics.fmean(t[side.name] for t in known) / row.samples, 3)
@@ -305,6 +370,7 @@ def summary(row: Row, found: Measured, sides: list[SideProcess]) -> dict[str, An
             else None,
             "ours_faster": ratio([(t[side.name], t[ours]) for t in known if ours in t]),
             "frames_differ": found.differences.get(side.name),
+            "facts": found.facts.get(side.name),
         }
     peers = [name for name in row.sides[1:] if name not in row.bounds]
     best = [
@@ -368,6 +434,22 @@ def figure(rows: dict[str, Any]) -> Figure:
     return drawn
 
 
+def front(sides: dict[str, Any]) -> Figure:
+    """Recall against time of the row "search", a line for each side."""
+    drawn = Figure(figsize=(8, 4), layout="constrained")
+    axes = drawn.subplots()
+    for name, side in sides.items():
+        points = list((side["facts"] or {}).get("points", {}).values())
+        columns = [[point[key] for point in points] for key in ("p50_ms", "recall")]
+        if points:
+            axes.plot(*columns, "o-", linewidth=3 if SIDES[name].own else 1, label=name)
+    axes.set(xscale="log", xlabel="processor milliseconds of a query, median", ylabel="recall@10")
+    axes.set_ylim(0.5, 1.01)
+    axes.grid(alpha=0.3)
+    axes.legend()
+    return drawn
+
+
 def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description="sce_video beside its live peers.")
@@ -376,8 +458,14 @@ def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=11, help="after one to warm up")
     parser.add_argument("--only", choices=["own"], help="own: our sides alone, nothing installed")
     parser.add_argument("--clips", type=int, default=1000, help="of the row embed")
+    parser.add_argument("--features", type=int, default=1_000_000, help="of the row search")
+    parser.add_argument("--copies", type=int, default=1000, help="videos of near_duplicates")
+    parser.add_argument("--smoke", action="store_true", help="tiny sizes, to try the script")
     parser.add_argument("--out", type=Path, default=HERE.parent / "work_dirs" / "peers")
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    if args.smoke:
+        args.rounds, args.clips, args.features, args.copies = 1, 2, 2000, 50
+    return args
 
 
 def run_row(row: Row, files: list[str], args: argparse.Namespace, peers: tuple[str, str]) -> dict:
@@ -401,13 +489,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     args.out.mkdir(parents=True, exist_ok=True)
     peers = ("", "not asked for") if args.only else environment(args.out)
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-    made: dict[str, list[str]] = {"originals": originals(args)}
+    methods = list(METHODS[:1] if args.smoke else METHODS)
+    made: dict[str, list[str]] = {"originals": originals(args), "methods": methods}
     stored = args.out / "peers.json"
     rows = json.loads(stored.read_text())["rows"] if stored.exists() else {}  # of earlier runs
     for name in args.rows:
         row = ROWS[name]
         print(f"{name}: {row.title}", flush=True)
-        if row.files != "originals":
+        if row.files in ("features", "copies"):
+            made[row.files] = {"features": features, "copies": copies}[row.files](args)
+        if row.files in ("repacked", "folder"):
             made["repacked"] = made.get("repacked") or repacked(args, made["originals"])
         if row.files == "folder":
             made["folder"] = folder(args, made["repacked"])
@@ -418,6 +509,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         write_json(stored, {"rows": rows})
         write_text(args.out / "peers.md", table(rows))
         print(table({name: rows[name]}), flush=True)
+    if "search" in rows:
+        front(rows["search"]["sides"]).savefig(args.out / "peers_search.png", dpi=120)
     figure(rows).savefig(args.out / "peers.png", dpi=120)
     ours = {ROWS[name].sides[0]: name for name in args.rows}
     failed = [f"{s}: {e}" for s, n in ours.items() if (e := rows[n]["sides"][s]["error"])]

@@ -1,0 +1,155 @@
+"""The rows "step" and "image step" of benchmarks/peers.py: a training step on a CPU.
+
+Ours is the recipe's model, with the mixed-precision wrapper, LARS and target as a training has
+them. Lightly's is the loop of its examples (``examples/pytorch`` of lightly-ai/lightly), around the
+same backbone. Views are float tensors that are there before: no augmentation on either side.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+Job = dict[str, Any]
+Step = Callable[[list[torch.Tensor]], Any]
+SIZES = {"step": (8, 112, 4), "image step": (1, 224, 16)}  # frames, pixels, batch
+
+
+def configuration(job: Job, fast: bool) -> Any:
+    """The recipe of a method, of videos; for images with a ResNet-18."""
+    sys.path += [path for path in job["paths"] if path not in sys.path]
+    import step_process
+
+    frames, size, batch = SIZES[job["what"]]
+    name = f"../{job['method']}/{job['method']}_r3d18_8xb64-8x224-200e_k200.py"
+    flags = frozenset({"channels_last"} if fast else ())
+    cfg = step_process.job_config(step_process.Job(name, frames, size, batch, flags))
+    if frames == 1:
+        cfg.model.backbone = dict(type="ResNet2d", depth=18, channels_last=fast)
+    return cfg
+
+
+def run(job: Job, step: Step) -> None:
+    """Measure a step on two random views of the batch."""
+    frames, size, batch = SIZES[job["what"]]
+    generator = torch.Generator().manual_seed(len(job["method"]))
+    views = [torch.randn(batch, 3, frames, size, size, generator=generator) for _ in range(2)]
+    cpu = time.process_time()
+    step(views)
+    job["cpu"] = time.process_time() - cpu
+
+
+@functools.cache
+def _our_model(what: str, method: str) -> Step:
+    from mmengine.optim import build_optim_wrapper
+    from mmengine.registry import init_default_scope
+
+    from sce_video.registry import MODELS
+
+    init_default_scope("sce_video")
+    cfg = configuration({"what": what, "method": method, "paths": []}, True)
+    model = MODELS.build({**cfg.model, "data_preprocessor": cfg.data_preprocessor}).train()
+    optimizer = build_optim_wrapper(model, cfg.optim_wrapper)
+
+    def step(views: list[torch.Tensor]) -> None:
+        views = [view.to(memory_format=torch.channels_last_3d) for view in views]
+        with optimizer.optim_context(model):
+            loss, _ = model.parse_losses(model(inputs=views, mode="loss"))
+        optimizer.update_params(loss)
+        model.after_optimizer_step()
+
+    return step
+
+
+def our_step(job: Job) -> None:
+    """The recipe's model with ``channels_last``, its optimiser and target."""
+    run(job, _our_model(job["what"], job["method"]))
+
+
+class Lightly(torch.nn.Module):
+    """The classes of lightly's examples: backbone, heads, their loss, and copies with momentum."""
+
+    def __init__(self, backbone: torch.nn.Module, method: str) -> None:
+        super().__init__()
+        from lightly import loss
+        from lightly.models import modules, utils
+
+        self.method, self.utils = method, utils
+        self.backbone, self.predict, size = backbone, torch.nn.Identity(), 512
+        if method == "byol":
+            self.project = modules.BYOLProjectionHead(size, 1024, 256)
+            self.predict = modules.BYOLPredictionHead(256, 1024, 256)
+            self.criterion = loss.NegativeCosineSimilarity()
+        elif method == "swav":
+            self.project = modules.SwaVProjectionHead(size, 1024, 128)
+            self.prototypes = modules.SwaVPrototypes(128, n_prototypes=1000)
+            self.criterion = loss.SwaVLoss()
+        elif method == "moco":
+            self.project = modules.MoCoProjectionHead(size, 1024, 128)
+            self.criterion = loss.NTXentLoss(memory_bank_size=(65536, 128))
+        else:
+            self.project = modules.SimCLRProjectionHead(size, 1024, 128)
+            self.criterion = loss.NTXentLoss()
+        if method in ("byol", "moco"):
+            self.targets = copy.deepcopy(self.backbone), copy.deepcopy(self.project)
+            for target in self.targets:
+                utils.deactivate_requires_grad(target)
+        self.optimizer = torch.optim.SGD(self.parameters(), lr=1e-3, momentum=0.9)
+
+    def target(self, view: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            return self.targets[1](self.backbone.pool(self.targets[0](view)))
+
+    def __call__(self, views: list[torch.Tensor]) -> None:
+        if self.method in ("byol", "moco"):
+            pairs = (self.backbone, self.targets[0]), (self.project, self.targets[1])
+            for model, target in pairs:
+                self.utils.update_momentum(model, target, m=0.99)
+        first, second = views
+        if self.method == "swav":
+            self.prototypes.normalize()
+        ours = self.predict(self.project(self.backbone.pool(self.backbone(first))))
+        if self.method == "moco":
+            value = self.criterion(ours, self.target(second))
+        else:
+            theirs = self.predict(self.project(self.backbone.pool(self.backbone(second))))
+            if self.method == "byol":
+                value = self.criterion(ours, self.target(second))
+                value = 0.5 * (value + self.criterion(theirs, self.target(first)))
+            elif self.method == "swav":
+                normal = torch.nn.functional.normalize
+                scores = [self.prototypes(normal(z, dim=1)) for z in (ours, theirs)]
+                value = self.criterion(scores, [])
+            else:
+                value = self.criterion(ours, theirs)
+        value.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+
+@functools.cache
+def _lightly(what: str, method: str, paths: tuple[str, ...], fast: bool) -> Step:
+    cfg = configuration({"what": what, "method": method, "paths": list(paths)}, fast)
+    from sce_video.registry import MODELS
+
+    backbone = MODELS.build(cfg.model.backbone).train()
+    return Lightly(backbone, method)
+
+
+def lightly_step(job: Job) -> None:
+    """The loop of lightly's example, as it is written there."""
+    torch.set_num_threads(1)
+    run(job, _lightly(job["what"], job["method"], tuple(job["paths"]), False))
+
+
+def lightly_channels_last(job: Job) -> None:
+    """The same with the memory format that ours has."""
+    torch.set_num_threads(1)
+    step = _lightly(job["what"], job["method"], tuple(job["paths"]), True)
+    run(job, lambda views: step([v.to(memory_format=torch.channels_last_3d) for v in views]))
