@@ -161,12 +161,12 @@ def open_lancedb(folder: Path) -> dict[str, Ask]:
     table = lancedb.connect(folder).open_table("rows")
 
     def ask(setting: tuple[int, int] | None, feature: np.ndarray) -> Sequence[int]:
-        query = table.search(feature).limit(K).select(["id"]).distance_type("cosine")
+        query = table.search(feature).limit(K).select(["id", "_distance"]).distance_type("cosine")
         if setting:
             query = query.nprobes(setting[0]).refine_factor(setting[1])
         return query.to_arrow()["id"].to_pylist()
 
-    settings = [None, (5, 10), (10, 10), (20, 10), (40, 20)]
+    settings = [None, (10, 10), (20, 20), (40, 50), (80, 100)]
     return {str(setting): functools.partial(ask, setting) for setting in settings}
 
 

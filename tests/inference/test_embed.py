@@ -1,6 +1,7 @@
 """Features of files and arrays against an independent computation in numpy."""
 
 import math
+import multiprocessing
 from pathlib import Path
 
 import av
@@ -25,8 +26,8 @@ from helpers.tiny_encoder import (
 from helpers.videos import write_video
 
 from sce_video.datasets import VideoDecodeError
-from sce_video.inference.embed import EmbedOptions, embed, embed_files
-from sce_video.inference.model import load_model
+from sce_video.inference.embed import EmbedOptions, VideoFiles, embed, embed_files
+from sce_video.inference.model import VideoModel, load_model
 
 
 @pytest.fixture(scope="module")
@@ -149,6 +150,30 @@ def test_segment_sampling_covers_the_whole_video(segment_model, videos):
     for fps in (25, None):
         np.testing.assert_array_equal(embed(segment_model, frames, fps=fps), features)
     assert embed_files(segment_model, paths).num_views == 1
+
+
+def test_videos_are_read_while_the_network_runs(model, videos, monkeypatch):
+    """The first call of a slow network ends only when a worker has begun with the next videos; and
+    the worker is at most its two samples, and those that it reads, ahead."""
+    read = [multiprocessing.get_context("fork").Event() for _ in range(5)]
+    pipeline, row, ahead = VideoFiles._run_pipeline, VideoModel.row, []
+
+    def noted(self, index, seed, given):
+        read[index].set()
+        return pipeline(self, index, seed, given)
+
+    def slow(self, sample, max_views):
+        if not ahead:
+            assert read[1].wait(60) and read[2].wait(60)
+            ahead.append([event.is_set() for event in read])
+        return row(self, sample, max_views)
+
+    expected = embed(model, videos[0][:5])
+    monkeypatch.setattr(VideoFiles, "_run_pipeline", noted)
+    monkeypatch.setattr(VideoModel, "row", slow)
+    found = embed(model, videos[0][:5], EmbedOptions(num_workers=1))
+    np.testing.assert_array_equal(found, expected)
+    assert not ahead[0][4]
 
 
 def test_a_feature_depends_only_on_its_video(model, videos):
