@@ -18,7 +18,9 @@ def write_videos(folder: Path, count: int) -> None:
     import near_duplicates
 
     videos = near_duplicates.plan(count, 7)
-    near_duplicates.generate(folder / "videos", videos, 7, 1)
+    (folder / "videos").mkdir(parents=True, exist_ok=True)
+    for video in videos:
+        near_duplicates.make_video(folder / "videos", 7, video)
     pairs = [(*pair, kind) for pair, kind in near_duplicates.true_pairs(videos).items()]
     (folder / "pairs.json").write_text(json.dumps(pairs))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from pathlib import Path
 
 import pytest
 from helpers.videos import numbered_frames, write_video
@@ -35,6 +36,44 @@ def test_our_sides_run_and_missing_peers_are_said(peers, tmp_path, monkeypatch, 
     assert sides["torchcodec exact"]["error"] == "no network" and row["best_peer"] is None
     assert "no network" in capsys.readouterr().out
     assert (tmp_path / "peers.png").stat().st_size > 0
+
+
+class SideHere:
+    """A side in this process, so that packages are imported once."""
+
+    def __init__(self, name, python, error, log):
+        import peer_sides
+
+        self.name, self.error, self.versions = name, error, {}
+        self.run, self.answer = peer_sides.SIDES[name].run, peer_sides.answer
+
+    def ask(self, job):
+        answer = self.answer(self.run, job)
+        self.error = self.error or answer.get("error", "")
+        return None if "error" in answer else answer
+
+    def close(self):
+        pass
+
+
+@pytest.mark.slow
+def test_all_rows_run_with_our_sides_alone(peers, tmp_path, monkeypatch, capfd):
+    import peer_steps
+
+    monkeypatch.setattr(os, "sched_setaffinity", lambda *_: None)
+    monkeypatch.setattr(peers, "SideProcess", SideHere)
+    for what in peer_steps.SIZES:
+        monkeypatch.setitem(peer_steps.SIZES, what, (peer_steps.SIZES[what][0], 32, 2))
+    file = write_video(tmp_path / "a.mp4", numbered_frames(90, 120, 160), options={"g": "30"})
+    monkeypatch.setenv("PYTHONPATH", str(Path(peers.__file__).parents[1]))
+    options = ["--files", str(file), "--out", str(tmp_path), "--only", "own", "--smoke"]
+    assert peers.main(options) == 0, capfd.readouterr().out
+    rows = json.loads((tmp_path / "peers.json").read_text())["rows"]
+    assert list(rows) == list(peers.ROWS)
+    assert all(row["sides"][peers.ROWS[name].sides[0]]["ms"] > 0 for name, row in rows.items())
+    copies = rows["near_duplicates"]["sides"]["sce-video curate"]["facts"]
+    assert copies["recall"] > 0.5 and copies["precision"] > 0.5
+    assert (tmp_path / "peers_search.png").stat().st_size > 0
 
 
 def test_a_side_that_ends_or_fails_is_a_result(peers, tmp_path):
