@@ -85,7 +85,7 @@ def open_ours(folder: Path) -> dict[str, Ask]:
         return [int(match.path[:8]) for match in query.query_index(index, feature, K)]
 
     usual = table_store._PROBES, table_store._REFINED
-    settings = [None] if exact else [(5, 5), (10, 5), usual, (80, 5), (80, 20)]
+    settings = [None] if exact else [(10, 5), (20, 5), (40, 5), usual, (80, 20)]
     return {str(setting): functools.partial(ask, setting) for setting in settings}
 
 
