@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import json
 import os
-import resource
 import subprocess
 import sys
 import time
@@ -85,7 +84,7 @@ def open_ours(folder: Path) -> dict[str, Ask]:
         return [int(match.path[:8]) for match in query.query_index(index, feature, K)]
 
     usual = table_store._PROBES, table_store._REFINED
-    settings = [None] if exact else [(10, 5), (20, 5), (40, 5), usual, (80, 20)]
+    settings = [None] if exact else [(5, 5), (10, 5), usual, (80, 5), (80, 20)]
     return {str(setting): functools.partial(ask, setting) for setting in settings}
 
 
@@ -191,8 +190,9 @@ def build(name: str, folder: str) -> None:
 
 
 def peak_gb() -> float:
-    """Largest resident memory of this process, mapped files included."""
-    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 2)
+    """Largest resident memory of this program, mapped files included."""
+    status = Path("/proc/self/status").read_text()
+    return round(int(status.split("VmHWM:")[1].split()[0]) / 2**20, 2)
 
 
 def search(name: str, job: dict[str, Any]) -> None:

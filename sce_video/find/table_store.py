@@ -53,8 +53,8 @@ _HELD_BYTES = 256 * 2**20
 #: A vector index is made from this many rows on without being asked for; and if it was.
 APPROXIMATE_ROWS, FEWEST_INDEXED = 200_000, 256
 #: Of a search: cells of the clustering, and candidates per result of which the features are read.
-#: Measured in docs/performance.md. Of many results the caller compares the features again.
-_PROBES, _REFINED, _MANY = 80, 5, 1000
+#: Measured in docs/search.md. Of many results the caller compares the features again.
+_PROBES, _REFINED, _MANY = 40, 5, 1000
 #: What Lance writes into the folder of a table.
 _PARTS = {"data", "_versions", "_transactions", "_deletions", "_indices"}
 #: In place of the feature of a row that stays in the table.
@@ -157,7 +157,7 @@ def _make_vector_index(table: OpenTable | RemoteTable, column: str, rows: int) -
 
     The method is RaBitQ (https://arxiv.org/abs/2405.12497). The index has the name of the column.
     """
-    cells = max(1, round(rows**0.5 / 2))
+    cells = max(1, round(rows**0.5 / 6))
     options = {"index_type": "IVF_RQ", "num_bits": 1, "num_partitions": cells}
     table.call("make_vector_index", column, {**options, "metric": "cosine", "name": column})
 
