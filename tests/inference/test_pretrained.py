@@ -21,6 +21,7 @@ from sce_video.inference.classifier import load_classifier
 from sce_video.inference.embed import embed
 from sce_video.inference.model import load_model
 from sce_video.interop.pretrained import (
+    absolute_paths,
     from_pretrained,
     load_network,
     model_card,
@@ -189,6 +190,22 @@ def test_the_hub_gets_and_gives_a_network(checkpoint, encoder, tmp_path, monkeyp
         hub.HubNetwork.from_pretrained(stored, colour="red")
 
 
+def test_an_export_names_no_folder_of_the_machine(tmp_path):
+    """Of the paths in the stored config the last name is left, in sentences too."""
+    stored = load_checkpoint_file(save_tiny(tmp_path / "tiny.pth"))
+    private = {"data_root": "/home/me/my videos/train/", "work_dir": "/home/me/run", "lr": 0.1}
+    lines = ["12 videos in /home/me/my videos/train/; 4 s", "a 3/4 b"]
+    stored["meta"]["training"] = {"config": {**private, "plan": lines}}
+    torch.save(stored, tmp_path / "private.pth")
+    folder = save_pretrained(load_model(tmp_path / "private.pth", device="cpu"), tmp_path / "out")
+    config = json.loads((folder / "config.json").read_text())["provenance"]["training"]["config"]
+    assert config == {
+        "data_root": "train", "work_dir": "run", "lr": 0.1,
+        "plan": ["12 videos in train; 4 s", "a 3/4 b"],
+    }  # fmt: skip
+    assert "/home/me" not in (folder / "README.md").read_text()
+
+
 # -- the networks that come with the package -----------------------------------------------------
 
 
@@ -202,6 +219,8 @@ def test_a_network_of_the_package(name, tmp_path, monkeypatch):
     assert hashlib.sha256(content).hexdigest() == sums[f"{name}/model.safetensors"]
     assert len(content) < 3_000_000
     card = (folder / "README.md").read_text()
+    config = json.loads((folder / "config.json").read_text())
+    assert not absolute_paths(config) and " in train; " in card
     assert "license: apache-2.0" in card and "| linear_top1 |" in card
     model = load_model(name, device="cpu")
     assert model.checkpoint == str(folder / "model.safetensors")
