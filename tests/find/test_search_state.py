@@ -10,6 +10,7 @@ import pytest
 from helpers.tiny_encoder import moving_frames
 from helpers.videos import write_video
 
+from sce_video.commands import finetune
 from sce_video.commands.index import main
 from sce_video.datasets.clip_sampling import Windows
 from sce_video.find.index import build_index, read_index
@@ -20,6 +21,7 @@ from sce_video.find.search_api import SearchRequest
 from sce_video.find.search_media import CallError
 from sce_video.find.search_state import Network, SearchState
 from sce_video.inference.embed import EmbedOptions, embed
+from sce_video.runs.finetune import labelled_parts
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +110,12 @@ def test_labelled_segments_are_indexed(searched, model, tmp_path, capsys):
     assert shown["labels"]["label"] == [0, 1, 0, 1] and state.file(1) == f"{root}/a/long.mp4"
     assert {m.row for m in state.search(SearchRequest(like=[{"row": 0}], k=9))} == {2, 3}
     assert {m.row for m in state.search(SearchRequest(more_like="b", k=9))} == {0, 2}
+    split = state.write_split()  # no half of a recording in a test list
+    words = shlex.split(split["commands"][0])[2:]
+    finetune._check(*finetune.parse_args(words))
+    assert split["files"] == [words[2]] == [str(labels.file)] and "--test" not in words
+    train, test, _ = labelled_parts(words[2], None, data_root=root)
+    assert {path[0] for path in train.paths()} != {path[0] for path in test.paths()}
     state.set_label([0], "c")
     file.write_text("\n".join(["path,start,end,label", rows[0], rows[2], "short.mp4,0.5,1,b"]))
     main([*shlex.split(state.update_command())[2:], "--workers", "0", "--device", "cpu"])
