@@ -54,8 +54,8 @@ _LIMITS = {
     sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER: 0,
 }
 _FUNCTIONS = frozenset(
-    "abs coalesce date datetime glob ifnull instr julianday length like lower ltrim max min nullif "
-    "round rtrim strftime substr substring time trim typeof upper".split()
+    "abs coalesce date datetime glob group_concat ifnull instr julianday length like lower ltrim "
+    "max min nullif round rtrim strftime substr substring time trim typeof upper".split()
 )
 _TABLE, _KEY = "videos", "#"
 _FACTS = "CREATE TABLE facts (text TEXT, video_of_row BLOB)"
@@ -124,15 +124,13 @@ class VideoColumns:
         count = len(self._video_of_row)
         if not where.strip():
             return np.ones(count, dtype=bool)
-        # On a line of its own: a comment at its end does not hide the bracket.
-        text = f'SELECT "{_KEY}" FROM {_TABLE} WHERE (\n{where}\n)'
         with self._lock:
             if where not in self._found:
-                self._selects, self._deadline = 0, time.monotonic() + _SECONDS
+                self._deadline = time.monotonic() + _SECONDS
                 videos = np.zeros(self._count, dtype=bool)
                 try:
-                    keys = itertools.chain.from_iterable(self._base.execute(text))
-                    videos[np.fromiter(keys, np.int64)] = True
+                    for keys in itertools.chain.from_iterable(self._passing(where)):
+                        videos[np.fromstring(keys or "", np.int64, sep=",")] = True
                 except IndexError:
                     raise ValueError(_DAMAGED) from None
                 except (sqlite3.Error, sqlite3.Warning, ValueError, MemoryError) as error:
@@ -141,6 +139,17 @@ class VideoColumns:
                 while len(self._found) > _KEPT:
                     self._found.popitem(last=False)
             return np.unpackbits(self._found[where], count=count).view(bool)
+
+    def _passing(self, where: str) -> Iterator[list[str | None]]:
+        """The numbers of the videos that pass, some thousand at a time as text with commas: half a
+        million objects of Python take twice as long."""
+        for at in range(0, max(self._count, 1), _BLOCK):  # an empty index: it is checked
+            self._selects = 0
+            # On a line of its own: a comment at its end does not hide the bracket.
+            yield from self._base.execute(
+                f'SELECT group_concat("{_KEY}") FROM {_TABLE} '
+                f'WHERE "{_KEY}" >= {at} AND "{_KEY}" < {at + _BLOCK} AND (\n{where}\n)'
+            )
 
     def _allow(self, action: int, first: str | None, second: str | None, *_: Any) -> int:
         """Whether SQLite may do something that a condition asks for."""

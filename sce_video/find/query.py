@@ -319,11 +319,8 @@ def _approximate(
         part = left / len(index)
         needed = math.ceil(_MORE * (least + _SPARE) / part)
         count = max(needed, min(math.ceil(size / part), _MOST_CANDIDATES))
-    rows, features = index.nearest(query, count)
-    passing = np.flatnonzero(kept[rows])
-    if len(passing) < min(least, left):
-        return None
-    return rows[passing], features[passing]
+    rows, features = index.nearest(query, count, kept if left < len(index) else None)
+    return None if len(rows) < min(least, left) else (rows, features)
 
 
 def searches_approximately(index: VideoIndex, centred: bool = False, left_out: int = 0) -> bool:

@@ -224,16 +224,21 @@ class TableIndex(VideoIndex):
         matrix = TableFeatures(self, self._columns.feature)
         return np.array(matrix[:]) if 4 * math.prod(self.shape) <= _HELD_BYTES else matrix
 
-    def nearest(self, query: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    def nearest(
+        self, query: np.ndarray, k: int, kept: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """About the k most similar; rows that the vector index lacks are compared one by one."""
         refined = {"refine_factor": _REFINED} if k < _MANY else {}
         how = {"metric": "cosine", "nprobes": _PROBES, **refined}
         nearest = {"column": self._columns.feature, "q": query.astype(np.float32), "k": k, **how}
-        wanted = ["_rowoffset", self._columns.feature, "_distance"]
-        found = self.call("read", wanted, {"nearest": nearest})
-        return self._row_numbers(found["_rowoffset"].to_numpy()), self.matrix_of(
-            [found], len(found)
-        )
+        # Reading features takes longest: where few of the rows are kept, only of these.
+        feature = [self._columns.feature] if kept is None else []
+        found = self.call("read", ["_rowoffset", *feature, "_distance"], {"nearest": nearest})
+        rows = self._row_numbers(found["_rowoffset"].to_numpy())
+        if kept is None:
+            return rows, self.matrix_of([found], len(found))
+        rows = rows[kept[rows]]
+        return rows, self.features[rows]
 
     def matrix_of(self, tables: list[Any], count: int) -> np.ndarray:
         """(count, D) features of rows that were read, of which failed files have none."""
