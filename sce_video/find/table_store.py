@@ -54,7 +54,7 @@ _HELD_BYTES = 256 * 2**20
 APPROXIMATE_ROWS, FEWEST_INDEXED = 200_000, 256
 #: Of a search: cells of the clustering, and candidates per result of which the features are read.
 #: Measured in docs/search.md. Of many results the caller compares the features again.
-_PROBES, _REFINED, _MANY = 40, 5, 1000
+_PROBES, _REFINED, _MANY = 80, 5, 1000
 #: What Lance writes into the folder of a table.
 _PARTS = {"data", "_versions", "_transactions", "_deletions", "_indices"}
 #: In place of the feature of a row that stays in the table.
