@@ -19,6 +19,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -28,7 +29,8 @@ from sce_video.datasets.labelled import PATH_COLUMNS
 from sce_video.datasets.segments import read_csv_lines
 from sce_video.datasets.sources import is_table, is_table_folder
 from sce_video.utils.command import printable_utf8
-from sce_video.utils.files import WriteError, atomic_file
+from sce_video.utils.files import WriteError, atomic_file, cache_folder
+from sce_video.utils.storage import absolute
 
 if TYPE_CHECKING:  # which needs torch; a mistyped condition is told before that is imported
     from sce_video.find.store import VideoIndex
@@ -201,7 +203,8 @@ def columns_of_index(index: VideoIndex, file: str | os.PathLike | None = None) -
     """The columns of an index; ``file`` None is ``columns.csv`` in its folder, if it is there.
 
     Those of many videos, or of a large file, are kept in ``columns.sqlite`` in the folder of the
-    index, which is made again where the index, the file or the table of videos has changed.
+    index, of a table of videos with features in the user's cache. It is made again where the index,
+    the file or the table has changed.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -212,9 +215,12 @@ def columns_of_index(index: VideoIndex, file: str | os.PathLike | None = None) -
     table = os.fspath(index.folder) if alone else index.root
     sources = ColumnSources(index.root, found, table if is_table(table) else None)
     large = len(index) >= _MANY or (found is not None and found.stat().st_size > _READ_TWICE)
-    if alone or not large or not index.stamp:
+    if not large or not index.stamp:
         return read_columns(index.path_array, sources)
     database, state = Path(index.folder, DATABASE), _state_of(index, sources)
+    if alone:
+        key = sha256(f"{absolute(table)} {index.stamp[-1]}".encode(errors="surrogateescape"))
+        database = cache_folder() / "columns" / f"{key.hexdigest()}.sqlite"
     known = _open_database(database, state)
     # Where the folder cannot be written to, memory holds them.
     with suppress(WriteError, sqlite3.OperationalError):

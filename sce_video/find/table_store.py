@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
+from zlib import crc32
 
 import numpy as np
 
@@ -560,7 +561,9 @@ def open_feature_column(table: str, column: str | None = None) -> TableIndex:
         raise ValueError(f"{table}: {what}; its columns of features: {', '.join(known) or 'none'}")
     name = found[0]
     columns = Columns(name, "source_size", "source_mtime_ns", f"{name} IS NULL")
-    return TableIndex(Path(table), table, columns)
+    index = TableIndex(Path(table), table, columns)
+    index.stamp = index.version, crc32(name.encode())
+    return index
 
 
 def _checked_features(
