@@ -162,7 +162,8 @@ def _tell_outside(listed: LabelledVideos) -> None:
 
 def _labelled_twice(listed: LabelledVideos) -> list[str]:
     """Sentences on entries that are listed again, and on the first that have another label."""
-    labels, first = listed.videos.labels.tolist(), {}
+    labels: list[int] = listed.videos.labels.tolist()
+    first: dict[str, int] = {}
     kept = [first.setdefault(path, i) for i, path in enumerate(listed.paths())]
     again = sum(i != old for i, old in enumerate(kept))
     other = [(i, old) for i, old in enumerate(kept) if labels[i] != labels[old]]
