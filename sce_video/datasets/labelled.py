@@ -180,11 +180,8 @@ def read_labelled(source: str, data_root: str | None = None, fewest: int = 2) ->
 def _check_segments(listed: LabelledVideos) -> None:
     """Raise ValueError, with file and line, for a segment of no video, or beyond the end of one."""
     found = (split_segment(os.path.join(listed.root, path)) for path in listed.paths())
-    check_segment_files(
-        (listed.where(i), segment[0], segment[2])
-        for i, segment in enumerate(found)
-        if segment is not None
-    )
+    ends = ((i, segment[0], segment[2]) for i, segment in enumerate(found) if segment is not None)
+    check_segment_files((listed.where(i), file, end) for i, file, end in ends)
 
 
 def _read_list(source: str) -> VideoList:
