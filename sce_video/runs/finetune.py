@@ -131,7 +131,8 @@ def _counted(videos: LabelledVideos) -> str:
     """``12 videos``, or ``12 segments of 3 recordings``."""
     if not _are_segments(videos):
         return f"{len(videos)} videos"
-    return f"{len(videos)} segments of {len(set(_recordings(videos)))} recordings"
+    count = len(set(_recordings(videos)))
+    return f"{len(videos)} segments of {count} recording{'s' * (count != 1)}"
 
 
 def _cut_in_time(videos: LabelledVideos, recordings: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -192,7 +192,8 @@ def test_segments_of_one_recording_are_cut_in_time(tmp_path):
     train, test, (_, row) = labelled_parts(file, None)
     assert [p.split("@")[1] for p in test.paths()] == ["50-55", "60-65"]
     assert "a.mp4@48-53" not in train.paths() and len(train) == 5
-    assert "last quarter" in row.reason and "1 segments reach across" in row.reason
+    assert row.value == "2 segments of 1 recording" and "last quarter" in row.reason
+    assert "1 segments reach across" in row.reason
     file = segment_rows(tmp_path, [*rows, ("a", 90, 95, "only at the end")])
     with pytest.raises(ValueError, match="no 'only at the end': label it in another recording, or"):
         labelled_parts(file, None)
