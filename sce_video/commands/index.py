@@ -66,10 +66,12 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     if os.path.isfile(args.dir):
         if args.windows is not None:
             raise ValueError(f"--windows divides whole videos, and {args.dir} lists segments")
+    elif args.data_root is not None and (os.path.isdir(args.dir) or is_table(args.dir)):
+        raise ValueError(f"--data-root is that of a list or a CSV file; {args.dir} is none")
     elif args.data_root is not None or args.dir.lower().endswith((".csv", ".tsv", ".txt")):
         raise ValueError(
             f"there is no list or CSV file {args.dir!r}: if it was moved, give its new path, and "
-            "--data-root, the folder of its videos"
+            "with --data-root the folder of its videos"
         )
     else:
         check_videos(args.dir)
