@@ -146,5 +146,5 @@ def test_the_reference_has_every_command_and_component(site):
     for option in ("--method", "--min-length", "--group-pattern", "--short-side"):
         assert f"<code>{option}" in shown
     shown = (site / "api/components.html").read_text()
-    names = [name.partition(" ")[2] for name in registered()]
+    names = [name.rpartition(" ")[2] for name in registered()]
     assert len(names) > 60 and [name for name in names if f"<code>{name}</code>" not in shown] == []
