@@ -43,6 +43,12 @@ _QUERY_RATE, _INDEX_RATE = 4.0, 1.0
 _SIDES, _STEP = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4), 0.1
 _LARGE = 4
 _PART = 8  # side of a searched part, pixels
+#: Rectangles of a video whose edges stand still: how many, their smallest side, pixels, and score;
+#: the most that a piece of an edge counts, and frames of which these are the mean.
+_RECTANGLES, _LEAST_RECTANGLE, _LEAST_EDGE, _EDGE, _EDGE_FRAMES = 4, 10, 0.4, 0.7, 40
+#: Seconds before and after a frame whose mean is subtracted from it, and by what is left counts.
+_AROUND, _GAIN = 1.0, 3.0
+_MOVES = 6.0  # standard deviation of a change, times 3, below which it counts less
 #: Answers to a frame, their smallest correlation, and how much the last one may exceed half of it
 #: before all of them count less.
 _ANSWERS, _LEAST, _CONTRAST = 96, 0.7, 0.1
@@ -60,8 +66,8 @@ _MIN_VOTES, _LEAST_VOTES, _VOTED = 2, 0.3, 3
 _WHOLE = (0.0, 0.0, 1.0, 1.0)
 #: Correlation above which frames are similar, what a speed other than 1 costs, frames of a stretch.
 _SIMILAR, _SPEED_COST, _FEWEST_FRAMES = 0.5, 0.08, 4
-#: Lines near a hypothesis, and near one that was aligned: speeds, seconds, frames per second.
-_NEAR, _SHIFTS, _FIRST_RATE = _SPEEDS[3:10:2], np.arange(-4, 5) / 12, 5.0
+#: Lines near a hypothesis, and near one that was aligned: seconds, frames per second, speeds.
+_SHIFTS, _FIRST_RATE = np.arange(-4, 5) / 12, 5.0
 _FINE_SPEEDS, _FINE_SHIFTS, _LAST_RATE = np.arange(97, 104, 1.5) / 100, np.arange(-2, 3) / 24, 12.0
 _CHANGE = 0.5  # standard deviation of a change, grey levels, below which nothing moves
 _CERTAIN_SECONDS = 1.0
@@ -151,14 +157,71 @@ def without_borders(video: Thumbnails) -> Thumbnails:
     return replace(video, frames=cut.round().astype(np.uint8))
 
 
+def changes(video: Thumbnails) -> Thumbnails:
+    """The video of what changes: frames minus their mean over two seconds, times 3, around 128.
+
+    Still text, pictures and backgrounds vanish in it.
+    """
+    total = np.cumsum(video.frames, axis=0, dtype=np.int32)
+    total = np.concatenate([np.zeros_like(total[:1]), total])
+    first = np.searchsorted(video.times, video.times - _AROUND)
+    last = np.searchsorted(video.times, video.times + _AROUND, "right")
+    mean = (total[last] - total[first]) * (_GAIN / (last - first)).astype(np.float32)[:, None, None]
+    moved = (128 + _GAIN * video.frames.astype(np.float32) - mean).clip(0, 255)
+    return replace(video, frames=moved.astype(np.uint8))
+
+
+def rectangles(video: Thumbnails) -> list[Part]:
+    """Up to four rectangles that may show another video: their sides are edges that stand still.
+
+    An edge is where neighbouring pixels differ on average over time by more than those two pixels
+    beside it, relative to all of the frame; a side counts by its mean, one at the border of the
+    frame does not count, and of a rectangle the weakest side counts twice. Smallest side: 10 of 32
+    pixels. The best come first.
+    """
+    frames = video.frames[:: max(1, len(video.frames) // _EDGE_FRAMES)].astype(np.float32)
+    spans = np.array([(a, b) for a in range(SIDE) for b in range(a + _LEAST_RECTANGLE, SIDE + 1)])
+    low, high = spans.T
+    sides = []
+    for axis in (2, 1):  # edges between columns, between rows
+        step = np.abs(np.diff(frames, axis=axis)).mean(axis=0)
+        step = step if axis == 2 else step.T  # (along the edge, edges)
+        wide = np.pad(step, ((0, 0), (2, 2)), mode="edge")
+        edge = (step - (wide[:, :-4] + wide[:, 4:]) / 2) / (step.mean() + 2)
+        # Bounded: one strong piece is no side.
+        total = np.cumsum(np.pad(edge.clip(-_EDGE, _EDGE), ((1, 0), (1, 1))), axis=0)
+        mean = (total[high] - total[low]) / (high - low)[:, None]
+        mean[:, [0, SIDE]] = np.nan
+        sides += [mean[:, low], mean[:, high]]
+    # (left, right, upper, lower) by the spans of rows and of columns
+    four = np.stack([*sides[:2], sides[2].T, sides[3].T])
+    inner = (~np.isnan(four)).sum(axis=0)
+    score = np.nan_to_num(four).sum(axis=0) / np.maximum(inner, 1)
+    score += np.where(np.isnan(four), np.inf, four).min(axis=0)
+    score[inner < 2] = -1.0
+    found = []
+    while len(found) < _RECTANGLES and score.max() > _LEAST_EDGE:
+        row, column = np.unravel_index(int(score.argmax()), score.shape)
+        (top, end), (left, right) = spans[row].tolist(), spans[column].tolist()
+        found.append((left / SIDE, top / SIDE, (right - left) / SIDE, (end - top) / SIDE))
+        near = [np.abs(spans - spans[n]).max(axis=1) <= 1 for n in (row, column)]
+        score[np.ix_(*near)] = -1.0
+    return found
+
+
 def searched_parts(sides: Sequence[float]) -> list[Part]:
     """Squares in relative coordinates, in the order of :func:`part_vectors`."""
     starts = {side: np.linspace(0, 1 - side, round((1 - side) / _STEP) + 1) for side in sides}
     return [(float(x), float(y), s, s) for s in sides for y in starts[s] for x in starts[s]]
 
 
-def part_vectors(frames: np.ndarray, sides: Sequence[float]) -> np.ndarray:
-    """Parts of frames (T, 32, 32) as vectors (T, P, 64), as :func:`~.matching.query_vectors`."""
+def part_vectors(
+    frames: np.ndarray, sides: Sequence[float], others: Sequence[Part] = ()
+) -> np.ndarray:
+    """Parts of frames (T, 32, 32) as vectors (T, P, 64), as :func:`~.matching.query_vectors`.
+
+    Those of :func:`searched_parts`, then some others.
+    """
     found = []
     for side in sides:
         starts = np.linspace(0, 1 - side, round((1 - side) / _STEP) + 1)
@@ -167,6 +230,11 @@ def part_vectors(frames: np.ndarray, sides: Sequence[float]) -> np.ndarray:
         cut = np.matmul(tall, axis.reshape(-1, SIDE).T)
         cut = cut.reshape(len(frames), len(axis), _PART, len(axis), _PART)
         found.append(cut.transpose(0, 1, 3, 2, 4).reshape(len(frames), -1, _PART**2))
+    if others:
+        left, top, wide, high = np.array(others).T
+        rows, columns = averaging(top, high, _PART), averaging(left, wide, _PART)
+        cut = np.matmul(np.matmul(rows, frames[:, None].astype(np.float32)), columns.swapaxes(1, 2))
+        found.append(cut.reshape(len(frames), -1, _PART**2))
     parts = np.concatenate(found, axis=1)
     parts -= parts.mean(axis=2, keepdims=True)
     return parts / _norms(parts)[..., None]
@@ -186,7 +254,7 @@ def voted(
     Args:
         t_in: (n,) seconds of the frames that were searched.
         t_out: (n,) seconds of the answers to them.
-        parts: (n, 3) left, top and side of the answers.
+        parts: (n, 4) left, top, width and height of the answers.
         similar: (n,) correlations.
         speeds: That are tried.
     """
@@ -204,6 +272,7 @@ def voted(
         # Each frame votes once, though several parts may answer: rows are in order of the frames.
         starts = np.flatnonzero(np.diff(t_in[rows], prepend=-1))
         total = np.maximum.reduceat(weight, starts, axis=2).sum(axis=2)
+        total *= 1 - _SPEED_COST * np.abs(np.log(speeds))[:, None]  # of equal ones that nearest to 1
         which, seed = np.unravel_index(int(total.argmax()), total.shape)
         yield float(total[which, seed]), float(speeds[which]), int(seeds[seed])
         left[rows[good[which, seed]]] = left[seeds[seed]] = False
@@ -218,11 +287,13 @@ class _Answers:
     mirrored: np.ndarray
     t_in: np.ndarray
     t_out: np.ndarray
-    part: np.ndarray  # (n, 3) left, top and side
+    part: np.ndarray  # (n, 4)
     similar: np.ndarray
 
 
-def _searched(videos: Iterable[Thumbnails], edits: Collection[str]) -> Iterator[_Answers]:
+def _searched(
+    videos: Iterable[tuple[Thumbnails, list[Part]]], edits: Collection[str]
+) -> Iterator[_Answers]:
     """The parts that the frames of videos resemble most, in the order of asker, owner and time.
 
     Those of some hundred videos at a time: memory is that of the parts and of numbers of answers.
@@ -230,12 +301,16 @@ def _searched(videos: Iterable[Thumbnails], edits: Collection[str]) -> Iterator[
     sides = _SIDES if PARTS in edits else _SIDES[:_LARGE]
     flips = (False, True) if MIRRORED in edits else (False,)
     gallery, owners, queries, askers = [], [], [], []
-    for number, video in enumerate(videos):
+    places = searched_parts(sides)
+    grid = len(places)
+    for number, (video, some) in enumerate(videos):
         frames, times = _at_rate(video, _INDEX_RATE)
-        vectors = part_vectors(frames, sides)
+        vectors = part_vectors(frames, sides, some)
         # Flat parts answer to nothing.
         frame, part = np.nonzero(np.einsum("...i,...i->...", vectors, vectors) > _LEAST**2)
         gallery.append(as_bytes(torch.from_numpy(vectors[frame, part])))
+        part[part >= grid] += len(places) - grid
+        places += some
         owners.append(np.stack([np.full(len(frame), number), times[frame], part], axis=1))
         frames, times = _at_rate(video, _QUERY_RATE)
         for flip in flips:
@@ -254,7 +329,7 @@ def _searched(videos: Iterable[Thumbnails], edits: Collection[str]) -> Iterator[
     similar, where = nearest_in_cells(
         torch.cat(queries), rows, _ANSWERS, of_queries, of_rows, probes=_PROBES, cells=cells
     )
-    places = np.asarray(searched_parts(sides))[:, :3]
+    boxes = np.asarray(places)
     firsts = np.flatnonzero(np.diff(asker[:, 0], prepend=-1, append=-1))  # and the end
     cuts = firsts[np.unique(np.searchsorted(firsts, range(0, len(asker), _ASKED_AT_ONCE)))]
     for begin, end in pairwise([*cuts.tolist(), len(asker)]):
@@ -272,7 +347,7 @@ def _searched(videos: Iterable[Thumbnails], edits: Collection[str]) -> Iterator[
             mirrored=asked[:, 2] > 0,
             t_in=asked[:, 1],
             t_out=found[:, 1],
-            part=places[found[:, 2].astype(int)],
+            part=boxes[found[:, 2].astype(int)],
             similar=values[order],
         )
 
@@ -283,10 +358,15 @@ def _at_rate(video: Thumbnails, rate: float) -> tuple[np.ndarray, np.ndarray]:
     return video.frames[shown_at(video.times, times)], times
 
 
-def hypotheses(videos: Iterable[Thumbnails], edits: Collection[str], most: int) -> list[Hypothesis]:
+def hypotheses(
+    videos: Iterable[tuple[Thumbnails, list[Part]]], edits: Collection[str], most: int
+) -> list[Hypothesis]:
     """What frames of the videos, without borders, say about copies among them.
 
-    ``most``: Of a video, those of the most votes.
+    Args:
+        videos: Or their :func:`changes`; and parts of each that are searched besides others.
+        edits: Of :data:`EDITS`.
+        most: Hypotheses of a video: those of the most votes.
     """
     blocks = (_agreed(answers, edits, most) for answers in _searched(videos, edits))
     return [guess for block in blocks for guess in block]
@@ -320,19 +400,26 @@ def _agreed(answers: _Answers, edits: Collection[str], most: int) -> list[Hypoth
         for votes, speed, row in voted(*facts, speeds):
             if votes < _LEAST_VOTES:
                 break
-            left, top, side = answers.part[begin + row].tolist()
+            left, top, wide, high = answers.part[begin + row].tolist()
             at = Line(float(facts[0][row]), float(facts[1][row]), speed)
-            how = bool(answers.mirrored[begin]), at, (left, top, side, side), votes
+            how = bool(answers.mirrored[begin]), at, (left, top, wide, high), votes
             found.setdefault(asker, []).append(Hypothesis(asker, owner, *how))
     return [h for some in found.values() for h in sorted(some, key=lambda h: -h.votes)[:most]]
+
+
+#: A video, and its changes.
+Views = tuple[Thumbnails, Thumbnails]
 
 
 class _Pair:
     """Two videos, compared along lines in time at one part."""
 
-    def __init__(self, outer: Thumbnails, inner: Thumbnails, mirrored: bool) -> None:
-        self.outer = outer
-        self.inner = replace(inner, frames=inner.frames[:, :, ::-1]) if mirrored else inner
+    def __init__(self, outer: Views, inner: Views, mirrored: bool) -> None:
+        self.outer, self.moving = outer
+        if mirrored:
+            inner = tuple(replace(v, frames=v.frames[:, :, ::-1]) for v in inner)
+        self.inner, self.own_moving = inner
+        inner = self.inner
         self.middles = (inner.times + np.append(inner.times[1:], inner.end)) / 2
 
     def fitted(
@@ -370,6 +457,11 @@ class _Pair:
         theirs = _pixels(self.outer.frames[used], part)
         ours = _pixels(self.inner.frames[own], _WHOLE)
         table = _units(ours) @ _units(theirs).T
+        moves = _units(_pixels(self.own_moving.frames[own], _WHOLE), _MOVES)
+        others = _units(_pixels(self.moving.frames[used], part), _MOVES)
+        # Changes count as much as frames, and nothing where nothing moves: there they are short.
+        weight = np.outer(np.linalg.norm(moves, axis=1), np.linalg.norm(others, axis=1))
+        table = (table + moves @ others.T) / (1 + weight)
         similar = np.where(common, table[np.arange(len(own)), where] - _SIMILAR, -1.0)
         total = np.cumsum(np.pad(similar, ((0, 0), (0, 0), (1, 0))), axis=2)
         gain = (total - np.minimum.accumulate(total, axis=2)).max(axis=2)
@@ -439,9 +531,10 @@ def _between(edges: np.ndarray) -> Part:
     return left, top, right - left, low - top
 
 
-def _units(vectors: np.ndarray) -> np.ndarray:
-    """Vectors (T, 256) of mean 0 divided by their norms."""
-    return vectors / _norms(vectors)[:, None]
+def _units(vectors: np.ndarray, least: float = FLAT) -> np.ndarray:
+    """Vectors (T, 256) of mean 0 divided by their norms, those of a deviation below ``least`` less."""
+    norms = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
+    return vectors / np.maximum(norms, least * FINE)[:, None]
 
 
 @dataclass(frozen=True)
@@ -478,19 +571,20 @@ def _similarity(theirs: np.ndarray, ours: np.ndarray, stretch: tuple[float, floa
 
 
 def verified(
-    outer: Thumbnails, inner: Thumbnails, guess: Hypothesis, edits: Collection[str]
+    outer: Views, inner: Views, guess: Hypothesis, edits: Collection[str]
 ) -> EditedCopy | None:
     """What two videos share near a hypothesis, or None.
 
     Args:
-        outer: The video of which a part is shown, without borders.
-        inner: The one that shows it, without borders.
+        outer: The video of which a part is shown, without borders, and its changes.
+        inner: The one that shows it, also both.
         guess: Of :func:`hypotheses`.
         edits: Of :data:`EDITS`: whether the speed varies, and how short the stretch may be.
     """
     pair = _Pair(outer, inner, guess.mirrored)
-    near, fine = (_NEAR, _FINE_SPEEDS) if SPEED in edits else (np.ones(1), np.ones(1))
-    near = near[(near * guess.line.speed > 0.78) & (near * guess.line.speed < 1.28)]
+    near, fine = np.ones(1), np.ones(1)
+    if SPEED in edits:
+        near, fine = _SPEEDS[::2] / guess.line.speed, _FINE_SPEEDS
     fit = pair.fitted(guess.line, guess.part, near, _SHIFTS, _FIRST_RATE)
     if fit is None or fit.similarity < _PROMISING:
         return None
@@ -502,13 +596,19 @@ def verified(
         return None
     line, shown = fit.line, (fit.line.time(fit.stretch[0]), fit.line.time(fit.stretch[1]))
     length = fit.stretch[1] - fit.stretch[0]
-    shorter = min(inner.end, outer.end / line.speed, MAX_SECONDS)
+    shorter = min(inner[0].end, outer[0].end / line.speed, MAX_SECONDS)
     if length < (_SHORT_SHARE if SHORT in edits else _SHARE) * shorter:
         return None
     where = Alignment(fit.similarity, line.time(0.0), part)
     return EditedCopy(
         guess.inner, guess.outer, where, guess.mirrored, line.speed, fit.stretch, shown
     )
+
+
+def _views(place: StoredThumbnails) -> Views:
+    """A stored video without borders, and its changes."""
+    video = without_borders(place.read())
+    return video, changes(video)
 
 
 def edited_copies(
@@ -533,10 +633,12 @@ def edited_copies(
     """
     numbers = sorted(stored.places)
     places = [stored.places[number] for number in numbers]
-    videos = (without_borders(place.read()) for place in places)
+    inside = {n: rectangles(_views(p)[0]) if PARTS in edits else [] for n, p in enumerate(places)}
     guesses: dict[int, list[Hypothesis]] = {}
-    for guess in hypotheses(videos, edits, most):
-        guesses.setdefault(min(guess.outer, guess.inner), []).append(guess)
+    for view in (0, 1):
+        videos = ((_views(place)[view], inside[n]) for n, place in enumerate(places))
+        for guess in hypotheses(videos, edits, most):
+            guesses.setdefault(min(guess.outer, guess.inner), []).append(guess)
     items = (
         (lower, (edits, some, {n: places[n] for g in some for n in (g.outer, g.inner)}))
         for lower, some in guesses.items()
@@ -566,10 +668,10 @@ def verify_all(
         pairs.setdefault(pair, []).append(guess)
     found: list[EditedCopy] = []
     lower = min(number for pair in pairs for number in pair)
-    videos = {lower: without_borders(places[lower].read())}
+    videos = {lower: _views(places[lower])}
     for (_, other), some in pairs.items():
         # Two videos in memory, which may be long.
-        videos = {lower: videos[lower], other: without_borders(places[other].read())}
+        videos = {lower: videos[lower], other: _views(places[other])}
         copies: list[EditedCopy] = []
         for guess in some:
             copy = verified(videos[guess.outer], videos[guess.inner], guess, edits)
