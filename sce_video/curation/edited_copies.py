@@ -9,7 +9,9 @@ that both videos show: by how its pixels change, and by its length.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -62,7 +64,7 @@ _TRIES = 2  # hypotheses of two videos
 _ASKED_AT_ONCE = 2**15  # frames
 #: Frames of a video that another one answers, their least votes, and for how many videos times
 #: those that are compared these are counted.
-_MIN_VOTES, _LEAST_VOTES, _VOTED = 2, 0.3, 3
+_MIN_VOTES, _LEAST_VOTES, _VOTED = 2, 0.4, 2
 _WHOLE = (0.0, 0.0, 1.0, 1.0)
 #: Correlation above which frames are similar, what a speed other than 1 costs, frames of a stretch.
 _SIMILAR, _SPEED_COST, _FEWEST_FRAMES = 0.5, 0.08, 4
@@ -71,7 +73,9 @@ _SHIFTS, _FIRST_RATE = np.arange(-4, 5) / 12, 5.0
 _FINE_SPEEDS, _FINE_SHIFTS, _LAST_RATE = np.arange(97, 104, 1.5) / 100, np.arange(-2, 3) / 24, 12.0
 _CHANGE = 0.5  # standard deviation of a change, grey levels, below which nothing moves
 _CERTAIN_SECONDS = 1.0
-_CERTAIN = 0.95  # similarity of two videos of which no other hypothesis is compared
+#: Similarity of two videos of which no other hypothesis is compared; rounds of alignment in place
+#: and in time, of which there is one where the first is certain or ends below.
+_CERTAIN, _ROUNDS, _UNCERTAIN = 0.95, 2, 0.4
 #: Alignment in place: frames and steps at most, the side of the smallest part, the gain that ends
 #: it, differences (shares of the frame, seconds) of the derivatives, and the longest step.
 _PLACED, _STEPS, _SMALLEST, _LEAST_GAIN, _INSTANT = 16, 8, 0.3, 2e-3, 1 / 12
@@ -162,13 +166,15 @@ def changes(video: Thumbnails) -> Thumbnails:
 
     Still text, pictures and backgrounds vanish in it.
     """
-    total = np.cumsum(video.frames, axis=0, dtype=np.int32)
-    total = np.concatenate([np.zeros_like(total[:1]), total])
+    frames = video.frames.reshape(len(video.frames), -1)
+    total = np.zeros((len(frames) + 1, frames.shape[1]), dtype=np.int32)
+    np.cumsum(frames, axis=0, out=total[1:])
     first = np.searchsorted(video.times, video.times - _AROUND)
     last = np.searchsorted(video.times, video.times + _AROUND, "right")
-    mean = (total[last] - total[first]) * (_GAIN / (last - first)).astype(np.float32)[:, None, None]
-    moved = (128 + _GAIN * video.frames.astype(np.float32) - mean).clip(0, 255)
-    return replace(video, frames=moved.astype(np.uint8))
+    mean = np.subtract(total[last], total[first], dtype=np.float32)
+    mean *= (-_GAIN / (last - first)).astype(np.float32)[:, None]
+    mean += frames * np.float32(_GAIN) + 128
+    return replace(video, frames=mean.clip(0, 255).astype(np.uint8).reshape(video.frames.shape))
 
 
 def rectangles(video: Thumbnails) -> list[Part]:
@@ -180,33 +186,44 @@ def rectangles(video: Thumbnails) -> list[Part]:
     pixels. The best come first.
     """
     frames = video.frames[:: max(1, len(video.frames) // _EDGE_FRAMES)].astype(np.float32)
-    spans = np.array([(a, b) for a in range(SIDE) for b in range(a + _LEAST_RECTANGLE, SIDE + 1)])
+    spans = _spans()
     low, high = spans.T
-    sides = []
+    lengths = (high - low).astype(np.float32)[:, None]
+    sums, worst = [], []
     for axis in (2, 1):  # edges between columns, between rows
         step = np.abs(np.diff(frames, axis=axis)).mean(axis=0)
         step = step if axis == 2 else step.T  # (along the edge, edges)
         wide = np.pad(step, ((0, 0), (2, 2)), mode="edge")
         edge = (step - (wide[:, :-4] + wide[:, 4:]) / 2) / (step.mean() + 2)
-        # Bounded: one strong piece is no side.
+        # Bounded: one strong piece is no side. There is none at the borders of the frame.
         total = np.cumsum(np.pad(edge.clip(-_EDGE, _EDGE), ((1, 0), (1, 1))), axis=0)
-        mean = (total[high] - total[low]) / (high - low)[:, None]
-        mean[:, [0, SIDE]] = np.nan
-        sides += [mean[:, low], mean[:, high]]
-    # (left, right, upper, lower) by the spans of rows and of columns
-    four = np.stack([*sides[:2], sides[2].T, sides[3].T])
-    inner = (~np.isnan(four)).sum(axis=0)
-    score = np.nan_to_num(four).sum(axis=0) / np.maximum(inner, 1)
-    score += np.where(np.isnan(four), np.inf, four).min(axis=0)
-    score[inner < 2] = -1.0
-    found = []
-    while len(found) < _RECTANGLES and score.max() > _LEAST_EDGE:
-        row, column = np.unravel_index(int(score.argmax()), score.shape)
+        mean = (total[high] - total[low]) / lengths
+        sums.append(mean[:, low] + mean[:, high])
+        mean[:, [0, SIDE]] = np.inf
+        worst.append(np.minimum(mean[:, low], mean[:, high]))
+    # By the spans of rows and of columns.
+    inside = (low > 0).astype(np.float32) + (high < SIDE)
+    sides = inside[:, None] + inside
+    score = (sums[0] + sums[1].T) / np.maximum(sides, 1)
+    score += np.minimum(worst[0], worst[1].T)
+    score[sides < 2] = -1.0
+    found: list[Part] = []
+    for _ in range(_RECTANGLES):
+        row, column = divmod(int(score.argmax()), len(spans))
+        if score[row, column] < _LEAST_EDGE:
+            break
         (top, end), (left, right) = spans[row].tolist(), spans[column].tolist()
         found.append((left / SIDE, top / SIDE, (right - left) / SIDE, (end - top) / SIDE))
         near = [np.abs(spans - spans[n]).max(axis=1) <= 1 for n in (row, column)]
         score[np.ix_(*near)] = -1.0
     return found
+
+
+@cache
+def _spans() -> np.ndarray:
+    """Begin and end of every interval of pixels that a rectangle may fill, (n, 2)."""
+    ends = [(a, b) for a in range(SIDE) for b in range(a + _LEAST_RECTANGLE, SIDE + 1)]
+    return np.array(ends)
 
 
 def searched_parts(sides: Sequence[float]) -> list[Part]:
@@ -588,12 +605,18 @@ def verified(
     fit = pair.fitted(guess.line, guess.part, near, _SHIFTS, _FIRST_RATE)
     if fit is None or fit.similarity < _PROMISING:
         return None
-    line, part = pair.placed(fit, guess.part, SPEED in edits)
-    middle = sum(fit.stretch) / 2
-    line = Line(middle, line.time(middle), line.speed)
-    fit = pair.fitted(line, part, fine, _FINE_SHIFTS, _LAST_RATE)
-    if fit is None:
+    part, best = guess.part, []
+    while fit is not None and len(best) < _ROUNDS:
+        line, part = pair.placed(fit, part, SPEED in edits)
+        middle = sum(fit.stretch) / 2
+        line = Line(middle, line.time(middle), line.speed)
+        fit = pair.fitted(line, part, fine, _FINE_SHIFTS, _LAST_RATE)
+        best += [] if fit is None else [(fit, part)]
+        if fit is not None and not _UNCERTAIN < fit.similarity < _CERTAIN:
+            break
+    if not best:
         return None
+    fit, part = max(best, key=lambda pair: pair[0].similarity)
     line, shown = fit.line, (fit.line.time(fit.stretch[0]), fit.line.time(fit.stretch[1]))
     length = fit.stretch[1] - fit.stretch[0]
     shorter = min(inner[0].end, outer[0].end / line.speed, MAX_SECONDS)
@@ -605,10 +628,33 @@ def verified(
     )
 
 
-def _views(place: StoredThumbnails) -> Views:
-    """A stored video without borders, and its changes."""
-    video = without_borders(place.read())
-    return video, changes(video)
+def _guesses(
+    stored: ThumbnailFile,
+    numbers: Sequence[int],
+    prepared: ThumbnailFile,
+    edits: Collection[str],
+    most: int,
+) -> dict[int, list[Hypothesis]]:
+    """The hypotheses by the lower of their two videos; of each video those of the most votes.
+
+    Videos without borders and their changes are kept in ``prepared``, one after the other.
+    """
+    inside = []
+    for row, number in enumerate(numbers):
+        video = without_borders(stored.places[number].read())
+        inside.append(rectangles(video) if PARTS in edits else [])
+        prepared.add(2 * row, video)
+        prepared.add(2 * row + 1, changes(video))
+    of_video: dict[int, list[Hypothesis]] = {}
+    for view in (0, 1):
+        videos = ((prepared.places[2 * n + view].read(), parts) for n, parts in enumerate(inside))
+        for guess in hypotheses(videos, edits, most):
+            of_video.setdefault(guess.inner, []).append(guess)
+    guesses: dict[int, list[Hypothesis]] = {}
+    for some in of_video.values():
+        for guess in sorted(some, key=lambda guess: -guess.votes)[:most]:
+            guesses.setdefault(min(guess.outer, guess.inner), []).append(guess)
+    return guesses
 
 
 def edited_copies(
@@ -632,32 +678,30 @@ def edited_copies(
         least: Smallest similarity.
     """
     numbers = sorted(stored.places)
-    places = [stored.places[number] for number in numbers]
-    inside = {n: rectangles(_views(p)[0]) if PARTS in edits else [] for n, p in enumerate(places)}
-    guesses: dict[int, list[Hypothesis]] = {}
-    for view in (0, 1):
-        videos = ((_views(place)[view], inside[n]) for n, place in enumerate(places))
-        for guess in hypotheses(videos, edits, most):
-            guesses.setdefault(min(guess.outer, guess.inner), []).append(guess)
-    items = (
-        (lower, (edits, some, {n: places[n] for g in some for n in (g.outer, g.inner)}))
-        for lower, some in guesses.items()
-    )
     copies: list[EditedCopy] = []
-    for _, found, reason in computed(verify_all, items, workers):
-        if found is None:
-            raise RuntimeError(f"the comparison of copies failed: {reason}")
-        copies += [copy for copy in found if copy.alignment.similarity >= least]
-        if on_step is not None:
-            on_step("comparing copies", len(guesses), False)
+    with closing(ThumbnailFile(stored.folder)) as prepared:
+        guesses = _guesses(stored, numbers, prepared, edits, most)
+        places = prepared.places
+        items = (
+            (lower, (edits, some, {n: (places[2 * n], places[2 * n + 1]) for g in some for n in (g.outer, g.inner)}))
+            for lower, some in guesses.items()
+        )
+        for _, found, reason in computed(verify_all, items, workers):
+            if found is None:
+                raise RuntimeError(f"the comparison of copies failed: {reason}")
+            copies += [copy for copy in found if copy.alignment.similarity >= least]
+            if on_step is not None:
+                on_step("comparing copies", len(guesses), False)
     ordered = sorted(copies, key=lambda c: (min(c.inner, c.outer), max(c.inner, c.outer)))
     return [replace(c, inner=numbers[c.inner], outer=numbers[c.outer]) for c in ordered]
 
 
 def verify_all(
-    item: tuple[Collection[str], list[Hypothesis], dict[int, StoredThumbnails]],
+    item: tuple[
+        Collection[str], list[Hypothesis], dict[int, tuple[StoredThumbnails, StoredThumbnails]]
+    ],
 ) -> list[EditedCopy]:
-    """The copies among hypotheses on pairs with one video; places of all videos by their numbers.
+    """The copies among hypotheses on pairs with one video; videos and changes by their numbers.
 
     Of a pair the hypothesis of the most votes first; the others are left out once it is certain.
     """
@@ -668,10 +712,11 @@ def verify_all(
         pairs.setdefault(pair, []).append(guess)
     found: list[EditedCopy] = []
     lower = min(number for pair in pairs for number in pair)
-    videos = {lower: _views(places[lower])}
+    videos = {lower: (places[lower][0].read(), places[lower][1].read())}
     for (_, other), some in pairs.items():
         # Two videos in memory, which may be long.
-        videos = {lower: videos[lower], other: _views(places[other])}
+        one, changed = places[other]
+        videos = {lower: videos[lower], other: (one.read(), changed.read())}
         copies: list[EditedCopy] = []
         for guess in some:
             copy = verified(videos[guess.outer], videos[guess.inner], guess, edits)
