@@ -53,10 +53,10 @@ _AROUND, _GAIN = 1.0, 3.0
 _MOVES = 6.0  # standard deviation of a change, times 3, below which it counts less
 #: Answers to a frame, their smallest correlation, and how much the last one may exceed half of it
 #: before all of them count less.
-_ANSWERS, _LEAST, _CONTRAST = 96, 0.7, 0.1
+_ANSWERS, _LEAST, _CONTRAST = 64, 0.7, 0.1
 #: Speeds of the copy: 1 in the middle, 3.8 % apart.
 _SPEEDS = 0.8 * (1.25 / 0.8) ** (np.arange(13) / 12)
-_PROBES = 8
+_PROBES, _CELL_STEPS = 5, 3
 #: Hypotheses that are tried: the most similar answers of two videos; and what may differ, seconds
 #: (two frames of the searched rate are 0.25 s apart) and shares of the frame.
 _SEEDS, _TIME_SLACK, _PART_SLACK = 12, 0.2, 0.13
@@ -77,9 +77,8 @@ _CERTAIN_SECONDS = 1.0
 #: and in time, of which there is one where the first is certain or ends below.
 _CERTAIN, _ROUNDS, _UNCERTAIN = 0.95, 2, 0.4
 #: Alignment in place: frames and steps at most, the side of the smallest part, the gain that ends
-#: it, differences (shares of the frame, seconds) of the derivatives, and the longest step.
-_PLACED, _STEPS, _SMALLEST, _LEAST_GAIN, _INSTANT = 16, 8, 0.3, 2e-3, 1 / 12
-_NUDGES = np.diag([0.02, 0.02, -0.02, -0.02])
+#: it, seconds between the frames of the derivative in time, and the longest step.
+_PLACED, _STEPS, _SMALLEST, _LEAST_GAIN, _INSTANT = 12, 8, 0.3, 2e-3, 1 / 12
 _MOST = np.array([0.06, 0.06, 0.06, 0.06, 0.15, 0.03])
 #: Similarity before the alignment in place, below which it is not tried; shares of the shorter
 #: video that both show.
@@ -344,7 +343,7 @@ def _searched(
     # As many cells as make assigning rows to them as costly as the search.
     cells = max(1, round(len(rows) ** 0.5 / 2))
     similar, where = nearest_in_cells(
-        torch.cat(queries), rows, _ANSWERS, of_queries, of_rows, probes=_PROBES, cells=cells
+        torch.cat(queries), rows, _ANSWERS, of_queries, of_rows, probes=_PROBES, cells=cells, steps=_CELL_STEPS
     )
     boxes = np.asarray(places)
     firsts = np.flatnonzero(np.diff(asker[:, 0], prepend=-1, append=-1))  # and the end
@@ -517,8 +516,8 @@ class _Pair:
             tried[2:4] = np.maximum(tried[2:4], tried[:2] + _SMALLEST)
             times = tried[4] + tried[5] * since + np.array([[0], [-_INSTANT], [_INSTANT]])
             numbers = shown_at(self.outer.times, times.clip(0, last).ravel())
-            shown = _units(_pixels(self.outer.frames[numbers], _between(tried[:4])))
-            here, before, after = shown.reshape(3, *ours.shape)
+            cut = _pixels(self.outer.frames[numbers], _between(tried[:4]))
+            here, before, after = _units(cut).reshape(3, *ours.shape)
             gain = float(np.einsum("ij,ij->", here, ours)) / len(own) - best
             if gain <= 0:
                 step /= 2
@@ -526,10 +525,7 @@ class _Pair:
             best, place = best + gain, tried
             if gain < _LEAST_GAIN:
                 break
-            # Inwards: that is possible at the edges of the frame, too.
-            frames = self.outer.frames[numbers[: len(own)]]
-            nudged = [_units(_pixels(frames, _between(place[:4] + d))) for d in _NUDGES]
-            slopes = [(n - here) / d.sum() for n, d in zip(nudged, _NUDGES, strict=True)]
+            slopes = [*_edge_slopes(cut[: len(own)], here, place[:4])]
             slopes.append((after - before) / (2 * _INSTANT))
             slopes += [slopes[-1] * since[:, None]] if faster else []
             rows = np.stack([slope.ravel() for slope in slopes])
@@ -540,6 +536,26 @@ class _Pair:
             step[: len(rows)] = np.linalg.solve(square, rows @ (ours - here).ravel())
             step = step.clip(-_MOST, _MOST)
         return Line(line.pivot, float(place[4]), float(place[5])), _between(place[:4])
+
+
+def _edge_slopes(cut: np.ndarray, units: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """Derivatives (4, T, 256) of the unit vectors of a part by its left, top, right and lower edge.
+
+    Args:
+        cut: (T, 256) pixels of the part, minus the mean of each frame.
+        units: (T, 256) the same divided by their norms.
+        edges: (4,) of the part.
+    """
+    images = cut.reshape(-1, FINE, FINE)
+    far = (np.arange(FINE, dtype=np.float32) + 0.5) / FINE  # share by which the far edge moves it
+    across = np.gradient(images, axis=2) * np.float32(FINE / (edges[2] - edges[0]))
+    down = np.gradient(images, axis=1) * np.float32(FINE / (edges[3] - edges[1]))
+    tall = far[:, None]
+    slopes = np.stack([across * (1 - far), down * (1 - tall), across * far, down * tall])
+    slopes = slopes.reshape(4, *cut.shape)
+    slopes -= slopes.mean(axis=2, keepdims=True)
+    slopes -= np.einsum("ktp,tp->kt", slopes, units)[..., None] * units
+    return slopes / _norms(cut)[:, None]
 
 
 def _between(edges: np.ndarray) -> Part:

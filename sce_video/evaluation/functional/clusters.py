@@ -107,11 +107,12 @@ def nearest_in_cells(
     probes: int = 8,
     seed: int = 0,
     cells: int = 0,
+    steps: int = 10,
 ) -> tuple[Tensor, Tensor]:
     """The k most similar rows of a gallery that have another owner, among those of near cells.
 
-    An inverted file: the gallery is clustered into cells of about 1000 rows (or into ``cells``),
-    and each query is compared with the rows of the ``probes`` cells nearest to it.
+    An inverted file: the gallery is clustered into cells of about 1000 rows (or into ``cells``) by
+    ``steps`` of k-means, and each query is compared with the rows of the ``probes`` cells nearest to it.
     Queries (N, D) and gallery (M, D) are unit vectors, float32, float16 or :func:`as_bytes`, and
     computed in float32; rows of the query's own owner, integers (N,) and (M,), are left out.
 
@@ -120,7 +121,7 @@ def nearest_in_cells(
         descending order; -inf where there are fewer.
     """
     cells = cells or max(1, len(gallery) // _ROWS_PER_CELL)
-    centres = k_means(gallery, cells, seed=seed, steps=10)
+    centres = k_means(gallery, cells, seed=seed, steps=steps)
 
     def by_cell(rows: Tensor) -> tuple[Tensor, ...]:
         """Numbers of the rows of each cell."""
