@@ -37,7 +37,7 @@ MIRRORED, PARTS, SPEED, SHORT, LATE = EDITS = ("mirrored", "parts", "speed", "sh
 #: Seconds of a video that are read with ``late``.
 LATE_SECONDS = 3600.0
 #: Smallest similarity of a copy: other videos of two generated sets stay below (docs/curate.md).
-COPY_SIMILARITY = 0.82
+COPY_SIMILARITY = 0.85
 
 #: Frames per second that are searched, and whose parts they are searched among.
 _QUERY_RATE, _INDEX_RATE = 4.0, 1.0
@@ -50,7 +50,6 @@ _PART = 8  # side of a searched part, pixels
 _RECTANGLES, _LEAST_RECTANGLE, _LEAST_EDGE, _EDGE, _EDGE_FRAMES = 4, 10, 0.4, 0.7, 40
 #: Seconds before and after a frame whose mean is subtracted from it, and by what is left counts.
 _AROUND, _GAIN = 1.0, 3.0
-_MOVES = 6.0  # standard deviation of a change, times 3, below which it counts less
 #: Answers to a frame, their smallest correlation, and how much the last one may exceed half of it
 #: before all of them count less.
 _ANSWERS, _LEAST, _CONTRAST = 64, 0.7, 0.1
@@ -172,7 +171,7 @@ def changes(video: Thumbnails) -> Thumbnails:
     last = np.searchsorted(video.times, video.times + _AROUND, "right")
     mean = np.subtract(total[last], total[first], dtype=np.float32)
     mean *= (-_GAIN / (last - first)).astype(np.float32)[:, None]
-    mean += frames * np.float32(_GAIN) + 128
+    mean += frames * np.float32(_GAIN) + 128.5  # rounded below
     return replace(video, frames=mean.clip(0, 255).astype(np.uint8).reshape(video.frames.shape))
 
 
@@ -288,7 +287,8 @@ def voted(
         # Each frame votes once, though several parts may answer: rows are in order of the frames.
         starts = np.flatnonzero(np.diff(t_in[rows], prepend=-1))
         total = np.maximum.reduceat(weight, starts, axis=2).sum(axis=2)
-        total *= 1 - _SPEED_COST * np.abs(np.log(speeds))[:, None]  # of equal ones that nearest to 1
+        # Where little moves all speeds agree: that nearest to 1 is meant.
+        total *= 1 - _SPEED_COST * np.abs(np.log(speeds))[:, None]
         which, seed = np.unravel_index(int(total.argmax()), total.shape)
         yield float(total[which, seed]), float(speeds[which]), int(seeds[seed])
         left[rows[good[which, seed]]] = left[seeds[seed]] = False
@@ -342,9 +342,9 @@ def _searched(
     of_queries, of_rows = (torch.from_numpy(x[:, 0].astype(np.int32)) for x in (asker, owner))
     # As many cells as make assigning rows to them as costly as the search.
     cells = max(1, round(len(rows) ** 0.5 / 2))
-    similar, where = nearest_in_cells(
-        torch.cat(queries), rows, _ANSWERS, of_queries, of_rows, probes=_PROBES, cells=cells, steps=_CELL_STEPS
-    )
+    how = {"probes": _PROBES, "cells": cells, "steps": _CELL_STEPS}
+    of_both = of_queries, of_rows
+    similar, where = nearest_in_cells(torch.cat(queries), rows, _ANSWERS, *of_both, **how)
     boxes = np.asarray(places)
     firsts = np.flatnonzero(np.diff(asker[:, 0], prepend=-1, append=-1))  # and the end
     cuts = firsts[np.unique(np.searchsorted(firsts, range(0, len(asker), _ASKED_AT_ONCE)))]
@@ -431,12 +431,11 @@ class _Pair:
     """Two videos, compared along lines in time at one part."""
 
     def __init__(self, outer: Views, inner: Views, mirrored: bool) -> None:
-        self.outer, self.moving = outer
-        if mirrored:
-            inner = tuple(replace(v, frames=v.frames[:, :, ::-1]) for v in inner)
-        self.inner, self.own_moving = inner
-        inner = self.inner
-        self.middles = (inner.times + np.append(inner.times[1:], inner.end)) / 2
+        self.outer, self.changes = outer
+        flip = -1 if mirrored else 1
+        self.inner, self.own_changes = (replace(v, frames=v.frames[:, :, ::flip]) for v in inner)
+        times = self.inner.times
+        self.middles = (times + np.append(times[1:], self.inner.end)) / 2
 
     def fitted(
         self, line: Line, part: Part, speeds: np.ndarray, shifts: np.ndarray, rate: float
@@ -473,8 +472,8 @@ class _Pair:
         theirs = _pixels(self.outer.frames[used], part)
         ours = _pixels(self.inner.frames[own], _WHOLE)
         table = _units(ours) @ _units(theirs).T
-        moves = _units(_pixels(self.own_moving.frames[own], _WHOLE), _MOVES)
-        others = _units(_pixels(self.moving.frames[used], part), _MOVES)
+        moves = _units(_pixels(self.own_changes.frames[own], _WHOLE))
+        others = _units(_pixels(self.changes.frames[used], part))
         # Changes count as much as frames, and nothing where nothing moves: there they are short.
         weight = np.outer(np.linalg.norm(moves, axis=1), np.linalg.norm(others, axis=1))
         table = (table + moves @ others.T) / (1 + weight)
@@ -564,10 +563,9 @@ def _between(edges: np.ndarray) -> Part:
     return left, top, right - left, low - top
 
 
-def _units(vectors: np.ndarray, least: float = FLAT) -> np.ndarray:
-    """Vectors (T, 256) of mean 0 divided by their norms, those of a deviation below ``least`` less."""
-    norms = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
-    return vectors / np.maximum(norms, least * FINE)[:, None]
+def _units(vectors: np.ndarray) -> np.ndarray:
+    """Vectors (T, 256) of mean 0 divided by their norms."""
+    return vectors / _norms(vectors)[:, None]
 
 
 @dataclass(frozen=True)
@@ -621,7 +619,8 @@ def verified(
     fit = pair.fitted(guess.line, guess.part, near, _SHIFTS, _FIRST_RATE)
     if fit is None or fit.similarity < _PROMISING:
         return None
-    part, best = guess.part, []
+    part = guess.part
+    best: list[tuple[_Fit, Part]] = []
     while fit is not None and len(best) < _ROUNDS:
         line, part = pair.placed(fit, part, SPEED in edits)
         middle = sum(fit.stretch) / 2
@@ -698,9 +697,10 @@ def edited_copies(
     with closing(ThumbnailFile(stored.folder)) as prepared:
         guesses = _guesses(stored, numbers, prepared, edits, most)
         places = prepared.places
+        rows = {low: {n for g in some for n in (g.outer, g.inner)} for low, some in guesses.items()}
         items = (
-            (lower, (edits, some, {n: (places[2 * n], places[2 * n + 1]) for g in some for n in (g.outer, g.inner)}))
-            for lower, some in guesses.items()
+            (low, (edits, some, {n: (places[2 * n], places[2 * n + 1]) for n in rows[low]}))
+            for low, some in guesses.items()
         )
         for _, found, reason in computed(verify_all, items, workers):
             if found is None:

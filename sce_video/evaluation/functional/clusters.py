@@ -112,7 +112,8 @@ def nearest_in_cells(
     """The k most similar rows of a gallery that have another owner, among those of near cells.
 
     An inverted file: the gallery is clustered into cells of about 1000 rows (or into ``cells``) by
-    ``steps`` of k-means, and each query is compared with the rows of the ``probes`` cells nearest to it.
+    some steps of k-means, and each query is compared with the rows of the ``probes`` cells nearest
+    to it.
     Queries (N, D) and gallery (M, D) are unit vectors, float32, float16 or :func:`as_bytes`, and
     computed in float32; rows of the query's own owner, integers (N,) and (M,), are left out.
 
