@@ -53,9 +53,9 @@ def texted(frames: np.ndarray) -> np.ndarray:
 
 
 def covered(frames: np.ndarray) -> np.ndarray:
-    """A third of the frame is hidden by still stripes."""
+    """A fifth of the frame is hidden by still stripes."""
     frames = frames.copy()
-    frames[:, 8:24], frames[:, 70:86] = 255, 0
+    frames[:, 8:20], frames[:, 80:86] = 255, 0
     return frames
 
 
