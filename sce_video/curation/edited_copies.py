@@ -50,6 +50,7 @@ _PART = 8  # side of a searched part, pixels
 _RECTANGLES, _LEAST_RECTANGLE, _LEAST_EDGE, _EDGE, _EDGE_FRAMES = 4, 10, 0.4, 0.7, 40
 #: Seconds before and after a frame whose mean is subtracted from it, and by what is left counts.
 _AROUND, _GAIN = 1.0, 3.0
+_CHANGED_AT_ONCE = 1024  # frames
 #: Answers to a frame, their smallest correlation, and how much the last one may exceed half of it
 #: before all of them count less.
 _ANSWERS, _LEAST, _CONTRAST = 64, 0.7, 0.1
@@ -164,15 +165,20 @@ def changes(video: Thumbnails) -> Thumbnails:
 
     Still text, pictures and backgrounds vanish in it.
     """
-    frames = video.frames.reshape(len(video.frames), -1)
-    total = np.zeros((len(frames) + 1, frames.shape[1]), dtype=np.int32)
-    np.cumsum(frames, axis=0, out=total[1:])
-    first = np.searchsorted(video.times, video.times - _AROUND)
-    last = np.searchsorted(video.times, video.times + _AROUND, "right")
-    mean = np.subtract(total[last], total[first], dtype=np.float32)
-    mean *= (-_GAIN / (last - first)).astype(np.float32)[:, None]
-    mean += frames * np.float32(_GAIN) + 128.5  # rounded below
-    return replace(video, frames=mean.clip(0, 255).astype(np.uint8).reshape(video.frames.shape))
+    firsts = np.searchsorted(video.times, video.times - _AROUND)
+    lasts = np.searchsorted(video.times, video.times + _AROUND, "right")
+    found = np.empty_like(video.frames)
+    for begin in range(0, len(found), _CHANGED_AT_ONCE):  # an hour would take gigabytes
+        rows = slice(begin, begin + _CHANGED_AT_ONCE)
+        first, last = firsts[rows] - firsts[begin], lasts[rows] - firsts[begin]
+        near = video.frames[firsts[begin] : lasts[rows][-1]]
+        total = np.zeros((len(near) + 1, SIDE, SIDE), dtype=np.int32)
+        np.cumsum(near, axis=0, out=total[1:])
+        mean = np.subtract(total[last], total[first], dtype=np.float32)
+        mean *= (-_GAIN / (last - first)).astype(np.float32)[:, None, None]
+        mean += video.frames[rows] * np.float32(_GAIN) + 128.5  # rounded by the conversion
+        found[rows] = mean.clip(0, 255)
+    return replace(video, frames=found)
 
 
 def rectangles(video: Thumbnails) -> list[Part]:
@@ -450,8 +456,9 @@ class _Pair:
             rate: Compared frames of the inner video per second.
 
         Returns:
-            The line on which the sum of the correlations, less 0.55 each, of the best stretch is
-            largest (Kadane's algorithm), with that stretch; None if it has fewer than four frames.
+            The line on which the sum of the correlations of frames and of their changes, less 0.5
+            for each frame, of the best stretch is largest (Kadane's algorithm), with that stretch;
+            None if it has fewer than four frames.
         """
         every = max(1, round(len(self.middles) / self.inner.end / rate))
         # Around the pivot, where the frames are known to be similar: memory is bounded.
@@ -682,7 +689,8 @@ def edited_copies(
 ) -> list[EditedCopy]:
     """The copies among stored videos, of every two the most similar, in the order of the videos.
 
-    Memory: 9 KB per second of video for searched parts, a fifth of it without ``parts``.
+    Memory: 9 KB per second of video for searched parts, a fifth of it without ``parts``; on the
+    disk of ``stored``, for the time of the search, twice what that takes.
 
     Args:
         stored: Thumbnails of the videos.

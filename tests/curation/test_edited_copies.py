@@ -164,7 +164,8 @@ def test_other_parts_equal_those_of_the_grid():
     assert vectors[:, -2:] == pytest.approx(vectors[:, 7:9], abs=1e-5)
 
 
-def test_changes_equal_those_of_a_loop():
+def test_changes_equal_those_of_a_loop(monkeypatch):
+    monkeypatch.setattr(copies, "_CHANGED_AT_ONCE", 7)
     rng = np.random.default_rng(0)
     frames = rng.integers(100, 140, (40, SIDE, SIDE)).astype(np.uint8)
     times = np.cumsum(rng.uniform(0.05, 0.3, 40))
