@@ -16,6 +16,8 @@ from pathlib import Path
 from packaging.version import Version
 
 _INSTALL = "pip install -c requirements/constraints.txt"
+#: A maintained fork of mmengine, of the same module name, which needs no pkg_resources.
+_FORK = "onedl-mmengine"
 
 
 def installed_version(*names: str) -> Version | None:
@@ -42,7 +44,7 @@ def dependency_problems(
     problems = []
     required = {
         "torch": ("torch==2.13.0", ("torch",)),
-        "mmengine": ("mmengine==0.10.7", ("mmengine", "mmengine-lite")),
+        "mmengine": ("mmengine==0.10.7", ("mmengine", "mmengine-lite", _FORK)),
         "PyAV": ("av==18.1.0", ("av",)),
         "OpenCV": ("opencv-python", ("opencv-python", "opencv-python-headless")),
     }
@@ -69,7 +71,7 @@ def dependency_problems(
                 f"mmaction2 {mmaction} needs mmcv from 2.0.0rc4 to below {highest}, "
                 f"{mmcv or 'none'} is installed: {_INSTALL} mmcv-lite==2.0.1"
             )
-    if not has_module("pkg_resources"):
+    if version_of("mmengine", "mmengine-lite") is not None and not has_module("pkg_resources"):
         problems.append(
             "mmengine imports pkg_resources, which setuptools 81 dropped: "
             f"{_INSTALL} 'setuptools<81'"

@@ -71,6 +71,8 @@ def test_the_broken_wheel_of_mmaction2_is_told_from_the_source():
 def test_setuptools_without_pkg_resources():
     (problem,) = problems(modules=("mmaction.models.localizers.drn",))
     assert "setuptools<81" in problem
+    modules = ("mmaction.models.localizers.drn",)  # the fork of mmengine does without
+    assert problems(modules=modules, mmengine=None, onedl_mmengine="0.10.12") == []
 
 
 def test_torch_2_9_warns(monkeypatch):

@@ -26,10 +26,11 @@ pip check
 du -h "$wheel"
 wheel_commands=$folder/venv/bin
 cd "$folder" # not in the clone: what runs is what was installed
-"$wheel_commands/sce-video" demo --smoke --no-serve --out demo
-"$wheel_commands/sce-video" finetune demo/run --train demo/videos/train --test demo/videos/test \
-    --out demo/classifier --epochs 2
-"$wheel_commands/sce-video" predict demo/classifier demo/videos/test --csv demo/predictions.csv
+"$wheel_commands/sce-video" demo --smoke --no-serve --out generated
+"$wheel_commands/sce-video" finetune generated/run --train generated/videos/train --test generated/videos/test \
+    --out generated/classifier --epochs 2
+"$wheel_commands/sce-video" predict generated/classifier generated/videos/test --csv predictions.csv
+"$wheel_commands/sce-video" index generated/videos/test --checkpoint demo --out index # of the package
 if "$wheel_commands/python" -c 'import mmaction' 2>/dev/null; then
     echo "check_wheel: mmaction2 is there, so this shows nothing of an installation without it" >&2
     exit 1

@@ -1,6 +1,6 @@
 """Is this machine fit for training? Packages, decoders, GPU, limits, and your videos.
 
-    sce-video doctor [--videos DIR|TABLE] [--out RUNS]
+    sce-video doctor [--videos DIR|TABLE] [--out RUNS] [--report]
 
 Every warning and failure has a line that mends it. Exit status: 0, or 1 when something will fail.
 """
@@ -20,11 +20,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser, add = command_line("Is this machine fit for training?")
     add("--videos DIR", "folder or table of videos to decode, too")
     add("--out", "folder of the runs (default: this one)", Path, default=Path())
+    add("--report", "text for an issue, which names no file or folder; status 0", bool)
     args = parser.parse_args(argv)
     check_exists(args.videos, "folder or table of videos")
     # Imported here, as in all commands: a wrong command line must not wait for torch.
-    from sce_video.runs.doctor import FAILURE, examine
+    from sce_video.runs.doctor import FAILURE, examine, report_lines
 
+    if args.report:
+        for line in report_lines(args.out, args.videos):
+            print("\n".join(map(printable, line.split("\n"))), flush=True)
+        return 0
     failures = 0
     for finding in examine(args.out, args.videos):
         print("\n".join(map(printable, finding.line().split("\n"))), flush=True)

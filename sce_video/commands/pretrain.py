@@ -48,7 +48,7 @@ from sce_video.commands.arguments import (
 from sce_video.engine.config.changes import available_settings, parse_value, read_config
 from sce_video.engine.recipes import find_recipe, methods
 from sce_video.utils.command import command, printable
-from sce_video.utils.run_files import CONFIG, is_model
+from sce_video.utils.run_files import CONFIG, is_model, packaged_network
 from sce_video.utils.storage import join
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ def check_network(source: str, settings: Collection[str] = ()) -> None:
     """Raise an error for a network that cannot be taken, or a width beside its own."""
     if "width" in settings:
         raise ValueError(f"--width is that of the network {source}: leave it out")
-    if is_model(source):
+    if is_model(source) or packaged_network(source):
         check_run(source)
     else:
         check_exists(source, "run, checkpoint or model of transformers (hf:NAME)")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -100,8 +100,9 @@ def network_config(network: Network) -> dict[str, Any]:
         }
     else:
         feature_size = network.feature_size
-    provenance = describe_checkpoint_file(network.checkpoint)
-    path = provenance.pop("path")
+    described = describe_checkpoint_file(network.checkpoint)
+    path = described.pop("path")
+    provenance = without_folders(described, sorted(absolute_paths(described), reverse=True))
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -114,6 +115,28 @@ def network_config(network: Network) -> dict[str, Any]:
             "software": {"sce_video": __version__, "torch": torch.__version__},
         },
     }
+
+
+def absolute_paths(value: Any) -> set[str]:
+    """All texts in plain data that are absolute paths of this machine."""
+    if isinstance(value, str):
+        return {value} if os.path.isabs(value) and value.strip("/") else set()
+    parts = value.values() if isinstance(value, Mapping) else value
+    return set().union(*map(absolute_paths, parts)) if isinstance(parts, Iterable) else set()
+
+
+def without_folders(value: Any, paths: Sequence[str]) -> Any:
+    """Plain data in which nothing but the last name of these paths is left, in sentences too.
+
+    Others read what is exported, and need not learn the names of a user's folders.
+    """
+    if isinstance(value, Mapping):
+        return {key: without_folders(part, paths) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_folders(part, paths) for part in value]
+    for path in paths if isinstance(value, str) else ():
+        value = value.replace(path, os.path.basename(path.rstrip("/")))
+    return value
 
 
 def from_pretrained(

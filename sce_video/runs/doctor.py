@@ -9,18 +9,20 @@ from __future__ import annotations
 import importlib.metadata
 import math
 import os
+import platform
 import re
 import resource
 import shutil
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import av
 import numpy as np
 import torch
+from packaging.requirements import Requirement
 from packaging.version import Version
 
 from sce_video.datasets import list_videos, open_video
@@ -33,6 +35,7 @@ from sce_video.registry import READERS
 from sce_video.runs.choices import MANY_REPEATS
 from sce_video.runs.folder_facts import FolderFacts, examine_folder
 from sce_video.runs.pretrain import PlannedTraining, planned_pretraining
+from sce_video.version import __version__
 
 OK, WARNING, FAILURE = "ok", "warning", "failure"
 _GIB = 2**30
@@ -239,11 +242,11 @@ def check_loading(planned: PlannedTraining) -> Finding:
     return Finding(OK, what)
 
 
-def examine(folder: Path, videos: str | None = None) -> Iterator[Finding]:
+def examine(folder: Path, videos: str | None = None, named: bool = True) -> Iterator[Finding]:
     """All findings of this machine, its disk at ``folder``, and a folder or table of videos.
 
     The findings come as they are made. With ``videos`` (``sce-video doctor --videos``) decoders are
-    timed, and a few training steps.
+    timed, and a few training steps. Without ``named`` no file or folder is named.
 
     Raises:
         ValueError: there is no video in the folder, one only, or none that can be read.
@@ -261,9 +264,32 @@ def examine(folder: Path, videos: str | None = None) -> Iterator[Finding]:
     yield check_amount("open files", resource.getrlimit(resource.RLIMIT_NOFILE)[0])
     # The folder of the runs may not exist yet; its disk is that of the nearest one that does.
     existing = next(path for path in (folder, *folder.resolve().parents) if path.is_dir())
-    yield check_amount("disk", shutil.disk_usage(existing).free, f" of {folder}")
+    yield check_amount("disk", shutil.disk_usage(existing).free, f" of {folder}" if named else "")
     if videos is not None:
-        yield from check_video_files(examine_folder(videos))
+        facts = examine_folder(videos)
+        if not named:
+            unreadable = ((p, why.replace(p, "FILE")) for p, why in facts.unreadable)
+            facts = replace(
+                facts, folder="VIDEOS", unreadable=tuple(("FILE", w) for _, w in unreadable)
+            )
+        yield from check_video_files(facts)
         for name, rate in decode_rates(videos, 8, 2.56).items():
             yield Finding(OK, f"decoder {name}: {rate:.0f} clips of 8 frames a second and core")
-        yield check_loading(planned_pretraining(videos, folder))
+        yield check_loading(replace(planned_pretraining(videos, folder), facts=facts))
+
+
+def report_lines(folder: Path, videos: str | None = None) -> Iterator[str]:
+    """The findings as Markdown for an issue, with the versions of all packages.
+
+    No file, folder, host or user is named. Arguments and errors are those of :func:`examine`.
+    """
+    system = (platform.system(), platform.release(), platform.machine(), *platform.libc_ver())
+    yield f"sce_video {__version__}, {' '.join(system)}, {os.cpu_count()} cores\n\n```text"
+    for finding in examine(folder, videos, named=False):
+        yield finding.line()
+    yield "```\n\n<details><summary>packages</summary>\n\n```text"
+    required = importlib.metadata.requires("sce-video") if installed_version("sce-video") else ()
+    for name in sorted({Requirement(text).name for text in required or ()}, key=str.lower):
+        if version := installed_version(name):
+            yield f"{name}=={version}"
+    yield "```\n\n</details>"

@@ -34,7 +34,7 @@ from sce_video.runs.configs import extraction_config, testing_config, training_c
 from sce_video.runs.teacher import prepare_teacher
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
 from sce_video.utils.files import remove_unfinished
-from sce_video.utils.run_files import KEPT, RESULTS, is_model, newest_checkpoint
+from sce_video.utils.run_files import KEPT, RESULTS, is_model, newest_checkpoint, packaged_network
 from sce_video.utils.storage import is_url, join
 
 __all__ = [
@@ -277,9 +277,9 @@ def evaluate(
         ValueError: no such folder, no labels, or a config that is no plain data.
     """
     checkpoint = run_of_model(run) if is_model(run) else os.fspath(run)
-    # The run of a model is in a cache, which is no folder for results.
-    cached = Path("work_dirs", Path(checkpoint).name)
-    folder = cached if is_model(run) else folder_of_run(checkpoint)
+    # The run of a model is in a cache, a packaged network in the package: no folders for results.
+    elsewhere = is_model(run) or packaged_network(run)
+    folder = Path("work_dirs", Path(checkpoint).name) if elsewhere else folder_of_run(checkpoint)
     checkpoint = newest_checkpoint(checkpoint)
     work_dir = Path("work_dirs" if is_url(folder) else folder, "evaluation")
     # By key, not as text KEY=VALUE, where a folder named 2023 would be a number.

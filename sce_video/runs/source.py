@@ -45,6 +45,7 @@ from sce_video.utils.run_files import (
     WEIGHTS,
     is_model,
     newest_checkpoint,
+    packaged_network,
 )
 from sce_video.utils.storage import is_url
 
@@ -89,20 +90,21 @@ def find_source(source: str | os.PathLike) -> Source:
     """The network that a text names; it is converted once where its layout is another.
 
     Args:
-        source: ``hf:NAME`` or the folder of a model of transformers or timm; a run or one of its
-            checkpoints; a folder of ``save_pretrained``; or a checkpoint of torchvision, timm,
-            pytorchvideo, SlowFast, mmaction2, mmdet or eztorch, told apart by names of weights.
+        source: ``demo`` or ``demo-sce``, which come with the package; ``hf:NAME`` or the folder of
+            a model of transformers or timm; a run or one of its checkpoints; a folder of
+            ``save_pretrained``; or a checkpoint of torchvision, timm, pytorchvideo, SlowFast,
+            mmaction2, mmdet or eztorch, told apart by names of weights.
 
     Raises:
         FileNotFoundError: there is no such file or folder, or a folder without a checkpoint.
         ValueError: the file is damaged or of no known layout, has nothing but a head, or its
             weights do not fit its network.
     """
-    name = os.fspath(source)
+    name = packaged_network(source) or os.fspath(source)
     if not (is_model(name) or is_url(name) or os.path.exists(name)):
         raise FileNotFoundError(
-            f"there is no {name}: give a run, a checkpoint, the folder of an exported network, or "
-            f"a model of transformers as {MODEL_PREFIX}NAME"
+            f"there is no {name}: give a run, a checkpoint, the folder of an exported network, "
+            f"a model of transformers as {MODEL_PREFIX}NAME, or demo, which comes with sce_video"
         )
     path, content = _in_our_layout(name)
     meta = content["meta"]

@@ -33,6 +33,8 @@ CARD = "README.md"
 KEPT = "best.pth"
 #: The config of a run that was planned in its own folder.
 CONFIG = "config.py"
+#: Networks that come with the package, made by tools/demo_networks.py: "demo" and "demo-sce".
+PACKAGED = Path(__file__).parents[1] / "published/networks"
 #: In place of a checkpoint: random weights.
 RANDOM = "random"
 #: What a model of transformers begins with where a run or a checkpoint is expected.
@@ -53,6 +55,17 @@ def is_run_folder(folder: str | Path) -> bool:
 def is_model(text: Any) -> bool:
     """Whether a text names a model: ``hf:FOLDER`` or ``hf:OWNER/MODEL``."""
     return str(text).startswith(MODEL_PREFIX)
+
+
+def packaged_network(name: str | Path) -> str | None:
+    """Folder of the network that comes with the package by this name, where no file has the name.
+
+    None for every other name.
+    """
+    inside = PACKAGED / name
+    # A path, an empty one too, leads elsewhere; a name is that of a folder right here.
+    is_name = inside.parent == PACKAGED and is_pretrained_folder(inside)
+    return str(inside) if is_name and not Path(name).exists() else None
 
 
 def is_pretrained_folder(path: str | Path) -> bool:
@@ -83,8 +96,8 @@ def newest_checkpoint(path: str | Path, to_resume: bool = False) -> str:
     The only place that decides it. A training that keeps its best checkpoint (``--keep best``) has
     a file :data:`KEPT` from its first step on, which holds the network that it started from until
     one is better; it continues from the newest one (``to_resume``). Of the folder of a pretrained
-    network, the file of its weights; a file is itself, also one that does not exist. A folder or a
-    URL.
+    network, or the name of one that comes with the package, the file of its weights; a file is
+    itself, also one that does not exist. A folder or a URL.
 
     Raises:
         FileNotFoundError: the folder has no checkpoint.
@@ -101,6 +114,7 @@ def newest_checkpoint(path: str | Path, to_resume: bool = False) -> str:
         if not stored:
             raise FileNotFoundError(f"no checkpoint epoch_N.pth or iter_N.pth in {path}")
         return join(path, stored[0].name)
+    path = packaged_network(path) or path
     if not Path(path).is_dir():
         return str(path)
     if is_pretrained_folder(path):

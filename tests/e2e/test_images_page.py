@@ -52,7 +52,7 @@ def shrunk(words: list[str], repo: Path) -> list[str]:
         words[words.index("8")] = "1"
     configs = [word for word in words if re.fullmatch(r"configs/(?!sweeps).*\.py", word)]
     if configs:
-        if "train." in words[1]:
+        if "train" in words[1]:
             words += ["--amp", "float32"]  # fp16 on a CPU would take minutes
         given = "--cfg-options" in words
         options = small_options(repo / configs[0], EPOCHS)

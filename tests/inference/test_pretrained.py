@@ -15,17 +15,22 @@ from helpers.tiny_encoder import moving_frames, save_tiny
 
 from sce_video.commands import evaluate
 from sce_video.commands import export as export_command
+from sce_video.data_tools.generated import CLASSES, render_toy_action
 from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.inference.classifier import load_classifier
 from sce_video.inference.embed import embed
 from sce_video.inference.model import load_model
 from sce_video.interop.pretrained import (
+    absolute_paths,
     from_pretrained,
     load_network,
     model_card,
+    network_weights,
     save_pretrained,
 )
+from sce_video.runs.source import find_source
 from sce_video.utils.errors import MissingPackageError
+from sce_video.utils.run_files import PACKAGED, packaged_network
 
 
 @pytest.fixture(scope="module")
@@ -183,3 +188,60 @@ def test_the_hub_gets_and_gives_a_network(checkpoint, encoder, tmp_path, monkeyp
         assert all(torch.equal(weights[n], v) for n, v in found.encoder.state_dict().items())
     with pytest.raises(TypeError, match="colour"):
         hub.HubNetwork.from_pretrained(stored, colour="red")
+
+
+def test_an_export_names_no_folder_of_the_machine(tmp_path):
+    """Of the paths in the stored config the last name is left, in sentences too."""
+    stored = load_checkpoint_file(save_tiny(tmp_path / "tiny.pth"))
+    private = {"data_root": "/home/me/my videos/train/", "work_dir": "/home/me/run", "lr": 0.1}
+    lines = ["12 videos in /home/me/my videos/train/; 4 s", "a 3/4 b"]
+    stored["meta"]["training"] = {"config": {**private, "plan": lines}}
+    torch.save(stored, tmp_path / "private.pth")
+    folder = save_pretrained(load_model(tmp_path / "private.pth", device="cpu"), tmp_path / "out")
+    config = json.loads((folder / "config.json").read_text())["provenance"]["training"]["config"]
+    assert config == {
+        "data_root": "train", "work_dir": "run", "lr": 0.1,
+        "plan": ["12 videos in train; 4 s", "a 3/4 b"],
+    }  # fmt: skip
+    assert "/home/me" not in (folder / "README.md").read_text()
+
+
+# -- the networks that come with the package -----------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["demo", "demo-sce"])
+def test_a_network_of_the_package(name, tmp_path, monkeypatch):
+    """By its name, from anywhere: weights as the checksum, small, with a card that is filled in."""
+    monkeypatch.chdir(tmp_path)
+    folder = PACKAGED / name
+    sums = dict(line.split()[::-1] for line in (PACKAGED / "SHA256SUMS").read_text().splitlines())
+    content = (folder / "model.safetensors").read_bytes()
+    assert hashlib.sha256(content).hexdigest() == sums[f"{name}/model.safetensors"]
+    assert len(content) < 3_000_000
+    card = (folder / "README.md").read_text()
+    config = json.loads((folder / "config.json").read_text())
+    assert not absolute_paths(config) and " in train; " in card
+    assert "license: apache-2.0" in card and "| linear_top1 |" in card
+    model = load_model(name, device="cpu")
+    assert model.checkpoint == str(folder / "model.safetensors")
+    assert find_source(name).parameters == sum(v.numel() for v in network_weights(model).values())
+    # Twelve classes, eight videos of each: the nearest other video is of the same class far more
+    # often than by chance, 7 of 95.
+    names = [CLASSES[i % 12].split("_") for i in range(96)]
+    videos = [render_toy_action(*name, np.random.default_rng(i)) for i, name in enumerate(names)]
+    features = embed(model, videos, fps=15)
+    features /= np.linalg.norm(features, axis=1, keepdims=True)
+    nearest = (features @ features.T - 2 * np.eye(96)).argmax(axis=1)
+    assert (nearest % 12 == np.arange(96) % 12).mean() > 0.3
+
+
+def test_other_names_are_no_networks_of_the_package(tmp_path, monkeypatch):
+    """A file or folder of the name comes first; a path leads nowhere else."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("", ".", "..", "/", "demo2", "../networks/demo", str(PACKAGED / "demo"), "demo/x"):
+        assert packaged_network(name) is None, name
+    assert packaged_network("demo") == str(PACKAGED / "demo")
+    (tmp_path / "demo").mkdir()
+    assert packaged_network("demo") is None
+    with pytest.raises(FileNotFoundError, match="no checkpoint"):
+        load_model("demo")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 
+import av
 import pytest
 from helpers.training import make_videos
 from packaging.version import Version
@@ -96,3 +97,13 @@ def test_the_command(videos, monkeypatch, capsys, tmp_path):
         assert word in shown
     monkeypatch.setattr(doctor, "check_amount", lambda *_: doctor.Finding(FAILURE, "none"))
     assert main(["doctor"]) == 1
+
+
+def test_a_report_names_no_file(videos, monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(sys, "argv", ["sce-video"])
+    monkeypatch.setattr(doctor, "_SECONDS_PER_BACKEND", 0.1)
+    assert main(["doctor", "--report", "--videos", str(videos), "--out", str(tmp_path / "r")]) == 0
+    shown = capsys.readouterr().out
+    assert "7 videos in VIDEOS" in shown and "FILE: " in shown and f"av=={av.__version__}" in shown
+    for private in (str(videos), "broken", str(tmp_path)):
+        assert private not in shown

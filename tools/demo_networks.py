@@ -1,0 +1,71 @@
+"""Train the two small networks that come with the package: ``--from demo``, ``--checkpoint demo``.
+
+    python tools/demo_networks.py [--smoke] [--out sce_video/published/networks]
+
+Generates the toy actions of the quickstart, pretrains by SimCLR ("demo") and by SCE ("demo-sce"),
+writes each as a folder of float16 weights, config and card, measures what was written, and adds
+``SHA256SUMS``. About half an hour of two CPU cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import sce_video
+from sce_video.data_tools.generated import generate_toy_actions
+from sce_video.engine.checkpoint import file_sha256
+from sce_video.engine.weights import CONFIG
+from sce_video.inference.model import load_model
+from sce_video.interop.pretrained import model_card, save_pretrained
+from sce_video.utils.command import command
+from sce_video.utils.files import write_text
+from sce_video.utils.run_files import CARD, WEIGHTS
+
+NETWORKS = {"demo": "simclr", "demo-sce": "sce"}
+LICENCE = "license: other  # to be filled in before publication"
+
+
+def build(name: str, folder: Path, work: Path, settings: dict[str, int]) -> None:
+    """Train one network on ``work/videos/train`` and write it to ``folder``."""
+    train, test = work / "videos/train", work / "videos/test"
+    sce_video.pretrain(train, work / name, method=NETWORKS[name], overwrite=True, **settings)
+    network = load_model(work / name, device="cpu")
+    network.encoder.half()
+    exported = work / "exported" / name
+    shutil.rmtree(exported, ignore_errors=True)
+    save_pretrained(network, exported)
+    # Of the weights as they are read back, rounded: what the card states is of the very file.
+    sce_video.evaluate(exported, test, gallery=train)
+    card = model_card(load_model(exported, device="cpu"))
+    assert LICENCE in card
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(folder / CARD, card.replace(LICENCE, "license: apache-2.0"))
+    for file in (CONFIG, WEIGHTS):
+        shutil.copyfile(exported / file, folder / file)
+
+
+@command
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--out", type=Path, default=Path("sce_video/published/networks"))
+    parser.add_argument("--work-dir", type=Path, default=Path("work_dirs/demo_networks"))
+    parser.add_argument("--smoke", action="store_true", help="a few videos and steps")
+    args = parser.parse_args(argv)
+    numbers = dict(train=32, test=24) if args.smoke else dict(train=480, test=240)
+    generate_toy_actions(args.work_dir / "videos", numbers, workers=os.cpu_count() or 1)
+    settings = dict(width=8, epochs=2) if args.smoke else dict(width=16, epochs=68)
+    lines = []
+    for name in NETWORKS:
+        build(name, args.out / name, args.work_dir, settings)
+        lines.append(f"{file_sha256(args.out / name / WEIGHTS)}  {name}/{WEIGHTS}\n")
+    write_text(args.out / "SHA256SUMS", "".join(lines))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
