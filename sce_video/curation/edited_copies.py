@@ -689,8 +689,8 @@ def edited_copies(
 ) -> list[EditedCopy]:
     """The copies among stored videos, of every two the most similar, in the order of the videos.
 
-    Memory: 9 KB per second of video for searched parts, a fifth of it without ``parts``; on the
-    disk of ``stored``, for the time of the search, twice what that takes.
+    Memory: 9 KB per second of video for searched parts, a fifth of it without ``parts``. A file
+    beside that of ``stored`` takes twice as much as that one until the end of the search.
 
     Args:
         stored: Thumbnails of the videos.
