@@ -78,8 +78,15 @@ def k_means(x: Tensor, k: int, *, seed: int = 0, steps: int = 20) -> Tensor:
 
 def assign(x: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
     """The nearest centre of every row, (N,) int64, and its cosine, (N,)."""
-    found = [(_floats(part) @ centres.T).max(dim=1) for part in x.split(ROW_BLOCK)]
-    return torch.cat([f.indices for f in found]), torch.cat([f.values for f in found])
+    # Into tensors of the whole: small ones between the products would keep malloc from reusing
+    # their memory, ten gigabytes for three million rows.
+    nearest = torch.empty(len(x), dtype=torch.int64, device=x.device)
+    similar = torch.empty(len(x), device=x.device)
+    for start in range(0, len(x), ROW_BLOCK):
+        rows = slice(start, start + ROW_BLOCK)
+        best = (_floats(x[rows]) @ centres.T).max(dim=1)
+        nearest[rows], similar[rows] = best.indices, best.values
+    return nearest, similar
 
 
 def neighbour_graph(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
