@@ -30,11 +30,13 @@ from sce_video.commands.arguments import (
 )
 from sce_video.datasets.labelled import LabelledVideos, read_labelled
 from sce_video.datasets.sources import is_table
+from sce_video.datasets.video_list import video_of
 from sce_video.jobs import usable_cores
 from sce_video.utils.command import command, printable
 
 INTERRUPTED = "interrupted; finished videos are saved, the same command resumes from here"
 _PER_GPU = 8  # processes of this machine
+_SHOWN = 5  # segments with two labels
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -64,8 +66,13 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     if os.path.isfile(args.dir):
         if args.windows is not None:
             raise ValueError(f"--windows divides whole videos, and {args.dir} lists segments")
-    elif args.data_root is not None:
+    elif args.data_root is not None and (os.path.isdir(args.dir) or is_table(args.dir)):
         raise ValueError(f"--data-root is that of a list or a CSV file; {args.dir} is none")
+    elif args.data_root is not None or args.dir.lower().endswith((".csv", ".tsv", ".txt")):
+        raise ValueError(
+            f"there is no list or CSV file {args.dir!r}: if it was moved, give its new path, and "
+            "with --data-root the folder of its videos"
+        )
     else:
         check_videos(args.dir)
     given_windows(args)
@@ -86,6 +93,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     source: str | LabelledVideos = args.dir
     if os.path.isfile(args.dir):
         source = read_labelled(args.dir, args.data_root, fewest=1)
+        _tell_outside(source)
     # Imported here, as in all commands: a wrong command line must not wait for torch.
     from sce_video.find.index import build_index, find_store, read_index
     from sce_video.find.search import model_of_index
@@ -127,9 +135,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         f"  this run: {report.new} new, {report.changed} changed, {report.kept} kept, "
         f"{report.dropped} dropped",
     ]
-    doubled = 0 if isinstance(source, str) else len(source) - len(set(source.paths()))
-    if doubled:
-        lines.append(f"  {doubled} rows of {args.dir} name a segment again: its first label counts")
+    if isinstance(source, LabelledVideos):
+        lines += _labelled_twice(source)
     if report.incomplete:
         lines.append(f"  {len(report.incomplete)} files of which some windows are missing")
     problems = [*report.failures, *report.incomplete]
@@ -138,6 +145,40 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.column is not None:
         _write_column(args)
     return 0
+
+
+def _tell_outside(listed: LabelledVideos) -> None:
+    """Print how many videos are outside the root, of which the page shows no files."""
+    root = os.path.realpath(listed.root)
+    files = {os.path.normpath(video_of(os.path.join(root, path))) for path in listed.paths()}
+    outside = sorted(f for f in files if os.path.relpath(f, root).split(os.sep)[0] == "..")
+    if outside:
+        above = os.path.commonpath([root, *outside])
+        text = (
+            f"{len(outside)} of {len(files)} videos of {listed.source} are outside {root}, the "
+            f"first is {outside[0]}: the search page will not show them. Give --data-root {above}, "
+            "and paths that are absolute or relative to it"
+        )
+        print(printable(text), flush=True)
+
+
+def _labelled_twice(listed: LabelledVideos) -> list[str]:
+    """Sentences on entries that are listed again, and on the first that have another label."""
+    labels: list[int] = listed.videos.labels.tolist()
+    first: dict[str, int] = {}
+    kept = [first.setdefault(path, i) for i, path in enumerate(listed.paths())]
+    again = sum(i != old for i, old in enumerate(kept))
+    other = [(i, old) for i, old in enumerate(kept) if labels[i] != labels[old]]
+    if not again:
+        return []
+    lines = [
+        f"  {again} rows of {listed.source} name a segment again, {len(other)} of them with "
+        "another label: its first label counts"
+    ]
+    for i, old in other[:_SHOWN]:
+        names = [f"{listed.name(labels[at])!r} ({listed.where(at)})" for at in (i, old)]
+        lines.append(f"  {listed.videos.path(i)}: not {names[0]} but {names[1]}")
+    return lines
 
 
 def _write_column(args: argparse.Namespace) -> None:

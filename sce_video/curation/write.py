@@ -270,9 +270,10 @@ def _duplicates(found: Curation) -> ClipSection:
             what = "frames correlate"
             kept = "the longest, of equally long ones the one with the largest frames"
         more = _shown(groups, _GROUPS, "groups") if groups else " There are none."
+        also = f", their changes by {COPY_SIMILARITY:g}," if found.options.copies else ""
         note = (
-            f"Videos whose {what} by {found.options.threshold:g} or more with those of another one "
-            f"of the group. Kept: {kept}.{more}"
+            f"Videos whose {what} by {found.options.threshold:g}{also} or more with those of "
+            f"another one of the group. Kept: {kept}.{more}"
         )
     rows = []
     for group in groups[:_GROUPS]:

@@ -47,12 +47,14 @@ class LabelledVideos:
         root: Folder or table that the paths are relative to.
         videos: Paths, labels from 0 and, but for a list of plain numbers, their names.
         listed: They are not all videos below ``root`` with the labels of their folders or rows.
+        lines: Number of the line of each in a CSV file.
     """
 
     source: str
     root: str
     videos: VideoList
     listed: bool = False
+    lines: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return len(self.videos)
@@ -70,12 +72,17 @@ class LabelledVideos:
         """The paths, relative to ``root``."""
         return [self.videos.path(i) for i in range(len(self))]
 
+    def where(self, index: int) -> str:
+        """File and line of a listed one, for messages."""
+        line = self.lines[index] if self.lines else line_number(self.source, index)
+        return f"{self.source}, line {line}"
+
     def subset(self, indices: np.ndarray) -> LabelledVideos:
         """Those at some indices, with the numbers and names of all classes."""
         paths, labels = self.paths(), self.videos.labels[indices]
         chosen = [paths[i] for i in indices.tolist()]
         videos = VideoList.from_paths(chosen, labels.tolist(), self.videos.classes)
-        return replace(self, videos=videos, listed=True)
+        return replace(self, videos=videos, listed=True, lines=())
 
     def few(self, count: int, seed: int) -> LabelledVideos:
         """``count`` videos of every class, drawn by the seed.
@@ -152,8 +159,8 @@ def read_labelled(source: str, data_root: str | None = None, fewest: int = 2) ->
         lines: list[int] = []
         read = _read_csv(source, lines) if kind in DELIMITERS else _read_list(source)
         root = list_root(source, data_root, read)
-        _check_segments(source, root, read, lines)
-        found = LabelledVideos(source, root, read, listed=True)
+        found = LabelledVideos(source, root, read, listed=True, lines=tuple(lines))
+        _check_segments(found)
     unlabelled = np.flatnonzero(found.videos.labels < 0)
     if len(unlabelled) < len(found) and len(unlabelled):
         raise ValueError(
@@ -170,14 +177,11 @@ def read_labelled(source: str, data_root: str | None = None, fewest: int = 2) ->
     return found
 
 
-def _check_segments(source: str, root: str, videos: VideoList, lines: Sequence[int]) -> None:
+def _check_segments(listed: LabelledVideos) -> None:
     """Raise ValueError, with file and line, for a segment of no video, or beyond the end of one."""
-    found = ((i, split_segment(os.path.join(root, videos.path(i)))) for i in range(len(videos)))
-    check_segment_files(
-        (f"{source}, line {lines[i] if lines else line_number(source, i)}", segment[0], segment[2])
-        for i, segment in found
-        if segment is not None
-    )
+    found = (split_segment(os.path.join(listed.root, path)) for path in listed.paths())
+    ends = ((i, segment[0], segment[2]) for i, segment in enumerate(found) if segment is not None)
+    check_segment_files((listed.where(i), file, end) for i, file, end in ends)
 
 
 def _read_list(source: str) -> VideoList:

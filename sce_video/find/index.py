@@ -11,7 +11,7 @@ An index is a folder::
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -260,12 +260,25 @@ def _current_records(
 
 
 def _read_known(
-    folder: Path, store: IndexStore, header: dict[str, Any], unfinished: RecordStore
+    folder: Path,
+    store: IndexStore,
+    header: dict[str, Any],
+    unfinished: RecordStore,
+    states: Mapping[str, tuple[int, int]],
 ) -> tuple[dict[str, FileRecord], bool]:
-    """Records of the index, and whether it is whole: no interrupted run has left any unfinished."""
+    """Records of the index, and whether it is whole: no interrupted run has left any unfinished.
 
-    def check_same(stored: dict[str, Any]) -> None:
+    The list that an index was made from may have been moved or copied: it is the same if it names
+    the same rows, or half of them and the old one is gone.
+    """
+
+    def check_same(stored: dict[str, Any], rows: Collection[str] = ()) -> None:
         differences = []
+        old, new = (made["settings"].get("list") for made in (stored, header))
+        gone = isinstance(old, str) and not os.path.exists(old)
+        same = 2 * len(states.keys() & rows) >= len(rows) if gone else states.keys() == {*rows}
+        if old and new and same:
+            stored = {**stored, "settings": {**stored["settings"], "list": new}}
         if stored["root"] != header["root"]:
             differences.append(f"it is of the folder {stored['root']}, not {header['root']}")
         old, new = stored["checkpoint"], header["checkpoint"]
@@ -293,7 +306,7 @@ def _read_known(
     if source is None:
         return {}, False
     stored, known = source.read()
-    check_same(stored)
+    check_same(stored, known)
     return known, whole and stored == header
 
 
@@ -413,7 +426,7 @@ def build_index(
         if rebuild:
             _remove_stores(folder)
             records.clear()
-        known, whole = _read_known(folder, store, header, records)
+        known, whole = _read_known(folder, store, header, records, states)
         new, changed = _embed_due(job, states, known, records, workers, on_video)
         current = _current_records(job, states, known, records)
         dropped = len(set(known) - set(states))

@@ -11,7 +11,7 @@ from zlib import crc32
 
 import numpy as np
 
-from sce_video.datasets.video_list import MAX_LABEL, list_line, read_annotation_list
+from sce_video.datasets.video_list import MAX_LABEL, list_line, read_annotation_list, split_segment
 from sce_video.utils.files import remove_unfinished, write_text
 
 _MAX_NAME = 100
@@ -111,15 +111,18 @@ class LabelList:
         self._undo.pop()
         return list(replaced)
 
-    def split(self, share: float = 0.25) -> tuple[Path, Path]:
+    def split(self, share: float = 0.25) -> tuple[Path, ...]:
         """Write two lists beside this one, to train and to test; returns their paths.
 
         Of each class, ``share`` of its videos (at least one, if it has two) are for the test,
-        chosen by a hash of the path: a further label moves few of the others.
+        chosen by a hash of the path: a further label moves few of the others. Of segments it is
+        this list alone: finetuning holds whole recordings out.
 
         Raises:
             ValueError: no class has two videos.
         """
+        if any(map(split_segment, self.labels)):
+            return (self.file,)
         labels = np.fromiter(self.labels.values(), np.uint64, len(self.labels))
         encoded = (path.encode("utf-8", "surrogateescape") for path in self.labels)
         hashed = np.fromiter(map(crc32, encoded), np.uint64, len(self.labels))

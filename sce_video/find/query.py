@@ -252,9 +252,9 @@ def query_index(
             similarities that are all close to 1.
         exact: Compare all features, also where there is a vector index. Without one they are; they
             are too for centred similarities, and where many rows are left out.
-        whitened: Rank the most similar rows (1000, or a fiftieth of the index) once more, by the
-            cosine of their features after ``index.whitening``; None for ``index.whitens``, unless
-            ``centred``.
+        whitened: Rank by the cosine of features after ``index.whitening``, of candidates (1000, or
+            a fiftieth of the index) for which the product with the whitened query, mapped back, is
+            largest; None for ``index.whitens``, unless ``centred``.
 
     Raises:
         ValueError: the index is empty, sizes differ, ``k`` is below 1.
@@ -272,6 +272,11 @@ def query_index(
     if centred and len(query.features) > 1:  # the mean is subtracted again, with that of the rows
         compared = index.mean + query.combined(lambda rows: rows - index.mean)
     single = compared.astype(np.float32)
+    if whitened and single.shape == index.shape[1:]:
+        # (x - mean) M . (q - mean) M is x . (q - mean) M M^T and a constant: a cosine with the
+        # features as they are finds candidates, and leaves out the length of (x - mean) M alone.
+        mapped = query.combined(index.whitening) @ index.whitening.matrix.T
+        single = mapped.astype(np.float32)
     kept = np.ones(len(index), dtype=bool)
     kept[np.asarray(leave_out, dtype=np.int64)] = False
     left_out = len(index) - int(kept.sum())
@@ -319,11 +324,8 @@ def _approximate(
         part = left / len(index)
         needed = math.ceil(_MORE * (least + _SPARE) / part)
         count = max(needed, min(math.ceil(size / part), _MOST_CANDIDATES))
-    rows, features = index.nearest(query, count)
-    passing = np.flatnonzero(kept[rows])
-    if len(passing) < min(least, left):
-        return None
-    return rows[passing], features[passing]
+    rows, features = index.nearest(query, count, kept if left < len(index) else None)
+    return None if len(rows) < min(least, left) else (rows, features)
 
 
 def searches_approximately(index: VideoIndex, centred: bool = False, left_out: int = 0) -> bool:

@@ -278,8 +278,11 @@ class VideoIndex:
         for start in range(0, len(self), count):
             yield start, self.features[start : start + count]
 
-    def nearest(self, query: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Rows and features of about the k most similar features, by the vector index."""
+    def nearest(
+        self, query: np.ndarray, k: int, kept: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Rows and features of about the k most similar features, by the vector index, and of these
+        the ``kept`` (N,) alone."""
         raise NotImplementedError
 
 

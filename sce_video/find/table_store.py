@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
+from zlib import crc32
 
 import numpy as np
 
@@ -54,7 +55,7 @@ _HELD_BYTES = 256 * 2**20
 APPROXIMATE_ROWS, FEWEST_INDEXED = 200_000, 256
 #: Of a search: cells of the clustering, and candidates per result of which the features are read.
 #: Measured in docs/search.md. Of many results the caller compares the features again.
-_PROBES, _REFINED, _MANY = 40, 5, 1000
+_PROBES, _REFINED, _MANY = 80, 5, 1000
 #: What Lance writes into the folder of a table.
 _PARTS = {"data", "_versions", "_transactions", "_deletions", "_indices"}
 #: In place of the feature of a row that stays in the table.
@@ -224,16 +225,21 @@ class TableIndex(VideoIndex):
         matrix = TableFeatures(self, self._columns.feature)
         return np.array(matrix[:]) if 4 * math.prod(self.shape) <= _HELD_BYTES else matrix
 
-    def nearest(self, query: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    def nearest(
+        self, query: np.ndarray, k: int, kept: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """About the k most similar; rows that the vector index lacks are compared one by one."""
         refined = {"refine_factor": _REFINED} if k < _MANY else {}
         how = {"metric": "cosine", "nprobes": _PROBES, **refined}
         nearest = {"column": self._columns.feature, "q": query.astype(np.float32), "k": k, **how}
-        wanted = ["_rowoffset", self._columns.feature, "_distance"]
-        found = self.call("read", wanted, {"nearest": nearest})
-        return self._row_numbers(found["_rowoffset"].to_numpy()), self.matrix_of(
-            [found], len(found)
-        )
+        # Reading features takes longest: where few of the rows are kept, only of these.
+        feature = [self._columns.feature] if kept is None else []
+        found = self.call("read", ["_rowoffset", *feature, "_distance"], {"nearest": nearest})
+        rows = self._row_numbers(found["_rowoffset"].to_numpy())
+        if kept is None:
+            return rows, self.matrix_of([found], len(found))
+        rows = rows[kept[rows]]
+        return rows, self.features[rows]
 
     def matrix_of(self, tables: list[Any], count: int) -> np.ndarray:
         """(count, D) features of rows that were read, of which failed files have none."""
@@ -555,7 +561,9 @@ def open_feature_column(table: str, column: str | None = None) -> TableIndex:
         raise ValueError(f"{table}: {what}; its columns of features: {', '.join(known) or 'none'}")
     name = found[0]
     columns = Columns(name, "source_size", "source_mtime_ns", f"{name} IS NULL")
-    return TableIndex(Path(table), table, columns)
+    index = TableIndex(Path(table), table, columns)
+    index.stamp = index.version, crc32(name.encode())
+    return index
 
 
 def _checked_features(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,7 +16,7 @@ from mmengine.config import Config
 
 from sce_video.datasets.labelled import LabelledVideos, read_pair
 from sce_video.datasets.sources import is_table
-from sce_video.datasets.video_list import video_of
+from sce_video.datasets.video_list import split_segment, video_of
 from sce_video.engine.config.check import options_of_settings
 from sce_video.engine.config.load import load_config
 from sce_video.engine.runner import RANDOM
@@ -71,7 +72,9 @@ def labelled_parts(
     """The videos to train and to test with, and sentences on them.
 
     Arguments and errors are those of :func:`finetune`. Without a test set a quarter of the videos
-    of each class, or of the groups, is held out by the seed; ``few`` are drawn from the rest.
+    of each class, or of the groups, is held out by the seed; of segments a quarter of the
+    recordings, or, where each has the only segments of a class, what is last in each. ``few`` are
+    drawn from the rest.
     """
     root = None if data_root is None else str(data_root)
     videos, tested = read_pair(str(train), None if test is None else str(test), root)
@@ -79,26 +82,81 @@ def labelled_parts(
         raise ValueError("--group-pattern holds groups out where there is no --test: give one")
     reason = "given"
     if tested is None:
-        labels, groups = torch.from_numpy(videos.videos.labels), None
-        reason = "no --test: a quarter of each class is held out, drawn by the seed"
-        if group_pattern is not None:
-            groups, _ = group_ids(videos.paths(), group_pattern)
-            reason = f"no --test: a quarter of the groups {group_pattern} is held out"
-        held = held_out(labels, groups, _HELD_OUT, seed).numpy()
+        kept, held, reason = _divided(videos, group_pattern, seed)
         if not held.any():
             raise ValueError(f"no class of {train} has two videos, one to test: give --test")
-        tested, videos = videos.subset(np.flatnonzero(held)), videos.subset(np.flatnonzero(~held))
+        tested, videos = videos.subset(np.flatnonzero(held)), videos.subset(np.flatnonzero(kept))
     all_of_them = len(videos)
     if few is not None:
         videos = videos.few(few, seed)
     of = (
         f"{few} of each class, of {all_of_them}, drawn by the seed" if few else "all that are given"
     )
-    rows = (
-        Choice("train", f"{len(videos)} videos", of),
-        Choice("test", f"{len(tested)} videos", reason),
-    )
+    rows = (Choice("train", _counted(videos), of), Choice("test", _counted(tested), reason))
     return videos, tested, rows
+
+
+def _divided(
+    videos: LabelledVideos, group_pattern: str | None, seed: int
+) -> tuple[np.ndarray, np.ndarray, str]:
+    """Masks (N,) of what is to train and to test with, and a sentence on them."""
+    groups, segments = None, group_pattern is None and _are_segments(videos)
+    recordings = np.unique(_recordings(videos), return_inverse=True)[1]
+    reason = "no --test: a quarter of each class is held out, drawn by the seed"
+    if group_pattern is not None:
+        groups, _ = group_ids(videos.paths(), group_pattern)
+        reason = f"no --test: a quarter of the groups {group_pattern} is held out"
+    elif segments and len(np.unique(recordings)) < len(videos):
+        groups = torch.from_numpy(recordings)
+        reason = "no --test: a quarter of the recordings is held out, drawn by the seed"
+    held = held_out(torch.from_numpy(videos.videos.labels), groups, _HELD_OUT, seed).numpy()
+    if held.any() or not segments:
+        return ~held, held, reason
+    kept, held = _cut_in_time(videos, recordings)
+    reason = "no --test, no recording to hold out: the last quarter of each is tested"
+    across = len(videos) - int((kept | held).sum())
+    return kept, held, reason + f", {across} segments reach across the cut" * bool(across)
+
+
+def _recordings(videos: LabelledVideos) -> list[str]:
+    """The file of each video; of a segment that of its recording, whose segments look alike."""
+    return [video_of(str(Path(videos.root, path).absolute())) for path in videos.paths()]
+
+
+def _are_segments(videos: LabelledVideos) -> bool:
+    return any(split_segment(os.path.join(videos.root, path)) for path in videos.paths())
+
+
+def _counted(videos: LabelledVideos) -> str:
+    """``12 videos``, or ``12 segments of 3 recordings``."""
+    if not _are_segments(videos):
+        return f"{len(videos)} videos"
+    count = len(set(_recordings(videos)))
+    return f"{len(videos)} segments of {count} recording{'s' * (count != 1)}"
+
+
+def _cut_in_time(videos: LabelledVideos, recordings: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Masks (N,) of what is before and after a cut in each recording; neither of what is across.
+
+    After it are the last quarter of its segments. Raises ValueError where a class is not before.
+    """
+    found = (split_segment(os.path.join(videos.root, path)) for path in videos.paths())
+    spans = np.array([(0.0, np.inf) if s is None else s[1:] for s in found])
+    before, after = np.ones(len(videos), bool), np.zeros(len(videos), bool)
+    for recording in np.unique(recordings):
+        own = np.flatnonzero(recordings == recording)
+        if len(own) > 1:
+            cut = np.sort(spans[own, 0])[-max(1, round(_HELD_OUT * len(own)))]
+            after[own], before[own] = spans[own, 0] >= cut, spans[own, 1] <= cut
+    labels = videos.videos.labels
+    missing = sorted(set(labels.tolist()) - set(labels[before].tolist()))
+    if missing:
+        raise ValueError(
+            f"no recording of {videos.source} can be held out whole, and in the first three "
+            f"quarters of each there is no {videos.name(missing[0])!r}: label it in another "
+            "recording, or give --test"
+        )
+    return before, after
 
 
 def planned_finetuning(
@@ -159,7 +217,7 @@ def planned_finetuning(
     config = _config(base, chosen, data, network, out)
     if hours is not None:
         add_budget(config, hours, other - after, after)
-    shared = len(_files(videos) & _files(tested))
+    shared = len({*_recordings(videos)} & {*_recordings(tested)})
     loading = timing.loading(chosen["workers"].value)
     size = chosen["size"].value
     remarks = finetuning_notes(counts[counts > 0].tolist(), len(tested), shared, size, loading)
@@ -178,11 +236,6 @@ def _of_source(source: Source | None) -> Choice:
     kind = source.family if kind == "HFEncoder" else kind
     head = "; its classifier is replaced" if source.is_classifier else ""
     return Choice("source", source.name, f"{kind}, {source.parameters:,} weights{head}")
-
-
-def _files(videos: LabelledVideos) -> set[str]:
-    """The files; of segments those of their videos, which look alike."""
-    return {video_of(str(Path(videos.root, path).absolute())) for path in videos.paths()}
 
 
 def _data(videos: LabelledVideos, tested: LabelledVideos, out: str | Path) -> dict[str, Any]:
@@ -305,7 +358,8 @@ def finetune(
         train: What :func:`~sce_video.datasets.labelled.read_labelled` takes: a folder with a
             sub-folder for each class, a table, a list, a CSV file.
         out: Folder of the run, for config, logs, checkpoints, results and the page ``run.html``.
-        test: As ``train``; without it a quarter of the training videos is held out.
+        test: As ``train``; without it a quarter of the training videos, or of the recordings of
+            segments, is held out.
         data_root: Folder that the paths of lists and CSV files are relative to.
         group_pattern: Without ``test``: regular expression with one group, searched in the paths;
             whole groups are held out (``person(\\\\d+)``).

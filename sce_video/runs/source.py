@@ -100,7 +100,8 @@ def find_source(source: str | os.PathLike) -> Source:
         ValueError: the file is damaged or of no known layout, has nothing but a head, or its
             weights do not fit its network.
     """
-    name = packaged_network(source) or os.fspath(source)
+    name = os.fspath(source)
+    name = packaged_network(name) or name
     if not (is_model(name) or is_url(name) or os.path.exists(name)):
         raise FileNotFoundError(
             f"there is no {name}: give a run, a checkpoint, the folder of an exported network, "

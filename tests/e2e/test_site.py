@@ -19,6 +19,7 @@ from helpers.run_tool import load
 
 import sce_video
 from sce_video import registry
+from sce_video.commands.main import COMMANDS
 from sce_video.models import losses
 
 REPO = Path(__file__).resolve().parents[2]
@@ -137,3 +138,13 @@ def test_the_search_finds_a_message(served):
 def test_the_picture_of_the_step_is_that_of_its_script():
     script = load("../docs/scripts/step_figure")
     assert (REPO / "docs/images/step.svg").read_text() == script.drawing()
+
+
+def test_the_reference_has_every_command_and_component(site):
+    shown = (site / "api/commands.html").read_text()
+    assert all(f'<h3 id="sce-video-{name}">' in shown for name in COMMANDS)
+    for option in ("--method", "--min-length", "--group-pattern", "--short-side"):
+        assert f"<code>{option}" in shown
+    shown = (site / "api/components.html").read_text()
+    names = [name.rpartition(" ")[2] for name in registered()]
+    assert len(names) > 60 and [name for name in names if f"<code>{name}</code>" not in shown] == []

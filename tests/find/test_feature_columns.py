@@ -175,3 +175,25 @@ def test_conditions_on_the_columns_of_the_table_and_its_videos_on_the_page(
         assert b"ftyp" in state.picture(row, whole)[:12]
     finally:
         state.close()
+
+
+def test_columns_of_a_table_are_kept_in_the_cache(table, features, tmp_path, monkeypatch):
+    """Until the table changes; Lance's folder is left alone."""
+    monkeypatch.setenv("SCE_VIDEO_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("sce_video.find.columns._MANY", 1)
+    write_feature_column(table, "net", PATHS, features[:4], HEADER)
+    parts = set((tmp_path / "videos.lance").iterdir())
+
+    def found(column="net"):
+        index = read_index(table, column)
+        rows = np.flatnonzero(columns_of_index(index).matching("class_name = 'a'"))
+        files = {f: f.stat().st_ino for f in (tmp_path / "cache" / "columns").iterdir()}
+        return {index.path(row) for row in rows}, files
+
+    first = found()
+    assert first[0] == {"a/0.mp4", "a/2.mp4"} and len(first[1]) == 1 and found() == first
+    write_feature_column(table, "net", ["a/1.mp4"], features[4:5], HEADER)
+    assert found()[0] == {"a/0.mp4", "a/1.mp4", "a/2.mp4"}
+    write_feature_column(table, "other", PATHS[1:2], features[:1], HEADER)
+    assert found("other")[0] == {"a/0.mp4"} and len(found()[1]) == 2
+    assert set((tmp_path / "videos.lance").iterdir()) == parts

@@ -171,7 +171,9 @@ def test_conditions_with_a_vector_index(tmp_path, monkeypatch):
     asked = []
     real = type(table).nearest
     monkeypatch.setattr(
-        type(table), "nearest", lambda self, query, k: asked.append(k) or real(self, query, k)
+        type(table),
+        "nearest",
+        lambda self, query, k, kept: asked.append(k) or real(self, query, k, kept),
     )
     query = records["0009.mp4"].feature + 0.01
     for step, approximate in ((3, True), (100, False)):

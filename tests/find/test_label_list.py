@@ -167,3 +167,6 @@ def test_the_split_has_all_classes_on_both_sides(labels, tmp_path):
     assert list(parts[1].values()).count("1") == 2
     labels.apply(["one/new.mp4"], "one")
     assert labels.split()[1].read_text().count("\n") in (3, 4)
+    # Of segments finetuning holds out whole recordings, from one list.
+    labels.apply([f"a.mp4@{i}-{i + 1}" for i in range(4)], "two")
+    assert labels.split() == (labels.file,)

@@ -157,6 +157,7 @@ def test_a_query_of_several_parts_is_in_the_address(page, served, state, tmp_pat
     assert "Choose first" in page.locator("#message").text_content()
     page.keyboard.press("+")
     wait_for_results(page, 4)
+    before = page.locator(".similarity").all_text_contents()
     page.evaluate(
         """bytes => {
           const data = new DataTransfer();
@@ -167,6 +168,11 @@ def test_a_query_of_several_parts_is_in_the_address(page, served, state, tmp_pat
         list(frame),
     )
     page.wait_for_function("() => document.querySelectorAll('.example.like').length === 2")
+    page.wait_for_function(  # a card that is drawn again would lose the focus
+        "before => [...document.querySelectorAll('.similarity')].some((e, i) => "
+        "e.textContent !== before[i])",
+        arg=before,
+    )
     page.locator(f'.card[aria-label="{ROWS[3]}"]').focus()
     page.keyboard.press("-")
     page.locator(".example.unlike").wait_for()

@@ -10,6 +10,7 @@ import pytest
 from helpers.tiny_encoder import moving_frames
 from helpers.videos import write_video
 
+from sce_video.commands import finetune
 from sce_video.commands.index import main
 from sce_video.datasets.clip_sampling import Windows
 from sce_video.find.index import build_index, read_index
@@ -20,6 +21,7 @@ from sce_video.find.search_api import SearchRequest
 from sce_video.find.search_media import CallError
 from sce_video.find.search_state import Network, SearchState
 from sce_video.inference.embed import EmbedOptions, embed
+from sce_video.runs.finetune import labelled_parts
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +89,9 @@ def test_labelled_segments_are_indexed(searched, model, tmp_path, capsys):
     root = str(searched.folder / "videos")
     words = [str(file), "--data-root", root, "--out", str(out), "--workers", "0"]
     main([*words, "--checkpoint", model.checkpoint, "--clips", "1", "--device", "cpu"])
-    assert "1 rows of" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "1 rows of" in said and "1 of them with another label" in said
+    assert f"short.mp4@0-1: not 'a' ({file}, line 6) but 'b' ({file}, line 5)" in said
     index = read_index(out)
     paths = [*(f"a/long.mp4@{a:g}-{b:g}" for a, b in spans), "short.mp4@0-1"]
     assert index.paths == paths
@@ -108,6 +112,12 @@ def test_labelled_segments_are_indexed(searched, model, tmp_path, capsys):
     assert shown["labels"]["label"] == [0, 1, 0, 1] and state.file(1) == f"{root}/a/long.mp4"
     assert {m.row for m in state.search(SearchRequest(like=[{"row": 0}], k=9))} == {2, 3}
     assert {m.row for m in state.search(SearchRequest(more_like="b", k=9))} == {0, 2}
+    split = state.write_split()  # no half of a recording in a test list
+    words = shlex.split(split["commands"][0])[2:]
+    finetune._check(*finetune.parse_args(words))
+    assert split["files"] == [words[2]] == [str(labels.file)] and "--test" not in words
+    train, test, _ = labelled_parts(words[2], None, data_root=root)
+    assert {path[0] for path in train.paths()} != {path[0] for path in test.paths()}
     state.set_label([0], "c")
     file.write_text("\n".join(["path,start,end,label", rows[0], rows[2], "short.mp4,0.5,1,b"]))
     main([*shlex.split(state.update_command())[2:], "--workers", "0", "--device", "cpu"])
@@ -115,3 +125,41 @@ def test_labelled_segments_are_indexed(searched, model, tmp_path, capsys):
     labels = LabelList(out / "labels.txt")  # one that was given by hand is kept
     found = labels.of_paths([paths[0], paths[2], "short.mp4@0.5-1"])
     assert [labels.classes[i] for i in found] == ["c", "a", "b"]
+
+
+def test_a_list_that_was_moved_is_found_out(searched, model, tmp_path, capsys):
+    """By its rows, if it is gone or a copy; another list of the same folder is refused."""
+    first, out = tmp_path / "s.csv", tmp_path / "index"
+    rows = ["path,start,end,label", *(f"a/long.mp4,{i},{i + 1},{'ab'[i % 2]}" for i in range(4))]
+    first.write_text("\n".join(rows))
+    words = ["--data-root", str(searched.folder / "videos"), "--out", str(out), "--workers", "0"]
+    words += ["--device", "cpu"]
+    views = ["--checkpoint", model.checkpoint, "--clips", "1"]
+    main([str(first), *words, *views])
+    copy = tmp_path / "copy.csv"
+    copy.write_text(first.read_text())
+    main([str(copy), *words])
+    assert "0 new, 0 changed, 4 kept, 0 dropped" in capsys.readouterr().out
+    assert read_index(out).listed_in == str(copy)
+    fewer, other = tmp_path / "fewer.csv", tmp_path / "other.csv"
+    fewer.write_text("\n".join(rows[:3]))
+    other.write_text("\n".join([rows[0], "short.mp4,0,1,a"]))
+    for file, gone in ((fewer, False), (other, False), (other, True)):
+        copy.unlink() if gone else None
+        assert main([str(file), *words]) == 2
+        assert f"list is {copy} in the index" in capsys.readouterr().err.replace("\n", " ")
+    main([str(fewer), *words])
+    assert "0 new, 0 changed, 2 kept, 2 dropped" in capsys.readouterr().out
+    assert main([str(copy), *words]) == 2
+    assert "if it was moved, give its new path" in capsys.readouterr().err
+
+
+def test_listed_videos_outside_the_root_are_told(searched, model, tmp_path, capsys):
+    file, root = tmp_path / "s.csv", searched.folder / "videos" / "a"
+    lines = ["long.mp4,0,1,b", "../short.mp4,0,1,a", f"{root}/long.mp4,2,3,a"]
+    file.write_text("\n".join(["path,start,end,label", *lines]))
+    words = ["--data-root", str(root), "--out", str(tmp_path / "index"), "--workers", "0"]
+    main([str(file), *words, "--checkpoint", model.checkpoint, "--clips", "1", "--device", "cpu"])
+    told = capsys.readouterr().out.splitlines()[0]
+    assert told.startswith("1 of 2 videos of") and f"first is {root.parent}/short.mp4" in told
+    assert f"--data-root {root.parent}," in told

@@ -47,6 +47,26 @@ def test_all_text_of_a_page_of_groups_can_be_read(tmp_path, dark):
         page.locator(".strip:focus").wait_for()
 
 
+def test_times_do_not_overlap(tmp_path):
+    name = str(tmp_path / "a.mp4")
+    write_lossless(tmp_path / "a.mp4", moving_frames(20, seed=3))
+    line = ClassTimeline(
+        WindowFeatures(np.full((2, 1), 0.9), *np.array([[0, 3600], [3600, 7200]]).T)
+    )
+    with SegmentReport(None, None, str(tmp_path / "p.html"), ("run",), Windows(3600.0)) as report:
+        report.add(name, line, line.segments(name, ("run",), SegmentRule(), None))
+    for width, least in ((390, 2), (1280, 8)):
+        with browser_page(None, width, 844) as page:
+            page.goto((tmp_path / "p.html").as_uri())
+            shown = page.evaluate(
+                """[...document.querySelectorAll(".ticks span")].filter((tick) =>
+                getComputedStyle(tick).visibility === "visible").map((tick) =>
+                [tick.getBoundingClientRect().left, tick.getBoundingClientRect().right])"""
+            )
+            assert len(shown) >= least
+            assert all(a[1] < b[0] for a, b in zip(shown, shown[1:], strict=False))
+
+
 def test_a_click_jumps_there(tmp_path):
     write_lossless(tmp_path / "<b>.mp4", moving_frames(100, seed=3))
     windows, classes = Windows(1.0, 0.5), ("run", "<i>walk", "never")

@@ -158,6 +158,47 @@ def test_without_a_test_set_a_quarter_is_held_out(videos):
         labelled_parts(root, root, group_pattern="(v)")
 
 
+def segment_rows(folder, rows):
+    """A CSV file of segments (recording, start, end, label) of empty files."""
+    for name in {row[0] for row in rows}:
+        (folder / f"{name}.mp4").touch()
+    lines = [f"{name}.mp4,{start},{end},{label}" for name, start, end, label in rows]
+    file = folder / "segments.csv"
+    file.write_text("\n".join(["path,start,end,label", *lines]))
+    return str(file)
+
+
+def test_segments_of_a_recording_are_on_one_side(tmp_path):
+    names = "abcdefgh"
+    rows = [(name, 10 * i, 10 * i + 5, "xy"[i % 2]) for name in names for i in range(6)]
+    file = segment_rows(tmp_path, rows)
+    held = set()
+    for seed in range(5):
+        parts = labelled_parts(file, None, seed=seed)
+        sides = [{path[0] for path in part.paths()} for part in parts[:2]]
+        assert not sides[0] & sides[1] and sorted(sides[0] | sides[1]) == list(names)
+        assert [len(part) for part in parts[:2]] == [36, 12]
+        held.add(tuple(sorted(sides[1])))
+    assert len(held) > 1
+    assert parts[2][1].value == "12 segments of 2 recordings" and "recordings" in parts[2][1].reason
+    # The pattern stays in charge: the time in the path, here.
+    train, test, _ = labelled_parts(file, None, group_pattern=r"@(\d+)-")
+    assert not {p[5:] for p in train.paths()} & {p[5:] for p in test.paths()}
+
+
+def test_segments_of_one_recording_are_cut_in_time(tmp_path):
+    rows = [("a", 10 * i, 10 * i + 5, "xy"[i % 2]) for i in range(7)]
+    file = segment_rows(tmp_path, [*rows, ("a", 48, 53, "x")])
+    train, test, (_, row) = labelled_parts(file, None)
+    assert [p.split("@")[1] for p in test.paths()] == ["50-55", "60-65"]
+    assert "a.mp4@48-53" not in train.paths() and len(train) == 5
+    assert row.value == "2 segments of 1 recording" and "last quarter" in row.reason
+    assert "1 segments reach across" in row.reason
+    file = segment_rows(tmp_path, [*rows, ("a", 90, 95, "only at the end")])
+    with pytest.raises(ValueError, match="no 'only at the end': label it in another recording, or"):
+        labelled_parts(file, None)
+
+
 def test_networks_of_all_kinds_are_planned_and_measured(videos, tmp_path):
     """The plan has timed forward and backward passes with the network, its clips and its head."""
     given = {"test": videos / "test", "settings": {**SMALL, "epochs": 1}}

@@ -46,11 +46,10 @@ def k_means(x: Tensor, k: int, *, seed: int = 0, steps: int = 20) -> Tensor:
     """Centres (k, D) of spherical k-means, largest cluster first.
 
     Lloyd's steps with cosine similarity (Dhillon and Modha 2001), on a random sample of at most
-    256 rows per centre. The first centres are rows drawn one after the other with a probability
-    that grows with the distance to those before (k-means++, Arthur and Vassilvitskii 2007), above
-    256 clusters random rows. A centre without rows moves to the row that is farthest from its own.
-    The rows (N, D) are unit vectors, float32, float16 or :func:`as_bytes`. The computation ends
-    after ``steps``, or when no row changes its cluster. Raises ValueError: ``k`` is not 1 to N.
+    256 rows per centre. The first centres are drawn by k-means++ (Arthur and Vassilvitskii 2007),
+    above 256 clusters at random. A centre without rows moves to the row that is farthest from its
+    own. The rows (N, D) are unit vectors, float32, float16 or :func:`as_bytes`. The end is that of
+    ``steps``, or no row changes its cluster. Raises ValueError: ``k`` is not 1 to N.
     """
     if not 1 <= k <= len(x):
         raise ValueError(f"the number of clusters must be 1 to {len(x)} (the videos), got {k}")
@@ -78,14 +77,10 @@ def k_means(x: Tensor, k: int, *, seed: int = 0, steps: int = 20) -> Tensor:
 
 def assign(x: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
     """The nearest centre of every row, (N,) int64, and its cosine, (N,)."""
-    # Into tensors of the whole: small ones between the products would keep malloc from reusing
-    # their memory, ten gigabytes for three million rows.
-    nearest = torch.empty(len(x), dtype=torch.int64, device=x.device)
-    similar = torch.empty(len(x), device=x.device)
-    for start in range(0, len(x), ROW_BLOCK):
-        rows = slice(start, start + ROW_BLOCK)
-        best = (_floats(x[rows]) @ centres.T).max(dim=1)
-        nearest[rows], similar[rows] = best.indices, best.values
+    # Into one tensor: small ones between the products keep malloc from reusing their memory (10 GB).
+    nearest, similar = torch.empty(len(x), dtype=torch.int64), torch.empty(len(x))
+    for rows in torch.arange(len(x)).split(ROW_BLOCK):
+        similar[rows], nearest[rows] = (_floats(x[rows]) @ centres.T).max(dim=1)
     return nearest, similar
 
 
@@ -118,9 +113,8 @@ def nearest_in_cells(
 ) -> tuple[Tensor, Tensor]:
     """The k most similar rows of a gallery that have another owner, among those of near cells.
 
-    An inverted file: the gallery is clustered into cells of about 1000 rows (or into ``cells``) by
-    some steps of k-means, and each query is compared with the rows of the ``probes`` cells nearest
-    to it.
+    An inverted file: the gallery is clustered into cells of about 1000 rows (or into ``cells``),
+    and each query is compared with the rows of the ``probes`` cells nearest to it.
     Queries (N, D) and gallery (M, D) are unit vectors, float32, float16 or :func:`as_bytes`, and
     computed in float32; rows of the query's own owner, integers (N,) and (M,), are left out.
 
