@@ -77,7 +77,7 @@ def k_means(x: Tensor, k: int, *, seed: int = 0, steps: int = 20) -> Tensor:
 
 def assign(x: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
     """The nearest centre of every row, (N,) int64, and its cosine, (N,)."""
-    # Into one tensor: small ones between the products keep malloc from reusing their memory (10 GB).
+    # Into one tensor: small ones between the products keep malloc from reusing memory (10 GB).
     nearest, similar = torch.empty(len(x), dtype=torch.int64), torch.empty(len(x))
     for rows in torch.arange(len(x)).split(ROW_BLOCK):
         similar[rows], nearest[rows] = (_floats(x[rows]) @ centres.T).max(dim=1)
