@@ -206,15 +206,16 @@ class _Clock:
 
     def seconds(self) -> dict[str, float]:
         """By part; neighbours by features come before the frames are read, the rest at the end."""
+        # Nothing is read where an earlier run has kept all thumbnails.
+        first = self._first.get("reading frames", self._begin)
         marks = {
-            "reading frames": self._last["reading frames"],
+            "reading frames": self._last.get("reading frames", first),
             "candidates by frames": self._first["comparing"],
             "alignment": self._last["comparing"],
             "refinement": self._last.get("refining", self._last["comparing"]),
             "groups, outliers, clusters": time.perf_counter(),
         }
-        parts = {"neighbours by features": self._first["reading frames"] - self._begin}
-        before = self._first["reading frames"]
+        parts, before = {"neighbours by features": first - self._begin}, first
         for name, mark in marks.items():
             parts[name], before = mark - before, mark
         return {name: round(value, 1) for name, value in parts.items()}

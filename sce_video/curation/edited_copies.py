@@ -9,7 +9,9 @@ that both videos show: by how its pixels change, and by its length.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -35,7 +37,7 @@ MIRRORED, PARTS, SPEED, SHORT, LATE = EDITS = ("mirrored", "parts", "speed", "sh
 #: Seconds of a video that are read with ``late``.
 LATE_SECONDS = 3600.0
 #: Smallest similarity of a copy: other videos of two generated sets stay below (docs/curate.md).
-COPY_SIMILARITY = 0.82
+COPY_SIMILARITY = 0.85
 
 #: Frames per second that are searched, and whose parts they are searched among.
 _QUERY_RATE, _INDEX_RATE = 4.0, 1.0
@@ -43,12 +45,18 @@ _QUERY_RATE, _INDEX_RATE = 4.0, 1.0
 _SIDES, _STEP = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4), 0.1
 _LARGE = 4
 _PART = 8  # side of a searched part, pixels
+#: Rectangles of a video whose edges stand still: how many, their smallest side, pixels, and score;
+#: the most that a piece of an edge counts, and frames of which these are the mean.
+_RECTANGLES, _LEAST_RECTANGLE, _LEAST_EDGE, _EDGE, _EDGE_FRAMES = 4, 10, 0.4, 0.7, 40
+#: Seconds before and after a frame whose mean is subtracted from it, and by what is left counts.
+_AROUND, _GAIN = 1.0, 3.0
+_CHANGED_AT_ONCE = 1024  # frames
 #: Answers to a frame, their smallest correlation, and how much the last one may exceed half of it
 #: before all of them count less.
-_ANSWERS, _LEAST, _CONTRAST = 96, 0.7, 0.1
+_ANSWERS, _LEAST, _CONTRAST = 64, 0.7, 0.1
 #: Speeds of the copy: 1 in the middle, 3.8 % apart.
 _SPEEDS = 0.8 * (1.25 / 0.8) ** (np.arange(13) / 12)
-_PROBES = 8
+_PROBES, _CELL_STEPS = 5, 3
 #: Hypotheses that are tried: the most similar answers of two videos; and what may differ, seconds
 #: (two frames of the searched rate are 0.25 s apart) and shares of the frame.
 _SEEDS, _TIME_SLACK, _PART_SLACK = 12, 0.2, 0.13
@@ -56,20 +64,21 @@ _TRIES = 2  # hypotheses of two videos
 _ASKED_AT_ONCE = 2**15  # frames
 #: Frames of a video that another one answers, their least votes, and for how many videos times
 #: those that are compared these are counted.
-_MIN_VOTES, _LEAST_VOTES, _VOTED = 2, 0.3, 3
+_MIN_VOTES, _LEAST_VOTES, _VOTED = 2, 0.4, 2
 _WHOLE = (0.0, 0.0, 1.0, 1.0)
 #: Correlation above which frames are similar, what a speed other than 1 costs, frames of a stretch.
 _SIMILAR, _SPEED_COST, _FEWEST_FRAMES = 0.5, 0.08, 4
-#: Lines near a hypothesis, and near one that was aligned: speeds, seconds, frames per second.
-_NEAR, _SHIFTS, _FIRST_RATE = _SPEEDS[3:10:2], np.arange(-4, 5) / 12, 5.0
+#: Lines near a hypothesis, and near one that was aligned: seconds, frames per second, speeds.
+_SHIFTS, _FIRST_RATE = np.arange(-4, 5) / 12, 5.0
 _FINE_SPEEDS, _FINE_SHIFTS, _LAST_RATE = np.arange(97, 104, 1.5) / 100, np.arange(-2, 3) / 24, 12.0
 _CHANGE = 0.5  # standard deviation of a change, grey levels, below which nothing moves
 _CERTAIN_SECONDS = 1.0
-_CERTAIN = 0.95  # similarity of two videos of which no other hypothesis is compared
+#: Similarity of two videos of which no other hypothesis is compared; rounds of alignment in place
+#: and in time, of which there is one where the first is certain or ends below.
+_CERTAIN, _ROUNDS, _UNCERTAIN = 0.95, 2, 0.4
 #: Alignment in place: frames and steps at most, the side of the smallest part, the gain that ends
-#: it, differences (shares of the frame, seconds) of the derivatives, and the longest step.
-_PLACED, _STEPS, _SMALLEST, _LEAST_GAIN, _INSTANT = 16, 8, 0.3, 2e-3, 1 / 12
-_NUDGES = np.diag([0.02, 0.02, -0.02, -0.02])
+#: it, seconds between the frames of the derivative in time, and the longest step.
+_PLACED, _STEPS, _SMALLEST, _LEAST_GAIN, _INSTANT = 12, 8, 0.3, 2e-3, 1 / 12
 _MOST = np.array([0.06, 0.06, 0.06, 0.06, 0.15, 0.03])
 #: Similarity before the alignment in place, below which it is not tried; shares of the shorter
 #: video that both show.
@@ -151,14 +160,89 @@ def without_borders(video: Thumbnails) -> Thumbnails:
     return replace(video, frames=cut.round().astype(np.uint8))
 
 
+def changes(video: Thumbnails) -> Thumbnails:
+    """The video of what changes: frames minus their mean over two seconds, times 3, around 128.
+
+    Still text, pictures and backgrounds vanish in it.
+    """
+    firsts = np.searchsorted(video.times, video.times - _AROUND)
+    lasts = np.searchsorted(video.times, video.times + _AROUND, "right")
+    found = np.empty_like(video.frames)
+    for begin in range(0, len(found), _CHANGED_AT_ONCE):  # an hour would take gigabytes
+        rows = slice(begin, begin + _CHANGED_AT_ONCE)
+        first, last = firsts[rows] - firsts[begin], lasts[rows] - firsts[begin]
+        near = video.frames[firsts[begin] : lasts[rows][-1]]
+        total = np.zeros((len(near) + 1, SIDE, SIDE), dtype=np.int32)
+        np.cumsum(near, axis=0, out=total[1:])
+        mean = np.subtract(total[last], total[first], dtype=np.float32)
+        mean *= (-_GAIN / (last - first)).astype(np.float32)[:, None, None]
+        mean += video.frames[rows] * np.float32(_GAIN) + 128.5  # rounded by the conversion
+        found[rows] = mean.clip(0, 255)
+    return replace(video, frames=found)
+
+
+def rectangles(video: Thumbnails) -> list[Part]:
+    """Up to four rectangles that may show another video: their sides are edges that stand still.
+
+    An edge is where neighbouring pixels differ on average over time by more than those two pixels
+    beside it, relative to all of the frame; a side counts by its mean, one at the border of the
+    frame does not count, and of a rectangle the weakest side counts twice. Smallest side: 10 of 32
+    pixels. The best come first.
+    """
+    frames = video.frames[:: max(1, len(video.frames) // _EDGE_FRAMES)].astype(np.float32)
+    spans = _spans()
+    low, high = spans.T
+    lengths = (high - low).astype(np.float32)[:, None]
+    sums, worst = [], []
+    for axis in (2, 1):  # edges between columns, between rows
+        step = np.abs(np.diff(frames, axis=axis)).mean(axis=0)
+        step = step if axis == 2 else step.T  # (along the edge, edges)
+        wide = np.pad(step, ((0, 0), (2, 2)), mode="edge")
+        edge = (step - (wide[:, :-4] + wide[:, 4:]) / 2) / (step.mean() + 2)
+        # Bounded: one strong piece is no side. There is none at the borders of the frame.
+        total = np.cumsum(np.pad(edge.clip(-_EDGE, _EDGE), ((1, 0), (1, 1))), axis=0)
+        mean = (total[high] - total[low]) / lengths
+        sums.append(mean[:, low] + mean[:, high])
+        mean[:, [0, SIDE]] = np.inf
+        worst.append(np.minimum(mean[:, low], mean[:, high]))
+    # By the spans of rows and of columns.
+    inside = (low > 0).astype(np.float32) + (high < SIDE)
+    sides = inside[:, None] + inside
+    score = (sums[0] + sums[1].T) / np.maximum(sides, 1)
+    score += np.minimum(worst[0], worst[1].T)
+    score[sides < 2] = -1.0
+    found: list[Part] = []
+    for _ in range(_RECTANGLES):
+        row, column = divmod(int(score.argmax()), len(spans))
+        if score[row, column] < _LEAST_EDGE:
+            break
+        (top, end), (left, right) = spans[row].tolist(), spans[column].tolist()
+        found.append((left / SIDE, top / SIDE, (right - left) / SIDE, (end - top) / SIDE))
+        near = [np.abs(spans - spans[n]).max(axis=1) <= 1 for n in (row, column)]
+        score[np.ix_(*near)] = -1.0
+    return found
+
+
+@cache
+def _spans() -> np.ndarray:
+    """Begin and end of every interval of pixels that a rectangle may fill, (n, 2)."""
+    ends = [(a, b) for a in range(SIDE) for b in range(a + _LEAST_RECTANGLE, SIDE + 1)]
+    return np.array(ends)
+
+
 def searched_parts(sides: Sequence[float]) -> list[Part]:
     """Squares in relative coordinates, in the order of :func:`part_vectors`."""
     starts = {side: np.linspace(0, 1 - side, round((1 - side) / _STEP) + 1) for side in sides}
     return [(float(x), float(y), s, s) for s in sides for y in starts[s] for x in starts[s]]
 
 
-def part_vectors(frames: np.ndarray, sides: Sequence[float]) -> np.ndarray:
-    """Parts of frames (T, 32, 32) as vectors (T, P, 64), as :func:`~.matching.query_vectors`."""
+def part_vectors(
+    frames: np.ndarray, sides: Sequence[float], others: Sequence[Part] = ()
+) -> np.ndarray:
+    """Parts of frames (T, 32, 32) as vectors (T, P, 64), as :func:`~.matching.query_vectors`.
+
+    Those of :func:`searched_parts`, then some others.
+    """
     found = []
     for side in sides:
         starts = np.linspace(0, 1 - side, round((1 - side) / _STEP) + 1)
@@ -167,6 +251,11 @@ def part_vectors(frames: np.ndarray, sides: Sequence[float]) -> np.ndarray:
         cut = np.matmul(tall, axis.reshape(-1, SIDE).T)
         cut = cut.reshape(len(frames), len(axis), _PART, len(axis), _PART)
         found.append(cut.transpose(0, 1, 3, 2, 4).reshape(len(frames), -1, _PART**2))
+    if others:
+        left, top, wide, high = np.array(others).T
+        rows, columns = averaging(top, high, _PART), averaging(left, wide, _PART)
+        cut = np.matmul(np.matmul(rows, frames[:, None].astype(np.float32)), columns.swapaxes(1, 2))
+        found.append(cut.reshape(len(frames), -1, _PART**2))
     parts = np.concatenate(found, axis=1)
     parts -= parts.mean(axis=2, keepdims=True)
     return parts / _norms(parts)[..., None]
@@ -186,7 +275,7 @@ def voted(
     Args:
         t_in: (n,) seconds of the frames that were searched.
         t_out: (n,) seconds of the answers to them.
-        parts: (n, 3) left, top and side of the answers.
+        parts: (n, 4) left, top, width and height of the answers.
         similar: (n,) correlations.
         speeds: That are tried.
     """
@@ -204,6 +293,8 @@ def voted(
         # Each frame votes once, though several parts may answer: rows are in order of the frames.
         starts = np.flatnonzero(np.diff(t_in[rows], prepend=-1))
         total = np.maximum.reduceat(weight, starts, axis=2).sum(axis=2)
+        # Where little moves all speeds agree: that nearest to 1 is meant.
+        total *= 1 - _SPEED_COST * np.abs(np.log(speeds))[:, None]
         which, seed = np.unravel_index(int(total.argmax()), total.shape)
         yield float(total[which, seed]), float(speeds[which]), int(seeds[seed])
         left[rows[good[which, seed]]] = left[seeds[seed]] = False
@@ -218,11 +309,13 @@ class _Answers:
     mirrored: np.ndarray
     t_in: np.ndarray
     t_out: np.ndarray
-    part: np.ndarray  # (n, 3) left, top and side
+    part: np.ndarray  # (n, 4)
     similar: np.ndarray
 
 
-def _searched(videos: Iterable[Thumbnails], edits: Collection[str]) -> Iterator[_Answers]:
+def _searched(
+    videos: Iterable[tuple[Thumbnails, list[Part]]], edits: Collection[str]
+) -> Iterator[_Answers]:
     """The parts that the frames of videos resemble most, in the order of asker, owner and time.
 
     Those of some hundred videos at a time: memory is that of the parts and of numbers of answers.
@@ -230,12 +323,16 @@ def _searched(videos: Iterable[Thumbnails], edits: Collection[str]) -> Iterator[
     sides = _SIDES if PARTS in edits else _SIDES[:_LARGE]
     flips = (False, True) if MIRRORED in edits else (False,)
     gallery, owners, queries, askers = [], [], [], []
-    for number, video in enumerate(videos):
+    places = searched_parts(sides)
+    grid = len(places)
+    for number, (video, some) in enumerate(videos):
         frames, times = _at_rate(video, _INDEX_RATE)
-        vectors = part_vectors(frames, sides)
+        vectors = part_vectors(frames, sides, some)
         # Flat parts answer to nothing.
         frame, part = np.nonzero(np.einsum("...i,...i->...", vectors, vectors) > _LEAST**2)
         gallery.append(as_bytes(torch.from_numpy(vectors[frame, part])))
+        part[part >= grid] += len(places) - grid
+        places += some
         owners.append(np.stack([np.full(len(frame), number), times[frame], part], axis=1))
         frames, times = _at_rate(video, _QUERY_RATE)
         for flip in flips:
@@ -251,10 +348,10 @@ def _searched(videos: Iterable[Thumbnails], edits: Collection[str]) -> Iterator[
     of_queries, of_rows = (torch.from_numpy(x[:, 0].astype(np.int32)) for x in (asker, owner))
     # As many cells as make assigning rows to them as costly as the search.
     cells = max(1, round(len(rows) ** 0.5 / 2))
-    similar, where = nearest_in_cells(
-        torch.cat(queries), rows, _ANSWERS, of_queries, of_rows, probes=_PROBES, cells=cells
-    )
-    places = np.asarray(searched_parts(sides))[:, :3]
+    how = {"probes": _PROBES, "cells": cells, "steps": _CELL_STEPS}
+    of_both = of_queries, of_rows
+    similar, where = nearest_in_cells(torch.cat(queries), rows, _ANSWERS, *of_both, **how)
+    boxes = np.asarray(places)
     firsts = np.flatnonzero(np.diff(asker[:, 0], prepend=-1, append=-1))  # and the end
     cuts = firsts[np.unique(np.searchsorted(firsts, range(0, len(asker), _ASKED_AT_ONCE)))]
     for begin, end in pairwise([*cuts.tolist(), len(asker)]):
@@ -272,7 +369,7 @@ def _searched(videos: Iterable[Thumbnails], edits: Collection[str]) -> Iterator[
             mirrored=asked[:, 2] > 0,
             t_in=asked[:, 1],
             t_out=found[:, 1],
-            part=places[found[:, 2].astype(int)],
+            part=boxes[found[:, 2].astype(int)],
             similar=values[order],
         )
 
@@ -283,10 +380,15 @@ def _at_rate(video: Thumbnails, rate: float) -> tuple[np.ndarray, np.ndarray]:
     return video.frames[shown_at(video.times, times)], times
 
 
-def hypotheses(videos: Iterable[Thumbnails], edits: Collection[str], most: int) -> list[Hypothesis]:
+def hypotheses(
+    videos: Iterable[tuple[Thumbnails, list[Part]]], edits: Collection[str], most: int
+) -> list[Hypothesis]:
     """What frames of the videos, without borders, say about copies among them.
 
-    ``most``: Of a video, those of the most votes.
+    Args:
+        videos: Or their :func:`changes`; and parts of each that are searched besides others.
+        edits: Of :data:`EDITS`.
+        most: Hypotheses of a video: those of the most votes.
     """
     blocks = (_agreed(answers, edits, most) for answers in _searched(videos, edits))
     return [guess for block in blocks for guess in block]
@@ -320,20 +422,26 @@ def _agreed(answers: _Answers, edits: Collection[str], most: int) -> list[Hypoth
         for votes, speed, row in voted(*facts, speeds):
             if votes < _LEAST_VOTES:
                 break
-            left, top, side = answers.part[begin + row].tolist()
+            left, top, wide, high = answers.part[begin + row].tolist()
             at = Line(float(facts[0][row]), float(facts[1][row]), speed)
-            how = bool(answers.mirrored[begin]), at, (left, top, side, side), votes
+            how = bool(answers.mirrored[begin]), at, (left, top, wide, high), votes
             found.setdefault(asker, []).append(Hypothesis(asker, owner, *how))
     return [h for some in found.values() for h in sorted(some, key=lambda h: -h.votes)[:most]]
+
+
+#: A video, and its changes.
+Views = tuple[Thumbnails, Thumbnails]
 
 
 class _Pair:
     """Two videos, compared along lines in time at one part."""
 
-    def __init__(self, outer: Thumbnails, inner: Thumbnails, mirrored: bool) -> None:
-        self.outer = outer
-        self.inner = replace(inner, frames=inner.frames[:, :, ::-1]) if mirrored else inner
-        self.middles = (inner.times + np.append(inner.times[1:], inner.end)) / 2
+    def __init__(self, outer: Views, inner: Views, mirrored: bool) -> None:
+        self.outer, self.changes = outer
+        flip = -1 if mirrored else 1
+        self.inner, self.own_changes = (replace(v, frames=v.frames[:, :, ::flip]) for v in inner)
+        times = self.inner.times
+        self.middles = (times + np.append(times[1:], self.inner.end)) / 2
 
     def fitted(
         self, line: Line, part: Part, speeds: np.ndarray, shifts: np.ndarray, rate: float
@@ -348,8 +456,9 @@ class _Pair:
             rate: Compared frames of the inner video per second.
 
         Returns:
-            The line on which the sum of the correlations, less 0.55 each, of the best stretch is
-            largest (Kadane's algorithm), with that stretch; None if it has fewer than four frames.
+            The line on which the sum of the correlations of frames and of their changes, less 0.5
+            for each frame, of the best stretch is largest (Kadane's algorithm), with that stretch;
+            None if it has fewer than four frames.
         """
         every = max(1, round(len(self.middles) / self.inner.end / rate))
         # Around the pivot, where the frames are known to be similar: memory is bounded.
@@ -370,6 +479,11 @@ class _Pair:
         theirs = _pixels(self.outer.frames[used], part)
         ours = _pixels(self.inner.frames[own], _WHOLE)
         table = _units(ours) @ _units(theirs).T
+        moves = _units(_pixels(self.own_changes.frames[own], _WHOLE))
+        others = _units(_pixels(self.changes.frames[used], part))
+        # Changes count as much as frames, and nothing where nothing moves: there they are short.
+        weight = np.outer(np.linalg.norm(moves, axis=1), np.linalg.norm(others, axis=1))
+        table = (table + moves @ others.T) / (1 + weight)
         similar = np.where(common, table[np.arange(len(own)), where] - _SIMILAR, -1.0)
         total = np.cumsum(np.pad(similar, ((0, 0), (0, 0), (1, 0))), axis=2)
         gain = (total - np.minimum.accumulate(total, axis=2)).max(axis=2)
@@ -408,8 +522,8 @@ class _Pair:
             tried[2:4] = np.maximum(tried[2:4], tried[:2] + _SMALLEST)
             times = tried[4] + tried[5] * since + np.array([[0], [-_INSTANT], [_INSTANT]])
             numbers = shown_at(self.outer.times, times.clip(0, last).ravel())
-            shown = _units(_pixels(self.outer.frames[numbers], _between(tried[:4])))
-            here, before, after = shown.reshape(3, *ours.shape)
+            cut = _pixels(self.outer.frames[numbers], _between(tried[:4]))
+            here, before, after = _units(cut).reshape(3, *ours.shape)
             gain = float(np.einsum("ij,ij->", here, ours)) / len(own) - best
             if gain <= 0:
                 step /= 2
@@ -417,10 +531,7 @@ class _Pair:
             best, place = best + gain, tried
             if gain < _LEAST_GAIN:
                 break
-            # Inwards: that is possible at the edges of the frame, too.
-            frames = self.outer.frames[numbers[: len(own)]]
-            nudged = [_units(_pixels(frames, _between(place[:4] + d))) for d in _NUDGES]
-            slopes = [(n - here) / d.sum() for n, d in zip(nudged, _NUDGES, strict=True)]
+            slopes = [*_edge_slopes(cut[: len(own)], here, place[:4])]
             slopes.append((after - before) / (2 * _INSTANT))
             slopes += [slopes[-1] * since[:, None]] if faster else []
             rows = np.stack([slope.ravel() for slope in slopes])
@@ -431,6 +542,26 @@ class _Pair:
             step[: len(rows)] = np.linalg.solve(square, rows @ (ours - here).ravel())
             step = step.clip(-_MOST, _MOST)
         return Line(line.pivot, float(place[4]), float(place[5])), _between(place[:4])
+
+
+def _edge_slopes(cut: np.ndarray, units: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """Derivatives (4, T, 256) of the unit vectors of a part by its left, top, right and lower edge.
+
+    Args:
+        cut: (T, 256) pixels of the part, minus the mean of each frame.
+        units: (T, 256) the same divided by their norms.
+        edges: (4,) of the part.
+    """
+    images = cut.reshape(-1, FINE, FINE)
+    far = (np.arange(FINE, dtype=np.float32) + 0.5) / FINE  # share by which the far edge moves it
+    across = np.gradient(images, axis=2) * np.float32(FINE / (edges[2] - edges[0]))
+    down = np.gradient(images, axis=1) * np.float32(FINE / (edges[3] - edges[1]))
+    tall = far[:, None]
+    slopes = np.stack([across * (1 - far), down * (1 - tall), across * far, down * tall])
+    slopes = slopes.reshape(4, *cut.shape)
+    slopes -= slopes.mean(axis=2, keepdims=True)
+    slopes -= np.einsum("ktp,tp->kt", slopes, units)[..., None] * units
+    return slopes / _norms(cut)[:, None]
 
 
 def _between(edges: np.ndarray) -> Part:
@@ -478,37 +609,74 @@ def _similarity(theirs: np.ndarray, ours: np.ndarray, stretch: tuple[float, floa
 
 
 def verified(
-    outer: Thumbnails, inner: Thumbnails, guess: Hypothesis, edits: Collection[str]
+    outer: Views, inner: Views, guess: Hypothesis, edits: Collection[str]
 ) -> EditedCopy | None:
     """What two videos share near a hypothesis, or None.
 
     Args:
-        outer: The video of which a part is shown, without borders.
-        inner: The one that shows it, without borders.
+        outer: The video of which a part is shown, without borders, and its changes.
+        inner: The one that shows it, also both.
         guess: Of :func:`hypotheses`.
         edits: Of :data:`EDITS`: whether the speed varies, and how short the stretch may be.
     """
     pair = _Pair(outer, inner, guess.mirrored)
-    near, fine = (_NEAR, _FINE_SPEEDS) if SPEED in edits else (np.ones(1), np.ones(1))
-    near = near[(near * guess.line.speed > 0.78) & (near * guess.line.speed < 1.28)]
+    near, fine = np.ones(1), np.ones(1)
+    if SPEED in edits:
+        near, fine = _SPEEDS[::2] / guess.line.speed, _FINE_SPEEDS
     fit = pair.fitted(guess.line, guess.part, near, _SHIFTS, _FIRST_RATE)
     if fit is None or fit.similarity < _PROMISING:
         return None
-    line, part = pair.placed(fit, guess.part, SPEED in edits)
-    middle = sum(fit.stretch) / 2
-    line = Line(middle, line.time(middle), line.speed)
-    fit = pair.fitted(line, part, fine, _FINE_SHIFTS, _LAST_RATE)
-    if fit is None:
+    part = guess.part
+    best: list[tuple[_Fit, Part]] = []
+    while fit is not None and len(best) < _ROUNDS:
+        line, part = pair.placed(fit, part, SPEED in edits)
+        middle = sum(fit.stretch) / 2
+        line = Line(middle, line.time(middle), line.speed)
+        fit = pair.fitted(line, part, fine, _FINE_SHIFTS, _LAST_RATE)
+        best += [] if fit is None else [(fit, part)]
+        if fit is not None and not _UNCERTAIN < fit.similarity < _CERTAIN:
+            break
+    if not best:
         return None
+    fit, part = max(best, key=lambda pair: pair[0].similarity)
     line, shown = fit.line, (fit.line.time(fit.stretch[0]), fit.line.time(fit.stretch[1]))
     length = fit.stretch[1] - fit.stretch[0]
-    shorter = min(inner.end, outer.end / line.speed, MAX_SECONDS)
+    shorter = min(inner[0].end, outer[0].end / line.speed, MAX_SECONDS)
     if length < (_SHORT_SHARE if SHORT in edits else _SHARE) * shorter:
         return None
     where = Alignment(fit.similarity, line.time(0.0), part)
     return EditedCopy(
         guess.inner, guess.outer, where, guess.mirrored, line.speed, fit.stretch, shown
     )
+
+
+def _guesses(
+    stored: ThumbnailFile,
+    numbers: Sequence[int],
+    prepared: ThumbnailFile,
+    edits: Collection[str],
+    most: int,
+) -> dict[int, list[Hypothesis]]:
+    """The hypotheses by the lower of their two videos; of each video those of the most votes.
+
+    Videos without borders and their changes are kept in ``prepared``, one after the other.
+    """
+    inside = []
+    for row, number in enumerate(numbers):
+        video = without_borders(stored.places[number].read())
+        inside.append(rectangles(video) if PARTS in edits else [])
+        prepared.add(2 * row, video)
+        prepared.add(2 * row + 1, changes(video))
+    of_video: dict[int, list[Hypothesis]] = {}
+    for view in (0, 1):
+        videos = ((prepared.places[2 * n + view].read(), parts) for n, parts in enumerate(inside))
+        for guess in hypotheses(videos, edits, most):
+            of_video.setdefault(guess.inner, []).append(guess)
+    guesses: dict[int, list[Hypothesis]] = {}
+    for some in of_video.values():
+        for guess in sorted(some, key=lambda guess: -guess.votes)[:most]:
+            guesses.setdefault(min(guess.outer, guess.inner), []).append(guess)
+    return guesses
 
 
 def edited_copies(
@@ -521,7 +689,8 @@ def edited_copies(
 ) -> list[EditedCopy]:
     """The copies among stored videos, of every two the most similar, in the order of the videos.
 
-    Memory: 9 KB per second of video for searched parts, a fifth of it without ``parts``.
+    Memory: 9 KB per second of video for searched parts, a fifth of it without ``parts``. A file
+    beside that of ``stored`` takes twice as much as that one until the end of the search.
 
     Args:
         stored: Thumbnails of the videos.
@@ -532,30 +701,31 @@ def edited_copies(
         least: Smallest similarity.
     """
     numbers = sorted(stored.places)
-    places = [stored.places[number] for number in numbers]
-    videos = (without_borders(place.read()) for place in places)
-    guesses: dict[int, list[Hypothesis]] = {}
-    for guess in hypotheses(videos, edits, most):
-        guesses.setdefault(min(guess.outer, guess.inner), []).append(guess)
-    items = (
-        (lower, (edits, some, {n: places[n] for g in some for n in (g.outer, g.inner)}))
-        for lower, some in guesses.items()
-    )
     copies: list[EditedCopy] = []
-    for _, found, reason in computed(verify_all, items, workers):
-        if found is None:
-            raise RuntimeError(f"the comparison of copies failed: {reason}")
-        copies += [copy for copy in found if copy.alignment.similarity >= least]
-        if on_step is not None:
-            on_step("comparing copies", len(guesses), False)
+    with closing(ThumbnailFile(stored.folder)) as prepared:
+        guesses = _guesses(stored, numbers, prepared, edits, most)
+        places = prepared.places
+        rows = {low: {n for g in some for n in (g.outer, g.inner)} for low, some in guesses.items()}
+        items = (
+            (low, (edits, some, {n: (places[2 * n], places[2 * n + 1]) for n in rows[low]}))
+            for low, some in guesses.items()
+        )
+        for _, found, reason in computed(verify_all, items, workers):
+            if found is None:
+                raise RuntimeError(f"the comparison of copies failed: {reason}")
+            copies += [copy for copy in found if copy.alignment.similarity >= least]
+            if on_step is not None:
+                on_step("comparing copies", len(guesses), False)
     ordered = sorted(copies, key=lambda c: (min(c.inner, c.outer), max(c.inner, c.outer)))
     return [replace(c, inner=numbers[c.inner], outer=numbers[c.outer]) for c in ordered]
 
 
 def verify_all(
-    item: tuple[Collection[str], list[Hypothesis], dict[int, StoredThumbnails]],
+    item: tuple[
+        Collection[str], list[Hypothesis], dict[int, tuple[StoredThumbnails, StoredThumbnails]]
+    ],
 ) -> list[EditedCopy]:
-    """The copies among hypotheses on pairs with one video; places of all videos by their numbers.
+    """The copies among hypotheses on pairs with one video; videos and changes by their numbers.
 
     Of a pair the hypothesis of the most votes first; the others are left out once it is certain.
     """
@@ -566,10 +736,11 @@ def verify_all(
         pairs.setdefault(pair, []).append(guess)
     found: list[EditedCopy] = []
     lower = min(number for pair in pairs for number in pair)
-    videos = {lower: without_borders(places[lower].read())}
+    videos = {lower: (places[lower][0].read(), places[lower][1].read())}
     for (_, other), some in pairs.items():
         # Two videos in memory, which may be long.
-        videos = {lower: videos[lower], other: without_borders(places[other].read())}
+        one, changed = places[other]
+        videos = {lower: videos[lower], other: (one.read(), changed.read())}
         copies: list[EditedCopy] = []
         for guess in some:
             copy = verified(videos[guess.outer], videos[guess.inner], guess, edits)

@@ -126,11 +126,16 @@ class Alignment:
 
 def averaging(starts: np.ndarray, lengths: np.ndarray | float, side: int) -> np.ndarray:
     """Matrices (n, side, 32) that average the pixels of intervals of the frame."""
-    edges = (starts[:, None] + np.reshape(lengths, (-1, 1)) * np.linspace(0, 1, side + 1)) * SIDE
+    edges = (starts[:, None] + np.reshape(lengths, (-1, 1)) * _shares(side)) * SIDE
     pixels = np.arange(SIDE)
     low, high = edges[:, :-1, None], edges[:, 1:, None]
     overlap = np.clip(np.minimum(high, pixels + 1) - np.maximum(low, pixels), 0, None)
     return (overlap / overlap.sum(axis=2, keepdims=True)).astype(np.float32)
+
+
+@cache
+def _shares(count: int) -> np.ndarray:
+    return np.linspace(0, 1, count + 1)
 
 
 @cache

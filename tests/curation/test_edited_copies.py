@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 
 import cv2
 import numpy as np
@@ -51,6 +52,20 @@ def texted(frames: np.ndarray) -> np.ndarray:
     return np.stack([cv2.putText(f.copy(), "WORDS", (2, 80), font, 0.9, 255, 2) for f in frames])
 
 
+def covered(frames: np.ndarray) -> np.ndarray:
+    """A fifth of the frame is hidden by still stripes."""
+    frames = frames.copy()
+    frames[:, 8:20], frames[:, 80:86] = 255, 0
+    return frames
+
+
+def odd_inset(frames: np.ndarray) -> np.ndarray:
+    """At 44 % of the sides, between the parts that are searched."""
+    outer = filmed(93, len(frames) / _FPS)
+    outer[:, 33:75, 44:86] = sized(frames, 42)
+    return outer
+
+
 EDITED = {
     "mirrored": ("mirrored", lambda f: f[10:, :, ::-1]),
     "cropped": ("parts", lambda f: sized(f[:60, 40:84, 20:64], _SIZE)),
@@ -59,6 +74,8 @@ EDITED = {
     "short": ("short", lambda f: np.concatenate([filmed(91, 4), f[20:50], filmed(92, 4)])),
     "late": ("late", lambda f: np.concatenate([*(filmed(50 + n) for n in range(11)), f])),
     "text": ("", texted),
+    "covered": ("", covered),
+    "odd inset": ("parts", odd_inset),
     "shifted": ("", lambda f: np.pad(f, ((0, 0), (14, 0), (0, 10)))[:, :_SIZE, 10:]),
 }
 
@@ -114,12 +131,15 @@ def test_votes_pass_through_the_answers_that_agree():
     similar = rng.uniform(0.7, 0.9, 20)
     _, speed, row = next(copies.voted(t_in, t_out, parts, similar, copies._SPEEDS))
     assert speed == pytest.approx(1.25) and row in agree
+    still = np.full(20, 0.8)  # one frame resembles all: every speed explains the answers
+    _, speed, _ = next(copies.voted(t_in[:2], t_in[:2], parts[3:5], still[:2], copies._SPEEDS))
+    assert speed == pytest.approx(1)
 
 
 def test_hypotheses_do_not_depend_on_how_many_videos_are_asked_at_once(monkeypatch):
     shown = [filmed(0), np.full((40, _SIZE, _SIZE), 90, np.uint8), filmed(1), texted(filmed(0))]
     shown += [filmed(1)[8:, :, ::-1], inset(filmed(0))]
-    videos = [video(frames) for frames in shown]
+    videos = [(video(frames), []) for frames in shown]
     once = copies.hypotheses(videos, copies.EDITS, 5)
     monkeypatch.setattr(copies, "_ASKED_AT_ONCE", 30)
     assert copies.hypotheses(videos, copies.EDITS, 5) == once
@@ -135,6 +155,59 @@ def test_parts_equal_those_of_a_loop():
     cut = frames[1, :16, 16:].astype(float).reshape(8, 2, 8, 2).mean(axis=(1, 3)).ravel()
     cut -= cut.mean()
     assert vectors[1, number] == pytest.approx(cut / np.linalg.norm(cut), abs=1e-5)
+
+
+def test_other_parts_equal_those_of_the_grid():
+    frames = np.random.default_rng(0).integers(0, 256, (3, SIDE, SIDE)).astype(np.uint8)
+    grid = copies.searched_parts((0.5,))
+    vectors = copies.part_vectors(frames, (0.5,), grid[7:9])
+    assert vectors[:, -2:] == pytest.approx(vectors[:, 7:9], abs=1e-5)
+
+
+def test_changes_equal_those_of_a_loop(monkeypatch):
+    monkeypatch.setattr(copies, "_CHANGED_AT_ONCE", 7)
+    rng = np.random.default_rng(0)
+    frames = rng.integers(100, 140, (40, SIDE, SIDE)).astype(np.uint8)
+    times = np.cumsum(rng.uniform(0.05, 0.3, 40))
+    moved = copies.changes(Thumbnails(frames, times, 12.0, SIDE, SIDE)).frames
+    for n, time in enumerate(times):
+        near = [f for f, t in zip(frames, times, strict=True) if abs(t - time) <= 1]
+        expected = 128 + 3 * (frames[n] - np.mean(np.float64(near), axis=0))
+        assert np.abs(moved[n] - expected.clip(0, 255)).max() < 1.01
+    plain = video(filmed(0))
+    words = replace(plain, frames=np.where(np.arange(SIDE) < 8, 255, plain.frames))
+    same = copies.changes(words).frames == copies.changes(plain).frames
+    assert same[:, :, 8:].all() and (copies.changes(words).frames[:, :, :8] == 128).all()
+
+
+@pytest.mark.parametrize("box", [(30, 78, 10, 58), (0, 60, 40, 96), (45, 90, 3, 45)])
+def test_the_rectangle_of_a_picture_in_a_picture_is_found(box):
+    top, end, left, right = box
+    frames = filmed(90)
+    size = right - left, end - top
+    frames[:, top:end, left:right] = [cv2.resize(f, size) for f in filmed(2)]
+    expected = np.array([left, top, right - left, end - top]) / _SIZE
+    found = copies.rectangles(video(frames))
+    assert len(found) <= 4
+    assert min(np.abs(np.array(part) - expected).max() for part in found) < 0.04
+    flat = video(np.full((20, _SIZE, _SIZE), 90, np.uint8))
+    assert copies.rectangles(flat) == []
+
+
+def test_slopes_of_the_edges_equal_differences():
+    blurred = [cv2.GaussianBlur(f, (0, 0), 9) for f in filmed(3)[:4]]
+    frames, edges = video(np.stack(blurred)).frames, np.array([0.2, 0.15, 0.85, 0.9])
+
+    def cut(at: np.ndarray) -> np.ndarray:
+        return copies._pixels(frames, copies._between(at))
+
+    slopes = copies._edge_slopes(cut(edges), copies._units(cut(edges)), edges)
+    for n, step in enumerate(np.eye(4) * 0.02):
+        ends = [copies._units(cut(edges + sign * step)) for sign in (1, -1)]
+        difference = (ends[0] - ends[1]) / 0.04
+        cosine = (difference * slopes[n]).sum() / np.linalg.norm(difference)
+        assert cosine / np.linalg.norm(slopes[n]) > 0.95
+        assert np.linalg.norm(slopes[n]) == pytest.approx(np.linalg.norm(difference), rel=0.2)
 
 
 def test_borders_are_cut_off_and_dark_videos_stay():

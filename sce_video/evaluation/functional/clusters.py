@@ -46,11 +46,10 @@ def k_means(x: Tensor, k: int, *, seed: int = 0, steps: int = 20) -> Tensor:
     """Centres (k, D) of spherical k-means, largest cluster first.
 
     Lloyd's steps with cosine similarity (Dhillon and Modha 2001), on a random sample of at most
-    256 rows per centre. The first centres are rows drawn one after the other with a probability
-    that grows with the distance to those before (k-means++, Arthur and Vassilvitskii 2007), above
-    256 clusters random rows. A centre without rows moves to the row that is farthest from its own.
-    The rows (N, D) are unit vectors, float32, float16 or :func:`as_bytes`. The computation ends
-    after ``steps``, or when no row changes its cluster. Raises ValueError: ``k`` is not 1 to N.
+    256 rows per centre. The first centres are drawn by k-means++ (Arthur and Vassilvitskii 2007),
+    above 256 clusters at random. A centre without rows moves to the row that is farthest from its
+    own. The rows (N, D) are unit vectors, float32, float16 or :func:`as_bytes`. The end is that of
+    ``steps``, or no row changes its cluster. Raises ValueError: ``k`` is not 1 to N.
     """
     if not 1 <= k <= len(x):
         raise ValueError(f"the number of clusters must be 1 to {len(x)} (the videos), got {k}")
@@ -78,8 +77,11 @@ def k_means(x: Tensor, k: int, *, seed: int = 0, steps: int = 20) -> Tensor:
 
 def assign(x: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
     """The nearest centre of every row, (N,) int64, and its cosine, (N,)."""
-    found = [(_floats(part) @ centres.T).max(dim=1) for part in x.split(ROW_BLOCK)]
-    return torch.cat([f.indices for f in found]), torch.cat([f.values for f in found])
+    # Into one tensor: small ones between the products keep malloc from reusing memory (10 GB).
+    nearest, similar = torch.empty(len(x), dtype=torch.int64), torch.empty(len(x))
+    for rows in torch.arange(len(x)).split(ROW_BLOCK):
+        similar[rows], nearest[rows] = (_floats(x[rows]) @ centres.T).max(dim=1)
+    return nearest, similar
 
 
 def neighbour_graph(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -107,6 +109,7 @@ def nearest_in_cells(
     probes: int = 8,
     seed: int = 0,
     cells: int = 0,
+    steps: int = 10,
 ) -> tuple[Tensor, Tensor]:
     """The k most similar rows of a gallery that have another owner, among those of near cells.
 
@@ -120,7 +123,7 @@ def nearest_in_cells(
         descending order; -inf where there are fewer.
     """
     cells = cells or max(1, len(gallery) // _ROWS_PER_CELL)
-    centres = k_means(gallery, cells, seed=seed, steps=10)
+    centres = k_means(gallery, cells, seed=seed, steps=steps)
 
     def by_cell(rows: Tensor) -> tuple[Tensor, ...]:
         """Numbers of the rows of each cell."""
