@@ -23,7 +23,7 @@ from sce_video.engine.weights import CONFIG
 from sce_video.inference.model import load_model
 from sce_video.interop.pretrained import model_card, save_pretrained
 from sce_video.utils.command import command
-from sce_video.utils.files import write_text
+from sce_video.utils.files import write_bytes, write_text
 from sce_video.utils.run_files import CARD, WEIGHTS
 
 NETWORKS = {"demo": "simclr", "demo-sce": "sce"}
@@ -46,7 +46,7 @@ def build(name: str, folder: Path, work: Path, settings: dict[str, int]) -> None
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / CARD, card.replace(LICENCE, "license: apache-2.0"))
     for file in (CONFIG, WEIGHTS):
-        shutil.copyfile(exported / file, folder / file)
+        write_bytes(folder / file, (exported / file).read_bytes())
 
 
 @command
