@@ -13,7 +13,7 @@ import pytest
 TOOLS = Path(__file__).resolve().parents[2] / "tools"
 ALL = sorted(str(path.relative_to(TOOLS)) for path in TOOLS.rglob("*.py"))
 #: These do their whole work without an argument.
-RUN_WITHOUT_ARGUMENTS = {"licences.py", "quickstart.py"}
+RUN_WITHOUT_ARGUMENTS = {"demo_networks.py", "licences.py", "quickstart.py"}
 
 
 def load(name: str) -> ModuleType:
