@@ -268,10 +268,9 @@ def examine(folder: Path, videos: str | None = None, named: bool = True) -> Iter
     if videos is not None:
         facts = examine_folder(videos)
         if not named:
-            unreadable = ((p, why.replace(p, "FILE")) for p, why in facts.unreadable)
-            facts = replace(
-                facts, folder="VIDEOS", unreadable=tuple(("FILE", w) for _, w in unreadable)
-            )
+            reasons = [why.replace(path, "FILE") for path, why in facts.unreadable]
+            unreadable = tuple(("FILE", reason) for reason in reasons)
+            facts = replace(facts, folder="VIDEOS", unreadable=unreadable)
         yield from check_video_files(facts)
         for name, rate in decode_rates(videos, 8, 2.56).items():
             yield Finding(OK, f"decoder {name}: {rate:.0f} clips of 8 frames a second and core")

@@ -88,12 +88,14 @@ export class Labels {
   async showCommand() {
     const answer = await this.page.ask("/api/v1/split", {});
     if (!answer) return;
-    byId("commands-note").textContent = answer.files.length > 1
-      ? `A quarter of each class is kept for the test, the others are for training: ${answer.files.join(" and ")}. `
-      : "";
-    byId("commands-note").textContent += "Of segments a quarter of the recordings is kept for the test.".repeat(
-      answer.files.length < 2 || answer.commands.length > 1,
-    );
+    const notes = [];
+    if (answer.files.length > 1) {
+      notes.push(`A quarter of each class is kept for the test, the others are for training: ${answer.files.join(" and ")}.`);
+    }
+    if (answer.files.length < 2 || answer.commands.length > 1) {
+      notes.push("Of segments a quarter of the recordings is kept for the test.");
+    }
+    byId("commands-note").textContent = notes.join(" ");
     const parts = answer.commands.flatMap((command, i) => {
       const copy = element("button", { class: "copy" }, "Copy");
       copy.addEventListener("click", async () => {
