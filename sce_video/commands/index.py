@@ -182,15 +182,12 @@ def _labelled_twice(listed: LabelledVideos) -> list[str]:
 
 
 def _write_column(args: argparse.Namespace) -> None:
-    import numpy as np
-
     from sce_video.find.index import read_index
     from sce_video.find.table_store import write_feature_column
 
     index = read_index(args.out, root=args.dir)
-    features = index.features[np.arange(len(index))]
-    header = index.header
-    written = write_feature_column(index.root, args.column, index.paths, features, header)
+    found = index.paths, index.features, index.header
+    written = write_feature_column(index.root, args.column, *found)
     print(f"{index.root}: {written} features in the column feature_{args.column}")
 
 

@@ -77,6 +77,10 @@ class FileRecord:
         assert self.feature is not None
         return self.feature() if callable(self.feature) else self.feature
 
+    def state(self, path: str) -> dict[str, str | int]:
+        """What ``index.json`` has of every file."""
+        return {"path": path, "size": self.size, "mtime_ns": self.mtime_ns}
+
     def same_file(self, state: tuple[int, int]) -> bool:
         """Whether size and modification time are still these."""
         return (self.size, self.mtime_ns) == state
@@ -317,21 +321,19 @@ class IndexStore(ABC):
 
     def describe(self, header: Mapping[str, Any], records: Mapping[str, FileRecord]) -> None:
         """Write ``index.json``: everything but the features, for people and other programs."""
-        files, failures = [], []
-        for path, record in records.items():
-            state = {"path": path, "size": record.size, "mtime_ns": record.mtime_ns}
-            if record.feature is not None:
-                windows = {} if record.spans is None else {"windows": len(record.spans)}
-                files.append({**state, **windows})
-            if record.feature is None or record.reason:
-                failures.append({**state, "reason": record.reason})
+        # Row by row: as text all of them would take more memory than the index.
+        good = ((path, r) for path, r in records.items() if r.feature is not None)
+        files = (
+            r.state(path) | ({} if r.spans is None else {"windows": r.count}) for path, r in good
+        )
+        bad = ((path, r) for path, r in records.items() if r.feature is None or r.reason)
         content = {
             "version": _VERSION,
             **header,
             "decoder": f"av {importlib.metadata.version('av')}",
-            "videos": len(files),
+            "videos": sum(r.feature is not None for r in records.values()),
             **({"files": files} if self.listed else {}),
-            "failures": failures,
+            "failures": (r.state(path) | {"reason": r.reason} for path, r in bad),
         }
         write_json(self.file.with_name(DESCRIPTION), content)
 

@@ -14,6 +14,7 @@ import math
 import os
 import re
 import shutil
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -471,7 +472,7 @@ def write_feature_column(
     table: str,
     name: str,
     paths: Sequence[str],
-    features: np.ndarray,
+    features: Matrix,
     header: Mapping[str, Any],
 ) -> int:
     """Write features into the column ``feature_NAME`` of a table of videos; returns its features.
@@ -479,7 +480,8 @@ def write_feature_column(
     A new column is one commit: it is there with all features or not at all, and the packets of the
     videos are not written again. An existing column of the same checkpoint and settings keeps its
     features and gets those that are given; in between it is there in its old state. Rows without a
-    feature hold null. All features of the table are in memory once.
+    feature hold null. Features are read some thousand at a time; until the end all of them are in
+    the folder for temporary files.
 
     Args:
         table: Path or URI of a table of :func:`~sce_video.data_tools.tables.import_videos`.
@@ -510,7 +512,7 @@ def write_feature_column(
         elif unfinished in names:
             opened.call("rename_column", unfinished, column)
             exists = True
-        given = _checked_features(table, opened, paths, np.asarray(features, dtype=np.float32))
+        rows = _rows_of_features(table, opened, paths, features)
         if exists:
             old = open_feature_column(table, column)
             made, sha256 = old.checkpoint, header["checkpoint"]["sha256"]
@@ -520,19 +522,34 @@ def write_feature_column(
                     f"({made['path']}, sha256 {made['sha256'][:12]}) or of other settings: choose "
                     "another name"
                 )
-            given = {**dict(zip(old.paths, np.asarray(old.features), strict=True)), **given}
         new = unfinished if exists else column
-        values = _feature_array(np.stack(list(given.values())))
-        field = pa.field(new, values.type, metadata=header_facts(header))
-        schema = pa.schema([pa.field("path", pa.string()), field])
-        rows = pa.table([pa.array(list(given)), values], schema=schema)
-        opened.call("add_columns", "path", rows)
+        kind = pa.list_(pa.float32(), features.shape[1])
+        schema = pa.schema([pa.field(new, kind, metadata=header_facts(header))])
+        count = 0
+        with tempfile.NamedTemporaryFile(prefix="sce_video_", suffix=".arrow") as file:
+            with pa.ipc.new_stream(file, schema) as writer:
+                for begin in range(0, len(rows), READ_ROWS):
+                    some = rows[begin : begin + READ_ROWS]
+                    there = np.zeros(len(some), dtype=bool)
+                    values = np.zeros((len(some), features.shape[1]), dtype=np.float32)
+                    if exists:
+                        part = {"offset": begin, "limit": len(some)}
+                        kept = opened.call("read", [column], part)[column].combine_chunks()
+                        there = kept.is_valid().to_numpy(zero_copy_only=False)
+                        values[there] = kept.flatten().to_numpy().reshape(-1, values.shape[1])
+                    values[some >= 0] = features[some[some >= 0]]
+                    there |= some >= 0
+                    count += int(there.sum())
+                    array = _feature_array(values, pa.array(~there))
+                    writer.write_batch(pa.record_batch([array], schema=schema))
+            file.flush()
+            opened.call("add_columns", file.name)
         if exists:  # the new one takes the place of the old one
             opened.call("drop_column", column)
             opened.call("rename_column", unfinished, column)
-        if len(given) >= APPROXIMATE_ROWS:
-            _make_vector_index(opened, column, len(given))
-    return len(given)
+        if count >= APPROXIMATE_ROWS:
+            _make_vector_index(opened, column, count)
+    return count
 
 
 def feature_columns(table: str) -> list[str]:
@@ -566,26 +583,27 @@ def open_feature_column(table: str, column: str | None = None) -> TableIndex:
     return index
 
 
-def _checked_features(
-    table: str, opened: OpenTable | RemoteTable, paths: Sequence[str], features: np.ndarray
-) -> dict[str, np.ndarray]:
-    """Features by path."""
-    if features.ndim != 2 or len(features) != len(paths) or 0 in features.shape:
+def _rows_of_features(
+    table: str, opened: OpenTable | RemoteTable, paths: Sequence[str], features: Matrix
+) -> np.ndarray:
+    """Which of the features is that of each row of a table, -1 for none."""
+    if len(features.shape) != 2 or len(features) != len(paths) or 0 in features.shape:
         raise ValueError(f"{len(paths)} paths do not match features of shape {features.shape}")
-    bad = np.flatnonzero(~np.isfinite(features).all(axis=1))
+    blocks = (features[begin : begin + READ_ROWS] for begin in range(0, len(paths), READ_ROWS))
+    bad = np.flatnonzero(np.concatenate([~np.isfinite(x).all(axis=1) for x in blocks]))
     if len(bad):
         raise ValueError(
             f"{len(bad)} features hold NaN or infinity, the first is that of {paths[bad[0]]}: the "
             "network that made them has diverged"
         )
-    given = {table_path(path): row for path, row in zip(paths, features, strict=True)}
+    given = {table_path(path): number for number, path in enumerate(paths)}
     if len(given) < len(paths):
         raise ValueError(f"{len(paths) - len(given)} of {len(paths)} paths are given twice")
-    known = set(opened.call("read", ["path"])["path"].to_pylist())
-    unknown = [path for path in given if path not in known]
+    known = opened.call("read", ["path"])["path"].to_pylist()
+    unknown = sorted(given.keys() - known, key=given.__getitem__)
     if unknown:
         raise ValueError(
             f"{len(unknown)} of {len(paths)} paths are no rows of {table}, the first is "
             f"{unknown[0]}"
         )
-    return given
+    return np.array([given.get(path, -1) for path in known])

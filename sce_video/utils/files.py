@@ -133,8 +133,21 @@ def write_text(path: str | Path, text: str) -> None:
 
 
 def write_json(path: str | Path, content: dict[str, Any]) -> None:
-    """Write a JSON file atomically."""
-    write_text(path, json.dumps(content, indent=2) + "\n")
+    """Write a JSON file atomically; a value that is an iterator as a list, item by item."""
+    with atomic_file(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
+        between = "{\n  "
+        for key, value in content.items():
+            file.write(f"{between}{json.dumps(key)}: ")
+            between = ",\n  "
+            if not isinstance(value, Iterator):
+                file.write(json.dumps(value, indent=2).replace("\n", "\n  "))
+                continue
+            comma = "["
+            for item in value:
+                file.write(f"{comma}\n    " + json.dumps(item, indent=2).replace("\n", "\n    "))
+                comma = ","
+            file.write("[]" if comma == "[" else "\n  ]")
+        file.write("{}\n" if between == "{\n  " else "\n}\n")
 
 
 def append_text(path: str | Path, text: str) -> None:

@@ -85,6 +85,27 @@ def test_further_features_and_a_second_column(table, features):
         open_feature_column(table, "none")
 
 
+@pytest.mark.parametrize("rows", [2, 16384])
+def test_a_column_of_a_table_with_removed_rows_and_several_files(
+    table, features, monkeypatch, rows
+):
+    """Written some rows at a time, in the order of those that are left."""
+    monkeypatch.setattr("sce_video.find.table_store.READ_ROWS", rows)
+    lance = pytest.importorskip("lance")
+    lance.dataset(str(table)).delete("path = 'a/2.mp4'")
+    paths = ["b/2.mp4", "a/0.mp4", "a/1.mp4"]
+    assert write_feature_column(table, "net", paths[:2], features[:2], HEADER) == 2
+    assert write_feature_column(table, "net", paths[1:], features[1:3], HEADER) == 3
+    found = read_table(table).call("read", ["path", "feature_net"]).to_pylist()
+    assert len(found) == 5
+    for row in found:
+        if row["path"] not in paths:
+            assert row["feature_net"] is None
+        else:
+            want = features[paths.index(row["path"])]
+            np.testing.assert_array_equal(np.float32(row["feature_net"]), want)
+
+
 @pytest.mark.parametrize("method", ["drop_column", "rename_column"])
 def test_a_call_that_ends_between_two_commits_loses_nothing(table, features, monkeypatch, method):
     write_feature_column(table, "net", PATHS, features[:4], HEADER)
@@ -136,12 +157,13 @@ def test_conditions_on_the_columns_of_the_table_and_its_videos_on_the_page(
     table, features, tmp_path
 ):
     """An index of its own, and the column of features; a file of columns counts more."""
+    import lance
     import pyarrow as pa
 
     paths = [*PATHS, "a/1.mp4", "b/2.mp4"]
     taken = pa.array([None, 1.5, float("nan"), 2, 3, 4])
     more = {"path": paths, "lens": taken, "sharp": [True, False] * 3, "camera": [*"xyxyxy"]}
-    read_table(table).call("add_columns", "path", pa.table(more))
+    lance.dataset(str(table)).merge(pa.table(more), "path")
     write_feature_column(table, "net", PATHS, features[:4], HEADER)
     store = FileStore(tmp_path / "index" / FEATURES)
     store.file.parent.mkdir()

@@ -84,9 +84,11 @@ def test_text_and_json(tmp_path):
     name = os.fsdecode(b"caf\xe9.mp4")
     write_text(tmp_path / "list.txt", f"{name}\n\u20ac\n")
     assert (tmp_path / "list.txt").read_bytes() == b"caf\xe9.mp4\n\xe2\x82\xac\n"
-    write_json(tmp_path / "a.json", {"b": [1, 2.5, None]})
-    text = (tmp_path / "a.json").read_text()
-    assert json.loads(text) == {"b": [1, 2.5, None]} and text.endswith("}\n")
+    rows = [{"path": name, "n": [1, 2.5, None], "none": {}}, 7, "a\nb"]
+    for content in ({}, {"a": [], "b": rows}, {"b": {"c": rows}, "d": [], "e": 1}):
+        given = {k: iter(v) if isinstance(v, list) else v for k, v in content.items()}
+        write_json(tmp_path / "a.json", given)
+        assert (tmp_path / "a.json").read_text() == json.dumps(content, indent=2) + "\n"
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,14 @@ def _vector_index(dataset: Any, column: str) -> int | None:
     return None
 
 
+def _add_columns(dataset: Any, file: str) -> None:
+    """New columns in one commit: a file of Arrow's stream format has them in the order of rows."""
+    import pyarrow as pa  # Lance has it
+
+    with pa.memory_map(file) as source, pa.ipc.open_stream(source) as reader:
+        dataset.add_columns(reader)
+
+
 def _replace(dataset: Any, key: str, rows: Any) -> None:
     """Write rows, in one commit, in place of those with the same key."""
     merge = dataset.merge_insert(key).when_matched_update_all().when_not_matched_insert_all()
@@ -81,8 +89,7 @@ _WRITES: dict[str, Callable[..., Any]] = {
     "append": lambda table, rows: table.insert(rows),
     "replace": _replace,
     "delete": lambda table, where: table.delete(where),
-    # New columns, in one commit; rows whose key is missing get null.
-    "add_columns": lambda table, key, rows: table.merge(rows, key),
+    "add_columns": _add_columns,
     "drop_column": lambda table, column: table.drop_columns([column]),
     "rename_column": lambda table, old, new: table.alter_columns({"path": old, "name": new}),
     "describe": lambda table, column, facts: table.update_field_metadata({column: facts}),

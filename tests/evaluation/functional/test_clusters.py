@@ -8,6 +8,7 @@ import torch
 
 from sce_video.evaluation.functional import clusters
 from sce_video.evaluation.functional.clusters import (
+    as_bytes,
     assign,
     k_means,
     nearest_in_cells,
@@ -59,3 +60,18 @@ def test_rows_of_the_own_owner_are_left_out(blobs):
     answered = similar > -torch.inf
     assert answered.sum(dim=1).tolist() == [40] * 60
     assert not (owners[rows] == owners[:, None])[answered].any()
+
+
+def test_bytes_are_compared_exactly_with_and_without_onednn(blobs, monkeypatch):
+    x, _ = blobs
+    some = as_bytes(x)
+    units = some.numpy().astype(np.int64)
+    similar = units @ units.T
+    owners = torch.from_numpy(np.random.default_rng(1).integers(0, 300, 2000))
+    similar[owners.numpy()[:, None] == owners.numpy()] = -(2**40)
+    want = -np.sort(-similar, axis=1)[:, :9] / 127**2
+    for fast in (True, False):
+        monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda fast=fast: fast)
+        cosines, rows = nearest_in_cells(some, some, 9, owners, owners, cells=7, probes=7)
+        np.testing.assert_allclose(cosines, want, rtol=1e-6)
+        assert (owners[rows] != owners[:, None]).all()
