@@ -79,7 +79,7 @@ def locked_folder(folder: str | Path) -> Iterator[None]:
                 by = f" (host {holder['host']}, process {holder['pid']}, since {holder['since']})"
             raise ValueError(
                 f"another training is running in {folder}{by}: wait for it, stop it, or give "
-                "another --work-dir"
+                "another folder"
             )
         holder = {"host": socket.gethostname(), "pid": os.getpid()}
         holder["since"] = time.strftime("%Y-%m-%d %H:%M:%S")
@@ -138,7 +138,7 @@ def check_unused(folder: str | Path) -> None:
         advice = "--resume continues it, " if checkpoints else ""
         raise ValueError(
             f"{folder} holds an earlier training ({'; '.join(found)}): {advice}--overwrite removes "
-            "it and starts from scratch, or give another --work-dir"
+            "it and starts from scratch, or give another folder"
         )
 
 

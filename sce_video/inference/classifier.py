@@ -108,7 +108,7 @@ def load_classifier(
     if not isinstance(model.get("cls_head"), dict):
         raise NoClassifierError(
             f"{checkpoint} has no classifier (cls_head), its model is {model.get('type')!r}: "
-            "finetune it first (tools/train.py CONFIG --pretrained CHECKPOINT)"
+            "finetune it first (sce-video finetune CHECKPOINT --train VIDEOS --out RUN)"
         )
     # The clip of the test pipeline counts here, not that of the training.
     test_only = {k: cfg[k] for k in ("model", "data_preprocessor", "test_dataloader") if k in cfg}

@@ -475,6 +475,8 @@ class BadFileReport:
             listed = "\n".join(f"  {path}: {self.errors[path]}" for path in sorted(self.counts))
             raise TooManyBadFilesError(
                 f"{len(self)} of {self.num_files} files cannot be decoded, more than the "
-                f"allowed share of {self.max_bad_share:g} (max_bad_share); report: {self.path}\n"
+                f"allowed share of {self.max_bad_share:g} (max_bad_share): take them out of the "
+                "data, or raise default_hooks.bad_files.max_bad_share in the config and --resume; report: "
+                f"{self.path}\n"
                 f"{listed}"
             )

@@ -47,6 +47,7 @@ class BadFileHook(Hook):
             raise ValueError(f"max_bad_share must be from 0 to 1, got {max_bad_share}")
         self.max_bad_share = max_bad_share
         self._fresh: list[tuple[str, str]] = []
+        self._logged = 0  # files in the log's last count
 
     def before_train(self, runner) -> None:
         """Start a report, or continue that of a resumed run."""
@@ -72,7 +73,8 @@ class BadFileHook(Hook):
         own = set(self._fresh)
         self._fresh = []
         self._add(runner, [f for failures in of_all_ranks for f in failures if f not in own])
-        if is_main_process() and len(self.report):
+        if is_main_process() and len(self.report) > self._logged:
+            self._logged = len(self.report)
             runner.logger.info(
                 f"{len(self.report)} of {self.report.num_files} files could not be decoded so "
                 f"far, see {self.report.path}"

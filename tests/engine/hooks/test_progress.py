@@ -245,13 +245,16 @@ def bad_file_runner(tmp_path, files=100, iteration=0):
     )
 
 
-def test_bad_files_are_reported_once_and_stop_above_the_share(tmp_path):
+def test_bad_files_are_reported_once_and_stop_above_the_share(tmp_path, caplog):
+    caplog.set_level(logging.INFO, "test")
     runner = bad_file_runner(tmp_path)
     hook = BadFileHook(max_bad_share=0.02)
     hook.before_train(runner)
     for path in ("a.mp4", "b.mp4", "a.mp4"):
         hook.after_train_iter(runner, 0, data_batch=dict(failures=[(path, "broken")]))
     hook.after_train_epoch(runner)
+    hook.after_train_epoch(runner)  # nothing new: no second line in the log
+    assert caplog.text.count("2 of 100 files could not be decoded") == 1
     lines = (tmp_path / "bad_files.jsonl").read_text().splitlines()
     assert len(lines) == 2 and '"a.mp4"' in lines[0] and '"count": 2' in lines[0]
     assert runner.train_loop.failure is None
