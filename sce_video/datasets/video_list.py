@@ -215,10 +215,7 @@ def _read_classes(class_file: str) -> list[str]:
 def _check_format(line: str, where: str, kind: str) -> None:
     """Raise ValueError if a line is not ``path label``, but of a table with commas or no text."""
     if "\0" in line or len(line) > _MAX_LINE:
-        raise ValueError(
-            f"{where}: this is no text file; a list has 'path label' on every line. Of a video, "
-            "give the folder that it is in"
-        )
+        raise ValueError(f"{where}: this is no text file; a list has 'path label' on every line")
     fields = [field.strip() for field in line.split(",")]
     last = fields[-1]
     # "a.mp4,3", "a.mp4, 3", or a table as Kinetics' label,youtube_id,time_start,time_end,split.

@@ -428,8 +428,7 @@ def check_regular_file(path: str) -> None:
     except OSError as error:
         raise VideoDecodeError(path, f"cannot be opened: {error.strerror}") from error
     if not stat.S_ISREG(status.st_mode):  # opening a FIFO would block for ever
-        kind = "a folder, not a video" if stat.S_ISDIR(status.st_mode) else "not a regular file"
-        raise VideoDecodeError(path, f"is {kind}")
+        raise VideoDecodeError(path, "is not a regular file")
     if status.st_size == 0:
         raise VideoDecodeError(path, "is empty (0 bytes)")
 
