@@ -71,13 +71,13 @@ class LanceVideoDataset(VideoDataset):
         self._block_size = block_size
         self._storage_options = dict(storage_options or {})
         self._ahead: Rows = {}
-        self._next: tuple[Sequence[SampleRequest], Future[Rows]] | None = None
-        self._next_pid = 0
+        self._later: list[tuple[Sequence[SampleRequest], Future[Rows]]] = []
+        self._later_pid = 0
         options: dict[str, Any] = {"class_file": class_file, "subset": subset}
         super().__init__(data_root, ann_file, pipeline, on_error, timeout, **options)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_next": None}
+        return {**self.__dict__, "_later": []}
 
     def _list_videos(self) -> VideoList:
         listed = None
@@ -154,19 +154,22 @@ class LanceVideoDataset(VideoDataset):
         """What was read for a batch, packets of which may be under way.
 
         Reading one takes three rounds of requests: frame indexes, where the rows lie, packets. From
-        object storage those of the next batch are read while the samples of this one are decoded.
+        object storage those of a later batch are read while the samples of this one are decoded.
         """
-        # From object storage those of the next batch are read while this one is decoded.
-        before, self._next = self._next, None
-        if before is not None and before[0] == requests and self._next_pid == os.getpid():
-            found = before[1].result()
-        else:
+        if self._later_pid != os.getpid():  # a forked process has not the threads
+            self._later = []
+        asked = [batch for batch, _ in self._later]
+        if requests in asked:
+            found = self._later[asked.index(requests)][1].result()
+            del self._later[: asked.index(requests) + 1]
+        else:  # the first batches, also of an epoch after one that was left
             found = self._start_reading(requests)
+            del self._later[:-1]
         later = [getattr(request, "following", None) for request in requests]
         following = [request for request in later if request is not None]
         if following and self._source.reads_beside:
-            self._next = following, self._source.submit(self._start_reading, following)
-            self._next_pid = os.getpid()  # a forked process has not the thread
+            self._later.append((following, self._source.submit(self._start_reading, following)))
+            self._later_pid = os.getpid()
         return found
 
     def _start_reading(self, requests: Sequence[SampleRequest]) -> Rows:

@@ -14,10 +14,12 @@ from sce_video.datasets.video_dataset import SampleRequest, mix_seed
 from sce_video.registry import DATA_SAMPLERS
 
 _BLOCK = 4096
+#: Of a loader worker, read from object storage: one alone takes longer than to decode a batch.
+_BATCHES_AHEAD = 2
 
 
 class FollowedRequest(SampleRequest):
-    """A request that also tells which one the same loader worker gets a batch later, if known.
+    """A request that also tells which one the same loader worker gets two batches later.
 
     Equal to the plain request of the same index and seed.
     """
@@ -105,8 +107,8 @@ class ResumableSampler(Sampler):
         return (SampleRequest(i % size, mix_seed(seed, epoch, i)) for i in positions)
 
     def announce_batches(self, batch_size: int, num_workers: int) -> None:
-        """Let requests tell what their loader worker gets a batch later."""
-        self.distance = batch_size * max(1, num_workers)  # workers get batches in turn
+        """Let requests tell what their loader worker gets two batches later."""
+        self.distance = _BATCHES_AHEAD * batch_size * max(1, num_workers)  # they take turns
 
     def __len__(self) -> int:
         """Samples of this rank in a whole epoch, wherever the next pass starts."""

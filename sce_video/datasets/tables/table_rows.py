@@ -48,7 +48,7 @@ from sce_video.datasets.tables.table import (
 )
 
 _ROWS_OF_A_READ = 4
-_READS_AT_ONCE = 8
+_READS_AT_ONCE = 20  # of two batches of 32 samples
 
 # Open decoders that are not in use. A table has few kinds of streams, and opening a decoder takes
 # as long as decoding a frame or two. One that raised, or whose thread was abandoned, is dropped.
