@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import difflib
+import gc
 import importlib
 import sys
 from collections.abc import Sequence
@@ -96,6 +98,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ImportError as error:
         print(f"sce-video: error: {error}", file=sys.stderr)
         return 1
+    if argv is None:  # the process ends without a last look through all that torch has imported
+        atexit.register(gc.freeze)
     module, _, function = COMMANDS[name][0].partition(".")
     before, sys.argv[0] = sys.argv[0], f"sce-video {name}"  # for usage and errors
     try:

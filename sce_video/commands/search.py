@@ -33,7 +33,7 @@ from sce_video.datasets.clip_sampling import format_moment
 from sce_video.datasets.sources import Query, is_table_folder, parse_query
 from sce_video.find.columns import check_condition
 from sce_video.find.label_list import LabelList, label_file
-from sce_video.utils.command import command, printable
+from sce_video.utils.command import command, printable, rare_collections
 from sce_video.utils.files import write_json
 from sce_video.utils.storage import absolute, exists
 
@@ -153,6 +153,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.serve is not None:
         return _serve(args)
     examples = _checked_query(args)
+    with rare_collections():
+        return _search(args, examples)
+
+
+def _search(args: argparse.Namespace, examples: list[list[Query]]) -> int:
+    """Search, print the table, write JSON and the gallery."""
     # Imported here, as in all commands: a wrong command line must not wait for them.
     from sce_video.find.query import SearchQuery, Weights, searches_approximately
     from sce_video.find.reading import read_index

@@ -97,3 +97,19 @@ def test_the_best_peer_is_that_of_each_file(peers):
     assert found["sides"]["SPDL"]["ours_faster"]["mean"] == pytest.approx(18**0.5, abs=1e-3)
     assert found["sides"]["PyAV loop"]["ms"] is None
     assert "| SPDL () | 6500.00 | 4.24 | 2.00 to 9.00 - |" in peers.table({"frames": found})
+
+
+@pytest.mark.slow
+def test_a_table_in_a_slow_store_is_read_as_the_local_one(peers, tmp_path, monkeypatch):
+    """``slow_store.py`` from the file to the ratio; its server is a process of its own."""
+    pytest.importorskip("lance")
+    import slow_store
+
+    for name in ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "given back after the test")
+    file = write_video(tmp_path / "a.mp4", numbered_frames(90, 120, 160), options={"g": "30"})
+    options = ["--files", str(file), "--videos", "4", "--samples", "8", "--batch", "2"]
+    options += ["--workers", "0", "--rounds", "1", "--delay", "0", "--json", str(tmp_path / "r")]
+    assert slow_store.main([str(tmp_path), *options]) == 0
+    found = json.loads((tmp_path / "r").read_text())
+    assert found["local"] > 0 and found["store"] > 0 and found["batch"] == 2

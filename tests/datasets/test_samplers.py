@@ -124,7 +124,7 @@ class Requests:
         return request, getattr(request, "following", None), get_worker_info().id
 
 
-def test_requests_tell_what_their_worker_gets_a_batch_later(start=8):
+def test_requests_tell_what_their_worker_gets_two_batches_later(start=8):
     plain = ResumableSampler(range(26), seed=1)
     sampler = ResumableSampler(range(26), seed=1)
     sampler.announce_batches(4, 2)
@@ -135,7 +135,7 @@ def test_requests_tell_what_their_worker_gets_a_batch_later(start=8):
     assert len(batches) == (26 - start + 3) // 4
     for worker in range(2):
         own = [batch for batch in batches if batch[0][2] == worker]
-        for batch, later in zip(own, own[1:], strict=False):
+        for batch, later in zip(own, own[2:], strict=False):
             expected = [request for request, _, _ in later]
             assert [following for _, following, _ in batch][: len(later)] == expected
-        assert not any(following for _, following, _ in own[-1])
+        assert not any(following for batch in own[-2:] for _, following, _ in batch)

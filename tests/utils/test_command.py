@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import io
 import os
 import signal
@@ -23,6 +24,7 @@ from sce_video.utils.command import (
     printable_lines,
     printable_stdout,
     printable_utf8,
+    rare_collections,
 )
 from sce_video.utils.errors import MissingPackageError, UserError
 
@@ -193,3 +195,11 @@ def test_the_bar_of_a_terminal_shows_rate_time_left_and_failures(monkeypatch):
     progress.finish()
     shown = "embedding [a] 5/10 (50%), 0.5 videos/s, 1 unreadable, 0:00:10 left"
     assert shown in stream.getvalue()
+
+
+def test_collections_are_as_before_after_a_short_command():
+    before = gc.get_threshold()
+    with pytest.raises(ValueError, match="end"), rare_collections():
+        assert gc.get_threshold()[0] > before[0]
+        raise ValueError("end")
+    assert gc.get_threshold() == before
