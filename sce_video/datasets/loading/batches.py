@@ -474,7 +474,7 @@ class BadFileReport:
         if len(self) > self.max_bad_share * self.num_files:
             listed = "\n".join(f"  {path}: {self.errors[path]}" for path in sorted(self.counts))
             raise TooManyBadFilesError(
-                f"{len(self)} of {self.num_files} files cannot be decoded, more than the allowed share "
-                f"of {self.max_bad_share:g} (max_bad_share): take them out of the data, or raise it in "
-                f"the config and --resume; report: {self.path}\n{listed}"
+                f"{len(self)} of {self.num_files} files cannot be decoded, more than the allowed "
+                f"share of {self.max_bad_share:g} (max_bad_share): take them out of the data, or "
+                f"raise it in the config and --resume; report: {self.path}\n{listed}"
             )

@@ -45,9 +45,8 @@ class BadFileHook(Hook):
     def __init__(self, max_bad_share: float = 0.05) -> None:
         if not 0.0 <= max_bad_share <= 1.0:
             raise ValueError(f"max_bad_share must be from 0 to 1, got {max_bad_share}")
-        self.max_bad_share = max_bad_share
+        self.max_bad_share, self._logged = max_bad_share, 0  # files in the log's last count
         self._fresh: list[tuple[str, str]] = []
-        self._logged = 0  # files in the log's last count
 
     def before_train(self, runner) -> None:
         """Start a report, or continue that of a resumed run."""
@@ -70,8 +69,7 @@ class BadFileHook(Hook):
     def after_train_epoch(self, runner) -> None:
         """Merge all ranks' failures; end the training when they are too many together."""
         of_all_ranks: list[list[tuple[str, str]]] = all_gather_object(self._fresh)
-        own = set(self._fresh)
-        self._fresh = []
+        own, self._fresh = set(self._fresh), []
         self._add(runner, [f for failures in of_all_ranks for f in failures if f not in own])
         if is_main_process() and len(self.report) > self._logged:
             self._logged = len(self.report)
