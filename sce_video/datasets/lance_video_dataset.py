@@ -34,8 +34,8 @@ class LanceVideoDataset(VideoDataset):
     Seeds, order, bad files, time limit and the pipeline are those of :class:`VideoDataset`, and so
     are the samples, bit for bit, on the same repacked files. The bytes for all samples of a batch
     are asked for before the first is made: the frame indexes of their rows, and the packets of the
-    frames that their clips show. From object storage the next batch is read while this one is
-    decoded, if the sampler tells which it is. Each packet is compared with its checksum; damaged
+    frames that their clips show. From object storage the next two batches are read while one is
+    decoded, if the sampler tells which they are. Each packet is compared with its checksum; damaged
     ones make the row a bad file. A table that cannot be reached any more ends the training
     (:class:`~sce_video.datasets.tables.table.TableError`).
 

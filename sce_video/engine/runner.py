@@ -91,7 +91,7 @@ class VideoRunner(Runner):
         """Build a data loader as mmengine does, with two settings adapted to the machine.
 
         Memory is pinned if there is a GPU, unless the config says False; ``persistent_workers`` is
-        off where there are no workers. A data set that reads ahead is told of the next batch.
+        off where there are no workers. A data set that reads ahead is told of later batches.
         """
         if isinstance(dataloader, dict):
             pin_memory = dataloader.get("pin_memory", True) and torch.cuda.is_available()
