@@ -61,9 +61,11 @@ from sce_video.curation.edited_copies import COPY_SIMILARITY, LATE_SECONDS, edit
 from sce_video.curation.edited_copies import EDITS as SEARCHED
 from sce_video.curation.matching import Thumbnails
 from sce_video.curation.near_duplicates import (
+    Decisions,
     candidate_pairs,
-    duplicates_by_features,
+    grouped,
     pairs_by_frames,
+    pairs_of_features,
 )
 from sce_video.data_tools.generated import CLASSES, encode_h264, render_toy_action
 from sce_video.datasets import open_video
@@ -294,32 +296,31 @@ def measure_features(count: int, size: int, seed: int = 0) -> dict[str, Any]:
     tensor = torch.from_numpy(features)
     seconds: dict[str, float] = {}
 
-    def timed(name: str, begin: float) -> None:
-        seconds[name] = round(time.perf_counter() - begin, 1)
+    begin = time.perf_counter()
 
-    begin = time.perf_counter()
+    def timed(name: str) -> None:
+        """Note the seconds since the last call."""
+        nonlocal begin
+        now = time.perf_counter()
+        seconds[name], begin = round(now - begin, 1), now
+
     x = unit_rows(tensor, feature_mean(tensor))
-    timed("normalisation", begin)
-    begin = time.perf_counter()
+    timed("normalisation")
     similar, where = neighbour_graph(x, 20)
-    timed("neighbours", begin)
-    copies = (where[:1000, 0] == torch.arange(half, half + 1000)).float().mean()
-    begin = time.perf_counter()
+    timed("neighbours")
     pairs = len(candidate_pairs(similar, where))
-    timed("candidate pairs", begin)
-    begin = time.perf_counter()
-    found = duplicates_by_features([""] * count, similar, where, THRESHOLDS[FEATURES])
-    timed("near-duplicates by features alone", begin)
-    begin = time.perf_counter()
-    gone = {video.row for group in found.groups for video in group.removed}
+    timed("candidate pairs")
+    edges, _ = pairs_of_features(similar, where, THRESHOLDS[FEATURES])
+    groups = grouped(edges, lambda row: (row,), [""] * count, Decisions())
+    timed("near-duplicates by features alone")
+    gone = {video.row for group in groups for video in group.removed}
     outliers = find_outliers(outlier_distances(similar, where, gone), gone)[1]
-    timed("outliers", begin)
-    begin = time.perf_counter()
+    timed("outliers")
     assign(x, k_means(x, 20))
-    timed("clusters", begin)
-    begin = time.perf_counter()
+    timed("clusters")
     k_centre_greedy(x, 100)
-    timed("subset of 100", begin)
+    timed("subset of 100")
+    copies = (where[:1000, 0] == torch.arange(half, half + 1000)).float().mean()
     return {
         "rows": count,
         "size": size,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -55,15 +56,16 @@ def _facts(job: Job, found: set[tuple[int, int]], names: list[str]) -> None:
 
 def our_copies(job: Job) -> None:
     """``sce-video curate`` by frames: thumbnails of all frames, candidates, alignment."""
+    from sce_video.curation.comparison import ThumbnailFile, read_thumbnails
     from sce_video.curation.curate import THRESHOLDS, CurateOptions
-    from sce_video.curation.near_duplicates import duplicates_by_frames
+    from sce_video.curation.near_duplicates import pairs_of_frames
 
     files = sorted(map(str, Path(job["folder"], "videos").iterdir()))
-    most, none = CurateOptions().neighbours, np.empty((0, 2), dtype=np.int64)
-    with tempfile.TemporaryDirectory() as folder:
-        groups = duplicates_by_frames(files, none, most, THRESHOLDS["frames"], folder, 0).groups
-    pairs = {(group.kept, removed.row) for group in groups for removed in group.removed}
-    _facts(job, pairs, [Path(file).name for file in files])
+    none = np.empty((0, 2), dtype=np.int64)
+    with tempfile.TemporaryDirectory() as folder, closing(ThumbnailFile(folder)) as stored:
+        read_thumbnails(stored, files, 0)
+        edges, _ = pairs_of_frames(stored, none, THRESHOLDS["frames"], CurateOptions().neighbours)
+    _facts(job, set(edges), [Path(file).name for file in files])
 
 
 def pdq_copies(job: Job) -> None:

@@ -5,7 +5,8 @@
     sce-video curate VIDEOS --checkpoint RUN --out CURATED         # embeds them first
 
 Writes lists that training reads (keep.txt, subset.txt, clusters.txt), removed.csv with the reason
-of every removed video, report.json, and a page with examples, curation.html. No video is changed.
+of every removed video, report.json, and a page with examples, curation.html. Decisions on groups
+that the page saves are respected by the next run. No video is changed.
 Exit status: 0 written, 1 written and some videos could not be compared, 2 wrong usage.
 """
 
@@ -41,8 +42,10 @@ FRAMES, FEATURES, NONE = "frames", "features", "none"
 THRESHOLDS = {FRAMES: 0.97, FEATURES: 0.99}
 #: Of :mod:`sce_video.curation.edited_copies`.
 EDITS = ("mirrored", "parts", "speed", "short", "late")
+#: Of :mod:`sce_video.curation.near_duplicates`.
+PREFERENCES = ("length", "resolution", "bitrate")
 
-_INDEX, _PAGE = "index", "curation.html"
+_INDEX, _PAGE, _DECISIONS = "index", "curation.html", "decisions.csv"
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -67,6 +70,14 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         "1.25); short (a shared stretch); late (after the first minute); or all"
     )
     add("--copies", edited, nargs="+", choices=(*EDITS, "all"), default=[])
+    prefer = "which video of a group stays (default: length, then resolution, then bitrate)"
+    add("--prefer", prefer, nargs="+", choices=PREFERENCES, default=PREFERENCES)
+    intros = "a part of more than N videos is an intro, or credits, and no copy (default: 10)"
+    add("--intros N", intros, number(int, 1), default=10)
+    decisions = f"of an earlier page, respected (default: OUT/{_DECISIONS}, if there is one)"
+    add("--decisions FILE", decisions)
+    motion = "remove frozen videos, and those below this quantile of motion (default: 0.05)"
+    add("--motion Q", motion, number(float, 0, most=0.99), nargs="?", const=0.05)
     add("--neighbours K", "compared with each video (default: 20)", number(int, 1), default=20)
     add("--drop-outliers", "leave outliers out of the list to keep", bool)
     add("--subset K", "list the K most diverse videos", number(int, 0), default=0)
@@ -90,6 +101,7 @@ def _check(args: argparse.Namespace) -> None:
     if args.classes is not None and args.labels is None:
         raise ValueError("names of classes are those of a list of labels: give it too (--labels)")
     check_exists(args.labels, "file")
+    check_exists(args.decisions, "file")
     check_exists(args.classes, "file")
     has_index = any(Path(args.source, name).exists() for name in ("features.npz", "features.lance"))
     folder = os.path.isdir(args.source) and not is_table(args.source)
@@ -114,12 +126,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Curate; returns the exit status."""
     args = parse_args(argv)
     # Imported here, as in all commands: a wrong command line must not wait for torch.
-    from sce_video.curation.curate import CurateOptions, curate
+    from sce_video.curation.curate import CurateOptions, curate, read_decisions
     from sce_video.curation.write import write_curation, write_curation_page
     from sce_video.find.stored_features import read_videos
 
     options = chosen(CurateOptions, args)
     out, source = Path(args.out), args.source
+    file = args.decisions or out / _DECISIONS
+    decisions = read_decisions(file) if os.path.exists(file) else None
     if args.checkpoint is not None:
         source = _embed(args, out / _INDEX)
     videos = read_videos(source, args.labels, args.classes, args.column)
@@ -134,7 +148,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 bars[what] = stack.enter_context(progress_bar(what))
             bars[what](total, failed)
 
-        found = curate(videos, options, folder=out, on_video=count)
+        found = curate(videos, options, decisions=decisions, folder=out, on_video=count)
     report = write_curation(found, out, args.keep)
     if not args.no_page:
         write_curation_page(out / _PAGE, found, report)
@@ -168,6 +182,15 @@ def describe(found: Curation, report: dict, out: Path, page: bool) -> str:
         + (" removed" if found.options.drop_outliers else " (kept; --drop-outliers removes them)"),
         f"  {counts['undecodable']} could not be decoded",
     ]
+    if counts["shared_parts"]:
+        lines.insert(
+            2, f"  {counts['shared_parts']} shared parts (intros, credits), which make no copies"
+        )
+    if found.motion is not None:
+        lines.append(
+            f"  {counts['little_motion']} removed for little motion: below "
+            f"{found.motion.limit:.3f} grey levels, or frozen"
+        )
     if found.duplicates.unread:
         lines.append(f"  {counts['not_compared']} could not be compared, and are kept:")
         problems = [(entry["path"], entry["reason"]) for entry in report["not_compared"]]
@@ -176,7 +199,8 @@ def describe(found: Curation, report: dict, out: Path, page: bool) -> str:
     lines += [f"{name}: {file}" for name, file in report["lists"].items()]
     lines += [f"why removed: {out / 'removed.csv'}", f"report: {out / 'report.json'}"]
     if page:
-        lines.append(f"page: {out / _PAGE}")
+        decide = " (decide on groups there)" if found.duplicates.groups else ""
+        lines.append(f"page: {out / _PAGE}{decide}")
     data = ("--data-root", str(found.videos.root or "/"), "--train-list", report["lists"]["keep"])
     lines.append(f"next: sce-video train RECIPE {shlex.join(data)}")
     return "\n".join(map(printable, lines))

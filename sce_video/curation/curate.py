@@ -5,19 +5,29 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from sce_video.curation.edited_copies import EDITS
+from sce_video.curation.comparison import ThumbnailFile, read_thumbnails
+from sce_video.curation.edited_copies import EDITS, LATE, LATE_SECONDS
+from sce_video.curation.matching import MAX_SECONDS, Thumbnails
 from sce_video.curation.near_duplicates import (
+    PREFERENCES,
+    Decisions,
     Duplicates,
     candidate_pairs,
-    duplicates_by_features,
-    duplicates_by_frames,
+    grouped,
+    pairs_of_features,
+    pairs_of_frames,
+    qualities,
+    shared_parts,
 )
+from sce_video.datasets.clip_sampling import shown_at
+from sce_video.datasets.segments import read_csv_lines
 from sce_video.evaluation.functional.clusters import (
     assign,
     k_centre_greedy,
@@ -34,6 +44,11 @@ THRESHOLDS = {FRAMES: 0.97, FEATURES: 0.99}
 _OUTLIER_NEIGHBOURS = 10
 #: Standard deviations of a normal distribution, estimated by the median absolute deviation.
 _OUTLIER_DEVIATIONS = 5.0
+#: Seconds between two compared frames of a video, and grey levels below which nothing moved between
+#: them: encoders change still frames by less.
+_MOTION_STEP, _STILL = 0.5, 0.5
+#: What a line of a file of decisions says of a video.
+KEPT, NOT_A_COPY = "keep", "not a copy"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +62,12 @@ class CurateOptions:
         copies: Edited copies that are searched as well, of ``mirrored``, ``parts`` (crops to 40 %
             of a side, pictures in pictures), ``speed``, ``short`` (shared stretches from a sixth of
             the shorter video on) and ``late`` (in the first hour instead of the first minute).
+        prefer: What the video of a group that stays is chosen by: ``length``, ``resolution`` and
+            ``bitrate`` in any order; of equal ones the first path.
+        intros: Videos of which a stretch may be a part and its videos still be copies: one that
+            is part of more is an intro, or credits.
+        motion: Quantile of motion: videos below it, and those in which nothing moves, are left
+            out of the list to keep; None: motion is not measured.
         neighbours: Nearest videos by features, and as many by frames, that each is compared with.
         drop_outliers: Whether outliers are left out of the list to keep.
         subset: Size of the most diverse subset; 0 for none.
@@ -58,6 +79,9 @@ class CurateOptions:
     duplicates: str = FRAMES
     similarity: float | None = None
     copies: Sequence[str] = ()
+    prefer: Sequence[str] = PREFERENCES
+    intros: int = 10
+    motion: float | None = None
     neighbours: int = 20
     drop_outliers: bool = False
     subset: int = 0
@@ -79,8 +103,14 @@ class CurateOptions:
             raise ValueError(f"copies must be of {', '.join(EDITS)}, got {', '.join(unknown)}")
         if self.copies and self.duplicates != FRAMES:
             raise ValueError("copies are found by frames, which are not compared")
+        unknown = sorted(set(self.prefer) - set(PREFERENCES))
+        if unknown:
+            raise ValueError(f"prefer must be of {', '.join(PREFERENCES)}, got {unknown[0]}")
+        if self.motion is not None and not 0 <= self.motion < 1:
+            raise ValueError(f"motion must be a quantile, from 0 to below 1, got {self.motion:g}")
         for name, least in (
-            ("neighbours", 1), ("subset", 0), ("clusters", 1), ("seed", 0), ("workers", 0)
+            ("intros", 1), ("neighbours", 1), ("subset", 0), ("clusters", 1), ("seed", 0),
+            ("workers", 0),
         ):  # fmt: skip
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
@@ -92,6 +122,24 @@ class CurateOptions:
 
 
 @dataclass(frozen=True, eq=False)
+class Motion:
+    """How much moves in videos, and which are left out for it.
+
+    Attributes:
+        motion: (N,) mean over time of how much frames half a second apart differ: grey levels, of
+            thumbnails of 32 x 32 pixels; NaN for videos that cannot be read.
+        frozen: (N,) share of these steps in which they differ by less than 0.5; NaN too.
+        limit: Quantile of ``motion``.
+        removed: Videos of less motion, and those that are frozen all the time, the stillest first.
+    """
+
+    motion: np.ndarray
+    frozen: np.ndarray
+    limit: float
+    removed: list[int]
+
+
+@dataclass(frozen=True, eq=False)
 class Curation:
     """What was found; videos are numbers, rows of ``videos``.
 
@@ -99,6 +147,8 @@ class Curation:
         videos: Of the source.
         options: Of the search.
         duplicates: Groups of near-duplicates.
+        decisions: That were respected.
+        motion: Of every video, or None where it was not measured.
         distances: (N,) mean cosine distance to the 10 nearest videos that are no duplicates.
         limit: Distance above which a video is an outlier.
         outliers: Of the videos that are no duplicates, the farthest first.
@@ -112,6 +162,8 @@ class Curation:
     videos: ExportedVideos
     options: CurateOptions
     duplicates: Duplicates
+    decisions: Decisions
+    motion: Motion | None
     distances: Tensor
     limit: float
     outliers: list[int]
@@ -126,6 +178,7 @@ def curate(
     videos: ExportedVideos,
     options: CurateOptions | None = None,
     *,
+    decisions: Decisions | None = None,
     folder: str | os.PathLike | None = None,
     on_video: Callable[[str, int, bool], None] | None = None,
 ) -> Curation:
@@ -140,15 +193,16 @@ def curate(
     Args:
         videos: From :func:`~sce_video.find.stored_features.read_videos`.
         options: None for the defaults.
-        folder: For temporary files, and thumbnails of the videos that a later run uses; None
-            for a temporary one.
+        decisions: On groups of an earlier run, of :func:`read_decisions`.
+        folder: For temporary files, and thumbnails of the videos that a later run uses: 32 KB per
+            second of video, at most, each; None for a temporary one.
         on_video: Called with what is done, the total and whether a video failed.
 
     Raises:
         ValueError: fewer than two videos, features that are not finite, or all equal; more videos
             in the subset than remain.
     """
-    options = options or CurateOptions()
+    options, decisions = options or CurateOptions(), decisions or Decisions()
     features = torch.from_numpy(videos.features)
     if len(videos) < 2:
         raise ValueError(f"{videos.source} has one video: there is nothing to compare it with")
@@ -158,25 +212,24 @@ def curate(
         raise ValueError(f"{videos.source}: all features are equal, they tell no videos apart")
     similar, where = neighbour_graph(x, max(options.neighbours, _OUTLIER_NEIGHBOURS))
     near, rows = similar[:, : options.neighbours], where[:, : options.neighbours]
-    if options.duplicates == NONE:
-        found = Duplicates([], 0)
-    elif options.duplicates == FEATURES:
-        found = duplicates_by_features(videos.paths, near, rows, options.threshold)
-    else:
+    found, motion = Duplicates([], 0), None
+    pairs = np.empty((0, 2), dtype=np.int64)
+    if options.duplicates != NONE:
         pairs = candidate_pairs(near, rows)
-        with ExitStack() as stack:
-            if folder is None:
-                folder = stack.enter_context(tempfile.TemporaryDirectory())
-            how = options.threshold, os.fspath(folder), options.workers, on_video, options.copies
-            found = duplicates_by_frames(videos.files, pairs, options.neighbours, *how)
-        if len(pairs) and not found.candidates:
-            row, reason = found.unread[0]
-            raise ValueError(
-                f"no two of the videos of {videos.source} can be read, the first is "
-                f"{videos.files[row]}: {reason}. Run where the videos are, or compare features "
-                "alone (--duplicates features)"
-            )
+    if options.duplicates == FRAMES or options.motion is not None:
+        with tempfile.TemporaryDirectory() if folder is None else nullcontext(folder) as place:
+            found, motion = _by_frames(videos, pairs, options, decisions, place, on_video)
+    if options.duplicates == FEATURES:
+        edges, closeness = pairs_of_features(near, rows, options.threshold)
+        groups = grouped(
+            edges,
+            lambda row: (-round(closeness[row], 6), videos.paths[row]),
+            videos.paths,
+            decisions,
+        )
+        found = Duplicates(groups, len(pairs), found.unread)
     gone = {video.row for group in found.groups for video in group.removed}
+    gone |= set() if motion is None else set(motion.removed)
     distances = outlier_distances(similar, where, gone)
     limit, outliers = find_outliers(distances, gone)
     dropped = gone | set(outliers) if options.drop_outliers else gone
@@ -186,11 +239,19 @@ def curate(
     chosen = k_centre_greedy(x[keep], options.subset) if options.subset else []
     clusters = min(options.clusters, len(videos))
     cluster, centrality = assign(x, k_means(x, clusters, seed=options.seed))
-    fewer = f"{clusters} clusters, not {options.clusters}: there are no more videos"
+    notes = []
+    if clusters < options.clusters:
+        notes.append(f"{clusters} clusters, not {options.clusters}: there are no more videos")
+    decided = {*decisions.keep, *decisions.apart}
+    missing = len(decided.difference(videos.paths))
+    if missing:
+        notes.append(f"{missing} of {len(decided)} videos with a decision are not among these")
     return Curation(
         videos=videos,
         options=options,
         duplicates=found,
+        decisions=decisions,
+        motion=motion,
         distances=distances,
         limit=limit,
         outliers=outliers,
@@ -198,8 +259,107 @@ def curate(
         subset=[keep[i] for i in chosen],
         cluster=cluster,
         centrality=centrality,
-        notes=[] if clusters == options.clusters else [fewer],
+        notes=notes,
     )
+
+
+def _by_frames(
+    videos: ExportedVideos,
+    pairs: np.ndarray,
+    options: CurateOptions,
+    decisions: Decisions,
+    folder: str | os.PathLike,
+    on_video: Callable[[str, int, bool], None] | None,
+) -> tuple[Duplicates, Motion | None]:
+    """What frames say of videos: groups of copies, of which the best is kept, and motion."""
+    files, paths = videos.files, videos.paths
+    seconds = LATE_SECONDS if LATE in options.copies else MAX_SECONDS
+    with closing(ThumbnailFile(folder)) as stored:
+        unread = read_thumbnails(stored, files, options.workers, on_video, seconds)
+        if len(stored.places) < 2:
+            row, reason = unread[0]
+            raise ValueError(
+                f"no two of the videos of {videos.source} can be read, the first is "
+                f"{files[row]}: {reason}. Run where the videos are, or compare features "
+                "alone (--duplicates features)"
+            )
+        found, gone = Duplicates([], 0, unread), set()
+        if options.duplicates == FRAMES:
+            how = options.threshold, options.neighbours, options.copies, options.workers, on_video
+            edges, compared = pairs_of_frames(stored, pairs, *how)
+            ends = {
+                row: min(place.facts[0], place.facts[3]) for row, place in stored.places.items()
+            }
+            shared = shared_parts(edges, ends, options.intros)
+            quality = qualities(stored, files, {row for pair in edges for row in pair})
+
+            def worth(row: int) -> tuple:
+                return *(-quality[row].of(name) for name in options.prefer), files[row]
+
+            groups = grouped(edges, worth, paths, decisions)
+            found = Duplicates(groups, compared, unread, shared, quality)
+            gone = {video.row for group in groups for video in group.removed}
+        if options.motion is None:
+            return found, None
+        values = np.full((2, len(files)), np.nan)
+        for row, place in stored.places.items():
+            values[:, row] = motion_of(place.read())
+    motion, frozen = values
+    limit = float(np.nanquantile(motion, options.motion))
+    still = np.flatnonzero((motion < limit) | (frozen == 1))
+    kept = gone | {row for row in still.tolist() if paths[row] in decisions.keep}
+    order = still[np.argsort(motion[still], kind="stable")].tolist()
+    return found, Motion(motion, frozen, limit, [row for row in order if row not in kept])
+
+
+def motion_of(video: Thumbnails) -> tuple[float, float]:
+    """Mean difference of frames half a second apart, and the share of steps in which none moves.
+
+    Differences are mean absolute ones of the thumbnails, grey levels of 255; a step below 0.5 of
+    these has none. Of a shorter video its first and last frame are compared, of one frame: 0 and 1.
+    """
+    if len(video.times) < 2:
+        return 0.0, 1.0
+    moments = np.arange(0.0, video.end, min(_MOTION_STEP, float(video.times[-1])))
+    shown = video.frames[shown_at(video.times, moments)].astype(np.float32)
+    steps = np.abs(np.diff(shown, axis=0)).mean(axis=(1, 2))
+    return float(steps.mean()), float((steps < _STILL).mean())
+
+
+def read_decisions(file: str | os.PathLike) -> Decisions:
+    """Decisions on groups from a table of text, ``path,decision,other``.
+
+    ``keep`` on a line says that the video stays, ``not a copy`` that it is none of the video
+    ``other``.
+
+    Raises:
+        ValueError: it is no such table, or a line has another decision, or too few paths; with
+            file and line.
+    """
+    keep: set[str] = set()
+    apart: dict[str, set[str]] = {}
+    header = None
+    for line, cells in read_csv_lines(file):
+        if header is None:
+            header = cells
+            if header != ["path", "decision", "other"]:
+                raise ValueError(f"{file}: the first line must be path,decision,other")
+            continue
+        where = f"{file}, line {line}"
+        path, decision, other = [*cells, "", ""][:3]
+        if not path or len(cells) > 3:
+            raise ValueError(f"{where}: a path, a decision and another path belong there")
+        if decision == KEPT:
+            keep.add(path)
+        elif decision == NOT_A_COPY and other:
+            for one, two in ((path, other), (other, path)):
+                apart.setdefault(one, set()).add(two)
+        else:
+            what = "names no other video" if decision == NOT_A_COPY else f"is {decision!r:.100}"
+            raise ValueError(
+                f"{where}: the decision {what}; use {KEPT}, or {NOT_A_COPY} and a video"
+            )
+    return Decisions(frozenset(keep), apart)
 
 
 def outlier_distances(similar: Tensor, where: Tensor, gone: set[int]) -> Tensor:

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from contextlib import closing
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from sce_video.curation.comparison import ThumbnailFile, compare_pairs, read_thumbnails
-from sce_video.curation.edited_copies import LATE, LATE_SECONDS, EditedCopy, edited_copies
-from sce_video.curation.matching import MAX_SECONDS, Alignment, index_vectors, query_vectors
+from sce_video.curation.comparison import ThumbnailFile, compare_pairs
+from sce_video.curation.edited_copies import EditedCopy, edited_copies
+from sce_video.curation.matching import Alignment, index_vectors, query_vectors
+from sce_video.datasets.sources import is_elsewhere
+from sce_video.datasets.video_list import split_segment
 from sce_video.evaluation.functional.clusters import as_bytes, nearest_in_cells
 
 #: Answers to a frame, the smallest correlation of one, and the frames that a candidate answers for.
 _ANSWERS, _LEAST, _FEWEST_FRAMES = 10, 0.7, 3
 _VOTES_AT_ONCE = 1000  # videos
+#: What the video of a group that stays is chosen by, and in which order without another one.
+PREFERENCES = ("length", "resolution", "bitrate")
+#: Share of a video below which a stretch is a part of it; and what two stretches of a video have in
+#: common, of what they show together, if they are the same.
+_PART_SHARE, _SAME = 0.6, 0.6
 
 
 def pairs_by_frames(stored: ThumbnailFile, numbers: Sequence[int], most: int) -> np.ndarray:
@@ -107,11 +114,59 @@ class Removed:
 
 
 @dataclass(frozen=True)
+class CopyQuality:
+    """What speaks for one of several copies."""
+
+    duration: float  # of the whole video, seconds
+    height: int  # of its frames, pixels
+    width: int
+    bitrate: float  # bits of the file per second; 0 where it is unknown: objects, rows, segments
+
+    def of(self, name: str) -> int:
+        """Of :data:`PREFERENCES`: larger for the better video; all but sizes to a twentieth."""
+        if name == "resolution":
+            return self.height * self.width
+        value = self.duration if name == "length" else self.bitrate
+        return round(20 * np.log(max(value, 1e-3)))
+
+
+@dataclass(frozen=True)
 class DuplicateGroup:
     """The video that stays, and near-duplicates of it, directly or by way of others."""
 
     kept: int
     removed: list[Removed]
+    also_kept: list[int] = field(default_factory=list)  # those that stay by decision
+
+    @property
+    def rows(self) -> list[int]:
+        """All videos of the group, those that stay first."""
+        return [self.kept, *self.also_kept, *(video.row for video in self.removed)]
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """What was decided on groups by hand, on the page of an earlier curation.
+
+    A video that is named here and is none of those that are curated changes nothing.
+
+    Attributes:
+        keep: Paths of videos that stay, whatever they are copies of.
+        apart: Of a path those that it is not a copy of, in both directions.
+    """
+
+    keep: frozenset[str] = frozenset()
+    apart: Mapping[str, Collection[str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SharedPart:
+    """A stretch that many videos show: an intro, credits, an advertisement.
+
+    Videos that have nothing else in common are no copies of each other.
+    """
+
+    stretches: list[tuple[int, float, float]]  # video, begin and end (seconds), by video
 
 
 @dataclass(frozen=True)
@@ -122,6 +177,8 @@ class Duplicates:
     candidates: int  # pairs that were compared
     # (number, reason) of videos that were not compared, since their frames cannot be read.
     unread: list[tuple[int, str]] = field(default_factory=list)
+    shared: list[SharedPart] = field(default_factory=list)  # that of the most videos first
+    quality: dict[int, CopyQuality] = field(default_factory=dict)  # of the videos of groups
 
 
 def candidate_pairs(similar: Tensor, where: Tensor) -> np.ndarray:
@@ -135,113 +192,195 @@ def candidate_pairs(similar: Tensor, where: Tensor) -> np.ndarray:
     return unique_pairs(np.stack([rows, where.numpy()[rows, slots]], axis=1))
 
 
-def duplicates_by_frames(
-    files: Sequence[str],
+def pairs_of_frames(
+    stored: ThumbnailFile,
     pairs: np.ndarray,
-    most: int,
     threshold: float,
-    folder: str,
-    workers: int,
-    on_video: Callable[[str, int, bool], None] | None = None,
+    most: int,
     copies: Collection[str] = (),
-) -> Duplicates:
-    """Groups of videos that show the same frames, of the candidates.
-
-    The longest video of a group is kept; of equally long ones (to a twentieth) the one with the
-    largest frames, then the first path.
+    workers: int = 0,
+    on_video: Callable[[str, int, bool], None] | None = None,
+) -> tuple[dict[tuple[int, int], Removed], int]:
+    """Pairs of videos that show the same frames, by (lower, higher), and how many were compared.
 
     Args:
-        files: All videos.
+        stored: Thumbnails of the videos; those without are not compared.
         pairs: (P, 2), candidates by features; those by frames are added.
-        most: Candidates by frames of a video.
         threshold: Smallest mean correlation of the frames of a copy.
-        folder: For a temporary file of 32 KB per second of video, at most, and as much that is
-            kept for a later run.
-        workers: Processes.
-        on_video: Called with ``reading frames``, ``comparing`` or ``refining``, the total and
-            whether it failed.
+        most: Candidates by frames of a video.
         copies: Of :data:`~sce_video.curation.edited_copies.EDITS`: copies that are searched, too.
+        workers: Processes.
+        on_video: Called with ``comparing`` or ``refining``, the total and whether it failed.
     """
-    seconds = LATE_SECONDS if LATE in copies else MAX_SECONDS
-    with closing(ThumbnailFile(folder)) as stored:
-        unread = read_thumbnails(stored, files, workers, on_video, seconds)
-        readable = np.zeros(len(files), dtype=bool)
-        readable[list(stored.places)] = True
-        compared = pairs[readable[pairs].all(axis=1)]
-        if readable.sum() > 1:
-            by_frames = pairs_by_frames(stored, np.flatnonzero(readable).tolist(), most)
-            compared = unique_pairs(np.concatenate([compared, by_frames]))
-        edges: dict[tuple[int, int], Removed] = {}
-        for inner, outer, at in compare_pairs(stored, compared, threshold, workers, on_video):
-            edges[min(inner, outer), max(inner, outer)] = Removed(inner, outer, at.similarity, at)
-        if copies and readable.sum() > 1:
-            for copy in edited_copies(stored, copies, most, workers, on_video):
-                pair = min(copy.inner, copy.outer), max(copy.inner, copy.outer)
-                edge = Removed(copy.inner, copy.outer, copy.alignment.similarity, edited=copy)
-                edges.setdefault(pair, edge)
-
-        def worth(row: int) -> tuple[float, int, str]:
-            found = stored.places[row].read()
-            length = -round(20 * np.log(max(found.duration, 1e-3)))
-            return length, -found.height * found.width, files[row]
-
-        groups = _groups(edges, worth)
-    return Duplicates(groups, len(compared), unread)
+    numbers = sorted(stored.places)
+    compared = pairs[np.isin(pairs, numbers).all(axis=1)]
+    edges: dict[tuple[int, int], Removed] = {}
+    if len(numbers) < 2:
+        return edges, len(compared)
+    compared = unique_pairs(np.concatenate([compared, pairs_by_frames(stored, numbers, most)]))
+    for inner, outer, at in compare_pairs(stored, compared, threshold, workers, on_video):
+        edges[min(inner, outer), max(inner, outer)] = Removed(inner, outer, at.similarity, at)
+    for copy in edited_copies(stored, copies, most, workers, on_video) if copies else ():
+        pair = min(copy.inner, copy.outer), max(copy.inner, copy.outer)
+        edge = Removed(copy.inner, copy.outer, copy.alignment.similarity, edited=copy)
+        edges.setdefault(pair, edge)
+    return edges, len(compared)
 
 
-def duplicates_by_features(
-    paths: Sequence[str], similar: Tensor, where: Tensor, threshold: float
-) -> Duplicates:
-    """Groups of videos whose features have a cosine of at least ``threshold``.
+def qualities(
+    stored: ThumbnailFile, files: Sequence[str], rows: Collection[int]
+) -> dict[int, CopyQuality]:
+    """Length, size of the frames and bitrate of some of the videos whose paths are ``files``."""
+    found = {}
+    for row in rows:
+        duration, height, width, _ = stored.places[row].facts
+        alone = not is_elsewhere(files[row]) and split_segment(files[row]) is None
+        size = os.path.getsize(files[row]) if alone and os.path.exists(files[row]) else 0
+        found[row] = CopyQuality(duration, height, width, 8 * size / max(duration, 1e-3))
+    return found
 
-    The video that resembles the others of its group most is kept, of equal ones the first path.
+
+def shared_parts(
+    edges: dict[tuple[int, int], Removed], ends: Mapping[int, float], most: int
+) -> list[SharedPart]:
+    """Stretches that are parts of more than ``most`` videos; the edges by them are removed.
+
+    A stretch counts for a video of which it is less than 60 %: longer ones are copies, however
+    many there are. Stretches of one video are the same if they share 60 % of what both show, and
+    those of two are by an edge.
 
     Args:
-        paths: (N,) of the videos.
+        edges: By the lower and the higher of two videos; changed.
+        ends: Of each video the end of what was compared of it, seconds.
+        most: Videos of a stretch that may be a copy.
+    """
+    nodes: list[tuple[int, float, float]] = []
+    known: dict[int, list[int]] = {}  # numbers of the nodes of a video
+    links: dict[tuple[int, int], tuple[int, int]] = {}
+    for pair, edge in sorted(edges.items()):
+        ways = []
+        for row, (begin, end) in zip((edge.row, edge.match), _stretches(edge, ends), strict=True):
+            same = (
+                number
+                for number in known.setdefault(row, [])
+                if min(end, nodes[number][2]) - max(begin, nodes[number][1])
+                >= _SAME * (max(end, nodes[number][2]) - min(begin, nodes[number][1]))
+            )
+            ways.append(next(same, len(nodes)))
+            if ways[-1] == len(nodes):
+                known[row].append(len(nodes))
+                nodes.append((row, begin, end))
+        links[pair] = (ways[0], ways[1])
+
+    def is_part(number: int) -> bool:
+        row, begin, end = nodes[number]
+        return end - begin < _PART_SHARE * ends[row]
+
+    found = []
+    for numbers in connected(list(links.values())):
+        parts = [nodes[number] for number in numbers if is_part(number)]
+        if len({row for row, _, _ in parts}) <= most:
+            continue
+        found.append(SharedPart(sorted(nodes[number] for number in numbers)))
+        inside = set(numbers)
+        for pair, (one, two) in links.items():
+            if one in inside and (is_part(one) or is_part(two)):
+                del edges[pair]
+    return sorted(found, key=lambda part: -len(part.stretches))
+
+
+def _stretches(edge: Removed, ends: Mapping[int, float]) -> list[tuple[float, float]]:
+    """What two videos share, seconds of the first and of the second."""
+    if edge.edited is not None:
+        own, other = edge.edited.inner_stretch, edge.edited.outer_stretch
+        limits = ((own, ends[edge.row]), (other, ends[edge.match]))
+        return [(max(0.0, begin), min(last, end)) for (begin, end), last in limits]
+    assert edge.alignment is not None
+    offset = edge.alignment.offset
+    begin, end = max(0.0, offset), min(ends[edge.match], offset + ends[edge.row])
+    return [(begin - offset, end - offset), (begin, end)]
+
+
+def pairs_of_features(
+    similar: Tensor, where: Tensor, threshold: float
+) -> tuple[dict[tuple[int, int], Removed], dict[int, float]]:
+    """Pairs of videos whose features have a cosine of at least ``threshold``, by (lower, higher).
+
+    Args:
         similar: (N, k) cosines with the neighbours of each, as of :func:`candidate_pairs`.
         where: (N, k) their rows.
         threshold: Smallest cosine of near-duplicates.
+
+    Returns:
+        The pairs, and of each video in one the sum of its cosines.
     """
-    pairs = torch.nonzero(similar >= threshold).tolist()
     edges: dict[tuple[int, int], Removed] = {}
     closeness: dict[int, float] = {}
-    for row, slot in pairs:
+    for row, slot in torch.nonzero(similar >= threshold).tolist():
         other, value = int(where[row, slot]), float(similar[row, slot])
         edges[min(row, other), max(row, other)] = Removed(row, other, value)
         for end in (row, other):
             closeness[end] = closeness.get(end, 0.0) + value
-    groups = _groups(edges, lambda row: (-round(closeness[row], 6), 0, paths[row]))
-    return Duplicates(groups, len(candidate_pairs(similar, where)))
+    return edges, closeness
 
 
-def _groups(
-    edges: dict[tuple[int, int], Removed], worth: Callable[[int], tuple[float, int, str]]
+def grouped(
+    edges: dict[tuple[int, int], Removed],
+    worth: Callable[[int], tuple],
+    paths: Sequence[str],
+    decisions: Decisions,
 ) -> list[DuplicateGroup]:
-    """The connected groups; the video of the smallest ``worth`` is kept."""
+    """The connected groups; the video of the smallest ``worth`` is kept, and those decided on.
+
+    No group holds two videos of which one was decided not to be a copy of the other: the most
+    similar pairs are joined first, and those that would bring such videos together are not.
+    """
+    row_of = {path: row for row, path in enumerate(paths)} if decisions.apart else {}
+    apart = {
+        row_of[path]: {row_of[other] for other in others if other in row_of}
+        for path, others in decisions.apart.items()
+        if path in row_of
+    }
+    ordered = sorted(edges, key=lambda pair: (-edges[pair].similarity, pair))
+    groups = connected(ordered, apart)
+    group_of = {row: number for number, rows in enumerate(groups) for row in rows}
     best: dict[int, Removed] = {}
-    for (a, b), edge in sorted(edges.items()):
+    for a, b in ordered:
+        if group_of.get(a, -1) != group_of.get(b, -2):
+            continue
+        edge = edges[a, b]
         for row, match in ((a, b), (b, a)):
-            if row not in best or edge.similarity > best[row].similarity:
-                found = edge.similarity, edge.alignment, edge.row == row, edge.edited
-                best[row] = Removed(row, match, *found)
-    groups = []
-    for rows in connected(list(edges)):
-        kept, *others = sorted(rows, key=worth)
-        groups.append(DuplicateGroup(kept, [best[row] for row in sorted(others)]))
-    return sorted(groups, key=lambda group: (-len(group.removed), group.kept))
+            found = edge.similarity, edge.alignment, edge.row == row, edge.edited
+            best.setdefault(row, Removed(row, match, *found))
+    result = []
+    for rows in groups:
+        kept, *others = sorted(rows, key=lambda row: (paths[row] not in decisions.keep, worth(row)))
+        also = [row for row in sorted(others) if paths[row] in decisions.keep]
+        removed = [best[row] for row in sorted(set(others).difference(also))]
+        result.append(DuplicateGroup(kept, removed, also))
+    return sorted(result, key=lambda group: (-len(group.removed), group.kept))
 
 
-def connected(pairs: Sequence[tuple[int, int]]) -> list[list[int]]:
+def connected(
+    pairs: Sequence[tuple[int, int]], apart: Mapping[int, Collection[int]] | None = None
+) -> list[list[int]]:
     """The connected groups of the rows of some pairs, in ascending order.
 
+    Args:
+        pairs: Joined one after the other.
+        apart: Of a row those that may not be in its group, in both directions: a pair that would
+            bring two of them together joins nothing.
+
     Returns:
-        Groups by their smallest row, each ascending; rows without a pair are in none.
+        Groups of two rows and more by their smallest row, each ascending.
     """
     group_of = {row: {row} for pair in pairs for row in pair}
     for a, b in pairs:
         if group_of[a] is not group_of[b]:
             smaller, larger = sorted((group_of[a], group_of[b]), key=len)
+            if apart and any(not larger.isdisjoint(apart.get(row, ())) for row in smaller):
+                continue
             larger |= smaller
             group_of |= dict.fromkeys(smaller, larger)
     groups = {id(rows): rows for rows in group_of.values()}  # each once
-    return sorted(sorted(rows) for rows in groups.values())
+    return sorted(sorted(rows) for rows in groups.values() if len(rows) > 1)

@@ -6,18 +6,23 @@ import csv
 import io
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from sce_video.curation.curate import FRAMES, NONE, Curation
+import numpy as np
+
+from sce_video.curation.curate import FRAMES, KEPT, NONE, NOT_A_COPY, Curation
 from sce_video.curation.edited_copies import COPY_SIMILARITY
-from sce_video.curation.near_duplicates import Removed
+from sce_video.curation.near_duplicates import DuplicateGroup, Removed
+from sce_video.datasets.segments import Segment, write_segment_file
 from sce_video.datasets.video_list import write_annotation_list
-from sce_video.pages.clip_groups import ClipRow, ClipSection, ShownClip, write_clip_groups
+from sce_video.pages.clip_groups import Choices, ClipRow, ClipSection, ShownClip, write_clip_groups
 from sce_video.utils.files import write_json, write_text
 
 KEEP, SUBSET, CLUSTERS, CLASSES = "keep.txt", "subset.txt", "clusters.txt", "classes.txt"
-REMOVED, REPORT = "removed.csv", "report.json"
+REMOVED, REPORT, DECISIONS = "removed.csv", "report.json", "decisions.csv"
+INTROS, MOTION = "intros.csv", "motion.csv"
 _EXAMPLES = 8
 _COLUMNS = (
     "path", "reason", "kept", "match", "similarity", "start", "left", "top", "width", "height",
@@ -62,14 +67,39 @@ def write_curation(
     if unlisted:
         notes.append(f"{len(unlisted)} paths cannot be written to a list: see {REMOVED}")
     removed = list(_removed(found, set(unlisted)))
-    text = io.StringIO(newline="")
-    table = csv.DictWriter(text, _COLUMNS, lineterminator="\n")
-    table.writeheader()
-    table.writerows(removed)
-    write_text(folder / REMOVED, text.getvalue())
+    _write_table(folder / REMOVED, _COLUMNS, removed)
+    if found.duplicates.shared:
+        lists["intros"] = os.fspath(folder / INTROS)
+        write_segment_file(lists["intros"], _intros(found))
+    if found.motion is not None:
+        lists["motion"] = os.fspath(folder / MOTION)
+        rows = zip(videos.paths, found.motion.motion, found.motion.frozen, strict=True)
+        cells = [
+            {"path": path, "motion": f"{motion:.3f}", "frozen": f"{frozen:.3f}"}
+            for path, motion, frozen in rows
+            if motion == motion  # NaN for what cannot be read
+        ]
+        _write_table(lists["motion"], ("path", "motion", "frozen"), cells)
     report = _report(found, lists, removed, [*found.notes, *notes])
     write_json(folder / REPORT, report)
     return report
+
+
+def _write_table(file: str | Path, columns: Sequence[str], rows: list[dict[str, Any]]) -> None:
+    """Write a CSV file with a line of the names of its columns."""
+    text = io.StringIO(newline="")
+    table = csv.DictWriter(text, columns, lineterminator="\n")
+    table.writeheader()
+    table.writerows(rows)
+    write_text(file, text.getvalue())
+
+
+def _intros(found: Curation) -> Iterator[Segment]:
+    """The stretches that many videos share, those of the same content with one label."""
+    for number, part in enumerate(found.duplicates.shared, 1):
+        for row, begin, end in part.stretches:
+            times = round(begin, 3), round(end, 3)
+            yield Segment(found.videos.paths[row], *times, f"shared {number}")
 
 
 def _labels(found: Curation) -> tuple[list[int], list[str], list[str]]:
@@ -116,6 +146,12 @@ def _removed(found: Curation, unlisted: set[str]) -> Iterator[dict[str, Any]]:
             if video.edited is not None:
                 entry |= _edited(video)
             yield entry
+    if found.motion is not None:
+        for row in found.motion.removed:
+            still = "frozen" if found.motion.frozen[row] == 1 else "little motion"
+            limit = f"limit {found.motion.limit:.3f}, quantile {found.options.motion:g}"
+            motion = f"{still}: {found.motion.motion[row]:.3f} grey levels, {limit}"
+            yield {"path": paths[row], "reason": motion}
     if found.options.drop_outliers:
         for row in found.outliers:
             distance = float(found.distances[row])
@@ -168,18 +204,13 @@ def _report(
 ) -> dict[str, Any]:
     paths = found.videos.paths
     total = len(paths) + len(found.videos.failures)
-    searched = found.options.duplicates
     return {
         "source": found.videos.source,
         "root": found.videos.root,
         "checkpoint": found.videos.checkpoint,
         "settings": {
-            "duplicates": searched,
-            "similarity": None if searched == NONE else found.options.threshold,
-            "copies": list(found.options.copies),
-            "neighbours": found.options.neighbours,
-            "drop_outliers": found.options.drop_outliers,
-            "seed": found.options.seed,
+            **asdict(found.options),
+            "similarity": None if found.options.duplicates == NONE else found.options.threshold,
         },
         "counts": {
             "videos": total,
@@ -187,26 +218,34 @@ def _report(
             "removed": len(removed),
             "near_duplicates": sum(len(group.removed) for group in found.duplicates.groups),
             "groups": len(found.duplicates.groups),
+            "groups_decided": sum(_is_decided(found, g) for g in found.duplicates.groups),
+            "shared_parts": len(found.duplicates.shared),
+            "little_motion": 0 if found.motion is None else len(found.motion.removed),
             "compared_pairs": found.duplicates.candidates,
             "not_compared": len(found.duplicates.unread),
             "outliers": len(found.outliers),
             "undecodable": len(found.videos.failures),
         },
-        "kept_of_a_group": "the longest, then the largest frames, then the first path"
-        if searched == "frames"
-        else "the one most similar to the others, then the first path",
+        "kept_of_a_group": _kept_of_a_group(found),
         "lists": lists,
         "notes": notes,
         "groups": [
             {
                 "kept": paths[group.kept],
+                "also_kept": [paths[row] for row in group.also_kept],
                 "removed": [
                     {"path": paths[v.row], "match": paths[v.match], "similarity": v.similarity}
                     for v in group.removed
                 ],
+                "quality": {
+                    paths[row]: asdict(found.duplicates.quality[row])
+                    for row in group.rows
+                    if row in found.duplicates.quality
+                },
             }
             for group in found.duplicates.groups
         ],
+        "motion_limit": None if found.motion is None else found.motion.limit,
         "outlier_limit": found.limit,
         "outliers": [
             {"path": paths[row], "distance": float(found.distances[row])} for row in found.outliers
@@ -221,7 +260,23 @@ def _report(
     }
 
 
-_GROUPS, _OUTLIERS, _SUBSET, _CLUSTERS = 24, 16, 24, 40
+_WORDS = {"length": "longest", "resolution": "largest frames", "bitrate": "highest bitrate"}
+
+
+def _kept_of_a_group(found: Curation) -> str:
+    """What the video of a group that stays was chosen by, in words."""
+    if found.options.duplicates != FRAMES:
+        return "the one most similar to the others, then the first path"
+    words = [f"the {_WORDS[name]}" for name in found.options.prefer]
+    return ", then ".join([*words, "the first path"])
+
+
+def _is_decided(found: Curation, group: DuplicateGroup) -> bool:
+    """Whether it was decided before what a group keeps."""
+    return any(found.videos.paths[row] in found.decisions.keep for row in group.rows)
+
+
+_GROUPS, _OUTLIERS, _SUBSET, _CLUSTERS, _STILL = 100, 16, 24, 40, 24
 _OF_GROUP = 7  # removed videos shown of a group
 
 
@@ -244,7 +299,13 @@ def write_curation_page(path: str | os.PathLike, found: Curation, report: dict[s
             f"{counts['not_compared']} videos could not be compared by frames, and are kept: see "
             "report.json."
         )
-    sections = [_duplicates(found), _outliers(found), _clusters(found)]
+    sections = [_duplicates(found)]
+    if found.duplicates.shared:
+        sections.append(_shared(found))
+    if found.motion is not None:
+        facts.insert(3, (f"{counts['little_motion']:,}", "removed for little motion"))
+        sections.append(_motion(found))
+    sections += [_outliers(found), _clusters(found)]
     if found.subset:
         sections.append(_subset(found))
     lead = f"Features of {found.videos.source}. Point at a clip, or tap it, to play it."
@@ -261,33 +322,102 @@ def _shown(items: Sequence[Any], most: int, what: str) -> str:
 
 
 def _duplicates(found: Curation) -> ClipSection:
-    groups = found.duplicates.groups
+    """Groups of near-duplicates, on which a reader of the page decides; decided ones come last.
+
+    Each video has its similarity, the size of its frames, bitrate and length, and the page keeps
+    of each group the best by one of them when it is asked to.
+    """
+    groups = sorted(found.duplicates.groups, key=lambda group: _is_decided(found, group))
     if found.options.duplicates == NONE:
         note = "They were not searched."
     else:
-        what, kept = "features have a cosine", "the one most similar to the others"
-        if found.options.duplicates == FRAMES:
-            what = "frames correlate"
-            kept = "the longest, of equally long ones the one with the largest frames"
+        what = (
+            "frames correlate" if found.options.duplicates == FRAMES else "features have a cosine"
+        )
         more = _shown(groups, _GROUPS, "groups") if groups else " There are none."
         also = f", their changes by {COPY_SIMILARITY:g}," if found.options.copies else ""
         note = (
             f"Videos whose {what} by {found.options.threshold:g}{also} or more with those of "
-            f"another one of the group. Kept: {kept}.{more}"
+            f"another one of the group. Kept: {_kept_of_a_group(found)}.{more}"
         )
     rows = []
     for group in groups[:_GROUPS]:
-        clips = [_clip(found, group.kept, mark="kept")] + [
-            _clip(found, video.row, f"{video.similarity:.2f}", "removed")
-            for video in group.removed[:_OF_GROUP]
+        shown = [(row, "", KEPT) for row in (group.kept, *group.also_kept)]
+        shown += [(v.row, f"{v.similarity:.2f}", "remove") for v in group.removed]
+        clips = []
+        for row, fact, decision in shown[: _OF_GROUP + 1]:
+            best = found.duplicates.quality.get(row)
+            if best is not None:
+                size = f"{best.width} x {best.height}"
+                fact = f"{fact} · {size}" if fact else size
+                fact += f" · {best.bitrate / 1000:,.0f} kbit/s" if best.bitrate else ""
+            quality = {} if best is None else {name: best.of(name) for name in _WORDS}
+            clips.append(_clip(found, row, fact)._replace(decision=decision, quality=quality))
+        beyond = [found.videos.paths[row] for row, _, _ in shown[_OF_GROUP + 1 :]]
+        decided = " · decided" if _is_decided(found, group) else ""
+        left_out = f"and {len(beyond)} more, in report.json" if beyond else ""
+        rows.append(ClipRow(f"{len(shown)} videos{decided}", clips, left_out, beyond))
+    choices = None
+    if rows:
+        choices = _choices(found)
+        note += f" Change that here, save {DECISIONS} beside this page and run again."
+    return ClipSection("duplicates", "Near-duplicates", note, rows, choices)
+
+
+def _choices(found: Curation) -> Choices:
+    """What the page may decide, and what was decided before."""
+    apart = found.decisions.apart
+    pairs = {(one, two) for one in apart for two in apart[one] if (two, one) >= (one, two)}
+    decided = [(path, KEPT, "") for path in sorted(found.decisions.keep)]
+    decided += [(one, NOT_A_COPY, two) for one, two in sorted(pairs)]
+    best = {f"the {words}": name for name, words in _WORDS.items()}
+    return Choices(
+        DECISIONS, (KEPT, "remove", NOT_A_COPY), decided, best if found.duplicates.quality else {}
+    )
+
+
+def _shared(found: Curation) -> ClipSection:
+    """Intros and credits: the first videos of each, with its begin and end in them."""
+    parts = found.duplicates.shared
+    note = (
+        f"Stretches that are a part of more than {found.options.intros} videos, such as intros and "
+        f"credits. They make no copies; all of them are in {INTROS}."
+    ) + _shown(parts, _CLUSTERS, "stretches")
+    rows = []
+    for number, part in enumerate(parts[:_CLUSTERS], 1):
+        clips = [
+            _clip(found, row, f"{begin:.1f} to {end:.1f} s")
+            for row, begin, end in part.stretches[:_EXAMPLES]
         ]
-        beyond = len(group.removed) - _OF_GROUP
-        left_out = f"and {beyond} more, in report.json" if beyond > 0 else ""
-        rows.append(ClipRow(f"{len(group.removed) + 1} videos", clips, left_out))
-    return ClipSection("duplicates", "Near-duplicates", note, rows)
+        count = len({row for row, _, _ in part.stretches})
+        rows.append(ClipRow(f"Shared {number}", clips, f"{count:,} videos"))
+    return ClipSection("shared", "Intros and credits", note, rows)
+
+
+def _motion(found: Curation) -> ClipSection:
+    """Removed videos, the stillest first, and the kept ones of the least motion."""
+    motion = found.motion
+    assert motion is not None
+    note = (
+        "Motion: how much frames half a second apart differ, in grey levels of thumbnails of 32 x "
+        f"32 pixels, mean over time. Removed: below {motion.limit:.2f} (quantile "
+        f"{found.options.motion:g}), and frozen videos, in which no step differs by 0.5."
+    ) + (_shown(motion.removed, _STILL, "videos") if motion.removed else " There are none.")
+    keep = np.array(found.keep)
+    least = keep[np.argsort(motion.motion[keep], kind="stable")][:_EXAMPLES].tolist()
+    rows = []
+    for title, videos in (
+        ("Removed", motion.removed[:_STILL]),
+        ("Kept, of the least motion", least),
+    ):
+        facts = [f"{motion.motion[r]:.2f}, frozen {100 * motion.frozen[r]:.0f} %" for r in videos]
+        clips = [_clip(found, row, fact) for row, fact in zip(videos, facts, strict=True)]
+        rows += [ClipRow(title, clips)] if clips else []
+    return ClipSection("motion", "Little motion", note, rows)
 
 
 def _outliers(found: Curation) -> ClipSection:
+    """Videos far from all others, the farthest first."""
     rows = found.outliers
     fate = "removed" if found.options.drop_outliers else "kept"
     more = _shown(rows, _OUTLIERS, "outliers") if rows else " There are none."
@@ -317,6 +447,7 @@ def _clusters(found: Curation) -> ClipSection:
 
 
 def _subset(found: Curation) -> ClipSection:
+    """The first videos of the diverse subset, in its order."""
     rows = found.subset
     note = (
         "The most diverse videos, each the farthest from those before it (k-centre greedy)."

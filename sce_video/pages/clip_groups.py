@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from sce_video.pages.frames import ClipReader, ClipTiles
@@ -18,6 +18,8 @@ class ShownClip(NamedTuple):
     file: str
     fact: str = ""  # what is said about it
     mark: str = ""  # a word in front of that, emphasised
+    decision: str = ""  # what the page begins with, of its choices; empty: nothing to decide
+    quality: Mapping[str, int] = {}  # numbers that are larger for the better video
 
 
 class ClipRow(NamedTuple):
@@ -26,6 +28,20 @@ class ClipRow(NamedTuple):
     title: str
     clips: Sequence[ShownClip]
     note: str = ""
+    beyond: Sequence[str] = ()  # names of videos of the row that are not shown
+
+
+class Choices(NamedTuple):
+    """What can be decided on the clips of a section; the page saves it as a file.
+
+    ``path,decision,other`` is its header. A row of clips has lines if something was changed in it:
+    of each clip with the first choice, and of each with the last one for every other video.
+    """
+
+    file: str  # name
+    names: tuple[str, str, str]
+    decided: Sequence[tuple[str, str, str]]  # lines from before, kept unless they are changed
+    best: Mapping[str, str]  # words of a button, and the key of the quality that it chooses by
 
 
 class ClipSection(NamedTuple):
@@ -35,6 +51,7 @@ class ClipSection(NamedTuple):
     title: str
     note: str  # what is shown
     rows: Sequence[ClipRow] = ()
+    choices: Choices | None = None
 
 
 def write_clip_groups(

@@ -71,6 +71,7 @@ def curated(videos):
     """Folder of the results of the command."""
     out = videos[0].parent / "out"
     words = [str(videos[0]), "--out", str(out), "--neighbours", "5", "--workers", "0"]
+    words += ["--prefer", "length", "resolution"]  # the bitrate of lossless files says little
     assert main([*words, "--subset", "4", "--clusters", "3", "--drop-outliers"]) == 0
     return out
 
