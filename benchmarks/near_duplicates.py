@@ -299,7 +299,6 @@ def measure_features(count: int, size: int, seed: int = 0) -> dict[str, Any]:
     begin = time.perf_counter()
 
     def timed(name: str) -> None:
-        """Note the seconds since the last call."""
         nonlocal begin
         now = time.perf_counter()
         seconds[name], begin = round(now - begin, 1), now
