@@ -198,7 +198,7 @@ def _make(root: Path, part: str, files: list[dict], seed: int, number: int) -> S
             frames = _PIXELS[edit](frames, filler, rng)
     if edits == ["encoded"]:
         scale = rng.uniform(0.6, 1.4)
-        frames = _sized(frames, int(frames.shape[1] * scale), int(frames.shape[2] * scale))
+        frames = sized(frames, int(frames.shape[1] * scale), int(frames.shape[2] * scale))
         crf = str(int(rng.integers(30, 38)))
     write_bytes(root / file["name"], encode_h264(_even(frames), fps, {"crf": crf}))
     if file["shown"] is None:
@@ -212,12 +212,12 @@ def _reference(file: dict, seed: int, number: int) -> tuple[np.ndarray, int]:
     if file["kind"] == "real":
         return _real(file["real"])
     stretches = _LONG // _SECONDS + 1 if file["long"] else 1
-    found = [_generated(file["kind"], seed, number, k) for k in range(stretches)]
+    found = [generated(file["kind"], seed, number, k) for k in range(stretches)]
     fps = PATTERN_FPS if file["kind"] == "patterns" else _FPS
     return np.concatenate(found)[: _LONG * fps], fps
 
 
-def _generated(kind: str, seed: int, number: int, stretch: int) -> np.ndarray:
+def generated(kind: str, seed: int, number: int, stretch: int) -> np.ndarray:
     rng = np.random.default_rng([seed, 1, number, stretch])
     count = _SECONDS * _FPS
     if kind == "toys":
@@ -287,7 +287,7 @@ def _real(path: str) -> tuple[np.ndarray, int]:
         at = np.searchsorted(times, (np.arange(count) + 0.5) / fps, "right") - 1
         frames = []
         for part in np.array_split(at.clip(0), count // 16 + 1):
-            frames += [_sized(f[None], 144, 144 * f.shape[1] // f.shape[0])[0] for f in
+            frames += [sized(f[None], 144, 144 * f.shape[1] // f.shape[0])[0] for f in
                        reader.read(np.unique(part))]  # fmt: skip
         return np.stack(frames)[np.unique(at.clip(0), return_inverse=True)[1]], fps
 
@@ -320,13 +320,13 @@ def _inserted(
 ) -> tuple[np.ndarray, float]:
     """The frames between others, a fifth to a third of all; and when they begin."""
     rest = int(len(frames) * rng.uniform(2, 4))
-    filler = _sized(_resampled(filler, filler_fps / fps), *frames.shape[1:3])
+    filler = sized(_resampled(filler, filler_fps / fps), *frames.shape[1:3])
     filler = np.concatenate([filler] * (rest // len(filler) + 1))[:rest]
     before = int(rng.integers(0, rest + 1))
     return np.concatenate([filler[:before], frames, filler[before:]]), before / fps
 
 
-def _sized(frames: np.ndarray, height: int, width: int) -> np.ndarray:
+def sized(frames: np.ndarray, height: int, width: int) -> np.ndarray:
     size = max(8, width), max(8, height)
     return np.stack([cv2.resize(f, size, interpolation=cv2.INTER_AREA) for f in frames])
 
@@ -341,7 +341,7 @@ def _cropped(frames: np.ndarray, _: np.ndarray, rng: np.random.Generator) -> np.
     side = rng.uniform(0.4, 0.9)
     high, wide = int(height * side), int(width * side)
     top, left = rng.integers(height - high + 1), rng.integers(width - wide + 1)
-    return _sized(frames[:, top : top + high, left : left + wide], height, width)
+    return sized(frames[:, top : top + high, left : left + wide], height, width)
 
 
 def _shifted(frames: np.ndarray, _: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -368,9 +368,9 @@ def _inset(frames: np.ndarray, filler: np.ndarray, rng: np.random.Generator) -> 
     side = rng.uniform(0.4, 0.75)
     high, wide = int(height * side), int(width * side)
     top, left = rng.integers(height - high + 1), rng.integers(width - wide + 1)
-    outer = _sized(filler, height, width)
+    outer = sized(filler, height, width)
     outer = np.concatenate([outer] * (len(frames) // len(outer) + 1))[: len(frames)].copy()
-    outer[:, top : top + high, left : left + wide] = _sized(frames, high, wide)
+    outer[:, top : top + high, left : left + wide] = sized(frames, high, wide)
     return outer
 
 

