@@ -15,6 +15,7 @@ same training, and runs that file. Then: sce-video predict RUN VIDEOS
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args, settings = parse_args(argv)
     _check(args, settings)
     # Imported here, as in all commands: a wrong command line must not wait for torch.
+    from mmengine.dist import is_main_process
+
     from sce_video.engine.restarts import is_restart
     from sce_video.engine.work_dir import check_unused
     from sce_video.runs.choices import process_began
@@ -143,5 +146,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         resume="auto" if restarted or args.resume else None,
     )
     status = end_training(train_with_page(count_seconds(cfg, begun), args.overwrite))
+    if status == 0 and is_main_process():
+        print(printable(f"next: sce-video predict {shlex.quote(str(args.out))} VIDEOS"))
     leave_process_group(status)
     return status

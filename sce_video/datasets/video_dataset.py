@@ -324,8 +324,8 @@ class VideoDataset(Dataset):
                 failures.append((error.path, error.reason))
                 if self.on_error == "raise":
                     reason = (
-                        f"{error.reason}. Repair or remove the file, or set on_error='skip' (leave "
-                        f"it out) or on_error='replace' (take another {self.kind}) in the data set"
+                        f"{error.reason}. Repair or remove the file (sce-video verify lists all), "
+                        f"or set on_error='skip', or 'replace' (another {self.kind}), in a config"
                     )
                     raise VideoDecodeError(error.path, reason, error.permanent) from error
                 if self.on_error == "skip":

@@ -113,8 +113,8 @@ def training_warnings(loop: Any) -> list[str]:
         )
     if steps < _FEW_STEPS:
         warnings.append(
-            f"the whole training has {steps} optimiser steps, too few to learn much: raise "
-            "train_cfg.max_epochs or lower train_dataloader.batch_size"
+            f"the whole training has {steps} optimiser steps, too few to learn much: raise the "
+            "epochs (train_cfg.max_epochs, --epochs) or lower the batch"
         )
     check: Any = getattr(model, "check_training", lambda *_: [])
     return warnings + check(samples, batch, getattr(loader.dataset, "num_views", None))

@@ -198,7 +198,8 @@ def planned_finetuning(
     network = None if str(source) == NONE else find_source(source)
     machine, counts = this_machine(), np.bincount(videos.videos.labels)
     of_list = videos.videos if videos.listed and not is_table(videos.root) else None
-    facts = replace(examine_folder(videos.root, of_list), num_videos=len(videos))
+    facts = examine_folder(videos.root, of_list).check_readable()
+    facts = replace(facts, num_videos=len(videos))
     classes = videos.videos.classes
     per_class = int(np.median(counts[counts > 0]))
     chosen = choose_finetuning(facts, machine, network, per_class, given, classes)

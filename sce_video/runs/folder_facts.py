@@ -24,6 +24,8 @@ from sce_video.datasets.video_list import split_segment
 
 #: Files or rows that are opened, at equal steps over the sorted list.
 EXAMINED = 48
+#: Share of unreadable files that the recipes for folders allow.
+MAX_BAD_SHARE = 0.1
 _SECONDS_PER_FILE = 10.0
 # Of so many of them, frames from the middle on are compared with the one before.
 _COMPARED, _FRAMES = 12, 17
@@ -52,6 +54,21 @@ class FolderFacts:
     def short_side(self) -> int:
         """The smaller of height and width, pixels."""
         return min(self.height, self.width)
+
+    def check_readable(self) -> FolderFacts:
+        """These facts, or ValueError if a training would end for the unreadable files among them.
+
+        Where only some files were examined their share must be so large that this is certain.
+        """
+        whole = self.num_examined == self.num_videos
+        if len(self.unreadable) > (1 if whole else 2.5) * MAX_BAD_SHARE * self.num_examined:
+            path, reason = self.unreadable[0]
+            raise ValueError(
+                f"{len(self.unreadable)} of {self.num_examined} examined videos in {self.folder} "
+                f"cannot be read, and a training allows {MAX_BAD_SHARE:.0%}: sce-video verify "
+                f"lists them, take them out of the data; the first is {path}: {reason}"
+            )
+        return self
 
     def describe(self) -> str:
         """One sentence for the user."""

@@ -270,7 +270,7 @@ def planned_pretraining(
     _check_words(method or "sce", precision, keep)
     if hours is not None and "epochs" in given:
         raise ValueError("give hours or epochs, not both")
-    machine, all_facts = this_machine(), examine_folder(str(videos))
+    machine, all_facts = this_machine(), examine_folder(str(videos)).check_readable()
     method, why = (method, "") if method else default_method(machine, given)
     held_out = held_out_count(all_facts.num_videos) if keep == "best" else 0
     facts = replace(all_facts, num_videos=all_facts.num_videos - held_out)  # what is trained on

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import shutil
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +15,7 @@ from sce_video.engine.config.load import load_config
 from sce_video.runs.choices import notes
 from sce_video.runs.doctor import check_video_files
 from sce_video.runs.folder import chance_level, different_settings, flattened
-from sce_video.runs.folder_facts import examine_folder
+from sce_video.runs.folder_facts import MAX_BAD_SHARE, examine_folder
 
 CONFIG = {
     "model": {"type": "SCE", "tau": 0.1, "views": (1, 2)},
@@ -82,6 +85,25 @@ def test_counts_medians_and_unreadable_files(tmp_path):
     (bad,) = found.unreadable
     assert bad[0].endswith("class0/broken.mp4") and bad[1]
     assert "4 videos" in found.describe() and "1 of them unreadable" in found.describe()
+
+
+def test_a_training_on_too_many_unreadable_files_is_refused(tmp_path):
+    for recipe in ("sce/sce_r3d18_folder.py", "downstream/finetune/r3d18_folder.py"):
+        config = load_config(Path(__file__).parents[2] / "configs" / recipe)
+        assert config.default_hooks.bad_files.max_bad_share == MAX_BAD_SHARE
+    write(tmp_path / "v/0.mp4")
+    for number in range(1, 9):
+        shutil.copy(tmp_path / "v/0.mp4", tmp_path / f"v/{number}.mp4")
+    (tmp_path / "v/bad.mp4").write_bytes(b"no video")
+    found = examine_folder(str(tmp_path / "v"))
+    found.check_readable()  # one of ten
+    (tmp_path / "v/8.mp4").write_bytes(b"no video")
+    with pytest.raises(ValueError, match=r"2 of 10 examined.*allows 10%.*8\.mp4"):
+        examine_folder(str(tmp_path / "v")).check_readable()
+    some = replace(found, num_videos=500, unreadable=found.unreadable * 2)
+    some.check_readable()  # of all 500 a tenth may be readable
+    with pytest.raises(ValueError, match="3 of 10 examined"):
+        replace(some, unreadable=found.unreadable * 3).check_readable()
 
 
 def test_folders_without_a_readable_video(tmp_path):
