@@ -173,7 +173,9 @@ def changes(video: Thumbnails) -> Thumbnails:
         first, last = firsts[rows] - firsts[begin], lasts[rows] - firsts[begin]
         near = video.frames[firsts[begin] : lasts[rows][-1]]
         total = np.zeros((len(near) + 1, SIDE, SIDE), dtype=np.int32)
-        np.cumsum(near, axis=0, out=total[1:])
+        total[1:] = near
+        for row in range(1, len(near)):  # np.cumsum over the first axis takes 16 times as long
+            total[row + 1] += total[row]
         mean = np.subtract(total[last], total[first], dtype=np.float32)
         mean *= (-_GAIN / (last - first)).astype(np.float32)[:, None, None]
         mean += video.frames[rows] * np.float32(_GAIN) + 128.5  # rounded by the conversion
