@@ -20,7 +20,7 @@ from sce_video.datasets.readers.base import (
     VideoReader,
 )
 from sce_video.datasets.tables.rows import list_rows
-from sce_video.datasets.tables.table import BLOCK_SIZE, is_remote
+from sce_video.datasets.tables.table import is_remote
 from sce_video.datasets.tables.table_rows import Rows, TableRows
 from sce_video.datasets.video_dataset import SampleRequest, Transform, VideoDataset, run_pipeline
 from sce_video.datasets.video_list import VideoList, read_annotation_list, split_segment
@@ -46,8 +46,8 @@ class LanceVideoDataset(VideoDataset):
             labels of the table.
         pipeline, on_error, timeout, class_file, subset: See :class:`VideoDataset`.
         storage_options: Of the object store, over those of the environment.
-        block_size: Ranges of a file that are less than this many bytes apart are one request. From
-            object storage, 65536 makes a tenth of the requests and reads four times the bytes.
+        block_size: Ranges of a file that are less than this many bytes apart are one request.
+            None: 1024, and 65536 in an object store: a tenth of the requests, four times the bytes.
 
     Raises:
         TableError: The table cannot be read.
@@ -63,10 +63,10 @@ class LanceVideoDataset(VideoDataset):
         timeout: float | None = 60.0,
         class_file: str | None = None,
         storage_options: Mapping[str, str] | None = None,
-        block_size: int = BLOCK_SIZE,
+        block_size: int | None = None,
         subset: dict[str, Any] | None = None,
     ) -> None:
-        if not 512 <= block_size <= 2**26:
+        if block_size is not None and not 512 <= block_size <= 2**26:
             raise ValueError(f"block_size must be 512 to {2**26} bytes, got {block_size}")
         self._block_size = block_size
         self._storage_options = dict(storage_options or {})

@@ -38,7 +38,6 @@ from sce_video.datasets.tables.rows import (
     table_path,
 )
 from sce_video.datasets.tables.table import (
-    BLOCK_SIZE,
     OpenTable,
     RemoteTable,
     TableError,
@@ -176,7 +175,7 @@ class TableRows:
         table: str,
         version: int,
         storage_options: Mapping[str, str] | None = None,
-        block_size: int = BLOCK_SIZE,
+        block_size: int | None = None,
     ) -> None:
         self.table, self.version = table, version
         self._storage_options, self._block_size = dict(storage_options or {}), block_size

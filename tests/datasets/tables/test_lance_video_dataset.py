@@ -27,7 +27,7 @@ from sce_video.datasets.labelled import read_labelled
 from sce_video.datasets.sources import video_exists
 from sce_video.datasets.tables import rows as row_list
 from sce_video.datasets.tables.rows import FORMAT, FORMAT_KEY
-from sce_video.datasets.tables.table import TableError
+from sce_video.datasets.tables.table import TableError, dataset_arguments
 from sce_video.datasets.video_list import VideoList
 from sce_video.registry import DATASETS
 
@@ -264,6 +264,9 @@ def test_what_is_no_table_is_one_sentence(tmp_path):
         LanceVideoDataset(str(tmp_path / "other.lance"))
     with pytest.raises(ValueError, match="block_size"):
         LanceVideoDataset(str(tmp_path / "other.lance"), block_size=1)
+    for table, size in (("other.lance", 1024), ("s3://bucket/a.lance", 65536)):
+        assert dataset_arguments(table)["block_size"] == size
+        assert dataset_arguments(table, block_size=4096)["block_size"] == 4096
 
 
 pa = pytest.importorskip("pyarrow")
