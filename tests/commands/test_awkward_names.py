@@ -163,6 +163,7 @@ def test_printed_commands_can_be_pasted(folder):
         videos=SimpleNamespace(root=folder),
         options=SimpleNamespace(drop_outliers=False),
         duplicates=SimpleNamespace(unread=[]),
+        motion=None,
     )
     words = shlex.split(describe(found, report, path, False).splitlines()[-1])
     args = train_command.parse_args(words[3:])
