@@ -272,11 +272,13 @@ def check_videos(root: str, extensions: Sequence[str] = VIDEO_EXTENSIONS) -> Non
 
     Raises:
         FileNotFoundError: no such table.
-        ValueError: no such folder, or none in it.
+        ValueError: no such folder, a file in its place, or no video in it.
     """
     if is_table(root):
         check_exists(root, "table")
         return
+    if os.path.isfile(root):
+        raise ValueError(f"{root} is a file: give a folder of videos, or a table (v.lance)")
     check_folder(root)
     if next(walk_files(root, extensions), None) is None:
         raise ValueError(f"no video in {root!r}; searched for {' '.join(extensions)}")

@@ -46,6 +46,7 @@ EDITS = ("mirrored", "parts", "speed", "short", "late")
 PREFERENCES = ("length", "resolution", "bitrate")
 
 _INDEX, _PAGE, _DECISIONS = "index", "curation.html", "decisions.csv"
+_RECIPE = "sce_r3d18_folder_small"  # that trains on the list
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -202,5 +203,5 @@ def describe(found: Curation, report: dict, out: Path, page: bool) -> str:
         decide = " (decide on groups there)" if found.duplicates.groups else ""
         lines.append(f"page: {out / _PAGE}{decide}")
     data = ("--data-root", str(found.videos.root or "/"), "--train-list", report["lists"]["keep"])
-    lines.append(f"next: sce-video train RECIPE {shlex.join(data)}")
+    lines.append(f"next: sce-video train {_RECIPE} {shlex.join(data)}")
     return "\n".join(map(printable, lines))

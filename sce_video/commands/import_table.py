@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sce_video.commands.arguments import check_source, chosen, command_line, file_progress, number
+from sce_video.datasets.sources import is_table
 from sce_video.jobs import StorageError
 from sce_video.utils.command import command
 
@@ -38,6 +39,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--retry-failed", "import files again that failed before", bool)
     args = parser.parse_args(argv)
     check_source(args.source, args.data_root)
+    if not is_table(args.table):
+        raise ValueError(f"a table has a name that ends with .lance, got {args.table!r}")
     # Imported here, as in all commands: a wrong command line must not wait for torch.
     from sce_video.data_tools.tables import ImportOptions
     from sce_video.data_tools.tables.fill import import_videos

@@ -30,7 +30,7 @@ from sce_video.commands.arguments import (
 )
 from sce_video.datasets.labelled import LabelledVideos, read_labelled
 from sce_video.datasets.sources import is_table
-from sce_video.datasets.video_list import video_of
+from sce_video.datasets.video_list import VIDEO_EXTENSIONS, video_of
 from sce_video.jobs import usable_cores
 from sce_video.utils.command import command, printable
 
@@ -63,6 +63,8 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     args = parser.parse_args(argv)
     if args.column is not None and not is_table(args.dir):
         raise ValueError(f"--column names a column of a table of videos; {args.dir} is none")
+    if args.dir.lower().endswith(VIDEO_EXTENSIONS) and os.path.isfile(args.dir):
+        check_videos(args.dir)
     if os.path.isfile(args.dir):
         if args.windows is not None:
             raise ValueError(f"--windows divides whole videos, and {args.dir} lists segments")

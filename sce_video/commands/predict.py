@@ -149,10 +149,10 @@ def _loaded(args: argparse.Namespace) -> tuple[VideoClassifier, EmbedOptions]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Predict, print and write; returns the exit status."""
     args = parse_args(argv)
+    check_run(args.checkpoint)
     for path in args.videos:
         check_videos(path) if os.path.isdir(path) else check_exists(path, "video or folder")
     check_exists(args.classes, "file of class names")
-    check_run(args.checkpoint)
     if args.windows is not None:
         return _segments(args)
     # Imported here, as in all commands: a wrong command line must not wait for torch.

@@ -33,6 +33,7 @@ from typing import Any
 
 from sce_video.commands.arguments import check_source, chosen, command_line, file_progress
 from sce_video.data_tools.repack.plan import CRF_RANGE, PRESETS, RepackOptions, Settings
+from sce_video.datasets.sources import is_table
 from sce_video.datasets.video_list import VIDEO_EXTENSIONS, scan_folder
 from sce_video.jobs import StorageError
 from sce_video.utils.command import command
@@ -103,6 +104,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings, options = chosen(Settings, args), chosen(RepackOptions, args)
     if (args.destination is None) == (args.to is None):
         raise ValueError("give either DST, an output folder, or --to TABLE")
+    if args.to is not None and not is_table(args.to):
+        raise ValueError(f"a table has a name that ends with .lance, got {args.to!r}")
     if args.to is not None and args.source.endswith(".csv"):
         raise ValueError("segments become files first: repack them to DST, then import DST TABLE")
     if args.to is None and os.path.exists(args.destination) and not os.path.isdir(args.destination):

@@ -231,6 +231,8 @@ def _checked_query(args: argparse.Namespace) -> list[list[Query]]:
     examples = [[parse_query(video) for video in videos] for videos in (args.video, args.unlike)]
     for video in (*examples[0], *examples[1]):
         check_exists(video.video, "video")
+        if os.path.isdir(video.video):
+            raise ValueError(f"{video.video} is a folder: a query is a video, an image, a.mp4@2-4")
     if args.more_like is not None:
         LabelList(label_file(args.index, args.labels)).number(args.more_like)
     if args.where is not None:

@@ -271,7 +271,13 @@ def _by_frames(
     folder: str | os.PathLike,
     on_video: Callable[[str, int, bool], None] | None,
 ) -> tuple[Duplicates, Motion | None]:
-    """What frames say of videos: groups of copies, of which the best is kept, and motion."""
+    """What frames say of videos: groups of copies, of which the best is kept, and motion.
+
+    Arguments are as of :func:`curate`; ``pairs`` (P, 2) are candidates by features.
+
+    Raises:
+        ValueError: fewer than two of the videos can be read.
+    """
     files, paths = videos.files, videos.paths
     seconds = LATE_SECONDS if LATE in options.copies else MAX_SECONDS
     with closing(ThumbnailFile(folder)) as stored:

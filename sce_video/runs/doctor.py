@@ -272,6 +272,11 @@ def examine(folder: Path, videos: str | None = None, named: bool = True) -> Iter
             unreadable = tuple(("FILE", reason) for reason in reasons)
             facts = replace(facts, folder="VIDEOS", unreadable=unreadable)
         yield from check_video_files(facts)
+        try:
+            facts.check_readable()
+        except ValueError as error:
+            yield Finding(FAILURE, str(error))
+            return
         for name, rate in decode_rates(videos, 8, 2.56).items():
             yield Finding(OK, f"decoder {name}: {rate:.0f} clips of 8 frames a second and core")
         yield check_loading(replace(planned_pretraining(videos, folder), facts=facts))

@@ -24,6 +24,7 @@ from sce_video.commands import (
 from sce_video.commands.main import COMMANDS
 from sce_video.curation.curate import THRESHOLDS
 from sce_video.curation.edited_copies import EDITS
+from sce_video.curation.near_duplicates import PREFERENCES
 from sce_video.engine.config.changes import available_settings, read_config
 from sce_video.engine.logs import TRACKERS
 from sce_video.engine.recipes import find_recipe
@@ -85,6 +86,7 @@ CASES = {
     "index V --checkpoint R --out O --column x": "--column names a column of a table",
     "search V/a.mp4@5-3 --index I": "the moment 5-3 of V/a.mp4 ends before it begins",
     "search N --index I": "no video at N",
+    "search V --index I": "V is a folder: a query is a video",
     "search V/a.mp4": "the following arguments are required: --index",
     "search I --text word": "--text takes the index as a video does: --text WORDS --index I",
     "search --index I": "nothing to search for: give a VIDEO, an image, --text or --more-like",
@@ -100,6 +102,8 @@ CASES = {
     "search --serve": "--serve needs the folder of an index",
     "search --serve N": "there is no index in N",
     "curate V --out O": "V is no index: give the folder of sce-video index",
+    "curate I --out O --motion 1": "must be at least 0 and at most 0.99, got 1",
+    "curate I --out O --decisions N": "no file at N",
     "curate I --out O --similarity 2": "must be above 0 and at most 1, got 2",
     "curate I --out O --duplicates none --similarity 0.9": "similarity is that of near-duplicates",
     "look N V/a.mp4 --out o.png": "no checkpoint at N",
@@ -120,7 +124,9 @@ CASES = {
     "repack V O --workers 0": "workers",
     "repack V O --preset quick": "quick",
     "repack V O --extensions ogv": "no video",
+    "repack V --to t.txt": "a table has a name that ends with .lance, got 't.txt'",
     "import N O.lance": "no list or folder at N",
+    "import V t.txt": "a table has a name that ends with .lance, got 't.txt'",
     "verify N": "no list or folder at N",
     "verify V --out table.csv": "--out must end in .tsv or .md",
     "verify V --classes N": "there is no file of class names 'N'",
@@ -205,7 +211,7 @@ def test_choices_are_those_of_the_heavy_modules():
     pools = {pool for family in FAMILIES.values() for pool in family.pools}
     assert pools == {*encoder.POOLS} and MOST_REFINED == search.MOST_REFINED
     assert (MEAN, BEST) == (look.MEAN, look.BEST) and THRESHOLDS == curate.THRESHOLDS
-    assert EDITS == curate.EDITS
+    assert EDITS == curate.EDITS and PREFERENCES == curate.PREFERENCES
     assert (NETWORK_FORMATS, tuple(FORMATS)) == (export.NETWORK_FORMATS, export.FORMATS)
     assert pretrain.PRECISIONS == PRECISIONS and pretrain.KEEP == KEEP
     known = (FINETUNING, NONE, HEADS)

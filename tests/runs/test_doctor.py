@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from dataclasses import replace
 
@@ -64,9 +65,18 @@ def test_amounts():
 
 @pytest.fixture(scope="module")
 def videos(tmp_path_factory):
-    root = make_videos(tmp_path_factory.mktemp("videos"), count=6)
+    root = make_videos(tmp_path_factory.mktemp("videos"), count=10)
     (root / "class0/broken.mp4").write_bytes(b"no video")
     return root
+
+
+def test_too_many_unreadable_videos_are_a_failure(tmp_path, videos):
+    for name in ("a", "b"):
+        shutil.copy(next(videos.rglob("v00.mp4")), tmp_path / f"{name}.mp4")
+    (tmp_path / "bad.mp4").write_bytes(b"no video")
+    *_, last = doctor.examine(tmp_path / "runs", str(tmp_path), named=False)
+    assert last.level == doctor.FAILURE and "1 of 3 examined videos in VIDEOS" in last.what
+    assert str(tmp_path) not in last.what
 
 
 def test_videos(videos):
@@ -93,7 +103,7 @@ def test_the_command(videos, monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(doctor, "_SECONDS_PER_BACKEND", 0.1)
     assert main(["doctor", "--videos", str(videos), "--out", str(tmp_path / "new/runs")]) == 0
     shown = capsys.readouterr().out
-    for word in ("Python", "FFmpeg", "shared memory", "7 videos", "clips of 8 frames a second"):
+    for word in ("Python", "FFmpeg", "shared memory", "11 videos", "clips of 8 frames a second"):
         assert word in shown
     monkeypatch.setattr(doctor, "check_amount", lambda *_: doctor.Finding(FAILURE, "none"))
     assert main(["doctor"]) == 1
@@ -104,6 +114,6 @@ def test_a_report_names_no_file(videos, monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(doctor, "_SECONDS_PER_BACKEND", 0.1)
     assert main(["doctor", "--report", "--videos", str(videos), "--out", str(tmp_path / "r")]) == 0
     shown = capsys.readouterr().out
-    assert "7 videos in VIDEOS" in shown and "FILE: " in shown and f"av=={av.__version__}" in shown
+    assert "11 videos in VIDEOS" in shown and "FILE: " in shown and f"av=={av.__version__}" in shown
     for private in (str(videos), "broken", str(tmp_path)):
         assert private not in shown

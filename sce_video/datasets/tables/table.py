@@ -229,8 +229,8 @@ def read_table(
 ) -> OpenTable | RemoteTable:
     """Open a table, a path or a URI as ``s3://bucket/table.lance``, to read it.
 
-    ``version`` None is the latest; ``storage_options``: :func:`client_options`. Ranges of a file less
-    than ``block_size`` bytes apart are one request; None: 1024, and 65536 in an object store.
+    ``version`` None is the latest; ``storage_options``: :func:`client_options`. Ranges less than
+    ``block_size`` bytes apart are one request; None: 1024, and 65536 in an object store.
 
     Raises:
         TableError: There is no such table, or it cannot be reached.
