@@ -26,8 +26,11 @@ from helpers.object_store import Bucket, forget_sessions  # noqa: E402  (below t
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the end-to-end tests, so that no process waits at the end for the longest one."""
-    items.sort(key=lambda item: "e2e" not in item.path.parts)
+    """Begin with the end-to-end tests, so that no process waits at the end for the longest one.
+
+    Those of Ray come last: with Python 3.13 most processes that are forked after it has run crash.
+    """
+    items.sort(key=lambda item: ("e2e" not in item.path.parts, item.path.name == "test_ray.py"))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

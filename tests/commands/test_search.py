@@ -9,9 +9,11 @@ import sys
 import numpy as np
 import pytest
 from helpers.tiny_encoder import moving_frames, save_tiny, tiny_backbone, write_lossless
+from packaging.version import Version
 
 from sce_video.commands.main import main
 from sce_video.datasets import open_video
+from sce_video.dependencies import installed_version
 from sce_video.find.index import read_index
 from sce_video.inference.embed import EmbedOptions, embed
 from sce_video.inference.model import load_model
@@ -75,6 +77,8 @@ def test_a_search_imports_what_it_runs(made, repo, video, not_imported):
     )
     table, _, modules = done.stdout.rstrip().rpartition("\n")
     assert "sub/c.mp4" in table
+    if installed_version("torch") < Version("2.9"):  # whose models import it themselves
+        not_imported = not_imported.replace("torch._dynamo", "")
     assert not set(not_imported.split()) & set(modules.split())
 
 

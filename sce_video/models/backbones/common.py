@@ -12,9 +12,13 @@ from typing import Any, Self
 import torch
 import torch.nn.functional as F
 from mmengine.model import BaseModule
+from packaging.version import Version
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
+
+#: Whether a compiled pass that is computed again updates the statistics of BN a second time.
+_WRITES_TWICE = Version(torch.__version__) < Version("2.9")
 
 
 def average_pool(features: Tensor) -> Tensor:
@@ -165,7 +169,8 @@ def checkpointed(layers: Sequence[nn.Module], x: Tensor) -> Tensor:
         return x
 
     if torch.compiler.is_compiling():  # it traces no contexts, and writes statistics once
-        return checkpoint(run, x, use_reentrant=False)
+        # Before torch 2.9 it writes them in both passes: there all activations are kept.
+        return run(x) if _WRITES_TWICE else checkpoint(run, x, use_reentrant=False)
     contexts = nullcontext(), _FixedStatistics(layers)  # of the first and the second pass
     return checkpoint(run, x, use_reentrant=False, context_fn=lambda: contexts)
 
