@@ -28,9 +28,16 @@ from helpers.object_store import Bucket, forget_sessions  # noqa: E402  (below t
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the end-to-end tests, so that no process waits at the end for the longest one.
 
-    Those of Ray come last: with Python 3.13 most processes that are forked after it has run crash.
+    In a run of one process those of Ray come last: what is forked after it has run has threads of
+    it, and crashes with Python 3.13. Of two processes one would then go on with tests of the other.
     """
-    items.sort(key=lambda item: ("e2e" not in item.path.parts, item.path.name == "test_ray.py"))
+    alone = "PYTEST_XDIST_WORKER" not in os.environ
+    items.sort(
+        key=lambda item: (
+            "e2e" not in item.path.parts,
+            alone and item.path.name == "test_ray.py",
+        )
+    )
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
