@@ -221,15 +221,14 @@ def curate(
             found, motion = _by_frames(videos, pairs, options, decisions, place, on_video)
     if options.duplicates == FEATURES:
         edges, closeness = pairs_of_features(near, rows, options.threshold)
-        groups = grouped(
-            edges,
-            lambda row: (-round(closeness[row], 6), videos.paths[row]),
-            videos.paths,
-            decisions,
-        )
+        paths = videos.paths
+        worth = {row: (-round(value, 6), paths[row]) for row, value in closeness.items()}
+        groups = grouped(edges, worth.__getitem__, paths, decisions)
         found = Duplicates(groups, len(pairs), found.unread)
     gone = {video.row for group in found.groups for video in group.removed}
     gone |= set() if motion is None else set(motion.removed)
+    if len(gone) == len(videos):
+        raise ValueError(f"nothing moves in the videos of {videos.source}: leave out --motion")
     distances = outlier_distances(similar, where, gone)
     limit, outliers = find_outliers(distances, gone)
     dropped = gone | set(outliers) if options.drop_outliers else gone

@@ -403,7 +403,8 @@ def _motion(found: Curation) -> ClipSection:
         f"32 pixels, mean over time. Removed: below {motion.limit:.2f} (quantile "
         f"{found.options.motion:g}), and frozen videos, in which no step differs by 0.5."
     ) + (_shown(motion.removed, _STILL, "videos") if motion.removed else " There are none.")
-    keep = np.array(found.keep)
+    keep = np.array(found.keep, dtype=np.int64)
+    keep = keep[np.isfinite(motion.motion[keep])]
     least = keep[np.argsort(motion.motion[keep], kind="stable")][:_EXAMPLES].tolist()
     rows = []
     for title, videos in (

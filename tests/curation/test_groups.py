@@ -274,5 +274,8 @@ def test_still_and_frozen_videos_are_removed(tmp_path, capsys):
     assert main([*words, "--motion", "--no-page", "--decisions", str(kept)]) == 0
     assert "frozen.mp4" in (tmp_path / "out" / "keep.txt").read_text()
     capsys.readouterr()
+    still = {f"{i}.mp4": np.repeat(filmed(i)[:1], 30, axis=0) for i in range(3)}
+    assert main([*written(tmp_path / "still", still, 12), "--motion"]) == 2
+    assert "nothing moves in the videos of" in capsys.readouterr().err
     assert main([*words, "--motion", "1.5"]) == 2
     assert "must be at least 0 and at most 0.99" in capsys.readouterr().err
