@@ -101,17 +101,32 @@ def outlive_signals(worker_init: Callable[[int], None] | None, worker: int) -> N
         worker_init(worker)
 
 
+def _with_sigterm_blocked(start: Callable[[], Iterator]) -> Iterator:
+    """Iterator of a loader whose workers have had SIGTERM blocked since they were forked.
+
+    Libraries start threads of their own in a forked process before the worker is initialised (the
+    tracing of MLflow and of Ray). They inherit the mask, or would let SIGTERM end the worker.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        return start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 @contextmanager
 def outliving_workers(*dataloaders: DataLoader) -> Iterator[None]:
     """Workers that the loaders start inside the block outlive signals to the whole training."""
     own = [loader.worker_init_fn for loader in dataloaders]
     for loader in dataloaders:
         loader.worker_init_fn = partial(outlive_signals, loader.worker_init_fn)
+        vars(loader)["_get_iterator"] = partial(_with_sigterm_blocked, loader._get_iterator)
     try:
         yield
     finally:
         for loader, worker_init in zip(dataloaders, own, strict=True):
             loader.worker_init_fn = worker_init
+            vars(loader).pop("_get_iterator", None)  # the class's again
 
 
 #: Steps that the host may be ahead of the GPU: more would only hold the memory of more batches.
