@@ -2,7 +2,8 @@
 
 Ours is the recipe's model, with the mixed-precision wrapper, LARS and target as a training has
 them. Lightly's is the loop of its examples (``examples/pytorch`` of lightly-ai/lightly), around the
-same backbone. Views are float tensors that are there before: no augmentation on either side.
+same backbone; LightlyTrain's is the step of its class, with its optimiser and torchvision's network
+of that name. Views are float tensors that are there before: no augmentation on either side.
 """
 
 from __future__ import annotations
@@ -86,6 +87,9 @@ class Lightly(torch.nn.Module):
             self.project = modules.BYOLProjectionHead(size, 1024, 256)
             self.predict = modules.BYOLPredictionHead(256, 1024, 256)
             self.criterion = loss.NegativeCosineSimilarity()
+        elif method == "lejepa":
+            self.project = modules.LeJEPAProjectionHead(size, 1024, 256)
+            self.criterion = loss.LeJEPALoss(sigreg_t_max=5.0)
         elif method == "swav":
             self.project = modules.SwaVProjectionHead(size, 1024, 128)
             self.prototypes = modules.SwaVPrototypes(128, n_prototypes=1000)
@@ -126,6 +130,8 @@ class Lightly(torch.nn.Module):
                 normal = torch.nn.functional.normalize
                 scores = [self.prototypes(normal(z, dim=1)) for z in (ours, theirs)]
                 value = self.criterion(scores, [])
+            elif self.method == "lejepa":
+                value = self.criterion(global_proj=ours[None], local_proj=theirs[None])
             else:
                 value = self.criterion(ours, theirs)
         value.backward()
@@ -153,3 +159,32 @@ def lightly_channels_last(job: Job) -> None:
     torch.set_num_threads(1)
     step = _lightly(job["what"], job["method"], tuple(job["paths"]), True)
     run(job, lambda views: step([v.to(memory_format=torch.channels_last_3d) for v in views]))
+
+
+@functools.cache
+def _lightly_train() -> Step:
+    from lightly_train._methods.simclr.simclr import SimCLR, SimCLRArgs, SimCLRSGDArgs
+    from lightly_train._models.embedding_model import EmbeddingModel
+    from lightly_train._models.package_helpers import get_wrapped_model
+    from lightly_train._optim.optimizer_helpers import get_optimizer
+
+    batch, arguments = SIZES["image step"][2], SimCLRSGDArgs()
+    network = EmbeddingModel(get_wrapped_model("torchvision/resnet18", num_input_channels=3))
+    method = SimCLR(SimCLRArgs(hidden_dim=1024), arguments, network, batch, 3).train()
+    optimizer = get_optimizer(arguments, method.trainable_modules(), batch / 256)
+
+    def step(views: list[torch.Tensor]) -> None:
+        images = [view.squeeze(2) for view in views]
+        method.training_step_impl({"views": images}, 0).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def lightly_train_step(job: Job) -> None:
+    """LightlyTrain's SimCLR, without the trainer of Lightning around it."""
+    if job["method"] != "simclr":
+        raise ValueError("it has SimCLR of these methods")
+    torch.set_num_threads(1)
+    run(job, _lightly_train())

@@ -45,7 +45,7 @@ from sce_video.utils.files import write_json, write_text
 
 HERE = Path(__file__).resolve().parent
 BATCH = 8
-METHODS = ("simclr", "moco", "byol", "swav")
+METHODS = ("simclr", "moco", "byol", "swav", "lejepa")
 LIMIT_SECONDS = 900  # of one job
 
 
@@ -104,12 +104,12 @@ def folder_job(path: str, _: int) -> Job:
 
 def step_job(method: str, _: int) -> Job:
     """A step of a method; the paths let a peer build the same backbone."""
-    return {"what": "step", "method": method, "paths": sys.path}
+    return {"what": "step", "method": method, "paths": [str(HERE.parent), *sys.path]}
 
 
 def image_step_job(method: str, _: int) -> Job:
     """The same of images."""
-    return {"what": "image step", "method": method, "paths": sys.path}
+    return {"what": "image step", "method": method, "paths": [str(HERE.parent), *sys.path]}
 
 
 _READERS = (
@@ -157,7 +157,8 @@ ROWS = {
         **{"aim": 1.5, "bounds": ("lightly, channels_last",), "rounds": 5},
     ),
     "image_step": Row(
-        *(f"a training step, ResNet-18, {SIZES['image step']}", "methods", _STEPS, image_step_job),
+        *(f"a training step, ResNet-18, {SIZES['image step']}", "methods"),
+        *((*_STEPS, "LightlyTrain"), image_step_job),
         **{"aim": 1.5, "bounds": ("lightly, channels_last",), "rounds": 5},
     ),
     "near_duplicates": Row(

@@ -1,9 +1,10 @@
 """The registries of sce_video, each a child of mmengine's registry of the same kind.
 
-A name is looked up here first, then in mmaction2's registry of the same kind, then in mmengine's:
-a config can name any component of mmaction2 (``Recognizer3D``, ``I3DHead``) without a scope.
-mmaction2 is imported at the first lookup that reaches it. It need not be installed: recipes that
-name ``Recognizer3D`` and ``I3DHead`` then get those of :mod:`sce_video.models.recognizer`.
+A name is looked up here first, then in the registries of the same kind of mmengine and mmaction2: a
+config can name any component of theirs (``Recognizer3D``, ``I3DHead``) without a scope. mmaction2,
+whose packages take a second to import, comes last where both have no name in common, and is
+imported at the first lookup that reaches it. It need not be installed: recipes that name
+``Recognizer3D`` and ``I3DHead`` then get those of :mod:`sce_video.models.recognizer`.
 An mmaction2 config names our components with scope, ``type='sce_video.ResNet3dSlowPath'``, and
 ``custom_imports = dict(imports=['sce_video.models'])``.
 
@@ -24,6 +25,8 @@ import mmengine.registry as mmengine_registry  # noqa: E402
 from mmengine.registry import Registry  # noqa: E402
 
 _SCOPE = "sce_video"
+#: Kinds of which mmaction2 replaces components of mmengine of the same name.
+_MMACTION_FIRST = ("TRANSFORMS", "VISBACKENDS")
 
 
 def import_parts(registry: Registry) -> None:
@@ -37,7 +40,7 @@ def import_parts(registry: Registry) -> None:
 
 
 class ChildRegistry(Registry):
-    """A registry that looks names up in mmaction2's registry before its parent, mmengine's.
+    """A registry that looks names up in its parent, mmengine's, and in mmaction2's registry.
 
     mmengine itself looks a parent up without importing the parent's ``locations``, and supports one
     parent only.
@@ -66,17 +69,19 @@ class ChildRegistry(Registry):
     def chain(self) -> Iterator[Registry]:
         """Yield the registries in lookup order, each after the import of its locations.
 
-        mmaction2, where it is installed, is imported only if the second registry is requested.
+        mmaction2, where it is installed, is imported only if its registry is requested.
         """
         self.import_from_location()
         yield self
-        if self._mmaction_name is not None and mmaction_installed():
-            registry = getattr(import_module("mmaction.registry"), self._mmaction_name)
-            import_parts(registry)
-            yield registry
-        if self.parent is not None:
-            import_parts(self.parent)
-            yield self.parent
+        order = [self.parent, self._mmaction_name]
+        for other in reversed(order) if self._mmaction_name in _MMACTION_FIRST else order:
+            if isinstance(other, str):
+                if not mmaction_installed():
+                    continue
+                other = getattr(import_module("mmaction.registry"), other)
+            if other is not None:
+                import_parts(other)
+                yield other
 
     def get(self, key: str):
         """The class or function registered under a name, with or without scope; None if unknown."""

@@ -18,6 +18,7 @@ from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import mmengine.visualization
@@ -223,7 +224,11 @@ class Visualizer(mmengine.visualization.Visualizer):
     """mmengine's; drops a backend that cannot write its files, with a warning.
 
     An error in the very first write, that of the config, is raised: nothing has been computed then.
+    It draws no images, as the runs here need none: Matplotlib would take half a second to import.
     """
+
+    def _initialize_fig(self, fig_cfg: dict) -> tuple:
+        return None, SimpleNamespace(get_dpi=int), None
 
     @master_only
     def add_scalar(self, name: str, value: float, step: int = 0) -> None:

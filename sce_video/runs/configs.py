@@ -397,5 +397,6 @@ def extraction_config(
     out = Path(out).resolve()
     cfg.test_cfg = {"type": "FeatureExtractionLoop", "out": str(out), **(processes or {})}
     cfg.test_evaluator = []
+    cfg.visualizer = None  # nothing is measured
     cfg.work_dir = str(out.parent / f"{out.stem}_logs")
     return cfg

@@ -33,9 +33,9 @@ from sce_video.engine.config.changes import (
 )
 
 _REGISTRIES = (
-    "RUNNERS LOOPS HOOKS OPTIMIZERS OPTIM_WRAPPERS DATASETS DATA_SAMPLERS TRANSFORMS FUNCTIONS "
+    "RUNNERS LOOPS HOOKS OPTIMIZERS OPTIM_WRAPPERS DATASETS DATA_SAMPLERS FUNCTIONS "
     "MODELS METRICS MODEL_WRAPPERS WEIGHT_INITIALIZERS OPTIM_WRAPPER_CONSTRUCTORS "
-    "PARAM_SCHEDULERS EVALUATOR TASK_UTILS VISUALIZERS VISBACKENDS LOG_PROCESSORS"
+    "PARAM_SCHEDULERS EVALUATOR TASK_UTILS VISUALIZERS LOG_PROCESSORS TRANSFORMS VISBACKENDS"
 ).split()
 # Keys that the builders take out of a dict before its class sees the rest.
 _BUILDER_KEYS = {"type", "_scope_", "_delete_", "init_cfg"}
@@ -121,17 +121,20 @@ def top_level_keys() -> set[str]:
 
 
 def registered(kind: Any) -> list[Any]:
-    """The classes and functions that a ``type`` may refer to, of all registries; each once."""
+    """The class or function that a ``type`` refers to, in a list; of all kinds, as in a lookup.
+
+    No registry has a name of ours of another kind. The registries are asked one after the other:
+    what is found early imports no package of mmaction2.
+    """
     if not isinstance(kind, str):
         return [kind] if callable(kind) else []
     scope, name = Registry.split_scope_key(kind)
-    found: list[Any] = []
-    for part in _REGISTRIES:
-        for registry in getattr(own_registry, part).chain():
-            match = registry.module_dict.get(name)
-            if match is not None and scope in (None, registry.scope) and match not in found:
-                found.append(match)
-    return found
+    chains = [getattr(own_registry, part).chain() for part in _REGISTRIES]
+    for chain in chains * 3:
+        registry = next(chain, None)
+        if registry and scope in (None, registry.scope) and name in registry.module_dict:
+            return [registry.module_dict[name]]
+    return []
 
 
 def _parameters(part: Any) -> tuple[set[str], bool]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from sce_video.engine.config.load import check_config, load_config
+from sce_video.registry import _MMACTION_FIRST
 
 RECIPE = Path(__file__).parents[3] / "configs/sce/sce_r3d18_folder.py"
 
@@ -94,3 +97,31 @@ def test_a_variable_without_effect_is_warned_of(checked):
 def test_an_unknown_type_or_a_value_of_a_wrong_type_is_refused(option, message):
     with pytest.raises(ValueError, match=message):
         check_config(load_config(RECIPE, [option]))
+
+
+NAMES = """
+import sys
+import sce_video.registry as registry
+from sce_video.engine.config.check import _REGISTRIES, check_config
+from sce_video.engine.config.load import load_config
+
+check_config(load_config(sys.argv[1]))
+print(*({"mmaction.datasets", "mmaction.visualization", "wandb"} & set(sys.modules)))
+names = {}
+for part in _REGISTRIES:
+    for found in getattr(registry, part).chain():
+        names[part, found.scope] = set(found.module_dict)
+for part, scope in names:
+    if scope == "mmaction" and names[part, scope] & names[part, "mmengine"]:
+        print(part)
+own = {part: found for (part, scope), found in names.items() if scope == "sce_video"}
+for part, found in own.items():
+    print(*(found & set().union(*(names[p, s] for p, s in names if p != part))))
+"""
+
+
+def test_mmaction2_is_asked_last_where_the_order_changes_nothing():
+    run = [sys.executable, "-c", NAMES, str(RECIPE)]
+    found = subprocess.run(run, capture_output=True, text=True, check=True).stdout.split("\n")
+    assert found.pop(0) == ""  # a recipe without parts of mmaction2 imports none
+    assert set(found) - {""} <= set(_MMACTION_FIRST)  # no name of ours has two kinds either
