@@ -104,8 +104,8 @@ def outlive_signals(worker_init: Callable[[int], None] | None, worker: int) -> N
 def _with_sigterm_blocked(start: Callable[[], Iterator]) -> Iterator:
     """Iterator of a loader whose workers have had SIGTERM blocked since they were forked.
 
-    Libraries start threads of their own in a forked process before the worker is initialised (the
-    tracing of MLflow and of Ray). They inherit the mask, or would let SIGTERM end the worker.
+    Before a worker is initialised torch starts threads in it (its pool, where the parent has called
+    ``torch.set_num_threads``). They inherit the mask, or would let SIGTERM end the worker.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     try:

@@ -183,26 +183,20 @@ class Pids(torch.utils.data.Dataset):
         return os.getpid()
 
 
-@pytest.fixture
-def thread_after_fork():
-    """Processes forked meanwhile start a thread at once, as those with the tracing of MLflow do."""
-    hooks = [lambda: threading.Thread(target=time.sleep, args=(600,), daemon=True).start()]
-    os.register_at_fork(after_in_child=lambda: [hook() for hook in hooks])  # it cannot be undone
-    yield
-    hooks.clear()
-
-
 def seeded(folder, worker):
     (folder / f"worker{worker}").touch()
 
 
-def test_workers_are_ended_by_their_parent_only(tmp_path, thread_after_fork):
+def test_workers_are_ended_by_their_parent_only(tmp_path):
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)  # torch then starts a thread in each worker, before its initialisation
     loader = DataLoader(
         Pids(), num_workers=2, persistent_workers=True, worker_init_fn=partial(seeded, tmp_path)
     )
     own = loader.worker_init_fn
     with outliving_workers(loader):
         batches = iter(loader)
+        torch.set_num_threads(threads)
         pids = {int(next(batches)) for _ in range(2)}
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             for pid in pids:
