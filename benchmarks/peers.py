@@ -159,7 +159,7 @@ ROWS = {
     "image_step": Row(
         *(f"a training step, ResNet-18, {SIZES['image step']}", "methods"),
         *((*_STEPS, "LightlyTrain"), image_step_job),
-        **{"aim": 1.5, "bounds": ("lightly, channels_last",), "rounds": 5},
+        **{"aim": 1.0, "bounds": ("lightly, channels_last",), "rounds": 5},
     ),
     "near_duplicates": Row(
         *("near-duplicates of generated videos", "copies"),

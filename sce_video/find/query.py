@@ -277,16 +277,23 @@ def query_index(
         # features as they are finds candidates, and leaves out the length of (x - mean) M alone.
         mapped = query.combined(index.whitening) @ index.whitening.matrix.T
         single = mapped.astype(np.float32)
-    kept = np.ones(len(index), dtype=bool)
-    kept[np.asarray(leave_out, dtype=np.int64)] = False
-    left_out = len(index) - int(kept.sum())
-    approximate = not exact and searches_approximately(index, centred, left_out)
+    left_out = np.unique(np.asarray(leave_out, dtype=np.int64))
+    approximate = not exact and searches_approximately(index, centred, len(left_out))
+
+    @cache
+    def kept() -> np.ndarray:  # where it is needed: ten million rows take longer than the index
+        mask = np.ones(len(index), dtype=bool)
+        mask[left_out] = False
+        return mask
 
     @cache
     def candidates(size: int, least: int) -> tuple[np.ndarray, np.ndarray]:
         """Rows of about ``size`` of the most similar, or ``least``, and their similarities."""
-        found = _approximate(index, single, size, least, kept) if approximate else None
-        rows, features = found or _exact(index, single, size, kept, centred)
+        found = None
+        if approximate:
+            mask = kept() if len(left_out) else None
+            found = _approximate(index, single, size, least, len(left_out), mask)
+        rows, features = found or _exact(index, single, size, kept(), centred)
         if whitened:
             return rows, _cosines(query.combined(index.whitening), index.whitening(features))
         mean = index.mean if centred else 0.0
@@ -310,21 +317,26 @@ def as_query(feature: np.ndarray | QueryFeatures) -> QueryFeatures:
 
 
 def _approximate(
-    index: VideoIndex, query: np.ndarray, size: int, least: int, kept: np.ndarray
+    index: VideoIndex,
+    query: np.ndarray,
+    size: int,
+    least: int,
+    left_out: int,
+    kept: np.ndarray | None,
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Rows and features (n, D) of about ``size`` of the most similar rows among those kept, by the
     vector index; None where it gives fewer than ``least``, or cannot compare the query."""
     # Of a query without direction, or of another size, the exact search says what is wrong.
     if query.shape != index.shape[1:] or not np.isfinite(query).all() or not query.any():
         return None
-    left = int(kept.sum())
-    if len(index) - left <= _MOST_LEFT_OUT:  # they may be the most similar ones: the query's own
-        count = size + len(index) - left + _SPARE
+    left = len(index) - left_out
+    if left_out <= _MOST_LEFT_OUT:  # they may be the most similar ones: the query's own
+        count = size + left_out + _SPARE
     else:
         part = left / len(index)
         needed = math.ceil(_MORE * (least + _SPARE) / part)
         count = max(needed, min(math.ceil(size / part), _MOST_CANDIDATES))
-    rows, features = index.nearest(query, count, kept if left < len(index) else None)
+    rows, features = index.nearest(query, count, kept)
     return None if len(rows) < min(least, left) else (rows, features)
 
 
