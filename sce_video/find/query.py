@@ -278,22 +278,17 @@ def query_index(
         mapped = query.combined(index.whitening) @ index.whitening.matrix.T
         single = mapped.astype(np.float32)
     left_out = np.unique(np.asarray(leave_out, dtype=np.int64))
+    kept = None  # all: of ten million rows a mask takes longer than the vector index
+    if len(left_out):
+        kept = np.ones(len(index), dtype=bool)
+        kept[left_out] = False
     approximate = not exact and searches_approximately(index, centred, len(left_out))
-
-    @cache
-    def kept() -> np.ndarray:  # where it is needed: ten million rows take longer than the index
-        mask = np.ones(len(index), dtype=bool)
-        mask[left_out] = False
-        return mask
 
     @cache
     def candidates(size: int, least: int) -> tuple[np.ndarray, np.ndarray]:
         """Rows of about ``size`` of the most similar, or ``least``, and their similarities."""
-        found = None
-        if approximate:
-            mask = kept() if len(left_out) else None
-            found = _approximate(index, single, size, least, len(left_out), mask)
-        rows, features = found or _exact(index, single, size, kept(), centred)
+        found = _approximate(index, single, size, least, kept) if approximate else None
+        rows, features = found or _exact(index, single, size, kept, centred)
         if whitened:
             return rows, _cosines(query.combined(index.whitening), index.whitening(features))
         mean = index.mean if centred else 0.0
@@ -317,21 +312,16 @@ def as_query(feature: np.ndarray | QueryFeatures) -> QueryFeatures:
 
 
 def _approximate(
-    index: VideoIndex,
-    query: np.ndarray,
-    size: int,
-    least: int,
-    left_out: int,
-    kept: np.ndarray | None,
+    index: VideoIndex, query: np.ndarray, size: int, least: int, kept: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Rows and features (n, D) of about ``size`` of the most similar rows among those kept, by the
     vector index; None where it gives fewer than ``least``, or cannot compare the query."""
     # Of a query without direction, or of another size, the exact search says what is wrong.
     if query.shape != index.shape[1:] or not np.isfinite(query).all() or not query.any():
         return None
-    left = len(index) - left_out
-    if left_out <= _MOST_LEFT_OUT:  # they may be the most similar ones: the query's own
-        count = size + left_out + _SPARE
+    left = len(index) if kept is None else int(kept.sum())
+    if len(index) - left <= _MOST_LEFT_OUT:  # they may be the most similar ones: the query's own
+        count = size + len(index) - left + _SPARE
     else:
         part = left / len(index)
         needed = math.ceil(_MORE * (least + _SPARE) / part)
@@ -347,7 +337,7 @@ def searches_approximately(index: VideoIndex, centred: bool = False, left_out: i
 
 
 def _exact(
-    index: VideoIndex, feature: np.ndarray, k: int, kept: np.ndarray, centred: bool
+    index: VideoIndex, feature: np.ndarray, k: int, kept: np.ndarray | None, centred: bool
 ) -> tuple[np.ndarray, np.ndarray]:
     """Rows and features of the k most similar rows among those kept, and of those that rounding
     might put among them.
@@ -367,6 +357,7 @@ def _exact(
             f"queries have {feature.size} dimensions, the gallery {index.shape[1]}: they must come "
             "from the same network"
         )
+    kept = np.ones(len(index), dtype=bool) if kept is None else kept
     mean = index.mean.astype(np.float32) if centred else np.zeros_like(feature)
     query = _unit((feature - mean)[None])[0]
     similarities = np.full(len(index), -np.inf, dtype=np.float32)
