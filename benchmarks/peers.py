@@ -496,6 +496,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     made: dict[str, list[str]] = {"originals": originals(args), "methods": methods}
     stored = args.out / "peers.json"
     rows = json.loads(stored.read_text())["rows"] if stored.exists() else {}  # of earlier runs
+    skipped: list[str] = []
     for name in args.rows:
         row = ROWS[name]
         print(f"{name}: {row.title}", flush=True)
@@ -504,7 +505,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         if row.files in ("repacked", "folder"):
             made["repacked"] = made.get("repacked") or repacked(args, made["originals"])
         if row.files == "folder":
-            made["folder"] = folder(args, made["repacked"])
+            try:
+                made["folder"] = folder(args, made["repacked"])
+            except ImportError as error:
+                skipped.append(f"{name}: left out, {error}")
+                continue
         rows[name] = run_row(row, made[row.files], args, peers)
         rows[name]["run"] = {"date": str(date.today()), "cores": os.cpu_count()}
         rows[name]["run"] |= {"load": round(os.getloadavg()[1], 1)}
@@ -515,7 +520,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if "search" in rows:
         front(rows["search"]["sides"]).savefig(args.out / "peers_search.png", dpi=120)
     figure(rows).savefig(args.out / "peers.png", dpi=120)
-    ours = {ROWS[name].sides[0]: name for name in args.rows}
+    ours = {ROWS[name].sides[0]: name for name in args.rows if name in rows}
+    print(*skipped, sep="\n")
     failed = [f"{s}: {e}" for s, n in ours.items() if (e := rows[n]["sides"][s]["error"])]
     print("\n".join(["failed:", *failed]) if failed else f"written: {stored.with_suffix('.*')}")
     return 1 if failed else 0
