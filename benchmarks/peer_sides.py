@@ -420,6 +420,7 @@ SIDES = {
     "sce_video step": Side(functools.partial(step, "our_step"), ("torch",), own=True),
     "lightly": Side(functools.partial(step, "lightly_step"), _LIGHTLY),
     "lightly, channels_last": Side(functools.partial(step, "lightly_channels_last"), _LIGHTLY),
+    "eztorch": Side(functools.partial(step, "eztorch_step"), ("torch", "lightning")),
     "LightlyTrain": Side(functools.partial(step, "lightly_train_step"), ("lightly-train",)),
     "sce-video curate": Side(peer_copies.our_copies, ("av",), own=True),
     "PDQ of frames": Side(peer_copies.pdq_copies, ("pdqhash", "faiss-cpu", "av")),

@@ -2,17 +2,23 @@
 
 Ours is the recipe's model, with the mixed-precision wrapper, LARS and target as a training has
 them. Lightly's is the loop of its examples (``examples/pytorch`` of lightly-ai/lightly), around the
-same backbone; LightlyTrain's is the step of its class, with its optimiser and torchvision's network
-of that name. Views are float tensors that are there before: no augmentation on either side.
+same backbone; eztorch's is the step of its classes (juliendenize/eztorch, the code of SCE's
+authors), around the same networks; LightlyTrain's is the step of its class, with its optimiser and
+torchvision's network of that name. Views are float tensors that are there before: no augmentation
+on either side.
 """
 
 from __future__ import annotations
 
 import copy
 import functools
+import importlib
+import os
 import sys
 import time
+import types
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -81,6 +87,8 @@ class Lightly(torch.nn.Module):
         from lightly import loss
         from lightly.models import modules, utils
 
+        if method in ("sce", "ressl"):
+            raise ValueError(f"it has no {method}")
         self.method, self.utils = method, utils
         self.backbone, self.predict, size = backbone, torch.nn.Identity(), 512
         if method == "byol":
@@ -188,3 +196,77 @@ def lightly_train_step(job: Job) -> None:
         raise ValueError("it has SimCLR of these methods")
     torch.set_num_threads(1)
     run(job, _lightly_train())
+
+
+#: Modules of eztorch's ``models/siamese`` and the class in each, by method. Its MoCo v3 calls its loss
+#: with one argument too many and ends with a TypeError.
+EZTORCH = {
+    "simclr": ("simclr", "SimCLRModel"),
+    "moco": ("moco", "MoCoModel"),
+    "ressl": ("ressl", "ReSSLModel"),
+    "sce": ("sce", "SCEModel"),
+}
+
+
+class Network(torch.nn.Sequential):
+    """A backbone and its pooling."""
+
+    def forward(self, view: torch.Tensor) -> torch.Tensor:
+        return self[0].pool(self[0](view))
+
+
+def part(what: str, method: str, paths: list[str], name: str) -> torch.nn.Module:
+    """A part of the recipe's model; hydra calls it for eztorch."""
+    cfg = configuration({"what": what, "method": method, "paths": list(paths)}, False)
+    from sce_video.registry import MODELS
+
+    model = MODELS.build({**cfg.model, "data_preprocessor": cfg.data_preprocessor})
+    return Network(model.backbone) if name == "backbone" else getattr(model, name)
+
+
+@functools.cache
+def _eztorch(what: str, method: str, paths: tuple[str, ...], checkout: str) -> Step:
+    from omegaconf import OmegaConf
+
+    if not checkout:
+        raise ValueError("it is not on PyPI: --eztorch CHECKOUT of github.com/juliendenize/eztorch")
+    for name in ("", ".models", ".models.siamese", ".optimizers"):  # not all that they import
+        package = types.ModuleType(f"eztorch{name}")
+        package.__path__ = [str(Path(checkout, *package.__name__.split(".")))]
+        sys.modules[package.__name__] = package
+    module, kind = EZTORCH[method]
+    classes = importlib.import_module(f"eztorch.models.siamese.{module}")
+    recipe = configuration({"what": what, "method": method, "paths": list(paths)}, False).model
+    made = {"_target_": "peer_steps.part", "what": what, "method": method, "paths": list(paths)}
+    options = {"trunk": {**made, "name": "backbone"}, "projector": {**made, "name": "projector"}}
+    if "predictor" in recipe:
+        options["predictor"] = {**made, "name": "predictor"}
+    if "queue_size" in recipe:
+        queue = {"size": recipe.queue_size, "feature_dim": recipe.projector.out_channels}
+        options |= {"queue": queue, "sym": method == "sce", "shuffle_bn": False}
+    if method != "simclr":
+        options["scheduler_momentum"] = "constant"
+    model = getattr(classes, kind)(optimizer=None, **OmegaConf.create(options)).train()
+    data = types.SimpleNamespace(train_local_batch_size=SIZES[what][2])
+    facts = {"world_size": 1, "global_rank": 0, "accumulate_grad_batches": 1, "datamodule": data}
+    model.trainer, model.log = types.SimpleNamespace(**facts), lambda *_, **__: None
+    model.on_fit_start()  # makes the masks
+    lars = importlib.import_module("eztorch.optimizers.lars").LARS
+    optimizer = lars(model.learnable_params, lr=1e-3, weight_decay=1e-6)
+
+    def step(views: list[torch.Tensor]) -> None:
+        model.training_step({"input": views}, 0)["loss"].backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        model.on_train_batch_end({}, {}, 0)  # updates the target
+
+    return step
+
+
+def eztorch_step(job: Job) -> None:
+    """What Lightning's trainer calls of eztorch's classes, without the trainer."""
+    if job["method"] not in EZTORCH:
+        raise ValueError(f"it has no {job['method']}")
+    torch.set_num_threads(1)
+    checkout = os.environ.get("EZTORCH", "")
+    run(job, _eztorch(job["what"], job["method"], tuple(job["paths"]), checkout))

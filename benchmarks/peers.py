@@ -45,7 +45,7 @@ from sce_video.utils.files import write_json, write_text
 
 HERE = Path(__file__).resolve().parent
 BATCH = 8
-METHODS = ("simclr", "moco", "byol", "swav", "lejepa")
+METHODS = ("simclr", "sce", "moco", "ressl", "byol", "swav", "lejepa")
 LIMIT_SECONDS = 900  # of one job
 
 
@@ -119,7 +119,7 @@ _READERS = (
 _SEARCHES = (
     *("sce_video vector index", "faiss IVF", "faiss HNSW", "usearch", "LanceDB", "sce_video exact"),
 )
-_STEPS = ("sce_video step", "lightly", "lightly, channels_last")
+_STEPS = ("sce_video step", "lightly", "eztorch", "lightly, channels_last")
 _CLIPS = ("sce_video batch", "torchcodec + torchvision", "SPDL filters", "mmaction2")
 ROWS = {
     "frames": Row(
@@ -460,6 +460,7 @@ def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS), metavar="NAME")
     parser.add_argument("--rounds", type=int, default=11, help="after one to warm up")
     parser.add_argument("--only", choices=["own"], help="own: our sides alone, nothing installed")
+    parser.add_argument("--eztorch", type=Path, help="checkout of juliendenize/eztorch")
     parser.add_argument("--clips", type=int, default=1000, help="of the row embed")
     parser.add_argument("--features", type=int, default=1_000_000, help="of the row search")
     parser.add_argument("--copies", type=int, default=1000, help="videos of near_duplicates")
@@ -490,6 +491,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parse_args(argv)
     args.out = args.out.resolve()
     args.out.mkdir(parents=True, exist_ok=True)
+    if args.eztorch:
+        os.environ["EZTORCH"] = str(args.eztorch.resolve())
     peers = ("", "not asked for") if args.only else environment(args.out)
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     methods = list(METHODS[:1] if args.smoke else METHODS)
