@@ -198,8 +198,8 @@ def lightly_train_step(job: Job) -> None:
     run(job, _lightly_train())
 
 
-#: Modules of eztorch's ``models/siamese`` and the class in each, by method. Its MoCo v3 calls its loss
-#: with one argument too many and ends with a TypeError.
+#: Modules of eztorch's ``models/siamese`` and the class in each, by method. Its MoCo v3 calls its
+#: loss with one argument too many and ends with a TypeError.
 EZTORCH = {
     "simclr": ("simclr", "SimCLRModel"),
     "moco": ("moco", "MoCoModel"),
