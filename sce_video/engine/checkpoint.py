@@ -75,9 +75,11 @@ class HistoryRecord:
         return HistoryBuffer(arrays[0].tolist(), arrays[1].tolist(), length)
 
 
-def _history_method(owner: Any, name: Any) -> str:
+def _history_method(owner: Any, name: Any) -> Any:
     """Stand-in for ``getattr``, which a pickled HistoryBuffer calls for its four statistics."""
     # The real ``getattr`` would give a file access to every attribute of every permitted object.
+    if owner is _EmptyRecord:  # a member of an Enum, as Python 3.11.0 to 3.11.3 write it
+        return _EmptyRecord()
     if owner is not HistoryRecord or name not in ("min", "max", "current", "mean"):
         raise pickle.UnpicklingError(f"attribute {name!r} is not a statistic of a HistoryBuffer")
     return f"HistoryBuffer.{name}"

@@ -126,6 +126,7 @@ def lightning_file(package, path: Path) -> dict[str, torch.Tensor]:
         "state_dict": collections.OrderedDict(weights),
         "hyper_parameters": package.AttributeDict(trunk=package.DictConfig(), lr=0.3),
         "callbacks": {package.DictConfig: {"mode": package.Mode.MIN, "best": Path("a.ckpt")}},
+        "mode": Runs(getattr, package.Mode, "MIN"),  # as Python 3.11.0 to 3.11.3 pickle an Enum
         "loops": loops,
         "hparams_name": "kwargs",
     }
