@@ -21,6 +21,7 @@ from sce_video.datasets.clip_sampling import Windows, parse_seconds
 from sce_video.datasets.sources import is_elsewhere, is_table, is_table_folder
 from sce_video.datasets.video_list import VIDEO_EXTENSIONS, check_folder, video_of
 from sce_video.utils.command import Progress
+from sce_video.utils.files import read_text
 from sce_video.utils.run_files import MODEL_PREFIX, is_model, newest_checkpoint
 from sce_video.utils.storage import is_url, walk_files
 
@@ -326,7 +327,7 @@ def class_names_of(path: str | None) -> list[str] | None:
     """
     if path is None:
         return None
-    return Path(path).read_text(encoding="utf-8-sig").rstrip("\n").split("\n")
+    return read_text(path).rstrip("\n").split("\n")
 
 
 #: Problems that a command prints; the number of the others follows.

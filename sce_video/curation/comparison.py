@@ -42,6 +42,7 @@ from sce_video.jobs import (
     run_job,
 )
 from sce_video.jobs.process_pool import process_items
+from sce_video.utils.files import regular_file
 
 #: Thumbnails that are kept for a later run, in the folder of the results.
 THUMBNAILS = "thumbnails.sqlite"
@@ -61,7 +62,7 @@ class StoredThumbnails(NamedTuple):
     def read(self) -> Thumbnails:
         """The thumbnails."""
         # Plain numbers: the folder may be one that others write to, too.
-        with open(self.file, "rb", buffering=0) as file:
+        with open(self.file, "rb", buffering=0, opener=regular_file) as file:
             data = os.pread(file.fileno(), self.length * _FRAME_BYTES, self.offset)
         times = np.frombuffer(data, np.float64, self.length)
         frames = np.frombuffer(data, np.uint8, offset=8 * self.length).reshape(-1, SIDE, SIDE)

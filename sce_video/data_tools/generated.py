@@ -23,7 +23,7 @@ import cv2
 import numpy as np
 
 from sce_video.utils.errors import MissingPackageError
-from sce_video.utils.files import write_bytes, write_text
+from sce_video.utils.files import read_text, write_bytes, write_text
 
 WHATS = ("stripes", "checks", "rings")
 HOWS = ("bounce", "circle", "shake", "pulse")
@@ -273,7 +273,7 @@ def _claim(root: Path, parameters: dict[str, Any], overwrite: bool) -> None:
     """Check or write the folder's manifest; with overwrite remove videos of other parameters."""
     manifest = root / MANIFEST
     if manifest.exists():
-        found = json.loads(manifest.read_text(encoding="utf-8"))
+        found = json.loads(read_text(manifest))
         old, new = found.get("num_videos", {}), parameters["num_videos"]
         changed = [
             f"number of {part} videos" for part in new if old.get(part, new[part]) != new[part]

@@ -14,7 +14,7 @@ import numpy as np
 from sce_video.datasets.video_dataset import Transform, VideoDataset
 from sce_video.datasets.video_list import VIDEO_EXTENSIONS, VideoList
 from sce_video.registry import DATASETS
-from sce_video.utils.files import parse_json, read_json
+from sce_video.utils.files import parse_json, read_json, regular_file
 
 NUM_ACTIONS = 80  # ids are 1 to 80; scores of action ``id`` are in column ``id - 1``
 _MATCH_IOU = 0.9  # of a training detection with a ground truth box, at least
@@ -93,7 +93,7 @@ def read_key_frames(ann_file: str) -> Iterator[KeyFrame]:
         raise ValueError(
             f"there is no list of key frames at {ann_file!r}: run sce-video prepare ava"
         )
-    with open(ann_file, encoding="utf-8", errors="replace") as file:
+    with open(ann_file, encoding="utf-8", errors="replace", opener=regular_file) as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue

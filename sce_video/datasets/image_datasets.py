@@ -14,6 +14,7 @@ import numpy as np
 from sce_video.datasets.video_dataset import Transform, VideoDataset
 from sce_video.datasets.video_list import IMAGE_EXTENSIONS, VideoList
 from sce_video.registry import DATASETS
+from sce_video.utils.files import read_text
 from sce_video.utils.plain_pickle import load_plain_pickle
 
 
@@ -210,7 +211,7 @@ def _read_stl10(root: str, split: str, check_counts: bool) -> ImageArrays:
         parts.append(images)
         labels.append(found)
     path = STL10.file(folder, STL10.meta)
-    lines = Path(path).read_text(encoding="utf-8", errors="replace").split("\n")
+    lines = read_text(path, "replace").split("\n")
     names = tuple(line.strip() for line in lines if line.strip())
     if len(names) != STL10.num_classes or len(set(names)) != len(names):
         raise ValueError(f"{path} must name {STL10.num_classes} classes, one per line")

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from sce_video.utils.files import regular_file
+
 
 def check_same_classes(
     queries: Any, gallery: Any, names: tuple[str, str] = ("the queries have", "the gallery has")
@@ -107,7 +109,7 @@ def read_label_table(path: str | Path) -> LabelTable:
     """
     names: list[str] = []
     rows: list[list[int]] = []
-    with open(path, encoding="utf-8-sig", errors="surrogateescape") as file:
+    with open(path, encoding="utf-8-sig", errors="surrogateescape", opener=regular_file) as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from sce_video.datasets.clip_sampling import parse_seconds
 from sce_video.datasets.sources import is_elsewhere, open_video, video_exists
-from sce_video.utils.files import atomic_file
+from sce_video.utils.files import atomic_file, regular_file
 
 #: Header of a file of segments; a prediction has a ``score`` too, other columns are passed over.
 COLUMNS = ("path", "start", "end", "label")
@@ -109,7 +109,9 @@ def read_csv_lines(source: str | os.PathLike) -> Iterator[tuple[int, list[str]]]
     the first line has more of them. ValueError for what is no such file.
     """
     delimiters = DELIMITERS.get(Path(source).suffix.lower(), DELIMITERS[".csv"])
-    with open(source, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+    with open(
+        source, encoding="utf-8-sig", errors="surrogateescape", newline="", opener=regular_file
+    ) as file:
         first = file.readline()
         file.seek(0)
         reader = csv.reader(file, delimiter=max(delimiters, key=first.count))

@@ -13,7 +13,7 @@ from typing import TextIO
 import numpy as np
 
 from sce_video.datasets.clip_sampling import parse_seconds
-from sce_video.utils.files import local_copy, write_text
+from sce_video.utils.files import local_copy, regular_file, write_text
 from sce_video.utils.storage import exists, is_url, walk_files
 
 VIDEO_EXTENSIONS = (
@@ -193,7 +193,12 @@ def _refuse_table(path: str) -> None:
 
 
 def _open(path: str, newest: bool = False) -> TextIO:
-    return open(local_copy(path, newest), encoding="utf-8-sig", errors="surrogateescape")
+    return open(
+        local_copy(path, newest),
+        encoding="utf-8-sig",
+        errors="surrogateescape",
+        opener=regular_file,
+    )
 
 
 def _read_classes(class_file: str) -> list[str]:

@@ -31,7 +31,7 @@ from sce_video.engine.config.snapshot import differences, plain, recorded_traini
 from sce_video.engine.weights import load_weights_file
 from sce_video.models.modules.lora import ADAPTER, merged_weights
 from sce_video.utils.distributed import unwrap_model
-from sce_video.utils.files import atomic_file, local_copy
+from sce_video.utils.files import atomic_file, local_copy, regular_file
 from sce_video.utils.plain_pickle import NUMPY_STAND_INS, ArrayRecord, DtypeRecord, convert
 from sce_video.utils.run_files import find_checkpoints as find_checkpoints  # for callers
 from sce_video.utils.run_files import newest_checkpoint
@@ -191,7 +191,7 @@ def _check_archive(path: Path) -> None:
     # torch writes no compressed or overlapping records, and reads a small file of those that
     # unpacks to any size. Nor does it compare what it reads with the CRC-32 that it has stored;
     # comparing them here takes 0.1 s for 400 MB in the page cache, beside torch.load's 0.2 s.
-    with open(path, "rb") as file:
+    with open(path, "rb", opener=regular_file) as file:
         start = file.read(2)
         if not zipfile.is_zipfile(file):
             if start[:1] == b"\x80":  # a pickle of torch < 1.6, which has no checksums
@@ -219,7 +219,9 @@ def file_sha256(path: str | Path) -> str:
 
     Of a URL, of the version that this process has read; of a folder, of its newest checkpoint.
     """
-    with open(local_copy(path if is_url(path) else newest_checkpoint(path)), "rb") as file:
+    with open(
+        local_copy(path if is_url(path) else newest_checkpoint(path)), "rb", opener=regular_file
+    ) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

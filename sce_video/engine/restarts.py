@@ -28,7 +28,7 @@ from mmengine.dist import get_world_size, is_main_process
 from sce_video.dependencies import installed_version
 from sce_video.engine.checkpoint import describe_samples
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
-from sce_video.utils.files import WriteError, append_text, read_json_lines, write_text
+from sce_video.utils.files import WriteError, append_text, read_bytes, read_json_lines, write_text
 from sce_video.utils.run_files import HISTORY
 from sce_video.version import __version__
 
@@ -260,7 +260,7 @@ def continue_rows(runner: Any, name: str) -> None:
     now = runner.optim_wrapper._accumulative_counts
     before = starts[-1].get("accumulated") if starts else None
     before = before if type(before) is int and before > 0 else now
-    lines = path.read_bytes().splitlines(keepends=True)
+    lines = read_bytes(path).splitlines(keepends=True)
     kept = []
     for line in lines if runner.iter else ():
         with suppress(ValueError, KeyError, TypeError):

@@ -44,7 +44,7 @@ from sce_video.engine.weights import check_weights, checkpoint_weights, load_bac
 from sce_video.models.modules.lora import add_adapters
 from sce_video.registry import RUNNERS
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
-from sce_video.utils.files import WriteError, write_text
+from sce_video.utils.files import WriteError, check_regular, write_text
 from sce_video.utils.run_files import RANDOM
 
 
@@ -106,6 +106,9 @@ class VideoRunner(Runner):
 
     def build_logger(self, log_level: int | str = "INFO", log_file: str | None = None) -> MMLogger:
         """Build mmengine's logger; environment, config and hook table go to its file only."""
+        # An unpacked folder may hold links for the times at which it might be used.
+        for path in (self._log_dir, log_file or Path(self._log_dir, f"{self.timestamp}.log")):
+            check_regular(path, written=True)
         logger = super().build_logger(log_level, log_file)
         prepare_handlers(logger)
         return logger

@@ -20,6 +20,7 @@ from sce_video.engine.restarts import device_name
 from sce_video.registry import DATASETS
 from sce_video.utils.distributed import unwrap_model
 from sce_video.utils.errors import NamedWarning
+from sce_video.utils.files import regular_file
 
 # A larger share of the samples left out of every epoch is warned of.
 _MAX_LEFT_OUT = 0.2
@@ -218,7 +219,7 @@ def common_files(training: Iterable[str], evaluated: Iterable[str], max_compared
 
     @cache
     def digest(path: str) -> bytes:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=regular_file) as file:
             begin = file.read(_EDGE)
             file.seek(max(file.tell(), size(path) - _EDGE))
             return hashlib.sha256(begin + file.read(_EDGE)).digest()

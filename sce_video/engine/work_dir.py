@@ -18,7 +18,7 @@ from mmengine.hooks import Hook
 
 from sce_video.engine.checkpoint import find_checkpoints
 from sce_video.engine.restarts import starts_of
-from sce_video.utils.files import write_text
+from sce_video.utils.files import check_regular, read_bytes, read_text, regular_file, write_text
 from sce_video.utils.run_files import (
     ALARMS,
     CONFIG,
@@ -35,6 +35,8 @@ from sce_video.utils.storage import is_url, split
 LOCK = "training.lock"
 #: Log folders of mmengine are named by the time of the start.
 _LOG_FOLDERS = "[0-9]*_[0-9]*"
+#: What a training writes other than by replacing it, so that a link there would be followed.
+_IN_PLACE = (LOCK, "*.jsonl", "last_checkpoint", _LOG_FOLDERS)
 #: What mmengine's CheckpointHook and our hooks write besides.
 _OTHERS = (
     *(KEPT, "best_*.pth", "last_checkpoint", "online_evaluation.jsonl", "bad_files.jsonl"),
@@ -62,10 +64,13 @@ def locked_folder(folder: str | Path) -> Iterator[None]:
 
     Raises:
         ValueError: another training holds the folder.
-        OSError: the folder cannot be written.
+        OSError: the folder cannot be written, or a link lies where a training writes.
     """
     Path(folder).mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(Path(folder, LOCK), os.O_RDWR | os.O_CREAT, 0o666)
+    for path in Path(folder).iterdir():
+        if any(fnmatch(path.name, pattern) for pattern in _IN_PLACE):
+            check_regular(path, written=True)
+    descriptor = regular_file(Path(folder, LOCK), os.O_RDWR | os.O_CREAT)
     _descriptors.add(descriptor)
     try:
         try:
@@ -94,7 +99,7 @@ def locked_folder(folder: str | Path) -> Iterator[None]:
 
 def is_locked(folder: str | Path) -> bool:
     """Whether a training holds a work folder now; False on a file system without locks."""
-    with suppress(OSError), open(Path(folder, LOCK), "rb") as file:
+    with suppress(OSError), open(Path(folder, LOCK), "rb", opener=regular_file) as file:
         return not lock_descriptor(file.fileno(), blocking=False)
     return False
 
@@ -150,7 +155,7 @@ def counted(number: int, thing: str) -> str:
 def _logs_with_steps(folder: Path) -> list[Path]:
     """Log folders of the starts of a training that has logged a step, oldest first."""
     metrics = folder / METRICS
-    if not metrics.is_file() or b'"kind": "train"' not in metrics.read_bytes():
+    if not metrics.is_file() or b'"kind": "train"' not in read_bytes(metrics):
         return []
     names = {Path(str(start.get("log"))).name for start in starts_of(folder)}
     return sorted(folder / name for name in names if fnmatch(name, _LOG_FOLDERS)) or [metrics]
@@ -177,7 +182,7 @@ class OverwriteHook(Hook):
         for path in (*checkpoints, *(path for name in _OTHERS for path in folder.glob(name))):
             path.unlink()
         history = folder / HISTORY
-        lines = history.read_text("utf-8", "replace").splitlines() if history.is_file() else []
+        lines = read_text(history, "replace").splitlines() if history.is_file() else []
         write_text(history, "".join(f"{line}\n" for line in lines[-1:]))
         runner.logger.info(
             f"removed the earlier training in {folder} (--overwrite): "

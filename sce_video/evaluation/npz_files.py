@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from sce_video.utils.files import atomic_file
+from sce_video.utils.files import atomic_file, regular_file
 
 #: Array data starts at a multiple of this many bytes, so that it can be memory-mapped.
 _ALIGNMENT = 64
@@ -112,7 +112,7 @@ def read_npz(
     arrays: dict[str, np.ndarray] = {}
     try:
         # np.load would also take a single .npy file.
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=regular_file) as file:
             if not zipfile.is_zipfile(file):
                 raise ValueError("not an .npz archive, or truncated")
         with np.load(path, allow_pickle=False) as stored:
@@ -184,7 +184,7 @@ def _mapped_offset(path: str | Path, info: zipfile.ZipInfo) -> int | None:
     # Compressed bytes are no array, and a small one costs more to map than to read.
     if info.compress_type != zipfile.ZIP_STORED or info.file_size < _MAPPED_BYTES:
         return None
-    with open(path, "rb") as file:
+    with open(path, "rb", opener=regular_file) as file:
         file.seek(info.header_offset)
         # Lengths of name and extra field may differ from those in the archive's directory.
         name_length, extra_length = struct.unpack("<HH", file.read(_LOCAL_HEADER)[26:30])

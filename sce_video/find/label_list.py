@@ -12,7 +12,7 @@ from zlib import crc32
 import numpy as np
 
 from sce_video.datasets.video_list import MAX_LABEL, list_line, read_annotation_list, split_segment
-from sce_video.utils.files import remove_unfinished, write_text
+from sce_video.utils.files import read_bytes, read_text, remove_unfinished, write_text
 
 _MAX_NAME = 100
 _UNDONE = 200  # changes that can be taken back
@@ -145,7 +145,7 @@ class LabelList:
 
     def _read(self) -> None:
         class_file = str(self.class_file) if self.class_file.exists() else None
-        if self.file.read_bytes().strip():
+        if read_bytes(self.file).strip():
             videos = read_annotation_list(str(self.file), class_file=class_file)
             if (videos.labels < 0).any():
                 raise ValueError(
@@ -158,7 +158,7 @@ class LabelList:
                     )
             self.classes = list(videos.classes)
         elif class_file is not None:  # all labels were taken back
-            text = self.class_file.read_text(encoding="utf-8-sig", errors="surrogateescape")
+            text = read_text(self.class_file, "surrogateescape")
             self.classes = [class_name(line) for line in text.splitlines() if line.strip()]
         if not self.classes and self.labels:  # numbers without names
             self.classes = [str(number) for number in range(max(self.labels.values()) + 1)]

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from sce_video.utils.errors import UserError
-from sce_video.utils.files import parse_json
+from sce_video.utils.files import parse_json, regular_file
 
 
 @dataclass(frozen=True)
@@ -233,7 +233,7 @@ class RecordStore:
         self._settings: dict[str, int] = {}
         with _explained(self.path, job):
             if self.path is not None:
-                _check_header(self.path)
+                _check_header(self.path, "rb+")
                 self.path.parent.mkdir(parents=True, exist_ok=True)
             self._connection = _connect(self.path, "rwc", wait)
             with contextlib.ExitStack() as on_error:
@@ -315,7 +315,7 @@ class RecordStore:
         """
         execute = self._connection.execute
         with _explained(path, self.job):
-            _check_header(path)
+            _check_header(path, "rb")
             with contextlib.closing(_connect(path, "ro", 1.0)) as other:
                 _check_format(other, self.job)
                 execute("BEGIN")
@@ -360,10 +360,10 @@ def _connect(path: Path | None, mode: str, wait: float) -> sqlite3.Connection:
     return connection
 
 
-def _check_header(path: Path) -> None:
+def _check_header(path: Path, mode: str) -> None:
     """SQLite takes an empty file, and so do we; anything else must begin as its files do."""
-    if path.is_file():
-        with open(path, "rb") as file:
+    if os.path.lexists(path):  # SQLite itself would follow a link, and make what it points to
+        with open(path, mode, opener=regular_file) as file:
             if file.read(16) not in (b"", b"SQLite format 3\0"):
                 raise sqlite3.DatabaseError("it is no SQLite file")
 

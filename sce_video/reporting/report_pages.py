@@ -21,7 +21,7 @@ from sce_video.reporting.phrases import (
     name_of,
     table_title,
 )
-from sce_video.utils.files import write_text
+from sce_video.utils.files import regular_file, write_text
 from sce_video.utils.html_template import render_template
 
 TITLE = "Results compared with those of the paper"
@@ -228,7 +228,7 @@ def write_report(path: str | os.PathLike[str], text: str) -> None:
     """
     path = Path(path)
     if path.exists():  # a file of the user's own may have that name
-        with open(path, encoding="utf-8", errors="replace") as file:
+        with open(path, encoding="utf-8", errors="replace", opener=regular_file) as file:
             if TITLE not in file.read(500):
                 raise ValueError(
                     f"{path} exists and is not a report: move it, or choose another name"

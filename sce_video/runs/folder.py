@@ -26,7 +26,7 @@ from sce_video.pages.run_record import RunRecord
 from sce_video.registry import MODELS
 from sce_video.reporting.result_files import collect_results
 from sce_video.runs.keep_best import kept_message
-from sce_video.utils.files import read_json_lines
+from sce_video.utils.files import read_json_lines, read_text
 from sce_video.utils.run_files import ALARMS, HISTORY, KEPT, check_run_folder
 
 #: A network of which nothing is computed: the level does not depend on it.
@@ -171,7 +171,7 @@ def _config(path: Path, notes: list[str]) -> tuple[str, str, dict[str, Any]]:
     """Path, text and content of the config; empty with a note if it cannot be read as data."""
     try:
         file = config_of_run(path)
-        text = file.read_text(encoding="utf-8", errors="replace")
+        text = read_text(file, "replace")
     except OSError as error:
         notes.append(f"{error}: settings are not shown.")
         return "", "", {}

@@ -33,7 +33,7 @@ from sce_video.registry import DATASETS
 from sce_video.runs.configs import extraction_config, testing_config, training_config
 from sce_video.runs.teacher import prepare_teacher
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
-from sce_video.utils.files import remove_unfinished
+from sce_video.utils.files import check_regular, remove_unfinished
 from sce_video.utils.run_files import KEPT, RESULTS, is_model, newest_checkpoint, packaged_network
 from sce_video.utils.storage import is_url, join
 
@@ -282,6 +282,7 @@ def evaluate(
     folder = Path("work_dirs", Path(checkpoint).name) if elsewhere else folder_of_run(checkpoint)
     checkpoint = newest_checkpoint(checkpoint)
     work_dir = Path("work_dirs" if is_url(folder) else folder, "evaluation")
+    check_regular(work_dir, written=True)
     # By key, not as text KEY=VALUE, where a folder named 2023 would be a number.
     of_test = _labelled_settings(test_videos, work_dir, "test").items()
     changes: dict[str, Any] = {f"test_dataloader.dataset.{name}": v for name, v in of_test}

@@ -68,7 +68,7 @@ from sce_video.runs.keep_best import (
 from sce_video.runs.launch import cores_for_workers, training_config
 from sce_video.runs.page import train_with_page
 from sce_video.runs.teacher import PlannedTeacher, plan_teacher
-from sce_video.utils.files import write_text
+from sce_video.utils.files import read_text, write_text
 from sce_video.utils.run_files import is_model
 from sce_video.utils.storage import STORES, trusted_stores
 
@@ -460,7 +460,7 @@ def planned_config(
         FileNotFoundError: no such file.
         ValueError: it is no plain data, has no plan, or names something else.
     """
-    text = Path(path).read_text(encoding="utf-8", errors="replace")
+    text = read_text(path, "replace")
     stored = parse_config_text(text, str(path))
     advice = f"to run it as a program, if you trust it: sce-video train {path} --resume"
     recipe = next((str(c[1]) for c in plan_of(stored).choices if c[0] == "recipe"), "")

@@ -20,7 +20,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from sce_video.runs.sweep import Step
-from sce_video.utils.files import read_json, write_json
+from sce_video.utils.files import check_regular, read_json, regular_file, write_json
 
 DONE, FAILED, LOG, LOCK = "done.json", "failed.json", "sweep.log", "step.lock"
 _TAIL = 20_000  # bytes of a log that are searched for the error
@@ -145,6 +145,7 @@ class SweepRunner:
             folder = self.out / step.folder
             while not self._stopping.is_set() and step.before not in left:
                 folder.mkdir(parents=True, exist_ok=True)
+                check_regular(folder / LOCK, written=True)
                 try:
                     with FileLock(folder / LOCK, timeout=_LOCK_SECONDS):
                         # Another run may have finished it while this one waited for the lock.
@@ -196,7 +197,7 @@ class SweepRunner:
                 options.append(f"--shutdown_timeout={seconds}")
             launcher = ["-m", "torch.distributed.run", "--standalone", *options]
             full = [*launcher, *full, "--launcher", "pytorch"]
-        with open(log, "ab") as file:
+        with open(log, "ab", opener=regular_file) as file:
             # A session of its own: Ctrl-C reaches this process alone, which asks the others to end.
             process = subprocess.Popen(
                 [sys.executable, *full],
@@ -218,7 +219,7 @@ class SweepRunner:
 
 def _error_line(log: Path, begin: int) -> str:
     """The last line from ``begin`` on that tells an error, else the last line."""
-    with open(log, "rb") as file:
+    with open(log, "rb", opener=regular_file) as file:
         file.seek(max(begin, log.stat().st_size - _TAIL))
         lines = file.read().decode("utf-8", "replace").splitlines()
     lines = [line.strip() for line in lines if line.strip()]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
 import re
 import secrets
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -44,6 +46,65 @@ def write_error(path: str | Path, error: OSError) -> WriteError:
     return explained
 
 
+class IrregularFileError(UserError, OSError):
+    """A FIFO, a device or a socket where a file is to be opened, or a link where one is written."""
+
+
+def check_regular(path: str | os.PathLike[str], written: bool = False) -> None:
+    """See that a path is free or names a regular file or a folder; one to be written is no link.
+
+    A FIFO would block for ever, and to open a device may do something. A link in an unpacked run
+    folder may point to any file of the user.
+
+    Raises:
+        IrregularFileError: If it is something else.
+    """
+    try:
+        mode = os.stat(path, follow_symlinks=not written).st_mode
+    except OSError:  # the error of a missing file is the one of its opening
+        return
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        problem = "is not a regular file (a FIFO, a device or a socket): put a file in its place"
+        if stat.S_ISLNK(mode):
+            problem = "is a symbolic link, and nothing is written through a link: remove it"
+        error = IrregularFileError(f"{os.fsdecode(path)} {problem}")
+        error.strerror = f"it {problem}"
+        raise error
+
+
+def regular_file(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
+    """Open a regular file, without waiting; for ``open(path, mode, opener=regular_file)``.
+
+    Everything opens its files here that reads one by name, or appends to, truncates or locks one.
+
+    Raises:
+        IrregularFileError: See :func:`check_regular`.
+        OSError: If the file cannot be opened.
+    """
+    written = bool(flags & (os.O_WRONLY | os.O_RDWR))
+    check_regular(path, written)
+    flags |= os.O_NONBLOCK | (os.O_NOFOLLOW if written else 0)  # it may have changed since
+    descriptor = os.open(path, flags, 0o666)
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(descriptor)
+        number = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
+        raise OSError(number, os.strerror(number), os.fspath(path))
+    return descriptor
+
+
+def read_bytes(path: str | os.PathLike[str]) -> bytes:
+    """Read a regular file (:func:`regular_file`)."""
+    with open(path, "rb", opener=regular_file) as file:
+        return file.read()
+
+
+def read_text(path: str | os.PathLike[str], errors: str = "strict") -> str:
+    """Read a regular file in UTF-8, with or without a byte order mark."""
+    with open(path, encoding="utf-8-sig", errors=errors, opener=regular_file) as file:
+        return file.read()
+
+
 @contextmanager
 def atomic_file(path: str | Path) -> Iterator[Path]:
     """Yield a temporary path in the same folder, renamed to ``path`` if the block succeeds.
@@ -69,7 +130,7 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
-        with open(temporary, "rb") as file:
+        with open(temporary, "rb", opener=regular_file) as file:
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except UserError:  # its message names what is wrong, which may be what is read
@@ -154,7 +215,7 @@ def append_text(path: str | Path, text: str) -> None:
     """Append to a text file that no other process appends to, made if needed; all or WriteError."""
     left = memoryview(text.encode("utf-8"))
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        descriptor = regular_file(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         try:
             before = os.fstat(descriptor).st_size
             try:
@@ -314,6 +375,6 @@ def read_json_lines(
 
 def _read_text(path: str | os.PathLike[str], errors: str = "strict") -> str:
     try:
-        return Path(path).read_text(encoding="utf-8-sig", errors=errors)
+        return read_text(path, errors)
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not JSON: {error}") from error

@@ -18,6 +18,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from sce_video.utils.files import regular_file
+
 _KINDS = frozenset("fiub")  # floats, integers, bools: no objects, no records, no dates
 _BYTE_ORDERS = ("<", ">", "|", "=")
 _MAX_DIMENSIONS = 32  # of numpy 1
@@ -207,7 +209,7 @@ def load_plain_pickle(path: Path) -> Any:
         FileNotFoundError: no such file.
         ValueError: the file holds other data, or is no pickle.
     """
-    with open(path, "rb") as file:
+    with open(path, "rb", opener=regular_file) as file:
         try:
             return convert(_PlainUnpickler(file, encoding="latin1").load(), _check_plain)
         except Exception as error:  # a damaged pickle can raise anything

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import time
+from contextlib import nullcontext
 
 import pytest
 from helpers.training import make_videos, small_config, train
@@ -14,6 +15,7 @@ from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.engine.work_dir import LOCK, check_unused, locked_folder
 from sce_video.pages.curves import read_history, read_scalars
 from sce_video.runs import launch
+from sce_video.utils.files import WriteError
 
 
 @pytest.fixture(scope="module")
@@ -130,3 +132,52 @@ def test_steps_without_a_checkpoint_are_an_earlier_training(videos, tmp_path):
     with pytest.raises(ValueError, match=r"holds an earlier training \(the log of 1") as raised:
         check_unused(tmp_path)
     assert "--resume" not in str(raised.value)
+
+
+IN_PLACE = ["history.jsonl", "metrics.jsonl", "alarms.jsonl", "online_evaluation.jsonl"]
+IN_PLACE += [LOCK, "bad_files.jsonl", "last_checkpoint", "20300101_000000"]
+
+
+@pytest.mark.parametrize("name", IN_PLACE)
+@pytest.mark.parametrize("kind", ["file", "missing", "pipe"])
+def test_a_run_folder_from_elsewhere_writes_through_no_link(name, kind, tmp_path):
+    """A link to ``.bashrc``, and a folder called ``$(touch X)``, would run code."""
+    run, target = tmp_path / "run", tmp_path / "target"
+    run.mkdir()
+    if kind == "pipe":
+        os.mkfifo(run / name)
+    else:
+        (run / name).symlink_to(target)
+    if kind == "file":
+        target.write_text("own")
+    with pytest.raises(OSError, match=f"{run / name} is (a symbolic link|not a regular file)"):
+        with locked_folder(run):
+            pass
+    assert kind != "file" or target.read_text() == "own"
+    assert kind == "file" or not target.exists()
+    assert os.listdir(run) == [name]
+
+
+@pytest.mark.parametrize("name", ["last_checkpoint", "history.jsonl", "metrics.jsonl"])
+def test_a_runner_alone_writes_through_no_link(name, videos, tmp_path):
+    """Of a program that starts the runner itself, nobody has looked into the folder."""
+    (tmp_path / "target").write_text("own")
+    run = tmp_path / "$(touch X)"
+    run.mkdir()
+    (run / name).symlink_to(tmp_path / "target")
+    stopped = pytest.raises(WriteError, match=f"{name}: it is a symbolic link")
+    with stopped if name == "last_checkpoint" else nullcontext():  # a log that fails is a warning
+        train(config(videos, run, train_cfg__max_epochs=1))
+    assert (tmp_path / "target").read_text() == "own"
+
+
+def test_a_log_is_written_through_no_link(videos, tmp_path, monkeypatch):
+    """An unpacked folder may hold links for all the seconds of the next days."""
+    monkeypatch.setattr("mmengine.runner.runner.time.strftime", lambda *_: "20300101_000000")
+    (tmp_path / "target").write_text("own")
+    run = tmp_path / "run"
+    (run / "20300101_000000").mkdir(parents=True)
+    (run / "20300101_000000/20300101_000000.log").symlink_to(tmp_path / "target")
+    with pytest.raises(OSError, match=r"000000\.log is a symbolic link"):
+        launch.train(config(videos, run))
+    assert (tmp_path / "target").read_text() == "own"

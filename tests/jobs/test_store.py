@@ -95,6 +95,15 @@ def test_another_file_is_left_alone(tmp_path, content):
     assert path.read_bytes() == content
 
 
+@pytest.mark.parametrize("target", ["empty", "missing"])
+def test_a_store_is_made_through_no_link(tmp_path, target):
+    (tmp_path / "empty").touch()
+    (tmp_path / "records").symlink_to(tmp_path / target)
+    with pytest.raises(StorageError, match="cannot write .*records: it is a symbolic link"):
+        RecordStore(tmp_path / "records", "test")
+    assert not (tmp_path / "empty").read_bytes() and not (tmp_path / "missing").exists()
+
+
 def test_the_store_of_another_program_or_job_is_refused(tmp_path):
     sqlite3.connect(tmp_path / "theirs").execute("CREATE TABLE records (key)").connection.close()
     with pytest.raises(StoreError, match="theirs is no store of records of job"):

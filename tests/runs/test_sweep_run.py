@@ -228,6 +228,17 @@ def test_a_step_of_another_run_is_running_and_waited_for(sweep, monkeypatch):
     assert step_state(sweep.out, step) == "not run"
 
 
+@pytest.mark.parametrize("name", ["step.lock", "sweep.log"])
+def test_a_step_writes_through_no_link(sweep, name):
+    step, target = sweep.step("a"), sweep.out / "target"
+    folder = sweep.out / step.folder
+    folder.mkdir(parents=True)
+    (folder / name).symlink_to(target)
+    with pytest.raises(OSError, match=rf"a/{name} is a symbolic link, and nothing is written"):
+        sweep.run([step])
+    assert not target.exists()
+
+
 def test_several_processes_start_through_torchrun(sweep, monkeypatch):
     python = sweep.root / "python"
     python.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')

@@ -11,12 +11,15 @@ import pytest
 from helpers.disk_faults import contents, file_size_limit
 
 from sce_video.utils.files import (
+    IrregularFileError,
     WriteError,
     append_text,
     atomic_file,
     parse_json,
     read_json,
     read_json_lines,
+    read_text,
+    regular_file,
     write_json,
     write_text,
 )
@@ -65,6 +68,54 @@ def test_a_disk_that_fails_late(tmp_path, monkeypatch, failing):
     with pytest.raises(WriteError, match=r"cannot write .*file.txt: Read-only file system$"):
         write_text(tmp_path / "file.txt", "new")
     assert contents(tmp_path) == {"file.txt": b"old"}
+
+
+@pytest.mark.parametrize("target", ["there", "missing"])
+def test_nothing_is_written_through_a_link(tmp_path, target):
+    """An unpacked folder may hold a link to a start-up file of the shell."""
+    (tmp_path / "there").write_text("own\n")
+    link = tmp_path / "history.jsonl"
+    link.symlink_to(tmp_path / target)
+    refused = rf"^cannot write {link}: it is a symbolic link, and nothing is written through a link"
+    with pytest.raises(WriteError, match=refused):
+        append_text(link, "$(touch X)\n")
+    for mode in ("a", "w", "r+"):
+        with pytest.raises(IrregularFileError, match="is a symbolic link"):
+            open(link, mode, opener=regular_file)
+    assert (tmp_path / "there").read_text() == "own\n" and not (tmp_path / "missing").exists()
+    write_text(link, "new")  # replaces the link
+    assert (tmp_path / "there").read_text() == "own\n" and link.read_text() == "new"
+
+
+def test_a_link_is_read(tmp_path):
+    (tmp_path / "there").write_text("\ufeffown\n", encoding="utf-8")
+    (tmp_path / "link").symlink_to("there")
+    assert read_text(tmp_path / "link") == "own\n"
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "link to a pipe"])
+def test_what_is_no_regular_file_is_refused_and_not_waited_for(tmp_path, kind):
+    path = tmp_path / "x.json"
+    pipe = path if kind == "pipe" else tmp_path / "pipe"
+    os.mkfifo(pipe)
+    if kind != "pipe":
+        path.symlink_to("/dev/zero" if kind == "device" else pipe)
+    for read in (read_text, read_json, lambda p: list(read_json_lines(p))):
+        with pytest.raises(IrregularFileError, match=rf"^{path} is not a regular file \(a FIFO, "):
+            read(path)
+    with pytest.raises(WriteError, match=f"cannot write {path}: it is "):
+        append_text(path, "x")
+
+
+def test_a_pipe_that_takes_the_place_of_a_file_is_not_waited_for(tmp_path, monkeypatch):
+    """The file may change between the look at it and the opening."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("pipe")
+    monkeypatch.setattr("sce_video.utils.files.check_regular", lambda *_: None)
+    with pytest.raises(OSError, match=f"Invalid argument: '{tmp_path}/pipe'"):
+        read_text(tmp_path / "pipe")
+    with pytest.raises(OSError, match="Too many levels of symbolic links"):
+        open(tmp_path / "link", "a", opener=regular_file)
 
 
 def test_appending_all_or_nothing(tmp_path):

@@ -15,6 +15,7 @@ import numpy as np
 
 from sce_video.data_tools.prepare.official import Downloads, is_count, nearest, read_csv
 from sce_video.datasets.ava import NUM_ACTIONS, Action
+from sce_video.utils.files import read_text
 from sce_video.utils.plain_pickle import load_plain_pickle
 
 LAYOUT = """\
@@ -83,7 +84,7 @@ def read_action_list(path: Path) -> dict[int, str]:
     ``ava_action_list_v2.2.pbtxt`` has blocks ``label { name: "..." label_id: 1 label_type: ... }``,
     ``..._for_activitynet_2019.pbtxt`` has ``item { name: "..." id: 1 }``.
     """
-    text = path.read_text(encoding="utf-8-sig", errors="surrogateescape")
+    text = read_text(path, "surrogateescape")
     names: dict[int, str] = {}
     for block in _BLOCK.finditer(text):
         where = f"{path}, line {text.count(chr(10), 0, block.start()) + 1}"

@@ -28,7 +28,7 @@ from sce_video.datasets.readers.base import (
 from sce_video.datasets.readers.images import read_image
 from sce_video.datasets.video_list import annotation_line
 from sce_video.utils.command import Progress, printable_lines
-from sce_video.utils.files import write_text
+from sce_video.utils.files import read_bytes, write_text
 
 # -- the table of counts ----------------------------------------------------------------------
 
@@ -329,7 +329,7 @@ def write_outputs(contents: Mapping[str, str | None], options: PrepareOptions) -
     """
     folder, actions = options.folder, dict[str, str]()
     for name, text in contents.items():
-        old = (folder / name).read_bytes() if (folder / name).exists() else None
+        old = read_bytes(folder / name) if (folder / name).exists() else None
         if text is None and old is None:
             continue
         new = None if text is None else text.encode("utf-8", errors="surrogateescape")

@@ -20,6 +20,7 @@ import numpy as np
 
 from sce_video.datasets.video_list import IMAGE_EXTENSIONS, VIDEO_EXTENSIONS
 from sce_video.utils.errors import MissingPackageError
+from sce_video.utils.files import read_text, regular_file
 from sce_video.utils.storage import walk_files
 
 
@@ -87,7 +88,7 @@ def read_lines(path: Path, unique: bool = False) -> list[tuple[str, str]]:
         ValueError: The file is empty or a folder; or a line is there twice, if ``unique``.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig", errors="surrogateescape")
+        text = read_text(path, "surrogateescape")
     except IsADirectoryError:
         raise ValueError(f"{path} is a folder, but must be a text file") from None
     lines = [(number, line.strip()) for number, line in enumerate(text.split("\n"), 1)]
@@ -110,7 +111,9 @@ def read_matches(path: Path, pattern: str, form: str) -> Iterator[tuple[str, re.
 
 def read_csv(path: str | Path) -> Iterator[tuple[str, list[str]]]:
     """(``PATH, line NUMBER``, stripped cells) of the rows of a csv file that are not empty."""
-    with open(path, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+    with open(
+        path, encoding="utf-8-sig", errors="surrogateescape", newline="", opener=regular_file
+    ) as file:
         reader = csv.reader(file)
         try:
             for row in reader:

@@ -20,6 +20,7 @@ from sce_video.data_tools.repack.source import VideoSource, read_source
 from sce_video.datasets.readers.av_file import file_url, open_container
 from sce_video.datasets.readers.base import DecodeLimits, VideoDecodeError, check_regular_file
 from sce_video.jobs import ItemError, StorageError
+from sce_video.utils.files import regular_file
 
 _HIGHEST_PSNR = 100.0  # reported for equal frames
 _PILOT_FRAMES = 16
@@ -291,7 +292,7 @@ def _write(job: Job, source: VideoSource, crf: float) -> None:
             threads=job.options.threads,
         )
         # The rename may reach the disk before the data does, and a power failure come in between.
-        with open(job.temporary, "rb") as file:
+        with open(job.temporary, "rb", opener=regular_file) as file:
             os.fsync(file.fileno())
     except (OSError, av.FFmpegError) as error:
         if error.errno in _STORAGE:

@@ -24,7 +24,7 @@ from torch.utils.data import DataLoader, get_worker_info
 from sce_video.datasets.readers.base import TooManyBadFilesError
 from sce_video.registry import FUNCTIONS
 from sce_video.utils.errors import UserError, message_from_worker
-from sce_video.utils.files import write_text
+from sce_video.utils.files import regular_file, write_text
 from sce_video.utils.tensors import RECEIVER, ReusedMemory, flags, shown
 
 
@@ -436,7 +436,7 @@ class BadFileReport:
         if self.path is None or not os.path.exists(self.path):
             return
         damaged = (ValueError, LookupError, TypeError, ArithmeticError, RecursionError)
-        with open(self.path, encoding="utf-8", errors="replace") as file:
+        with open(self.path, encoding="utf-8", errors="replace", opener=regular_file) as file:
             for number, line in enumerate(file, 1):
                 try:
                     entry = json.loads(line)

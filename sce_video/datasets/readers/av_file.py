@@ -19,6 +19,7 @@ from sce_video.datasets.readers.frame_table import (
     table_from_index,
     table_from_packets,
 )
+from sce_video.utils.files import regular_file
 
 #: FFmpeg's names of the containers that are read. Left out are playlists and descriptions that
 #: refer to other files or hosts (concat, hls, dash, sdp, imf), numbered images, and text.
@@ -95,7 +96,7 @@ def open_decoder(codec: Any, num_threads: int, limits: DecodeLimits) -> None:
 def can_be_quick(path: str) -> bool:
     """Whether the first bytes are those of an mp4, mov, Matroska or WebM file."""
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=regular_file) as file:
             head = file.read(8)
     except OSError as error:
         raise VideoDecodeError(path, f"cannot be opened: {error.strerror}") from error
@@ -318,7 +319,7 @@ class AvStream:
             return None
         if table.stored is not None:
             self._close_direct()
-            self._direct = open(self.path, "rb", buffering=0)  # noqa: SIM115  closed by close()
+            self._direct = open(self.path, "rb", buffering=0, opener=regular_file)  # noqa: SIM115  closed by close()
             if self._stored(table, 0) != bytes(first):  # decrypted, or changed by the demuxer
                 self._close_direct()
         return replace(table, pts=table.pts + (first.pts - table.pts[0]))

@@ -16,6 +16,8 @@ from typing import BinaryIO
 import av
 import numpy as np
 
+from sce_video.utils.files import regular_file
+
 _MAX_MOOV_BYTES = 256 * 2**20  # a larger header is taken to be corrupt
 
 
@@ -112,7 +114,7 @@ def _read_sample_tables(
     of samples.
     """
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=regular_file) as file:
             moov = _find_moov(file, os.fstat(file.fileno()).st_size)
         if moov is None or any(kind == b"mvex" for kind, _ in _boxes(moov)):
             return None  # mvex: a fragmented file, whose samples are mostly listed elsewhere

@@ -21,6 +21,7 @@ from sce_video.datasets.readers.base import (
     check_regular_file,
 )
 from sce_video.registry import READERS
+from sce_video.utils.files import regular_file
 
 _FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "GIF", "TIFF", "PPM", "JPEG2000")
 #: libjpeg decodes at these fractions, by leaving out high frequencies; OpenCV's flag for each.
@@ -106,7 +107,7 @@ def _read_encoded(path: str, limits: DecodeLimits) -> tuple[np.ndarray, tuple[in
     """
     check_regular_file(path)
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=regular_file) as file:
             content = file.read()
     except OSError as error:
         raise VideoDecodeError(path, f"cannot be opened: {error.strerror}") from error

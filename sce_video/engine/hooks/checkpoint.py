@@ -22,7 +22,7 @@ from sce_video.engine.checkpoint import find_checkpoints, first_readable
 from sce_video.engine.work_dir import counted
 from sce_video.registry import HOOKS
 from sce_video.utils.distributed import run_on_main_rank
-from sce_video.utils.files import WriteError, atomic_file, write_error, write_json
+from sce_video.utils.files import WriteError, atomic_file, check_regular, write_error, write_json
 from sce_video.utils.run_files import CHECKPOINT_NAME, KEPT, stored_checkpoints
 from sce_video.utils.storage import (
     StoredFile,
@@ -70,12 +70,14 @@ class CheckpointHook(mmengine.hooks.CheckpointHook):
 
     def _save_checkpoint_with_step(self, runner, step: int, meta: dict) -> None:
         """Write a checkpoint and its name to ``last_checkpoint``; then remove the outdated one."""
+        last = Path(runner.work_dir, "last_checkpoint")
         try:
+            check_regular(last, written=True)  # mmengine writes into it
             super()._save_checkpoint_with_step(runner, step, meta)
         except WriteError:  # of the checkpoint, and says so
             raise
         except OSError as error:
-            raise write_error(Path(runner.work_dir, "last_checkpoint"), error) from error
+            raise write_error(last, error) from error
         if is_main_process():
             self._remove_outdated(runner)
 
@@ -160,6 +162,7 @@ def restore_run(url: str, work_dir: str | Path) -> None:
         os.utime(path, (file.time, file.time))  # checkpoints are sorted by time
         return path
 
+    check_regular(folder / _LOCK, written=True)
     with FileLock(folder / _LOCK):
         local = find_checkpoints(folder)
         stored = [f for f in stored_checkpoints(url) if not local or _is_newer(f, local[0])]

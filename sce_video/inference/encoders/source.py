@@ -203,7 +203,7 @@ def read_weights(folder: Path) -> dict[str, torch.Tensor]:
     """
     for pattern in _WEIGHT_FILES:
         weights: dict[str, torch.Tensor] = {}
-        for file in sorted(folder.glob(pattern)):
+        for file in sorted(filter(Path.is_file, folder.glob(pattern))):
             try:
                 plain = file.suffix == ".safetensors"
                 content = load_file(file) if plain else load_checkpoint_file(file)

@@ -14,7 +14,7 @@ import torch
 from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.engine.weights import bounded_network, checked_backbone
 from sce_video.models.backbones.hf_encoder import FAMILIES, config_of, family_of, transformers
-from sce_video.utils.files import read_json
+from sce_video.utils.files import read_json, read_text
 
 _PREFIX = "text_encoder."
 #: A tokenizer, or the two files of one like CLIP's.
@@ -34,7 +34,7 @@ def stored_text(folder: Path, config: Any) -> dict[str, Any] | None:
         if whole.is_file():
             backend = Tokenizer.from_file(str(whole))
         else:
-            pairs = [tuple(line.split()) for line in merges.read_text("utf-8").split("\n")[1:]]
+            pairs = [tuple(line.split()) for line in read_text(merges).split("\n")[1:]]
             pairs = [pair for pair in pairs if len(pair) == 2]
             tokenizer = transformers().CLIPTokenizer(read_json(vocabulary), pairs)
             backend = tokenizer.backend_tokenizer

@@ -30,7 +30,7 @@ from sce_video.interop.pretrained import (
 )
 from sce_video.models.backbones.common import StagedBackbone, represent
 from sce_video.utils.errors import MissingPackageError
-from sce_video.utils.files import atomic_file, write_text
+from sce_video.utils.files import atomic_file, regular_file, write_text
 
 INPUT = "clips"
 #: Clips are traced at these sizes where all sizes may differ: no size of a layer of our networks is
@@ -227,7 +227,7 @@ def _write_program(
     """Write a file of ``torch.export.save``; returns what runs it."""
     with open(path, "wb") as file:
         torch.export.save(program, file, extra_files={PROGRAM_METADATA: text})
-    with open(path, "rb") as file:
+    with open(path, "rb", opener=regular_file) as file:
         stored = torch.export.load(file).module()
     return lambda clips: [value.numpy() for value in stored(torch.from_numpy(clips))]
 
