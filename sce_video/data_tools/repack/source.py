@@ -19,7 +19,12 @@ from av.video.reformatter import ColorRange, Interpolation, VideoReformatter
 from sce_video.data_tools.repack.plan import Settings
 from sce_video.data_tools.verify import demux_packets
 from sce_video.datasets.readers import AvReader
-from sce_video.datasets.readers.av_file import decode_packets, decoder_options, open_container
+from sce_video.datasets.readers.av_file import (
+    best_video_stream,
+    decode_packets,
+    decoder_options,
+    open_container,
+)
 from sce_video.datasets.readers.base import DecodeLimits, VideoDecodeError
 
 #: Seconds that may be missing at the end of a part: annotated times are rounded.
@@ -84,9 +89,7 @@ def decode_frames(
         VideoDecodeError: The file cannot be opened, or a frame is too large.
     """
     with open_container(path, decoder_options=decoder_options(limits)) as container:
-        stream: Any = container.streams.best("video")
-        if stream is None or stream.codec_context is None:
-            raise VideoDecodeError(path, "has no video stream that can be decoded")
+        stream = best_video_stream(path, container)
         for other in container.streams:
             if other.index != stream.index:
                 other.discard = Discard.all
