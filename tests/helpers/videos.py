@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import struct
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from pathlib import Path
 
 import av
+import cv2
 import numpy as np
 
 _BITS = 10
@@ -81,6 +83,51 @@ def remux(source: Path | str, target: Path | str, **options: str) -> str:
                 packet.stream = stream
                 new.mux(packet)
     return str(target)
+
+
+def _box(kind: bytes, content: bytes) -> bytes:
+    return struct.pack(">I4s", len(content) + 8, kind) + content
+
+
+def _boxes(data: bytes) -> Iterator[tuple[bytes, bytes]]:
+    position = 0
+    while position < len(data):
+        size, kind = struct.unpack_from(">I4s", data, position)
+        yield kind, data[position : position + size]
+        position += size
+
+
+def add_cover(source: Path | str, target: Path | str, first: bool = False) -> str:
+    """Write an mp4 with a cover picture, which becomes the ``first`` stream or the last one.
+
+    The index of the source must be behind its media data, as PyAV writes it.
+    """
+    jpeg = cv2.imencode(".jpg", np.full((64, 64, 3), 200, np.uint8))[1].tobytes()
+    picture = _box(b"covr", _box(b"data", struct.pack(">II", 13, 0) + jpeg))
+    handler = _box(b"hdlr", bytes(8) + b"mdirappl" + bytes(9))
+    data = _box(b"udta", _box(b"meta", bytes(4) + handler + _box(b"ilst", picture)))
+    made = b""
+    for kind, box in _boxes(Path(source).read_bytes()):
+        if kind == b"moov":
+            parts = [part for name, part in _boxes(box[8:]) if name != b"udta"]
+            parts.insert(1 if first else len(parts), data)
+            box = _box(b"moov", b"".join(parts))
+        made += box
+    Path(target).write_bytes(made)
+    return str(target)
+
+
+def write_sound(path: Path | str, seconds: float = 2.0) -> str:
+    """An mp4 of silence without video."""
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("aac", rate=44100, layout="mono")
+        for number in range(int(seconds * 44100 / 1024)):
+            silence = np.zeros((1, 1024), np.float32)
+            frame = av.AudioFrame.from_ndarray(silence, format="fltp", layout="mono")
+            frame.sample_rate, frame.pts = 44100, number * 1024
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+    return str(path)
 
 
 def decode_all(path: Path | str) -> list[np.ndarray]:

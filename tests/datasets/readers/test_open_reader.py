@@ -9,14 +9,25 @@ import cv2
 import numpy as np
 import pytest
 from helpers.readers import SlowCopy
-from helpers.videos import decode_all, numbered_frames, read_numbers, write_video
+from helpers.videos import (
+    add_cover,
+    decode_all,
+    numbered_frames,
+    read_numbers,
+    write_sound,
+    write_video,
+)
 
+from sce_video.data_tools.prepare.ava import probe_video
+from sce_video.data_tools.verify import examine_file
 from sce_video.datasets import FrameCountError, VideoDecodeError, backend_importable, open_reader
 from sce_video.datasets.readers import AvReader, VideoReader, check_backend
 from sce_video.datasets.readers.base import VideoTimeoutError
 from sce_video.datasets.readers.images import FrameFolderReader
+from sce_video.datasets.segments import stated_duration
 from sce_video.datasets.transforms import OpenVideo
 from sce_video.engine.config.load import load_config, set_backend
+from sce_video.inference.clips import copy_clip
 from sce_video.registry import READERS
 
 BACKENDS = ["av", "decord", "torchcodec"]
@@ -82,6 +93,53 @@ def test_colours_of_known_material(tmp_path, backend):
     with open_reader(str(path), backend) as reader:
         seen = reader.read(np.arange(4))
     assert np.abs(seen.mean((1, 2)) - colours).max() < 3
+
+
+# -- cover pictures -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", ["first", "last", "attachment"])
+def test_a_cover_is_not_the_video(video, backend, tmp_path, place):
+    """It may be the first stream, the last one or an attachment of a Matroska file."""
+    path = str(tmp_path / "with_cover.mp4")
+    if place == "attachment":
+        path = add_attached_cover(video, tmp_path / "with_cover.mkv")
+    else:
+        add_cover(video, path, first=place == "first")
+    with av.open(path) as container:
+        assert len(container.streams.video) == 2
+    with open_reader(path, backend) as reader, open_reader(video) as plain:
+        numbers = np.array([0, 7, 31, 59])
+        assert len(reader.timestamps) == 60
+        np.testing.assert_array_equal(reader.read(numbers), plain.read(numbers))
+    begin, end = copy_clip(path, 0.5, 1, tmp_path / "clip.mp4")
+    copied = list(range(round(begin * 25), round(end * 25)))
+    assert read_numbers(decode_all(tmp_path / "clip.mp4")) == copied and len(copied) >= 12
+    assert isinstance(probe_video(path), float)
+
+
+def test_a_sound_file_with_a_cover_is_not_a_video(backend, tmp_path):
+    path = add_cover(write_sound(tmp_path / "sound.mp4"), tmp_path / "podcast.mp4")
+    with pytest.raises(VideoDecodeError, match="has no video stream, only a cover picture"):
+        open_reader(path, backend)
+    assert examine_file(path, 60)["outcome"] == "unreadable"
+    assert "only a cover picture" in str(probe_video(path))
+    assert stated_duration(path) is None
+    with pytest.raises(VideoDecodeError, match="only a cover picture"):
+        copy_clip(path, 0, 1, tmp_path / "clip.mp4")
+
+
+def add_attached_cover(source, target):
+    """A Matroska file whose cover is an attachment, which FFmpeg lists as a stream of video."""
+    jpeg = cv2.imencode(".jpg", np.full((64, 64, 3), 200, np.uint8))[1].tobytes()
+    with av.open(source) as old, av.open(str(target), "w") as new:
+        stream = new.add_stream_from_template(old.streams.video[0])
+        new.add_attachment("cover.jpg", "image/jpeg", jpeg)
+        for packet in old.demux(video=0):
+            if packet.dts is not None:
+                packet.stream = stream
+                new.mux(packet)
+    return str(target)
 
 
 # -- real files ---------------------------------------------------------------------------------
