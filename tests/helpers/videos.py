@@ -97,6 +97,41 @@ def _boxes(data: bytes) -> Iterator[tuple[bytes, bytes]]:
         position += size
 
 
+#: Linear parts (a, b, c, d) of the eight display matrices: row y, column x of the stored frame is
+#: displayed at column a x + c y and row b x + d y, up to an offset.
+DISPLAY_MATRICES = {
+    "as stored": (1, 0, 0, 1),
+    "mirrored": (-1, 0, 0, 1),
+    "upside down mirrored": (1, 0, 0, -1),
+    "turned by 180": (-1, 0, 0, -1),
+    "transposed": (0, 1, 1, 0),
+    "transposed and turned by 180": (0, -1, -1, 0),
+    "turned clockwise": (0, 1, -1, 0),
+    "turned counter-clockwise": (0, -1, 1, 0),
+}
+
+
+def displayed(frame: np.ndarray, matrix: tuple[int, int, int, int]) -> np.ndarray:
+    """A stored frame (H, W, 3) as the definition of the display matrix shows it, by pixel."""
+    a, b, c, d = matrix
+    y, x = np.indices(frame.shape[:2])
+    rows, columns = b * x + d * y, a * x + c * y
+    rows, columns = rows - rows.min(), columns - columns.min()
+    shown = np.empty((rows.max() + 1, columns.max() + 1, 3), frame.dtype)
+    shown[rows, columns] = frame
+    return shown
+
+
+def set_display_matrix(source: Path | str, target: Path | str, name: str) -> str:
+    """Copy an mp4 with one of :data:`DISPLAY_MATRICES` in its track header."""
+    data = bytearray(Path(source).read_bytes())
+    at = data.index(b"tkhd") + 44  # of a header of version 0
+    a, b, c, d = (value * 2**16 for value in DISPLAY_MATRICES[name])
+    data[at : at + 36] = struct.pack(">9i", a, b, 0, c, d, 0, 0, 0, 2**30)
+    Path(target).write_bytes(data)
+    return str(target)
+
+
 def add_cover(source: Path | str, target: Path | str, first: bool = False) -> str:
     """Write an mp4 with a cover picture, which becomes the ``first`` stream or the last one.
 
