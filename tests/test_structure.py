@@ -120,6 +120,24 @@ def test_no_unsafe_loading_and_no_shell():
                     assert not unsafe.search(line), f"{path}: {line}"
 
 
+def test_one_function_opens_media_and_one_chooses_the_stream():
+    """``open_container`` keeps FFmpeg to files, ``best_video_stream`` avoids cover pictures."""
+    home = PACKAGE / "datasets/readers/av_file.py"
+    other_ways = re.compile(
+        r"av\.container\.open|from av(\.container)? import .*\bopen\b|VideoCapture|read_video\b"
+        r"|streams\.video\[|streams\.best\(|streams\.get\(|(demux|decode)\(video="
+    )
+    inputs = Counter()
+    for path, nodes in NODES.items():
+        for node in nodes:
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "av.open":
+                mode = node.args[1:2] + [k.value for k in node.keywords if k.arg == "mode"]
+                inputs[path] += "w" not in (getattr(value, "value", None) for value in mode)
+        if path != home:
+            assert not other_ways.search(TEXTS[path]), path
+    assert +inputs == {home: 1}, f"open files with open_container: {+inputs}"
+
+
 # -- weight --------------------------------------------------------------------------------------
 
 

@@ -22,7 +22,11 @@ import numpy as np
 
 from sce_video import jobs
 from sce_video.datasets.readers import AvReader
-from sce_video.datasets.readers.av_file import decoder_options, open_container
+from sce_video.datasets.readers.av_file import (
+    best_video_stream,
+    decoder_options,
+    open_container,
+)
 from sce_video.datasets.readers.base import (
     MAX_PIXELS,
     DecodeLimits,
@@ -252,7 +256,7 @@ def examine_file(path: str, seconds: float, max_pixels: int = MAX_PIXELS) -> dic
 def _decode_all(path: str, deadline: float, limits: DecodeLimits) -> dict[str, Any]:
     frames = refused = damaged = 0
     with open_container(path, decoder_options=decoder_options(limits)) as container:
-        stream = container.streams.best("video")
+        stream = best_video_stream(path, container)
         facts = _header(container, stream)
         stream.codec_context.options = decoder_options(limits)
         stream.codec_context.thread_count = 1  # there is one process per core

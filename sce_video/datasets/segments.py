@@ -83,22 +83,19 @@ def check_segment_files(rows: Iterable[tuple[str, str, float]]) -> None:
 
 def stated_duration(file: str) -> float | None:
     """Seconds of a video by its header; None where it states none, or cannot be opened."""
-    import av
-
+    from sce_video.datasets.readers.av_file import best_video_stream, open_container
     from sce_video.datasets.readers.base import VideoDecodeError
 
     try:
         if is_elsewhere(file):
             with open_video(file) as reader:
                 return reader.duration
-        with av.open(file) as container:
-            if not container.streams.video:
-                return None
-            stream = container.streams.video[0]
+        with open_container(file) as container:
+            stream = best_video_stream(file, container)
             if stream.duration is not None and stream.time_base is not None:
                 return float(stream.duration * stream.time_base)
-            return None if container.duration is None else container.duration / av.time_base
-    except (av.FFmpegError, OSError, VideoDecodeError):  # a bad file is named where it is read
+            return None if container.duration is None else container.duration / 1_000_000
+    except (OSError, VideoDecodeError):  # a bad file is named where it is read
         return None
 
 

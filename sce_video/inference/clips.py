@@ -14,7 +14,7 @@ from av.audio.resampler import AudioResampler
 
 from sce_video.datasets import open_video
 from sce_video.datasets.clip_sampling import frames_between
-from sce_video.datasets.readers.av_file import file_url, open_container
+from sce_video.datasets.readers.av_file import best_video_stream, file_url, open_container
 from sce_video.datasets.readers.base import VideoDecodeError
 from sce_video.datasets.segments import format_seconds
 from sce_video.datasets.sources import is_elsewhere
@@ -75,9 +75,8 @@ def cut_clip(source: str, start: float, end: float, out: str | Path) -> int:
 class _Sound:
     """The audio of ``[start, end)`` seconds of a file, counted from its first video frame."""
 
-    def __init__(self, source: Any, start: float, end: float) -> None:
+    def __init__(self, source: Any, video: Any, start: float, end: float) -> None:
         self._source = source
-        video = source.streams.video[0]
         zero = float((video.start_time or 0) * video.time_base)
         self._start, self._end = zero + start, zero + end
         self._stream = source.streams.audio[0]
@@ -86,10 +85,10 @@ class _Sound:
     def of(cls, path: str, start: float, end: float) -> _Sound | None:
         """None for a file without audio, or whose audio has no decoder."""
         source = open_container(path)
-        if not source.streams.video or not source.streams.audio:
+        if not source.streams.audio:
             source.close()
             return None
-        return cls(source, start, end)
+        return cls(source, best_video_stream(path, source), start, end)
 
     def _parts(self, rate: int) -> Iterator[np.ndarray]:
         """Samples (2, n) float32 of the stretch, in order; silence where there are none."""
@@ -153,9 +152,7 @@ def copy_clip(source: str, start: float, end: float, out: str | Path) -> tuple[f
         WriteError: ``out`` cannot be written.
     """
     with open_container(source) as given, atomic_file(out) as unfinished:
-        if not given.streams.video:
-            raise VideoDecodeError(source, "has no video stream")
-        video = given.streams.video[0]
+        video = best_video_stream(source, given)
         base = video.time_base
         zero = float((video.start_time or 0) * base)
         kind = "matroska" if Path(out).suffix == ".mkv" else "mp4"

@@ -1,5 +1,9 @@
 """Segments: paths, the CSV file, and readers of a stretch of a video."""
 
+import os
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+
 import numpy as np
 import pytest
 from helpers.tiny_encoder import moving_frames, write_lossless
@@ -8,11 +12,13 @@ from sce_video.datasets import VideoDataset, VideoDecodeError, open_video
 from sce_video.datasets.labelled import read_labelled
 from sce_video.datasets.segments import (
     Segment,
+    check_segment_files,
     read_segments,
     segment_path,
+    stated_duration,
     write_segment_file,
 )
-from sce_video.datasets.sources import video_exists
+from sce_video.datasets.sources import is_elsewhere, video_exists
 from sce_video.datasets.video_list import split_segment, video_of
 
 FPS = 25
@@ -109,3 +115,56 @@ def test_a_row_is_a_sample(folder, tmp_path):
     with open_video(str(folder / "a.mp4")) as whole:
         expected = whole.read(25 + np.array([0, 8, 16, 24]))
     np.testing.assert_array_equal(data[1]["inputs"][0], expected)
+
+
+# -- a file of segments from elsewhere ------------------------------------------------------------
+
+
+@pytest.fixture
+def requests():
+    """Address of a server on the loopback interface, and the paths that were requested of it."""
+    paths = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            paths.append(self.path)
+            self.send_error(404)
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"127.0.0.1:{server.server_address[1]}", paths
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_the_path_of_a_segment_causes_no_request(folder, requests, tmp_path, monkeypatch):
+    """A local folder named ``http:`` makes the address look like an existing file."""
+    address, asked = requests
+    monkeypatch.chdir(tmp_path)
+    path = f"http://{address}/x.mp4"
+    (tmp_path / "http:" / address).mkdir(parents=True)
+    (tmp_path / "http:" / address / "x.mp4").write_bytes((folder / "a.mp4").read_bytes())
+    assert video_exists(path) and not is_elsewhere(path)
+    check_segment_files([("s.csv, line 2", path, 2.5)])
+    with pytest.raises(ValueError, match=r"s\.csv, line 3: the segment ends at 9 s"):
+        check_segment_files([("s.csv, line 3", path, 9.0)])
+    assert asked == []
+
+
+@pytest.mark.parametrize("kind", ["concat", "playlist", "named pipe"])
+def test_a_file_that_refers_to_others_states_no_duration(folder, requests, tmp_path, kind):
+    address, asked = requests
+    path = tmp_path / "x.mp4"
+    if kind == "named pipe":  # opening one would wait for ever
+        os.mkfifo(path)
+    elif kind == "concat":
+        path.write_text(f"ffconcat version 1.0\nfile {folder / 'a.mp4'}\n")
+    else:
+        path.write_text(f"#EXTM3U\n#EXTINF:3,\nhttp://{address}/a.ts\n#EXT-X-ENDLIST\n")
+    assert stated_duration(str(path)) is None
+    assert asked == []

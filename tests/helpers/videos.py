@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import struct
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from pathlib import Path
 
 import av
+import cv2
 import numpy as np
 
 _BITS = 10
@@ -81,6 +83,86 @@ def remux(source: Path | str, target: Path | str, **options: str) -> str:
                 packet.stream = stream
                 new.mux(packet)
     return str(target)
+
+
+def _box(kind: bytes, content: bytes) -> bytes:
+    return struct.pack(">I4s", len(content) + 8, kind) + content
+
+
+def _boxes(data: bytes) -> Iterator[tuple[bytes, bytes]]:
+    position = 0
+    while position < len(data):
+        size, kind = struct.unpack_from(">I4s", data, position)
+        yield kind, data[position : position + size]
+        position += size
+
+
+#: Linear parts (a, b, c, d) of the eight display matrices: row y, column x of the stored frame is
+#: displayed at column a x + c y and row b x + d y, up to an offset.
+DISPLAY_MATRICES = {
+    "as stored": (1, 0, 0, 1),
+    "mirrored": (-1, 0, 0, 1),
+    "upside down mirrored": (1, 0, 0, -1),
+    "turned by 180": (-1, 0, 0, -1),
+    "transposed": (0, 1, 1, 0),
+    "transposed and turned by 180": (0, -1, -1, 0),
+    "turned clockwise": (0, 1, -1, 0),
+    "turned counter-clockwise": (0, -1, 1, 0),
+}
+
+
+def displayed(frame: np.ndarray, matrix: tuple[int, int, int, int]) -> np.ndarray:
+    """A stored frame (H, W, 3) as the definition of the display matrix shows it, by pixel."""
+    a, b, c, d = matrix
+    y, x = np.indices(frame.shape[:2])
+    rows, columns = b * x + d * y, a * x + c * y
+    rows, columns = rows - rows.min(), columns - columns.min()
+    shown = np.empty((rows.max() + 1, columns.max() + 1, 3), frame.dtype)
+    shown[rows, columns] = frame
+    return shown
+
+
+def set_display_matrix(source: Path | str, target: Path | str, name: str) -> str:
+    """Copy an mp4 with one of :data:`DISPLAY_MATRICES` in its track header."""
+    data = bytearray(Path(source).read_bytes())
+    at = data.index(b"tkhd") + 44  # of a header of version 0
+    a, b, c, d = (value * 2**16 for value in DISPLAY_MATRICES[name])
+    data[at : at + 36] = struct.pack(">9i", a, b, 0, c, d, 0, 0, 0, 2**30)
+    Path(target).write_bytes(data)
+    return str(target)
+
+
+def add_cover(source: Path | str, target: Path | str, first: bool = False) -> str:
+    """Write an mp4 with a cover picture, which becomes the ``first`` stream or the last one.
+
+    The index of the source must be behind its media data, as PyAV writes it.
+    """
+    jpeg = cv2.imencode(".jpg", np.full((64, 64, 3), 200, np.uint8))[1].tobytes()
+    picture = _box(b"covr", _box(b"data", struct.pack(">II", 13, 0) + jpeg))
+    handler = _box(b"hdlr", bytes(8) + b"mdirappl" + bytes(9))
+    data = _box(b"udta", _box(b"meta", bytes(4) + handler + _box(b"ilst", picture)))
+    made = b""
+    for kind, box in _boxes(Path(source).read_bytes()):
+        if kind == b"moov":
+            parts = [part for name, part in _boxes(box[8:]) if name != b"udta"]
+            parts.insert(1 if first else len(parts), data)
+            box = _box(b"moov", b"".join(parts))
+        made += box
+    Path(target).write_bytes(made)
+    return str(target)
+
+
+def write_sound(path: Path | str, seconds: float = 2.0) -> str:
+    """An mp4 of silence without video."""
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("aac", rate=44100, layout="mono")
+        for number in range(int(seconds * 44100 / 1024)):
+            silence = np.zeros((1, 1024), np.float32)
+            frame = av.AudioFrame.from_ndarray(silence, format="fltp", layout="mono")
+            frame.sample_rate, frame.pts = 44100, number * 1024
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+    return str(path)
 
 
 def decode_all(path: Path | str) -> list[np.ndarray]:

@@ -34,7 +34,11 @@ from sce_video.data_tools.prepare.lists import (
 )
 from sce_video.data_tools.prepare.official import relative_to_root
 from sce_video.datasets.ava import Action, format_actions
-from sce_video.datasets.readers.av_file import decoder_options, open_container
+from sce_video.datasets.readers.av_file import (
+    best_video_stream,
+    decoder_options,
+    open_container,
+)
 from sce_video.datasets.readers.base import DecodeLimits, VideoDecodeError
 from sce_video.datasets.video_list import VIDEO_EXTENSIONS
 
@@ -188,7 +192,7 @@ def probe_video(path: str) -> float | str | None:
     bound = decoder_options(DecodeLimits())
     try:
         with open_container(path, decoder_options=bound) as container:
-            stream = container.streams.video[0]
+            stream = best_video_stream(path, container)
             stream.codec_context.options = bound
             next(container.decode(stream))
             if stream.duration is not None and stream.time_base is not None:

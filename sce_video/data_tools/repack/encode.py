@@ -17,7 +17,7 @@ import numpy as np
 
 from sce_video.data_tools.repack.plan import CRF_RANGE, RepackOptions, Settings
 from sce_video.data_tools.repack.source import VideoSource, read_source
-from sce_video.datasets.readers.av_file import file_url, open_container
+from sce_video.datasets.readers.av_file import best_video_stream, file_url, open_container
 from sce_video.datasets.readers.base import DecodeLimits, VideoDecodeError, check_regular_file
 from sce_video.jobs import ItemError, StorageError
 from sce_video.utils.files import regular_file
@@ -327,7 +327,7 @@ def verify_output(
     compared = number = video_bytes = packets = 0
     try:
         with open_container(path) as container:
-            stream = container.streams.video[0]
+            stream = best_video_stream(path, container)
             stream.codec_context.thread_count = 1
             for packet in container.demux(stream):
                 video_bytes += packet.size

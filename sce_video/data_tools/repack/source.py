@@ -19,7 +19,13 @@ from av.video.reformatter import ColorRange, Interpolation, VideoReformatter
 from sce_video.data_tools.repack.plan import Settings
 from sce_video.data_tools.verify import demux_packets
 from sce_video.datasets.readers import AvReader
-from sce_video.datasets.readers.av_file import decode_packets, decoder_options, open_container
+from sce_video.datasets.readers.av_file import (
+    best_video_stream,
+    decode_packets,
+    decoder_options,
+    open_container,
+)
+from sce_video.datasets.readers.av_reader import orientation_of, upright
 from sce_video.datasets.readers.base import DecodeLimits, VideoDecodeError
 
 #: Seconds that may be missing at the end of a part: annotated times are rounded.
@@ -84,9 +90,7 @@ def decode_frames(
         VideoDecodeError: The file cannot be opened, or a frame is too large.
     """
     with open_container(path, decoder_options=decoder_options(limits)) as container:
-        stream: Any = container.streams.best("video")
-        if stream is None or stream.codec_context is None:
-            raise VideoDecodeError(path, "has no video stream that can be decoded")
+        stream = best_video_stream(path, container)
         for other in container.streams:
             if other.index != stream.index:
                 other.discard = Discard.all
@@ -403,14 +407,14 @@ class Preparation:
     the ``first`` one.
 
     Attributes:
-        turns: Quarters of a turn, counter-clockwise.
+        turns: Quarters of a turn, counter-clockwise; plus 4 if mirrored before it is turned.
         size: (H, W) of the output.
         scaled: The size is not the source's, up to an odd row or column.
         frame_bytes: Of a prepared frame.
     """
 
     def __init__(self, first: av.VideoFrame, settings: Settings) -> None:
-        self.turns = round(first.rotation / 90) % 4
+        self.turns = orientation_of(first)
         shown = (first.height, first.width) if self.turns % 2 == 0 else (first.width, first.height)
         self.size = settings.target_size(*shown)
         # Cropped by a row or column, not scaled, where that is all that is missing.
@@ -422,7 +426,7 @@ class Preparation:
 
     def __call__(self, frame: av.VideoFrame) -> np.ndarray:
         """(3 H / 2, W) uint8, the planes Y, U, V behind each other, contiguous."""
-        turns = round(frame.rotation / 90) % 4
+        turns = orientation_of(frame)
         height, width = self._scaled_size[:: -1 if turns % 2 else 1]
         full_range = frame.format.name.startswith("yuvj") or frame.color_range == ColorRange.JPEG
         yuv = self._reformatter.reformat(
@@ -440,6 +444,6 @@ class Preparation:
         for number, plane in enumerate(yuv.planes):
             half = 1 if number == 0 else 2
             rows = np.frombuffer(memoryview(plane), dtype=np.uint8).reshape(-1, plane.line_size)
-            upright = np.rot90(rows[: plane.height, : plane.width], k=turns)
-            parts.append(upright[: height // half, : width // half].ravel())
+            shown = upright(rows[: plane.height, : plane.width], turns)
+            parts.append(shown[: height // half, : width // half].ravel())
         return np.concatenate(parts).reshape(height * 3 // 2, width)

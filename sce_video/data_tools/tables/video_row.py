@@ -108,7 +108,9 @@ def _content(source: RowSource) -> dict[str, Any]:
         frames = reader.decode(ends)
         if not isinstance(frames, AvFrames):
             raise NotRepackedError("its frames cannot be compared")
-        stream, index = _read_stream(source.file, frames.turns, reader.duration, deadline, limits)
+        stream, index = _read_stream(
+            source.file, frames.orientation, reader.duration, deadline, limits
+        )
         if reader.by_count or not np.array_equal(index.timestamps, reader.timestamps):
             raise NotRepackedError("its packets do not have the time stamps of its frames")
 
@@ -130,7 +132,7 @@ def _content(source: RowSource) -> dict[str, Any]:
         "width": index.parameters.width,
         "height": index.parameters.height,
         "pixel_format": str(frames.first.format.name),
-        "rotation": index.turns * 90,
+        "rotation": index.turns % 4 * 90,
         STREAM: stream,
         "size": len(stream),
         "hash": hashlib.blake2b(stream, digest_size=_HASH_BYTES).digest(),

@@ -10,9 +10,14 @@ from typing import Any, BinaryIO
 
 import av
 import numpy as np
-from av.stream import Discard
+from av.stream import Discard, Disposition
 
-from sce_video.datasets.readers.base import DecodeLimits, VideoDecodeError, check_deadline
+from sce_video.datasets.readers.base import (
+    DecodeLimits,
+    VideoDecodeError,
+    check_deadline,
+    check_regular_file,
+)
 from sce_video.datasets.readers.frame_table import (
     FrameTable,
     is_restart_point,
@@ -33,6 +38,8 @@ _OPTIONS = {"format_whitelist": ",".join(CONTAINERS), "protocol_whitelist": "fil
 _SELF_DESCRIBING = frozenset({"h264", "hevc", "vp8", "vp9", "av1", "libdav1d"})
 _MP4_BOXES = frozenset({b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip"})
 _MATROSKA = b"\x1a\x45\xdf\xa3"
+# Pictures that players do not show as video: a cover, and the thumbnails of chapters.
+_STILLS = Disposition.attached_pic | Disposition.timed_thumbnails
 # FFmpeg applies this list to its own probing only, not to a decoder that is opened afterwards.
 _NO_PROBING = {"codec_whitelist": "none"}
 # Without an index the packets of a file are read once, and kept in memory up to this size: decoding
@@ -56,13 +63,22 @@ def open_container(
     demuxer_options: dict[str, str] | None = None,
     decoder_options: dict[str, str] | None = None,
 ) -> Any:
-    """The ``av.container.InputContainer`` of a video file.
+    """Open a media file; nothing else in the package opens one with FFmpeg.
 
-    ``demuxer_options`` are added to those that keep to files; ``decoder_options`` are those of the
-    decoders with which FFmpeg probes the file. VideoDecodeError if it cannot be opened, or is no
-    container of :data:`CONTAINERS`.
+    Args:
+        path: A local file. It is never read as a URL.
+        demuxer_options: Added to the options that restrict FFmpeg to files.
+        decoder_options: Options of the decoders with which FFmpeg probes the file.
+
+    Returns:
+        The ``av.container.InputContainer``.
+
+    Raises:
+        VideoDecodeError: If the file cannot be opened, is not a regular file, or its container is
+            not in :data:`CONTAINERS`.
     """
     path = os.fspath(path)
+    check_regular_file(path)
     try:
         return av.open(
             file_url(path),
@@ -76,6 +92,23 @@ def open_container(
     except (av.FFmpegError, OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise VideoDecodeError(path, f"cannot be opened: {reason}") from error
+
+
+def best_video_stream(path: str, container: Any) -> Any:
+    """Return the video stream that players show, which is never a cover picture.
+
+    Raises:
+        VideoDecodeError: If no video stream has a decoder.
+    """
+    best = container.streams.best("video")
+    if best is not None and best.disposition & _STILLS:
+        moving = (s for s in container.streams.video if not s.disposition & _STILLS)
+        best = next(moving, None)
+        if best is None:
+            raise VideoDecodeError(path, "has no video stream, only a cover picture")
+    if best is None or best.codec_context is None:
+        raise VideoDecodeError(path, "has no video stream that can be decoded")
+    return best
 
 
 def decoder_options(limits: DecodeLimits) -> dict[str, str]:
@@ -124,9 +157,7 @@ class AvFile:
         self.container = open_container(path, **probing)
         try:
             self.format = self.container.format.name
-            self.stream = self.container.streams.best("video")
-            if self.stream is None or self.stream.codec_context is None:
-                raise VideoDecodeError(path, "has no video stream that can be decoded")
+            self.stream = best_video_stream(path, self.container)
             for other in self.container.streams:
                 if other.index != self.stream.index:
                     other.discard = Discard.all  # audio is not even read

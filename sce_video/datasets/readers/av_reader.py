@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from itertools import islice
@@ -27,12 +28,34 @@ from sce_video.datasets.readers.frame_table import nal_units
 from sce_video.registry import READERS
 
 
+def orientation_of(frame: av.VideoFrame) -> int:
+    """Return how a frame is displayed, one of the eight orientations of its display matrix.
+
+    0 to 3 are quarter turns counter-clockwise. From 4 on, the frame is mirrored left to right
+    before it is turned by 0 to 3 quarters, as front cameras ask for.
+    """
+    matrix = frame.side_data.get("DISPLAYMATRIX")
+    if matrix is None:
+        return 0
+    # Column x of row y is displayed at column a x + c y and row b x + d y, plus an offset.
+    a, b, _, c, d = np.frombuffer(matrix, dtype=np.int32)[:5].tolist()
+    if a * d >= b * c:
+        return round(frame.rotation / 90) % 4
+    degrees = math.degrees(math.atan2(-b / math.hypot(b, d), -a / math.hypot(a, c)))
+    return 4 + round(-degrees / 90) % 4
+
+
+def upright(array: np.ndarray, orientation: int) -> np.ndarray:
+    """Show an array (H, W, ...) in an orientation of :func:`orientation_of`, without a copy."""
+    return np.rot90(array[:, ::-1] if orientation >= 4 else array, k=orientation % 4)
+
+
 class AvFrames(DecodedFrames):
     """Decoded frames of a reader; still valid after the reader is closed.
 
     ``size``, height and width as displayed, is that of the first frame if None; all frames are
-    scaled to it. ``turns``: quarter turns counter-clockwise; None takes those of each frame's
-    metadata.
+    scaled to it. ``orientation`` is a value of :func:`orientation_of` for all frames. None takes
+    the value of each frame's metadata.
     """
 
     def __init__(
@@ -40,12 +63,12 @@ class AvFrames(DecodedFrames):
         frames: list[av.VideoFrame],
         size: tuple[int, int] | None,
         num_threads: int,
-        turns: int | None = None,
+        orientation: int | None = None,
     ) -> None:
-        self._frames, self._num_threads, self._turns = frames, num_threads, turns
+        self._frames, self._num_threads, self._orientation = frames, num_threads, orientation
         self._reformatter = VideoReformatter()
         coded = (frames[0].height, frames[0].width)
-        self.size = size or (coded[::-1] if self.turns % 2 else coded)
+        self.size = size or (coded[::-1] if self.orientation % 2 else coded)
 
     def __len__(self) -> int:
         return len(self._frames)
@@ -56,18 +79,17 @@ class AvFrames(DecodedFrames):
         return self._frames[0]
 
     @property
-    def turns(self) -> int:
-        """Quarter turns counter-clockwise of the first frame."""
-        return self._turns_of(self._frames[0])
+    def orientation(self) -> int:
+        """Orientation of the first frame, as :func:`orientation_of` returns it."""
+        return self._orientation_of(self._frames[0])
 
-    def _turns_of(self, frame: av.VideoFrame) -> int:
-        # By default those of the display matrix.
-        return round(frame.rotation / 90) % 4 if self._turns is None else self._turns
+    def _orientation_of(self, frame: av.VideoFrame) -> int:
+        return orientation_of(frame) if self._orientation is None else self._orientation
 
     def __getitem__(self, index: int) -> np.ndarray:
         frame = self._frames[index]
-        turns = self._turns_of(frame)
-        height, width = self.size[::-1] if turns % 2 else self.size
+        orientation = self._orientation_of(frame)
+        height, width = self.size[::-1] if orientation % 2 else self.size
         # By default every reformatter starts a thread pool of its own, which takes many times
         # longer than the conversion of one frame.
         rgb = self._reformatter.reformat(
@@ -76,7 +98,7 @@ class AvFrames(DecodedFrames):
         plane: Any = rgb.planes[0]  # shown as it lies there, where to_ndarray copies padded rows
         strides = (plane.line_size, 3, 1)
         array: np.ndarray = np.ndarray((height, width, 3), np.uint8, plane, strides=strides)
-        return np.ascontiguousarray(np.rot90(array, k=turns)) if turns else array
+        return np.ascontiguousarray(upright(array, orientation)) if orientation else array
 
 
 class HeldFrames:

@@ -63,6 +63,11 @@ class FallbackReader(VideoReader):
             return False
         if av_reader.has_false_keys:  # the libraries decode from there
             return False
+        try:
+            if av_reader.decode(np.zeros(1, dtype=np.int64)).orientation >= 4:
+                return False  # the libraries turn frames, and do not mirror them
+        except (VideoDecodeError, FrameCountError):
+            return False  # damaged: PyAV reports it
         extradata = av_reader.extradata
         if codec not in ("h264", "hevc"):
             return True

@@ -68,7 +68,8 @@ class FrameIndex:
     duration: float
     #: Of the decoder.
     parameters: CodecParameters
-    #: Quarter turns counter-clockwise with which frames are displayed.
+    #: Orientation in which frames are displayed: quarter turns counter-clockwise, plus 4 if they
+    #: are mirrored left to right before they are turned.
     turns: int
 
     @property

@@ -10,7 +10,14 @@ import av
 import cv2
 import numpy as np
 import pytest
-from helpers.videos import numbered_frames, read_number, write_video
+from helpers.videos import (
+    DISPLAY_MATRICES,
+    displayed,
+    numbered_frames,
+    read_number,
+    set_display_matrix,
+    write_video,
+)
 
 from sce_video.data_tools.repack import encode as work
 from sce_video.data_tools.repack import source
@@ -136,6 +143,22 @@ def test_rotation_is_applied(shared_videos, tmp_path):
     assert psnr(upright, made) > 30
     with av.open(str(output)) as container:
         assert next(container.decode(video=0)).rotation == 0
+
+
+@pytest.mark.parametrize("name", DISPLAY_MATRICES)
+def test_all_eight_orientations_are_applied(tmp_path, name):
+    frames = np.full((4, 48, 80, 3), 90, np.uint8)
+    frames[:, :16, :24] = (230, 30, 30)
+    frames[:, 32:, :48] = (30, 30, 230)
+    plain = write_video(tmp_path / "plain.mp4", frames, options={"crf": "1", "g": "1"})
+    path = set_display_matrix(plain, tmp_path / "source.mp4", name)
+    _, output = repacked(path, tmp_path, short_side=None, crf=1, preset="ultrafast")
+    with open_reader(str(output)) as reader:
+        made = reader.read(np.arange(4))
+    expected = np.stack([displayed(frame, DISPLAY_MATRICES[name]) for frame in frames])
+    assert made.shape == expected.shape and psnr(expected, made) > 25
+    with av.open(str(output)) as container:
+        assert next(container.decode(video=0)).side_data.get("DISPLAYMATRIX") is None
 
 
 def test_full_range_and_colour_matrix(shared_videos, tmp_path):

@@ -3,20 +3,35 @@
 from __future__ import annotations
 
 import os
+import struct
 
 import av
 import cv2
 import numpy as np
 import pytest
 from helpers.readers import SlowCopy
-from helpers.videos import decode_all, numbered_frames, read_numbers, write_video
+from helpers.videos import (
+    DISPLAY_MATRICES,
+    add_cover,
+    decode_all,
+    displayed,
+    numbered_frames,
+    read_numbers,
+    set_display_matrix,
+    write_sound,
+    write_video,
+)
 
+from sce_video.data_tools.prepare.ava import probe_video
+from sce_video.data_tools.verify import examine_file
 from sce_video.datasets import FrameCountError, VideoDecodeError, backend_importable, open_reader
 from sce_video.datasets.readers import AvReader, VideoReader, check_backend
 from sce_video.datasets.readers.base import VideoTimeoutError
 from sce_video.datasets.readers.images import FrameFolderReader
+from sce_video.datasets.segments import stated_duration
 from sce_video.datasets.transforms import OpenVideo
 from sce_video.engine.config.load import load_config, set_backend
+from sce_video.inference.clips import copy_clip
 from sce_video.registry import READERS
 
 BACKENDS = ["av", "decord", "torchcodec"]
@@ -82,6 +97,126 @@ def test_colours_of_known_material(tmp_path, backend):
     with open_reader(str(path), backend) as reader:
         seen = reader.read(np.arange(4))
     assert np.abs(seen.mean((1, 2)) - colours).max() < 3
+
+
+# -- display matrices -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def lopsided(tmp_path_factory):
+    """Five frames that differ from each of their other orientations."""
+    frames = np.full((5, 48, 80, 3), 90, np.uint8)
+    frames[:, :16, :24] = (230, 30, 30)
+    frames[:, 32:, :48] = (30, 30, 230)
+    path = tmp_path_factory.mktemp("lopsided") / "a.mp4"
+    return str(write_video(path, frames, options={"crf": "1", "g": "1"}))
+
+
+def turned_by_ffmpeg(path, number):
+    """A frame as the ffmpeg program turns it: the filters of ``-autorotate`` (ffmpeg_filter.c)."""
+    with av.open(path) as container:
+        frame = list(container.decode(video=0))[number]
+        side = frame.side_data.get("DISPLAYMATRIX")
+        matrix = np.frombuffer(side, np.int32).tolist() if side else [1, 0, 0, 0, 1]
+        degrees = -frame.rotation % 360
+        filters = []
+        if degrees == 90:
+            filters = [("transpose", "cclock_flip" if matrix[3] > 0 else "clock")]
+        elif degrees == 270:
+            filters = [("transpose", "clock_flip" if matrix[3] < 0 else "cclock")]
+        elif degrees == 180:
+            filters = [("hflip", None)] * (matrix[0] < 0) + [("vflip", None)] * (matrix[4] < 0)
+        elif matrix[4] < 0:
+            filters = [("vflip", None)]
+        graph = av.filter.Graph()
+        nodes = [graph.add_buffer(template=container.streams.video[0])]
+        nodes += [graph.add(name, *([option] if option else [])) for name, option in filters]
+        graph.link_nodes(*nodes, graph.add("buffersink")).configure()
+        graph.push(frame)
+        return graph.pull().to_ndarray(format="rgb24")
+
+
+@pytest.mark.parametrize("name", DISPLAY_MATRICES)
+def test_all_eight_orientations(lopsided, backend, tmp_path, name):
+    """As the matrix is defined, and as the ffmpeg program turns frames."""
+    path = set_display_matrix(lopsided, tmp_path / "turned.mp4", name)
+    with open_reader(lopsided) as reader:
+        stored = reader.read(np.array([2]))[0]
+    with open_reader(path, backend) as reader:
+        shown = reader.read(np.array([2]))[0]
+        assert reader.size == shown.shape[:2]
+        [(_, streamed)] = reader.stream(np.array([2]))
+        np.testing.assert_array_equal(streamed[0], shown)
+    np.testing.assert_array_equal(shown, displayed(stored, DISPLAY_MATRICES[name]))
+    # FFmpeg turns before it converts to RGB, with other sums of neighbouring chroma samples.
+    assert np.abs(shown.astype(int) - turned_by_ffmpeg(path, 2)).mean() < 1.5
+    copy_clip(path, 0, 1, tmp_path / "clip.mp4")
+    with open_reader(str(tmp_path / "clip.mp4")) as reader:
+        np.testing.assert_array_equal(reader.read(np.array([2]))[0], shown)
+
+
+@pytest.mark.parametrize("scale", [0.5, 3.0])
+def test_a_scaled_or_degenerate_matrix_is_no_error(lopsided, tmp_path, scale):
+    data = bytearray(open(lopsided, "rb").read())
+    at = data.index(b"tkhd") + 44
+    path = tmp_path / "scaled.mp4"
+    with open_reader(lopsided) as reader:
+        stored = reader.read(np.array([2]))[0]
+    for a, b, c, d in ((-scale, 0, 0, scale), (0, 0, 0, 0), (scale, scale, 0, 0)):
+        values = (a, b, 0, c, d, 0, 0, 0, 2**14)
+        data[at : at + 36] = struct.pack(">9i", *(int(value * 2**16) for value in values))
+        path.write_bytes(data)
+        with open_reader(str(path)) as reader:
+            shown = reader.read(np.array([2]))[0]
+        if a < 0:
+            np.testing.assert_array_equal(shown, stored[:, ::-1])
+
+
+# -- cover pictures -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", ["first", "last", "attachment"])
+def test_a_cover_is_not_the_video(video, backend, tmp_path, place):
+    """It may be the first stream, the last one or an attachment of a Matroska file."""
+    path = str(tmp_path / "with_cover.mp4")
+    if place == "attachment":
+        path = add_attached_cover(video, tmp_path / "with_cover.mkv")
+    else:
+        add_cover(video, path, first=place == "first")
+    with av.open(path) as container:
+        assert len(container.streams.video) == 2
+    with open_reader(path, backend) as reader, open_reader(video) as plain:
+        numbers = np.array([0, 7, 31, 59])
+        assert len(reader.timestamps) == 60
+        np.testing.assert_array_equal(reader.read(numbers), plain.read(numbers))
+    begin, end = copy_clip(path, 0.5, 1, tmp_path / "clip.mp4")
+    copied = list(range(round(begin * 25), round(end * 25)))
+    assert read_numbers(decode_all(tmp_path / "clip.mp4")) == copied and len(copied) >= 12
+    assert isinstance(probe_video(path), float)
+
+
+def test_a_sound_file_with_a_cover_is_not_a_video(backend, tmp_path):
+    path = add_cover(write_sound(tmp_path / "sound.mp4"), tmp_path / "podcast.mp4")
+    with pytest.raises(VideoDecodeError, match="has no video stream, only a cover picture"):
+        open_reader(path, backend)
+    assert examine_file(path, 60)["outcome"] == "unreadable"
+    assert "only a cover picture" in str(probe_video(path))
+    assert stated_duration(path) is None
+    with pytest.raises(VideoDecodeError, match="only a cover picture"):
+        copy_clip(path, 0, 1, tmp_path / "clip.mp4")
+
+
+def add_attached_cover(source, target):
+    """A Matroska file whose cover is an attachment, which FFmpeg lists as a stream of video."""
+    jpeg = cv2.imencode(".jpg", np.full((64, 64, 3), 200, np.uint8))[1].tobytes()
+    with av.open(source) as old, av.open(str(target), "w") as new:
+        stream = new.add_stream_from_template(old.streams.video[0])
+        new.add_attachment("cover.jpg", "image/jpeg", jpeg)
+        for packet in old.demux(video=0):
+            if packet.dts is not None:
+                packet.stream = stream
+                new.mux(packet)
+    return str(target)
 
 
 # -- real files ---------------------------------------------------------------------------------
