@@ -145,10 +145,12 @@ def copy_clip(source: str, start: float, end: float, out: str | Path) -> tuple[f
     """Copy packets from the key frame at or before ``start`` up to one at or after ``end``.
 
     Nothing is re-encoded; a stream of video and one of audio are kept. Returns the seconds from and
-    to which the copy reaches.
+    to which the copy reaches. Frames that an edit list hides before the start of the video are
+    copied, since others refer to them, and stay hidden.
 
     Raises:
-        VideoDecodeError: the file cannot be opened, or has no video.
+        VideoDecodeError: If the file cannot be opened, has no video, or hides frames that the copy
+            would show.
         WriteError: ``out`` cannot be written.
     """
     with open_container(source) as given, atomic_file(out) as unfinished:
@@ -177,15 +179,17 @@ def copy_clip(source: str, start: float, end: float, out: str | Path) -> tuple[f
                 # Audio of the last moments may lie behind that key frame.
                 if begin is None or time < begin or (is_video and stop < float("inf")):
                     continue
+                if is_video and packet.is_discard and (time >= zero or kind != "mp4"):
+                    raise VideoDecodeError(source, "hides frames by an edit list: leave out --fast")
                 if is_video:
                     reached = max(reached, time + float((packet.duration or 0) * packet.time_base))
-                shift = round(begin / packet.time_base)
+                shift = round(max(begin, zero) / packet.time_base)
                 packet.pts, packet.dts = packet.pts - shift, packet.dts - shift
                 packet.stream = streams[packet.stream.index]
                 container.mux(packet)
     if begin is None:
         raise VideoDecodeError(source, f"has no key frame before {start:g} s")
-    return begin - zero, reached - zero
+    return max(begin, zero) - zero, reached - zero
 
 
 def clip_name(number: int, source: str, start: float, end: float, fast: bool = False) -> str:

@@ -165,6 +165,27 @@ def write_sound(path: Path | str, seconds: float = 2.0) -> str:
     return str(path)
 
 
+def trim(source: Path | str, target: Path | str, seconds: float) -> str:
+    """Copy a video from ``seconds`` on to an mp4, as ``ffmpeg -ss SECONDS -c copy`` does.
+
+    An edit list hides the frames from the key frame up to there, which others refer to.
+    """
+    with av.open(str(source)) as old, av.open(str(target), "w") as new:
+        video = old.streams.video[0]
+        stream = new.add_stream_from_template(video)
+        start = round(seconds / video.time_base)
+        old.seek(start, stream=video)
+        for packet in old.demux(video):
+            if packet.size:
+                packet.pts, packet.dts, packet.stream = (
+                    packet.pts - start,
+                    packet.dts - start,
+                    stream,
+                )
+                new.mux(packet)
+    return str(target)
+
+
 def decode_all(path: Path | str) -> list[np.ndarray]:
     """All frames (H, W, 3) by a plain PyAV loop, up to the first error: the oracle for readers."""
     frames = []

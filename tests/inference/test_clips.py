@@ -6,6 +6,7 @@ import av
 import numpy as np
 import pytest
 from helpers.tiny_encoder import moving_frames
+from helpers.videos import numbered_frames, read_numbers, trim, write_video
 
 from sce_video.datasets import VideoDecodeError, open_video
 from sce_video.inference.clips import copy_clip, cut_clip, write_clips
@@ -80,6 +81,22 @@ def test_copied_packets_are_those_of_the_source(source, tmp_path):
     np.testing.assert_array_equal(copied, frames[24:48])
     np.testing.assert_allclose(np.diff(stamps), 1 / FPS, atol=1e-6)
     assert len(sound_of(tmp_path / "b.mp4")) / RATE == pytest.approx(0.96, abs=0.06)
+
+
+@pytest.mark.parametrize("b_frames", [0, 3])
+def test_frames_that_an_edit_list_hides_stay_hidden(tmp_path, b_frames):
+    options = {"crf": "12", "g": "50", "bf": str(b_frames), "sc_threshold": "0"}
+    whole = write_video(tmp_path / "whole.mp4", numbered_frames(120), options=options)
+    trimmed = trim(whole, tmp_path / "trimmed.mp4", 1.2)
+    assert copy_clip(trimmed, 0.2, 0.6, tmp_path / "b.mp4") == pytest.approx((0.0, 0.8))
+    assert read_numbers(frames_of(tmp_path / "b.mp4")[0]) == list(range(30, 50))
+    assert copy_clip(trimmed, 1.0, 1.2, tmp_path / "c.mkv") == pytest.approx((0.8, 2.8))
+    assert read_numbers(frames_of(tmp_path / "c.mkv")[0]) == list(range(50, 100))
+    assert cut_clip(trimmed, 0.2, 0.6, tmp_path / "d.mp4") == 10
+    assert read_numbers(frames_of(tmp_path / "d.mp4")[0]) == list(range(35, 45))
+    with pytest.raises(VideoDecodeError, match=r"trimmed\.mp4: hides frames.*leave out --fast"):
+        copy_clip(trimmed, 0.2, 0.6, tmp_path / "e.mkv")  # Matroska cannot hide frames
+    assert not (tmp_path / "e.mkv").exists()
 
 
 def test_folders_and_failures(source, tmp_path):

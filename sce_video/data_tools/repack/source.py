@@ -110,7 +110,7 @@ def decode_frames(
 
         def packets() -> Iterator[Any]:
             for packet in demux_packets(container, stream):
-                if packet.size and not packet.is_discard:
+                if packet.size:  # hidden ones, too: others refer to them, and FFmpeg drops them
                     facts["video_bytes"] += packet.size
                     yield packet
 

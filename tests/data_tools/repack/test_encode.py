@@ -16,6 +16,7 @@ from helpers.videos import (
     numbered_frames,
     read_number,
     set_display_matrix,
+    trim,
     write_video,
 )
 
@@ -73,6 +74,18 @@ def test_constant_rate_keeps_every_frame_and_time(tmp_path, keyint):
     assert keys == [number % keyint == 0 for number in range(23)]
     assert facts["constant"] and facts["rate"] == "30"
     assert facts["frames"] == facts["source_frames"] == 23
+
+
+@pytest.mark.parametrize(("keyint", "b_frames"), [(50, 0), (50, 3), (200, 3)])
+def test_a_file_trimmed_without_encoding_keeps_its_frames(tmp_path, keyint, b_frames):
+    """Frames before the start are hidden by an edit list, and others refer to them."""
+    options = {"crf": "12", "g": str(keyint), "bf": str(b_frames), "sc_threshold": "0"}
+    whole = write_video(tmp_path / "whole.mp4", numbered_frames(120), options=options)
+    facts, output = repacked(trim(whole, tmp_path / "in.mp4", 3.2), tmp_path)
+    frames, times, _ = decode(output)
+    assert [read_number(frame) for frame in frames] == list(range(80, 120))
+    assert np.allclose(times, np.arange(40) / 25, atol=1e-9)
+    assert facts["source_frames"] == facts["source_promised"] == 40
 
 
 def test_variable_rate_is_right_in_seconds(tmp_path):

@@ -11,7 +11,14 @@ from sce_video.data_tools.repack.plan import RepackOptions, Settings, name_outpu
 from sce_video.data_tools.repack.run import repack
 from sce_video.data_tools.repack.source import read_source
 from sce_video.datasets import VideoDecodeError
-from tests.helpers.videos import decode_all, numbered_frames, read_numbers, remux, write_video
+from tests.helpers.videos import (
+    decode_all,
+    numbered_frames,
+    read_numbers,
+    remux,
+    trim,
+    write_video,
+)
 
 
 def test_names_of_outputs():
@@ -91,6 +98,15 @@ def test_a_segment_has_the_frames_that_begin_in_it(request, name, start, end):
     luma = [np.repeat(frame[: source.preparation.size[0], :, None], 3, axis=2) for frame in shown]
     assert read_numbers(luma) == expected(start, end, 120)
     assert source.schedule.rate == RATE
+
+
+@pytest.mark.parametrize(("start", "end"), [(0, 0.4), (1.21, 1.99)])
+def test_a_segment_of_a_trimmed_video_has_its_frames(long_video, tmp_path, start, end):
+    path = trim(long_video, tmp_path / "trimmed.mp4", 20 / float(RATE))
+    source = read_source(path, SETTINGS, span=(start, end))
+    shown = [source.held[number] for number in source.schedule.shown]
+    luma = [np.repeat(frame[: source.preparation.size[0], :, None], 3, axis=2) for frame in shown]
+    assert read_numbers(luma) == [20 + number for number in expected(start, end, 100)]
 
 
 def test_a_segment_that_the_video_does_not_have(long_video):

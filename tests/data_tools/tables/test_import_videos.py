@@ -11,7 +11,7 @@ import av
 import numpy as np
 import pytest
 from helpers.tables import run, sources, write_folder, write_repacked
-from helpers.videos import numbered_frames, write_video
+from helpers.videos import numbered_frames, trim, write_video
 
 from sce_video.commands.import_table import main
 from sce_video.data_tools.tables.video_row import RowSource, video_row
@@ -69,6 +69,10 @@ def test_a_row_holds_the_packets_of_the_file(tmp_path, keyint):
         (
             lambda p: write_video(p, numbered_frames(20), options={"bf": "3", "g": "12"}),
             "not stored in the order of display: repack it",
+        ),
+        (
+            lambda p: trim(write_video(p.with_name("w.mp4"), numbered_frames(20)), p, 0.2),
+            "packets without a frame of their own: repack it",
         ),
     ],
 )
