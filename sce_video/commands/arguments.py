@@ -18,12 +18,21 @@ from pathlib import Path
 from typing import Any, TypedDict, TypeVar, Unpack
 
 from sce_video.datasets.clip_sampling import Windows, parse_seconds
-from sce_video.datasets.sources import is_elsewhere, is_table, is_table_folder
-from sce_video.datasets.video_list import VIDEO_EXTENSIONS, check_folder, video_of
-from sce_video.utils.command import Progress
+from sce_video.datasets.sources import (
+    check_folder,
+    describe_others,
+    find_files,
+    is_elsewhere,
+    is_table,
+    is_table_folder,
+    listed_extensions,
+    no_file,
+)
+from sce_video.datasets.video_list import ALL_FILES, video_of
+from sce_video.utils.command import Progress, printable
 from sce_video.utils.files import read_text
 from sce_video.utils.run_files import MODEL_PREFIX, is_model, newest_checkpoint
-from sce_video.utils.storage import is_url, walk_files
+from sce_video.utils.storage import is_url
 
 #: Of :mod:`sce_video.engine.logs`, whose import takes seconds.
 TRACKERS = ("mlflow", "wandb")
@@ -111,6 +120,13 @@ def pattern(text: str) -> str:
     return text
 
 
+class _ListAllFiles(argparse.Action):
+    """The switch ``--all-files``, which is no value of a command but of all listings."""
+
+    def __call__(self, *_: Any) -> None:
+        os.environ[ALL_FILES] = "1"
+
+
 #: Options that several commands take, by name: the settings of ``add_argument``.
 _SHARED: dict[str, dict[str, Any]] = {
     "--device": dict(type=device, help="cuda:1, cpu, ... (default: a GPU if there is one)"),
@@ -150,6 +166,12 @@ _SHARED: dict[str, dict[str, Any]] = {
     ),
     "--stride": dict(metavar="TIME", help="from one window to the next (default: their length)"),
     "--shots": dict(action="store_true", help="find cuts first: no window reaches across one"),
+    "--all-files": dict(
+        action=_ListAllFiles,
+        nargs=0,
+        dest=argparse.SUPPRESS,
+        help="of folders: also read files of unknown extensions, if they hold a video",
+    ),
     "--track": dict(
         action="append",
         default=[],
@@ -268,8 +290,8 @@ def check_run(run: str | Path) -> None:
         raise FileNotFoundError(f"no checkpoint at {path} (local files, s3:// and gs:// are read)")
 
 
-def check_videos(root: str, extensions: Sequence[str] = VIDEO_EXTENSIONS) -> None:
-    """See that there is a table, or a folder with a video in it.
+def check_videos(root: str, extensions: Sequence[str] | None = None) -> None:
+    """See that there is a table, or a folder with a video; print what of the folder is left out.
 
     Raises:
         FileNotFoundError: no such table.
@@ -281,8 +303,23 @@ def check_videos(root: str, extensions: Sequence[str] = VIDEO_EXTENSIONS) -> Non
     if os.path.isfile(root):
         raise ValueError(f"{root} is a file: give a folder of videos, or a table (v.lance)")
     check_folder(root)
-    if next(walk_files(root, extensions), None) is None:
-        raise ValueError(f"no video in {root!r}; searched for {' '.join(extensions)}")
+    tell_others(root, extensions)
+
+
+def tell_others(root: str, extensions: Sequence[str] | None = None) -> None:
+    """Print how many files of a folder are no videos by their names, and so left out.
+
+    Raises:
+        ValueError: no video in the folder.
+    """
+    extensions = listed_extensions() if extensions is None else extensions
+    found, others = find_files(root, extensions)
+    if not found:
+        raise ValueError(no_file(root, extensions, others))
+    if others and os.environ.get("RANK", "0") == "0":  # of a launch with several processes one
+        count = f"{len(found)} video{'s' * (len(found) != 1)}"
+        text = f"{root}: {count}, and {describe_others(others, extensions)}"
+        print(printable(text, sys.stderr), file=sys.stderr, flush=True)
 
 
 def check_exists(path: str | os.PathLike[str] | None, what: str) -> None:
@@ -304,7 +341,7 @@ def check_index(folder: str) -> None:
 
 
 def check_source(
-    source: str, data_root: str | None, extensions: Sequence[str] = VIDEO_EXTENSIONS
+    source: str, data_root: str | None, extensions: Sequence[str] | None = None
 ) -> None:
     """See that there is an annotation list or a folder with a video.
 

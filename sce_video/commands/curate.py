@@ -58,7 +58,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add("--out", "folder of the lists, the report and the page", required=True)
     add("--keep LIST", "list to keep (default: OUT/keep.txt)")
     add("--checkpoint", "embed the videos first, into OUT/index: a run, or its checkpoint")
-    add.shared("--config", "--device", "--labels")
+    add.shared("--config", "--device", "--labels", "--all-files")
     add("--column NAME", "of features, if the table has several")
     add("--classes FILE", "names of its labels, one per line")
     kinds = (FRAMES, FEATURES, NONE)

@@ -15,6 +15,7 @@ hold its seconds.
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -41,6 +42,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add("videos", videos, nargs="?")
     add("--checkpoint", f"{RUN}; '{RANDOM}' with --config", required=True)
     add("--out FILE.npz", "output file or URL", required=True)
+    add.shared("--all-files")
     add("--config", "config to run (default: the one inside the checkpoint, as data)")
     data = add.group("data of a config")
     parts = ["test", "bank", "train"]
@@ -70,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.videos is None and (args.config is None or windows is not None):
         raise ValueError("give the folder of videos or a table, or --config CONFIG for its data")
     if args.videos is not None:
-        if windows is None and args.config is None:
+        if args.config is None and (windows is None or os.path.isdir(args.videos)):
             check_videos(args.videos)
         else:  # a config may be of images
             check_exists(args.videos, "video, folder or table")

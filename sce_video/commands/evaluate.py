@@ -44,6 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--protocols", protocols, nargs="+", choices=PROTOCOLS)
     add("--pairs", "with time: accuracy within pairs of opposite classes", choices=["ssv2"])
     add("--factors FORM", "with time: accuracy of parts of class names, '{appearance}_{motion}'")
+    add.shared("--all-files")
     add("--random", "the same with random weights", bool)
     out = "JSON file or URL (default: RUN/results.json; of a model work_dirs/MODEL/results.json)"
     add("--out", out, path_or_url)

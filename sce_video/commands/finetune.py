@@ -15,12 +15,20 @@ same training, and runs that file. Then: sce-video predict RUN VIDEOS
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sce_video.commands.arguments import RUN, check_exists, command_line, number, pattern
+from sce_video.commands.arguments import (
+    RUN,
+    check_exists,
+    check_videos,
+    command_line,
+    number,
+    pattern,
+)
 from sce_video.commands.pretrain import PRECISIONS, check_network, parse_settings
 from sce_video.datasets.labelled import read_pair
 from sce_video.datasets.sources import is_table
@@ -61,7 +69,7 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[argparse.Namespace, d
     add("--train TRAIN", f"videos to train with: {labelled}")
     add("--test TEST", "to test with, likewise (default: a quarter of TRAIN, held out)")
     add("--out RUN", "folder of the run", Path, required=True)
-    add.shared("--data-root")
+    add.shared("--data-root", "--all-files")
     add("--group-pattern REGEX", "without --test: hold whole groups out, person(\\d+)", pattern)
     add("--few N", "train with N videos of each class, drawn by the seed", number(int, 1))
     add("--hours", "budget of the command, instead of --epochs", number(float, above=0))
@@ -95,11 +103,18 @@ def _check(args: argparse.Namespace, settings: dict[str, Any]) -> None:
         raise ValueError("--group-pattern holds groups out where there is no --test: give one")
     if args.source != NONE:
         check_network(args.source, settings)
+    _check_sets(args)
+
+
+def _check_sets(args: argparse.Namespace) -> None:
+    """Raise an error for videos that cannot be meant."""
     sets = [path for path in (args.train, args.test) if path is not None]
     if any(map(is_table, sets)):  # their rows are read later
         for path in sets:
             check_exists(path, "table or folder")
         return
+    for path in filter(os.path.isdir, sets):
+        check_videos(path)
     videos, _ = read_pair(args.train, args.test, args.data_root)
     if args.few is not None:
         videos.few(args.few, 0)

@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     add("source SRC", "folder of videos, or an annotation list")
     add("table TABLE", "path or URI: videos.lance, s3://bucket/videos.lance")
-    add.shared("--data-root", "--workers", "--ray")
+    add.shared("--data-root", "--all-files", "--workers", "--ray")
     seconds = number(float, above=0, most=1e6)
     add("--timeout SECONDS", "a file that takes longer fails (default: 60)", seconds, default=60.0)
     add("--retry-failed", "import files again that failed before", bool)

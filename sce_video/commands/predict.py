@@ -74,7 +74,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add("--classes FILE", "class names, one per line, if the checkpoint has none")
     workers = "decoding processes (default: one per core, at most 8)"
     add("--workers", workers, number(int, 0), default=min(8, usable_cores()))
-    add.shared("--timeout", "--max-views", "--config", "--device")
+    add.shared("--timeout", "--max-views", "--config", "--device", "--all-files")
     long = add.group("segments of long videos")
     long("--windows TIME", "score windows of this length, 2s or 0:30, and join them to segments")
     long("--stride TIME", "from one window to the next (default: a quarter of a window)")

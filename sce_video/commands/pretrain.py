@@ -105,7 +105,7 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[argparse.Namespace, d
     add("--precision", "default: what is fast here", choices=PRECISIONS)
     keep = "best: that of the best held-out evaluation, never below the start; default with --from"
     add("--keep", keep, choices=KEEP)
-    add.shared("--track", "--mirror")
+    add.shared("--all-files", "--track", "--mirror")
     add("--plan", "write RUN/config.py, do not train", bool)
     start = add.exclusive()
     start("--resume", "continue the training in RUN", bool)

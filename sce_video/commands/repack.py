@@ -33,8 +33,7 @@ from typing import Any
 
 from sce_video.commands.arguments import check_source, chosen, command_line, file_progress
 from sce_video.data_tools.repack.plan import CRF_RANGE, PRESETS, RepackOptions, Settings
-from sce_video.datasets.sources import is_table
-from sce_video.datasets.video_list import VIDEO_EXTENSIONS, scan_folder
+from sce_video.datasets.sources import is_table, scan_folder
 from sce_video.jobs import StorageError
 from sce_video.utils.command import command
 
@@ -68,9 +67,8 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add("destination DST", "output folder", nargs="?")
     to = "write rows of a table instead of files: videos.lance, s3://bucket/videos.lance"
     add("--to TABLE", to)
-    add.shared("--data-root")
-    names = ",".join(VIDEO_EXTENSIONS)
-    add("--extensions", "of videos in a folder (default: %(default)s)", _extensions, default=names)
+    add("--extensions", "of videos in a folder (default: all that are read)", _extensions)
+    add.shared("--data-root", "--all-files")
     output = add.group("settings of the outputs")
     side = "of the shorter side, even; 'none' keeps the size (default: %(default)s)"
     output("--short-side PIXELS", side, _number_or("none", int, "a number of pixels"))

@@ -57,6 +57,7 @@ def add_data_options(add: Options, *parts: str) -> None:
     """
     add = add.group("other videos than the config's")
     add("--data-root DIR", "folder or table of videos")
+    add.shared("--all-files")
     for part in parts:
         add(f"--{part}-list LIST", f"'path label' on every line, for {part}_dataloader")
     add("--classes FILE", "names of their labels, one per line")

@@ -42,7 +42,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         epilog="exit status: 0 no problems, 1 problems, 2 wrong usage, 130 interrupted",
     )
     add("list", "annotation list ('path label' per line), or a folder of videos")
-    add.shared("--data-root")
+    add.shared("--data-root", "--all-files")
     add("--classes", "file of class names, one per line: checks the labels")
     add.shared("--workers", "--ray")
     add("--timeout", "seconds per file (default: 120)", number(float, above=0), default=120.0)

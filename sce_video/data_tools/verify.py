@@ -36,8 +36,8 @@ from sce_video.datasets.readers.base import (
     check_deadline,
     check_regular_file,
 )
-from sce_video.datasets.sources import list_root
-from sce_video.datasets.video_list import VideoList, read_annotation_list, scan_folder
+from sce_video.datasets.sources import list_root, scan_folder
+from sce_video.datasets.video_list import VideoList, read_annotation_list
 from sce_video.utils.command import printable_utf8
 from sce_video.utils.files import regular_file, write_text
 
@@ -56,15 +56,21 @@ KINDS = {
 CONTAINERS: dict[str, frozenset[str]] = {
     extension: frozenset(names.split())
     for extensions, names in (
-        (".mp4 .m4v .mov .3gp .3g2 .m4a", "mov mp4"),
-        (".mkv .webm", "matroska webm"),
-        (".avi", "avi"),
+        (".mp4 .mov .3gp .3g2 .m4a .f4v .qt .ismv", "mov mp4"),
+        (".m4v", "mov mp4 m4v"),
+        (".mkv .webm .mk3d", "matroska webm"),
+        (".avi .divx", "avi"),
         (".wmv .asf", "asf"),
         (".flv", "flv live_flv"),
         (".gif", "gif"),
-        (".mpg .mpeg", "mpeg mpegvideo mpegts"),
-        (".ts .mts .m2ts", "mpegts"),
-        (".ogv .ogg", "ogg"),
+        (".mpg .mpeg .mpe .mpv", "mpeg mpegvideo mpegts"),
+        (".vob .vro .mod .tod .m2p", "mpeg mpegts"),
+        (".ts .mts .m2ts .m2t .trp", "mpegts"),
+        (".m1v .m2v", "mpegvideo mpeg"),
+        (".ogv .ogm .ogg", "ogg"),
+        (".rm .rmvb", "rm"),
+        (".mxf", "mxf"),
+        (".dv .dif", "dv"),
     )
     for extension in extensions.split()
 }

@@ -29,15 +29,11 @@ if TYPE_CHECKING:
         is_elsewhere,
         list_videos,
         open_video,
+        scan_folder,
         video_exists,
     )
     from sce_video.datasets.video_dataset import SampleRequest, VideoDataset, mix_seed, run_pipeline
-    from sce_video.datasets.video_list import (
-        IMAGE_EXTENSIONS,
-        VideoList,
-        read_annotation_list,
-        scan_folder,
-    )
+    from sce_video.datasets.video_list import IMAGE_EXTENSIONS, VideoList, read_annotation_list
 
 __all__ = [
     "IMAGE_EXTENSIONS",

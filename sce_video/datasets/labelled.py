@@ -21,13 +21,18 @@ from sce_video.datasets.segments import (
     segment_of_row,
     segment_path,
 )
-from sce_video.datasets.sources import dataset_settings, is_table, list_root, list_videos
+from sce_video.datasets.sources import (
+    dataset_settings,
+    is_table,
+    list_root,
+    list_videos,
+    scan_folder,
+)
 from sce_video.datasets.video_list import (
     VIDEO_EXTENSIONS,
     VideoList,
     line_number,
     read_annotation_list,
-    scan_folder,
     split_segment,
     write_annotation_list,
 )
@@ -159,6 +164,7 @@ def read_labelled(source: str, data_root: str | None = None, fewest: int = 2) ->
         lines: list[int] = []
         read = _read_csv(source, lines) if kind in DELIMITERS else _read_list(source)
         root = list_root(source, data_root, read)
+        read = _relative(read, root)
         found = LabelledVideos(source, root, read, listed=True, lines=tuple(lines))
         _check_segments(found)
     unlabelled = np.flatnonzero(found.videos.labels < 0)
@@ -175,6 +181,16 @@ def read_labelled(source: str, data_root: str | None = None, fewest: int = 2) ->
             "CSV file with the columns path and label"
         )
     return found
+
+
+def _relative(videos: VideoList, root: str) -> VideoList:
+    """The videos, of which absolute paths below the root are made relative to it."""
+    below = os.path.join(os.path.abspath(root), "")
+    paths = [videos.path(i) for i in range(len(videos))]
+    if not any(path.startswith(below) for path in paths):
+        return videos
+    relative = [path.removeprefix(below) for path in paths]
+    return VideoList.from_paths(relative, videos.labels.tolist(), videos.classes)
 
 
 def _check_segments(listed: LabelledVideos) -> None:

@@ -11,21 +11,26 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from sce_video.datasets.clip_sampling import parse_seconds
 from sce_video.datasets.video_list import (
+    ALL_FILES,
+    BY_CONTENT,
     IMAGE_EXTENSIONS,
     MOMENT,
+    VIDEO_EXTENSIONS,
     VideoList,
-    scan_folder,
+    refuse_table,
     split_segment,
     video_of,
 )
 from sce_video.utils.files import local_copy
-from sce_video.utils.storage import ObjectStoreError, exists, is_url
+from sce_video.utils.storage import ObjectStoreError, exists, is_url, walk_files
 
 if TYPE_CHECKING:
     from sce_video.datasets.readers import VideoReader
@@ -33,6 +38,7 @@ if TYPE_CHECKING:
 
 _ROW = re.compile(r"(.*?\.lance)/+(.+)", re.S)
 _TABLE = re.compile(r".*\.lance/*", re.S)
+_MOST_KINDS = 6  # extensions that a message names
 
 
 def is_table(path: Any) -> bool:
@@ -103,6 +109,90 @@ def _is_there(name: str) -> bool:
     return exists(name) if is_url(name) else os.path.exists(name)
 
 
+def check_folder(root: str, kind: str = "video") -> None:
+    """Raise ValueError, which says what to give, for anything but a folder of files."""
+    if is_url(root):
+        raise ValueError(
+            f"{kind}s are listed from a folder of this machine or a table, got {root!r}: import "
+            "them into a table, sce-video import FOLDER s3://bucket/videos.lance"
+        )
+    refuse_table(root)
+    if os.path.isfile(root):
+        raise ValueError(
+            f"data_root is a folder of {kind}s, got the file {root!r}: give its folder, or a list "
+            "of 'path label' as ann_file"
+        )
+    if not os.path.isdir(root):
+        raise ValueError(f"there is no folder {root!r}")
+
+
+def listed_extensions() -> tuple[str, ...]:
+    """The extensions by which folders of videos are listed, :data:`BY_CONTENT` if asked for."""
+    return (*VIDEO_EXTENSIONS, *(BY_CONTENT,) * (os.environ.get(ALL_FILES, "") not in ("", "0")))
+
+
+def find_files(root: str, extensions: Sequence[str]) -> tuple[list[str], Counter[str]]:
+    """The files below a folder with one of the extensions, and what else there is.
+
+    For hidden files and links see :func:`~sce_video.utils.storage.walk_files`.
+
+    Returns:
+        Sorted paths relative to ``root``, and the number of all other files by extension.
+    """
+    by_content: Callable[[str], bool] | None = None
+    if BY_CONTENT in extensions:
+        from sce_video.datasets.readers.av_file import holds_video as by_content
+    endings = tuple(end for end in extensions if end != BY_CONTENT)
+    found: list[str] = []
+    others: Counter[str] = Counter()
+    for path in walk_files(root, ("",)):
+        named = path.lower().endswith(endings)
+        if named or (by_content is not None and by_content(os.path.join(root, path))):
+            found.append(path)
+        else:
+            others[os.path.splitext(path)[1].lower()] += 1
+    return sorted(found), others
+
+
+def describe_others(others: Counter[str], extensions: Sequence[str], kind: str = "video") -> str:
+    """``5 other files, which are left out (3 .txt, 2 without extension)``, and what to do."""
+    ordered = sorted(others.items(), key=lambda item: (-item[1], item[0]))
+    kinds = [f"{n} {end or 'without extension'}" for end, n in ordered[:_MOST_KINDS]]
+    kinds += ["..."] * (len(others) > _MOST_KINDS)
+    files = f"{others.total()} other file{'s' * (others.total() != 1)}"
+    by_name = kind == "video" and BY_CONTENT not in extensions
+    advice = ". --all-files reads those that hold a video" * by_name
+    return f"{files}, which are left out ({', '.join(kinds)}){advice}"
+
+
+def no_file(root: str, extensions: Sequence[str], others: Counter[str], kind: str = "video") -> str:
+    """The message for a folder without a file of the extensions."""
+    if not others:
+        return f"no {kind} in {root!r}: there is no file in it"
+    return f"no {kind} in {root!r}, but {describe_others(others, extensions, kind)}"
+
+
+def scan_folder(
+    root: str, extensions: Sequence[str] | None = None, kind: str = "video"
+) -> VideoList:
+    """Find all videos (or images) below a folder, sorted by path; paths are relative to ``root``.
+
+    The first-level sub-folders that contain any are the classes, numbered in sorted order; a file
+    directly in ``root`` has no label (-1). ``extensions`` are as of :func:`find_files`, in lower
+    case, with the dot; None for :func:`listed_extensions`. ValueError if there is no such folder or
+    file.
+    """
+    check_folder(root, kind)
+    extensions = listed_extensions() if extensions is None else extensions
+    paths, others = find_files(root, extensions)
+    if not paths:
+        raise ValueError(no_file(root, extensions, others, kind))
+    tops = [path.partition(os.sep)[0] if os.sep in path else None for path in paths]
+    classes = sorted({top for top in tops if top is not None})
+    number: dict[str | None, int] = {name: label for label, name in enumerate(classes)}
+    return VideoList.from_paths(paths, [number.get(top, -1) for top in tops], classes)
+
+
 def list_videos(root: str) -> VideoList:
     """The videos of a folder (:func:`scan_folder`) or of a table; paths relative to it.
 
@@ -135,14 +225,17 @@ def list_root(source: str, data_root: str | None, videos: VideoList) -> str:
     )
 
 
-def dataset_settings(root: str | Path) -> dict[str, str]:
+def dataset_settings(root: str | Path) -> dict[str, Any]:
     """Settings of a data set's config that make it one of a folder or a table."""
     if is_table(root):
         from sce_video.datasets.tables.table import is_remote
 
         table = str(root) if is_remote(str(root)) else os.path.abspath(root)
         return {"type": "LanceVideoDataset", "data_root": table}
-    return {"data_root": str(root)}
+    extensions = listed_extensions()
+    # A run that is resumed lists the same files, whatever its options are then.
+    named = {} if extensions == VIDEO_EXTENSIONS else {"extensions": list(extensions)}
+    return {"data_root": str(root), **named}
 
 
 @dataclass(frozen=True)

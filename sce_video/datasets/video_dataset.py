@@ -27,14 +27,13 @@ from sce_video.datasets.readers.base import (
     VideoDecodeError,
     VideoTimeoutError,
 )
-from sce_video.datasets.sources import video_exists
+from sce_video.datasets.sources import scan_folder, video_exists
 from sce_video.datasets.transforms.lazy_view import LazyView
 from sce_video.datasets.video_list import (
     VIDEO_EXTENSIONS,
     VideoList,
     line_number,
     read_annotation_list,
-    scan_folder,
     subset_indices,
 )
 from sce_video.registry import DATASETS, TRANSFORMS
@@ -126,7 +125,8 @@ class VideoDataset(Dataset):
             those of the replacement. ``raise``: :class:`VideoDecodeError`, for testing. ``skip``:
             it has ``inputs=None``, and the collate function drops it.
         timeout: Seconds a sample may take; None for no limit (and no helper thread).
-        extensions: Extensions of the files, when a folder is searched; None for those of videos.
+        extensions: Extensions of the files, when a folder is searched; None for those of videos;
+            ``"*"`` among them: files of other extensions, too, if they hold a video.
         class_file: Names of the labels of a list, one per line from label 0; searched as the list
             is. The names of a folder's labels are those of its sub-folders.
         subset: Only a part of a folder or a table: ``dict(part="held_out", held_out=64, seed=0)``,

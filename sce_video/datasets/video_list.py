@@ -1,4 +1,4 @@
-"""Lists of videos or images: from an annotation file or from a folder."""
+"""Lists of videos or images from an annotation file, and segments in paths."""
 
 from __future__ import annotations
 
@@ -14,12 +14,22 @@ import numpy as np
 
 from sce_video.datasets.clip_sampling import parse_seconds
 from sce_video.utils.files import local_copy, regular_file, write_text
-from sce_video.utils.storage import exists, is_url, walk_files
+from sce_video.utils.storage import exists, is_url
 
+#: Of the containers that are read, as cameras, recorders and players name them. Names that sound
+#: and pictures have too (.ogg, .mj2, .heic) are left to :data:`BY_CONTENT`.
 VIDEO_EXTENSIONS = (
-    ".3gp", ".avi", ".flv", ".gif", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".ts",
-    ".webm", ".wmv",
+    ".264", ".265", ".3g2", ".3gp", ".apng", ".asf", ".avc", ".avi", ".dav", ".dif", ".divx", ".dv",
+    ".f4v", ".flv", ".gif", ".h263", ".h264", ".h265", ".hevc", ".ismv", ".ivf", ".m1v", ".m2p",
+    ".m2t", ".m2ts", ".m2v", ".m4v", ".mjpeg", ".mjpg", ".mk3d", ".mkv", ".mod", ".mov", ".mp4",
+    ".mpe", ".mpeg", ".mpg", ".mpv", ".mts", ".mxf", ".nsv", ".nut", ".obu", ".ogm", ".ogv",
+    ".qt", ".rcv", ".rm", ".rmvb", ".tod", ".trp", ".ts", ".vc1", ".vob", ".vro", ".webm", ".wmv",
+    ".wtv", ".y4m",
 )  # fmt: skip
+#: Among extensions: files of any other name, too, if they hold a video.
+BY_CONTENT = "*"
+#: Environment variable of ``--all-files``: folders are listed :data:`BY_CONTENT`.
+ALL_FILES = "SCE_VIDEO_ALL_FILES"
 IMAGE_EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 #: Largest label: metrics have a column for each class up to the largest.
 MAX_LABEL = 999_999
@@ -146,7 +156,7 @@ def read_annotation_list(
             :data:`MAX_LABEL` or without a name, or lines with and without a label mixed; the
             message names file and line.
     """
-    _refuse_table(ann_file)
+    refuse_table(ann_file)
     if os.path.isdir(ann_file):
         raise ValueError(
             f"the annotation file {ann_file!r} is a folder: give it as data_root, and "
@@ -181,7 +191,7 @@ def read_annotation_list(
     return VideoList(np.frombuffer(blob, np.uint8), offsets, numbers, tuple(classes))
 
 
-def _refuse_table(path: str) -> None:
+def refuse_table(path: str) -> None:
     """Raise ValueError for a table of videos, where files are to be read."""
     named = os.fspath(path).rstrip("/").endswith(".lance")
     if named or os.path.isdir(os.path.join(path, "_versions")):
@@ -302,40 +312,3 @@ def list_line(path: str, label: int = -1) -> str | None:
         return line if _parse_line(line, "") == (path, max(label, -1)) else None
     except ValueError:
         return None
-
-
-def check_folder(root: str, kind: str = "video") -> None:
-    """Raise ValueError, which says what to give, for anything but a folder of files."""
-    if is_url(root):
-        raise ValueError(
-            f"{kind}s are listed from a folder of this machine or a table, got {root!r}: import "
-            "them into a table, sce-video import FOLDER s3://bucket/videos.lance"
-        )
-    _refuse_table(root)
-    if os.path.isfile(root):
-        raise ValueError(
-            f"data_root is a folder of {kind}s, got the file {root!r}: give its folder, or a list "
-            "of 'path label' as ann_file"
-        )
-    if not os.path.isdir(root):
-        raise ValueError(f"there is no folder {root!r}")
-
-
-def scan_folder(
-    root: str, extensions: Sequence[str] = VIDEO_EXTENSIONS, kind: str = "video"
-) -> VideoList:
-    """Find all videos (or images) below a folder, sorted by path; paths are relative to ``root``.
-
-    The first-level sub-folders that contain any are the classes, numbered in sorted order; a file
-    directly in ``root`` has no label (-1). For hidden files and links see
-    :func:`~sce_video.utils.storage.walk_files`. ValueError if there is no such folder or file;
-    ``extensions`` are in lower case, with the dot.
-    """
-    check_folder(root, kind)
-    paths = sorted(walk_files(root, extensions))
-    if not paths:
-        raise ValueError(f"no {kind} in {root!r}; searched for {' '.join(extensions)}")
-    tops = [path.partition(os.sep)[0] if os.sep in path else None for path in paths]
-    classes = sorted({top for top in tops if top is not None})
-    number: dict[str | None, int] = {name: label for label, name in enumerate(classes)}
-    return VideoList.from_paths(paths, [number.get(top, -1) for top in tops], classes)

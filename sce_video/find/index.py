@@ -155,9 +155,13 @@ class EmbedJob(NetworkJob):
         super().setup()
         self._files = VideoFiles(self.network, self._options)
 
+    def file(self, path: str) -> str:
+        """The file, row or segment of a path of the index, which a list may give as absolute."""
+        return os.path.join(self.root, path)
+
     def process(self, item: Item) -> Facts:
         """The feature as data; of windows their features behind their spans."""
-        path, options = os.path.join(self.root, item.key), self._options
+        path, options = self.file(item.key), self._options
         if self.windows is None:
             sample = self._files.read(path)
             if sample.get("frames") is None:
@@ -178,8 +182,7 @@ class EmbedJob(NetworkJob):
 
     def source(self, item: Item) -> State:
         """Size and modification time; rows of a table do not change during a run."""
-        file = video_of(f"{self.root}/{item.key}")
-        return item.source if is_table(self.root) else file_state(file)
+        return item.source if is_table(self.root) else file_state(video_of(self.file(item.key)))
 
     def holds(self, item: Item, record: Record) -> bool:
         """Whether the file has a feature, or could not be decoded and is not to be tried again."""
@@ -257,6 +260,18 @@ def _current_records(
         else:  # embedded by an interrupted run, and gone since
             current[path] = FileRecord(*state, None, "there is no such file")
     return current
+
+
+def _check_not_empty(root: str, current: Mapping[str, FileRecord]) -> None:
+    """Raise ValueError if no video has a feature: such an index finds nothing, and one that exists
+    would lose all its rows, as when a disk is not mounted.
+    """
+    bad = [(path, r.reason) for path, r in current.items() if r.feature is None]
+    if len(bad) == len(current):
+        raise ValueError(
+            f"none of {len(bad)} videos of {root} could be read, so no index was written. Check "
+            f"the first, {bad[0][0]}: {bad[0][1]}. --retry-failed tries unchanged files again"
+        )
 
 
 def _read_known(
@@ -392,8 +407,8 @@ def build_index(
             ``options.timeout`` is then the limit for opening a file and for its next frame.
 
     Raises:
-        ValueError: no video in ``root``; the index was built with another checkpoint, with other
-            settings or from another folder; another run is writing it.
+        ValueError: no video in ``root``, or none that can be read; the index was built with another
+            checkpoint, with other settings or from another folder; another run is writing it.
         RunError: the network fails, or the disk is full.
     """
     options = options or EmbedOptions()
@@ -430,6 +445,7 @@ def build_index(
         new, changed = _embed_due(job, states, known, records, workers, on_video)
         current = _current_records(job, states, known, records)
         dropped = len(set(known) - set(states))
+        _check_not_empty(root, current)
         if dropped or not whole or any(r is not known.get(p) for p, r in current.items()):
             # The old description goes first: it must never be there beside new features.
             (folder / DESCRIPTION).unlink(missing_ok=True)

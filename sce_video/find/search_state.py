@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from sce_video.datasets.readers.av_file import holds_video
 from sce_video.datasets.segments import TOLERANCE, Segment, stated_duration
 from sce_video.datasets.sources import Query, is_elsewhere
 from sce_video.datasets.video_list import VIDEO_EXTENSIONS
@@ -177,9 +178,9 @@ class SearchState:
         """
         path = self._videos[self._checked(row)]
         inside = not os.path.isabs(path) and ".." not in path.split(os.sep)
-        if not inside or not path.lower().endswith(VIDEO_EXTENSIONS):
+        file, named = self.index.file(path), path.lower().endswith(VIDEO_EXTENSIONS)
+        if not inside or not (named or holds_video(file)):
             raise NoRowError(f"row {row} of the index is no video of its folder")
-        file = self.index.file(path)
         if is_elsewhere(file):  # in a table
             return file
         try:

@@ -190,7 +190,8 @@ _CHOSEN_CLASSES = (
 _RESIZING = ("ResizeAsProcessor", "bicubic", "bilinear")
 #: Settings that say where the run and its videos are, and why it was planned so.
 _OF_THE_RUN = (
-    *("ann_file", "class_file", "data_root", "plan", "run_dir", "teacher_checkpoint", "work_dir"),
+    *("ann_file", "class_file", "data_root", "extensions", "plan", "run_dir"),
+    *("teacher_checkpoint", "work_dir"),
 )
 # Videos at the end: most and least that are compared, the share of a budget for them, those that
 # the page embeds and draws, and the seconds of the page besides.

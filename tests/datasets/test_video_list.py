@@ -94,7 +94,7 @@ def test_folder_with_classes(tmp_path):
 
 def test_folder_without_videos(tmp_path):
     touch(tmp_path, "a.txt")
-    with pytest.raises(ValueError, match=r"no video in .*\.mp4"):
+    with pytest.raises(ValueError, match=r"no video in .*, but 1 other file, .* \(1 \.txt\)"):
         scan_folder(str(tmp_path))
     with pytest.raises(ValueError, match="there is no folder"):
         scan_folder(str(tmp_path / "nowhere"))

@@ -14,6 +14,7 @@ from helpers.small_index import HEADER, NAMES, OPTIONS
 from helpers.stores import count_records
 from helpers.tiny_encoder import save_tiny, tiny_backbone
 
+from sce_video.datasets.labelled import read_labelled
 from sce_video.evaluation import load_features
 from sce_video.find.index import build_index, read_index
 from sce_video.find.store import FileRecord, FileStore
@@ -188,6 +189,37 @@ def test_an_empty_folder_does_not_change_the_index(model, root, tmp_path):
     with pytest.raises(ValueError, match="no video in"):
         build_index(model, root, tmp_path / "index", OPTIONS)
     assert len(read_index(tmp_path / "index")) == 5
+
+
+def test_a_list_of_absolute_and_of_relative_paths(model, root, tmp_path, opened):
+    """Other tools write absolute paths; a list may mix both, and each row has its feature."""
+    whole = build_index(model, root, tmp_path / "whole", OPTIONS)
+    assert whole.videos == 5
+    lines = [f"{root / NAMES[0]},x", f"{NAMES[1]},y", f"{root / NAMES[2]}@0-0.2,y"]
+    (root / "list.csv").write_text("\n".join(["path,label", *lines, ""]))
+    listed = read_labelled(str(root / "list.csv"), fewest=1)
+    report = build_index(model, listed, tmp_path / "index", OPTIONS)
+    assert numbers(report) == (3, 3, 0, 0, 0) and report.failures == []
+    found, expected = read_index(tmp_path / "index"), read_index(tmp_path / "whole")
+    # Below the root a path is relative to it, however it is written.
+    assert found.paths == sorted([NAMES[0], NAMES[1], f"{NAMES[2]}@0-0.2"])
+    for name in NAMES[:2]:
+        np.testing.assert_array_equal(feature_of(found, name), feature_of(expected, name))
+    opened.clear()
+    assert numbers(build_index(model, listed, tmp_path / "index", OPTIONS)) == (3, 0, 0, 3, 0)
+    assert opened == []
+
+
+def test_no_index_of_no_videos(model, root, tmp_path):
+    """Where nothing can be read nothing is written, and an index that exists keeps its rows."""
+    build_index(model, root, tmp_path / "index", OPTIONS)
+    for name in NAMES:
+        (root / name).write_bytes(b"nothing of a video")
+    for folder in ("index", "new"):
+        with pytest.raises(ValueError, match=r"none of 6 videos of .* could be read"):
+            build_index(model, root, tmp_path / folder, OPTIONS)
+    assert len(read_index(tmp_path / "index")) == 5
+    assert not (tmp_path / "new" / "features.npz").exists()
 
 
 def test_one_run_at_a_time(model, root, tmp_path, monkeypatch):

@@ -13,7 +13,8 @@ from typing import Any
 from sce_video.data_tools.prepare.official import read_csv_table
 from sce_video.data_tools.tables import ImportOptions
 from sce_video.datasets.readers.base import MAX_PIXELS
-from sce_video.datasets.video_list import MAX_LABEL, VIDEO_EXTENSIONS, VideoList, scan_folder
+from sce_video.datasets.sources import scan_folder
+from sce_video.datasets.video_list import MAX_LABEL, VideoList
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def make_plan(
     destination: str,
     *,
     data_root: str | None = None,
-    extensions: Sequence[str] = VIDEO_EXTENSIONS,
+    extensions: Sequence[str] | None = None,
     read_list: VideoList | None = None,
 ) -> RepackPlan:
     """Collect the files of a data set and the paths of their outputs.
@@ -74,7 +75,7 @@ def make_plan(
         source: Folder of videos, or the path of an annotation list.
         destination: Output folder.
         data_root: Folder the paths of a list are relative to.
-        extensions: Extensions of videos, for a folder.
+        extensions: Extensions of videos, for a folder; None for all that are read.
         read_list: The content of a list.
 
     Raises:

@@ -136,6 +136,22 @@ def can_be_quick(path: str) -> bool:
     return head[4:8] in _MP4_BOXES or head[:4] == _MATROSKA
 
 
+def holds_video(path: str) -> bool:
+    """Whether a file, whatever its name is, is a container that is read, with a video in it.
+
+    The cover of a sound file is none. Nothing is decoded.
+    """
+    if not os.path.isfile(path):  # a pipe or a device would wait for data
+        return False
+    try:
+        with open_container(path, demuxer_options=_NO_PROBING) as container:
+            return any(
+                not s.disposition & Disposition.attached_pic for s in container.streams.video
+            )
+    except VideoDecodeError:
+        return False
+
+
 class AvFile:
     """An open container; its best video stream has a decoder of ``num_threads``.
 
