@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import pickle
+import subprocess
 
 import pytest
 from helpers.disk_faults import contents, file_size_limit
@@ -17,6 +18,8 @@ from sce_video.utils.files import (
     parse_json,
     read_json,
     read_json_lines,
+    remove_unfinished,
+    unfinished_path,
     write_json,
     write_text,
 )
@@ -65,6 +68,29 @@ def test_a_disk_that_fails_late(tmp_path, monkeypatch, failing):
     with pytest.raises(WriteError, match=r"cannot write .*file.txt: Read-only file system$"):
         write_text(tmp_path / "file.txt", "new")
     assert contents(tmp_path) == {"file.txt": b"old"}
+
+
+def test_what_killed_processes_left_is_removed(tmp_path):
+    """Files and folders, but not those of running processes, and through no link."""
+    ended = subprocess.run(["sh", "-c", "echo $$"], capture_output=True, text=True).stdout.strip()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "kept").touch()
+    own = unfinished_path(tmp_path / "a")
+    running = tmp_path / f".a.{os.getppid()}-0123abcd.part"
+    for name in (f".a.{ended}-01234567.part", f".b.{ended}-01234567.part", ".a.part", "a"):
+        (tmp_path / name).touch()
+    folder, link = (tmp_path / f".a.{ended}-{n}1234567.part" for n in "89")
+    folder.mkdir()
+    (folder / "inside").touch()
+    link.symlink_to(tmp_path / "elsewhere")
+    for path in (own, running):
+        path.touch()
+    remove_unfinished(tmp_path, "a")
+    left = {".a.part", "a", "elsewhere", running.name}
+    assert set(os.listdir(tmp_path)) == left | {f".b.{ended}-01234567.part"}
+    remove_unfinished(tmp_path)
+    assert set(os.listdir(tmp_path)) == left
+    assert (tmp_path / "elsewhere" / "kept").exists()
 
 
 def test_appending_all_or_nothing(tmp_path):
