@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -42,10 +41,12 @@ from sce_video.jobs import (
     run_job,
 )
 from sce_video.jobs.process_pool import process_items
-from sce_video.utils.files import regular_file
+from sce_video.utils.files import regular_file, remove_unfinished, unfinished_path
 
 #: Thumbnails that are kept for a later run, in the folder of the results.
 THUMBNAILS = "thumbnails.sqlite"
+_FRAMES = "frames"  # the name of a temporary file
+_SIDES = 2**16  # pixels; a frame is smaller
 _FRAME_BYTES = 8 + SIDE * SIDE  # its time, and its pixels
 _PAIR_SECONDS = 120.0  # for all candidates of one video, or for pairs that are refined at once
 _REFINED_AT_ONCE = 32  # pairs
@@ -72,6 +73,8 @@ class StoredThumbnails(NamedTuple):
 class ThumbnailFile:
     """Thumbnails of many videos in a temporary file of ``folder``, read by its name.
 
+    What a killed process left of such a file there is removed.
+
     Attributes:
         folder: Where the file is.
         places: Of every video, by its number.
@@ -79,7 +82,9 @@ class ThumbnailFile:
 
     def __init__(self, folder: str | os.PathLike) -> None:
         self.folder = Path(folder)
-        self._file = tempfile.NamedTemporaryFile(dir=self.folder, prefix="frames-", suffix=".tmp")
+        remove_unfinished(self.folder, _FRAMES)
+        self._path = unfinished_path(self.folder / _FRAMES)
+        self._file = open(self._path, "xb", buffering=0)
         self._end = 0
         self.places: dict[int, StoredThumbnails] = {}
 
@@ -89,12 +94,13 @@ class ThumbnailFile:
         os.pwrite(self._file.fileno(), data, self._end)
         facts = thumbnails.duration, thumbnails.height, thumbnails.width, thumbnails.most
         count = len(thumbnails.frames)
-        self.places[number] = StoredThumbnails(self._file.name, self._end, count, facts)
+        self.places[number] = StoredThumbnails(str(self._path), self._end, count, facts)
         self._end += len(data)
 
     def close(self) -> None:
         """Remove the file."""
         self._file.close()
+        self._path.unlink(missing_ok=True)
 
 
 class ThumbnailJob(BatchJob):
@@ -119,8 +125,35 @@ class ThumbnailJob(BatchJob):
         return {} if is_elsewhere(item.key) else file_state(video_of(item.key)) or {}
 
     def holds(self, item: Item, record: Record) -> bool:
-        """Whether there are thumbnails of a file."""
-        return record.done and bool(item.source) and len(record.data or b"") % _FRAME_BYTES == 0
+        """Whether there are thumbnails of a file, and not damaged ones."""
+        known = record.done and bool(item.source)
+        return known and thumbnails_of(record, self.settings["seconds"]) is not None
+
+
+def thumbnails_of(record: Record, most: float) -> Thumbnails | None:
+    """The thumbnails in a record; None if their sizes or times are not those of a video.
+
+    The file of records lies among the results, where it may be damaged or somebody else's.
+    """
+    facts, data = record.facts, record.data or b""
+    length = len(data) // _FRAME_BYTES
+    duration, height, width = (facts.get(name) for name in ("duration", "height", "width"))
+    if not isinstance(duration, int | float) or not 0 <= duration < float("inf"):
+        return None
+    if not isinstance(height, int) or not isinstance(width, int):
+        return None
+    if (
+        not length
+        or len(data) % _FRAME_BYTES
+        or not 0 < min(height, width) <= max(height, width) < _SIDES
+    ):
+        return None
+    times = np.frombuffer(data, np.float64, length)
+    frames = np.frombuffer(data, np.uint8, offset=8 * length).reshape(-1, SIDE, SIDE)
+    forward = np.isfinite(times).all() and times[0] == 0 and (np.diff(times) >= 0).all()
+    if not forward or (length > 1 and times[-1] == 0):
+        return None
+    return Thumbnails(frames, times, float(duration), height, width, most)
 
 
 def read_thumbnails(
@@ -159,13 +192,12 @@ def read_thumbnails(
             if not record.done:
                 failures += [(number, record.reason) for number in numbers[item.key]]
                 continue
-            facts, data = record.facts, record.data or b""
-            length = len(data) // _FRAME_BYTES
-            times = np.frombuffer(data, np.float64, length)
-            frames = np.frombuffer(data, np.uint8, offset=8 * length).reshape(-1, SIDE, SIDE)
-            size = facts["duration"], facts["height"], facts["width"]
+            found = thumbnails_of(record, most)
             for number in numbers[item.key]:
-                stored.add(number, Thumbnails(frames, times, *size, most))
+                if found is None:
+                    failures.append((number, "its frames have no usable times"))
+                else:
+                    stored.add(number, found)
     return sorted(failures)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from sce_video.datasets.clip_sampling import parse_seconds
 from sce_video.utils.files import local_copy, regular_file, write_text
-from sce_video.utils.storage import exists, is_url
+from sce_video.utils.storage import exists
 
 #: Of the containers that are read, as cameras, recorders and players name them. Names that sound
 #: and pictures have too (.ogg, .mj2, .heic) are left to :data:`BY_CONTENT`.

@@ -1,35 +1,37 @@
 """Columns of the videos of an index (camera, date, site, ...), and conditions on them in SQL.
 
-A condition may be a stranger's: SQLite evaluates it in a database that holds nothing but these
-columns, reads one table by functions of a list, and is stopped when it takes long. For an index of
-many videos the database is a file beside the index, which is made again when the columns or the
-index change.
+Conditions and columns may be untrusted: SQLite reads one table of a database, by functions of a
+list, in a process that is ended when it takes long (:mod:`~sce_video.find.column_process`). For an
+index of many videos the database is a file next to the index, which is made again when the columns
+or the index change.
 """
 
 from __future__ import annotations
 
-import itertools
 import json
 import operator
 import os
 import re
+import signal
 import sqlite3
+import subprocess
+import sys
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
 
 import numpy as np
 
 from sce_video.datasets.labelled import PATH_COLUMNS
 from sce_video.datasets.segments import read_csv_lines
 from sce_video.datasets.sources import is_table, is_table_folder
+from sce_video.find import column_process
 from sce_video.utils.command import printable_utf8
-from sce_video.utils.files import WriteError, atomic_file, cache_folder
+from sce_video.utils.files import WriteError, atomic_file, cache_folder, parse_json
 from sce_video.utils.storage import absolute
 
 if TYPE_CHECKING:  # which needs torch; a mistyped condition is told before that is imported
@@ -39,28 +41,13 @@ if TYPE_CHECKING:  # which needs torch; a mistyped condition is told before that
 COLUMNS, DATABASE = "columns.csv", "columns.sqlite"
 _VERSION = 1  # of the database
 _SECONDS = 5.0  # for one condition
-_STEPS = 1000  # of SQLite's machine between two looks at the clock
-_SHOWN_VALUES = 50  # of a column, for the page
+_SHOWN_VALUES, _SHOWN_TEXT = 50, 100  # values of a column, for the page, and their characters
 _READ_TWICE = 4 * 2**20  # bytes; a larger file takes as long as the imports that come after it
 _MANY = 20_000  # rows of an index whose database is kept
 _KEPT = 32  # conditions of which the rows are kept
 _BLOCK = 16384  # rows at a time
 _NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][-+]?\d{1,2})?", re.ASCII)
-#: Of a condition: no part of it may take long within one step of the machine.
-_LIMITS = {
-    sqlite3.SQLITE_LIMIT_SQL_LENGTH: 10_000,
-    sqlite3.SQLITE_LIMIT_LENGTH: 1_000_000,
-    sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 100,
-    sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 200,
-    sqlite3.SQLITE_LIMIT_ATTACHED: 0,
-    sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER: 0,
-}
-_FUNCTIONS = frozenset(
-    "abs coalesce date datetime glob group_concat ifnull instr julianday length like lower ltrim "
-    "max min nullif round rtrim strftime substr substring time trim typeof upper".split()
-)
-_TABLE, _KEY = "videos", "#"
-_FACTS = "CREATE TABLE facts (text TEXT, video_of_row BLOB)"
+_TABLE, _KEY = column_process.TABLE, column_process.KEY
 _MOST_COLUMNS, _MOST_TEXT = 200, 10_000
 _DAMAGED = f"{DATABASE} beside the index is damaged: remove it"
 #: Columns of a table of videos that say nothing of a video itself.
@@ -78,7 +65,8 @@ class VideoColumns:
     other videos are passed over.
 
     Args:
-        base: Of :func:`read_columns`.
+        source: The database that :func:`_fill` makes, a file or its content.
+        rows: Of the index.
 
     Attributes:
         names: Of the columns, ``path`` first.
@@ -86,30 +74,25 @@ class VideoColumns:
         state: What the database was made of, as text.
 
     Raises:
-        ValueError: the database is none of columns.
+        ValueError: If the database is not one of columns.
     """
 
-    def __init__(self, base: sqlite3.Connection) -> None:
-        (text, video_of_row), *_ = base.execute("SELECT text, video_of_row FROM facts")
-        facts = json.loads(text)
-        self._described = facts["columns"]
+    def __init__(self, source: Path | bytes, rows: int) -> None:
+        self._base, self._lock = _Database(source, rows), threading.Lock()
+        made, text, video_of_row = self._base.facts
+        facts = parse_json(text.decode(), "the facts")
+        self._described = [_checked_column(column) for column in facts["columns"]]
         self.names = ["path", *(column["name"] for column in self._described)]
-        self.without, self.state = int(facts["without"]), str(facts["state"])
+        self.without, self.state = operator.index(facts["without"]), str(facts["state"])
         self._source = str(facts["source"])
         self._count = operator.index(facts["videos"])
         self._video_of_row = np.frombuffer(video_of_row, dtype=np.int32)
-        schema = {sql for (sql,) in base.execute("SELECT sql FROM sqlite_schema")}
-        rows = self._video_of_row
-        inside = ((rows >= 0) & (rows < self._count)).all() and 0 <= self._count <= len(rows)
-        if schema != {_FACTS, _videos_sql(self._described)} or not inside:
-            raise ValueError("it is no database of columns")
-        self._base, self._lock = base, threading.Lock()
-        self._selects, self._deadline = 0, 0.0
+        numbers = self._video_of_row
+        inside = ((numbers >= 0) & (numbers < self._count)).all() and 0 <= self._count <= rows
+        known = made.decode() == _videos_sql(self._described)
+        if len(numbers) != rows or not inside or not known:
+            raise ValueError("it is not a database of columns")
         self._found: OrderedDict[str, np.ndarray] = OrderedDict()  # one bit for each row
-        base.set_authorizer(self._allow)
-        base.set_progress_handler(lambda: time.monotonic() > self._deadline, _STEPS)
-        for limit, most in _LIMITS.items():
-            base.setlimit(limit, most)
 
     def describe(self) -> list[dict[str, Any]]:
         """Of each column but the path its ``name``, whether it holds numbers (``number``), and its
@@ -128,47 +111,22 @@ class VideoColumns:
             return np.ones(count, dtype=bool)
         with self._lock:
             if where not in self._found:
-                self._deadline = time.monotonic() + _SECONDS
                 videos = np.zeros(self._count, dtype=bool)
                 try:
-                    for keys in itertools.chain.from_iterable(self._passing(where)):
-                        videos[np.fromstring(keys or "", np.int64, sep=",")] = True
+                    for keys in self._base.passing(self._count, where):
+                        videos[np.fromstring(keys, np.int64, sep=",")] = True
                 except IndexError:
                     raise ValueError(_DAMAGED) from None
-                except (sqlite3.Error, sqlite3.Warning, ValueError, MemoryError) as error:
-                    raise ValueError(self._explained(where, error)) from None
+                except ValueError as error:
+                    raise ValueError(self._explained(where, str(error))) from None
                 self._found[where] = np.packbits(videos[self._video_of_row])
                 while len(self._found) > _KEPT:
                     self._found.popitem(last=False)
             return np.unpackbits(self._found[where], count=count).view(bool)
 
-    def _passing(self, where: str) -> Iterator[list[str | None]]:
-        """The numbers of the videos that pass, some thousand at a time as text with commas: half a
-        million objects of Python take twice as long."""
-        for at in range(0, max(self._count, 1), _BLOCK):  # an empty index: it is checked
-            self._selects = 0
-            # On a line of its own: a comment at its end does not hide the bracket.
-            yield from self._base.execute(
-                f'SELECT group_concat("{_KEY}") FROM {_TABLE} '
-                f'WHERE "{_KEY}" >= {at} AND "{_KEY}" < {at + _BLOCK} AND (\n{where}\n)'
-            )
-
-    def _allow(self, action: int, first: str | None, second: str | None, *_: Any) -> int:
-        """Whether SQLite may do something that a condition asks for."""
-        if action == sqlite3.SQLITE_SELECT:  # no query inside the condition, or joined to ours
-            self._selects += 1
-            allowed = self._selects == 1
-        elif action == sqlite3.SQLITE_READ:
-            allowed = first == _TABLE
-        else:
-            allowed = action == sqlite3.SQLITE_FUNCTION and str(second).lower() in _FUNCTIONS
-        return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
-
-    def _explained(self, where: str, error: Exception) -> str:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        if reason == "interrupted":
-            reason = f"it takes longer than {_SECONDS:g} s"
-        elif reason == "not authorized":
+    def _explained(self, where: str, reason: str) -> str:
+        reason = " ".join(reason.split())
+        if reason == "not authorized":
             reason = "only columns may be compared: no further SELECT, PRAGMA or ATTACH"
         elif reason.startswith("no such column"):
             names = ", ".join(self.names)
@@ -176,6 +134,100 @@ class VideoColumns:
         elif reason.startswith("database disk image"):
             reason = _DAMAGED
         return f"the condition {where!r:.200} cannot be evaluated: {reason}"
+
+
+class _Database:
+    """The process of :mod:`~sce_video.find.column_process` on a database of columns.
+
+    It is kept for further conditions, and started again after one that it was ended for.
+
+    Args:
+        source: File of the database, or its content.
+        rows: Of the index.
+
+    Attributes:
+        facts: What :meth:`~sce_video.find.column_process.Database.facts` returns there.
+
+    Raises:
+        ValueError: If the database is not one of columns, or reading it takes too long.
+    """
+
+    def __init__(self, source: Path | bytes, rows: int) -> None:
+        self._source, self._blob = source, 4 * rows
+        self._process: subprocess.Popen[bytes] | None = None
+        self.facts = self._start()
+
+    def passing(self, count: int, where: str) -> Iterator[bytes]:
+        """Yield the numbers of the videos that pass, with commas; ValueError with the reason if
+        the condition cannot be evaluated."""
+        request = f"{count}\n{where}".encode()
+        if self._process is None and self._start() != self.facts:
+            self.close()
+            raise ValueError("the database was replaced meanwhile: open the index again")
+        with self._conversation() as (asked, answers):
+            column_process.send(asked, request)
+            longest = column_process.LONGEST_CELL + 1
+            while (answer := column_process.receive(answers, longest))[:1] == column_process.KEYS:
+                yield answer[1:]
+        if answer != column_process.DONE:
+            raise ValueError(answer[1:].decode())
+
+    def _start(self) -> tuple[bytes, ...]:
+        if isinstance(self._source, bytes):
+            address, inside = ":memory:", self._source
+        else:  # Immutable: it is only replaced as a whole, and may lie where nothing can be locked.
+            address, inside = f"{self._source.absolute().as_uri()}?mode=ro&immutable=1", b""
+        numbers = (str(number) for number in (_SECONDS, self._blob, len(inside)))
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-S", column_process.__file__, address, *numbers],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        with self._conversation() as (asked, answers):
+            if inside:
+                column_process.send(asked, inside)
+            longest = max(self._blob, column_process.LONGEST_FACTS)
+            return tuple(column_process.receive(answers, longest) for _ in range(3))
+
+    @contextmanager
+    def _conversation(self) -> Iterator[tuple[BinaryIO, BinaryIO]]:
+        """Pipes to and from the process, which is ended if the block raises."""
+        process = self._process
+        assert process is not None and process.stdin is not None and process.stdout is not None
+        try:
+            yield cast(BinaryIO, process.stdin), cast(BinaryIO, process.stdout)
+        except (EOFError, ConnectionError):
+            status = process.wait()
+            self.close()
+            late = status == -signal.SIGALRM
+            reason = f"it takes longer than {_SECONDS:g} s" if late else "SQLite cannot read it"
+            raise ValueError(reason) from None
+        except BaseException:  # answers may be left in the pipe
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End the process."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.communicate()
+
+    def __del__(self) -> None:
+        with suppress(Exception):
+            self.close()
+
+
+def _checked_column(column: dict[str, Any]) -> dict[str, Any]:
+    """What is known of a column in an untrusted database; ValueError for anything else."""
+    name, number, values = column["name"], column["number"], column["values"]
+    texts = isinstance(values, list) and len(values) <= _SHOWN_VALUES
+    if not (
+        texts and isinstance(number, bool) and all(isinstance(v, str) for v in (name, *values))
+    ):
+        raise ValueError("a column is described otherwise")
+    return {"name": name, "number": number, "values": values}
 
 
 def columns_file(folder: str | Path, given: str | os.PathLike | None) -> Path | None:
@@ -221,13 +273,13 @@ def columns_of_index(index: VideoIndex, file: str | os.PathLike | None = None) -
     if alone:
         key = sha256(f"{absolute(table)} {index.stamp[-1]}".encode(errors="surrogateescape"))
         database = cache_folder() / "columns" / f"{key.hexdigest()}.sqlite"
-    known = _open_database(database, state)
+    known = _open_database(database, state, len(index))
     # Where the folder cannot be written to, memory holds them.
     with suppress(WriteError, sqlite3.OperationalError):
         if known is None:
             with atomic_file(database) as unfinished, closing(sqlite3.connect(unfinished)) as base:
                 _fill(base, index.path_array, sources, state)
-            known = _open_database(database, state)
+            known = _open_database(database, state, len(index))
     return known or read_columns(index.path_array, sources)
 
 
@@ -248,15 +300,13 @@ def _state_of(index: VideoIndex, sources: ColumnSources) -> str:
     return json.dumps(state)
 
 
-def _open_database(file: Path, state: str) -> VideoColumns | None:
-    """The columns of a file of this state; None for any other, which may be a stranger's."""
-    # Immutable: it is only replaced as a whole, and may lie where nothing can be locked.
-    address = f"{file.absolute().as_uri()}?mode=ro&immutable=1"
+def _open_database(file: Path, state: str, rows: int) -> VideoColumns | None:
+    """The columns of a file of this state; None for any other, which may be untrusted."""
+    if not file.is_file():
+        return None
     try:
-        base = sqlite3.connect(address, uri=True, check_same_thread=False)
-        base.executescript("PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON")
-        found = VideoColumns(base)
-    except (sqlite3.Error, ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        found = VideoColumns(file, rows)
+    except (ValueError, TypeError, LookupError, AttributeError):
         return None
     return found if found.state == state else None
 
@@ -288,9 +338,10 @@ def read_columns(paths: np.ndarray, sources: ColumnSources) -> VideoColumns:
         ValueError: the file is no such table, or a path has two lines; with file and line.
         TableError: the table cannot be read.
     """
-    base = sqlite3.connect(":memory:", check_same_thread=False)
-    _fill(base, paths, sources, "")
-    return VideoColumns(base)
+    with closing(sqlite3.connect(":memory:")) as base:
+        _fill(base, paths, sources, "")
+        content = base.serialize()
+    return VideoColumns(content, len(paths))
 
 
 def _fill(base: sqlite3.Connection, paths: np.ndarray, sources: ColumnSources, state: str) -> None:
@@ -324,7 +375,7 @@ def _fill(base: sqlite3.Connection, paths: np.ndarray, sources: ColumnSources, s
     base.execute(f"INSERT INTO {_TABLE} SELECT {', '.join(taken)} FROM {joined}")
     facts = {"columns": columns, "without": missing, "videos": len(key_of), "state": state}
     facts["source"] = " and ".join(name for name, _ in given)
-    base.execute(_FACTS)
+    base.execute(column_process.FACTS)
     base.execute("INSERT INTO facts VALUES (?, ?)", (json.dumps(facts), video_of_row.tobytes()))
     base.commit()
 
@@ -391,9 +442,10 @@ class _Lines:
         base.executemany(f"INSERT INTO {table} VALUES ({marks})", self._known())
         for column, number, values in zip(self.columns, self._numbers, self._values, strict=True):
             column["number"] = number and bool(values)
-            few = values if len(values) <= _SHOWN_VALUES else set()
-            shown = sorted(few, key=float if column["number"] else None)
-            column["values"] = [printable_utf8(value) for value in shown]
+            shown = len(values) <= _SHOWN_VALUES and max(map(len, values), default=0) <= _SHOWN_TEXT
+            few = values if shown else set()
+            order = sorted(few, key=float if column["number"] else None)
+            column["values"] = [printable_utf8(value) for value in order]
 
     def _known(self) -> Iterator[list[Any]]:
         """Number of the video and cells of each line of a video of the index."""

@@ -14,11 +14,13 @@ import sys
 import tempfile
 import threading
 import webbrowser
-from collections.abc import Awaitable, Callable, MutableMapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from functools import cache
+from html import escape
 from http.cookies import CookieError, SimpleCookie
 from importlib.resources import files
+from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, NamedTuple
 from urllib.parse import parse_qs, quote
@@ -486,6 +488,10 @@ def _add_segments(router: APIRouter, state: SearchState) -> None:
 
 
 HOST = "127.0.0.1"
+_REDIRECT = (
+    '<!DOCTYPE html><meta charset="utf-8"><title>sce-video search</title>'
+    '<meta http-equiv="refresh" content="0; url={0}"><a href="{0}">Open the search page</a>\n'
+)
 _CLOSE_SECONDS = 1  # for a browser that is still reading a video
 
 
@@ -527,7 +533,7 @@ def serve(
     label_list = LabelList(label_file(folder, own.labels))
     state = SearchState(index, network, label_list, columns_of_index(index, own.columns))
     # Interrupted here: before the server has handlers of its own.
-    with _listen(port) as listening, suppress(KeyboardInterrupt):
+    with ExitStack() as at_end, _listen(port) as listening, suppress(KeyboardInterrupt):
         port = listening.getsockname()[1]
         token = secrets.token_urlsafe(24)
         link = f"http://{HOST}:{port}/?token={token}"
@@ -539,7 +545,7 @@ def serve(
         displays = {"DISPLAY", "WAYLAND_DISPLAY"} & set(os.environ)
         desktop = sys.platform in ("darwin", "win32") or displays
         if open_browser and desktop and "SSH_CONNECTION" not in os.environ:
-            webbrowser.open(link)
+            at_end.enter_context(_opened_in_browser(link))
         config = uvicorn.Config(
             create_app(state, token, port, writable=writable),
             log_level="error",
@@ -552,6 +558,25 @@ def serve(
         finally:
             state.close()
             kill_fork_server()
+
+
+@contextmanager
+def _opened_in_browser(link: str) -> Iterator[None]:
+    """Open a link in the user's browser through a file, which exists while the block runs.
+
+    Every user of the machine can see the arguments of a process, and the link contains the token.
+    So the browser gets the name of a file that redirects to the link, and that this user alone can
+    read.
+    """
+    with ExitStack() as at_end:
+        with suppress(OSError):  # the folder for temporary files is full: the link is printed
+            file = at_end.enter_context(
+                tempfile.NamedTemporaryFile("w", prefix="sce_video_link_", suffix=".html")
+            )
+            file.write(_REDIRECT.format(escape(link)))
+            file.flush()
+            webbrowser.open(Path(file.name).as_uri())
+        yield
 
 
 class _Server(uvicorn.Server):

@@ -190,6 +190,7 @@ _PUT = (
     "INSERT OR REPLACE INTO records "
     "VALUES (CAST(? AS TEXT), ?, ?, ?, ?, ?, ?, CAST(? AS TEXT), ?, ?, ?, ?)"
 )
+_NAMES_A_FILE = bytes.fromhex("d9d505f920a163d7")  # the end of a journal that does
 _CANNOT_WRITE = {
     sqlite3.SQLITE_FULL,
     sqlite3.SQLITE_IOERR,
@@ -356,25 +357,38 @@ def _connect(path: Path | None, mode: str, wait: float) -> sqlite3.Connection:
     connection = sqlite3.connect(name, uri=True, timeout=wait, isolation_level=None)
     connection.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
     # An untrusted file may define views and functions, which must not run when it is read.
-    connection.execute("PRAGMA trusted_schema = OFF")
+    connection.executescript("PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON")
     return connection
 
 
 def _check_header(path: Path, mode: str) -> None:
-    """SQLite takes an empty file, and so do we; anything else must begin as its files do."""
+    """Raise sqlite3.DatabaseError for what SQLite may not open: it acts on what a file says.
+
+    SQLite takes an empty file, and so do we; anything else must begin as its files do. SQLite also
+    removes a file that a journal names, where a transaction of several databases was interrupted,
+    which ours never have.
+    """
     if os.path.lexists(path):  # SQLite itself would follow a link, and make what it points to
         with open(path, mode, opener=regular_file) as file:
             if file.read(16) not in (b"", b"SQLite format 3\0"):
                 raise sqlite3.DatabaseError("it is no SQLite file")
+    journal = path.with_name(f"{path.name}-journal")
+    if journal.is_file() and (size := journal.stat().st_size) >= len(_NAMES_A_FILE):
+        with open(journal, "rb") as file:
+            file.seek(size - len(_NAMES_A_FILE))
+            if file.read() == _NAMES_A_FILE:
+                raise sqlite3.DatabaseError(f"{journal.name} names another file: remove it")
 
 
 def _check_format(connection: sqlite3.Connection, job: str) -> str:
     """The store's id; raises sqlite3.DatabaseError unless it is a store of this job."""
-    found = dict(connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"))
+    sql = "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL LIMIT 9"
+    found = dict(connection.execute(sql))
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     if found != _SCHEMA or application != _APPLICATION:
         raise sqlite3.DatabaseError("its tables are others")
-    meta = dict(connection.execute("SELECT name, value FROM meta"))
+    sql = "SELECT name, value FROM meta WHERE name IN ('job', 'id') AND length(value) <= 100"
+    meta = dict(connection.execute(sql))
     if meta.get("job") != job or "id" not in meta:
         raise sqlite3.DatabaseError(f"it holds those of {meta.get('job')!r}")
     return str(meta["id"])
@@ -392,13 +406,18 @@ def _explained(path: Path | None, job: str) -> Iterator[None]:
             raise BusyStoreError(f"another run is writing {path}: wait for it") from error
         if code in _CANNOT_WRITE:
             raise StorageError(f"cannot write {path}: {error}") from error
-        raise StoreError(f"{path} is no store of records of {job}, or damaged: {error}") from error
+        raise StoreError(
+            f"{path} is not a store of records of {job}, or it is damaged: {error}. Remove it to "
+            "make its records again"
+        ) from error
     except OSError as error:
         raise StorageError(f"cannot write {path}: {error.strerror}") from error
     except UserError:
         raise
     except (ValueError, TypeError) as error:
-        raise StoreError(f"{path} is a damaged store of records: {error}") from error
+        raise StoreError(
+            f"{path} is a damaged store of records: {error}. Remove it to make its records again"
+        ) from error
 
 
 def _row(record: Record, settings: int) -> tuple[Any, ...]:

@@ -125,8 +125,7 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
             yield temporary
         return
     path = Path(path)
-    # Processes of several machines on one file system may have the same id.
-    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.part")
+    temporary = unfinished_path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
@@ -142,14 +141,21 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
-def remove_unfinished(folder: str | Path, name: str | None = None) -> None:
-    """Remove what killed processes left of :func:`atomic_file` in a folder, or of one file of it.
+def unfinished_path(path: Path) -> Path:
+    """A path next to another, for what :func:`remove_unfinished` removes after a kill."""
+    # Processes of several machines on one file system may have the same id.
+    return path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.part")
 
-    What a running process of this machine is writing stays. To be called before writing there.
+
+def remove_unfinished(folder: str | Path, name: str | None = None) -> None:
+    """Remove what killed processes left at paths of :func:`unfinished_path` in a folder.
+
+    With a ``name``, only files and folders that were to have it are removed. What a running process
+    of this machine is writing stays. To be called before writing there.
     """
     for path in Path(folder).glob(".*.part"):
         found = _UNFINISHED.fullmatch(path.name)
-        if found and path.is_file() and name in (None, found["name"]):
+        if found and name in (None, found["name"]):
             try:
                 if int(found["pid"]) != os.getpid():  # of a restarted machine or container
                     os.kill(int(found["pid"]), 0)
@@ -159,7 +165,10 @@ def remove_unfinished(folder: str | Path, name: str | None = None) -> None:
             except PermissionError:  # a process of somebody else
                 continue
             with contextlib.suppress(OSError):
-                path.unlink()
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    path.unlink()
 
 
 @contextmanager

@@ -3,8 +3,10 @@
 import json
 import shutil
 import socket
+import stat
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -206,6 +208,28 @@ def test_the_options_of_the_page(monkeypatch, tmp_path):
         assert main(["search", *options, *more]) == 0
     own = ("list.txt", None)
     assert seen == [("INDEX", ("c.pth", None, None), own, 9000, False, False)] * 2
+
+
+def test_the_token_is_no_argument_of_the_browser(made, monkeypatch, capsys):
+    """Every user sees the arguments of all processes; the file is for its owner alone."""
+    opened, seen = [], []
+
+    def serving(*_, **__):
+        (address,) = opened
+        file = Path(address.removeprefix("file://"))
+        seen.extend((file, stat.S_IMODE(file.stat().st_mode), file.read_text()))
+
+    monkeypatch.setattr("sce_video.find.search_page.webbrowser.open", opened.append)
+    monkeypatch.setattr("sce_video.find.search_page._Server.run", serving)
+    monkeypatch.setenv("DISPLAY", ":0")
+    monkeypatch.delenv("SSH_CONNECTION", raising=False)
+    assert main(["search", "--serve", str(made / "index")]) == 0
+    link = next(w for w in capsys.readouterr().out.split() if w.startswith("http://"))
+    token = link.partition("token=")[2]
+    file, mode, content = seen
+    assert token and token not in opened[0] and mode == 0o600
+    assert f'content="0; url={link}"' in content
+    assert not file.exists(), "it is removed when the page ends"
 
 
 def test_a_page_that_cannot_be_served(made, tmp_path, capsys):

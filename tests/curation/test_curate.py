@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import signal
+import subprocess
 from contextlib import closing
 from pathlib import Path
 
@@ -137,9 +138,15 @@ def test_a_signal_leaves_no_frames(videos, tmp_path, capsys, monkeypatch):
     number = signal.SIGTERM
 
     def ended(stored, *args):
-        assert list(tmp_path.glob("out/frames-*.tmp"))
+        (frames,) = tmp_path.glob("out/.frames.*.part")
+        assert frames.stat().st_size and not killed.exists()
         os.kill(os.getpid(), number)
 
+    # Of a process that was killed by SIGKILL: one that has ended.
+    pid = subprocess.run(["sh", "-c", "echo $$"], capture_output=True, text=True).stdout.strip()
+    killed = tmp_path / "out" / f".frames.{pid}-0123abcd.part"
+    killed.parent.mkdir()
+    killed.write_bytes(bytes(10))
     monkeypatch.setattr(duplicates, "compare_pairs", ended)
     before = signal.signal(number, signal.SIG_DFL)
     try:
@@ -149,7 +156,7 @@ def test_a_signal_leaves_no_frames(videos, tmp_path, capsys, monkeypatch):
     finally:
         signal.signal(number, before)
     assert "interrupted; nothing was written" in capsys.readouterr().err
-    assert not list(tmp_path.glob("out/frames-*.tmp"))
+    assert not list(tmp_path.glob("out/.frames.*"))
 
 
 def test_thumbnails_are_kept_until_a_file_changes(tmp_path, monkeypatch):

@@ -1,13 +1,17 @@
 """Conditions on columns, against the same comparisons in Python; what they may not do."""
 
 import csv
+import json
+import os
 import sqlite3
+from contextlib import closing
 from importlib.util import find_spec
 
 import numpy as np
 import pytest
 from helpers.small_index import HEADER
 
+from sce_video.find import column_process
 from sce_video.find import columns as columns_module
 from sce_video.find.columns import ColumnSources, columns_of_index, read_columns
 from sce_video.find.query import query_index
@@ -127,20 +131,117 @@ def test_a_hostile_condition_is_one_sentence(columns, where, message, tmp_path, 
 
 
 def test_a_long_condition_is_stopped(monkeypatch, tmp_path):
-    """The clock is looked at while SQLite works: time is up at the first look here."""
-    columns = read_columns(np.array([f"{i}.mp4" for i in range(5000)]), ColumnSources("/videos"))
-    monkeypatch.setattr(columns_module, "_SECONDS", -1.0)
-    with pytest.raises(ValueError, match="it takes longer than"):
-        columns.matching("path LIKE '%a%b%c%'")
-    monkeypatch.undo()
-    assert not columns.matching("path LIKE '%a%b%c%'").any()
+    """Within one function, too: ``instr`` of long cells would take minutes here."""
+    cells = "".join(f"{i}.mp4,{'a' * 9_999}\n" for i in range(300))
+    (tmp_path / "m.csv").write_text("path,note\n" + cells)
+    monkeypatch.setattr(columns_module, "_SECONDS", 1.0)
+    sources = ColumnSources("/videos", tmp_path / "m.csv")
+    columns = read_columns(np.array([f"{i}.mp4" for i in range(300)]), sources)
+    first = columns._base._process.pid
+    long, short = ("||".join(["note"] * count) for count in (90, 45))
+    with pytest.raises(ValueError, match="it takes longer than 1 s"):
+        columns.matching(f"instr({long}, {short}||'b')")
+    assert columns.matching("instr(note, 'a')").all(), "a new process answers"
+    second = columns._base._process.pid
+    assert columns.matching("path = '7.mp4'").sum() == 1
+    assert columns._base._process.pid == second != first, "and is kept for the next condition"
 
 
 def test_patterns_that_would_try_everything(columns):
-    """LIKE and GLOB are one step of SQLite's machine: their patterns are short."""
+    """LIKE and GLOB try every place of a cell for every %: their patterns are short."""
     with pytest.raises(ValueError, match="too complex"):
         columns.matching(f"camera LIKE '{'%a_' * 100}'")
-    assert sqlite3.SQLITE_LIMIT_LENGTH in columns_module._LIMITS
+
+
+def test_its_process_ends_with_the_columns(tmp_path):
+    columns = read_columns(np.array(["a.mp4"]), ColumnSources("/videos"))
+    process = columns._base._process
+    assert columns.matching("1").all() and process.poll() is None
+    del columns
+    assert process.poll() is not None
+    kept = read_columns(np.array(["a.mp4"]), ColumnSources("/videos"))
+    kept._base._process.kill()  # as by a system that is out of memory
+    with pytest.raises(ValueError, match="SQLite cannot read it"):
+        kept.matching("path = 'a.mp4'")
+    assert kept.matching("path = 'a.mp4'").all()
+
+
+COLUMN = {"name": "camera", "number": False, "values": ["north"]}
+
+
+def facts(**changes):
+    """The text of the facts of two rows of one video with the column camera."""
+    given = {"columns": [COLUMN], "without": 0, "videos": 1, "state": "s", "source": "x.csv"}
+    return json.dumps({**given, **changes})
+
+
+def database(path, text, made=None, blob="x'0000000000000000'", more=""):
+    """A database of columns with given facts, or other statements."""
+    made = made or f"{column_process.FACTS}; INSERT INTO facts VALUES (:text, {blob})"
+    first, _, rest = made.partition("; ")
+    with closing(sqlite3.connect(path)) as base:
+        base.execute(first)
+        if rest:
+            base.execute(rest, {"text": text})
+        base.execute('CREATE TABLE videos ("#" INTEGER PRIMARY KEY, path TEXT, "camera" TEXT)')
+        base.execute("INSERT INTO videos VALUES (0, 'a.mp4', 'north')")
+        base.executescript(more)
+        base.commit()
+    return columns_module._open_database(path, "s", 2)
+
+
+ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c)"
+
+
+def test_a_database_of_columns_is_read(tmp_path):
+    found = database(tmp_path / "c.sqlite", facts())
+    assert found.describe() == [COLUMN]
+    assert found.matching("camera = 'north'").tolist() == [True, True]
+    database_file = tmp_path / "c.sqlite"
+    with closing(sqlite3.connect(database_file)) as base:  # of another index, in its place
+        base.execute("UPDATE facts SET text = ?", (facts(without=1),))
+        base.commit()
+    found._base.close()
+    with pytest.raises(ValueError, match="was replaced: open the index again"):
+        found.matching("camera = 'south'")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"made": f"CREATE VIEW facts AS {ENDLESS} SELECT max(x) AS text, 1 AS video_of_row FROM c"},
+        {
+            "made": "CREATE VIEW facts AS SELECT hex(zeroblob(900000000)) AS text, "
+            "zeroblob(900000000) AS video_of_row"
+        },
+        {"blob": "zeroblob(100000000)"},
+        {"blob": "x'00000000'"},  # of one row
+        {"blob": "x'0000000009000000'"},  # a video that is not there
+        {"blob": "'12345678'"},
+        {"text": b"{}"},
+        {"text": "[" * 100_000},
+        {"text": " " * (8 * 2**20) + facts()},
+        {"text": facts(columns=[{**COLUMN, "values": [1]}])},
+        {"text": facts(columns=[{**COLUMN, "values": ["x"] * 51}])},
+        {"text": facts(columns=[{**COLUMN, "number": "no"}])},
+        {"text": facts(columns=[{**COLUMN, "name": "other"}])},
+        {"text": facts(videos="1")},
+        {"text": facts(state="another")},
+        {"more": f"CREATE VIEW more AS {ENDLESS} SELECT x FROM c"},
+        {"more": "CREATE TRIGGER t AFTER INSERT ON facts BEGIN DELETE FROM videos; END"},
+        {"more": "CREATE INDEX i ON videos (camera)"},
+        {"more": f"DROP TABLE videos; CREATE VIEW videos AS {ENDLESS} SELECT x AS path FROM c"},
+    ],
+)
+def test_an_untrusted_database_is_not_read(tmp_path, monkeypatch, given):
+    """Views that never end or take 8 GB, other types, sizes and tables: it is made again."""
+    monkeypatch.setattr(columns_module, "_SECONDS", 60.0)  # these are seen before any time is up
+    assert database(tmp_path / "c.sqlite", **{"text": facts(), **given}) is None
+
+
+def test_a_database_may_not_be_a_pipe(tmp_path):
+    os.mkfifo(tmp_path / "c.sqlite")
+    assert columns_module._open_database(tmp_path / "c.sqlite", "s", 2) is None
 
 
 @pytest.mark.parametrize(

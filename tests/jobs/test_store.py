@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+import struct
+from contextlib import closing
 
 import pytest
 from helpers.disk_faults import file_size_limit
@@ -88,7 +90,7 @@ def test_another_file_is_left_alone(tmp_path, content):
     path = tmp_path / "records.sqlite"
     path.write_bytes(content)
     for restart in (False, True):
-        with pytest.raises(StoreError, match=r"records\.sqlite is no store of records of job"):
+        with pytest.raises(StoreError, match=r"records\.sqlite is not a store of records of job"):
             RecordStore(path, "job", restart=restart)
     with RecordStore(None, "job") as store, pytest.raises(StoreError, match=r"records\.sqlite"):
         store.absorb(path)
@@ -106,7 +108,7 @@ def test_a_store_is_made_through_no_link(tmp_path, target):
 
 def test_the_store_of_another_program_or_job_is_refused(tmp_path):
     sqlite3.connect(tmp_path / "theirs").execute("CREATE TABLE records (key)").connection.close()
-    with pytest.raises(StoreError, match="theirs is no store of records of job"):
+    with pytest.raises(StoreError, match="theirs is not a store of records of job"):
         RecordStore(tmp_path / "theirs", "job")
     RecordStore(tmp_path / "other", "verify").close()
     with pytest.raises(StoreError, match="'verify'"):
@@ -114,6 +116,45 @@ def test_the_store_of_another_program_or_job_is_refused(tmp_path):
     (tmp_path / "folder").mkdir()
     with pytest.raises(StorageError, match="cannot write .*folder"):
         RecordStore(tmp_path / "folder", "job")
+
+
+def test_a_journal_that_names_another_file_is_refused(tmp_path):
+    """SQLite removes the file that is named as the journal of several databases, wherever it is."""
+    path, other = tmp_path / "records.sqlite", tmp_path / "elsewhere" / "precious.txt"
+    other.parent.mkdir()
+    other.write_text("not a journal")
+    RecordStore(path, "job").close()
+    content, name, size = path.read_bytes(), os.fsencode(other), 4096
+    magic = bytes.fromhex("d9d505f920a163d7")
+    journal = magic + struct.pack(">5I", 1, 0, len(content) // size, 512, size)
+    checksum = sum(content[i] for i in range(size - 200, 0, -200))
+    journal = journal.ljust(512, b"\0") + struct.pack(">I", 1) + content[:size]
+    journal += struct.pack(">2I", checksum, 2**30 // size + 1) + name
+    journal += struct.pack(">2I", len(name), sum(name)) + magic
+    (tmp_path / "records.sqlite-journal").write_bytes(journal)
+    message = r"records\.sqlite-journal names another file: remove it"
+    with pytest.raises(StoreError, match=message):
+        RecordStore(path, "job")
+    with RecordStore(None, "job") as store, pytest.raises(StoreError, match=message):
+        store.absorb(path)
+    assert other.read_text() == "not a journal"
+    # SQLite itself does so, which makes the check worth its lines.
+    with closing(sqlite3.connect(path)) as base:
+        base.execute("SELECT * FROM records")
+    assert not other.exists()
+
+
+def test_a_link_or_a_pipe_is_no_store(tmp_path):
+    empty = tmp_path / "elsewhere"
+    empty.touch()
+    (tmp_path / "link").symlink_to(empty)
+    (tmp_path / "dangling").symlink_to(tmp_path / "new")
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("link", "dangling", "pipe"):
+        refused = "it is (not a regular file|a symbolic link)"
+        with pytest.raises((StoreError, StorageError), match=refused):
+            RecordStore(tmp_path / name, "job")
+    assert empty.stat().st_size == 0 and not (tmp_path / "new").exists()
 
 
 def test_damaged_values_are_an_error(tmp_path):

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import pickle
+import subprocess
 
 import pytest
 from helpers.disk_faults import contents, file_size_limit
@@ -20,6 +21,8 @@ from sce_video.utils.files import (
     read_json_lines,
     read_text,
     regular_file,
+    remove_unfinished,
+    unfinished_path,
     write_json,
     write_text,
 )
@@ -116,6 +119,29 @@ def test_a_pipe_that_takes_the_place_of_a_file_is_not_waited_for(tmp_path, monke
         read_text(tmp_path / "pipe")
     with pytest.raises(OSError, match="Too many levels of symbolic links"):
         open(tmp_path / "link", "a", opener=regular_file)
+
+
+def test_what_killed_processes_left_is_removed(tmp_path):
+    """Files and folders, but not those of running processes, and through no link."""
+    ended = subprocess.run(["sh", "-c", "echo $$"], capture_output=True, text=True).stdout.strip()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "kept").touch()
+    own = unfinished_path(tmp_path / "a")
+    running = tmp_path / f".a.{os.getppid()}-0123abcd.part"
+    for name in (f".a.{ended}-01234567.part", f".b.{ended}-01234567.part", ".a.part", "a"):
+        (tmp_path / name).touch()
+    folder, link = (tmp_path / f".a.{ended}-{n}1234567.part" for n in "89")
+    folder.mkdir()
+    (folder / "inside").touch()
+    link.symlink_to(tmp_path / "elsewhere")
+    for path in (own, running):
+        path.touch()
+    remove_unfinished(tmp_path, "a")
+    left = {".a.part", "a", "elsewhere", running.name}
+    assert set(os.listdir(tmp_path)) == left | {f".b.{ended}-01234567.part"}
+    remove_unfinished(tmp_path)
+    assert set(os.listdir(tmp_path)) == left
+    assert (tmp_path / "elsewhere" / "kept").exists()
 
 
 def test_appending_all_or_nothing(tmp_path):

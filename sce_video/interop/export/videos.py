@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,7 +20,7 @@ from sce_video.find.stored_features import ExportedVideos
 from sce_video.jobs.process_pool import call, process_items
 from sce_video.pages.feature_map import MAX_NEIGHBOUR_MAP, projections
 from sce_video.pages.gallery import encode_jpeg, read_frames
-from sce_video.utils.files import WriteError, write_error
+from sce_video.utils.files import WriteError, remove_unfinished, unfinished_path, write_error
 
 _QUALITY = 80  # of a thumbnail
 _SECONDS = 60.0  # for a file; reading its frames has a shorter limit of its own
@@ -117,10 +116,13 @@ class Bundle:
 def new_folder(path: Path) -> Iterator[Path]:
     """Yield an unfinished folder, renamed to ``path`` if the block succeeds, else removed.
 
+    What a killed process left of such a folder is removed, too.
+
     Raises:
         WriteError: from an OSError in the block or of the rename.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.part")
+    temporary = unfinished_path(path)
+    remove_unfinished(path.parent, path.name)
     try:
         temporary.mkdir(parents=True)
         yield temporary

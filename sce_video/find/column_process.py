@@ -1,0 +1,169 @@
+"""A process that reads a database of columns, which may be untrusted, and evaluates conditions.
+
+SQLite cannot be stopped within one function, such as ``instr`` of long cells, and the views of an
+untrusted database may never end. So both happen in a process that the system ends by a timer, and
+whose memory is limited. It is started as a script, in some 30 ms, because it imports little.
+
+Messages are bytes after their length. The process sends the statement that made the table, the
+text and the bytes of ``facts``. It answers a request, ``NUMBER OF VIDEOS`` and ``CONDITION`` in two
+lines, with messages that begin with KEYS, and one that begins with DONE or FAILED.
+"""
+
+from __future__ import annotations
+
+import resource
+import signal
+import sqlite3
+import struct
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, BinaryIO
+
+FACTS = "CREATE TABLE facts (text TEXT, video_of_row BLOB)"
+TABLE, KEY = "videos", "#"
+KEYS, DONE, FAILED = b"+", b".", b"-"
+#: Bytes of a cell and of a message about a condition, and of the facts as text.
+LONGEST_CELL, LONGEST_FACTS = 1_000_000, 8 * 2**20
+_MEMORY = 2**30  # bytes, in addition to the facts and to a database in memory
+_BLOCK = 16384  # videos at a time
+_FUNCTIONS = frozenset(
+    "abs coalesce date datetime glob group_concat ifnull instr julianday length like lower ltrim "
+    "max min nullif round rtrim strftime substr substring time trim typeof upper".split()
+)
+#: Of a condition.
+_LIMITS = {
+    sqlite3.SQLITE_LIMIT_SQL_LENGTH: 10_000,
+    sqlite3.SQLITE_LIMIT_LENGTH: LONGEST_CELL,
+    sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 100,
+    sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 200,
+    sqlite3.SQLITE_LIMIT_ATTACHED: 0,
+    sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER: 0,
+}
+
+
+def send(file: BinaryIO, *parts: bytes) -> None:
+    """Write one message of several parts."""
+    file.write(struct.pack("<q", sum(map(len, parts))))
+    for part in parts:
+        file.write(part)
+    file.flush()
+
+
+def receive(file: BinaryIO, most: int) -> bytes:
+    """Read a message of at most that many bytes; EOFError if the other process has ended."""
+    head = file.read(8)
+    if len(head) < 8:
+        raise EOFError
+    (length,) = struct.unpack("<q", head)
+    if not 0 <= length <= most:
+        raise ValueError(f"a message of {length} bytes, at most {most}")
+    content = file.read(length)
+    if len(content) < length:
+        raise EOFError
+    return content
+
+
+class Database:
+    """A database of columns, of which only one table may be read.
+
+    Args:
+        base: The connection.
+        longest: Bytes of the longest value among the facts.
+    """
+
+    def __init__(self, base: sqlite3.Connection, longest: int) -> None:
+        self._base, self._readable, self._selects = base, {"sqlite_master", "facts"}, 0
+        base.executescript(
+            "PRAGMA trusted_schema = OFF; PRAGMA query_only = ON; PRAGMA cell_size_check = ON"
+        )
+        base.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, longest)
+        base.set_authorizer(self._allow)
+
+    def facts(self) -> tuple[bytes, bytes, bytes]:
+        """Statement that made the table of columns, text and bytes of the facts.
+
+        Raises:
+            ValueError: If there is anything but these two tables, or another type of value.
+        """
+        self._selects = 0
+        query = "SELECT type, name, sql FROM sqlite_master LIMIT 3"
+        found = {(kind, name): sql for kind, name, sql in self._base.execute(query)}
+        made = found.pop(("table", TABLE), None)
+        if found != {("table", "facts"): FACTS} or not isinstance(made, str):
+            raise ValueError("it is not a database of columns")
+        self._selects = 0
+        query = "SELECT text, video_of_row FROM facts LIMIT 1"
+        text, video_of_row = self._base.execute(query).fetchone() or ("", None)
+        if not isinstance(text, str) or not isinstance(video_of_row, bytes):
+            raise ValueError("its facts have other types")
+        return made.encode(), text.encode(), video_of_row
+
+    def passing(self, count: int, where: str) -> Iterator[bytes]:
+        """Yield the numbers of the videos that pass, some thousand at a time with commas: half a
+        million objects of Python take twice as long."""
+        self._readable = {TABLE}
+        for limit, most in _LIMITS.items():
+            self._base.setlimit(limit, most)
+        for at in range(0, max(count, 1), _BLOCK):  # a condition on an empty index is checked
+            self._selects = 0
+            # On a line of its own: a comment at its end does not hide the bracket.
+            ((keys,),) = self._base.execute(
+                f'SELECT group_concat("{KEY}") FROM {TABLE} '
+                f'WHERE "{KEY}" >= {at} AND "{KEY}" < {at + _BLOCK} AND (\n{where}\n)'
+            )
+            if keys:
+                yield keys.encode()
+
+    def _allow(self, action: int, first: str | None, second: str | None, *_: Any) -> int:
+        """Whether SQLite may do something that a condition asks for."""
+        if action == sqlite3.SQLITE_SELECT:  # no query inside the condition, or joined to ours
+            self._selects += 1
+            allowed = self._selects == 1
+        elif action == sqlite3.SQLITE_READ:
+            allowed = first in self._readable
+        else:
+            allowed = action == sqlite3.SQLITE_FUNCTION and str(second).lower() in _FUNCTIONS
+        return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
+
+
+def main(address: str, seconds: float, blob: int, spare: int) -> None:
+    """Send the facts of a database, then answer requests until there are no more.
+
+    Args:
+        address: Of the file, as a URI, or ``:memory:`` for one that is the first message.
+        seconds: For the facts, and for each request, until the process is ended.
+        blob: Bytes of the facts that are no text.
+        spare: Bytes of the database in memory.
+    """
+    asked, answers = sys.stdin.buffer, sys.stdout.buffer
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the other process
+    memory = _MEMORY + 4 * (blob + spare)
+    with suppress(ValueError, OSError):  # the limit of the user is lower
+        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    content = receive(asked, spare) if spare else b""
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    base = sqlite3.connect(address, uri=True)
+    if spare:
+        base.deserialize(content)
+        del content
+    database = Database(base, max(blob, LONGEST_FACTS))
+    for part in database.facts():
+        send(answers, part)
+    while True:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        count, where = receive(asked, 2**20).split(b"\n", 1)
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        try:
+            for keys in database.passing(int(count), where.decode()):
+                send(answers, KEYS, keys)
+            send(answers, DONE)
+        except (sqlite3.Error, sqlite3.Warning, ValueError, MemoryError) as error:
+            send(answers, FAILED, (str(error) or type(error).__name__).encode()[:10_000])
+
+
+if __name__ == "__main__":
+    with suppress(EOFError):
+        main(sys.argv[1], float(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
