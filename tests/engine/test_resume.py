@@ -66,6 +66,17 @@ def test_same_losses_weights_queue_and_optimizer(
     assert torch.equal(history, second["message_hub"]["log_scalars"]["train/loss"]["values"])
 
 
+def test_the_order_of_the_samples_follows_from_the_seed_of_the_run(videos, tmp_path, uninterrupted):
+    seeds = (uninterrupted[1].seed, 8, 9)
+    orders = [uninterrupted[2].indices]
+    for seed in seeds[1:]:
+        cfg = small_config(videos, tmp_path / str(seed), randomness__seed=seed)
+        runner, recorder = train(cfg, stop_after=3)
+        assert runner.train_dataloader.sampler.seed == seed
+        orders.append(recorder.indices)
+    assert len({str(order[:3]) for order in orders}) == len(set(seeds)) == 3
+
+
 def test_weights_alone_and_those_of_another_network_cannot_be_resumed(
     videos, tmp_path, uninterrupted
 ):
