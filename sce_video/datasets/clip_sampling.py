@@ -113,12 +113,22 @@ def segment_positions(count: int, num_frames: int, offsets: np.ndarray | float =
     return np.minimum(positions.astype(np.int64), count - 1)
 
 
-def segment_clip(
-    timestamps: np.ndarray, duration: float, num_frames: int, offsets: np.ndarray | float
-) -> ClipIndices:
-    """One frame of each of T equal segments of the whole video, see :func:`segment_positions`."""
-    frames = segment_positions(len(timestamps), num_frames, offsets)
-    return ClipIndices(frames, None, start=0.0, clip_duration=duration)
+def shared_segment_positions(
+    count: int, num_frames: int, offsets: np.ndarray | None = None
+) -> np.ndarray:
+    """One of ``count`` positions from each of T segments that share their ends: (T,) int64.
+
+    The segments divide the ``count - 1`` steps from the first to the last position, their ends are
+    rounded to even, and both ends belong to a segment (SlowFast, ``datasets/ssv2.py``). ``offsets``
+    are as in :func:`segment_positions`; None takes the centres, rounded down::
+
+        count = 9, T = 4:   0 . 2 . 4 . 6 . 8     segments 0-2, 2-4, 4-6, 6-8, centres 1 3 5 7
+    """
+    ends = np.round(np.arange(num_frames + 1) * ((count - 1) / num_frames)).astype(np.int64)
+    first, last = ends[:-1], ends[1:]
+    if offsets is None:
+        return (first + last) // 2
+    return first + (offsets * (last - first + 1)).astype(np.int64)
 
 
 def shown_at(timestamps: np.ndarray, times: np.ndarray) -> np.ndarray:

@@ -404,7 +404,7 @@ def record_training(
     if resumed is not None and not isinstance(resumed.get("config"), dict):
         changed = ["the earlier part has no record"]
     elif resumed is not None:
-        changed = [*resumed.get("changed", ()), *differences(config, resumed["config"])]
+        changed = [*resumed.get("changed", ()), *map(str, differences(config, resumed["config"]))]
         before = resumed.get("data") or {}
         changed += [
             f"{name} of the training data: {data.get(name)} -> {before.get(name)}"

@@ -91,7 +91,8 @@ class VideoRunner(Runner):
         """Build a data loader as mmengine does, with two settings adapted to the machine.
 
         Memory is pinned if there is a GPU, unless the config says False; ``persistent_workers`` is
-        off where there are no workers. A data set that reads ahead is told of later batches.
+        off where there are no workers. A data set that reads ahead is told of later batches. Every
+        loader gets a random generator of its own.
         """
         if isinstance(dataloader, dict):
             pin_memory = dataloader.get("pin_memory", True) and torch.cuda.is_available()
@@ -99,6 +100,10 @@ class VideoRunner(Runner):
             kept = {"pin_memory": pin_memory, "persistent_workers": bool(persistent)}
             dataloader = {**dataloader, **kept}
         loader = Runner.build_dataloader(dataloader, seed, diff_rank_seed)
+        if loader.generator is None:
+            # Each iterator draws a seed for its workers. Drawn from the global generator, which
+            # dropout uses, it would make a resumed training differ from the uninterrupted one.
+            loader.generator = torch.Generator().manual_seed(seed or 0)
         announce = getattr(loader.sampler, "announce_batches", None)
         if announce is not None and getattr(loader.dataset, "reads_ahead", False):
             announce(loader.batch_size, loader.num_workers)

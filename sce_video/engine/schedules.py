@@ -42,10 +42,25 @@ def cosine(step: float, total: int, *, start: float, end: float) -> float:
     return end + (start - end) * 0.5 * (1.0 + math.cos(math.pi * _share(step, total)))
 
 
+def _warmup(step: float, peak: float, warmup_steps: int, start: float | None) -> float:
+    """The value in a linear warm-up; without a start, the first step has its share of the peak."""
+    if start is None:
+        return peak * (step + 1) / warmup_steps
+    return start + (peak - start) * step / warmup_steps
+
+
 def warmup_cosine(
-    step: float, total: int, *, peak: float, warmup_steps: int, end: float = 0.0
+    step: float,
+    total: int,
+    *,
+    peak: float,
+    warmup_steps: int,
+    end: float = 0.0,
+    warmup_start: float | None = None,
 ) -> float:
-    """Linear up to ``peak`` in ``warmup_steps`` steps, then a cosine to ``end`` (appendix D.3)::
+    """Linear up to ``peak`` in ``warmup_steps`` steps, then a cosine to ``end`` (appendix D.3).
+
+    The warm-up begins at ``warmup_start``; if that is None, at ``peak / warmup_steps``::
 
     value   peak |      .-.
                  |    /     `.
@@ -54,7 +69,7 @@ def warmup_cosine(
                   0   warmup       total
     """
     if step < warmup_steps:
-        return peak * (step + 1) / warmup_steps
+        return _warmup(step, peak, warmup_steps, warmup_start)
     return cosine(step - warmup_steps, max(1, total - warmup_steps), start=peak, end=end)
 
 
@@ -66,10 +81,14 @@ def multistep(
     milestones: tuple[int, ...],
     factor: float = 0.1,
     warmup_steps: int = 0,
+    warmup_start: float | None = None,
 ) -> float:
-    """Linear up to ``start`` in ``warmup_steps`` steps, then times ``factor`` at each milestone."""
+    """Linear up to ``start`` in ``warmup_steps`` steps, then times ``factor`` at each milestone.
+
+    The warm-up begins at ``warmup_start``; if that is None, at ``start / warmup_steps``.
+    """
     if step < warmup_steps:
-        return start * (step + 1) / warmup_steps
+        return _warmup(step, start, warmup_steps, warmup_start)
     return start * factor ** sum(step >= milestone for milestone in milestones)
 
 
@@ -127,9 +146,7 @@ def build_schedule(spec: float | Mapping[str, Any], steps_per_epoch: int) -> Sch
     name = arguments.pop("name", None)
     if name not in SCHEDULES:
         raise ValueError(f"unknown schedule {name!r} in {given}; known: {sorted(SCHEDULES)}")
-    for key in ("warmup_epochs", "warmup_steps"):
-        if arguments.get(key, 0) < 0:
-            raise ValueError(f"{key} must not be negative in {given}")
+    _check_durations(arguments, given)
     if "warmup_epochs" in arguments:
         arguments["warmup_steps"] = round(arguments.pop("warmup_epochs") * steps_per_epoch)
     if "milestone_epochs" in arguments:
@@ -148,11 +165,27 @@ def build_schedule(spec: float | Mapping[str, Any], steps_per_epoch: int) -> Sch
     return partial(SCHEDULES[name], **arguments)
 
 
+_LISTS = ("milestone_epochs", "milestones", "values")
+
+
+def _check_durations(arguments: Mapping[str, Any], given: dict[str, Any]) -> None:
+    """Raise ValueError unless durations are numbers of at least 0, and lists consist of numbers."""
+    for key in ("warmup_epochs", "warmup_steps"):
+        duration = arguments.get(key, 0)
+        if not _is_number(duration) or not 0 <= duration < math.inf:
+            raise ValueError(f"{key} must be a number of at least 0 in {given}")
+    for key in _LISTS:
+        listed = arguments.get(key, ())
+        if not isinstance(listed, list | tuple):
+            raise ValueError(f"{key} must be a list in {given}: write {key}=[{listed!r}]")
+        if not all(_is_number(v) and math.isfinite(v) for v in listed):
+            raise ValueError(f"{key} must be made of finite numbers in {given}")
+
+
 def _check_values(arguments: Mapping[str, Any], given: dict[str, Any]) -> None:
     """Raise ValueError for what is no finite number, and for milestones that do not fit."""
     for key, value in arguments.items():
-        is_list = isinstance(value, list | tuple) and key in ("values", "milestones")
-        if not all(_is_number(v) and math.isfinite(v) for v in (value if is_list else [value])):
+        if key not in _LISTS and not (_is_number(value) and math.isfinite(value)):
             raise ValueError(f"{key} must be made of finite numbers in {given}")
     milestones, values = arguments.get("milestones", ()), arguments.get("values")
     if any(a >= b for a, b in pairwise((0, *milestones))):
@@ -179,9 +212,9 @@ class ScheduleHook(Hook):
 
     Args:
         lr: Schedule of the learning rate without its peak (or start) value, which is the scaled
-            rate: e.g. ``dict(name="warmup_cosine", warmup_epochs=35)``. Its ``end`` is a rate too
-            and is scaled alike, for each parameter group by its ``lr_scale`` too. None keeps the
-            rate constant.
+            rate: e.g. ``dict(name="warmup_cosine", warmup_epochs=35)``. Its ``end`` and
+            ``warmup_start`` are rates too and are scaled alike, for each parameter group by its
+            ``lr_scale`` too. None keeps the rate constant.
         model: Schedules by attribute of the model, any number of it, e.g. ``dict(momentum=dict(
             name="cosine", start=0.99, end=1.0))``.
         base_batch_size: The global batch that ``lr`` is meant for; None for no scaling.
@@ -241,8 +274,8 @@ class ScheduleHook(Hook):
             first = "peak" if self.lr.get("name") == "warmup_cosine" else "start"
             specs = [{**self.lr, first: rate} for rate in rates]
             for spec, scale in zip(specs, self._lr_scales, strict=True):
-                if "end" in spec:
-                    spec["end"] *= factor * scale
+                for name in {"end", "warmup_start"} & spec.keys():
+                    spec[name] *= factor * scale
         self._lr_schedules = [build_schedule(spec, steps_per_epoch) for spec in specs]
         decay = self.weight_decay
         self._decay = None if decay is None else build_schedule(decay, steps_per_epoch)

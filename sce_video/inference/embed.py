@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, overload
 
 import numpy as np
+import torch
 from torch.utils.data import DataLoader
 
 from sce_video.datasets import (
@@ -215,7 +216,11 @@ def iterate_embeddings(
     if options.num_workers:
         # One sample at a time: rounding depends on the batch, so videos share none.
         loader = DataLoader(
-            files, batch_size=None, num_workers=options.num_workers, collate_fn=_unchanged
+            files,
+            batch_size=None,
+            num_workers=options.num_workers,
+            collate_fn=_unchanged,
+            generator=torch.Generator(),  # The caller's random numbers stay as they are.
         )
         samples = batches_without_crashes(loader)
     for index, sample in enumerate(samples):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Any
 
 #: Name of a recipe and the options that a row of an ablation sets.
@@ -78,6 +79,49 @@ def pretraining_recipe(
     if matched is None or recipe is None or (name != "sce" and dataset != "kinetics200"):
         return None
     return f"{recipe}{matched[1] or ''}", _options(matched[2])
+
+
+@dataclass(frozen=True)
+class Variant:
+    """Options of a recipe for which the paper and its authors' code disagree.
+
+    A training with them stands next to the paper's number as well.
+
+    Attributes:
+        options: Values by key.
+        source: Where they come from.
+    """
+
+    options: dict[str, Any]
+    source: str
+
+
+_WARMUP = "custom_hooks.ScheduleHook.lr.warmup_epochs"
+_SHORT_SIDE = "train_dataloader.dataset.pipeline.ResizeShortSide"
+_MOMENTUM = "custom_hooks.ScheduleHook.model.momentum.start"
+_PAPER, _CODE = "the paper, appendix D", "the authors' code"
+_SLOWFAST = "facebookresearch/SlowFast"
+#: Variants by the names of their recipes, a regular expression.
+_VARIANTS = (
+    (r"r3d.*-60e_k[24]00", Variant({_WARMUP: 35}, _PAPER)),
+    (r"r3d.*x224-60e_k[24]00", Variant({f"{_SHORT_SIDE}.size": 256}, _PAPER)),
+    (r"r3d.*x112-60e_k[24]00", Variant({f"{_SHORT_SIDE}.size": 128}, _PAPER)),
+    (r"r3d.*x224-200e_(ucf101|hmdb51)", Variant({f"{_SHORT_SIDE}.size": (256, 320)}, _CODE)),
+    (r"r3d.*x112-200e_(ucf101|hmdb51)", Variant({f"{_SHORT_SIDE}.size": (128, 160)}, _CODE)),
+    (r"r3d.*-22e_ssv2", Variant({f"{_SHORT_SIDE}.inverse_uniform": True}, _SLOWFAST)),
+    (
+        r"r3d.*-32e_ava",
+        Variant({"train_dataloader.dataset.include_unmatched": True}, _SLOWFAST),
+    ),
+    (r"sce_r50_8xb512-224-100e_imagenet", Variant({"optim_wrapper.optimizer.lr": 0.5}, _PAPER)),
+    (r"sce_r50_8xb512-224-1000e_imagenet", Variant({_MOMENTUM: 0.99}, _CODE)),
+    (r"sce_r(18|50)_.*", Variant({"model.mask_positive": False}, _CODE)),
+)
+
+
+def variants(recipe: str) -> list[Variant]:
+    """The options of a recipe that are the paper's as well."""
+    return [variant for names, variant in _VARIANTS if re.fullmatch(names, recipe)]
 
 
 def _image_recipe(name: str, dataset: Any, epochs: Any) -> Recipe | None:

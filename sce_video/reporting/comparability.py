@@ -14,11 +14,17 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from sce_video.engine.config.snapshot import TEST, TRAINING, differences
+from sce_video.engine.config.snapshot import PRECISION, TEST, Difference, differences
 from sce_video.engine.recipes import recipe_names
 from sce_video.published import sets
 from sce_video.published.paper_results import PaperResult
-from sce_video.published.recipes import evaluation_recipe, pretraining_recipe
+from sce_video.published.recipes import (
+    LARS,
+    Variant,
+    evaluation_recipe,
+    pretraining_recipe,
+    variants,
+)
 from sce_video.reporting.result_files import Result, count_of, nested
 
 _MAX_FAILED = 0.01  # fraction of failed samples up to which a result still counts for the test set
@@ -73,6 +79,7 @@ def compare(result: Result) -> Comparability:
         return Comparability(
             tuple(f"split {n}: {what}" for n, part in compared for what in part.obstacles),
             tuple(dict.fromkeys(deviations)),
+            tuple(dict.fromkeys(text for _, part in compared for text in part.notes)),
         )
     benchmark = result.benchmark
     missing = ", ".join(name for name in _SETTING if name not in benchmark)
@@ -82,9 +89,47 @@ def compare(result: Result) -> Comparability:
             (stated if benchmark else "states no benchmark: own data or settings",)
         )
     checks = (_check_test_set, _check_weights, _check_transfer, _check_trainings, _check_test)
-    found = [item for check in checks for item in check(result)]
+    return _by_kind(item for check in checks for item in check(result))
+
+
+def compare_training(
+    benchmark: dict[str, Any], split: int | None, training: dict[str, Any]
+) -> tuple[str, Comparability] | None:
+    """Whether a training that begins can stand next to a number of the paper.
+
+    Args:
+        benchmark: What its config claims to reproduce.
+        split: Split of the data, if they have several.
+        training: Its record (:func:`~sce_video.engine.checkpoint.record_training`) and ``config``.
+
+    Returns:
+        The name of the recipe that it should equal, and what it lacks; None if the paper has no
+        number for such a training.
+    """
+    clip = benchmark.get("network"), benchmark.get("frames"), benchmark.get("size")
+    protocol, dataset = benchmark.get("protocol"), benchmark.get("dataset")
+    epochs = nested(training, "config", "train_cfg", "max_epochs")
+    pretrains = protocol == "pretraining"
+    if pretrains:
+        recipes = [pretraining_recipe(benchmark.get("pretraining"), dataset, *clip, epochs)]
+    else:  # the linear evaluation of images depends on the pretraining, which is not known yet
+        names = [evaluation_recipe(protocol, dataset, *clip, of) for of in (None, LARS[0])]
+        recipes = [(name, {}) for name in dict.fromkeys(names) if name is not None]
+    known = [recipe for recipe in recipes if recipe is not None and recipe[0] in _recipe_names()]
+    if not known:
+        return None
+    record = {"training": training}
+    checks = [list(_training_obstacles("training", record, *recipe)) for recipe in known]
+    items = min(checks, key=lambda check: sum(kind == _OBSTACLE for kind, _ in check))
+    name = known[checks.index(items)][0]
+    items += _data_obstacles(record, dataset, split, "pretrained" if pretrains else "trained")
+    return name, _by_kind(items)
+
+
+def _by_kind(found: Iterable[tuple[str, str]]) -> Comparability:
+    items = list(found)
     kinds = (_OBSTACLE, _DEVIATION, _NOTE)
-    return Comparability(*(tuple(text for k, text in found if k == kind) for kind in kinds))
+    return Comparability(*(tuple(text for k, text in items if k == kind) for kind in kinds))
 
 
 def setting_of(paper: PaperResult) -> tuple[Any, ...]:
@@ -194,21 +239,46 @@ def _planned(provenance: Any) -> Any:
 
 
 def _training_obstacles(what: str, provenance: Any, recipe: str, options: dict[str, Any]) -> _Found:
-    """Where a checkpoint's training is not that of a recipe with the options of a row."""
+    """Where a checkpoint's training is not that of a recipe with the options of a row.
+
+    Less precise arithmetic is a deviation, a variant of the paper a note.
+    """
     config = nested(provenance, "training", "config")
     if not isinstance(config, dict):
         file = nested(provenance, "path") or nested(provenance, "source") or "the file"
         why = "has no record of its training (converted, or of other code)"
         yield _OBSTACLE, f"{what}: {file} {why}"
         return
-    found = differences(config, _recipe(recipe, json.dumps(options)), TRAINING)
-    if found:
+    other = []
+    for difference, variant in _explained(config, recipe, options):
+        if variant is not None:
+            yield _NOTE, f"{what}: {difference}, a variant ({variant.source})"
+        elif difference.key == PRECISION:
+            yield _DEVIATION, f"{what}: {difference}"
+        else:
+            other.append(str(difference))
+    if other:
         changed = f" with {', '.join(f'{k}={v}' for k, v in options.items())}" if options else ""
-        yield _OBSTACLE, f"{what}: not the recipe {recipe}{changed}: {'; '.join(found)}"
-    later = nested(provenance, "training", "changed")
-    if later:
-        listed = "; ".join(map(str, later)) if isinstance(later, list) else str(later)
-        yield _OBSTACLE, f"{what}: changed when it was resumed: {listed}"
+        yield _OBSTACLE, f"{what}: not the recipe {recipe}{changed}: {'; '.join(other)}"
+    later = nested(provenance, "training", "changed") or []
+    changes = [str(text) for text in (later if isinstance(later, list) else [later])]
+    for kind, precision in ((_DEVIATION, True), (_OBSTACLE, False)):
+        texts = [text for text in changes if text.startswith(f"{PRECISION}:") is precision]
+        if texts:
+            yield kind, f"{what}: changed when it was resumed: {'; '.join(texts)}"
+
+
+def _explained(
+    config: dict[str, Any], recipe: str, options: dict[str, Any]
+) -> list[tuple[Difference, Variant | None]]:
+    """What differs from a recipe with options, each with the variant of the paper that it is."""
+    found = differences(config, _recipe(recipe, json.dumps(options)))
+    variant_of: dict[str, Variant] = {}
+    for variant in variants(recipe) if found else ():
+        with_it = _recipe(recipe, json.dumps({**options, **variant.options}))
+        left = {difference.key for difference in differences(config, with_it)}
+        variant_of |= {d.key: variant for d in found if d.key not in left}
+    return [(difference, variant_of.get(difference.key)) for difference in found]
 
 
 def _check_test(result: Result) -> _Found:
@@ -227,7 +297,7 @@ def _check_test(result: Result) -> _Found:
     if not isinstance(configs[0], dict):
         yield _OBSTACLE, "states no resolved config of its test"
         return
-    found = (d for config in configs for d in differences(config, _recipe(recipe), keys))
+    found = (str(d) for config in configs for d in differences(config, _recipe(recipe), keys))
     yield from ((_DEVIATION, f"test: {difference}") for difference in dict.fromkeys(found))
 
 

@@ -186,7 +186,7 @@ def check_video_files(facts: FolderFacts) -> Iterator[Finding]:
         yield Finding(
             WARNING,
             f"{100 * facts.repeats:.0f} % of adjacent frames are equal: the frame rate was raised, "
-            "or nothing moves; RGB differences take the next frame that differs",
+            "or nothing moves; sce-video pretrain takes the next frame that differs",
             "videos of the original frame rate, or RandomClips.diff_prob=0 for scenes that stand "
             "still",
         )

@@ -14,13 +14,18 @@ from typing import Any
 import torch
 from mmengine.config import Config
 from mmengine.dist import get_world_size, init_dist, is_distributed
+from mmengine.hooks import Hook
 from mmengine.logging import MMLogger
 
 from sce_video.datasets import dataset_settings
 from sce_video.datasets.labelled import read_labelled, read_pair
 from sce_video.datasets.labels import check_same_classes
 from sce_video.engine.batch_layout import divide_global_batch
-from sce_video.engine.checkpoint import find_checkpoints, load_checkpoint_file
+from sce_video.engine.checkpoint import (
+    find_checkpoints,
+    load_checkpoint_file,
+    record_training,
+)
 from sce_video.engine.hooks.checkpoint import claim_mirror, mirror_of
 from sce_video.engine.restarts import is_restart, requeued_job
 from sce_video.engine.runner import RANDOM, VideoRunner
@@ -30,6 +35,7 @@ from sce_video.evaluation import PROTOCOLS
 from sce_video.inference.encoders.run import run_of_model
 from sce_video.inference.stored_test import stored_test
 from sce_video.registry import DATASETS
+from sce_video.reporting.comparability import compare_training
 from sce_video.runs.configs import extraction_config, testing_config, training_config
 from sce_video.runs.teacher import prepare_teacher
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
@@ -161,9 +167,36 @@ def train(cfg: Config, overwrite: bool = False) -> VideoRunner:
             )
         if overwrite:
             runner.register_hook(OverwriteHook())
+        if cfg.get("benchmark"):
+            runner.register_hook(PaperHook())
         with cores_for_workers(cfg.train_dataloader.get("num_workers", 0)):
             runner.train()
     return runner
+
+
+class PaperHook(Hook):
+    """Logs at the start whether a training can stand next to a number of the paper."""
+
+    def before_train(self, runner: Any) -> None:
+        config, record = record_training(runner, None)
+        benchmark = runner.cfg.benchmark.to_dict()
+        found = compare_training(benchmark, runner.cfg.get("split"), {**record, "config": config})
+        if found is None:
+            return
+        recipe, comparability = found
+        lacks = "; ".join(comparability.obstacles)
+        marks = "; ".join((*comparability.deviations, *comparability.notes))
+        if lacks:
+            runner.logger.warning(
+                f"this training will not stand next to the paper's number ({recipe}), but be "
+                f"listed separately by sce-video report: {lacks}"
+            )
+            return
+        said = f", where the report states: {marks}" if marks else ""
+        runner.logger.info(
+            f"this training can stand next to the paper's number: data and settings are those of "
+            f"{recipe}{said}"
+        )
 
 
 def end_training(runner: VideoRunner) -> int:

@@ -406,6 +406,9 @@ def _config(
     """The recipe with the chosen settings, on the videos, and the network to start from."""
     config = filled_recipe(base, chosen, data, out)
     config.fit_queue = False  # the queue has been fitted
+    for step in config.train_dataloader.dataset.pipeline:
+        if step.type == "DecodeClips":  # the paper's recipes take every difference as it is
+            step.skip_repeats = True
     if "predictor" in chosen:
         config.model.predictor = chosen["predictor"].value
     if start is not None:

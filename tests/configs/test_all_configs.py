@@ -123,6 +123,7 @@ def test_settings_match_the_name(path):
         assert cfg.model.tau_m == (0.07 if baseline else 0.05)
     assert clips.clip_duration == (1.28 if size == "112" else 2.56)
     assert clips.diff_prob == (0.0 if baseline else 0.2)
+    assert "skip_repeats" not in str(cfg.train_dataloader)  # the paper's difference
     assert tuple(crop.area) == (0.2, 0.766)
     strength = 0.5 if baseline else 1.0
     views = [
@@ -233,7 +234,7 @@ def test_rho_settings_are_those_of_slowfast(path):
     assert cfg.train_cfg.max_epochs == 200
     schedule = cfg.custom_hooks[0]
     assert schedule.base_batch_size == 64
-    assert schedule.lr == dict(name="warmup_cosine", warmup_epochs=35)
+    assert schedule.lr == dict(name="warmup_cosine", warmup_epochs=35, warmup_start=0.001)
     scheduled = None if momentum is None else dict(
         momentum=dict(name="cosine", start=momentum, end=1.0)
     )  # fmt: skip

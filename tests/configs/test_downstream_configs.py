@@ -174,6 +174,23 @@ def test_ssv2_protocol(path):
     assert "RandomSegmentClip" in types(train)
     assert "CenterSegmentClip" in types(val) and "CenterSegmentClip" in types(test)
     assert tuple(step(train, "ResizeShortSide").size) == (256, 320)
+    assert step(train, "RandomSegmentClip").shared_ends
+    assert step(val, "CenterSegmentClip").shared_ends
+    assert step(test, "CenterSegmentClip").shared_ends
+    assert_shown_as_filmed(cfg)
+
+
+def assert_shown_as_filmed(cfg):
+    """No view of a training is mirrored or recoloured: what the network gets is normalised only."""
+    mirrors = {"FlipWithBoxes"} & set(types(cfg.train_dataloader.dataset.pipeline))
+    assert not mirrors
+    clips = torch.randint(0, 256, (64, 2, 6, 8, 3), dtype=torch.uint8)
+    batch = {"inputs": [clips], "label": torch.zeros(64, dtype=torch.int64)}
+    batch["seed"] = torch.arange(64)
+    prepared = MODELS.build(cfg.data_preprocessor)(batch, training=True)["inputs"]
+    prepared = prepared[0] if isinstance(prepared, list) else prepared.reshape(64, 3, 2, 6, 8)
+    expected = (clips.permute(0, 4, 1, 2, 3).double() / 255 - 0.45) / 0.225
+    torch.testing.assert_close(prepared.double(), expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", PROBES)
@@ -196,8 +213,9 @@ def test_attentive_protocol(name):
     assert all(file.startswith(f"{selection.data_root}/") for file in lists)
     assert len({loader.dataset.data_root for loader in sets} | {selection.data_root}) == 1
     assert selection.pipeline == cfg.val_dataloader.dataset.pipeline
-    if "k400" not in name:
+    if "k400" not in name:  # labels tell left from right
         assert all(view.flip_prob == 0 for view in views(cfg))
+        assert "FlipWithBoxes" not in types(cfg.train_dataloader.dataset.pipeline)
 
 
 @pytest.mark.parametrize("path", RETRIEVAL, ids=identifier)
@@ -249,9 +267,9 @@ FACTS = {
     "linear": dict(batch=512, peak=4.0, decay=0, nesterov=False, epochs=60, warmup=8, end=0.0),
     "finetune": dict(batch=64, peak=0.025, decay=0, nesterov=False, epochs=200, warmup=0, end=0.0),
     "ssv2": dict(batch=64, peak=0.12, decay=1e-6, nesterov=True, epochs=22, warmup=0.19,
-                 milestones=(14, 18)),
+                 warmup_start=1e-4, milestones=(14, 18)),
     "ava": dict(batch=64, peak=0.3, decay=1e-7, nesterov=True, epochs=32, warmup=5.3,
-                milestones=(16, 24, 28)),
+                warmup_start=5e-4, milestones=(16, 24, 28)),
     "supervised": dict(batch=1024, peak=1.6, decay=1e-4, nesterov=False, epochs=200, warmup=34,
                        end=0.04),
     "steps of images": dict(batch=512, peak=30, decay=0, nesterov=False, epochs=100, warmup=0,
@@ -291,6 +309,8 @@ def test_optimizer(protocol):
         assert (group["momentum"], group["dampening"]) == (0.9, 0)
         assert group["nesterov"] is facts["nesterov"]
     base = cfg.custom_hooks[0].base_batch_size or facts["batch"]  # None: the rate is not scaled
+    # The authors' evaluations are in float32, their pretrainings in mixed precision.
+    assert cfg.optim_wrapper.dtype == "float32"
     assert cfg.optim_wrapper.optimizer.lr * facts["batch"] / base == pytest.approx(facts["peak"])
     assert cfg.train_cfg.max_epochs == facts["epochs"]
     assert optimizer.param_groups[0]["weight_decay"] == facts["decay"]
@@ -332,7 +352,11 @@ def expected_rates(facts, per_epoch: int) -> np.ndarray:
     total, warmup = facts["epochs"] * per_epoch, round(facts["warmup"] * per_epoch)
     rates = np.empty(total)
     for step in range(total):
-        if step < warmup:
+        if step < warmup and "warmup_start" in facts:
+            # slowfast/utils/lr_policy.py, but for a warm-up of whole steps
+            alpha = (facts["peak"] - facts["warmup_start"]) / warmup
+            rates[step] = facts["warmup_start"] + alpha * step
+        elif step < warmup:
             rates[step] = facts["peak"] * (step + 1) / warmup
         elif "milestones" in facts:
             passed = sum(step >= milestone * per_epoch for milestone in facts["milestones"])

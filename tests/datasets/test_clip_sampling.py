@@ -10,6 +10,7 @@ from sce_video.datasets.clip_sampling import (
     frames_between,
     make_clip,
     segment_positions,
+    shared_segment_positions,
     spaced_starts,
     uniform_positions,
 )
@@ -79,6 +80,21 @@ def test_spaced_starts():
     assert spaced_starts(10.0, 4.0, 1).tolist() == [3.0]
     assert spaced_starts(3.0, 4.0, 4).tolist() == [0.0] * 4
     assert spaced_starts(3.0, 4.0, 1).tolist() == [0.0]
+
+
+@pytest.mark.parametrize("num_frames", [1, 8, 16])
+@pytest.mark.parametrize("count", [1, 2, 7, 8, 33, 64])
+def test_segments_of_something_something_are_those_of_slowfast(count, num_frames):
+    """Against ``get_seq_frames`` of facebookresearch/SlowFast, datasets/ssv2.py."""
+    size = float(count - 1) / num_frames
+    ends = [(int(np.round(size * i)), int(np.round(size * (i + 1)))) for i in range(num_frames)]
+    centres = shared_segment_positions(count, num_frames)
+    assert centres.tolist() == [(start + end) // 2 for start, end in ends]
+    draws = np.random.default_rng(0).random((2000, num_frames))
+    picks = np.stack([shared_segment_positions(count, num_frames, u) for u in draws])
+    for number, (start, end) in enumerate(ends):  # random.randint(start, end)
+        shares = np.bincount(picks[:, number] - start) / 2000
+        assert shares == pytest.approx([1 / (end - start + 1)] * (end - start + 1), abs=0.06)
 
 
 def test_segments():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from torch.utils.data import DataLoader, get_worker_info
 
 from sce_video.datasets import ResumableSampler, SampleRequest, mix_seed, samplers
@@ -25,6 +26,21 @@ def test_an_epoch_has_every_sample_once(monkeypatch):
     second = list(sampler)
     assert [r.index for r in second] != [r.index for r in first]
     assert not {r.seed for r in first} & {r.seed for r in second}
+
+
+def test_order_and_views_follow_from_the_seed_of_the_run_and_the_epoch(monkeypatch):
+    seen, orders = set(), set()
+    for seed in range(4):
+        sampler = make(monkeypatch, 101, seed=seed)
+        for epoch in range(4):
+            sampler.set_epoch(epoch)
+            requests = list(sampler)
+            generator = torch.Generator().manual_seed(mix_seed(seed, epoch))
+            order = torch.randperm(101, generator=generator).tolist()
+            assert requests == [SampleRequest(i, mix_seed(seed, epoch, i)) for i in order]
+            seen |= {request.seed for request in requests}
+            orders.add(tuple(order))
+    assert len(seen) == 16 * 101 and len(orders) == 16
 
 
 def test_mixed_seeds_are_stable_and_scattered():

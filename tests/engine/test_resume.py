@@ -6,10 +6,14 @@ import json
 
 import pytest
 import torch
+from helpers.recognition import FINETUNE, make_splits, small_options
 from helpers.training import small_config as training_config
 from helpers.training import train
+from mmengine.config import Config
 
 from sce_video.engine.checkpoint import load_checkpoint_file
+from sce_video.engine.runner import VideoRunner
+from sce_video.runs import launch
 
 WORKERS = dict(train_dataloader__num_workers=2, train_dataloader__persistent_workers=True)
 
@@ -62,6 +66,17 @@ def test_same_losses_weights_queue_and_optimizer(
     assert torch.equal(history, second["message_hub"]["log_scalars"]["train/loss"]["values"])
 
 
+def test_the_order_of_the_samples_follows_from_the_seed_of_the_run(videos, tmp_path, uninterrupted):
+    seeds = (uninterrupted[1].seed, 8, 9)
+    orders = [uninterrupted[2].indices]
+    for seed in seeds[1:]:
+        cfg = small_config(videos, tmp_path / str(seed), randomness__seed=seed)
+        runner, recorder = train(cfg, stop_after=3)
+        assert runner.train_dataloader.sampler.seed == seed
+        orders.append(recorder.indices)
+    assert len({str(order[:3]) for order in orders}) == len(set(seeds)) == 3
+
+
 def test_weights_alone_and_those_of_another_network_cannot_be_resumed(
     videos, tmp_path, uninterrupted
 ):
@@ -100,3 +115,62 @@ def test_another_division_of_the_global_batch_continues_the_epoch(videos, tmp_pa
     assert [sorted(step) for step in seen] == [sorted(step) for step in whole[2:]]
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [row["iter"] for row in rows] == [2, 4, *range(5, 13)]
+
+
+@pytest.fixture(scope="module")
+def splits(tmp_path_factory):
+    return make_splits(tmp_path_factory.mktemp("splits"))
+
+
+def finetuning(splits, folder, workers: int) -> Config:
+    """Two epochs of two steps with dropout of a half, validated after each."""
+    options = small_options(splits, default_hooks__checkpoint__interval=1)
+    options += [
+        "default_hooks.checkpoint.by_epoch=False",
+        "default_hooks.checkpoint.max_keep_ckpts=-1",
+    ]
+    options += [f"train_dataloader.num_workers={workers}", "train_dataloader.batch_size=3"]
+    cfg = launch.training_config(
+        FINETUNE, work_dir=folder, pretrained="random", amp="float32", cfg_options=options
+    )
+    assert cfg.model.cls_head.dropout_ratio > 0 and cfg.train_cfg.val_interval == 1
+    return cfg
+
+
+def dropping_transformer(splits, folder, workers: int) -> Config:
+    """Two epochs of a transformer whose samples skip attention at random and lose patches."""
+    cfg = training_config(splits, folder, train_cfg__max_epochs=2)
+    backbone = dict(type="VisionTransformer3d", embed_dims=12, depth=3, num_heads=2)
+    backbone |= dict(drop_path_rate=0.5, patch_size=16, grid_size=(1, 2, 2), keep_tokens=0.5)
+    cfg.model.backbone = Config(backbone)
+    cfg.train_dataloader.num_workers = workers
+    return cfg
+
+
+@pytest.mark.parametrize("make", [finetuning, dropping_transformer])
+@pytest.mark.parametrize(
+    ("stop_after", "workers"),
+    [(1, 0), (2, 0), (3, 0), pytest.param(3, 1, marks=pytest.mark.slow)],
+    ids=["mid-epoch", "epoch-end", "second-epoch", "workers"],
+)
+def test_dropout_of_a_resumed_training_draws_what_it_would_have_drawn(
+    splits, tmp_path, make, stop_after, workers
+):
+    whole, expected = train(make(splits, tmp_path / "whole", workers))
+    train(make(splits, tmp_path / "parts", workers), stop_after)
+    cfg = make(splits, tmp_path / "parts", workers)
+    cfg.resume = True
+    resumed, rest = train(cfg)
+    assert rest.rows == expected.rows[-len(rest.rows) :] and rest.rows
+    assert weights_equal(whole.model.state_dict(), resumed.model.state_dict())
+
+
+def test_no_loader_draws_from_the_global_generator(splits, tmp_path):
+    """Else what is drawn after a loader is iterated over depends on how often it was."""
+    cfg = finetuning(splits, tmp_path, 0).train_dataloader
+    own = torch.utils.data.DataLoader([{"inputs": 1}])
+    for loader in (cfg, own):
+        built = VideoRunner.build_dataloader(loader, seed=0)
+        before = torch.get_rng_state()
+        next(iter(built))
+        assert torch.equal(torch.get_rng_state(), before)

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from helpers.results_files import (
     K400,
     checkpoint,
+    config_of,
     linear_on_images,
     results,
     training_data,
     transferred,
 )
 
-from sce_video.reporting.comparability import compare, views_of
+from sce_video.engine.config.snapshot import differences
+from sce_video.engine.recipes import recipe_names
+from sce_video.published.recipes import _VARIANTS
+from sce_video.reporting.comparability import (
+    Comparability,
+    compare,
+    compare_training,
+    views_of,
+)
 from sce_video.reporting.paper_cells import assign_results
 from sce_video.reporting.result_files import Collection, parse_result
 
@@ -66,6 +76,88 @@ def beside(content):
 )
 def test_a_faithful_result_has_neither_obstacles_nor_deviations(options):
     assert (compared(**options).obstacles, compared(**options).deviations) == ((), ())
+
+
+WARMUP = "custom_hooks.ScheduleHook.lr.warmup_epochs"
+SHORT_SIDE = "train_dataloader.dataset.pipeline.ResizeShortSide"
+LAYOUT = {"model.backbone.channels_last": True, "data_preprocessor.channels_last": True}
+SSV2 = {"protocol": "finetune", "dataset": "ssv2", "network": "r3d50"}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"pretrained": {"optim_wrapper.dtype": "float32"}},
+        {"pretrained": {"optim_wrapper.type": "OptimWrapper", "optim_wrapper.dtype": None}},
+        {"pretrained": LAYOUT, "trained": LAYOUT},
+        {"trained": {"train_dataloader.dataset.pipeline.OpenVideo.num_threads": 2}},
+        {"trained": {"randomness.deterministic": True}},
+    ],
+)
+def test_layout_and_more_precise_arithmetic_are_no_difference(options):
+    assert (compared(**options).obstacles, compared(**options).deviations) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("options", "deviation"),
+    [
+        ({"pretrained": {"optim_wrapper.dtype": "bfloat16"}}, "pretraining: {}: bfloat16 -> fl"),
+        ({"trained": {"optim_wrapper.dtype": "float16"}}, "training: {}: float16 -> float32"),
+    ],
+)
+def test_less_precise_arithmetic_is_a_deviation(options, deviation):
+    found = compared(**options)
+    assert found.obstacles == () and len(found.deviations) == 1
+    assert found.deviations[0].startswith(deviation.format("optim_wrapper.dtype"))
+
+
+@pytest.mark.parametrize(
+    ("options", "source"),
+    [
+        ({"trained": {WARMUP: 35}}, "the paper"),
+        ({"trained": {WARMUP: 35, f"{SHORT_SIDE}.size": 256}}, "the paper"),
+        ({**UCF, "trained": {f"{SHORT_SIDE}.size": (256, 320)}}, "the authors' code"),
+        ({**SSV2, "trained": {f"{SHORT_SIDE}.inverse_uniform": True}}, "SlowFast"),
+    ],
+)
+def test_variants_of_the_paper_stand_beside_its_number_with_a_note(options, source):
+    found = compared(**options)
+    assert (found.obstacles, found.deviations) == ((), ())
+    assert len(found.notes) == len(options["trained"])
+    assert all("a variant (" in note and source in note for note in found.notes)
+    changed = {**options["trained"], LR: 3.0}  # what else differs is still found, alone
+    (obstacle,) = compared(**{**options, "trained": changed}).obstacles
+    assert LR in obstacle and not any(key in obstacle for key in options["trained"])
+
+
+def test_every_advised_option_is_a_variant_of_a_shipped_recipe():
+    for names, variant in _VARIANTS:
+        recipes = [name for name in recipe_names() if re.fullmatch(names, name)]
+        assert recipes
+        for name in recipes:
+            ours = config_of(name, variant.options)
+            assert differences(ours, config_of(name)), (name, variant)
+
+
+def test_a_training_says_at_its_start_whether_it_can_stand_beside_the_paper():
+    def of(recipe, options=None, dataset=K400, samples=240_258):
+        config = config_of(recipe, options)
+        data = {**training_data(dataset), "samples": samples}
+        return compare_training(config["benchmark"], None, {"config": config, "data": data})
+
+    pretraining, linear = "sce_r3d18_8xb64-8x224-200e_k400", "r3d18_8xb64-8x224-60e_k400"
+    for recipe in (pretraining, linear):
+        assert of(recipe) == (recipe, Comparability())
+    assert of(linear, {WARMUP: 35})[1].notes and not of(linear, {WARMUP: 35})[1].obstacles
+    assert "model.tau: 0.2 -> 0.1" in of(pretraining, {"model.tau": 0.2})[1].obstacles[0]
+    assert "36 videos" in of(pretraining, samples=36)[1].obstacles[0]
+    assert of("moco_r3d18_8xb64-8x224-200e_k200", None, "kinetics200") is None
+    for name in ("r50_8xb128-224-90e_imagenet", "r50_8xb64-224-100e_imagenet"):
+        found = of(name, None, "imagenet", 1_281_167)
+        assert found[0] == name and found[1].obstacles == (), found
+    ablation = {"benchmark.pretraining": "sce_tau_m_0.07", "model.tau_m": 0.07}
+    k200 = of("sce_r3d18_8xb64-8x224-200e_k200", ablation, "kinetics200", 80_000)
+    assert k200[1] == Comparability()
 
 
 def test_another_method_under_the_name_of_the_papers_is_named_key_by_key():

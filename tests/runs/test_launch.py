@@ -6,6 +6,7 @@ import os
 
 import pytest
 import torch
+from helpers.recognition import FINETUNE, make_splits, small_options
 from helpers.training import make_videos, small_config, train
 
 from sce_video.engine import TrainingStepError
@@ -81,3 +82,19 @@ def test_workers_have_cores_of_their_own(monkeypatch, cores, workers, threads):
         assert torch.get_num_threads() == cores
     finally:
         torch.set_num_threads(before)
+
+
+def test_a_training_says_at_its_start_what_differs_from_the_papers(tmp_path):
+    root = make_splits(tmp_path / "videos")
+    cfg = training_config(
+        FINETUNE,
+        work_dir=tmp_path / "run",
+        pretrained="random",
+        cfg_options=[*small_options(root), "train_cfg.max_epochs=1"],
+    )
+    launch.train(cfg)
+    text = next((tmp_path / "run").glob("*/*.log")).read_text()
+    (line,) = [line for line in text.splitlines() if "next to the paper's number" in line]
+    assert "WARNING - this training will not stand next to" in line
+    assert "train_cfg.max_epochs: 1 -> 200; " in line and "7 videos in 2 classes" in line
+    assert text.index("next to the paper's number") < text.index("Epoch(train)")

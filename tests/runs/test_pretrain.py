@@ -63,7 +63,10 @@ def trained(videos, tmp_path_factory):
 def test_a_run_of_one_command(trained, videos, tmp_path):
     run, shown = trained
     assert "12 videos in" in shown and "given" in shown and "sce_r3d18_folder_small" in shown
-    plan = load_config(run / "config.py").plan  # with the reasons, also after the training began
+    written = load_config(run / "config.py")
+    steps = {step.type: step for step in written.train_dataloader.dataset.pipeline}
+    assert steps["DecodeClips"].skip_repeats is True  # the paper's recipes do not
+    plan = written.plan  # with the reasons, also after the training began
     assert any("fewer keys than the 12 videos" in line for line in plan)
     assert any("note: 12 videos are few" in line for line in plan)
     page = (run / "run.html").read_text()

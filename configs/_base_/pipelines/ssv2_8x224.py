@@ -6,7 +6,7 @@
 # the left one (spatial index 0; the upper one of a tall video), here the central one.
 train_pipeline = [
     dict(type="OpenVideo"),
-    dict(type="RandomSegmentClip", num_frames=8),
+    dict(type="RandomSegmentClip", num_frames=8, shared_ends=True),
     dict(type="DecodeClips"),
     dict(type="ResizeShortSide", size=(256, 320)),
     dict(type="RandomCropClips", size=224),
@@ -14,14 +14,14 @@ train_pipeline = [
 ]
 test_pipeline = [
     dict(type="OpenVideo"),
-    dict(type="CenterSegmentClip", num_frames=8),
+    dict(type="CenterSegmentClip", num_frames=8, shared_ends=True),
     dict(type="DecodeSharedFrames"),
     dict(type="ResizeShortSide", size=256),
     dict(type="PackVideo", crop_size=256, num_crops=1),
 ]
 val_pipeline = [
     dict(type="OpenVideo"),
-    dict(type="CenterSegmentClip", num_frames=8),
+    dict(type="CenterSegmentClip", num_frames=8, shared_ends=True),
     dict(type="DecodeClips"),
     dict(type="ResizeShortSide", size=256),
     dict(type="CenterCropClips", size=256),

@@ -1,7 +1,6 @@
 # 200 epochs of LARS around SGD with Nesterov momentum, 0.6 per 64 videos for rho 2 (1.2 for rho 4),
 # 35 epochs of linear warm-up, cosine to 0, float32 (facebookresearch/SlowFast,
-# configs/contrastive_ssl, slowfast/models/optimizer.py). Theirs warms up from 0.001 per 64 videos,
-# here from one step's share of the peak.
+# configs/contrastive_ssl, slowfast/models/optimizer.py). The warm-up begins at 0.001 per 64 videos.
 train_cfg = dict(type="ResumableTrainLoop", max_epochs=200)
 optim_wrapper = dict(
     type="MixedPrecisionOptimWrapper",
@@ -21,7 +20,7 @@ custom_hooks = [
     dict(
         type="ScheduleHook",
         base_batch_size=64,
-        lr=dict(name="warmup_cosine", warmup_epochs=35),
+        lr=dict(name="warmup_cosine", warmup_epochs=35, warmup_start=0.001),
     ),
     dict(type="OptimizerStepHook"),
 ]

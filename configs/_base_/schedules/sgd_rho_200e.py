@@ -1,8 +1,8 @@
 # 200 epochs of SGD with Nesterov momentum, 0.1 per 64 videos for rho 4 (0.05 for rho 2), weight
 # decay 1e-4 but not of BN, 35 epochs of linear warm-up, cosine to 0, BN of each GPU for itself
 # (facebookresearch/SlowFast, configs/contrastive_ssl/MoCo_SlowR50_8x8.yaml, config/defaults.py).
-# Theirs warms up from 0.001 per 64 videos, here from one step's share of the peak; theirs is in
-# float16, whose loss scaler excludes gradients query by query.
+# The warm-up begins at 0.001 per 64 videos. Theirs is in float16, whose loss scaler excludes
+# gradients query by query.
 train_cfg = dict(type="ResumableTrainLoop", max_epochs=200)
 optim_wrapper = dict(
     type="MixedPrecisionOptimWrapper",
@@ -15,7 +15,7 @@ custom_hooks = [
     dict(
         type="ScheduleHook",
         base_batch_size=64,
-        lr=dict(name="warmup_cosine", warmup_epochs=35),
+        lr=dict(name="warmup_cosine", warmup_epochs=35, warmup_start=0.001),
     ),
     dict(type="OptimizerStepHook"),
 ]

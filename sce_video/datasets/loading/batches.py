@@ -380,7 +380,7 @@ def batches_without_crashes(dataloader: DataLoader) -> Iterator[Any]:
                 loader._iterator = None
             gc.collect()  # the iterator may be part of a cycle with the traceback of the crash
         names = ("num_workers", "collate_fn", "pin_memory", "timeout", "worker_init_fn",
-                 "multiprocessing_context", "prefetch_factor")  # fmt: skip
+                 "multiprocessing_context", "prefetch_factor", "generator")  # fmt: skip
         settings = {name: getattr(dataloader, name) for name in names}
         if dataloader.batch_sampler is None:
             settings |= {"batch_size": None, "sampler": list(dataloader.sampler)[delivered:]}

@@ -93,15 +93,21 @@ class DecodeClips:
     ``(grey(frame) - grey(partner) + 255) / 2`` with grey = 0.299 R + 0.587 G + 0.114 B, rounded, in
     three equal channels.
 
-    Where a partner repeats its frame (:func:`~.lazy_view.is_repeat`), as in footage of a raised
-    frame rate, the next frame of the clip that differs takes its place; a clip without one within
-    0.5 s keeps its colours (:func:`~sce_video.datasets.clip_sampling.differing_pair`).
+    Args:
+        skip_repeats: Whether a partner that repeats its frame (:func:`~.lazy_view.is_repeat`), as
+            in footage of a raised frame rate, is replaced by the clip's next frame that differs.
+            A clip without one within 0.5 s then keeps its colours
+            (:func:`~sce_video.datasets.clip_sampling.differing_pair`). The paper's difference is
+            always of the next frame.
     """
+
+    def __init__(self, skip_repeats: bool = False) -> None:
+        self.skip_repeats = skip_repeats
 
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
         """Read ``reader``, ``clips``; write ``views``: list of ``LazyView``.
 
-        Where frames repeat, ``clips`` is changed accordingly. ``differences``: clips of RGB
+        With ``skip_repeats``, ``clips`` is changed accordingly. ``differences``: clips of RGB
         differences, those of them in which frames repeat, and those that keep their colours.
         """
         reader = results.pop("reader")
@@ -111,7 +117,7 @@ class DecodeClips:
         repeats = [_repeats(frames, indices, clip) for clip in clips]
         wanted = sum(clip.partners is not None for clip in clips)
         repeating = sum(bool(repeated.any()) for repeated in repeats)
-        if repeating:
+        if repeating and self.skip_repeats:
             clips = _without_repeats(reader, clips, repeats, (frames, indices))
             kept = frames_of_clips(clips)
             if not np.isin(kept, indices).all():

@@ -9,7 +9,8 @@ import numpy as np
 from sce_video.datasets.clip_sampling import (
     ClipIndices,
     make_clip,
-    segment_clip,
+    segment_positions,
+    shared_segment_positions,
     shown_at,
     spaced_starts,
 )
@@ -137,8 +138,8 @@ class RandomFrame:
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
         """Read ``reader`` and ``rng``, write ``clips`` (V ``ClipIndices``), ``num_local_views``."""
         reader = results["reader"]
-        clip = segment_clip(reader.timestamps, reader.duration, 1, results["rng"].random())
-        clips = [clip] * self.num_views
+        frame = segment_positions(len(reader.timestamps), 1, results["rng"].random())
+        clips = [ClipIndices(frame, None, 0.0, reader.duration)] * self.num_views
         return {**results, "clips": clips, "num_local_views": self.num_local_views}
 
 
@@ -197,21 +198,33 @@ class OneOfClips(UniformClips):
 
 @TRANSFORMS.register_module()
 class CenterSegmentClip:
-    """One clip of T frames, the centre of each of T equal segments of the video, for testing."""
+    """One clip of T frames, the centre of each of T equal segments of the video, for testing.
+
+    Args:
+        num_frames: T.
+        shared_ends: Whether the segments are those of SlowFast's Something-Something, which share
+            their ends (:func:`~sce_video.datasets.clip_sampling.shared_segment_positions`); else
+            those of :func:`~sce_video.datasets.clip_sampling.segment_positions`.
+    """
 
     num_clips = 1
 
-    def __init__(self, num_frames: int) -> None:
+    def __init__(self, num_frames: int, shared_ends: bool = False) -> None:
         _check_clip(1.0, num_frames)
-        self.num_frames = num_frames
+        self.num_frames, self.shared_ends = num_frames, shared_ends
 
-    def _offsets(self, results: dict[str, Any]) -> Any:
-        return 0.5
+    def _offsets(self, results: dict[str, Any]) -> np.ndarray | None:
+        return None
 
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
         """Read ``reader`` (and ``rng``), write ``clips``: one ``ClipIndices``."""
         reader, offsets = results["reader"], self._offsets(results)
-        clip = segment_clip(reader.timestamps, reader.duration, self.num_frames, offsets)
+        count = len(reader.timestamps)
+        if self.shared_ends:
+            frames = shared_segment_positions(count, self.num_frames, offsets)
+        else:
+            frames = segment_positions(count, self.num_frames, 0.5 if offsets is None else offsets)
+        clip = ClipIndices(frames, None, start=0.0, clip_duration=reader.duration)
         return {**results, "clips": [clip]}
 
 
@@ -219,10 +232,10 @@ class CenterSegmentClip:
 class RandomSegmentClip(CenterSegmentClip):
     """One clip of T frames, one uniformly random frame of each of T equal segments of the video.
 
-    The training clip of Something-Something (SlowFast, ``datasets/ssv2.py``).
+    With ``shared_ends`` the training clip of Something-Something (SlowFast, ``datasets/ssv2.py``).
     """
 
-    def _offsets(self, results: dict[str, Any]) -> Any:
+    def _offsets(self, results: dict[str, Any]) -> np.ndarray | None:
         return results["rng"].random(self.num_frames)
 
 

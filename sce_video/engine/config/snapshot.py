@@ -13,6 +13,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +30,16 @@ TRAINING = (
     *("randomness", "model_wrapper_cfg", "efficient_conv_bn_eval", "lora"),
 )
 TEST = ("model", "data_preprocessor", "test_dataloader", "test_cfg", "test_evaluator")
-#: Keys at any depth that are paths, workers, devices, intervals of validation, the seed, or say
-#: whether activations are kept or computed again.
+#: Keys at any depth that are paths, workers, devices, intervals of validation, the seed, or say how
+#: the same numbers are computed: by which decoder, in which layout, in how many parts.
 _LEFT_OUT = re.compile(
     r".*_(file|root|dir|path)|actions|csv|out|dump|storage_options|block_size"
-    r"|num_workers|persistent_workers|pin_memory|prefetch_factor|max_views"
-    r"|val_interval|val_begin|seed|with_cp|_scope_"
+    r"|num_workers|persistent_workers|pin_memory|prefetch_factor|max_views|num_threads|backend|timeout"
+    r"|val_interval|val_begin|seed|deterministic|with_cp|channels_last|chunk_size|_scope_"
 )
+#: Optimiser wrappers, which differ in the precision of the arithmetic only, and its key.
+_WRAPPERS = ("OptimWrapper", "AmpOptimWrapper", "MixedPrecisionOptimWrapper")
+PRECISION = "optim_wrapper.dtype"
 #: Hooks that change no weight: they log, write files and evaluate.
 _LOGGING_HOOKS = (
     *("AlarmHook", "BadFileHook", "BudgetHook", "ChanceLevelHook", "CheckpointHook", "LoggerHook"),
@@ -128,14 +132,32 @@ def _check_size(text: Any, name: str) -> None:
 # -- comparison ----------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Difference:
+    """A setting in which two resolved configs differ: ``train_cfg.max_epochs: 100 -> 200``.
+
+    Attributes:
+        key: Its dotted name.
+        ours: Its value in the first config, as text.
+        recipes: Its value in the second config, the recipe.
+    """
+
+    key: str
+    ours: str
+    recipes: str
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.ours} -> {self.recipes}"
+
+
 def differences(
     ours: Mapping[str, Any], recipe: Mapping[str, Any], keys: Sequence[str] = TRAINING
-) -> list[str]:
+) -> list[Difference]:
     """Settings in which two resolved configs differ, but for paths, workers, devices and logging.
 
-    Compared are the parts in ``keys``, :data:`TRAINING` or :data:`TEST`, each as ``train_cfg.
-    max_epochs: 100 -> 200``, ours -> recipe's; a setting that is not there has the default of its
-    class.
+    Compared are the parts in ``keys``, :data:`TRAINING` or :data:`TEST`. A setting that is not
+    there has the default of its class. Neither the memory layout nor more precise arithmetic than
+    the recipe's is a difference.
     """
     both = [dict(_flat(_compared(config, keys), (), keys)) for config in (ours, recipe)]
     found = []
@@ -149,8 +171,8 @@ def differences(
             mine, theirs = (default if v is _ABSENT else v for v in (mine, theirs))
         if not _equal(mine, theirs):
             mine, theirs = ("not set" if v is None else f"{v}"[:100] for v in (mine, theirs))
-            found.append(f"{'.'.join(path)}: {mine} -> {theirs}")
-    return found
+            found.append(Difference(".".join(path), mine, theirs))
+    return [d for d in found if (d.key, d.ours) != (PRECISION, "float32")]
 
 
 def _compared(config: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
@@ -162,6 +184,14 @@ def _compared(config: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
         kept = [h for h in hooks if isinstance(h, dict) and _type(h) not in _LOGGING_HOOKS]
         if kept:
             found["custom_hooks"] = [*found.get("custom_hooks", []), *kept]
+    wrapper = found.get("optim_wrapper")
+    if isinstance(wrapper, dict) and _type(wrapper) in _WRAPPERS:
+        precision = (
+            "float32" if _type(wrapper) == _WRAPPERS[0] else wrapper.get("dtype", "bfloat16")
+        )
+        left_out = ("type", "dtype", "loss_scale")
+        settings = {key: value for key, value in wrapper.items() if key not in left_out}
+        found["optim_wrapper"] = {**settings, "dtype": precision}
     return found
 
 

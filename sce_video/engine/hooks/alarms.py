@@ -233,10 +233,11 @@ class RepeatedFrames(Detector):
             return None
         text = (
             f"frames repeat in {100 * share:.0f} % of the clips of RGB differences (more than "
-            f"{100 * self.threshold:.0f} %): the next frame that differs takes their place, and "
-            f"{100 * as_rgb:.0f} %, in which nothing changes for 0.5 s, stay RGB. Where the frame "
-            "rate was raised, videos of the original rate are better; of a scene that stands "
-            "still, RandomClips.diff_prob=0 leaves the differences out"
+            f"{100 * self.threshold:.0f} %). With DecodeClips.skip_repeats=True, which sce-video "
+            "pretrain sets, the next frame that differs is taken; else the difference is grey. "
+            f"{100 * as_rgb:.0f} % stay RGB, since nothing changes for 0.5 s. Videos of the "
+            "original frame rate are better; for scenes that stand still, "
+            "RandomClips.diff_prob=0 leaves the differences out"
         )
         return NamedWarning(text, self.name, share, self.threshold)
 
