@@ -223,11 +223,20 @@ class ExtractionJob(NetworkJob):
         except VideoDecodeError as error:  # under on_error="raise"
             raise RunError(str(error)) from error
         batch, name = self._collate(samples), sample_paths(dataset, indices[:1])[0]
-        function = mean_representation(self._max_views)
-        part = self.run_network(lambda: rows_of_batch(self.network, batch, function), name)
+        part = self.run_network(lambda: self._rows(batch, name), name)
         facts: dict[str, Any] = {"indices": part.indices, "labels": part.labels}
         facts |= {"failures": [*map(list, part.failures)], "views": part.num_views}
         return Facts(facts, b"".join(values.numpy().tobytes() for values in part.values))
+
+    def _rows(self, batch: dict[str, Any], name: str) -> PartialRows:
+        """The rows of a batch, whose first is ``name``; ValueError if they are not finite."""
+        part = rows_of_batch(self.network, batch, mean_representation(self._max_views))
+        if not all(bool(torch.isfinite(values).all()) for values in part.values):
+            raise ValueError(
+                f"the output for {name} is not finite: the network has diverged. Take a checkpoint "
+                "from before that"
+            )
+        return part
 
     def recorded(self, indices: range, record: Record) -> tuple[PartialRows, np.ndarray]:
         """The samples of an item, of one that failed as unreadable; their features, else (0, 0)."""

@@ -37,6 +37,7 @@ from sce_video.evaluation.provenance import describe_dataset, describe_run
 from sce_video.evaluation.rows import (
     Rows,
     build_eval_dataloader,
+    check_finite,
     check_labelled,
     collect_rows,
     mean_of_clips,
@@ -264,6 +265,9 @@ class MultiViewTestLoop(BaseLoop):
         if self.gallery_dataloader is not None:
             # After the queries: it is usually the larger set, and mistakes show up sooner.
             gallery = self._collect(self.gallery_dataloader, "gallery")
+        if self._stage == "test":  # a training has alarms, and its own end for NaN
+            for part in filter(None, (rows, gallery)):
+                check_finite(part)
         # All ranks have all rows; computing on one keeps files and logs single.
         metrics = run_on_main_rank(lambda: self._evaluate(rows, gallery))
         call_hook(f"after_{self._stage}_epoch", metrics=metrics)

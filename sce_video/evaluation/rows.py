@@ -175,6 +175,21 @@ def check_labelled(rows: Rows, purpose: str, name: str = "") -> None:
         )
 
 
+def check_finite(rows: Rows) -> None:
+    """Raise ValueError naming the first video for which the network has given NaN or infinity."""
+    for values in (rows.values, rows.central, *rows.altered.values()):
+        if values is None:
+            continue
+        wrong = torch.nonzero(~torch.isfinite(values).all(dim=1)).flatten()
+        if len(wrong):
+            counts = torch.ones(len(rows), dtype=torch.long) if rows.counts is None else rows.counts
+            sample = int(torch.searchsorted(counts.cumsum(0), wrong[0], right=True))
+            raise ValueError(
+                f"the output for {rows.paths[sample]} is not finite ({len(wrong)} of {len(values)} "
+                "rows): the network has diverged. Take a checkpoint from before that"
+            )
+
+
 def check_same_size(queries: Rows, gallery: Rows) -> None:
     """Raise ValueError naming both files unless the features have the same size."""
     sizes = queries.values.shape[1], gallery.values.shape[1]

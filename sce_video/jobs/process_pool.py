@@ -27,7 +27,7 @@ from typing import Any, NamedTuple, TypeVar
 from pebble import ProcessExpired, ProcessPool
 
 from sce_video.jobs.job import BatchJob, Facts, Item, ItemError, RunError, StorageError
-from sce_video.utils.errors import UserError
+from sce_video.utils.errors import CRASH_SIGNALS, UserError
 
 Key = TypeVar("Key")
 
@@ -110,6 +110,7 @@ def _run(
 ) -> Generator[tuple[Key, Outcome], None, None]:
     pool, breaks = open_pool(), 0
     pending: dict[Future, tuple[Key, Any]] = {}
+    again: list[Key] = []  # keys of items whose worker was ended from outside
     completed: SimpleQueue[Future] = SimpleQueue()  # unlike futures.wait it keeps their order
     try:
         while True:
@@ -133,9 +134,15 @@ def _run(
             except Empty:
                 done = None
             if done is not None and not isinstance(done.exception(), BrokenProcessPool):
-                key, _ = pending.pop(done)
+                item = pending.pop(done)
                 breaks = 0
-                yield key, _outcome_of(done, timeout)
+                if _ended_from_outside(done) and item[0] not in again:
+                    # Its item did not end it, so another worker gets it once more.
+                    again.append(item[0])
+                    items = chain([item], items)
+                    continue
+                yield item[0], _outcome_of(done, timeout, twice=item[0] in again)
+                again = [key for key in again if key != item[0]]
             elif done is not None or not pool.active:
                 # pebble gives up when a worker ends that holds no item: a new pool takes over.
                 breaks += 1
@@ -154,7 +161,14 @@ def _run(
         pool.join()
 
 
-def _outcome_of(future: Future, timeout: float) -> Outcome:
+def _ended_from_outside(future: Future) -> bool:
+    """Whether a signal ended the worker that no code of its own raises, other than its alarm."""
+    error = future.exception()
+    code = error.exitcode if isinstance(error, ProcessExpired) else None
+    return code is not None and code < 0 and -code not in {*CRASH_SIGNALS, signal.SIGALRM}
+
+
+def _outcome_of(future: Future, timeout: float, twice: bool) -> Outcome:
     error = future.exception()
     if error is None:
         return future.result()
@@ -165,6 +179,8 @@ def _outcome_of(future: Future, timeout: float) -> Outcome:
         return Outcome(None, "error", f"{type(error).__name__}: {error}")
     names = {number.value: number.name for number in signal.Signals}
     how = f"was killed by {names.get(-code, -code)}" if code < 0 else f"exited with status {code}"
+    if twice and _ended_from_outside(future):
+        how += ", as the one before: memory ran out, or somebody ended them"
     return Outcome(None, "crash", f"the process {how}")
 
 

@@ -18,6 +18,7 @@ from mmengine.config import Config
 from sce_video.evaluation import extraction as extraction_loop
 from sce_video.evaluation import load_features
 from sce_video.evaluation.extraction import ExtractionJob, NetworkJob
+from sce_video.jobs import RunError
 from sce_video.registry import DATASETS, MODELS
 from sce_video.runs import launch
 
@@ -123,6 +124,19 @@ def test_unreadable_files_are_listed(videos, checkpoint, tmp_path):
     features, _ = load_features(out)
     assert features.indices.tolist() == [1, 2, 3, 4, 5]
     assert features.failures[0][0].endswith("broken.mp4")
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_features_that_are_not_finite_end_the_run(videos, checkpoint, tmp_path, workers):
+    """A diverged network gives no file; with exit status 0 it was found days later."""
+    saved = torch.load(checkpoint, weights_only=True)
+    next(iter(saved["state_dict"].values())).fill_(float("nan"))
+    torch.save(saved, tmp_path / "diverged.pth")
+    cfg = configure(videos, tmp_path / "diverged.pth", tmp_path / "f.npz")
+    cfg.test_dataloader.num_workers = workers
+    with pytest.raises(RunError, match=r"the output for .*\.mp4 is not finite: the network has"):
+        launch.test(cfg)
+    assert not (tmp_path / "f.npz").exists()
 
 
 def test_views_cut_by_the_loader_share_a_batch(videos, checkpoint, tmp_path):

@@ -44,6 +44,19 @@ def runner(work_dir, queries, load_from=None, evaluator=ALL, **test_cfg):
     return runner_of_fakes(work_dir, load_from=load_from, **settings)
 
 
+def test_a_diverged_network_gives_no_results(tmp_path):
+    model = TinyEncoder()
+    next(model.parameters()).data.fill_(float("nan"))
+    torch.save({"state_dict": model.state_dict(), "meta": {}}, tmp_path / "diverged.pth")
+    metrics = [{"type": "FeatureStatistics"}]
+    run = runner(tmp_path, data(6), load_from=str(tmp_path / "diverged.pth"), evaluator=metrics)
+    with pytest.raises(
+        ValueError, match=r"is not finite \(6 of 6 rows\): the network has diverged"
+    ):
+        run.test()
+    assert not list(tmp_path.glob("**/results.json"))
+
+
 def test_against_a_gallery_with_a_checkpoint(tmp_path):
     torch.manual_seed(5)
     model = TinyEncoder()

@@ -1,11 +1,14 @@
 """Rows of a data set from the rows of batches: order, repeated samples, several rows per sample."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 import torch
 from helpers.evaluation_fakes import BoxFrames, box_loader, box_rows
 
 from sce_video.evaluation import collect_rows
-from sce_video.evaluation.rows import PartialRows, complete
+from sce_video.evaluation.rows import PartialRows, Rows, check_finite, complete
 
 
 class Numbered:
@@ -72,6 +75,20 @@ def test_a_sample_that_is_neither_computed_nor_reported_raises():
     assert complete(one, Numbered(3)).indices.tolist() == [0, 2]
     with pytest.raises(RuntimeError, match="0 of 3 videos"):
         complete(PartialRows(failures=[(f"{i}.mp4", "no stream") for i in range(3)]), Numbered(3))
+
+
+def test_rows_that_are_not_finite_name_their_sample():
+    values = torch.ones(6, 2)
+    counts = torch.tensor([2, 0, 4])
+    several = Rows(values, torch.zeros(3), torch.arange(3), ["a", "b", "c"], counts=counts)
+    check_finite(several)
+    values[3, 1] = float("inf")
+    with pytest.raises(ValueError, match=r"output for c is not finite \(1 of 6 rows\)"):
+        check_finite(several)
+    one = Rows(torch.ones(3, 2), torch.zeros(3), torch.arange(3), ["a", "b", "c"])
+    check_finite(one)
+    with pytest.raises(ValueError, match=r"output for b is not finite"):
+        check_finite(replace(one, altered={"still": torch.tensor([[1.0, 1], [1, np.nan], [1, 1]])}))
 
 
 def test_rows_of_boxes_equal_a_loop_over_key_frames():

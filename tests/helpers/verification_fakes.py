@@ -54,6 +54,15 @@ def square(number):
     return fail_by_word(number) if isinstance(number, str) else number * number
 
 
+def killed_from_outside(argument):
+    """End by SIGKILL, as without memory: always, or in the first call that finds no such file."""
+    word, marker = argument
+    if word == "always" or not Path(marker).exists():
+        Path(marker).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return word
+
+
 def block_signals_and_hang(folder):
     """Sleep where no Python signal handler runs, as in C code; the pid is noted in the folder."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})

@@ -50,6 +50,18 @@ def test_crashes_and_exceptions_are_named_and_the_other_items_processed():
     assert [results[str(i)].value for i in (1, 2, 3, 4)] == [1, 4, 9, 16]
 
 
+def test_an_item_is_not_blamed_for_a_worker_that_is_killed(tmp_path):
+    """Where memory runs out the system kills any process; its item is done once more."""
+    words = {"once": tmp_path / "a", "always": tmp_path / "b", "again": tmp_path / "c"}
+    pairs = [(word, (word, str(marker))) for word, marker in words.items()]
+    options = {"workers": 1, "timeout": 20.0}
+    found = dict(process_items(fakes.killed_from_outside, iter(pairs), **options))
+    assert not worker_processes()
+    assert [found[word].value for word in ("once", "again")] == ["once", "again"]
+    assert found["always"].fault == "crash"
+    assert "SIGKILL, as the one before: memory ran out" in found["always"].detail
+
+
 @pytest.mark.parametrize("by", ["the pool", "the alarm"])
 def test_a_hanging_item_is_killed(monkeypatch, by):
     """By the pool, also if it ignores SIGTERM; or by the worker's own alarm if that never looks."""

@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader, get_worker_info
 
 from sce_video.datasets.readers.base import TooManyBadFilesError
 from sce_video.registry import FUNCTIONS
-from sce_video.utils.errors import UserError, message_from_worker
+from sce_video.utils.errors import CRASH_SIGNALS, UserError, message_from_worker
 from sce_video.utils.files import regular_file, write_text
 from sce_video.utils.tensors import RECEIVER, ReusedMemory, flags, shown
 
@@ -334,19 +334,27 @@ def _crash_error(pids: list[int], files: list[str], cause: str) -> WorkerCrashEr
         "If this happens again with the same file, remove it from the list (sce-video verify "
         "finds such files)"
     )
-    if not files:
+    if not files or not _is_of_file(cause):
         advice = "It may have been killed for lack of memory: lower num_workers or batch_size"
+    if files and not _is_of_file(cause):
+        advice = f"The file is hardly the reason. {advice}"
     processes = ", ".join(map(str, pids))
     message = f"a loader worker (process {processes}) crashed {work}: {cause} {advice}"
     return WorkerCrashError(message, tuple(files), cause)
+
+
+def _is_of_file(cause: str) -> bool:
+    """Whether a worker has crashed in its own code, as torch or the system says it."""
+    return any(str(signal.strsignal(number)).lower() in cause.lower() for number in CRASH_SIGNALS)
 
 
 def batches_without_crashes(dataloader: DataLoader) -> Iterator[Any]:
     """The batches of a loader; new workers replace crashed ones where the data set skips bad files.
 
     Under ``on_error="skip"`` the file that a crashed worker was reading becomes a bad file, and new
-    workers make the batches that were not yet delivered. The sampler must give the same order each
-    time it is iterated over, as those of evaluation do.
+    workers make the batches that were not yet delivered. A file whose worker was ended from outside
+    is read once more before that, since memory may have run out. The sampler must give the same
+    order each time it is iterated over, as those of evaluation do.
 
     Raises:
         WorkerCrashError: A worker crashed while it was reading no file, or bad files are errors.
@@ -354,6 +362,7 @@ def batches_without_crashes(dataloader: DataLoader) -> Iterator[Any]:
     parts = _parts(dataloader.dataset)
     skip = bool(parts) and all(part.on_error == "skip" for part in parts)
     found: set[str] = set()
+    again: set[str] = set()
     delivered = 0
     loader = dataloader
     while True:
@@ -369,11 +378,13 @@ def batches_without_crashes(dataloader: DataLoader) -> Iterator[Any]:
         except WorkerCrashError as error:
             if not skip or found.issuperset(error.files):
                 raise  # without a file, too
-            found.update(error.files)
+            bad = [path for path in error.files if path in again or _is_of_file(error.cause)]
+            again.update(error.files)
+            found.update(bad)
             reason = f"crashed the process that was reading it ({error.cause.split('.')[0]})"
             for part in parts:
                 part.current_files.clear()
-                for path in error.files:
+                for path in bad:
                     part.mark_bad(path, reason)
         with _child_signals_deferred(deliver=False):  # as the other workers end
             if loader.persistent_workers:

@@ -136,6 +136,36 @@ def test_files_that_crash_a_worker_are_skipped(folder):
     assert again[0] == indices and again[1] == failures
 
 
+class KilledOnce:
+    """Ends its process from outside at one video, while there is no file of that name."""
+
+    def __init__(self, marker, number: int) -> None:
+        self.marker, self.number = marker, number
+
+    def __call__(self, results):
+        if results["index"] == self.number and not self.marker.exists():
+            self.marker.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+            signal.pause()
+        return view(results)
+
+
+def test_a_worker_that_is_killed_costs_no_file(folder, tmp_path):
+    """As the system does where memory runs out: the file is read once more."""
+    killed = KilledOnce(tmp_path / "killed", 3)
+    dataset = VideoDataset(str(folder), pipeline=[killed], on_error="skip")
+    loader = DataLoader(dataset, 2, num_workers=2, collate_fn=collate_views)
+    assert read_all(loader) == ([0, 1, 2, 3, 4, 5], [], 3)
+
+
+def test_a_training_whose_worker_is_killed_does_not_blame_the_file(folder):
+    dataset = VideoDataset(str(folder), pipeline=[CrashAt(signal.SIGKILL, 3)])
+    loader = DataLoader(dataset, 2, num_workers=1, collate_fn=collate_views)
+    message = crash_message(loader)
+    assert "väg 3.mp4" in message and "The file is hardly the reason" in message
+    assert "lack of memory" in message and "remove it" not in message
+
+
 def test_single_samples_and_persistent_workers(folder):
     crash = CrashAt(signal.SIGKILL, 2)
     dataset = VideoDataset(str(folder), pipeline=[crash], on_error="skip")
