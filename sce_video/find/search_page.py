@@ -43,6 +43,7 @@ from sce_video.find.columns import columns_of_index
 from sce_video.find.index import read_index
 from sce_video.find.label_list import LabelList, label_file
 from sce_video.find.search import checkpoint_of_index
+from sce_video.find.search_connections import MOST_BODY, Receive, read_body, server_config
 from sce_video.find.search_media import (
     PLAYABLE,
     CallError,
@@ -59,7 +60,6 @@ from sce_video.utils.html_template import render_template
 from sce_video.version import __version__
 
 Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 #: Of every answer. The policy of the page itself, with its nonce, is set where it is rendered.
@@ -118,8 +118,15 @@ class Guard:
                 headers.setdefault("Cache-Control", "no-store")
             await send(message)
 
-        reason = self._refusal(scope, Headers(scope=scope))
-        app = self._app if not reason else JSONResponse({"error": reason}, status_code=403)
+        headers = Headers(scope=scope)
+        app, reason = self._app, self._refusal(scope, headers)
+        if reason:
+            shown = scope["method"] == "GET" and "text/html" in headers.get("accept", "")
+            app = _refused_page(reason) if shown else _refused(403, reason)
+        elif scope["method"] not in ("GET", "HEAD") and scope["path"] != _UPLOAD:
+            body = await read_body(receive, MOST_BODY)
+            receive = receive if body is None else body
+            app = app if body is not None else _refused(413, _TOO_LONG)
         await app(scope, receive, send_with_headers)
 
     def _refusal(self, scope: Scope, headers: Headers) -> str:
@@ -140,7 +147,10 @@ class Guard:
         kind, _, bearer = headers.get("authorization", "").partition(" ")
         program = kind.lower() == "bearer" and self._is_token(bearer.strip())
         if not (page or program) and not (link and self._is_token(given)):
-            return "open the link with its token, as sce-video search --serve has printed it"
+            return (
+                "this page needs the token of its link: open the link that sce-video search "
+                "--serve printed in the terminal, which is another one after each start"
+            )
         if link:
             return ""
         site = headers.get("sec-fetch-site", "none")
@@ -157,8 +167,31 @@ class Guard:
         return hmac.compare_digest(given.encode("utf-8"), self._token.encode("utf-8"))
 
 
+# A connection without a token is closed, since the server has a limited number of them.
+_CLOSE = {"Connection": "close"}
+
+
+def _refused(status: int, reason: str) -> Response:
+    """The answer to a program."""
+    return JSONResponse({"error": reason}, status_code=status, headers=_CLOSE)
+
+
+def _refused_page(reason: str) -> Response:
+    """The answer that a browser shows."""
+    page = _refused_html(reason)
+    policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
+    return HTMLResponse(page, 403, {**_CLOSE, "Content-Security-Policy": policy})
+
+
+@cache
+def _refused_html(reason: str) -> str:
+    return render_template(_PACKAGE, "search_refused.html", {"reason": reason})
+
+
 #: Largest video and image that may be dropped on the page, bytes.
 UPLOAD_LIMIT, IMAGE_LIMIT = 2 * 2**30, 64 * 2**20
+_UPLOAD = f"{api.PREFIX}/upload"  # its body is written to a file
+_TOO_LONG = f"the request has more than {MOST_BODY / 2**20:.0f} MB: send fewer rows or examples"
 #: Requests with a body that change nothing; all others that are no GET are for the page alone.
 _READING = {f"{api.PREFIX}/{name}" for name in ("search", "rows", "missing", "upload")}
 _MAX_ROWS = 100_000  # of one change of labels
@@ -204,7 +237,7 @@ def create_app(
     _answer_errors(app)
     _add_page(app, state, token, port, upload_limit)
     problems: dict[int | str, dict[str, Any]] = {
-        status: {"model": api.ErrorAnswer} for status in (403, *sorted({*_STATUS.values()}))
+        status: {"model": api.ErrorAnswer} for status in (403, 413, *sorted({*_STATUS.values()}))
     }
     router = APIRouter(
         prefix=api.PREFIX,
@@ -492,7 +525,6 @@ _REDIRECT = (
     '<!DOCTYPE html><meta charset="utf-8"><title>sce-video search</title>'
     '<meta http-equiv="refresh" content="0; url={0}"><a href="{0}">Open the search page</a>\n'
 )
-_CLOSE_SECONDS = 1  # for a browser that is still reading a video
 
 
 class PageFiles(NamedTuple):
@@ -546,15 +578,9 @@ def serve(
         desktop = sys.platform in ("darwin", "win32") or displays
         if open_browser and desktop and "SSH_CONNECTION" not in os.environ:
             at_end.enter_context(_opened_in_browser(link))
-        config = uvicorn.Config(
-            create_app(state, token, port, writable=writable),
-            log_level="error",
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=_CLOSE_SECONDS,
-        )
+        app = create_app(state, token, port, writable=writable)
         try:
-            _Server(config).run(sockets=[listening])
+            _Server(server_config(app)).run(sockets=[listening])
         finally:
             state.close()
             kill_fork_server()

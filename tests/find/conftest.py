@@ -69,20 +69,14 @@ def client(state):
 @pytest.fixture
 def served(state):
     """Link and origin of a running server."""
-    import uvicorn
-
+    from sce_video.find.search_connections import server_config
     from sce_video.find.search_page import _listen, _Server, create_app
 
     with _listen(0) as listening:
         port = listening.getsockname()[1]
-        server = _Server(
-            uvicorn.Config(
-                create_app(state, TOKEN, port, upload_limit=200_000),
-                log_level="error",
-                lifespan="off",
-                timeout_graceful_shutdown=1,
-            )
-        )
+        config = server_config(create_app(state, TOKEN, port, upload_limit=200_000))
+        config.lifespan = "off"
+        server = _Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
         origin = f"http://127.0.0.1:{port}"

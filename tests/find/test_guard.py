@@ -32,6 +32,17 @@ def test_without_a_token_nothing_is_answered(stranger):
     assert stranger.get("/", headers=wrong).status_code == 403
 
 
+def test_a_browser_without_a_token_is_shown_a_sentence(stranger):
+    """Programs get JSON, also from the same address."""
+    accept = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+    page = stranger.get("/", headers=accept)
+    assert page.status_code == 403 and page.headers["content-type"].startswith("text/html")
+    assert "This page needs the token of its link: open the link that sce-video search" in page.text
+    assert "script" not in page.headers["content-security-policy"]
+    for path, headers in (("/", {}), ("/api/v1/videos", {"accept": "application/json"})):
+        assert "token" in stranger.get(path, headers=headers).json()["error"]
+
+
 def test_the_link_sets_a_cookie_that_scripts_cannot_read(stranger):
     answer = stranger.get("/", params={"token": TOKEN})
     cookie = answer.headers["set-cookie"].lower()
