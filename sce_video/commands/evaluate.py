@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from sce_video.commands.arguments import RUN, check_run, check_videos, command_line, pattern
+from sce_video.commands.arguments import RUN, check_run, check_videos, command_line, output, pattern
 from sce_video.datasets.labelled import read_labelled
 from sce_video.utils.command import command
 from sce_video.utils.storage import path_or_url
@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--factors FORM", "with time: accuracy of parts of class names, '{appearance}_{motion}'")
     add("--random", "the same with random weights", bool)
     out = "JSON file or URL (default: RUN/results.json; of a model work_dirs/MODEL/results.json)"
-    add("--out", out, path_or_url)
+    add("--out", out, output(path_or_url))
     args = parser.parse_args(argv)
     for name in ("pairs", "factors"):
         if getattr(args, name) is not None and "time" not in (args.protocols or ()):
