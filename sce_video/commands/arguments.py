@@ -145,6 +145,27 @@ def fold_count(text: str) -> int | str:
         ) from None
 
 
+def output(kind: Callable[[str], T]) -> Callable[[str], T]:
+    """The ``type`` of an option that takes a file or folder to be made, or a URL.
+
+    A place where nothing can be written is refused before hours of work, not after them.
+    """
+
+    def read(text: str) -> T:
+        path = Path(os.path.abspath(text))
+        # Its own folder, or of those around it the first that there is.
+        around = [path] * path.is_dir() + list(path.parents)
+        nearest = next(folder for folder in around if os.path.lexists(folder))
+        reason = "" if os.access(nearest, os.W_OK | os.X_OK) else f"no rights to write in {nearest}"
+        reason = reason if nearest.is_dir() else f"{nearest} is not a folder"
+        if reason and not is_url(text):
+            must = f"must be a path that can be written, got {text}: {reason}"
+            raise argparse.ArgumentTypeError(must)
+        return kind(text)
+
+    return read
+
+
 #: Options that several commands take, by name: the settings of ``add_argument``.
 _SHARED: dict[str, dict[str, Any]] = {
     "--device": dict(type=device, help="cuda:1, cpu, ... (default: a GPU if there is one)"),

@@ -27,6 +27,7 @@ from sce_video.commands.arguments import (
     chosen,
     command_line,
     number,
+    output,
     progress_bar,
     shown_failures,
 )
@@ -55,7 +56,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         "Find near-duplicates, outliers, clusters and a diverse subset of videos."
     )
     add("source", "index, feature file (.npz), table with features; with --checkpoint: videos")
-    add("--out", "folder of the lists, the report and the page", required=True)
+    add("--out", "folder of the lists, the report and the page", output(str), required=True)
     add("--keep LIST", "list to keep (default: OUT/keep.txt)")
     add("--checkpoint", "embed the videos first, into OUT/index: a run, or its checkpoint")
     add.shared("--config", "--device", "--labels", "--all-files")

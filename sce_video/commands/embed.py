@@ -27,6 +27,7 @@ from sce_video.commands.arguments import (
     command_line,
     given_windows,
     number,
+    output,
 )
 from sce_video.datasets.clip_sampling import Windows
 from sce_video.engine.recipes import find_recipe
@@ -41,7 +42,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     videos = "folder or table (v.lance); with --windows a video, too; with --config not needed"
     add("videos", videos, nargs="?")
     add("--checkpoint", f"{RUN}; '{RANDOM}' with --config", required=True)
-    add("--out FILE.npz", "output file or URL", required=True)
+    add("--out FILE.npz", "output file or URL", output(str), required=True)
     add.shared("--all-files")
     add("--config", "config to run (default: the one inside the checkpoint, as data)")
     data = add.group("data of a config")

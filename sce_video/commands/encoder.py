@@ -13,7 +13,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from sce_video.commands.arguments import check_run, command_line, number
+from sce_video.commands.arguments import check_run, command_line, number, output
 from sce_video.engine.recipes import find_recipe
 from sce_video.utils.command import command, printable
 from sce_video.utils.run_files import MODEL_PREFIX, find_checkpoints
@@ -27,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Import and print what was found; returns the exit status."""
     parser, add = command_line("A model of transformers as the folder of a run.")
     add("model MODEL", "folder of a model, or owner/model")
-    add("--out RUN", "folder of the run", Path, required=True)
+    add("--out RUN", "folder of the run", output(Path), required=True)
     add("--pool", "default: the model's own", choices=POOLS)
     add("--frames", "frames of a clip (default: the model's own)", number(int, 1))
     add("--fps", "frames per second of a clip (default: the model's own)", number(float, above=0))

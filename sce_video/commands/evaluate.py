@@ -24,6 +24,7 @@ from sce_video.commands.arguments import (
     check_videos,
     command_line,
     fold_count,
+    output,
     pattern,
 )
 from sce_video.datasets.labelled import read_labelled
@@ -57,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     add.shared("--all-files")
     add("--random", "the same with random weights", bool)
     out = "JSON file or URL (default: RUN/results.json; of a model work_dirs/MODEL/results.json)"
-    add("--out", out, path_or_url)
+    add("--out", out, output(path_or_url))
     args = parser.parse_args(argv)
     for name in ("pairs", "factors"):
         if getattr(args, name) is not None and "time" not in (args.protocols or ()):

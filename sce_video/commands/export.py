@@ -29,6 +29,7 @@ from sce_video.commands.arguments import (
     check_run,
     command_line,
     number,
+    output,
     progress_bar,
     shown_failures,
 )
@@ -56,7 +57,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     source = "run or checkpoint; of the viewers, an index, a feature file (.npz) or segments (.csv)"
     add("source", source)
     parser.add_argument("--to", required=True, choices=[*NETWORK_FORMATS, *FORMATS, "activitynet"])
-    add("--out", "file or folder; must not exist", required=True)
+    add("--out", "file or folder; must not exist", output(str), required=True)
     add("--config", "of a network whose checkpoint contains none, as converted files")
     add.shared("--labels", "--data-root")
     add("--classes FILE", "names of its labels, one per line (default: LIST_classes.txt beside it)")

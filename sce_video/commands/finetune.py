@@ -18,6 +18,7 @@ import argparse
 import os
 import shlex
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from sce_video.commands.arguments import (
     check_videos,
     command_line,
     number,
+    output,
     pattern,
 )
 from sce_video.commands.pretrain import PRECISIONS, check_network, parse_settings
@@ -68,7 +70,7 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[argparse.Namespace, d
     labelled = "class folders, table (v.lance), list or CSV file"
     add("--train TRAIN", f"videos to train with: {labelled}")
     add("--test TEST", "to test with, likewise (default: a quarter of TRAIN, held out)")
-    add("--out RUN", "folder of the run", Path, required=True)
+    add("--out RUN", "folder of the run", output(Path), required=True)
     add.shared("--data-root", "--all-files")
     add("--group-pattern REGEX", "without --test: hold whole groups out, person(\\d+)", pattern)
     add("--few N", "train with N videos of each class, drawn by the seed", number(int, 1))
@@ -128,39 +130,39 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Imported here, as in all commands: a wrong command line must not wait for torch.
     from mmengine.dist import is_main_process
 
-    from sce_video.engine.restarts import is_restart
-    from sce_video.engine.work_dir import check_unused
     from sce_video.runs.choices import process_began
     from sce_video.runs.finetune import planned_finetuning
-    from sce_video.runs.launch import end_training, training_config
+    from sce_video.runs.launch import end_training
     from sce_video.runs.page import train_with_page
-    from sce_video.runs.pretrain import count_seconds, planned_config, write_config
+    from sce_video.runs.pretrain import (
+        PlannedTraining,
+        claimed_plan,
+        count_seconds,
+        resumable_config,
+    )
     from sce_video.utils.distributed import leave_process_group
 
     # A budget in hours counts the imports, too.
     begun, config = process_began(), args.out / CONFIG
-    restarted = not args.plan and config.is_file() and is_restart(args.out)
-    # After a restart it is not planned again, as speeds are measured: the config could differ.
-    if not (restarted or args.resume):
-        if not args.overwrite:
-            check_unused(args.out)  # before lists are written there
-        names = ("test", "data_root", "group_pattern", "few", "hours")
-        given = {name: getattr(args, name) for name in names}
-        words = {"precision": args.precision, "head": args.head}
-        settings |= {name: word for name, word in words.items() if word is not None}
+    names = ("test", "data_root", "group_pattern", "few", "hours")
+    given = {name: getattr(args, name) for name in names}
+    words = {"precision": args.precision, "head": args.head}
+    chosen = settings | {name: word for name, word in words.items() if word is not None}
+
+    def plan() -> PlannedTraining:
         planned = planned_finetuning(
-            args.source, args.train, args.out, settings=settings, begun=begun, **given
+            args.source, args.train, args.out, settings=chosen, begun=begun, **given
         )
         print("\n".join(map(printable, planned.lines())), flush=True)
-        print(f"written to {write_config(planned)}", flush=True)
-        if args.plan:
-            return 0
-    cfg = training_config(
-        planned_config(config),
-        work_dir=args.out,
-        resume="auto" if restarted or args.resume else None,
-    )
-    status = end_training(train_with_page(count_seconds(cfg, begun), args.overwrite))
+        return planned
+
+    with ExitStack() as stack:
+        if not args.resume:
+            stack.enter_context(claimed_plan(args.out, plan, args.overwrite))
+            if args.plan:
+                return 0
+        cfg = count_seconds(resumable_config(config, resume=args.resume), begun)
+        status = end_training(train_with_page(cfg, args.overwrite))
     if status == 0 and is_main_process():
         print(printable(f"next: sce-video predict {shlex.quote(str(args.out))} VIDEOS"))
     leave_process_group(status)

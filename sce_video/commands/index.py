@@ -25,6 +25,7 @@ from sce_video.commands.arguments import (
     command_line,
     given_windows,
     number,
+    output,
     progress_bar,
     shown_failures,
 )
@@ -44,7 +45,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser, add = command_line("build or update the index of a folder")
     add("dir", "folder of videos, sub-folders too; table (v.lance); list or CSV file with labels")
     add("--checkpoint", f"{RUN}; an update needs none: the index names its own")
-    add("--out", "folder of the index", required=True)
+    add("--out", "folder of the index", output(str), required=True)
     add.shared("--data-root", "--all-files", "--config")
     add("--clips", "clips per video (default: those of the index, else 4)", number(int, 1))
     add("--crops", "crops per clip (default: likewise, else 1)", int, choices=(1, 3))

@@ -23,6 +23,7 @@ from sce_video.commands.arguments import (
     class_names_of,
     command_line,
     number,
+    output,
 )
 from sce_video.utils.command import command, printable
 
@@ -66,7 +67,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add("videos", "videos or images to explain the class of", nargs="*")
     add("--query FILE", "video or image whose frame is searched")
     add("--key FILE", "video or image in which it is searched")
-    add("--out", "look.png or look.html", Path, required=True)
+    add("--out", "look.png or look.html", output(Path), required=True)
     add("--class NAME", "default: the predicted", dest="class_name")
     add("--frame", "frame of the query's clip (default: the middle)", number(int, 0))
     add(

@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +45,7 @@ from sce_video.commands.arguments import (
     check_videos,
     command_line,
     number,
+    output,
 )
 from sce_video.engine.config.changes import available_settings, parse_value, read_config
 from sce_video.engine.recipes import find_recipe, methods
@@ -94,7 +96,7 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[argparse.Namespace, d
     )
     known = methods()
     add("videos", "folder, sub-folders too; or a table (v.lance)", nargs="?")
-    add("--out RUN", "folder of the run", Path, required=True)
+    add("--out RUN", "folder of the run", output(Path), required=True)
     add("--method", "default: simclr, on a GPU sce (docs/results.md)", choices=sorted(known))
     source = "start from a run, a checkpoint (ours, torchvision's, ...), or hf:NAME"
     add("--from SOURCE", source, dest="start")
@@ -207,11 +209,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Imported here, as in all commands: a wrong command line must not wait for torch.
     from sce_video.engine.hooks.checkpoint import restore_run
     from sce_video.engine.restarts import is_restart
-    from sce_video.engine.work_dir import check_unused
     from sce_video.runs.choices import process_began
-    from sce_video.runs.launch import end_training, training_config
+    from sce_video.runs.launch import end_training
     from sce_video.runs.page import train_with_page
-    from sce_video.runs.pretrain import count_seconds, planned_config, write_config
+    from sce_video.runs.pretrain import claimed_plan, count_seconds, resumable_config
     from sce_video.runs.seeds import found_seeds
     from sce_video.utils.distributed import leave_process_group
 
@@ -221,28 +222,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     seeds_found = args.resume and not config.is_file() and found_seeds(args.out)
     if args.seeds is not None or seeds_found:
         return _train_seeds(args, settings)
-    restarted = not args.plan and config.is_file() and is_restart(args.out)
-    # After a restart it is not planned again, as speeds are measured: the recipe could differ.
-    if not restarted and args.resume:
-        if args.mirror is not None:
-            restore_run(args.mirror, args.out)
-        if not config.is_file():
-            raise ValueError(f"no training in {args.out} to resume: there is no {config}")
-    elif not restarted:
-        if not (args.overwrite or args.plan):
-            check_unused(args.out)  # before the planning, which takes minutes
-        planned = _planned(args, settings, begun)
-        config = write_config(planned)
-        print(f"written to {config}", flush=True)
-        if args.plan:
-            return 0
-    cfg = training_config(
-        planned_config(config, args.mirror, args.track, args.videos),
-        work_dir=args.out,
-        resume="auto" if restarted or args.resume else None,
-        **{"track": args.track, "mirror": args.mirror},
-    )
-    status = end_training(train_with_page(count_seconds(cfg, begun), args.overwrite))
+    with ExitStack() as stack:
+        if args.resume and not is_restart(args.out):
+            if args.mirror is not None:
+                restore_run(args.mirror, args.out)
+            if not config.is_file():
+                raise ValueError(f"no training in {args.out} to resume: there is no {config}")
+        elif not args.resume:
+            claimed = claimed_plan(
+                args.out, lambda: _planned(args, settings, begun), args.overwrite
+            )
+            stack.enter_context(claimed)
+            if args.plan:
+                return 0
+        given = {name: getattr(args, name) for name in ("resume", "track", "mirror", "videos")}
+        cfg = count_seconds(resumable_config(config, **given), begun)
+        status = end_training(train_with_page(cfg, args.overwrite))
     _say_result(args.out)
     leave_process_group(status)
     return status
@@ -278,37 +273,38 @@ def _train_seeds(args: argparse.Namespace, settings: dict[str, Any]) -> int:
     """Train and pool the seeds; the exit status."""
     from sce_video.engine.hooks.checkpoint import restore_run
     from sce_video.engine.restarts import is_restart
-    from sce_video.engine.work_dir import check_unused
     from sce_video.runs.seeds import (
         COMPARISON,
+        claimed_seeds,
         resumed_seeds,
         seed_folder,
         train_seeds,
-        write_seed_configs,
     )
     from sce_video.utils.distributed import leave_process_group
 
+    def plan() -> PlannedTraining:
+        planned = _planned(args, settings)
+        print(f"{len(seeds)} runs, about {len(seeds) * planned.hours:.1f} hours in all", flush=True)
+        return planned
+
     seeds = args.seeds
-    restarted = not args.plan and any(is_restart(seed_folder(args.out, s)) for s in seeds or ())
+    restarted = any(is_restart(seed_folder(args.out, seed)) for seed in seeds or ())
     if args.resume and not restarted and args.mirror is not None:
         for folder in (seed_folder(args.out, seed) for seed in seeds or ()):
             restore_run(join(args.mirror, folder.name), folder)
-    if args.resume or restarted:
-        seeds = resumed_seeds(args.out, seeds, args.videos)
-    else:
-        for seed in () if args.overwrite else seeds:
-            check_unused(seed_folder(args.out, seed))
-        planned = _planned(args, settings)
-        write_seed_configs(planned.config, args.out, seeds)
-        print(f"{len(seeds)} runs, about {len(seeds) * planned.hours:.1f} hours in all", flush=True)
+    with ExitStack() as stack:
+        if args.resume or restarted:
+            seeds = resumed_seeds(args.out, seeds, args.videos)
+        else:
+            stack.enter_context(claimed_seeds(args.out, seeds, plan, args.overwrite))
         if args.plan:
             return 0
-    runs = train_seeds(
-        args.out,
-        seeds,
-        **{name: getattr(args, name) for name in ("overwrite", "track", "mirror", "videos")},
-        resume=args.resume or restarted,
-    )
+        runs = train_seeds(
+            args.out,
+            seeds,
+            **{name: getattr(args, name) for name in ("overwrite", "track", "mirror", "videos")},
+            resume=args.resume or restarted,
+        )
     for line in runs.chance.lines():
         print(printable(line))
     for folder in runs.folders:

@@ -108,8 +108,10 @@ class LabelledVideos:
         chosen = [order[labels == c][:count] for c in range(self.num_classes)]
         return self.subset(np.sort(np.concatenate(chosen)))
 
-    def dataset(self, folder: str | Path, name: str) -> dict[str, Any]:
+    def dataset(self, folder: str | Path, name: str, write: bool = True) -> dict[str, Any]:
         """Settings of a data set's config; a list that it needs is written to ``folder/NAME.txt``.
+
+        Without ``write`` the list is named only: the folder may still hold another training.
 
         Raises:
             ValueError: a path or a class has a name that no list can hold.
@@ -121,6 +123,12 @@ class LabelledVideos:
         if not self.listed:
             return settings
         file = Path(folder, f"{name}.txt").resolve()
+        settings["ann_file"] = str(file)
+        names = file.with_name("classes.txt")
+        if self.videos.classes:
+            settings["class_file"] = str(names)
+        if not write:
+            return settings
         refused = write_annotation_list(str(file), self.paths(), self.videos.labels.tolist())
         classes = self.videos.classes
         refused += [c for c in classes if c != c.strip() or len(c.splitlines()) != 1]
@@ -129,11 +137,8 @@ class LabelledVideos:
                 f"a list cannot hold the name {refused[0]!r:.200} (a line break, a blank at an "
                 f"end, or no text): rename it in {self.source}"
             )
-        settings["ann_file"] = str(file)
         if classes:
-            names = file.with_name("classes.txt")
             write_text(names, "".join(f"{c}\n" for c in classes))
-            settings["class_file"] = str(names)
         return settings
 
 

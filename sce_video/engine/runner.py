@@ -16,7 +16,7 @@ from mmengine.device import get_device
 from mmengine.dist import all_gather_object, get_rank, is_distributed, master_only
 from mmengine.logging import MMLogger
 from mmengine.model import MMDistributedDataParallel
-from mmengine.runner import BaseLoop, Runner
+from mmengine.runner import Runner
 from mmengine.runner.checkpoint import weights_to_cpu
 from mmengine.utils import apply_to
 from torch import nn
@@ -149,7 +149,10 @@ class VideoRunner(Runner):
 
     @master_only
     def dump_config(self) -> None:
-        """Write the config to the folder of the log, and to the work dir once a training starts."""
+        """Write the config to the folder of the log, and to the work dir once a training starts.
+
+        The train loop calls this again when it has checked the training.
+        """
         # mmengine calls this for every runner; a test would replace the training's config there.
         path = Path(self.log_dir, "config.py")
         if self._has_loaded:
@@ -315,8 +318,6 @@ class VideoRunner(Runner):
             if self._train_loop is not None:  # in a test, the evaluation describes the file
                 self._pretrained = describe_checkpoint_file(path, whole)
         self._has_loaded = True
-        if isinstance(self._train_loop, BaseLoop):  # built, so this is a training
-            self.dump_config()
 
     def _load_pretrained(self) -> None:
         """Load the whole backbone from the checkpoint ``pretrained``, if the config has that key.
@@ -404,6 +405,11 @@ class VideoRunner(Runner):
         self._has_loaded = True
         self.resumed_from = str(filename)
         self.logger.info(f"resumed {filename} at epoch {self.epoch}, iteration {self.iter}")
+        changed = record_training(self, self._resumed_record)[1]["changed"]
+        if changed := changed[len(self._resumed_record.get("changed", ())) :]:
+            self.logger.warning(
+                f"the training continues with other settings (now -> before): {'; '.join(changed)}"
+            )
 
 
 def _in_float32(_head: nn.Module, _given: Any, scores: Any) -> Any:

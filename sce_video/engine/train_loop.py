@@ -11,9 +11,9 @@ import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import chain, islice, pairwise
 from pathlib import Path
 from types import FrameType
@@ -25,6 +25,7 @@ from mmengine.runner import EpochBasedTrainLoop, Runner
 from torch.utils.data import DataLoader
 
 from sce_video.datasets import report_worker_crashes
+from sce_video.datasets.loading.batches import STOPPING, outliving_workers
 from sce_video.engine.checkpoint import STOP_CHECKPOINT
 from sce_video.engine.restarts import recorded_start
 from sce_video.engine.training_check import check_training, describe_training, training_warnings
@@ -32,9 +33,6 @@ from sce_video.registry import LOOPS
 from sce_video.utils.distributed import unwrap_model
 from sce_video.utils.errors import UserError
 from sce_video.utils.files import WriteError
-
-#: Of Ctrl-C, of schedulers, of a terminal or an ssh connection that is closed.
-_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
 class StopSignals:
@@ -52,7 +50,7 @@ class StopSignals:
 
     def __enter__(self) -> StopSignals:
         if threading.current_thread() is threading.main_thread():
-            for number in _STOPPING:
+            for number in STOPPING:
                 if signal.getsignal(number) is not signal.SIG_IGN:
                     self._previous[number] = signal.signal(number, self._note)
         return self
@@ -78,55 +76,6 @@ class StopSignals:
             if is_main_process():
                 # The interrupted code may hold the lock of a log handler; os.write needs none.
                 os.write(2, b"\nstopping after this step; Ctrl-C again stops at once\n")
-
-
-def outlive_signals(worker_init: Callable[[int], None] | None, worker: int) -> None:
-    """Initialise a loader worker so that signals end it only when its parent sends them.
-
-    Ctrl-C, a closed terminal and the end of a Slurm job signal all processes of a training. A
-    worker that ended then would interrupt the step that the training still completes. The loader's
-    own ``worker_init_fn`` is called afterwards.
-    """
-    for number in set(_STOPPING) - {signal.SIGTERM}:
-        signal.signal(number, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-
-    def end_by_parent() -> None:
-        while signal.sigwaitinfo({signal.SIGTERM}).si_pid != os.getppid():
-            pass
-        os._exit(0)
-
-    threading.Thread(target=end_by_parent, daemon=True).start()
-    if worker_init is not None:
-        worker_init(worker)
-
-
-def _with_sigterm_blocked(start: Callable[[], Iterator]) -> Iterator:
-    """Iterator of a loader whose workers have had SIGTERM blocked since they were forked.
-
-    Before a worker is initialised torch starts threads in it (its pool, where the parent has called
-    ``torch.set_num_threads``). They inherit the mask, or would let SIGTERM end the worker.
-    """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-    try:
-        return start()
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-@contextmanager
-def outliving_workers(*dataloaders: DataLoader) -> Iterator[None]:
-    """Workers that the loaders start inside the block outlive signals to the whole training."""
-    own = [loader.worker_init_fn for loader in dataloaders]
-    for loader in dataloaders:
-        loader.worker_init_fn = partial(outlive_signals, loader.worker_init_fn)
-        vars(loader)["_get_iterator"] = partial(_with_sigterm_blocked, loader._get_iterator)
-    try:
-        yield
-    finally:
-        for loader, worker_init in zip(dataloaders, own, strict=True):
-            loader.worker_init_fn = worker_init
-            vars(loader).pop("_get_iterator", None)  # the class's again
 
 
 #: Steps that the host may be ahead of the GPU: more would only hold the memory of more batches.
@@ -299,6 +248,8 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
             )
         if self._epoch >= self._max_epochs:
             return self.runner.model
+        self.runner.call_hook("before_config_dump")
+        self.runner.dump_config()
         validation = [loop.dataloader for loop in [self.runner.val_loop] if loop is not None]
         try:
             with (

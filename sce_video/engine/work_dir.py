@@ -18,7 +18,13 @@ from mmengine.hooks import Hook
 
 from sce_video.engine.checkpoint import find_checkpoints
 from sce_video.engine.restarts import starts_of
-from sce_video.utils.files import check_regular, read_bytes, read_text, regular_file, write_text
+from sce_video.utils.files import (
+    IrregularFileError,
+    check_regular,
+    read_bytes,
+    regular_file,
+    write_error,
+)
 from sce_video.utils.run_files import (
     ALARMS,
     CONFIG,
@@ -40,9 +46,10 @@ _IN_PLACE = (LOCK, "*.jsonl", "last_checkpoint", _LOG_FOLDERS)
 #: What mmengine's CheckpointHook and our hooks write besides.
 _OTHERS = (
     *(KEPT, "best_*.pth", "last_checkpoint", "online_evaluation.jsonl", "bad_files.jsonl"),
-    *(METRICS, ALARMS, PAGE, PAGE_FEATURES, SCORES, PROBE),
+    *(METRICS, ALARMS, HISTORY, PAGE, PAGE_FEATURES, SCORES, PROBE),
 )
 _descriptors: set[int] = set()
+_claimed: dict[Path, int] = {}  # descriptors by folder, of trainings that have not begun
 
 
 def _close_in_child() -> None:
@@ -50,9 +57,50 @@ def _close_in_child() -> None:
     for descriptor in _descriptors:
         os.close(descriptor)
     _descriptors.clear()
+    _claimed.clear()
 
 
 os.register_at_fork(after_in_child=_close_in_child)
+
+
+def _lock(folder: str | Path) -> int:
+    """Lock a work folder, made if needed; returns the descriptor that holds the lock."""
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        for path in Path(folder).iterdir():
+            if any(fnmatch(path.name, pattern) for pattern in _IN_PLACE):
+                check_regular(path, written=True)
+        descriptor = regular_file(Path(folder, LOCK), os.O_RDWR | os.O_CREAT)
+    except IrregularFileError:  # its message names the file in the folder
+        raise
+    except OSError as error:
+        raise write_error(folder, error) from error
+    _descriptors.add(descriptor)
+    try:
+        locked = lock_descriptor(descriptor, blocking=False)
+    except OSError:
+        locked = True
+    if not locked:
+        by = ""
+        with suppress(ValueError, KeyError, TypeError):  # half-written
+            holder = json.loads(os.read(descriptor, 1000))
+            by = f" (host {holder['host']}, process {holder['pid']}, since {holder['since']})"
+        _unlock(descriptor)
+        raise ValueError(
+            f"another training is running in {folder}{by}: wait for it, stop it, or give "
+            "another folder"
+        )
+    holder = {"host": socket.gethostname(), "pid": os.getpid()}
+    holder["since"] = time.strftime("%Y-%m-%d %H:%M:%S")
+    os.ftruncate(descriptor, 0)
+    os.write(descriptor, json.dumps(holder).encode())
+    return descriptor
+
+
+def _unlock(descriptor: int) -> None:
+    if descriptor in _descriptors:  # not in a forked child, which has closed it
+        _descriptors.remove(descriptor)
+        os.close(descriptor)
 
 
 @contextmanager
@@ -60,41 +108,44 @@ def locked_folder(folder: str | Path) -> Iterator[None]:
     """Hold a work folder for one training; released by the system if the process crashes.
 
     The lock file names host and process of the holder. A file system without locks admits every
-    training.
+    training. The lock of :func:`claimed_folder` is taken over, and released at the end.
 
     Raises:
         ValueError: another training holds the folder.
         OSError: the folder cannot be written, or a link lies where a training writes.
     """
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    for path in Path(folder).iterdir():
-        if any(fnmatch(path.name, pattern) for pattern in _IN_PLACE):
-            check_regular(path, written=True)
-    descriptor = regular_file(Path(folder, LOCK), os.O_RDWR | os.O_CREAT)
-    _descriptors.add(descriptor)
+    claimed = _claimed.pop(Path(folder).resolve(), None)
+    descriptor = _lock(folder) if claimed is None else claimed
     try:
-        try:
-            locked = lock_descriptor(descriptor, blocking=False)
-        except OSError:
-            locked = True
-        if not locked:
-            by = ""
-            with suppress(ValueError, KeyError, TypeError):  # half-written
-                holder = json.loads(os.read(descriptor, 1000))
-                by = f" (host {holder['host']}, process {holder['pid']}, since {holder['since']})"
-            raise ValueError(
-                f"another training is running in {folder}{by}: wait for it, stop it, or give "
-                "another folder"
-            )
-        holder = {"host": socket.gethostname(), "pid": os.getpid()}
-        holder["since"] = time.strftime("%Y-%m-%d %H:%M:%S")
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, json.dumps(holder).encode())
         yield
     finally:
-        if descriptor in _descriptors:  # not in a forked child, which has closed it
-            _descriptors.remove(descriptor)
-            os.close(descriptor)
+        _unlock(descriptor)
+
+
+@contextmanager
+def claimed_folder(folder: str | Path, overwrite: bool = False) -> Iterator[None]:
+    """Hold a work folder from the planning on, until the training that is planned has ended.
+
+    Nothing may be written there before: the config of another training would be replaced.
+
+    Raises:
+        ValueError: As :func:`locked_folder`; or the folder is used, unless ``overwrite``.
+        OSError: As :func:`locked_folder`.
+    """
+    made = not Path(folder).exists()
+    descriptor, key = _lock(folder), Path(folder).resolve()
+    _claimed[key] = descriptor
+    try:
+        if not overwrite:
+            check_unused(folder)
+        yield
+    finally:
+        if _claimed.pop(key, None) is not None:  # no training has begun
+            if made and os.listdir(folder) == [LOCK]:  # a plan that failed leaves nothing
+                with suppress(OSError):
+                    Path(folder, LOCK).unlink()
+                    Path(folder).rmdir()
+            _unlock(descriptor)
 
 
 def is_locked(folder: str | Path) -> bool:
@@ -161,30 +212,38 @@ def _logs_with_steps(folder: Path) -> list[Path]:
     return sorted(folder / name for name in names if fnmatch(name, _LOG_FOLDERS)) or [metrics]
 
 
-class OverwriteHook(Hook):
-    """Removes an earlier training from the work folder before the first step of a new one.
+def remove_training(folder: str | Path, current: str | Path = "") -> str:
+    """Remove an earlier training from a work folder, before anything new is written there.
 
-    A start that fails has removed nothing. Removed are checkpoints, the logs of starts with steps,
-    and the lists that the hooks of a training write; other files stay.
+    Removed are checkpoints, the logs of starts with steps except the ``current`` one, and the lists
+    that the hooks of a training write; other files stay. A config that is replaced while
+    checkpoints are left would let a later ``--resume`` continue them with other settings.
+
+    Returns:
+        What was removed, as a sentence; an empty text if there was nothing.
+    """
+    folder = Path(folder)
+    logs = [path for path in _logs_with_steps(folder) if path.is_dir() and path != Path(current)]
+    checkpoints = find_checkpoints(folder)
+    lists = [path for name in _OTHERS for path in folder.glob(name)]
+    for path in (*checkpoints, *lists):
+        path.unlink()
+    for log in logs:
+        shutil.rmtree(log)
+    if not (checkpoints or lists or logs):
+        return ""
+    found = f"{counted(len(checkpoints), 'checkpoint')}, {counted(len(logs), 'log folder')}"
+    return f"removed the earlier training in {folder} (--overwrite): {found}"
+
+
+class OverwriteHook(Hook):
+    """Removes an earlier training from the work folder before the config of a new one is written.
+
+    A start that fails before has removed nothing.
     """
 
     priority = "HIGHEST"
 
-    def before_train(self, runner) -> None:
-        if not is_main_process():
-            return
-        folder = Path(runner.work_dir)
-        logs = [path for path in _logs_with_steps(folder) if path != Path(runner._log_dir)]
-        checkpoints = find_checkpoints(folder)
-        for log in logs:
-            if log.is_dir():
-                shutil.rmtree(log)
-        for path in (*checkpoints, *(path for name in _OTHERS for path in folder.glob(name))):
-            path.unlink()
-        history = folder / HISTORY
-        lines = read_text(history, "replace").splitlines() if history.is_file() else []
-        write_text(history, "".join(f"{line}\n" for line in lines[-1:]))
-        runner.logger.info(
-            f"removed the earlier training in {folder} (--overwrite): "
-            f"{counted(len(checkpoints), 'checkpoint')}, {counted(len(logs), 'log folder')}"
-        )
+    def before_config_dump(self, runner) -> None:
+        if is_main_process() and (removed := remove_training(runner.work_dir, runner.log_dir)):
+            runner.logger.info(removed)

@@ -20,7 +20,6 @@ from sce_video.engine.checkpoint import random_states, set_random_states
 from sce_video.engine.hooks.progress import log_row
 from sce_video.engine.restarts import append_or_warn, continue_rows
 from sce_video.engine.schedules import position
-from sce_video.engine.train_loop import outliving_workers
 from sce_video.evaluation.features import extract_features
 from sce_video.evaluation.functional.statistics import group_ids
 from sce_video.evaluation.metrics.base import compute_metrics, needs_gallery, place_metrics
@@ -248,9 +247,7 @@ class OnlineEvaluationHook(Hook):
         try:
             for dataloader in (self.gallery, self.queries):
                 if isinstance(dataloader, DataLoader):  # before_train built those there are
-                    # Workers that Ctrl-C ends would end the training before its checkpoint.
-                    with outliving_workers(dataloader):
-                        parts.append(extract_features(runner.model, dataloader, clips))
+                    parts.append(extract_features(runner.model, dataloader, clips))
         finally:
             set_random_states(states)
 

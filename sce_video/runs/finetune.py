@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -20,12 +21,11 @@ from sce_video.datasets.video_list import split_segment, video_of
 from sce_video.engine.config.check import options_of_settings
 from sce_video.engine.config.load import load_config
 from sce_video.engine.runner import RANDOM
-from sce_video.engine.work_dir import check_unused
 from sce_video.evaluation.functional.linear_probe import held_out
 from sce_video.evaluation.functional.statistics import group_ids
 from sce_video.inference.views import TEST_CROPS
 from sce_video.runs.choices import Choice, choose_epochs, this_machine, warmup_and_momentum
-from sce_video.runs.configs import complete_classifier, training_config
+from sce_video.runs.configs import complete_classifier
 from sce_video.runs.continued import NO_DECAY, take_network
 from sce_video.runs.finetune_choices import (
     FROM_SCRATCH,
@@ -43,10 +43,11 @@ from sce_video.runs.pretrain import (
     PlannedTraining,
     Timing,
     add_budget,
+    claimed_plan,
     count_seconds,
     filled_recipe,
     measure,
-    write_config,
+    resumable_config,
 )
 from sce_video.runs.source import Source, find_source
 from sce_video.utils.files import read_json
@@ -175,8 +176,8 @@ def planned_finetuning(
     """Examine source, videos and machine, choose what is not given, and measure a few steps.
 
     Arguments and errors as of :func:`finetune`; ``begun`` as of
-    :func:`~sce_video.runs.pretrain.planned_pretraining`. Lists of the videos, where they are
-    needed, are written to ``out``.
+    :func:`~sce_video.runs.pretrain.planned_pretraining`. Nothing is written to ``out``: lists of
+    the videos, where they are needed, come with :func:`~sce_video.runs.pretrain.write_config`.
     """
     start, given = time.monotonic(), dict(settings or {})
     if given.get("precision", PRECISIONS[0]) not in PRECISIONS:
@@ -204,9 +205,11 @@ def planned_finetuning(
     per_class = int(np.median(counts[counts > 0]))
     chosen = choose_finetuning(facts, machine, network, per_class, given, classes)
     decay = layer_decay(network, chosen["frozen"].value)
-    data = _data(videos, tested, out)
     # Measured with the chosen network and batch, and any length: epochs follow from the speed.
-    timing = measure(_config(base, chosen, data, network, out))
+    with tempfile.TemporaryDirectory(prefix="sce_video_") as lists:
+        listed = _data(videos, tested, lists)
+        timing = measure(_config(base, chosen, listed, network, out))
+    data = _data(videos, tested, out, write=False)
     now, after = time.monotonic(), _seconds_after(timing, len(videos), len(tested), chosen)
     other = 0.0 if hours is None else now - (start if begun is None else begun) + after
     steps = math.ceil(len(videos) / chosen["batch"].value)
@@ -225,6 +228,7 @@ def planned_finetuning(
     about = (Choice("recipe", FINETUNING, "of finetune"), _of_source(network), *rows)
     shown = (*about, *chosen.values(), *((decay,) if decay else ()))
     planned = PlannedTraining(config, facts, machine, shown, timing, other, tuple(remarks))
+    planned = replace(planned, lists=(("train", videos), ("test", tested)))
     config.plan = planned.lines()
     return planned
 
@@ -239,10 +243,12 @@ def _of_source(source: Source | None) -> Choice:
     return Choice("source", source.name, f"{kind}, {source.parameters:,} weights{head}")
 
 
-def _data(videos: LabelledVideos, tested: LabelledVideos, out: str | Path) -> dict[str, Any]:
-    """Changes of the recipe by key that name the videos; lists are written."""
-    sets = {"train": videos.dataset(out, "train")}
-    sets |= dict.fromkeys(("val", "test"), tested.dataset(out, "test"))
+def _data(
+    videos: LabelledVideos, tested: LabelledVideos, out: str | Path, write: bool = True
+) -> dict[str, Any]:
+    """Changes of the recipe by key that name the videos; their lists may be written."""
+    sets = {"train": videos.dataset(out, "train", write)}
+    sets |= dict.fromkeys(("val", "test"), tested.dataset(out, "test", write))
     changes = {
         f"{part}_dataloader.dataset.{name}": value
         for part, settings in sets.items()
@@ -380,21 +386,22 @@ def finetune(
             an earlier training.
     """
     begun = time.monotonic()
-    if not overwrite:
-        check_unused(out)  # before lists are written there
-    planned = planned_finetuning(
-        source,
-        train,
-        out,
-        test=test,
-        data_root=data_root,
-        group_pattern=group_pattern,
-        few=few,
-        hours=hours,
-        settings=settings,
-    )
-    cfg = training_config(write_config(planned), work_dir=planned.config.work_dir)
-    runner = train_with_page(count_seconds(cfg, begun), overwrite)
+
+    def plan() -> PlannedTraining:
+        return planned_finetuning(
+            source,
+            train,
+            out,
+            test=test,
+            data_root=data_root,
+            group_pattern=group_pattern,
+            few=few,
+            hours=hours,
+            settings=settings,
+        )
+
+    with claimed_plan(out, plan, overwrite) as config:
+        runner = train_with_page(count_seconds(resumable_config(config), begun), overwrite)
     if getattr(runner.train_loop, "stopped_by", None) is not None:
         return {}
     return read_json(Path(out, RESULTS))["metrics"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -17,16 +17,23 @@ from mmengine.config import Config
 from mmengine.registry import DefaultScope
 
 from sce_video.datasets import SampleRequest, VideoDataset, dataset_settings
+from sce_video.datasets.labelled import LabelledVideos
+from sce_video.engine.checkpoint import find_checkpoints, load_checkpoint_file
 from sce_video.engine.config.changes import available_settings
 from sce_video.engine.config.check import known_keys, options_of_settings, top_level_keys
 from sce_video.engine.config.load import load_config
-from sce_video.engine.config.snapshot import parse_config_text
+from sce_video.engine.config.snapshot import (
+    differences,
+    parse_config_text,
+    resolved_config,
+    stored_config,
+)
 from sce_video.engine.logs import TRACKERS
 from sce_video.engine.recipes import methods
 from sce_video.engine.restarts import is_restart
 from sce_video.engine.runner import VideoRunner
 from sce_video.engine.weights import checked_backbone
-from sce_video.engine.work_dir import CONFIG, check_unused
+from sce_video.engine.work_dir import CONFIG, claimed_folder, remove_training
 from sce_video.models.algorithms import SelfSupervisedModel
 from sce_video.models.algorithms.distill import OBJECTIVES
 from sce_video.pages.run import plan_of
@@ -210,6 +217,7 @@ class PlannedTraining:
     ``choices`` are all chosen or given settings with the reason, in the order to show, ``remarks``
     sentences about what is unusual; ``evaluation_seconds`` the time in which the best checkpoint is
     looked for, ``other_seconds`` that of a command with a budget before and after the training.
+    ``lists`` are named videos whose lists are written with the config.
     """
 
     config: Config
@@ -220,6 +228,7 @@ class PlannedTraining:
     other_seconds: float = 0.0
     remarks: tuple[str, ...] = ()
     evaluation_seconds: float = 0.0
+    lists: tuple[tuple[str, LabelledVideos], ...] = ()
 
     @property
     def epoch_seconds(self) -> float:
@@ -442,8 +451,90 @@ def write_config(planned: PlannedTraining) -> Path:
     ``python tools/train.py RUN/config.py`` is the same training.
     """
     path = Path(planned.config.work_dir, CONFIG)
+    for name, videos in planned.lists:
+        videos.dataset(path.parent, name)
     write_text(path, planned.config.pretty_text)
     return path
+
+
+@contextmanager
+def claimed_plan(
+    out: str | Path, plan: Callable[[], PlannedTraining], overwrite: bool = False
+) -> Iterator[Path]:
+    """Plan a training in a folder that nobody else uses; yields the path of its config.
+
+    The folder is locked first and stays so until the training, which the block starts, has ended.
+    An earlier training is removed before anything new is written. A restart by a launcher is not
+    planned again: since speeds are measured, its config could differ.
+
+    Args:
+        out: Folder of the run.
+        plan: Makes the plan.
+        overwrite: Remove an earlier training.
+
+    Raises:
+        ValueError: If ``out`` holds an earlier training, or one that is running.
+        OSError: If it cannot be written.
+    """
+    config = Path(out, CONFIG)
+    if config.is_file() and is_restart(out):
+        yield config
+        return
+    with claimed_folder(out, overwrite):
+        planned = plan()
+        if overwrite and (removed := remove_training(out)):
+            print(removed, flush=True)
+        print(f"written to {write_config(planned)}", flush=True)
+        yield config
+
+
+def resumable_config(
+    path: Path,
+    *,
+    resume: bool = False,
+    track: Sequence[str] = (),
+    mirror: str | None = None,
+    videos: str | Path | None = None,
+) -> Config:
+    """The config of a planned training that begins or, with ``resume``, continues.
+
+    Args:
+        path: ``RUN/config.py``, which is read as data (:func:`planned_config`).
+        resume: Continue from the newest readable checkpoint, if there is one.
+        track: As ``mirror``, see :func:`~sce_video.runs.launch.training_config`.
+        mirror: Folder of an object store.
+        videos: Table in a store that the config may name.
+
+    Raises:
+        ValueError: As :func:`planned_config`; or the newest checkpoint was trained with another
+            config than this one, so that it would be continued with other settings.
+    """
+    cfg = training_config(
+        planned_config(path, mirror, track, videos),
+        work_dir=path.parent,
+        resume="auto" if resume else None,
+        track=track,
+        mirror=mirror,
+    )
+    for checkpoint in find_checkpoints(path.parent) if cfg.get("resume") else ():
+        with suppress(ValueError):  # damaged, or without a record
+            content = load_checkpoint_file(checkpoint, merge_adapters=False)
+            stored = stored_config(content, checkpoint)
+            changed = [*cfg.get("adopted", {}).get("settings", ())]
+            changed += differences(resolved_config(cfg), stored)
+            break
+    else:
+        return cfg
+    # A longer or shorter training is meant: its schedules are stretched.
+    changed = [text for text in changed if not text.startswith("train_cfg.max_epochs:")]
+    if changed:
+        shown = "; ".join(changed[:5]) + f"; and {len(changed) - 5} more" * (len(changed) > 5)
+        raise ValueError(
+            f"{path} is not the config that {checkpoint.name} was trained with ({shown}). Put that "
+            "config back (every start has left a copy next to its log), or start again with "
+            f"--overwrite. To continue with changed settings: sce-video train {path} --resume"
+        )
+    return cfg
 
 
 def planned_config(
@@ -556,17 +647,19 @@ def pretrain(
         ValueError: as :func:`planned_pretraining`, or ``out`` holds an earlier training.
     """
     begun = time.monotonic()
-    if not (overwrite or is_restart(out)):
-        check_unused(out)  # else the config of the earlier training would be lost before the error
-    planned = planned_pretraining(
-        videos,
-        out,
-        method=method,
-        hours=hours,
-        precision=precision,
-        settings=settings,
-        start=start_from(start, freeze, lora),
-        keep=keep,
-    )
-    cfg = training_config(write_config(planned), work_dir=planned.config.work_dir)
-    return train_with_page(count_seconds(cfg, begun), overwrite)
+
+    def plan() -> PlannedTraining:
+        return planned_pretraining(
+            videos,
+            out,
+            method=method,
+            hours=hours,
+            precision=precision,
+            settings=settings,
+            start=start_from(start, freeze, lora),
+            keep=keep,
+        )
+
+    with claimed_plan(out, plan, overwrite) as config:
+        cfg = resumable_config(config, videos=videos)
+        return train_with_page(count_seconds(cfg, begun), overwrite)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,15 +12,20 @@ from typing import Any
 from mmengine.config import Config
 
 from sce_video.engine.restarts import is_restart
-from sce_video.engine.work_dir import CONFIG, check_unused
+from sce_video.engine.work_dir import CONFIG, claimed_folder, remove_training
 from sce_video.pages.compare import Chance
 from sce_video.pages.curves import read_history
 from sce_video.pages.run_record import FINISHED
 from sce_video.runs.compare import write_comparison
 from sce_video.runs.continued import Start, start_from
-from sce_video.runs.launch import end_training, training_config
+from sce_video.runs.launch import end_training
 from sce_video.runs.page import train_with_page
-from sce_video.runs.pretrain import planned_config, planned_pretraining
+from sce_video.runs.pretrain import (
+    PlannedTraining,
+    planned_config,
+    planned_pretraining,
+    resumable_config,
+)
 from sce_video.runs.sweep import check_seeds
 from sce_video.utils.files import write_text
 from sce_video.utils.storage import join
@@ -52,7 +58,30 @@ def found_seeds(out: str | Path) -> list[int]:
     return sorted(int(name) for name in names if name.isdecimal())
 
 
-def write_seed_configs(config: Config, out: str | Path, seeds: Sequence[int]) -> None:
+@contextmanager
+def claimed_seeds(
+    out: str | Path,
+    seeds: Sequence[int],
+    plan: Callable[[], PlannedTraining],
+    overwrite: bool = False,
+) -> Iterator[None]:
+    """Plan once for several seeds, in folders that nobody else uses, and write their configs.
+
+    As :func:`~sce_video.runs.pretrain.claimed_plan`: all folders are locked first, each until its
+    training has ended, and all earlier trainings are removed before the first config is written.
+    """
+    with ExitStack() as stack:
+        for folder in (seed_folder(out, seed) for seed in seeds):
+            stack.enter_context(claimed_folder(folder, overwrite))
+        planned = plan()
+        for seed in seeds if overwrite else ():
+            if removed := remove_training(seed_folder(out, seed)):
+                print(removed, flush=True)
+        _write_configs(planned.config, out, seeds)
+        yield
+
+
+def _write_configs(config: Config, out: str | Path, seeds: Sequence[int]) -> None:
     """Write a config with each seed to the folder of its run: the seed is all that differs."""
     for seed in seeds:
         own = copy.deepcopy(config)
@@ -67,7 +96,7 @@ def resumed_seeds(
     """The seeds to resume: those given, or all found. A new one gets the config of the first found.
 
     Raises:
-        ValueError: there is no run of a seed.
+        ValueError: there is no run of a seed, or the folder of a new one is used.
     """
     found = found_seeds(out)
     if not found:
@@ -75,10 +104,10 @@ def resumed_seeds(
             f"no training of a seed in {out} to resume: there is no {Path(out, 'seed0', CONFIG)}"
         )
     wanted = found if seeds is None else list(seeds)
-    new = [seed for seed in wanted if seed not in found]
-    if new:
-        first = planned_config(seed_folder(out, found[0]) / CONFIG, None, (), videos)
-        write_seed_configs(first, out, new)
+    for seed in (seed for seed in wanted if seed not in found):
+        with claimed_folder(seed_folder(out, seed)):
+            first = planned_config(seed_folder(out, found[0]) / CONFIG, None, (), videos)
+            _write_configs(first, out, [seed])
     return wanted
 
 
@@ -120,12 +149,8 @@ def train_seeds(
             continue
         print(named, flush=True)
         own_mirror = None if mirror is None else join(mirror, folder.name)
-        cfg = training_config(
-            planned_config(folder / CONFIG, own_mirror, track, videos),
-            work_dir=folder,
-            resume="auto" if continued else None,
-            track=track,
-            mirror=own_mirror,
+        cfg = resumable_config(
+            folder / CONFIG, resume=continued, track=track, mirror=own_mirror, videos=videos
         )
         runner = train_with_page(cfg, overwrite)
         if getattr(runner.train_loop, "stopped_by", None) is not None:
@@ -170,17 +195,21 @@ def pretrain_seeds(
         raise ValueError(f"--seeds: a seed is a whole number from 0 to {_MAX_SEED}, got {wrong[0]}")
     if "seed" in (settings or ()):
         raise ValueError("give seed or seeds, not both")
-    for seed in () if overwrite else seeds:
-        check_unused(seed_folder(out, seed))  # before the planning, which takes minutes
-    planned = planned_pretraining(
-        videos,
-        out,
-        method=method,
-        hours=hours,
-        precision=precision,
-        settings=settings,
-        start=start if isinstance(start, Start) else start_from(start, None, None),
-        keep=keep,
-    )
-    write_seed_configs(planned.config, out, seeds)
-    return train_seeds(out, seeds, overwrite=overwrite, videos=videos)
+
+    def plan() -> PlannedTraining:
+        return planned_pretraining(
+            videos,
+            out,
+            method=method,
+            hours=hours,
+            precision=precision,
+            settings=settings,
+            start=start if isinstance(start, Start) else start_from(start, None, None),
+            keep=keep,
+        )
+
+    restarted = any(is_restart(seed_folder(out, seed)) for seed in seeds)
+    if restarted:  # not planned again, as of one training
+        resumed_seeds(out, seeds, videos)
+    with nullcontext() if restarted else claimed_seeds(out, seeds, plan, overwrite):
+        return train_seeds(out, seeds, resume=restarted, overwrite=overwrite, videos=videos)

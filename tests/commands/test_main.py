@@ -172,19 +172,20 @@ def test_a_restart_is_not_planned_again(monkeypatch, tmp_path, known):
 
     def config(path, **options):
         given.update(options, path=path)
+        return {}
 
-    monkeypatch.setattr("sce_video.engine.restarts.is_restart", lambda folder: known)
     automatic = importlib.import_module("sce_video.runs.pretrain")
+    monkeypatch.setattr(automatic, "is_restart", lambda folder: known)
     monkeypatch.setattr(automatic, "planned_pretraining", planned)
     monkeypatch.setattr(automatic, "planned_config", lambda path, *_: path)
     monkeypatch.setattr(automatic, "count_seconds", lambda cfg, begun: cfg)
-    monkeypatch.setattr(launch, "training_config", config)
+    monkeypatch.setattr(automatic, "training_config", config)
     monkeypatch.setattr(run_page, "train_with_page", lambda cfg, overwrite: None)
     monkeypatch.setattr(launch, "end_training", lambda runner: 0)
     (tmp_path / "a.mp4").touch()
     status = pretrain.main([str(tmp_path), "--out", str(tmp_path)])
     if known:
-        assert status == 0 and given["resume"] == "auto" and given["path"].parent == tmp_path
+        assert status == 0 and given["path"].parent == given["work_dir"] == tmp_path
     else:
         assert status == 2 and not given
 
@@ -203,3 +204,24 @@ def test_every_setting_has_a_help_text(method, capsys):
     settings = capsys.readouterr().out.partition("settings:\n")[2]
     assert settings.count("--") >= 13
     assert not re.findall(r"--[\w-]+ X *\n +--", settings), "an option without a text"
+
+
+@pytest.mark.parametrize(
+    "name", "curate embed encoder evaluate export finetune index look pretrain".split()
+)
+def test_an_output_that_cannot_be_written_is_refused_before_any_work(
+    name, tmp_path, monkeypatch, capsys
+):
+    (tmp_path / "file").touch()
+    # No module that would need torch is imported for it.
+    monkeypatch.setitem(sys.modules, "sce_video.runs.pretrain", None)
+    monkeypatch.setattr(sys, "argv", ["sce-video"])
+
+    def refused(out, reason):
+        assert main([name, "--out", str(out)]) == 2
+        text = f"error: --out must be a path that can be written, got {out}: {reason}\n"
+        assert capsys.readouterr().err == f"sce-video {name}: {text}"
+
+    refused(tmp_path / "file/run/x", f"{tmp_path}/file is not a folder")
+    monkeypatch.setattr("os.access", lambda path, mode: path != tmp_path)  # also for root
+    refused(tmp_path / "new/x", f"no rights to write in {tmp_path}")

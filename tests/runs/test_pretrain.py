@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import json
 import shutil
+import subprocess
 import sys
 from contextlib import redirect_stdout
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,11 +19,15 @@ from helpers.training import make_videos
 import sce_video
 from sce_video.commands.main import main
 from sce_video.engine.config.load import load_config
+from sce_video.engine.config.snapshot import parse_config_text
+from sce_video.engine.work_dir import LOCK, is_locked
 from sce_video.pages.curves import read_scalars
+from sce_video.runs import finetune as finetuning
 from sce_video.runs import pretrain as pretraining
 from sce_video.runs import seeds
 from sce_video.runs.folder import different_settings, read_run
 from sce_video.runs.pretrain import planned_pretraining
+from sce_video.utils.files import write_text
 
 TINY = dict(width=4, frames=2, size=32, hidden=16, embedding=8, batch=4, epoch_samples=8, workers=0)
 
@@ -190,8 +196,7 @@ def test_seeds_are_planned_once_resumed_and_pooled(videos, tmp_path, capsys, mon
 
 def test_a_stopped_seed_ends_all(tmp_path, monkeypatch, capsys):
     stopped = SimpleNamespace(train_loop=SimpleNamespace(stopped_by=15))
-    monkeypatch.setattr(seeds, "planned_config", lambda path, *_: path)
-    monkeypatch.setattr(seeds, "training_config", lambda path, **options: options)
+    monkeypatch.setattr(seeds, "resumable_config", lambda path, **options: options)
     monkeypatch.setattr(seeds, "train_with_page", lambda cfg, overwrite: stopped)
     monkeypatch.setattr(seeds, "end_training", lambda runner: 128 + runner.train_loop.stopped_by)
     runs = seeds.train_seeds(tmp_path, [0, 1])
@@ -212,3 +217,131 @@ def test_errors(videos, tmp_path):
     refused("precision must be one of", precision="int8")
     refused("'frmes' here, meant frames", settings={"frmes": 3})
     refused("hours or epochs, not both", hours=1, settings={"epochs": 3})
+
+
+def hold(folder):
+    """A process that holds a work folder, as a training there would, until it is killed."""
+    program = (
+        "import sys, time; from sce_video.engine.work_dir import locked_folder\n"
+        "with locked_folder(sys.argv[1]): print(flush=True); time.sleep(600)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", program, str(folder)], stdout=subprocess.PIPE)
+    process.stdout.readline()
+    return process
+
+
+def contents(folder):
+    return {p: p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file() and p.name != LOCK}
+
+
+#: What starts in a folder, as a command or a function, without and with --overwrite.
+STARTS = {
+    "plan": lambda v, out, *more: main(["pretrain", v, "--out", out, "--plan", *more, *SMALL]),
+    "pretrain": lambda v, out, *more: main(["pretrain", v, "--out", out, *more, *SMALL]),
+    "seeds": lambda v, out, *more: main(
+        ["pretrain", v, "--out", str(Path(out).parent), "--seeds", "7", *more, *SMALL]
+    ),
+    "finetune": lambda v, out, *more: main(
+        ["finetune", "none", "--train", v, "--out", out, "--epochs", "1", *more]
+    ),
+    "pretrain()": lambda v, out, *more: sce_video.pretrain(v, out, overwrite=bool(more)),
+    "pretrain_seeds()": lambda v, out, *more: sce_video.pretrain_seeds(
+        v, Path(out).parent, [7], overwrite=bool(more)
+    ),
+    "finetune()": lambda v, out, *more: sce_video.finetune("none", v, out, overwrite=bool(more)),
+}
+SMALL = ["--epochs", "1", *words(**TINY), *SCE]
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_a_folder_is_claimed_before_anything_is_planned_or_written(
+    start, trained, videos, tmp_path, monkeypatch, capsys
+):
+    def planned(*args, **kwargs):
+        raise AssertionError("planned in a folder that is used")
+
+    for module in (pretraining, seeds, finetuning):
+        monkeypatch.setattr(module, "measure", planned, raising=False)
+        monkeypatch.setattr(module, "planned_pretraining", planned, raising=False)
+    run = shutil.copytree(trained[0], tmp_path / "seed7")
+    before = contents(run)
+    (run / LOCK).unlink()
+
+    def refused(message, *more):
+        try:
+            assert STARTS[start](str(videos), str(run), *more) == 2
+            assert message in capsys.readouterr().err
+        except ValueError as error:
+            assert message in str(error)
+        assert contents(run) == before
+
+    refused("holds an earlier training")
+    holder = hold(run)
+    try:
+        refused("another training is running", "--overwrite")
+    finally:
+        holder.kill()
+        holder.wait()
+
+
+class KilledError(BaseException):
+    """What ends a start before its first step."""
+
+
+@pytest.mark.parametrize("start", ["pretrain", "seeds", "finetune", "pretrain()"])
+def test_what_overwriting_leaves_when_it_is_killed_is_not_mixed(
+    start, trained, videos, tmp_path, monkeypatch
+):
+    """The checkpoints are gone before the new config is there."""
+    run = shutil.copytree(trained[0], tmp_path / "seed7")
+    (run / "train.txt").write_text("of the earlier training")
+    found = []
+
+    def write(path, text):
+        if Path(path).parent == run:
+            found.append(sorted(p.name for p in run.glob("*.pth")))
+            raise KilledError
+        write_text(path, text)
+
+    for module in ("runs.pretrain", "runs.seeds", "datasets.labelled", "datasets.video_list"):
+        monkeypatch.setattr(f"sce_video.{module}.write_text", write)
+    with pytest.raises(KilledError):
+        if start == "pretrain()":
+            sce_video.pretrain(videos, run, overwrite=True, epochs=1, **TINY)
+        STARTS[start](str(videos), str(run), "--overwrite")
+    assert found == [[]] and not is_locked(run)
+
+
+@pytest.mark.usefixtures("_without_page")
+def test_another_config_does_not_continue_the_weights(trained, tmp_path, capsys):
+    run = shutil.copytree(trained[0], tmp_path / "seed0")
+    config, text = run / "config.py", (run / "config.py").read_text()
+    length = "max_epochs=1"
+    assert length in text and "base_channels=4" in text and " tau=0.1" in text
+    history = (run / "history.jsonl").read_text().splitlines(keepends=True)
+    (run / "history.jsonl").write_text(history[0])  # killed, not finished
+    changes = {"base_channels=4": "base_channels=8", " tau=0.1": " tau=0.3"}
+    for old, new in changes.items():
+        config.write_text(text.replace(old, new).replace(length, "max_epochs=2"))
+        before = contents(run)
+        for out in (run, tmp_path):  # one run, and all seeds below a folder
+            assert main(["pretrain", "--out", str(out), "--resume"]) == 2
+            shown = capsys.readouterr().err
+            assert "config.py is not the config that epoch_1.pth was trained with" in shown
+            assert old.strip().split("=")[0] in shown and shown.count("\n") == 1
+        assert contents(run) == before
+    config.write_text(text.replace(length, "max_epochs=2"))  # longer is meant
+    assert main(["pretrain", "--out", str(run), "--resume"]) == 0
+    assert (run / "epoch_2.pth").is_file()
+
+
+@pytest.mark.usefixtures("_without_page")
+def test_a_restarted_function_does_not_plan_again(trained, videos, tmp_path, monkeypatch):
+    run = shutil.copytree(trained[0], tmp_path / "seed0")
+    monkeypatch.setattr(pretraining, "is_restart", lambda folder: True)
+    monkeypatch.setattr(seeds, "is_restart", lambda folder: True)
+    text = (run / "config.py").read_text()
+    sce_video.pretrain(videos, run, overwrite=True, epochs=3, **TINY)
+    runs = sce_video.pretrain_seeds(videos, tmp_path, [0], overwrite=True)
+    assert runs.status == 0 and (run / "epoch_1.pth").is_file()
+    assert load_config(run / "config.py").plan == parse_config_text(text, "")["plan"]

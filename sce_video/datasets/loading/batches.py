@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -348,6 +349,64 @@ def _is_of_file(cause: str) -> bool:
     return any(str(signal.strsignal(number)).lower() in cause.lower() for number in CRASH_SIGNALS)
 
 
+#: Signals of Ctrl-C, of schedulers, of a terminal or an ssh connection that is closed.
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+
+
+def outlive_signals(worker_init: Callable[[int], None] | None, worker: int) -> None:
+    """Initialise a loader worker so that signals end it only when its parent sends them.
+
+    Ctrl-C, a closed terminal and the end of a Slurm job signal all processes of a training. A
+    worker that ended then would interrupt the step that the training still completes. The loader's
+    own ``worker_init_fn`` is called afterwards.
+    """
+    for number in set(STOPPING) - {signal.SIGTERM}:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+    def end_by_parent() -> None:
+        while signal.sigwaitinfo({signal.SIGTERM}).si_pid != os.getppid():
+            pass
+        os._exit(0)
+
+    threading.Thread(target=end_by_parent, daemon=True).start()
+    if worker_init is not None:
+        worker_init(worker)
+
+
+def _with_sigterm_blocked(start: Callable[[], Iterator]) -> Iterator:
+    """Iterator of a loader whose workers have had SIGTERM blocked since they were forked.
+
+    Before a worker is initialised torch starts threads in it (its pool, where the parent has called
+    ``torch.set_num_threads``). They inherit the mask, or would let SIGTERM end the worker.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        return start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def outliving_workers(*dataloaders: DataLoader) -> Iterator[None]:
+    """Workers that the loaders start inside the block outlive signals to the whole process group.
+
+    torch would report a worker that ends as an error, wherever the main process is then.
+    """
+    # Of a block inside another one the outer one counts.
+    dataloaders = tuple(loader for loader in dataloaders if "_get_iterator" not in vars(loader))
+    own = [loader.worker_init_fn for loader in dataloaders]
+    for loader in dataloaders:
+        loader.worker_init_fn = partial(outlive_signals, loader.worker_init_fn)
+        vars(loader)["_get_iterator"] = partial(_with_sigterm_blocked, loader._get_iterator)
+    try:
+        yield
+    finally:
+        for loader, worker_init in zip(dataloaders, own, strict=True):
+            loader.worker_init_fn = worker_init
+            vars(loader).pop("_get_iterator", None)  # the class's again
+
+
 def batches_without_crashes(dataloader: DataLoader) -> Iterator[Any]:
     """The batches of a loader; new workers replace crashed ones where the data set skips bad files.
 
@@ -369,7 +428,7 @@ def batches_without_crashes(dataloader: DataLoader) -> Iterator[Any]:
         try:
             # A crash is reported when the next batch is asked for, not before: torch's signal
             # handler would raise in whatever the main process is computing meanwhile.
-            with report_worker_crashes(loader):
+            with report_worker_crashes(loader), outliving_workers(loader):
                 for batch in loader:
                     delivered += 1
                     with _child_signals_deferred():

@@ -19,7 +19,7 @@ from mmengine.hooks import Hook
 from mmengine.logging import print_log
 
 from sce_video.engine.checkpoint import find_checkpoints, first_readable
-from sce_video.engine.work_dir import counted
+from sce_video.engine.work_dir import counted, locked_folder
 from sce_video.registry import HOOKS
 from sce_video.utils.distributed import run_on_main_rank
 from sce_video.utils.files import WriteError, atomic_file, check_regular, write_error, write_json
@@ -163,7 +163,8 @@ def restore_run(url: str, work_dir: str | Path) -> None:
         return path
 
     check_regular(folder / _LOCK, written=True)
-    with FileLock(folder / _LOCK):
+    # The files of a training that is running here must not be replaced.
+    with FileLock(folder / _LOCK), locked_folder(folder):
         local = find_checkpoints(folder)
         stored = [f for f in stored_checkpoints(url) if not local or _is_newer(f, local[0])]
         if not stored:

@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import re
 import signal
+import subprocess
 
 import pytest
 import torch
@@ -192,6 +193,23 @@ def test_a_crash_never_interrupts_what_is_done_with_a_batch(folder):
         seen.append(batch["index"].tolist())
     assert seen == [[0], [], [2], [3], [4], [5]]
     assert callable(handler) is False or signal.getsignal(signal.SIGCHLD) == handler
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_to_the_whole_group_ends_no_worker(folder, number):
+    """The main process decides. torch would raise an error about the worker in whatever it does.
+
+    Such a signal also comes while a page or an evaluation embeds videos.
+    """
+    dataset = VideoDataset(str(folder), pipeline=[view], on_error="skip")
+    loader = DataLoader(dataset, None, num_workers=1, collate_fn=lambda sample: sample)
+    samples = batches_without_crashes(loader)
+    indices = [next(samples)["index"]]
+    (worker,) = multiprocessing.active_children()
+    # Sent by another process, not by the parent of the worker.
+    subprocess.run(["kill", f"-{number.name[3:]}", str(worker.pid)], check=True)
+    assert indices + [sample["index"] for sample in samples] == [0, 1, 2, 3, 4, 5]
+    assert worker.exitcode == 0  # not by the signal
 
 
 # -- The report of bad files and its limit
