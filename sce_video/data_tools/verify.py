@@ -72,6 +72,8 @@ _WEBM_CODECS = frozenset({"vp8", "vp9", "av1", "libdav1d", "libvpx", "libvpx-vp9
 # Deviations of the header that are not reported: rounded durations, and a frame or two that the
 # writer counted but did not write.
 _SHARE, _FRAMES, _SECONDS = 0.1, 2, 0.5
+# Bytes of an MPEG-4 picture that is "not coded": the frame before it stays, and none decodes.
+_NOT_CODED = 19
 
 
 @dataclass(frozen=True)
@@ -237,7 +239,7 @@ def examine_file(path: str, seconds: float, max_pixels: int = MAX_PIXELS) -> dic
         limits = DecodeLimits(max_pixels)
         with AvReader(path, deadline=deadline, limits=limits) as reader:
             facts = _decode_all(path, deadline, limits)
-            facts["packets"] = len(reader.timestamps)
+            facts["packets"] = len(reader.timestamps) - facts.pop("skipped")
             facts["seconds"] = reader.duration
             # Frames between a damaged packet and the next key frame decode, and show garbage:
             # those that the reader returns of a file that is not intact count.
@@ -256,7 +258,7 @@ def examine_file(path: str, seconds: float, max_pixels: int = MAX_PIXELS) -> dic
 
 
 def _decode_all(path: str, deadline: float, limits: DecodeLimits) -> dict[str, Any]:
-    frames = refused = damaged = samples = hidden = 0
+    frames = refused = damaged = samples = hidden = skipped = 0
     end = None  # of the last packet, in ticks of the container
     with open_container(path, decoder_options=decoder_options(limits)) as container:
         stream = container.streams.best("video")
@@ -275,19 +277,21 @@ def _decode_all(path: str, deadline: float, limits: DecodeLimits) -> dict[str, A
             except (av.FFmpegError, OSError):
                 refused += 1
                 continue
+            if not decoded and 0 < packet.size <= _NOT_CODED and facts["codec"] == "mpeg4":
+                skipped += 1
             for frame in decoded:
                 limits.check_frame(path, frame.height, frame.width)
             frames += len(decoded)
             damaged += sum(frame.is_corrupt for frame in decoded)
         if container.format.name == "avi":
             hidden = (end or 0) - samples  # a tick per frame, also for those dropped or empty
-        hidden = _hidden_samples(container, stream, hidden, samples)
+        hidden = _hidden_samples(container, stream, hidden, samples) + skipped
     if frames == 0:
         raise VideoDecodeError(path, "no frame can be decoded")
     if facts["header_frames"]:
         facts["header_frames"] = max(0, facts["header_frames"] - hidden) or None
     counts = {"frames": frames, "refused": refused, "damaged": damaged, "hidden": hidden}
-    return {**facts, **counts}
+    return {**facts, **counts, "skipped": skipped}
 
 
 def _hidden_samples(container: Any, stream: Any, found: int, samples: int) -> int:

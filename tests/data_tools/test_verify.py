@@ -131,6 +131,27 @@ def test_frames_dropped_from_an_avi_are_not_missing(tmp_path, codec, options):
         assert kinds(path) == ["bad"], share
 
 
+def test_pictures_of_mpeg4_that_are_not_coded_are_not_missing(tmp_path):
+    """An encoder that drops a frame may write a header that says so, here for each fourth one."""
+    whole = write_video(tmp_path / "w.avi", numbered_frames(90), codec="mpeg4", options={"g": "30"})
+    with av.open(str(whole)) as old, av.open(str(tmp_path / "a.avi"), "w") as new:
+        stream = new.add_stream_from_template(old.streams.video[0])
+        given = [packet for packet in old.demux(video=0) if packet.size]
+        for time in range(119):
+            source = given[time // 4 * 3 + min(time % 4, 2)]
+            # Start code, P picture, time in 25ths of a second, vop_coded = 0, stuffing.
+            bits = int(f"0101{time % 25:05b}1001111", 2)
+            skipped = bytes.fromhex("000001b6") + bits.to_bytes(2, "big")
+            packet = av.Packet(skipped if time % 4 == 3 else bytes(source))
+            packet.pts = packet.dts = time
+            packet.time_base, packet.stream = source.time_base, stream
+            packet.is_keyframe = source.is_keyframe and time % 4 != 3
+            new.mux(packet)
+    facts = examine(tmp_path / "a.avi")
+    assert (facts["frames"], facts["hidden"], facts["packets"]) == (90, 29, 90)
+    assert kinds("a.avi", facts) == []
+
+
 @pytest.mark.parametrize("b_frames", [0, 2])
 def test_frames_that_an_edit_list_hides_are_not_missing(tmp_path, b_frames):
     options = {"crf": "12", "g": "50", "bf": str(b_frames), "sc_threshold": "0"}
