@@ -35,6 +35,7 @@ from sce_video.datasets.readers.base import (
     VideoTimeoutError,
     check_deadline,
     check_regular_file,
+    too_damaged,
 )
 from sce_video.datasets.sources import list_root, scan_folder
 from sce_video.datasets.video_list import VideoList, read_annotation_list
@@ -45,6 +46,7 @@ from sce_video.utils.files import regular_file, write_text
 KINDS = {
     "missing": "no such file",
     "bad": "cannot be opened, are truncated or damaged, or take too long",
+    "damaged": "errors in a few frames, which are used",
     "short": "too short",
     "container": "container does not match the file extension",
     "header": "header disagrees with the decoded frames",
@@ -80,6 +82,8 @@ _WEBM_CODECS = frozenset({"vp8", "vp9", "av1", "libdav1d", "libvpx", "libvpx-vp9
 # Deviations of the header that are not reported: rounded durations, and a frame or two that the
 # writer counted but did not write.
 _SHARE, _FRAMES, _SECONDS = 0.1, 2, 0.5
+# Bytes of an MPEG-4 picture that is "not coded": the frame before it stays, and none decodes.
+_NOT_CODED = 19
 
 
 @dataclass(frozen=True)
@@ -181,6 +185,8 @@ def file_problems(path: str, facts: dict[str, Any], limits: Limits) -> list[tupl
     counted = facts["header_frames"]
     if incomplete:
         return found
+    if facts["damaged"]:
+        found.append(("damaged", f"{facts['damaged']} of {frames} frames are damaged"))
     if counted and _less(counted, frames, _FRAMES):
         found.append(("header", f"the header states {counted} frames, {frames} decode"))
     elif stated and (_less(stated, seconds, _SECONDS) or _less(seconds, stated, _SECONDS)):
@@ -199,7 +205,7 @@ def _describe_incomplete(facts: dict[str, Any]) -> str | None:
         return f"{packets} cannot be decoded: {frames} of {expected} frames are usable"
     if _less(frames, expected, _FRAMES):
         return f"is truncated: {frames} of {expected} frames decode"
-    if facts["damaged"]:
+    if too_damaged(facts["damaged"], frames):
         return f"{facts['damaged']} of {frames} frames are damaged"
     stated = facts["header_seconds"]
     if not facts["header_frames"] and stated is not None and not facts["header_of_file"]:
@@ -228,8 +234,10 @@ def examine_file(path: str, seconds: float, max_pixels: int = MAX_PIXELS) -> dic
         - ``frames``: usable frames, excluding those between a damaged packet and the next key
           frame (as :class:`AvReader` does); ``seconds``: their duration.
         - ``packets``: frames the file should have; ``refused``: packets the decoder rejects;
-          ``damaged``: frames in which the decoder concealed errors.
-        - ``header_frames``, ``header_seconds``: what the container states, or None;
+          ``damaged``: frames in which the decoder concealed errors; ``hidden``: samples without a
+          frame of their own, since an edit list hides it or it was dropped when recording.
+        - ``header_frames`` (without hidden samples), ``header_seconds``: what the container states,
+          or None;
           ``header_of_file``: whether these seconds are the duration of the container, which
           includes audio, and not that of the video stream.
         - ``container``, ``codec``, ``height``, ``width``.
@@ -241,7 +249,7 @@ def examine_file(path: str, seconds: float, max_pixels: int = MAX_PIXELS) -> dic
         limits = DecodeLimits(max_pixels)
         with AvReader(path, deadline=deadline, limits=limits) as reader:
             facts = _decode_all(path, deadline, limits)
-            facts["packets"] = len(reader.timestamps)
+            facts["packets"] = len(reader.timestamps) - facts.pop("skipped")
             facts["seconds"] = reader.duration
             # Frames between a damaged packet and the next key frame decode, and show garbage:
             # those that the reader returns of a file that is not intact count.
@@ -260,7 +268,8 @@ def examine_file(path: str, seconds: float, max_pixels: int = MAX_PIXELS) -> dic
 
 
 def _decode_all(path: str, deadline: float, limits: DecodeLimits) -> dict[str, Any]:
-    frames = refused = damaged = 0
+    frames = refused = damaged = samples = hidden = skipped = 0
+    end = None  # of the last packet, in ticks of the container
     with open_container(path, decoder_options=decoder_options(limits)) as container:
         stream = best_video_stream(path, container)
         facts = _header(container, stream)
@@ -268,18 +277,50 @@ def _decode_all(path: str, deadline: float, limits: DecodeLimits) -> dict[str, A
         stream.codec_context.thread_count = 1  # there is one process per core
         for packet in demux_packets(container, stream):
             check_deadline(path, deadline)
+            if packet.dts is not None:
+                samples, end = samples + 1, max(end or 0, packet.dts + 1)
+                hidden += packet.is_discard or not packet.size
+                if not packet.size:  # decoding it would end the stream
+                    continue
             try:
                 decoded = packet.decode()
             except (av.FFmpegError, OSError):
                 refused += 1
                 continue
+            if not decoded and 0 < packet.size <= _NOT_CODED and facts["codec"] == "mpeg4":
+                skipped += 1
             for frame in decoded:
                 limits.check_frame(path, frame.height, frame.width)
             frames += len(decoded)
             damaged += sum(frame.is_corrupt for frame in decoded)
+        if container.format.name == "avi":
+            hidden = (end or 0) - samples  # a tick per frame, also for those dropped or empty
+        hidden = _hidden_samples(container, stream, hidden, samples) + skipped
     if frames == 0:
         raise VideoDecodeError(path, "no frame can be decoded")
-    return {**facts, "frames": frames, "refused": refused, "damaged": damaged}
+    if facts["header_frames"]:
+        facts["header_frames"] = max(0, facts["header_frames"] - hidden) or None
+    counts = {"frames": frames, "refused": refused, "damaged": damaged, "hidden": hidden}
+    return {**facts, **counts, "skipped": skipped}
+
+
+def _hidden_samples(container: Any, stream: Any, found: int, samples: int) -> int:
+    """How many of the samples that the header counts have no frame of their own.
+
+    Args:
+        container: The container, demuxed to its end.
+        stream: Its video.
+        found: Hidden and empty packets; of an AVI file ticks without a packet.
+        samples: All packets.
+    """
+    # FFmpeg's index (PyAV 18) lists what the packets must give.
+    stored = [entry for entry in getattr(stream, "index_entries", ()) if entry.size]
+    if container.format.name == "avi":
+        found -= max(0, len(stored) - samples)  # damaged, not dropped
+    elif container.format.name.startswith("mov,") and stored:
+        shown = sum(not entry.is_discard for entry in stored)
+        found = max(found, stream.frames - shown)  # the index ends where the edit list does
+    return max(0, found)
 
 
 def demux_packets(container: Any, stream: Any) -> Iterator[Any]:
@@ -381,8 +422,11 @@ class VerifyJob(jobs.BatchJob):
         return {**facts, "max_pixels": self.max_pixels}
 
     def holds(self, item: jobs.Item, record: jobs.Record) -> bool:
-        """Files that crashed a process are decoded again, files that timed out if the limit is
-        longer now, and files that another ``max_pixels`` may admit or refuse."""
+        """Whether a file need not be decoded again.
+
+        Files that crashed a process are, files that timed out if the limit is longer now, and files
+        that another ``max_pixels`` may admit or refuse.
+        """
         facts = facts_of(record)
         if facts["outcome"] == "timeout":
             return self.timeout <= (record.time_limit or 0.0)
@@ -390,6 +434,8 @@ class VerifyJob(jobs.BatchJob):
             return self.max_pixels <= facts.get("max_pixels", 0)
         if facts["outcome"] != "decoded":
             return False
+        if "hidden" not in facts and _describe_incomplete(facts):
+            return False  # of a version that took hidden samples for missing frames
         return facts.get("height", 0) * facts.get("width", 0) <= self.max_pixels
 
 

@@ -10,8 +10,43 @@ from pathlib import Path
 import av
 import cv2
 import numpy as np
+import pytest
 
 _BITS = 10
+
+
+def moving_noise(count: int, height: int = 96, width: int = 128, seed: int = 0) -> np.ndarray:
+    """``count`` frames of smooth noise that moves, uint8 (count, height, width, 3)."""
+    rng = np.random.default_rng(seed)
+    small = rng.integers(0, 256, (height // 4 + 20, width // 4 + 40, 3), dtype=np.uint8)
+    large = small.repeat(4, axis=0).repeat(4, axis=1)
+    return np.stack([large[i % 70 :, 2 * i % 140 :][:height, :width] for i in range(count)])
+
+
+def damage_packets(source: Path | str, target: Path | str, seed: int) -> str:
+    """Copy a file with 1 to 20 flipped bits, seeded, in the packets of its video."""
+    rng = np.random.default_rng(seed)
+    with av.open(str(source)) as container:
+        stored = [(p.pos, p.size) for p in container.demux(video=0) if p.size and p.pos]
+    data = bytearray(Path(source).read_bytes())
+    for _ in range(rng.choice((1, 2, 5, 20))):
+        position, size = stored[rng.integers(len(stored))]
+        data[position + rng.integers(size)] ^= 1 << rng.integers(8)
+    Path(target).write_bytes(data)
+    return str(target)
+
+
+def damaged_hevc(folder: Path, count: int = 16) -> tuple[str, list[str]]:
+    """An mp4 of 30 frames of HEVC without B frames, and ``count`` damaged copies of it.
+
+    Skips the test if FFmpeg lacks the encoder.
+    """
+    options = {"x265-params": "log-level=none:pools=1:frame-threads=1:keyint=30:bframes=0"}
+    try:
+        whole = write_video(folder / "w.mp4", moving_noise(30), codec="libx265", options=options)
+    except (av.FFmpegError, ValueError) as error:
+        pytest.skip(f"cannot be encoded here: {error}")
+    return str(whole), [damage_packets(whole, folder / f"{i}.mp4", i) for i in range(count)]
 
 
 def numbered_frames(count: int, height: int = 64, width: int = 80) -> np.ndarray:

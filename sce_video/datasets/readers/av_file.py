@@ -248,6 +248,17 @@ class AvFile:
         self.container.close()
 
 
+def make_packet(data: bytes | memoryview) -> av.Packet:
+    """Copy the bytes of a packet into memory of FFmpeg's, which ends in zeros that it may read.
+
+    ``av.Packet(data)`` refers to Python's memory instead. Decoders read beyond the end of damaged
+    data, so the frames would depend on what the process has done before.
+    """
+    packet = av.Packet(len(data))
+    packet.update(data)
+    return packet
+
+
 def decode_packets(
     packets: Iterable[av.Packet], decoder_for: Callable[[av.Packet], av.VideoCodecContext]
 ) -> Iterator[list[av.VideoFrame]]:
@@ -367,19 +378,20 @@ class AvStream:
         if table.stored is not None:
             self._close_direct()
             self._direct = open(self.path, "rb", buffering=0, opener=regular_file)  # noqa: SIM115  closed by close()
-            if self._stored(table, 0) != bytes(first):  # decrypted, or changed by the demuxer
+            stored = bytes(self._stored(table, 0))
+            if stored != bytes(first):  # decrypted, or changed by the demuxer
                 self._close_direct()
         return replace(table, pts=table.pts + (first.pts - table.pts[0]))
 
-    def _stored(self, table: FrameTable, position: int) -> bytes:
-        """The bytes of a packet, read from the file; WrongIndexError if it has become shorter."""
+    def _stored(self, table: FrameTable, position: int) -> av.Packet:
+        """Read a packet from the file; WrongIndexError if the file has become shorter."""
         assert self._direct is not None and table.stored is not None
         offset, size = table.stored[position].tolist()
         self._direct.seek(offset)
-        data = self._direct.read(size)
-        if len(data) != size:
+        packet = av.Packet(size)  # FFmpeg's memory: see make_packet
+        if self._direct.readinto(packet) != size:
             raise WrongIndexError
-        return data
+        return packet
 
     def _identity(self, what: str) -> tuple[str, int, int, str]:
         status = os.stat(self.path)
@@ -476,7 +488,7 @@ class AvStream:
         if self._direct is not None:
             # A demuxer reads 32 KiB after a seek: a sixth of the time of a small intra frame.
             for position in range(first, len(self.table.pts)):
-                packet = av.Packet(self._stored(self.table, position))
+                packet = self._stored(self.table, position)
                 packet.pts = int(self.table.pts[position])
                 packet.is_keyframe = bool(self.table.is_key[position])
                 yield position, packet

@@ -433,6 +433,22 @@ def check_regular_file(path: str) -> None:
         raise VideoDecodeError(path, "is empty (0 bytes)")
 
 
+#: Largest share of the frames read in which the decoder may have concealed errors.
+MAX_DAMAGED_SHARE = 0.1
+
+
+def too_damaged(damaged: int, frames: int) -> bool:
+    """Whether more than one frame, and more than a tenth of the frames, are damaged."""
+    return damaged > max(1, MAX_DAMAGED_SHARE * frames)
+
+
+def check_damage(path: str, damaged: int, frames: int) -> None:
+    """Raise :class:`VideoDecodeError` if too many of the frames that were read are damaged."""
+    if too_damaged(damaged, frames):
+        reason = f"{damaged} of {frames} frames that were read are damaged"
+        raise VideoDecodeError(path, reason, permanent=False)  # other frames may be intact
+
+
 def check_deadline(path: str, deadline: float | None) -> None:
     """Raise :class:`VideoTimeoutError` when ``time.monotonic()`` has passed ``deadline``."""
     if deadline is not None and time.monotonic() > deadline:

@@ -18,7 +18,7 @@ from typing import Any, Unpack
 import av
 import numpy as np
 
-from sce_video.datasets.readers.av_file import open_decoder
+from sce_video.datasets.readers.av_file import make_packet, open_decoder
 from sce_video.datasets.readers.av_reader import AvFrames, HeldFrames
 from sce_video.datasets.readers.base import (
     DecodedFrames,
@@ -54,6 +54,9 @@ _READS_AT_ONCE = 20  # of two batches of 32 samples
 _idle_decoders: OrderedDict[tuple[CodecParameters, int, int], Any] = OrderedDict()
 _idle_lock = Lock()
 _MOST_IDLE = 8
+# Damaged frames may show parts of frames that were decoded before them, also of another row. These
+# decoders flag such frames, and a new decoder repeats the work; the others are not used again.
+_REUSED = frozenset({"h264", "mpeg4", "vp9", "av1", "libdav1d"})
 
 
 class TableReader(VideoReader):
@@ -114,33 +117,59 @@ def _decode(
 
     av.FFmpegError if the decoder refuses its parameters or a packet.
     """
-    key = (parameters, num_threads, limits.max_pixels)
+    key, packets = (parameters, num_threads, limits.max_pixels), list(packets)
     with _idle_lock:
         codec = _idle_decoders.pop(key, None)
-    if codec is None:  # with the parameters that a container would give it
-        codec = av.CodecContext.create(parameters.codec, "r")
-        codec.extradata = parameters.extradata or None
-        codec.width, codec.height = parameters.width, parameters.height
-        names = ("color_range", "colorspace", "color_primaries", "color_trc")
-        for name, value in zip(names, parameters.colors, strict=True):
-            setattr(codec, name, value)
-        open_decoder(codec, num_threads, limits)
+    if codec is not None:
+        found, damaged = _decode_with(codec, packets, wanted)
+        if not damaged:
+            _keep_idle(key, codec)
+            return found
+    codec = av.CodecContext.create(parameters.codec, "r")
+    # The parameters that a container would give it.
+    codec.extradata = parameters.extradata or None
+    codec.width, codec.height = parameters.width, parameters.height
+    names = ("color_range", "colorspace", "color_primaries", "color_trc")
+    for name, value in zip(names, parameters.colors, strict=True):
+        setattr(codec, name, value)
+    open_decoder(codec, num_threads, limits)
+    found, damaged = _decode_with(codec, packets, wanted)
+    if not damaged and parameters.codec in _REUSED:
+        _keep_idle(key, codec)
+    return found
+
+
+def _decode_with(
+    codec: Any, packets: Iterable[tuple[int, bytes | memoryview]], wanted: set[int]
+) -> tuple[dict[int, av.VideoFrame], bool]:
+    """The wanted frames that an open decoder gives, and whether it flags any frame as damaged."""
     found: dict[int, av.VideoFrame] = {}
-    count = 0
+    count, damaged = 0, False
+
+    def keep(frames: list[av.VideoFrame]) -> None:
+        nonlocal damaged
+        for frame in frames:
+            damaged |= frame.is_corrupt
+            if frame.pts in wanted:
+                found[frame.pts] = frame
+
     for count, (pts, data) in enumerate(packets, 1):  # noqa: B007
-        packet = av.Packet(data)
+        packet = make_packet(data)
         packet.pts = packet.dts = pts
-        found |= {frame.pts: frame for frame in codec.decode(packet) if frame.pts in wanted}
+        keep(codec.decode(packet))
     if len(found) < len(wanted):  # those that the decoder still holds back
-        found |= {frame.pts: frame for frame in codec.decode(None) if frame.pts in wanted}
+        keep(codec.decode(None))
         codec.flush_buffers()
     elif count > len(wanted):  # it may hold a frame that was not wanted
         codec.flush_buffers()
+    return found, damaged
+
+
+def _keep_idle(key: tuple[CodecParameters, int, int], codec: Any) -> None:
     with _idle_lock:
         _idle_decoders[key] = codec
         while len(_idle_decoders) > _MOST_IDLE:
             _idle_decoders.popitem(last=False)
-    return found
 
 
 @dataclass

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
 from pathlib import Path
 
 import av
 import numpy as np
 import pytest
-from helpers.videos import decode_all, numbered_frames, read_numbers, remux, write_video
+from helpers.videos import (
+    damaged_hevc,
+    decode_all,
+    numbered_frames,
+    read_numbers,
+    remux,
+    write_video,
+)
 
 from sce_video.datasets import FrameCountError, VideoDecodeError, open_reader
 
@@ -191,6 +199,23 @@ def test_interlaced_mpeg4_keeps_its_b_frames(tmp_path):
         with open_reader(str(path)) as reader:
             frame = reader.read(np.array([index]))[0]
         np.testing.assert_array_equal(frame, expected[index], err_msg=str(index))
+
+
+def test_damaged_frames_depend_on_the_file_alone(tmp_path):
+    """A decoder reads beyond the end of a damaged packet, where FFmpeg wants zeros."""
+    whole, paths = damaged_hevc(tmp_path)
+    with open_reader(whole) as reader:
+        assert reader._stream._direct is not None, "packets are read without the demuxer"
+        for _, packet in reader._stream._packets_from(0):
+            assert ctypes.string_at(packet.buffer_ptr + packet.size, 64) == bytes(64)
+    compared = 0
+    for path in paths:
+        expected = decode_all(path)
+        if len(expected) == 30:  # no packet is refused
+            with open_reader(path) as reader:
+                np.testing.assert_array_equal(reader.read(np.arange(30)), expected, err_msg=path)
+            compared += 1
+    assert compared
 
 
 # -- real files ---------------------------------------------------------------------------------
