@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypedDict, TypeVar, Unpack
 
 from sce_video.datasets.clip_sampling import Windows, parse_seconds
+from sce_video.datasets.labelled import LabelledVideos
 from sce_video.datasets.sources import (
     check_folder,
     describe_others,
@@ -30,6 +31,7 @@ from sce_video.datasets.sources import (
 )
 from sce_video.datasets.video_list import ALL_FILES, video_of
 from sce_video.utils.command import Progress, printable
+from sce_video.utils.files import text_encoding
 from sce_video.utils.run_files import MODEL_PREFIX, is_model, newest_checkpoint
 from sce_video.utils.storage import is_url
 
@@ -321,6 +323,12 @@ def tell_others(root: str, extensions: Sequence[str] | None = None) -> None:
         print(printable(text, sys.stderr), file=sys.stderr, flush=True)
 
 
+def tell_repeated(*sets: LabelledVideos | None) -> None:
+    """Print which videos of labelled sets are listed several times, or with several labels."""
+    for line in (line for one in sets if one is not None for line in one.repeated()):
+        print(printable(line, sys.stderr), file=sys.stderr, flush=True)
+
+
 def check_exists(path: str | os.PathLike[str] | None, what: str) -> None:
     """Raise FileNotFoundError for a missing local path; a URL or a row of a table is not asked."""
     if path is None:
@@ -363,7 +371,7 @@ def class_names_of(path: str | None) -> list[str] | None:
     """
     if path is None:
         return None
-    return Path(path).read_text(encoding="utf-8-sig").rstrip("\n").split("\n")
+    return Path(path).read_text(encoding=text_encoding(path)).rstrip("\n").split("\n")
 
 
 #: Problems that a command prints; the number of the others follows.

@@ -16,7 +16,14 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from sce_video.commands.arguments import RUN, check_run, check_videos, command_line, pattern
+from sce_video.commands.arguments import (
+    RUN,
+    check_run,
+    check_videos,
+    command_line,
+    pattern,
+    tell_repeated,
+)
 from sce_video.datasets.labelled import read_labelled
 from sce_video.utils.command import command
 from sce_video.utils.storage import path_or_url
@@ -57,7 +64,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     check_run(args.run)
     for source in filter(None, (args.test, args.gallery)):
         # A file of videos or segments is read here: line by line, and within a second.
-        read_labelled(source) if os.path.isfile(source) else check_videos(source)
+        if os.path.isfile(source):
+            tell_repeated(read_labelled(source))
+        else:
+            check_videos(source)
     # Imported here, as in all commands: a wrong command line must not wait for torch.
     from sce_video.runs import launch
 

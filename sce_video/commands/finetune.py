@@ -28,6 +28,7 @@ from sce_video.commands.arguments import (
     command_line,
     number,
     pattern,
+    tell_repeated,
 )
 from sce_video.commands.pretrain import PRECISIONS, check_network, parse_settings
 from sce_video.datasets.labelled import read_pair
@@ -115,7 +116,8 @@ def _check_sets(args: argparse.Namespace) -> None:
         return
     for path in filter(os.path.isdir, sets):
         check_videos(path)
-    videos, _ = read_pair(args.train, args.test, args.data_root)
+    videos, tested = read_pair(args.train, args.test, args.data_root)
+    tell_repeated(videos, tested)
     if args.few is not None:
         videos.few(args.few, 0)
 

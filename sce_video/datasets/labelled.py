@@ -29,6 +29,8 @@ from sce_video.datasets.sources import (
     scan_folder,
 )
 from sce_video.datasets.video_list import (
+    LABEL_COLUMNS,
+    PATH_COLUMNS,
     VIDEO_EXTENSIONS,
     VideoList,
     line_number,
@@ -38,9 +40,7 @@ from sce_video.datasets.video_list import (
 )
 from sce_video.utils.files import write_text
 
-#: Columns of a CSV file with a header, in lower case.
-PATH_COLUMNS = ("path", "video", "video_path", "file", "filepath", "filename")
-_LABELS = ("label", "class", "class_name", "label_name", "category")
+_SHOWN = 5  # videos with several labels
 
 
 @dataclass(frozen=True)
@@ -88,6 +88,29 @@ class LabelledVideos:
         chosen = [paths[i] for i in indices.tolist()]
         videos = VideoList.from_paths(chosen, labels.tolist(), self.videos.classes)
         return replace(self, videos=videos, listed=True, lines=())
+
+    def repeated(self, rule: str = "") -> list[str]:
+        """Sentences on videos that are listed again, and on the first that have another label.
+
+        Args:
+            rule: What is done about it, after the first sentence.
+        """
+        labels: list[int] = self.videos.labels.tolist()
+        first: dict[str, int] = {}
+        files = (os.path.normpath(path) for path in self.paths())
+        kept = [first.setdefault(file, i) for i, file in enumerate(files)]
+        again = sum(i != old for i, old in enumerate(kept))
+        other = [(i, old) for i, old in enumerate(kept) if labels[i] != labels[old]]
+        if not again:
+            return []
+        lines = [
+            f"{again} rows of {self.source} name a video or segment again, {len(other)} of them "
+            f"with another label{rule}"
+        ]
+        for i, old in other[:_SHOWN]:
+            names = [f"{self.name(labels[at])!r} ({self.where(at)})" for at in (old, i)]
+            lines.append(f"  {self.videos.path(i)}: {names[0]} and {names[1]}")
+        return lines
 
     def few(self, count: int, seed: int) -> LabelledVideos:
         """``count`` videos of every class, drawn by the seed.
@@ -162,7 +185,8 @@ def read_labelled(source: str, data_root: str | None = None, fewest: int = 2) ->
     else:
         kind = Path(source).suffix.lower()
         lines: list[int] = []
-        read = _read_csv(source, lines) if kind in DELIMITERS else _read_list(source)
+        table = kind in DELIMITERS and not _is_list(source)
+        read = _read_csv(source, lines) if table else _read_list(source)
         root = list_root(source, data_root, read)
         read = _relative(read, root)
         found = LabelledVideos(source, root, read, listed=True, lines=tuple(lines))
@@ -198,6 +222,13 @@ def _check_segments(listed: LabelledVideos) -> None:
     found = (split_segment(os.path.join(listed.root, path)) for path in listed.paths())
     ends = ((i, segment[0], segment[2]) for i, segment in enumerate(found) if segment is not None)
     check_segment_files((listed.where(i), file, end) for i, file, end in ends)
+
+
+def _is_list(source: str) -> bool:
+    """Whether a ``.csv`` file has ``path label`` on its first line, as SlowFast's lists."""
+    _, cells = next(read_csv_lines(source), (0, []))
+    before, _, last = (cells or [""])[0].rpartition(" ")
+    return len(cells) == 1 and before != "" and last.isdecimal()
 
 
 def _read_list(source: str) -> VideoList:
@@ -246,7 +277,7 @@ def _columns(source: str, first: Sequence[str]) -> tuple[int, int]:
     names = [name.lower() for name in first]
     found = [
         next((names.index(n) for n in known if n in names), None)
-        for known in (PATH_COLUMNS, _LABELS)
+        for known in (PATH_COLUMNS, LABEL_COLUMNS)
     ]
     if found[0] is None and len(first) == 2 and first[0].lower().endswith(VIDEO_EXTENSIONS):
         return 0, 1

@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from sce_video.datasets.labelled import PATH_COLUMNS
 from sce_video.datasets.segments import read_csv_lines
 from sce_video.datasets.sources import is_table, is_table_folder
+from sce_video.datasets.video_list import PATH_COLUMNS
 from sce_video.utils.command import printable_utf8
 from sce_video.utils.files import WriteError, atomic_file, cache_folder
 from sce_video.utils.storage import absolute

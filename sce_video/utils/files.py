@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import hashlib
 import json
@@ -179,6 +180,17 @@ def cache_folder() -> Path:
     given = os.environ.get("SCE_VIDEO_CACHE")
     default = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(given) if given else Path(default) / "sce_video"
+
+
+def text_encoding(path: str | os.PathLike[str]) -> str:
+    """Return the encoding of a user's text file: UTF-8, or UTF-16 where it begins so.
+
+    Spreadsheets write UTF-16 where they are asked for Unicode text.
+    """
+    with open(path, "rb") as file:
+        begins_with = file.read(2)
+    utf_16 = begins_with in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+    return "utf-16" if utf_16 else "utf-8-sig"
 
 
 def local_copy(path: str | Path, newest: bool = False) -> Path:

@@ -51,6 +51,63 @@ def test_csv_files_have_a_header_or_two_columns(tmp_path, name, text):
     assert found.root == str(tmp_path) and found.listed
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "encoding"),
+    [
+        ("slowfast.csv", "a/0.mp4 3\nb c.mp4 0\n", "utf-8"),
+        ("list.csv", "a/0.mp4\t3\nb c.mp4\t0\n", "utf-8"),
+        ("header.csv", "path\tlabel\na/0.mp4\t3\nb c.mp4\t0\n", "utf-8"),
+        ("unicode.txt", "a/0.mp4\t3\nb c.mp4\t0\n", "utf-16"),
+        ("unicode.csv", "path\tlabel\r\na/0.mp4\t3\r\nb c.mp4\t0\r\n", "utf-16-be"),
+        ("dots.csv", "path,label\n./a/0.mp4,3\nb c.mp4,0\n", "utf-8"),
+    ],
+)
+def test_lists_of_other_tools(tmp_path, name, text, encoding):
+    touch(tmp_path, "a/0.mp4", "b c.mp4")
+    mark = "\ufeff" if encoding.endswith("be") else ""
+    (tmp_path / name).write_bytes((mark + text).encode(encoding))
+    found = read_labelled(str(tmp_path / name))
+    paths = [os.path.normpath(path) for path in found.paths()]
+    labels = [found.name(label) for label in found.videos.labels.tolist()]
+    assert (paths, labels) == (["a/0.mp4", "b c.mp4"], ["3", "0"])
+    assert [found.where(i).rpartition(" ")[2] for i in (0, 1)] == (
+        ["2", "3"] if text.startswith("path") else ["1", "2"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("x.csv", "path,label\nrun\\a.mp4,run\njump\\b.mp4,jump\n", "backslashes, as Windows"),
+        ("x.txt", "run\\a.mp4 0\njump\\b.mp4 1\n", "backslashes, as Windows"),
+        ("x.txt", "run/a.mp4 run\njump/b.mp4 jump\n", "'run' is no label, which is a whole number"),
+        ("x.txt", "path label\nrun/a.mp4 0\n", "line 1: 'path label' is a header. A list has none"),
+        ("x.txt", "run/a.mp4,0\n", r"Name a table with the columns path and label \.csv"),
+    ],
+)
+def test_lists_that_look_like_something_else_get_advice(tmp_path, name, text, message):
+    touch(tmp_path, "run/a.mp4", "jump/b.mp4")
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ValueError, match=message):
+        read_labelled(str(tmp_path / name))
+    if name == "x.txt":
+        with pytest.raises(ValueError, match=message):
+            VideoDataset(str(tmp_path), str(tmp_path / name))
+
+
+def test_a_video_with_two_labels_is_mentioned(tmp_path):
+    touch(tmp_path, "a.mp4", "b.mp4")
+    rows = ["a.mp4,run", "b.mp4,jump", "a.mp4,run", f"{tmp_path}/a.mp4,jump", "./b.mp4,jump"]
+    (tmp_path / "x.csv").write_text("\n".join(["path,label", *rows, ""]))
+    found = read_labelled(str(tmp_path / "x.csv"))
+    assert found.repeated() == [
+        f"3 rows of {found.source} name a video or segment again, 1 of them with another label",
+        f"  a.mp4: 'run' ({found.source}, line 2) and 'jump' ({found.source}, line 5)",
+    ]
+    (tmp_path / "x.csv").write_text("path,label\na.mp4,run\nb.mp4,jump\n")
+    assert read_labelled(str(tmp_path / "x.csv")).repeated() == []
+
+
 def test_numbers_of_a_csv_file_are_in_their_order(tmp_path):
     (tmp_path / "x.csv").write_text("".join(f"{i}.mp4,{i}\n" for i in (10, 2, 1)))
     found = read_labelled(str(touch(tmp_path, "10.mp4") / "x.csv"))
