@@ -17,8 +17,10 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from sce_video.commands.arguments import FOLDS, fold_count
 from sce_video.evaluation import PROTOCOLS, FeatureStatistics, RowMetric, compute_metrics, group_ids
 from sce_video.evaluation.features import FeaturePair, load_feature_pair
+from sce_video.evaluation.functional.folds import divide
 from sce_video.evaluation.metrics.base import (
     format_metric_lines,
     listed_metrics,
@@ -51,6 +53,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
         metavar="REGEX",
         help="instead of --train: its one group, searched in the path, is left out as a whole",
     )
+    parser.add_argument("--folds", metavar="K|loo", type=fold_count, help=FOLDS)
     parser.add_argument(
         "--protocols", nargs="+", choices=sorted(PROTOCOLS), default=["knn", "linear"]
     )
@@ -63,6 +66,8 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     args = parser.parse_args(argv)
     if (args.train is None) == (args.group_pattern is None):
         parser.error("give either --train, or --group-pattern to leave one group out")
+    if args.folds is not None and args.group_pattern is None:
+        parser.error("--folds divides groups: add --group-pattern")
     for option, protocol in _OPTIONS.items():
         if getattr(args, option) is not None and protocol not in args.protocols:
             parser.error(
@@ -111,9 +116,11 @@ def main(argv: list[str] | None = None) -> int:
     queries = pair.queries
     if pair.gallery is None:
         groups, names = group_ids(queries.paths, args.group_pattern)
-        queries = replace(queries, groups=groups)
+        folds = divide(queries.labels, groups, folds=args.folds)
+        queries = replace(queries, groups=groups, folds=folds.numbers)
         provenance |= {"group_pattern": args.group_pattern, "groups": names}
-        against = f"leaving out one of {len(names)} groups"
+        provenance |= folds.described()
+        against = f"leaving out {folds.text}"
     else:
         check_apart(pair)
         against = f"against {len(pair.gallery)} of {args.train}"

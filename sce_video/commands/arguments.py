@@ -128,6 +128,24 @@ class _ListAllFiles(argparse.Action):
         os.environ[ALL_FILES] = "1"
 
 
+#: What ``--folds`` does.
+FOLDS = (
+    "with groups: number of folds, or loo for one of each group (default: loo below 20, else 10)"
+)
+
+
+def fold_count(text: str) -> int | str:
+    """The ``type`` of ``--folds``."""
+    if text == "loo":
+        return text
+    try:
+        return int(number(int, 2)(text))
+    except argparse.ArgumentTypeError:
+        raise argparse.ArgumentTypeError(
+            f"must be loo or a whole number of at least 2, got {text!r}"
+        ) from None
+
+
 #: Options that several commands take, by name: the settings of ``add_argument``.
 _SHARED: dict[str, dict[str, Any]] = {
     "--device": dict(type=device, help="cuda:1, cpu, ... (default: a GPU if there is one)"),

@@ -1,12 +1,13 @@
 """Evaluate a pretraining on labelled videos: kNN, linear probe, retrieval.
 
     sce-video evaluate RUN --gallery TRAIN_VIDEOS --test TEST_VIDEOS [--random]
-    sce-video evaluate RUN --test VIDEOS --group-pattern 'person(\\d+)'   # leave one person out
+    sce-video evaluate RUN --test VIDEOS --group-pattern 'person(\\d+)' [--folds 5 | --folds loo]
     sce-video evaluate RUN --gallery A --test B --protocols time [--factors '{appearance}_{motion}']
     sce-video evaluate RUN --test VIDEOS --protocols rankme lidar clip_retrieval   # without labels
 
 A class per first-level sub-folder, the labels of a table (v.lance), a list, or a CSV file of
-videos (path,label) or segments (path,start,end,label). RUN is the folder of a
+videos (path,label) or segments (path,start,end,label). From 20 groups on, 10 folds of whole groups
+are tested in turn, otherwise each group alone. RUN is the folder of a
 training (its newest checkpoint) or a checkpoint in it; the config inside the checkpoint is read as
 data, and RUN/config.py is not run. Prints a table and writes the results with their provenance.
 """
@@ -17,10 +18,12 @@ import os
 from collections.abc import Sequence
 
 from sce_video.commands.arguments import (
+    FOLDS,
     RUN,
     check_run,
     check_videos,
     command_line,
+    fold_count,
     pattern,
     tell_repeated,
 )
@@ -47,6 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     source("--gallery", "labelled videos to classify the test by")
     others = "instead: the test videos, but those whose paths have the same group"
     source("--group-pattern REGEX", others, pattern)
+    add("--folds K|loo", FOLDS, fold_count)
     protocols = "default: the recipe's; time: from shuffled, reversed and still clips"
     add("--protocols", protocols, nargs="+", choices=PROTOCOLS)
     add("--pairs", "with time: accuracy within pairs of opposite classes", choices=["ssv2"])
@@ -61,6 +65,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             parser.error(f"--{name} belongs to the protocol time, which is not in --protocols")
     if not (args.gallery or args.group_pattern or LABEL_FREE.issuperset(args.protocols or ("",))):
         parser.error("one of the arguments --gallery --group-pattern is required")
+    if args.folds is not None and args.group_pattern is None:
+        parser.error("--folds divides groups: add --group-pattern")
     check_run(args.run)
     for source in filter(None, (args.test, args.gallery)):
         # A file of videos or segments is read here: line by line, and within a second.

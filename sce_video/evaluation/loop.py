@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader
 
 from sce_video.datasets.labels import check_dataset_labels, check_same_classes
 from sce_video.evaluation.features import save_features
+from sce_video.evaluation.functional.folds import divide
 from sce_video.evaluation.functional.statistics import group_ids, top_k_accuracy
 from sce_video.evaluation.metrics.base import (
     RowMetric,
@@ -124,7 +125,9 @@ class MultiViewTestLoop(BaseLoop):
         evaluator: Metrics, ours or mmengine's and mmaction2's (``AccMetric``).
         gallery_dataloader: The labelled set of neighbours and of the linear probe's training.
         group_pattern: Instead of a gallery: a regular expression with one group, searched in the
-            paths; each group is the test set once, with all other groups as its gallery.
+            paths; each fold of whole groups is the test set once, with all others as its gallery.
+            ``dict(pattern=..., folds=5)`` chooses the number of folds, or "loo" for one of each
+            group; by default "loo" below 20 groups, else 10 (``functional.folds.divide``).
         max_views: Views of a video per forward pass, which bound the device memory.
         precision: "float32", "bfloat16" or "float16".
         out: JSON file of results and provenance, relative to the work dir, and beside it the
@@ -147,7 +150,7 @@ class MultiViewTestLoop(BaseLoop):
         dataloader: DataLoader | dict,
         evaluator: Evaluator | dict | list,
         gallery_dataloader: DataLoader | dict | None = None,
-        group_pattern: str | None = None,
+        group_pattern: str | dict | None = None,
         max_views: int = 30,
         precision: str = "float32",
         out: str | None = "results.json",
@@ -173,7 +176,11 @@ class MultiViewTestLoop(BaseLoop):
         self.selection_dataloader = self._build_selection(selection_dataloader)
         #: Provenance of the selected probe, and the paths that it was selected on.
         self.selection: tuple[dict[str, Any], set[str]] | None = None
-        self.group_pattern, self.precision = group_pattern, precision
+        named = group_pattern if isinstance(group_pattern, dict) else {"pattern": group_pattern}
+        if unknown := sorted(named.keys() - {"pattern", "folds"}):
+            raise ValueError(f"group_pattern has pattern and folds, got {', '.join(unknown)} too")
+        self.group_pattern, self.folds = named.get("pattern"), named.get("folds")
+        self.precision = precision
         self.out, self.dump = out, dump
 
     def _build_metrics(self, evaluator: Evaluator | dict | list) -> list[BaseMetric]:
@@ -199,7 +206,7 @@ class MultiViewTestLoop(BaseLoop):
         return evaluator.metrics
 
     def _build_gallery(
-        self, queries: Any, gallery: DataLoader | dict | None, group_pattern: str | None
+        self, queries: Any, gallery: DataLoader | dict | None, group_pattern: Any
     ) -> None:
         if self._stage == "val":
             names = [type(metric).__name__ for metric in self.metrics if needs_gallery([metric])]
@@ -283,8 +290,10 @@ class MultiViewTestLoop(BaseLoop):
         provenance = self._describe(rows, gallery)
         if self.group_pattern is not None:
             groups, names = group_ids(rows.paths, self.group_pattern)
-            rows = replace(rows, groups=groups)
+            folds = divide(rows.labels, groups, folds=self.folds)
+            rows = replace(rows, groups=groups, folds=folds.numbers)
             provenance |= {"group_pattern": self.group_pattern, "groups": names}
+            provenance |= folds.described()
         if self.dump is not None:
             path = join(self.runner.work_dir, self.dump)
             if self.kind == "detection":

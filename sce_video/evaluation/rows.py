@@ -39,6 +39,8 @@ class Rows:
         central: Same shape as ``values``, for the central view alone; None if not kept.
         counts: (N,) int64, number of rows of ``values`` of each sample; None where each has one.
         groups: (N,) int64; samples of one group are not compared with each other. None: no groups.
+        folds: (N,) int64; samples of one fold, which has whole groups, are tested together. None:
+            each group is a fold.
         columns: Further data of the samples from the data set: name to N entries.
         altered: Values of the same samples by alteration of their clips, see
             :data:`~sce_video.evaluation.multi_view.ALTERATIONS`; of the shape of ``values``.
@@ -56,6 +58,7 @@ class Rows:
     central: Tensor | None = None
     counts: Tensor | None = None
     groups: Tensor | None = None
+    folds: Tensor | None = None
     columns: dict[str, list[Any]] = field(default_factory=dict)
     altered: dict[str, Tensor] = field(default_factory=dict)
     clips: Rows | None = None
@@ -65,7 +68,8 @@ class Rows:
         if len(shape) != 2:
             raise ValueError(f"{self.name} must be (N, C), got shape {shape}")
         count = len(self.values) if self.counts is None else len(self.counts)
-        columns = {name: getattr(self, name) for name in ("labels", "indices", "paths", "groups")}
+        names = ("labels", "indices", "paths", "groups", "folds")
+        columns = {name: getattr(self, name) for name in names}
         wrong = [
             f"{len(one)} {name}"
             for name, one in (columns | self.columns).items()
@@ -97,6 +101,11 @@ class Rows:
     scores = features
 
     @property
+    def tested_together(self) -> Tensor | None:
+        """``folds``, or ``groups`` if each group is a fold; None if there are neither."""
+        return self.groups if self.folds is None else self.folds
+
+    @property
     def num_classes(self) -> int:
         """C, for rows of class probabilities."""
         return self.values.shape[1]
@@ -118,7 +127,7 @@ class Rows:
         selected = torch.arange(len(self))[keep]
         chosen = selected.tolist()
         tensors: dict[str, Any] = {}
-        for name in ("values", "labels", "indices", "central", "groups"):
+        for name in ("values", "labels", "indices", "central", "groups", "folds"):
             whole = getattr(self, name)
             tensors[name] = None if whole is None else whole[selected]
         return replace(

@@ -77,8 +77,8 @@ def group_results(found: Sequence[tuple[Result, tuple[str, ...]]]) -> tuple[Test
     """Results by test set, with the reasons why each is not comparable with the paper.
 
     Results share a test set if their kind of evaluation, split, lists or folders of files, number
-    of videos, groups and test pipeline are the same; one that states no test set is a group of its
-    own.
+    of videos, groups, folds and test pipeline are the same; one that states no test set is a group
+    of its own.
     """
     groups: dict[tuple[Any, ...], list[tuple[Result, tuple[str, ...]]]] = {}
     for result, reasons in found:
@@ -86,7 +86,8 @@ def group_results(found: Sequence[tuple[Result, tuple[str, ...]]]) -> tuple[Test
         if isinstance(result.at("test"), dict):
             files = ("data_root", "ann_file", "ann_sha256")
             lists = (result.at(part, name) for part in ("test", "bank") for name in files)
-            others = (result.at("group_pattern"), result.at("test", "pipeline"))
+            divided = (result.at("group_pattern"), result.at("folds"))
+            others = (*divided, result.at("test", "pipeline"))
             key = (
                 *(result.at("kind"), result.split, result.count("videos")),
                 *map(str, (*lists, *others)),

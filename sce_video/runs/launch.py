@@ -246,6 +246,7 @@ def evaluate(
     *,
     gallery: str | Path | None = None,
     group_pattern: str | None = None,
+    folds: int | str | None = None,
     protocols: Sequence[str] | None = None,
     pairs: str | None = None,
     factors: str | None = None,
@@ -263,6 +264,8 @@ def evaluate(
         gallery: The same, of the videos to classify these by.
         group_pattern: Without a gallery: regular expression with one group; a video is classified
             by those whose paths have another group.
+        folds: With groups: number of folds, or "loo" for one of each group; None for "loo" below 20
+            groups, else 10.
         protocols: Of :data:`sce_video.evaluation.PROTOCOLS`; None for those of the run's recipe.
         pairs: With the protocol "time": "ssv2" for accuracy within pairs of opposite classes.
         factors: With it: form of the class names, for the accuracy of each part.
@@ -287,7 +290,8 @@ def evaluate(
     changes: dict[str, Any] = {f"test_dataloader.dataset.{name}": v for name, v in of_test}
     loader = "test_cfg.gallery_dataloader"
     if gallery is None:
-        changes |= {loader: None, "test_cfg.group_pattern": group_pattern}
+        groups = None if group_pattern is None else {"pattern": group_pattern, "folds": folds}
+        changes |= {loader: None, "test_cfg.group_pattern": groups}
     else:
         of_gallery = _labelled_settings(gallery, work_dir, "gallery").items()
         changes |= {f"{loader}.dataset.{name}": value for name, value in of_gallery}

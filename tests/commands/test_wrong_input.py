@@ -72,6 +72,8 @@ CASES = {
     "evaluate E --test V --gallery V": "no checkpoint epoch_N.pth or iter_N.pth in E",
     "evaluate R --test V": "one of the arguments --gallery --group-pattern is required",
     "evaluate R --test V --group-pattern (": "'(' is no regular expression",
+    "evaluate R --test V --gallery V --folds 5": "--folds divides groups: add --group-pattern",
+    "evaluate R --test V --group-pattern (a) --folds 1": "loo or a whole number of at least 2",
     "evaluate R --test V --gallery V --pairs ssv2": "--pairs belongs to the protocol time",
     "encoder N --out O": "N is neither a folder nor a name on the hub",
     "encoder E --out O --recipe sce_r3d18_folder_smal": "similar names: sce_r3d18_folder_small",

@@ -28,8 +28,10 @@ from sce_video.evaluation import (
     group_ids,
     load_features,
 )
+from sce_video.evaluation.functional.folds import divide
 from sce_video.evaluation.functional.label_free import clip_hits, lidar, rankme
 from sce_video.evaluation.loop import different_steps
+from sce_video.evaluation.metrics.base import format_metrics
 from sce_video.evaluation.rows import build_eval_dataloader
 
 KNN_3 = {"type": "KNN", "k": 3}
@@ -112,6 +114,24 @@ def test_random_initialisation_leaving_groups_out(tmp_path):
     assert written["failures"] == [["person1/class1.mp4", "cannot be decoded"]]
 
 
+def test_groups_are_tested_in_folds_which_the_result_and_the_log_name(tmp_path):
+    settings = {"group_pattern": {"pattern": r"person(\d+)", "folds": 2}}
+    evaluator = [{"type": "KNN", "k": 2}, {"type": "Retrieval", "ks": [1]}]
+    run = runner(tmp_path, data(18), evaluator=evaluator, **settings)
+    metrics = run.test()
+    features = extract_features(run.model, loader(ColourVideos(18)))
+    groups, _ = group_ids(features.paths, r"person(\d+)")
+    folds = divide(features.labels, groups, folds=2)
+    rows = replace(features, groups=groups, folds=folds.numbers)
+    assert metrics == pytest.approx(compute_metrics([KNN(k=2), Retrieval(ks=[1])], rows))
+    protocol = json.loads((tmp_path / "results.json").read_text())["protocol"]
+    assert protocol["folds"] == {
+        "count": 2,
+        "rule": "2 stratified folds of whole groups, seed 0",
+    }
+    assert "leaving out one of 2 folds of 6 groups" in format_metrics(metrics, protocol)
+
+
 @pytest.mark.parametrize(
     ("test_cfg", "message"),
     [
@@ -119,6 +139,7 @@ def test_random_initialisation_leaving_groups_out(tmp_path):
         ({"evaluator": [], "group_pattern": "(a)"}, "test_evaluator names no metric"),
         ({"precision": "float8", "group_pattern": "(a)"}, "precision must be one of"),
         ({"gallery_dataloader": data(6), "group_pattern": "(a)"}, "not both"),
+        ({"group_pattern": {"pattern": "(a)", "fold": 3}}, "pattern and folds, got fold too"),
         ({"evaluator": [{"type": "TopKAccuracy"}]}, r"TopKAccuracy .* no classifier \(cls_head\)"),
     ],
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -16,6 +16,8 @@ from sce_video.evaluation.functional.statistics import check_class_numbers, top_
 L2_GRID = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
 #: A dimension with a standard deviation below this fraction of the features' RMS is constant.
 _CONSTANT = 1e-6
+#: Least curvature of the cross-entropy that is assumed, where all samples are fitted perfectly.
+_LEAST_SPREAD = 1e-4
 
 
 class FittedProbe(NamedTuple):
@@ -50,38 +52,101 @@ class FittedProbe(NamedTuple):
 
 
 def fit_logistic(
+    x: Tensor, y: Tensor, num_classes: int, l2: float, *, max_iter: int = 1000
+) -> tuple[Tensor, Tensor]:
+    """Minimise ``mean cross-entropy + l2/2 * |weight|^2``; see :func:`fit_path`."""
+    return next(fit_path(x, y, num_classes, [l2], max_iter=max_iter))
+
+
+def fit_path(
     x: Tensor,
     y: Tensor,
     num_classes: int,
-    l2: float,
+    decays: Sequence[float],
     *,
     start: tuple[Tensor, Tensor] | None = None,
     max_iter: int = 1000,
-) -> tuple[Tensor, Tensor]:
-    """Minimise ``mean cross-entropy + l2/2 * |weight|^2`` by L-BFGS with line search.
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Minimise ``mean cross-entropy + l2/2 * |weight|^2`` for each weight decay in turn.
 
-    Of x (N, C) float64 and y (N,) integers in [0, num_classes). ``l2`` is positive: the minimum is
-    then unique. The bias is not penalised. ``start`` and the result are weight (C, num_classes) and
-    bias (num_classes,), float64; zeros by default.
+    L-BFGS with line search, in coordinates in which the curvature is nearly the same everywhere.
+    All weight decays share one decomposition of the features' covariance, and each fit starts from
+    the solution before it. The objective ends within 1e-7 of its minimum.
+
+    Args:
+        x: (N, C) float64.
+        y: (N,) integers in [0, num_classes).
+        num_classes: Number of classes, K.
+        decays: Positive weight decays, for which the minimum is unique. The bias is not penalised.
+        start: Weight (C, K) and bias (K,) of the first fit; zeros by default.
+        max_iter: Largest number of iterations of a fit.
+
+    Yields:
+        Weight (C, K) and bias (K,) float64 of each weight decay.
+
+    Raises:
+        ValueError: If a weight decay is not positive.
     """
-    if l2 <= 0:
-        raise ValueError(f"l2 must be positive, got {l2}")
-    first = start or (x.new_zeros((x.shape[1], num_classes)), x.new_zeros(num_classes))
-    weight, bias = (t.clone().requires_grad_() for t in first)
-    options: dict[str, Any] = {"tolerance_grad": 1e-6, "tolerance_change": 1e-10}
-    options |= {"history_size": 20, "line_search_fn": "strong_wolfe", "max_iter": max_iter}
-    optimizer = torch.optim.LBFGS([weight, bias], **options)
+    if min(decays) <= 0:
+        raise ValueError(f"l2 must be positive, got {min(decays)}")
+    basis = None
+    if len(x) < x.shape[1]:  # the solution is a combination of the samples
+        basis = torch.linalg.qr(x.T)[0]
+        x = x @ basis
+    weight, bias = x.new_zeros((num_classes, x.shape[1])), x.new_zeros(num_classes)
+    if start is not None:
+        weight, bias = start[0].T if basis is None else start[0].T @ basis, start[1]
+    variances, directions = torch.linalg.eigh(x.T @ x / len(x))
+    variances = variances.clamp(min=0)
+    for l2 in decays:
+        # The curvature of the cross-entropy is about this times the covariance: with p the
+        # probabilities of a sample, the mean over the K - 1 directions of diag(p) - p p^T.
+        p = (weight @ x.T + bias[:, None]).softmax(dim=0)
+        spread = float((1 - p.square().sum(dim=0)).mean()) / (num_classes - 1)
+        spread = max(spread, _LEAST_SPREAD)
+        scales = directions * (spread * variances + l2).rsqrt() @ directions.T
+        problem = _Scaled(x, y, l2, scales, spread**-0.5)
+        weight, bias = problem.minimum(weight, bias, max_iter)
+        yield weight.T if basis is None else basis @ weight.T, bias
 
-    def closure() -> Tensor:
-        optimizer.zero_grad()
-        loss = F.cross_entropy(x @ weight + bias, y) + 0.5 * l2 * weight.square().sum()
-        loss.backward()
-        return loss
 
-    # Metrics are computed under no_grad.
-    with torch.enable_grad():
+class _Scaled:
+    """The objective of a fit as a function of ``u`` and ``v``: weight^T is ``u @ scales``.
+
+    Classes come first, weight^T (K, C) and logits (K, N), because these matrix products are twice
+    as fast as those of (N, K).
+    """
+
+    def __init__(self, x: Tensor, y: Tensor, l2: float, scales: Tensor, of_bias: float) -> None:
+        self.x, self.y, self.l2 = x, y[None], l2
+        self.scales, self.of_bias = scales, of_bias
+
+    def minimum(self, weight: Tensor, bias: Tensor, max_iter: int) -> tuple[Tensor, Tensor]:
+        """Weight^T and bias at the minimum, from those at the start."""
+        u = torch.linalg.solve(self.scales, weight, left=False)
+        v = bias / self.of_bias
+        options: dict[str, Any] = {"tolerance_grad": 1e-6, "tolerance_change": 1e-10}
+        options |= {"history_size": 20, "line_search_fn": "strong_wolfe", "max_iter": max_iter}
+        optimizer = torch.optim.LBFGS([u, v], **options)
+
+        def closure() -> float:
+            loss, u.grad, v.grad = self.evaluate(u, v)
+            return loss
+
         optimizer.step(closure)
-    return weight.detach(), bias.detach()
+        return u @ self.scales, v * self.of_bias
+
+    def evaluate(self, u: Tensor, v: Tensor) -> tuple[float, Tensor, Tensor]:
+        """The objective and its gradients with respect to ``u`` and ``v``."""
+        weight = u @ self.scales
+        logits = torch.addmm((v * self.of_bias)[:, None], weight, self.x.T)
+        logits -= logits.logsumexp(dim=0)
+        loss = -logits.gather(0, self.y).mean() + 0.5 * self.l2 * weight.square().sum()
+        # Probabilities minus the one-hot labels; in place, as these are the largest arrays.
+        errors = logits.exp_().scatter_add_(0, self.y, -torch.ones_like(logits[:1]))
+        errors /= self.x.shape[0]
+        gradient = (errors @ self.x + self.l2 * weight) @ self.scales
+        return float(loss), gradient, errors.sum(dim=1) * self.of_bias
 
 
 def held_out(labels: Tensor, groups: Tensor | None, fraction: float, seed: int) -> Tensor:
@@ -153,20 +218,21 @@ def fit_linear_probe(
     mean, scale = standardiser(x)
     x = (x - mean) / scale
     validation: dict[float, float] = {}
-    best = grid[len(grid) // 2]
+    best, start = grid[len(grid) // 2], None
     held = held_out(targets, None if groups is None else groups.cpu(), val_fraction, seed)
     if len(grid) > 1 and bool(held.any()):
-        start, ranked = None, []
-        fitted = x[~held], targets[~held], len(classes)
-        for l2 in grid:
-            start = fit_logistic(*fitted, l2, start=start, max_iter=max_iter)
-            logits = x[held] @ start[0] + start[1]
+        found = {}
+        fits = fit_path(x[~held], targets[~held], len(classes), grid, max_iter=max_iter)
+        for l2, (weight, bias) in zip(grid, fits, strict=True):
+            logits = x[held] @ weight + bias
             validation[l2] = top_k_accuracy(logits, targets[held], (1,))[1]
             # The smallest tuple: accuracy, then cross-entropy, then the stronger decay.
-            ranked.append((-validation[l2], float(F.cross_entropy(logits, targets[held])), -l2))
+            rank = (-validation[l2], float(F.cross_entropy(logits, targets[held])), -l2)
+            found[rank] = weight, bias
             on_fit()
-        best = -min(ranked)[2]
-    weight, bias = fit_logistic(x, targets, len(classes), best, max_iter=max_iter)
+        best, start = -min(found)[2], found[min(found)]
+    fits = fit_path(x, targets, len(classes), [best], start=start, max_iter=max_iter)
+    weight, bias = next(fits)
     on_fit()
     return FittedProbe(mean, scale, weight, bias, classes, best, validation)
 

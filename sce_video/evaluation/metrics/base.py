@@ -100,7 +100,7 @@ class RowMetric(BaseMetric):
         """Metric names and values of N samples.
 
         They are compared with the labelled samples of a gallery, or, where it is None, with each
-        other except those of the same group (``rows.groups``).
+        other except those of the same fold (``rows.tested_together``).
         """
 
     def process(self, data_batch: Any, data_samples: Sequence[dict]) -> None:
@@ -276,10 +276,10 @@ def metric_settings(metrics: Sequence[BaseMetric]) -> dict[str, dict[str, Any]]:
 def for_each_group(
     rows: Rows, gallery: Rows | None, function: Callable[[Rows, Rows, int], Tensor]
 ) -> Tensor:
-    """Results of all queries: against the gallery, or of each group against all other groups.
+    """Results of all queries: against the gallery, or of each fold against all other folds.
 
-    Without a gallery every group of ``rows`` is the test set once, with all other groups as its
-    gallery; fitting or centring is repeated for each group. The function maps queries (n samples),
+    Without a gallery every fold of ``rows`` is the test set once, with all other folds as its
+    gallery; fitting or centring is repeated for each fold. The function maps queries (n samples),
     gallery and number of classes to results (n, ...); all are (N, ...), in the order of ``rows``.
     Raises ValueError: see :func:`check_comparable`.
     """
@@ -287,22 +287,22 @@ def for_each_group(
     if gallery is not None:
         num_classes = int(torch.cat([rows.labels, gallery.labels]).max()) + 1
         return function(rows, gallery, num_classes)
-    assert rows.groups is not None
+    folds = rows.tested_together
+    assert folds is not None
     num_classes = int(rows.labels.max()) + 1
-    masks = [rows.groups == group for group in rows.groups.unique()]
+    masks = [folds == fold for fold in folds.unique()]
     parts = [function(rows.subset(mask), rows.subset(~mask), num_classes) for mask in masks]
-    # Results come group by group and go back into the order of the rows.
-    return torch.cat(parts)[rows.groups.argsort(stable=True).argsort()]
+    # Results come fold by fold and go back into the order of the rows.
+    return torch.cat(parts)[folds.argsort(stable=True).argsort()]
 
 
 @contextmanager
 def fit_progress(
     name: str, fits: int, rows: Rows, gallery: Rows | None
 ) -> Iterator[Callable[[], None]]:
-    """Progress over the fits for the gallery or each group; gives what to call after each fit."""
-    # Leaving groups out fits once for each.
-    if gallery is None and rows.groups is not None:
-        fits *= len(rows.groups.unique())
+    """Progress over the fits for the gallery or each fold; gives what to call after each fit."""
+    if gallery is None and rows.tested_together is not None:
+        fits *= len(rows.tested_together.unique())
     progress = Progress(fits, name, unit="fits", quiet=True)
     yield progress.advance
     progress.advance(count=fits - progress.count)  # where nothing was to be selected
@@ -312,9 +312,10 @@ def fit_progress(
 def check_comparable(rows: Rows, gallery: Rows | None) -> None:
     """Raise ValueError unless queries and gallery have labels, one size, and all query classes.
 
-    Without a gallery each class is in two groups or more; the message names the first video.
+    Without a gallery each class is in two folds or more; the message names the first video.
     """
-    if (gallery is None) == (rows.groups is None):
+    folds = rows.tested_together
+    if (gallery is None) == (folds is None):
         raise ValueError("give either a gallery or groups for leave-one-group-out")
     for part, name in ((rows, "query"), (gallery, "gallery")):
         if part is None:
@@ -332,11 +333,11 @@ def check_comparable(rows: Rows, gallery: Rows | None) -> None:
         unseen = sorted(set(labels) - set(gallery.labels.tolist()))
         where = "not in the gallery"
     else:
-        assert rows.groups is not None
-        pairs = set(zip(labels, rows.groups.tolist(), strict=True))
-        groups = Counter(label for label, _ in pairs)
-        unseen = sorted(label for label, count in groups.items() if count < 2)
-        where = "in one group only"
+        assert folds is not None
+        pairs = set(zip(labels, folds.tolist(), strict=True))
+        counts = Counter(label for label, _ in pairs)
+        unseen = sorted(label for label, count in counts.items() if count < 2)
+        where = "in one group only" if rows.folds is None else "in one fold only (change the folds)"
     if unseen:
         example = rows.paths[labels.index(unseen[0])]
         raise ValueError(
@@ -364,7 +365,8 @@ def format_metrics(
     if "bank_videos" in provenance:
         against = f" against {provenance['bank_videos']} of the gallery"
     elif "groups" in provenance:
-        against = f", leaving out one of {len(provenance['groups'])} groups"
+        left_out = provenance.get("left_out", f"one of {len(provenance['groups'])} groups")
+        against = f", leaving out {left_out}"
     if "chosen_on_test" in provenance:
         data = "these very samples" if provenance["chosen_on_test"] else "other samples"
         chosen = f" (epoch {provenance['epochs']}, chosen on {data}; the result is the last)"

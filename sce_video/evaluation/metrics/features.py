@@ -47,10 +47,10 @@ class Retrieval(RowMetric):
         self.ks = tuple(ks)
 
     def compute(self, rows: Rows, gallery: Rows | None = None) -> dict[str, float]:
-        """See the class. With groups, each group is centred with the mean of its own gallery."""
+        """See the class. With folds, each fold is centred with the mean of its own gallery."""
         found: dict[str, Tensor] = {}
         for name, prefix in _PREFIXES.items():
-            # Each group is centred by its own gallery: no test feature enters a mean of another.
+            # Each fold is centred by its own gallery: no test feature enters a mean of another.
             hits = for_each_group(rows, gallery, partial(self._hits, name == "centred"))
             found |= {f"{prefix}_r{k}": hits[:, column] for column, k in enumerate(self.ks)}
         return self.means_of(found)
@@ -148,18 +148,18 @@ class KNN(RowMetric):
         self.temperature = temperature
 
     def compute(self, rows: Rows, gallery: Rows | None = None) -> dict[str, float]:
-        """See the class. Groups are excluded by masking, since nothing is fitted on a gallery."""
-        groups = None
+        """See the class. Folds are excluded by masking, since nothing is fitted on a gallery."""
+        folds = None
         if gallery is not None:
             check_comparable(rows, gallery)
-        elif rows.groups is None:
+        elif rows.tested_together is None:
             raise ValueError("kNN needs either a gallery or groups: give one of them")
         else:
-            groups = (rows.groups.to(self.device),) * 2
-        # Groups: the rows are their own gallery, without those of the same group.
+            folds = (rows.tested_together.to(self.device),) * 2
+        # Folds: the rows are their own gallery, without those of the same fold.
         other = rows if gallery is None else gallery
         num_classes = int(max(rows.labels.max(), other.labels.max())) + 1
-        options = {**self.settings(), "num_classes": num_classes, "groups": groups}
+        options = {**self.settings(), "num_classes": num_classes, "groups": folds}
         tensors = (t.to(self.device) for t in (rows.values, other.values, other.labels))
         scores = knn_scores(*tensors, **options).cpu()
         return self.means_of({f"knn_top{k}": top_k_hits(scores, rows.labels, k) for k in (1, 5)})

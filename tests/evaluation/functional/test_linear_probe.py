@@ -1,12 +1,17 @@
 """The probe against scipy with an independent loss, and its independence of test features."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
 from scipy.optimize import minimize
 
 from sce_video.evaluation import LinearProbe, Rows, fit_linear_probe, top_k_accuracy
-from sce_video.evaluation.functional.linear_probe import fit_logistic, held_out
+from sce_video.evaluation.functional import linear_probe
+from sce_video.evaluation.functional.folds import divide
+from sce_video.evaluation.functional.linear_probe import fit_logistic, fit_path, held_out
+from sce_video.evaluation.metrics import features as metrics_module
 
 
 def clusters(count, classes=4, size=6, spread=1.0, seed=0):
@@ -43,6 +48,85 @@ def test_equals_scipy(l2):
     expected, expected_bias = scipy_fit(x.double().numpy(), y.numpy(), 4, l2)
     np.testing.assert_allclose(weight.numpy(), expected, atol=2e-4)
     np.testing.assert_allclose(bias.numpy(), expected_bias, atol=2e-4)
+
+
+def plain_fit(x, y, classes, l2, start):
+    """L-BFGS on the weights themselves, and how often it evaluates the objective."""
+    weight, bias = (tensor.clone().requires_grad_() for tensor in start)
+    options = {"tolerance_grad": 1e-6, "tolerance_change": 1e-10, "max_iter": 1000}
+    optimizer = torch.optim.LBFGS(
+        [weight, bias], history_size=20, line_search_fn="strong_wolfe", **options
+    )
+    count = 0
+
+    def closure():
+        nonlocal count
+        count += 1
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(x @ weight + bias, y)
+        loss = loss + 0.5 * l2 * weight.square().sum()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    return weight.detach(), bias.detach(), count
+
+
+def activations(count, size, classes, seed=0):
+    """Standardised, correlated features as those of a pooled network, and labels."""
+    random = torch.Generator().manual_seed(seed)
+    scales = torch.arange(1, size + 1, dtype=torch.float64) ** -1.5
+    mixing = torch.linalg.qr(torch.randn(size, size, generator=random, dtype=torch.float64))[0]
+    centres = torch.randn(classes, size, generator=random, dtype=torch.float64)
+    y = torch.arange(count) % classes
+    noise = torch.randn(count, size, generator=random, dtype=torch.float64)
+    x = torch.relu(((noise + 0.3 * centres[y]) * scales) @ mixing + 0.5)
+    return (x - x.mean(0)) / x.std(0, correction=0), y
+
+
+@pytest.mark.parametrize(("count", "size"), [(300, 40), (30, 40)])
+def test_the_fits_of_a_path_equal_single_plain_fits_in_a_third_of_the_work(
+    count, size, monkeypatch
+):
+    """The objective is equal to 1e-7, logits to 0.02, and the predictions are the same."""
+    x, y = activations(count, size, 5)
+    evaluate, calls = linear_probe._Scaled.evaluate, []
+    monkeypatch.setattr(
+        linear_probe._Scaled, "evaluate", lambda *a: calls.append(1) or evaluate(*a)
+    )
+    work, decays = 0, (10.0, 1.0, 0.1, 1e-2, 1e-3, 1e-4)
+    start = (x.new_zeros(size, 5), x.new_zeros(5))
+    for l2, (weight, bias) in zip(decays, fit_path(x, y, 5, decays), strict=True):
+        *start, evaluations = plain_fit(x, y, 5, l2, start)
+        work += evaluations
+        found, expected = x @ weight + bias, x @ start[0] + start[1]
+        objectives = [
+            float(torch.nn.functional.cross_entropy(logits, y) + l2 / 2 * w.square().sum())
+            for logits, w in ((found, weight), (expected, start[0]))
+        ]
+        assert objectives[0] <= objectives[1] + 1e-7 and abs(np.subtract(*objectives)) < 1e-6
+        assert (found - expected).abs().max() < 0.02
+        assert torch.equal(found.argmax(1), expected.argmax(1))
+    if count > size:
+        assert len(calls) < work / 3
+
+
+def test_many_groups_take_ten_folds_of_fits():
+    x, y = activations(120, 8, 3)
+    groups = torch.arange(120) // 3
+    rows = Rows(x.float(), y, torch.arange(120), [""] * 120, groups=groups)
+    rows = dataclasses.replace(rows, folds=divide(y, groups).numbers)
+    metric, seen = LinearProbe(l2_grid=(0.01, 1)), []
+    fit = metrics_module.fit_linear_probe
+
+    def counted(features, labels, **options):
+        assert len(options["groups"].unique()) == 36  # validation splits are of groups, not folds
+        return seen.append(len(features)) or fit(features, labels, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(metrics_module, "fit_linear_probe", counted)
+        metric.compute(rows)
+    assert seen == [108] * 10
 
 
 def test_the_probe_is_the_fit_on_standardised_features():
