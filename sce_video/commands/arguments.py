@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypedDict, TypeVar, Unpack
 
 from sce_video.datasets.clip_sampling import Windows, parse_seconds
-from sce_video.datasets.labelled import LabelledVideos
+from sce_video.datasets.labelled import NO_COLUMNS, Columns, LabelledVideos
 from sce_video.datasets.sources import (
     check_folder,
     describe_others,
@@ -126,6 +126,29 @@ class _ListAllFiles(argparse.Action):
 
     def __call__(self, *_: Any) -> None:
         os.environ[ALL_FILES] = "1"
+
+
+def add_columns(add: Options) -> None:
+    """Add ``--group-column`` and ``--fold-column``, of which :func:`given_columns` makes one."""
+    group = "column of the CSV file with groups (person, scene): a group is tested as a whole"
+    add("--group-column NAME", group)
+    fold = "column with folds, which are used as they are"
+    add("--fold-column NAME", fold)
+
+
+def given_columns(args: argparse.Namespace, source: str | None) -> Columns:
+    """The columns of the command line, which are taken out of it.
+
+    Raises:
+        ValueError: together with a pattern, or of something else than a CSV file.
+    """
+    columns = Columns(args.group_column, args.fold_column)
+    del args.group_column, args.fold_column
+    if columns != NO_COLUMNS:
+        if getattr(args, "group_pattern", None) is not None:
+            raise ValueError("groups are named by --group-pattern or by columns. Remove one")
+        columns.check(str(source))
+    return columns
 
 
 #: What ``--folds`` does.

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from sce_video.datasets import VideoDataset
-from sce_video.datasets.labelled import read_labelled, read_pair
+from sce_video.datasets.labelled import Columns, read_groups, read_labelled, read_pair
 
 
 def touch(root: Path, *paths: str) -> Path:
@@ -106,6 +106,52 @@ def test_a_video_with_two_labels_is_mentioned(tmp_path):
     ]
     (tmp_path / "x.csv").write_text("path,label\na.mp4,run\nb.mp4,jump\n")
     assert read_labelled(str(tmp_path / "x.csv")).repeated() == []
+
+
+CLIPS = "path,label,group,fold\na.mp4,run,ann,2\nb.mp4,run,bob,10\nc.mp4,jump,ann,2\n"
+
+
+def test_groups_and_folds_are_columns(tmp_path):
+    touch(tmp_path, "a.mp4")
+    (tmp_path / "clips.csv").write_text(CLIPS)
+    source = str(tmp_path / "clips.csv")
+    plain = read_labelled(source)
+    assert (plain.groups, plain.folds) == ((), ()) and plain.write_groups(tmp_path, "x") is None
+    found = read_labelled(source, columns=Columns("group", "fold"))
+    assert found.groups == ("ann", "bob", "ann") and found.folds == ("2", "10", "2")
+    assert found.subset(np.array([1])).groups == ("bob",)
+    written = found.write_groups(tmp_path, "x")
+    assert read_groups(written, 3) == (["ann", "bob", "ann"], ["2", "10", "2"])
+    only = read_labelled(source, columns=Columns(fold="fold")).write_groups(tmp_path, "y")
+    assert read_groups(only, 3) == ([], ["2", "10", "2"])
+    # Without a value the first fold, of which 2 comes before 10.
+    assert found.in_fold(Columns(fold="fold")).tolist() == [True, False, True]
+    assert found.in_fold(Columns(fold="fold=10")).tolist() == [False, True, False]
+    with pytest.raises(ValueError, match="has the folds 2, 10, of which '3' cannot be held out"):
+        found.in_fold(Columns(fold="fold=3"))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "columns", "message"),
+    [
+        (
+            "c.csv",
+            CLIPS,
+            Columns("person"),
+            r"no column 'person'. Its first line is path, label",
+        ),
+        ("c.csv", CLIPS.replace("ann,2", ",2"), Columns("group"), r"c\.csv, line 2: .* 'group'"),
+        ("c.txt", "a.mp4 1\n", Columns("group"), "'group' names a column of a CSV file, and"),
+        ("c.csv", "a.mp4,1\nb.mp4,2\n", Columns("group"), "has no column 'group'"),
+    ],
+)
+def test_columns_that_are_not_there(tmp_path, name, text, columns, message):
+    touch(tmp_path, "a.mp4")
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ValueError, match=message):
+        read_labelled(str(tmp_path / name), columns=columns)
+    with pytest.raises(ValueError, match="names a column of a CSV file"):
+        read_labelled(str(tmp_path), columns=columns)
 
 
 def test_numbers_of_a_csv_file_are_in_their_order(tmp_path):
