@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypedDict, TypeVar, Unpack
 
 from sce_video.datasets.clip_sampling import Windows, parse_seconds
+from sce_video.datasets.labelled import NO_COLUMNS, Columns, LabelledVideos
 from sce_video.datasets.sources import (
     check_folder,
     describe_others,
@@ -125,6 +126,29 @@ class _ListAllFiles(argparse.Action):
 
     def __call__(self, *_: Any) -> None:
         os.environ[ALL_FILES] = "1"
+
+
+def add_columns(add: Options) -> None:
+    """Add ``--group-column`` and ``--fold-column``, of which :func:`given_columns` makes one."""
+    group = "column of the CSV file with groups (person, scene): a group is tested as a whole"
+    add("--group-column NAME", group)
+    fold = "column with folds, which are used as they are"
+    add("--fold-column NAME", fold)
+
+
+def given_columns(args: argparse.Namespace, source: str | None) -> Columns:
+    """The columns of the command line, which are taken out of it.
+
+    Raises:
+        ValueError: together with a pattern, or of something else than a CSV file.
+    """
+    columns = Columns(args.group_column, args.fold_column)
+    del args.group_column, args.fold_column
+    if columns != NO_COLUMNS:
+        if getattr(args, "group_pattern", None) is not None:
+            raise ValueError("groups are named by --group-pattern or by columns. Remove one")
+        columns.check(str(source))
+    return columns
 
 
 #: What ``--folds`` does.
@@ -359,6 +383,12 @@ def tell_others(root: str, extensions: Sequence[str] | None = None) -> None:
         count = f"{len(found)} video{'s' * (len(found) != 1)}"
         text = f"{root}: {count}, and {describe_others(others, extensions)}"
         print(printable(text, sys.stderr), file=sys.stderr, flush=True)
+
+
+def tell_repeated(*sets: LabelledVideos | None) -> None:
+    """Print which videos of labelled sets are listed several times, or with several labels."""
+    for line in (line for one in sets if one is not None for line in one.repeated()):
+        print(printable(line, sys.stderr), file=sys.stderr, flush=True)
 
 
 def check_exists(path: str | os.PathLike[str] | None, what: str) -> None:

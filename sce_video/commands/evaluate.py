@@ -2,6 +2,7 @@
 
     sce-video evaluate RUN --gallery TRAIN_VIDEOS --test TEST_VIDEOS [--random]
     sce-video evaluate RUN --test VIDEOS --group-pattern 'person(\\d+)' [--folds 5 | --folds loo]
+    sce-video evaluate RUN --test clips.csv --group-column person [--fold-column fold]
     sce-video evaluate RUN --gallery A --test B --protocols time [--factors '{appearance}_{motion}']
     sce-video evaluate RUN --test VIDEOS --protocols rankme lidar clip_retrieval   # without labels
 
@@ -14,20 +15,24 @@ data, and RUN/config.py is not run. Prints a table and writes the results with t
 
 from __future__ import annotations
 
+import argparse
 import os
 from collections.abc import Sequence
 
 from sce_video.commands.arguments import (
     FOLDS,
     RUN,
+    add_columns,
     check_run,
     check_videos,
     command_line,
     fold_count,
+    given_columns,
     output,
     pattern,
+    tell_repeated,
 )
-from sce_video.datasets.labelled import read_labelled
+from sce_video.datasets.labelled import NO_COLUMNS, Columns, read_labelled
 from sce_video.utils.command import command
 from sce_video.utils.storage import path_or_url
 
@@ -50,7 +55,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     source("--gallery", "labelled videos to classify the test by")
     others = "instead: the test videos, but those whose paths have the same group"
     source("--group-pattern REGEX", others, pattern)
+    add_columns(add)
     add("--folds K|loo", FOLDS, fold_count)
+    add.shared("--data-root")
     protocols = "default: the recipe's; time: from shuffled, reversed and still clips"
     add("--protocols", protocols, nargs="+", choices=PROTOCOLS)
     add("--pairs", "with time: accuracy within pairs of opposite classes", choices=["ssv2"])
@@ -63,17 +70,37 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name in ("pairs", "factors"):
         if getattr(args, name) is not None and "time" not in (args.protocols or ()):
             parser.error(f"--{name} belongs to the protocol time, which is not in --protocols")
-    if not (args.gallery or args.group_pattern or LABEL_FREE.issuperset(args.protocols or ("",))):
-        parser.error("one of the arguments --gallery --group-pattern is required")
-    if args.folds is not None and args.group_pattern is None:
-        parser.error("--folds divides groups: add --group-pattern")
+    columns = given_columns(args, args.test)
+    grouped = args.group_pattern is not None or columns != NO_COLUMNS
+    if not (args.gallery or grouped or LABEL_FREE.issuperset(args.protocols or ("",))):
+        parser.error("one of the arguments --gallery --group-pattern --group-column is required")
+    if args.gallery is not None and columns != NO_COLUMNS:
+        parser.error("groups and folds divide the test videos: leave out --gallery")
+    if args.folds is not None and (not grouped or columns.fold is not None):
+        parser.error("--folds divides groups: give --group-pattern or --group-column alone")
+    if "=" in (columns.fold or ""):
+        parser.error("each fold is tested in turn: give --fold-column the name alone")
     check_run(args.run)
-    for source in filter(None, (args.test, args.gallery)):
-        # A file of videos or segments is read here: line by line, and within a second.
-        read_labelled(source) if os.path.isfile(source) else check_videos(source)
+    _check_sets(args, columns)
     # Imported here, as in all commands: a wrong command line must not wait for torch.
     from sce_video.runs import launch
 
     given = vars(args)
-    launch.evaluate(given.pop("run"), given.pop("test"), **given)
+    launch.evaluate(given.pop("run"), given.pop("test"), columns=columns, **given)
     return 0
+
+
+def _check_sets(args: argparse.Namespace, columns: Columns) -> None:
+    """Read files of videos or segments, line by line and within a second, and look into folders."""
+    sources = [source for source in (args.test, args.gallery) if source is not None]
+    files = [source for source in sources if os.path.isfile(source)]
+    if args.data_root is not None and not files:
+        raise ValueError("--data-root goes with a list or a CSV file. Leave it out")
+    for source in sources:
+        if source not in files:
+            check_videos(source)
+            continue
+        found = read_labelled(
+            source, args.data_root, columns=columns if source is args.test else NO_COLUMNS
+        )
+        tell_repeated(found)

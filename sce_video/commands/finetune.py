@@ -1,6 +1,7 @@
 """Train a classifier of videos from a network, with settings chosen for it, and test it.
 
     sce-video finetune SOURCE --train TRAIN --test TEST --out RUN [--few 10] [--hours 2]
+    sce-video finetune SOURCE --train clips.csv --group-column person --out RUN
 
 SOURCE is a run, a checkpoint, a model of transformers (hf:NAME), an exported folder, or none for
 random weights. TRAIN and TEST are folders with a sub-folder for each class, tables, lists of 'path
@@ -24,15 +25,18 @@ from typing import Any
 
 from sce_video.commands.arguments import (
     RUN,
+    add_columns,
     check_exists,
     check_videos,
     command_line,
+    given_columns,
     number,
     output,
     pattern,
+    tell_repeated,
 )
 from sce_video.commands.pretrain import PRECISIONS, check_network, parse_settings
-from sce_video.datasets.labelled import read_pair
+from sce_video.datasets.labelled import NO_COLUMNS, read_pair
 from sce_video.datasets.sources import is_table
 from sce_video.engine.config.changes import read_config
 from sce_video.engine.recipes import find_recipe
@@ -73,6 +77,7 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[argparse.Namespace, d
     add("--out RUN", "folder of the run", output(Path), required=True)
     add.shared("--data-root", "--all-files")
     add("--group-pattern REGEX", "without --test: hold whole groups out, person(\\d+)", pattern)
+    add_columns(add)
     add("--few N", "train with N videos of each class, drawn by the seed", number(int, 1))
     add("--hours", "budget of the command, instead of --epochs", number(float, above=0))
     add("--head", "classifier (default: chosen)", choices=HEADS)
@@ -101,8 +106,8 @@ def _check(args: argparse.Namespace, settings: dict[str, Any]) -> None:
         raise ValueError("give hours or epochs, not both")
     if settings.get("crops", 1) not in (1, 3):
         raise ValueError(f"--crops must be 1 or 3, got {settings['crops']}")
-    if args.test is not None and args.group_pattern is not None:
-        raise ValueError("--group-pattern holds groups out where there is no --test: give one")
+    if args.test is not None and (args.group_pattern is not None or args.columns != NO_COLUMNS):
+        raise ValueError("groups and folds are held out where there is no --test. Remove one")
     if args.source != NONE:
         check_network(args.source, settings)
     _check_sets(args)
@@ -117,7 +122,10 @@ def _check_sets(args: argparse.Namespace) -> None:
         return
     for path in filter(os.path.isdir, sets):
         check_videos(path)
-    videos, _ = read_pair(args.train, args.test, args.data_root)
+    videos, tested = read_pair(args.train, args.test, args.data_root, args.columns)
+    tell_repeated(videos, tested)
+    if videos.folds:
+        videos.in_fold(args.columns)
     if args.few is not None:
         videos.few(args.few, 0)
 
@@ -126,6 +134,7 @@ def _check_sets(args: argparse.Namespace) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Plan, train and test; the status is that of ``tools/train.py``."""
     args, settings = parse_args(argv)
+    args.columns = given_columns(args, args.train)
     _check(args, settings)
     # Imported here, as in all commands: a wrong command line must not wait for torch.
     from mmengine.dist import is_main_process
@@ -144,7 +153,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     # A budget in hours counts the imports, too.
     begun, config = process_began(), args.out / CONFIG
-    names = ("test", "data_root", "group_pattern", "few", "hours")
+    names = ("test", "data_root", "group_pattern", "columns", "few", "hours")
     given = {name: getattr(args, name) for name in names}
     words = {"precision": args.precision, "head": args.head}
     chosen = settings | {name: word for name, word in words.items() if word is not None}

@@ -37,7 +37,6 @@ from sce_video.utils.command import command, printable
 
 INTERRUPTED = "interrupted; finished videos are saved, the same command resumes from here"
 _PER_GPU = 8  # processes of this machine
-_SHOWN = 5  # segments with two labels
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -138,7 +137,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         f"{report.dropped} dropped",
     ]
     if isinstance(source, LabelledVideos):
-        lines += _labelled_twice(source)
+        lines += [f"  {line}" for line in source.repeated("; its first label counts")]
     if report.incomplete:
         lines.append(f"  {len(report.incomplete)} files of which some windows are missing")
     problems = [*report.failures, *report.incomplete]
@@ -162,25 +161,6 @@ def _tell_outside(listed: LabelledVideos) -> None:
             "and paths that are absolute or relative to it"
         )
         print(printable(text), flush=True)
-
-
-def _labelled_twice(listed: LabelledVideos) -> list[str]:
-    """Sentences on entries that are listed again, and on the first that have another label."""
-    labels: list[int] = listed.videos.labels.tolist()
-    first: dict[str, int] = {}
-    kept = [first.setdefault(path, i) for i, path in enumerate(listed.paths())]
-    again = sum(i != old for i, old in enumerate(kept))
-    other = [(i, old) for i, old in enumerate(kept) if labels[i] != labels[old]]
-    if not again:
-        return []
-    lines = [
-        f"  {again} rows of {listed.source} name a segment again, {len(other)} of them with "
-        "another label: its first label counts"
-    ]
-    for i, old in other[:_SHOWN]:
-        names = [f"{listed.name(labels[at])!r} ({listed.where(at)})" for at in (i, old)]
-        lines.append(f"  {listed.videos.path(i)}: not {names[0]} but {names[1]}")
-    return lines
 
 
 def _write_column(args: argparse.Namespace) -> None:

@@ -40,7 +40,7 @@ from sce_video.datasets.readers.base import (
 from sce_video.datasets.sources import list_root, scan_folder
 from sce_video.datasets.video_list import VideoList, read_annotation_list
 from sce_video.utils.command import printable_utf8
-from sce_video.utils.files import regular_file, write_text
+from sce_video.utils.files import regular_file, text_encoding, write_text
 
 #: Kinds of problems, with their descriptions in the summary.
 KINDS = {
@@ -376,7 +376,8 @@ def listed_videos(source: str, data_root: str | None) -> tuple[VideoList, str, l
         return scan_folder(source), source, None
     videos = read_annotation_list(source)
     root = list_root(source, data_root, videos)
-    with open(source, encoding="utf-8-sig", errors="surrogateescape", opener=regular_file) as file:
+    encoding = text_encoding(source)
+    with open(source, encoding=encoding, errors="surrogateescape", opener=regular_file) as file:
         lines = [number for number, line in enumerate(file, 1) if line.strip()]
     return videos, root, lines
 

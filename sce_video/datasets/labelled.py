@@ -6,6 +6,8 @@ Nothing here needs torch: a wrong set is refused before the libraries are import
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -29,6 +31,8 @@ from sce_video.datasets.sources import (
     scan_folder,
 )
 from sce_video.datasets.video_list import (
+    LABEL_COLUMNS,
+    PATH_COLUMNS,
     VIDEO_EXTENSIONS,
     VideoList,
     line_number,
@@ -38,9 +42,39 @@ from sce_video.datasets.video_list import (
 )
 from sce_video.utils.files import write_text
 
-#: Columns of a CSV file with a header, in lower case.
-PATH_COLUMNS = ("path", "video", "video_path", "file", "filepath", "filename")
-_LABELS = ("label", "class", "class_name", "label_name", "category")
+_SHOWN = 5  # videos with several labels
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Columns of a CSV file besides path and label, by their names in its header.
+
+    Attributes:
+        group: What videos have in common that must not help to recognise a class: the person, the
+            scene, the recording. Groups are tested, and held out, as a whole.
+        fold: Folds, each of which is tested once. ``NAME=VALUE`` also chooses one.
+    """
+
+    group: str | None = None
+    fold: str | None = None
+
+    def check(self, source: str) -> Columns:
+        """These columns; ValueError where ``source`` is no CSV file, and has none."""
+        given = self.group or self.fold
+        if given and (os.path.isdir(source) or Path(source).suffix.lower() not in DELIMITERS):
+            raise ValueError(
+                f"{given!r} names a column of a CSV file, and {source} is none. Give the videos as "
+                "a CSV file with the columns path, label and this one"
+            )
+        return self
+
+    @property
+    def fold_name(self) -> str | None:
+        """The name of the column of folds, without the value."""
+        return None if self.fold is None else self.fold.partition("=")[0]
+
+
+NO_COLUMNS = Columns()
 
 
 @dataclass(frozen=True)
@@ -53,6 +87,8 @@ class LabelledVideos:
         videos: Paths, labels from 0 and, but for a list of plain numbers, their names.
         listed: They are not all videos below ``root`` with the labels of their folders or rows.
         lines: Number of the line of each in a CSV file.
+        groups: The group of each, from a column of the CSV file; empty without groups.
+        folds: Its fold, likewise.
     """
 
     source: str
@@ -60,6 +96,8 @@ class LabelledVideos:
     videos: VideoList
     listed: bool = False
     lines: tuple[int, ...] = ()
+    groups: tuple[str, ...] = ()
+    folds: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.videos)
@@ -84,10 +122,67 @@ class LabelledVideos:
 
     def subset(self, indices: np.ndarray) -> LabelledVideos:
         """Those at some indices, with the numbers and names of all classes."""
-        paths, labels = self.paths(), self.videos.labels[indices]
-        chosen = [paths[i] for i in indices.tolist()]
-        videos = VideoList.from_paths(chosen, labels.tolist(), self.videos.classes)
-        return replace(self, videos=videos, listed=True, lines=())
+        chosen = indices.tolist()
+        groups, folds = (
+            tuple(c[i] for i in chosen) if c else () for c in (self.groups, self.folds)
+        )
+        videos = self.videos.select(indices)
+        return replace(self, videos=videos, listed=True, lines=(), groups=groups, folds=folds)
+
+    def in_fold(self, columns: Columns) -> np.ndarray:
+        """Mask (N,) of the fold that ``NAME=VALUE`` chooses; of the first one without a value.
+
+        Raises:
+            ValueError: there is no such fold, or no other one.
+        """
+        names = sorted(set(self.folds), key=_in_order)
+        chosen = (columns.fold or "").partition("=")[2] or names[0]
+        if chosen not in names or len(names) < 2:
+            raise ValueError(
+                f"{self.source} has the folds {', '.join(names)}, of which {chosen!r} cannot be "
+                f"held out. Give one of two or more: --fold-column {columns.fold_name}={names[0]}"
+            )
+        return np.array([fold == chosen for fold in self.folds])
+
+    def write_groups(self, folder: str | Path, name: str) -> str | None:
+        """Write ``folder/NAME_groups.csv`` for :func:`read_groups`; None without groups and folds.
+
+        Raises:
+            WriteError: it cannot be written.
+        """
+        columns = {"path": self.paths(), "group": self.groups, "fold": self.folds}
+        kept = {name: values for name, values in columns.items() if values}
+        if len(kept) == 1:
+            return None
+        file, text = Path(folder, f"{name}_groups.csv").resolve(), io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows(
+            [[*kept], *zip(*kept.values(), strict=True)]
+        )
+        write_text(file, text.getvalue())
+        return str(file)
+
+    def repeated(self, rule: str = "") -> list[str]:
+        """Sentences on videos that are listed again, and on the first that have another label.
+
+        Args:
+            rule: What is done about it, after the first sentence.
+        """
+        labels: list[int] = self.videos.labels.tolist()
+        first: dict[str, int] = {}
+        files = (os.path.normpath(path) for path in self.paths())
+        kept = [first.setdefault(file, i) for i, file in enumerate(files)]
+        again = sum(i != old for i, old in enumerate(kept))
+        other = [(i, old) for i, old in enumerate(kept) if labels[i] != labels[old]]
+        if not again:
+            return []
+        lines = [
+            f"{again} rows of {self.source} name a video or segment again, {len(other)} of them "
+            f"with another label{rule}"
+        ]
+        for i, old in other[:_SHOWN]:
+            names = [f"{self.name(labels[at])!r} ({self.where(at)})" for at in (old, i)]
+            lines.append(f"  {self.videos.path(i)}: {names[0]} and {names[1]}")
+        return lines
 
     def few(self, count: int, seed: int) -> LabelledVideos:
         """``count`` videos of every class, drawn by the seed.
@@ -142,7 +237,33 @@ class LabelledVideos:
         return settings
 
 
-def read_labelled(source: str, data_root: str | None = None, fewest: int = 2) -> LabelledVideos:
+def _in_order(name: str) -> tuple[int, str]:
+    """Key to sort names by, which puts 2 before 10."""
+    return (int(name) if name.isdecimal() and name.isascii() else -1, name)
+
+
+def read_groups(file: str, count: int) -> tuple[list[str], list[str]]:
+    """Read the groups and the folds of ``count`` samples, each empty if there are none.
+
+    The file is one of :meth:`LabelledVideos.write_groups`; ValueError for anything else.
+    """
+    lines = [row for _, row in read_csv_lines(file)]
+    header, rows = lines[0] if lines else [], lines[1:]
+    if len(rows) != count or not {*header} & {"group", "fold"}:
+        raise ValueError(f"{file} does not have the groups or folds of the {count} tested samples")
+    groups, folds = (
+        [row[header.index(name)] for row in rows] if name in header else []
+        for name in ("group", "fold")
+    )
+    return groups, folds
+
+
+def read_labelled(
+    source: str,
+    data_root: str | None = None,
+    fewest: int = 2,
+    columns: Columns = Columns(),
+) -> LabelledVideos:
     """The labelled videos that a user names.
 
     Args:
@@ -153,10 +274,13 @@ def read_labelled(source: str, data_root: str | None = None, fewest: int = 2) ->
         data_root: Folder or table that the paths of a file are relative to; None: its own folder or
             the current one.
         fewest: Classes that are needed.
+        columns: Columns of groups and folds to read from a CSV file.
 
     Raises:
-        ValueError: there is no such thing, a video has no label, or there are too few classes.
+        ValueError: there is no such thing, or no such column, a video has no label, or there are
+            too few classes.
     """
+    columns.check(source)
     if os.path.isdir(source) or is_table(source):
         if data_root is not None:
             raise ValueError(f"{source} is a folder: --data-root goes with a list or a CSV file")
@@ -165,12 +289,10 @@ def read_labelled(source: str, data_root: str | None = None, fewest: int = 2) ->
     elif not os.path.exists(source):
         raise ValueError(f"there is no folder, list or CSV file {source!r}")
     else:
-        kind = Path(source).suffix.lower()
-        lines: list[int] = []
-        read = _read_csv(source, lines) if kind in DELIMITERS else _read_list(source)
-        root = list_root(source, data_root, read)
-        read = _relative(read, root)
-        found = LabelledVideos(source, root, read, listed=True, lines=tuple(lines))
+        table = Path(source).suffix.lower() in DELIMITERS and not _is_list(source)
+        found = _read_csv(source, columns) if table else _read_list(source)
+        root = list_root(source, data_root, found.videos)
+        found = replace(found, root=root, videos=_relative(found.videos, root))
         _check_segments(found)
     unlabelled = np.flatnonzero(found.videos.labels < 0)
     if len(unlabelled) < len(found) and len(unlabelled):
@@ -205,19 +327,23 @@ def _check_segments(listed: LabelledVideos) -> None:
     check_segment_files((listed.where(i), file, end) for i, file, end in ends)
 
 
-def _read_list(source: str) -> VideoList:
+def _is_list(source: str) -> bool:
+    """Whether a ``.csv`` file has ``path label`` on its first line, as SlowFast's lists."""
+    _, cells = next(read_csv_lines(source), (0, []))
+    before, _, last = (cells or [""])[0].rpartition(" ")
+    return len(cells) == 1 and before != "" and last.isdecimal()
+
+
+def _read_list(source: str) -> LabelledVideos:
     stem = Path(source).stem
     stems = (stem, stem.removesuffix("_train"), stem.removesuffix("_test"))
     files = [Path(source).with_name(f"{name}_classes.txt") for name in stems]
     class_file = next((str(file) for file in files if file.is_file()), None)
-    return read_annotation_list(source, class_file=class_file)
+    return LabelledVideos(source, "", read_annotation_list(source, class_file=class_file), True)
 
 
-def _read_csv(source: str, numbers_of_lines: list[int]) -> VideoList:
-    """The videos of a table of text; labels are names, numbered in sorted order.
-
-    The line of each is appended to ``numbers_of_lines``.
-    """
+def _read_csv(source: str, more: Columns) -> LabelledVideos:
+    """The videos of a table of text; labels are names, numbered in sorted order."""
     lines = list(read_csv_lines(source))
     if not lines:
         raise ValueError(f"{source} is empty: it must have a line for each video")
@@ -228,7 +354,6 @@ def _read_csv(source: str, numbers_of_lines: list[int]) -> VideoList:
             raise ValueError(f"{source}, line {number}: there is no path or no label in {row}")
     if not rows:
         raise ValueError(f"{source} has a header and no video")
-    numbers_of_lines += [number for number, _ in rows]
     paths = [row[path] for _, row in rows]
     header = [name.lower() for name in lines[0][1]]
     if "start" in header and "end" in header:  # a row is a segment, and a sample
@@ -240,10 +365,28 @@ def _read_csv(source: str, numbers_of_lines: list[int]) -> VideoList:
     names = {row[label] for _, row in rows}
     # 2 before 10, where all of them are numbers.
     numbers = all(name.isdecimal() and name.isascii() for name in names)
-    classes = sorted(names, key=lambda name: (int(name), name) if numbers else name)
+    classes = sorted(names, key=_in_order if numbers else None)
     number_of = {name: number for number, name in enumerate(classes)}
     labels = [number_of[row[label]] for _, row in rows]
-    return VideoList.from_paths(paths, labels, classes)
+    groups, folds = (_column(source, lines[0][1], rows, n) for n in (more.group, more.fold_name))
+    videos, numbered = VideoList.from_paths(paths, labels, classes), [number for number, _ in rows]
+    return LabelledVideos(source, "", videos, True, tuple(numbered), groups, folds)
+
+
+def _column(
+    source: str, header: Sequence[str], rows: Sequence[tuple[int, list[str]]], name: str | None
+) -> tuple[str, ...]:
+    """The cells of the column of a name; empty for None. ValueError if one or all are missing."""
+    if name is None:
+        return ()
+    if name not in header:
+        known = ", ".join(header)
+        raise ValueError(f"{source} has no column {name!r}. Its first line is {known:.200}")
+    at = header.index(name)
+    for number, row in rows:
+        if len(row) <= at or not row[at]:
+            raise ValueError(f"{source}, line {number}: there is nothing in the column {name!r}")
+    return tuple(row[at] for _, row in rows)
 
 
 def _columns(source: str, first: Sequence[str]) -> tuple[int, int]:
@@ -251,7 +394,7 @@ def _columns(source: str, first: Sequence[str]) -> tuple[int, int]:
     names = [name.lower() for name in first]
     found = [
         next((names.index(n) for n in known if n in names), None)
-        for known in (PATH_COLUMNS, _LABELS)
+        for known in (PATH_COLUMNS, LABEL_COLUMNS)
     ]
     if found[0] is None and len(first) == 2 and first[0].lower().endswith(VIDEO_EXTENSIONS):
         return 0, 1
@@ -265,17 +408,21 @@ def _columns(source: str, first: Sequence[str]) -> tuple[int, int]:
 
 
 def read_pair(
-    train: str, test: str | None, data_root: str | None = None
+    train: str,
+    test: str | None,
+    data_root: str | None = None,
+    columns: Columns = Columns(),
 ) -> tuple[LabelledVideos, LabelledVideos | None]:
     """The videos to train and to test a classifier, of the same classes; see :func:`read_labelled`.
 
-    ``data_root`` is that of those that are files.
+    ``data_root`` is that of those that are files, ``columns`` are those of ``train``.
     """
     found = []
     files = [path for path in (train, test) if path is not None and os.path.isfile(path)]
     for path in (train, test):
         root = data_root if path in files or not files else None
-        found.append(None if path is None else read_labelled(path, root))
+        own = columns if path is train else NO_COLUMNS
+        found.append(None if path is None else read_labelled(path, root, columns=own))
     first, second = found
     assert first is not None
     if second is not None:

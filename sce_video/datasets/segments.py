@@ -14,14 +14,14 @@ from pathlib import Path
 
 from sce_video.datasets.clip_sampling import parse_seconds
 from sce_video.datasets.sources import is_elsewhere, open_video, video_exists
-from sce_video.utils.files import atomic_file, regular_file
+from sce_video.utils.files import atomic_file, regular_file, text_encoding
 
 #: Header of a file of segments; a prediction has a ``score`` too, other columns are passed over.
 COLUMNS = ("path", "start", "end", "label")
 #: Seconds that a segment may reach beyond the duration that a container states, which is rounded.
 TOLERANCE = 0.5
 #: Of the cells of a table of text, by the end of its name.
-DELIMITERS = {".csv": (",", ";"), ".tsv": ("\t",)}
+DELIMITERS = {".csv": ("\t", ",", ";"), ".tsv": ("\t",)}
 
 
 @dataclass(frozen=True)
@@ -102,12 +102,13 @@ def stated_duration(file: str) -> float | None:
 def read_csv_lines(source: str | os.PathLike) -> Iterator[tuple[int, list[str]]]:
     """The lines of a table of text that are not empty: number, and cells without outer blanks.
 
-    The cells of a ``.tsv`` file are divided by tabs, of another by commas, or by semicolons where
-    the first line has more of them. ValueError for what is no such file.
+    The cells of a ``.tsv`` file are divided by tabs, of another by what the first line has most of:
+    tabs, commas or semicolons. ValueError for what is no such file.
     """
     delimiters = DELIMITERS.get(Path(source).suffix.lower(), DELIMITERS[".csv"])
+    encoding = text_encoding(source)
     with open(
-        source, encoding="utf-8-sig", errors="surrogateescape", newline="", opener=regular_file
+        source, encoding=encoding, errors="surrogateescape", newline="", opener=regular_file
     ) as file:
         first = file.readline()
         file.seek(0)
@@ -118,7 +119,7 @@ def read_csv_lines(source: str | os.PathLike) -> Iterator[tuple[int, list[str]]]
                 (reader.line_num, [cell.strip() for cell in row]) for row in reader if any(row)
             )
         except csv.Error as error:
-            raise ValueError(f"{source} is no CSV file: {error}") from error
+            raise ValueError(f"{source} is no CSV file: {error}. Save it as UTF-8") from error
 
 
 def read_segments(source: str) -> list[Segment]:

@@ -221,8 +221,21 @@ def list_root(source: str, data_root: str | None, videos: VideoList) -> str:
             return root
     raise ValueError(
         f"none of the first {len(first)} videos of {source!r} exist, for example "
-        f"{os.path.join(roots[0], first[0])!r}: give their folder with --data-root"
+        f"{os.path.join(roots[0], first[0])!r}: {advice_on_path(first[0])}"
     )
+
+
+def advice_on_path(path: str, otherwise: str = "give their folder with --data-root") -> str:
+    """What to change in a list whose ``path`` does not exist, by how it looks."""
+    before, _, last = path.rpartition(" ")
+    if before.lower().endswith(VIDEO_EXTENSIONS + IMAGE_EXTENSIONS):
+        return (
+            f"{last!r:.100} is no label, which is a whole number in a list. For names of classes "
+            "give a CSV file with the columns path and label"
+        )
+    if "\\" in path:
+        return "its paths have backslashes, as Windows writes them. Replace them by slashes"
+    return otherwise
 
 
 def dataset_settings(root: str | Path) -> dict[str, Any]:

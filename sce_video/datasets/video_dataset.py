@@ -27,7 +27,7 @@ from sce_video.datasets.readers.base import (
     VideoDecodeError,
     VideoTimeoutError,
 )
-from sce_video.datasets.sources import scan_folder, video_exists
+from sce_video.datasets.sources import advice_on_path, scan_folder, video_exists
 from sce_video.datasets.transforms.lazy_view import LazyView
 from sce_video.datasets.video_list import (
     VIDEO_EXTENSIONS,
@@ -202,10 +202,11 @@ class VideoDataset(Dataset):
         videos = read_annotation_list(self.ann_file, self.kind, self.class_file)
         numbers = range(len(videos))[:_NUM_CHECKED]
         first = [os.path.join(self.data_root, videos.path(i)) for i in numbers]
+        right = f"is data_root={self.data_root!r} right?"
         if not any(map(video_exists, first)):
             raise ValueError(
                 f"none of the first {len(first)} {self.kind}s of {self.ann_file!r} exist, for "
-                f"example {first[0]!r}: is data_root={self.data_root!r} right?"
+                f"example {first[0]!r}: {advice_on_path(videos.path(0), right)}"
             )
         return videos
 

@@ -13,7 +13,7 @@ from typing import TextIO
 import numpy as np
 
 from sce_video.datasets.clip_sampling import parse_seconds
-from sce_video.utils.files import local_copy, regular_file, write_text
+from sce_video.utils.files import local_copy, regular_file, text_encoding, write_text
 from sce_video.utils.storage import exists
 
 #: Of the containers that are read, as cameras, recorders and players name them. Names that sound
@@ -31,6 +31,9 @@ BY_CONTENT = "*"
 #: Environment variable of ``--all-files``: folders are listed :data:`BY_CONTENT`.
 ALL_FILES = "SCE_VIDEO_ALL_FILES"
 IMAGE_EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
+#: Names of the columns of a table of text, in lower case.
+PATH_COLUMNS = ("path", "video", "video_path", "file", "filepath", "filename")
+LABEL_COLUMNS = ("label", "class", "class_name", "label_name", "category")
 #: Largest label: metrics have a column for each class up to the largest.
 MAX_LABEL = 999_999
 
@@ -203,12 +206,8 @@ def refuse_table(path: str) -> None:
 
 
 def _open(path: str, newest: bool = False) -> TextIO:
-    return open(
-        local_copy(path, newest),
-        encoding="utf-8-sig",
-        errors="surrogateescape",
-        opener=regular_file,
-    )
+    file = local_copy(path, newest)
+    return open(file, encoding=text_encoding(file), errors="surrogateescape", opener=regular_file)
 
 
 def _read_classes(class_file: str) -> list[str]:
@@ -231,6 +230,11 @@ def _check_format(line: str, where: str, kind: str) -> None:
     """Raise ValueError if a line is not ``path label``, but of a table with commas or no text."""
     if "\0" in line or len(line) > _MAX_LINE:
         raise ValueError(f"{where}: this is no text file; a list has 'path label' on every line")
+    if {word.lower() for word in line.split()} <= {*PATH_COLUMNS, *LABEL_COLUMNS}:
+        raise ValueError(
+            f"{where}: {line.strip()!r} is a header. A list has none: remove the line, or name the "
+            "file .csv or .tsv"
+        )
     fields = [field.strip() for field in line.split(",")]
     last = fields[-1]
     # "a.mp4,3", "a.mp4, 3", or a table as Kinetics' label,youtube_id,time_start,time_end,split.
@@ -238,8 +242,8 @@ def _check_format(line: str, where: str, kind: str) -> None:
         raise ValueError(
             f"{where}: {line.strip()!r} is a line of a table with commas; a list has 'path label' "
             f"on every line, with a space or a tab between them, where the label is the number of "
-            f"the class from 0, or the path of a {kind} alone (for Kinetics' own tables: "
-            "sce-video prepare kinetics)"
+            f"the class from 0, or the path of a {kind} alone. Name a table with the columns path "
+            "and label .csv (for Kinetics' own tables: sce-video prepare kinetics)"
         )
 
 

@@ -10,12 +10,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+import torch
 from mmengine.dist import is_main_process
 from mmengine.evaluator import BaseMetric, Evaluator
 from mmengine.runner import BaseLoop, Runner
 from torch.utils.data import DataLoader
 
+from sce_video.datasets.labelled import read_groups
 from sce_video.datasets.labels import check_dataset_labels, check_same_classes
+from sce_video.engine.checkpoint import file_sha256
 from sce_video.evaluation.features import save_features
 from sce_video.evaluation.functional.folds import divide
 from sce_video.evaluation.functional.statistics import group_ids, top_k_accuracy
@@ -177,9 +181,11 @@ class MultiViewTestLoop(BaseLoop):
         #: Provenance of the selected probe, and the paths that it was selected on.
         self.selection: tuple[dict[str, Any], set[str]] | None = None
         named = group_pattern if isinstance(group_pattern, dict) else {"pattern": group_pattern}
-        if unknown := sorted(named.keys() - {"pattern", "folds"}):
-            raise ValueError(f"group_pattern has pattern and folds, got {', '.join(unknown)} too")
+        if unknown := sorted(named.keys() - {"pattern", "file", "folds"}):
+            known = "pattern or file, and folds"
+            raise ValueError(f"group_pattern has {known}, got {', '.join(unknown)} too")
         self.group_pattern, self.folds = named.get("pattern"), named.get("folds")
+        self.group_file = named.get("file")
         self.precision = precision
         self.out, self.dump = out, dump
 
@@ -288,12 +294,9 @@ class MultiViewTestLoop(BaseLoop):
 
     def _evaluate(self, rows: Rows, gallery: Rows | None) -> dict[str, float]:
         provenance = self._describe(rows, gallery)
-        if self.group_pattern is not None:
-            groups, names = group_ids(rows.paths, self.group_pattern)
-            folds = divide(rows.labels, groups, folds=self.folds)
-            rows = replace(rows, groups=groups, folds=folds.numbers)
-            provenance |= {"group_pattern": self.group_pattern, "groups": names}
-            provenance |= folds.described()
+        if self.group_pattern is not None or self.group_file is not None:
+            rows, described = self._divide(rows)
+            provenance |= described
         if self.dump is not None:
             path = join(self.runner.work_dir, self.dump)
             if self.kind == "detection":
@@ -328,6 +331,26 @@ class MultiViewTestLoop(BaseLoop):
         table = format_metrics(listed, provenance, intervals)
         self.runner.logger.info("\n" + "\n".join([table, *texts]))
         return metrics
+
+    def _divide(self, rows: Rows) -> tuple[Rows, dict[str, Any]]:
+        """The rows with their groups and folds, and what the provenance says of these."""
+        if self.group_file is None:
+            assert self.group_pattern is not None
+            numbers, names = group_ids(rows.paths, self.group_pattern)
+            folds, source = divide(rows.labels, numbers, folds=self.folds), self.group_pattern
+        else:
+            columns = read_groups(self.group_file, len(self.dataloader.dataset))
+            # In the order of the data set, of which some samples may be unreadable.
+            numbered = [
+                np.unique(np.array(column)[rows.indices], return_inverse=True) if column else None
+                for column in columns
+            ]
+            groups, given = (None if n is None else torch.from_numpy(n[1]) for n in numbered)
+            names = next(n[0].tolist() for n in numbered if n is not None)
+            source = f"columns of the list, sha256 {file_sha256(self.group_file)[:12]}"
+            folds = divide(rows.labels, groups, given=given, folds=self.folds)
+        rows = replace(rows, groups=folds.groups, folds=folds.numbers)
+        return rows, {"group_pattern": source, "groups": names, **folds.described()}
 
     def _describe(self, rows: Rows, gallery: Rows | None) -> dict[str, Any]:
         """Provenance: everything that the metrics depend on."""

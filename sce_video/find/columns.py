@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
 
 import numpy as np
 
-from sce_video.datasets.labelled import PATH_COLUMNS
 from sce_video.datasets.segments import read_csv_lines
 from sce_video.datasets.sources import is_table, is_table_folder
+from sce_video.datasets.video_list import PATH_COLUMNS
 from sce_video.find import column_process
 from sce_video.utils.command import printable_utf8
 from sce_video.utils.files import WriteError, atomic_file, cache_folder, parse_json

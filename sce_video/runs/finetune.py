@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from mmengine.config import Config
 
-from sce_video.datasets.labelled import LabelledVideos, read_pair
+from sce_video.datasets.labelled import NO_COLUMNS, Columns, LabelledVideos, read_pair
 from sce_video.datasets.sources import is_table
 from sce_video.datasets.video_list import split_segment, video_of
 from sce_video.engine.config.check import options_of_settings
@@ -67,6 +67,7 @@ def labelled_parts(
     *,
     data_root: str | Path | None = None,
     group_pattern: str | None = None,
+    columns: Columns = NO_COLUMNS,
     few: int | None = None,
     seed: int = 0,
 ) -> tuple[LabelledVideos, LabelledVideos, tuple[Choice, ...]]:
@@ -78,12 +79,12 @@ def labelled_parts(
     drawn from the rest.
     """
     root = None if data_root is None else str(data_root)
-    videos, tested = read_pair(str(train), None if test is None else str(test), root)
-    if tested is not None and group_pattern is not None:
-        raise ValueError("--group-pattern holds groups out where there is no --test: give one")
+    videos, tested = read_pair(str(train), None if test is None else str(test), root, columns)
+    if tested is not None and (group_pattern is not None or columns != NO_COLUMNS):
+        raise ValueError("groups and folds are held out where there is no --test. Remove one")
     reason = "given"
     if tested is None:
-        kept, held, reason = _divided(videos, group_pattern, seed)
+        kept, held, reason = _divided(videos, group_pattern, columns, seed)
         if not held.any():
             raise ValueError(f"no class of {train} has two videos, one to test: give --test")
         tested, videos = videos.subset(np.flatnonzero(held)), videos.subset(np.flatnonzero(kept))
@@ -98,15 +99,23 @@ def labelled_parts(
 
 
 def _divided(
-    videos: LabelledVideos, group_pattern: str | None, seed: int
+    videos: LabelledVideos, group_pattern: str | None, columns: Columns, seed: int
 ) -> tuple[np.ndarray, np.ndarray, str]:
     """Masks (N,) of what is to train and to test with, and a sentence on them."""
-    groups, segments = None, group_pattern is None and _are_segments(videos)
+    if videos.folds:
+        held = videos.in_fold(columns)
+        tested = videos.folds[int(np.argmax(held))]
+        return ~held, held, f"no --test: the fold {tested} of {columns.fold_name} is held out"
+    given = group_pattern is not None or bool(videos.groups)
+    groups, segments = None, not given and _are_segments(videos)
     recordings = np.unique(_recordings(videos), return_inverse=True)[1]
     reason = "no --test: a quarter of each class is held out, drawn by the seed"
     if group_pattern is not None:
         groups, _ = group_ids(videos.paths(), group_pattern)
         reason = f"no --test: a quarter of the groups {group_pattern} is held out"
+    elif videos.groups:
+        groups = torch.from_numpy(np.unique(videos.groups, return_inverse=True)[1])
+        reason = f"no --test: a quarter of the groups of {columns.group} is held out"
     elif segments and len(np.unique(recordings)) < len(videos):
         groups = torch.from_numpy(recordings)
         reason = "no --test: a quarter of the recordings is held out, drawn by the seed"
@@ -168,6 +177,7 @@ def planned_finetuning(
     test: str | Path | None = None,
     data_root: str | Path | None = None,
     group_pattern: str | None = None,
+    columns: Columns = NO_COLUMNS,
     few: int | None = None,
     hours: float | None = None,
     settings: Mapping[str, Any] | None = None,
@@ -193,6 +203,7 @@ def planned_finetuning(
         test,
         data_root=data_root,
         group_pattern=group_pattern,
+        columns=columns,
         few=few,
         seed=given.get("seed", 0),
     )
@@ -349,6 +360,7 @@ def finetune(
     test: str | Path | None = None,
     data_root: str | Path | None = None,
     group_pattern: str | None = None,
+    columns: Columns = NO_COLUMNS,
     few: int | None = None,
     hours: float | None = None,
     overwrite: bool = False,
@@ -370,6 +382,8 @@ def finetune(
         data_root: Folder that the paths of lists and CSV files are relative to.
         group_pattern: Without ``test``: regular expression with one group, searched in the paths;
             whole groups are held out (``person(\\\\d+)``).
+        columns: Instead: columns of the CSV file ``train`` with groups, or with folds, of which one
+            is held out.
         few: Train with so many videos of each class, drawn by the seed.
         hours: Budget of the call; without it (and ``epochs``) as long as a first result takes.
         overwrite: Remove an earlier training from ``out``.
@@ -395,6 +409,7 @@ def finetune(
             test=test,
             data_root=data_root,
             group_pattern=group_pattern,
+            columns=columns,
             few=few,
             hours=hours,
             settings=settings,

@@ -18,7 +18,7 @@ from mmengine.hooks import Hook
 from mmengine.logging import MMLogger
 
 from sce_video.datasets import dataset_settings
-from sce_video.datasets.labelled import read_labelled, read_pair
+from sce_video.datasets.labelled import NO_COLUMNS, Columns, read_labelled, read_pair
 from sce_video.datasets.labels import check_same_classes
 from sce_video.engine.batch_layout import divide_global_batch
 from sce_video.engine.checkpoint import (
@@ -278,7 +278,9 @@ def evaluate(
     test_videos: str | Path,
     *,
     gallery: str | Path | None = None,
+    data_root: str | Path | None = None,
     group_pattern: str | None = None,
+    columns: Columns = NO_COLUMNS,
     folds: int | str | None = None,
     protocols: Sequence[str] | None = None,
     pairs: str | None = None,
@@ -295,8 +297,11 @@ def evaluate(
         test_videos: Folder with a sub-folder for each class, a table with labels, or a list or CSV
             file of videos or segments (:func:`~sce_video.datasets.labelled.read_labelled`).
         gallery: The same, of the videos to classify these by.
+        data_root: Folder or table that the paths of lists and CSV files are relative to.
         group_pattern: Without a gallery: regular expression with one group; a video is classified
             by those whose paths have another group.
+        columns: Instead: columns of the CSV file with groups, and with folds, which are tested in
+            turn as they are.
         folds: With groups: number of folds, or "loo" for one of each group; None for "loo" below 20
             groups, else 10.
         protocols: Of :data:`sce_video.evaluation.PROTOCOLS`; None for those of the run's recipe.
@@ -320,18 +325,20 @@ def evaluate(
     work_dir = Path("work_dirs" if is_url(folder) else folder, "evaluation")
     check_regular(work_dir, written=True)
     # By key, not as text KEY=VALUE, where a folder named 2023 would be a number.
-    of_test = _labelled_settings(test_videos, work_dir, "test").items()
-    changes: dict[str, Any] = {f"test_dataloader.dataset.{name}": v for name, v in of_test}
+    of_test, groups = _labelled_settings(test_videos, data_root, work_dir, "test", columns)
+    changes: dict[str, Any] = {f"test_dataloader.dataset.{k}": v for k, v in of_test.items()}
     loader = "test_cfg.gallery_dataloader"
     if gallery is None:
-        groups = None if group_pattern is None else {"pattern": group_pattern, "folds": folds}
-        changes |= {loader: None, "test_cfg.group_pattern": groups}
+        made = {"pattern": group_pattern, "file": groups, "folds": folds}
+        of_groups = made if group_pattern or groups else None
+        changes |= {loader: None, "test_cfg.group_pattern": of_groups}
     else:
-        of_gallery = _labelled_settings(gallery, work_dir, "gallery").items()
-        changes |= {f"{loader}.dataset.{name}": value for name, value in of_gallery}
+        of_gallery, _ = _labelled_settings(gallery, data_root, work_dir, "gallery", NO_COLUMNS)
+        changes |= {f"{loader}.dataset.{name}": value for name, value in of_gallery.items()}
         files = [os.fspath(path) for path in (gallery, test_videos) if os.path.isfile(path)]
         if files:
-            read_pair(os.fspath(gallery), os.fspath(test_videos))  # of the same classes
+            root = None if data_root is None else os.fspath(data_root)
+            read_pair(os.fspath(gallery), os.fspath(test_videos), root)  # of the same classes
     cfg = testing_config(
         stored_test(checkpoint),
         RANDOM if random else checkpoint,
@@ -349,11 +356,19 @@ def evaluate(
     return test(cfg)
 
 
-def _labelled_settings(source: str | Path, folder: Path, name: str) -> dict[str, Any]:
-    """Settings of a data set; a list of what a file names is written to the folder."""
-    if os.path.isfile(source):
-        return read_labelled(os.fspath(source)).dataset(folder, name)
-    return dict(dataset_settings(source))
+def _labelled_settings(
+    source: str | Path, data_root: str | Path | None, folder: Path, name: str, columns: Columns
+) -> tuple[dict[str, Any], str | None]:
+    """Settings of a data set, and the file of its groups and folds, if there is one.
+
+    A list of what a file names is written to the folder.
+    """
+    columns.check(os.fspath(source))
+    if not os.path.isfile(source):
+        return dict(dataset_settings(source)), None
+    root = None if data_root is None else os.fspath(data_root)
+    found = read_labelled(os.fspath(source), root, columns=columns)
+    return found.dataset(folder, name), found.write_groups(folder, name)
 
 
 def join_processes(launcher: str, env_cfg: dict | None = None) -> None:

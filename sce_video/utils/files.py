@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import errno
 import hashlib
@@ -99,9 +100,21 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
         return file.read()
 
 
+def text_encoding(path: str | os.PathLike[str]) -> str:
+    """Return the encoding of a user's text file: UTF-8, or UTF-16 where it begins so.
+
+    Spreadsheets write UTF-16 where they are asked for Unicode text.
+    """
+    with open(path, "rb", opener=regular_file) as file:
+        begins_with = file.read(2)
+    utf_16 = begins_with in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+    return "utf-16" if utf_16 else "utf-8-sig"
+
+
 def read_text(path: str | os.PathLike[str], errors: str = "strict") -> str:
-    """Read a regular file in UTF-8, with or without a byte order mark."""
-    with open(path, encoding="utf-8-sig", errors=errors, opener=regular_file) as file:
+    """Read a regular text file in the encoding that :func:`text_encoding` detects."""
+    encoding = text_encoding(path)
+    with open(path, encoding=encoding, errors=errors, opener=regular_file) as file:
         return file.read()
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from sce_video.datasets import VideoDataset
-from sce_video.datasets.labelled import read_labelled, read_pair
+from sce_video.datasets.labelled import Columns, read_groups, read_labelled, read_pair
 
 
 def touch(root: Path, *paths: str) -> Path:
@@ -49,6 +49,109 @@ def test_csv_files_have_a_header_or_two_columns(tmp_path, name, text):
     found = read_labelled(str(tmp_path / name))
     assert content(found) == WANTED and found.num_classes == 2
     assert found.root == str(tmp_path) and found.listed
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "encoding"),
+    [
+        ("slowfast.csv", "a/0.mp4 3\nb c.mp4 0\n", "utf-8"),
+        ("list.csv", "a/0.mp4\t3\nb c.mp4\t0\n", "utf-8"),
+        ("header.csv", "path\tlabel\na/0.mp4\t3\nb c.mp4\t0\n", "utf-8"),
+        ("unicode.txt", "a/0.mp4\t3\nb c.mp4\t0\n", "utf-16"),
+        ("unicode.csv", "path\tlabel\r\na/0.mp4\t3\r\nb c.mp4\t0\r\n", "utf-16-be"),
+        ("dots.csv", "path,label\n./a/0.mp4,3\nb c.mp4,0\n", "utf-8"),
+    ],
+)
+def test_lists_of_other_tools(tmp_path, name, text, encoding):
+    touch(tmp_path, "a/0.mp4", "b c.mp4")
+    mark = "\ufeff" if encoding.endswith("be") else ""
+    (tmp_path / name).write_bytes((mark + text).encode(encoding))
+    found = read_labelled(str(tmp_path / name))
+    paths = [os.path.normpath(path) for path in found.paths()]
+    labels = [found.name(label) for label in found.videos.labels.tolist()]
+    assert (paths, labels) == (["a/0.mp4", "b c.mp4"], ["3", "0"])
+    assert [found.where(i).rpartition(" ")[2] for i in (0, 1)] == (
+        ["2", "3"] if text.startswith("path") else ["1", "2"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("x.csv", "path,label\nrun\\a.mp4,run\njump\\b.mp4,jump\n", "backslashes, as Windows"),
+        ("x.txt", "run\\a.mp4 0\njump\\b.mp4 1\n", "backslashes, as Windows"),
+        ("x.txt", "run/a.mp4 run\njump/b.mp4 jump\n", "'run' is no label, which is a whole number"),
+        ("x.txt", "path label\nrun/a.mp4 0\n", "line 1: 'path label' is a header. A list has none"),
+        ("x.txt", "run/a.mp4,0\n", r"Name a table with the columns path and label \.csv"),
+    ],
+)
+def test_lists_that_look_like_something_else_get_advice(tmp_path, name, text, message):
+    touch(tmp_path, "run/a.mp4", "jump/b.mp4")
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ValueError, match=message):
+        read_labelled(str(tmp_path / name))
+    if name == "x.txt":
+        with pytest.raises(ValueError, match=message):
+            VideoDataset(str(tmp_path), str(tmp_path / name))
+
+
+def test_a_video_with_two_labels_is_mentioned(tmp_path):
+    touch(tmp_path, "a.mp4", "b.mp4")
+    rows = ["a.mp4,run", "b.mp4,jump", "a.mp4,run", f"{tmp_path}/a.mp4,jump", "./b.mp4,jump"]
+    (tmp_path / "x.csv").write_text("\n".join(["path,label", *rows, ""]))
+    found = read_labelled(str(tmp_path / "x.csv"))
+    assert found.repeated() == [
+        f"3 rows of {found.source} name a video or segment again, 1 of them with another label",
+        f"  a.mp4: 'run' ({found.source}, line 2) and 'jump' ({found.source}, line 5)",
+    ]
+    (tmp_path / "x.csv").write_text("path,label\na.mp4,run\nb.mp4,jump\n")
+    assert read_labelled(str(tmp_path / "x.csv")).repeated() == []
+
+
+CLIPS = "path,label,group,fold\na.mp4,run,ann,2\nb.mp4,run,bob,10\nc.mp4,jump,ann,2\n"
+
+
+def test_groups_and_folds_are_columns(tmp_path):
+    touch(tmp_path, "a.mp4")
+    (tmp_path / "clips.csv").write_text(CLIPS)
+    source = str(tmp_path / "clips.csv")
+    plain = read_labelled(source)
+    assert (plain.groups, plain.folds) == ((), ()) and plain.write_groups(tmp_path, "x") is None
+    found = read_labelled(source, columns=Columns("group", "fold"))
+    assert found.groups == ("ann", "bob", "ann") and found.folds == ("2", "10", "2")
+    assert found.subset(np.array([1])).groups == ("bob",)
+    written = found.write_groups(tmp_path, "x")
+    assert read_groups(written, 3) == (["ann", "bob", "ann"], ["2", "10", "2"])
+    only = read_labelled(source, columns=Columns(fold="fold")).write_groups(tmp_path, "y")
+    assert read_groups(only, 3) == ([], ["2", "10", "2"])
+    # Without a value the first fold, of which 2 comes before 10.
+    assert found.in_fold(Columns(fold="fold")).tolist() == [True, False, True]
+    assert found.in_fold(Columns(fold="fold=10")).tolist() == [False, True, False]
+    with pytest.raises(ValueError, match="has the folds 2, 10, of which '3' cannot be held out"):
+        found.in_fold(Columns(fold="fold=3"))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "columns", "message"),
+    [
+        (
+            "c.csv",
+            CLIPS,
+            Columns("person"),
+            r"no column 'person'. Its first line is path, label",
+        ),
+        ("c.csv", CLIPS.replace("ann,2", ",2"), Columns("group"), r"c\.csv, line 2: .* 'group'"),
+        ("c.txt", "a.mp4 1\n", Columns("group"), "'group' names a column of a CSV file, and"),
+        ("c.csv", "a.mp4,1\nb.mp4,2\n", Columns("group"), "has no column 'group'"),
+    ],
+)
+def test_columns_that_are_not_there(tmp_path, name, text, columns, message):
+    touch(tmp_path, "a.mp4")
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ValueError, match=message):
+        read_labelled(str(tmp_path / name), columns=columns)
+    with pytest.raises(ValueError, match="names a column of a CSV file"):
+        read_labelled(str(tmp_path), columns=columns)
 
 
 def test_numbers_of_a_csv_file_are_in_their_order(tmp_path):

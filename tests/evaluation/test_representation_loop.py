@@ -114,6 +114,45 @@ def test_random_initialisation_leaving_groups_out(tmp_path):
     assert written["failures"] == [["person1/class1.mp4", "cannot be decoded"]]
 
 
+@pytest.mark.parametrize("column", ["fold", "group", "group,fold"])
+def test_groups_and_folds_of_a_file_equal_a_loop(tmp_path, column):
+    """Folds are used exactly as they are; sample 4 is unreadable, the others keep their cells."""
+    count, broken = 18, 4
+    folds = [str((i // 3) % 3) for i in range(count)]
+    groups = [f"p{(i // 3) % 5}" for i in range(count)]
+    cells = {"fold": folds, "group": groups}
+    rows = zip(*(cells[name] for name in column.split(",")), strict=True)
+    lines = [",".join((f"{i}.mp4", *row)) for i, row in enumerate(rows)]
+    (tmp_path / "g.csv").write_text("\n".join([f"path,{column}", *lines, ""]))
+    run = runner(
+        tmp_path,
+        data(count, broken=(broken,), on_error="skip"),
+        evaluator=[{"type": "KNN", "k": 1}],
+        group_pattern={"file": str(tmp_path / "g.csv")},
+        dump="f.npz",
+    )
+    metrics = run.test()
+    features, protocol = load_features(tmp_path / "f.npz")
+    apart = np.array(groups if column == "group" else folds)[features.indices.numpy()]
+    x = features.values.double().numpy()
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    labels, hits = features.labels.numpy(), []
+    for i in range(len(x)):
+        others = np.flatnonzero(apart != apart[i])
+        hits.append(labels[others[np.argmax(x[others] @ x[i])]] == labels[i])
+    assert len(x) == count - 1 and metrics["knn_top1"] == pytest.approx(np.mean(hits))
+    assert protocol["group_pattern"].startswith("columns of the list, sha256 ")
+    written = json.loads((tmp_path / "results.json").read_text())["protocol"]
+    assert ("given" in written["left_out"]) == ("fold" in column)
+
+
+def test_a_file_of_groups_of_other_samples_is_refused(tmp_path):
+    (tmp_path / "g.csv").write_text("path,group\na,1\nb,2\n")
+    run = runner(tmp_path, data(12), group_pattern={"file": str(tmp_path / "g.csv")})
+    with pytest.raises(ValueError, match=r"g\.csv does not have the groups or folds of the 12"):
+        run.test()
+
+
 def test_groups_are_tested_in_folds_which_the_result_and_the_log_name(tmp_path):
     settings = {"group_pattern": {"pattern": r"person(\d+)", "folds": 2}}
     evaluator = [{"type": "KNN", "k": 2}, {"type": "Retrieval", "ks": [1]}]
@@ -139,7 +178,10 @@ def test_groups_are_tested_in_folds_which_the_result_and_the_log_name(tmp_path):
         ({"evaluator": [], "group_pattern": "(a)"}, "test_evaluator names no metric"),
         ({"precision": "float8", "group_pattern": "(a)"}, "precision must be one of"),
         ({"gallery_dataloader": data(6), "group_pattern": "(a)"}, "not both"),
-        ({"group_pattern": {"pattern": "(a)", "fold": 3}}, "pattern and folds, got fold too"),
+        (
+            {"group_pattern": {"pattern": "(a)", "fold": 3}},
+            "pattern or file, and folds, got fold",
+        ),
         ({"evaluator": [{"type": "TopKAccuracy"}]}, r"TopKAccuracy .* no classifier \(cls_head\)"),
     ],
 )
