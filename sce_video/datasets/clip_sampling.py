@@ -284,6 +284,16 @@ def parse_seconds(text: str) -> float:
     raise ValueError(f"not a time: {text!r:.60}; write 5s, 2.5, 500ms, 2m, 1h or 1:02:03.5")
 
 
+def check_span(what: str, start: float, end: float) -> None:
+    """Raise ValueError, which begins with ``what``, unless a stretch of time has a length."""
+    if end == start:
+        raise ValueError(
+            f"{what} has no length: it starts and ends at {start:g} s. Give a later end"
+        )
+    if end < start:
+        raise ValueError(f"{what} ends at {end:g} s, before its start at {start:g} s")
+
+
 def format_moment(start: float, end: float) -> str:
     """12.5 and 17 as 0:12.5-0:17.0."""
     return f"{_clock(start, 1)}-{_clock(end, 1)}"

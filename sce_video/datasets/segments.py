@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from sce_video.datasets.clip_sampling import parse_seconds
+from sce_video.datasets.clip_sampling import check_span, parse_seconds
 from sce_video.datasets.sources import is_elsewhere, open_video, video_exists
 from sce_video.utils.files import atomic_file, regular_file, text_encoding
 
@@ -56,8 +56,7 @@ def segment_of_row(where: str, start: str, end: str) -> tuple[float, float]:
             times.append(parse_seconds(text))
         except ValueError as error:
             raise ValueError(f"{where}: {name} is {error}") from None
-    if times[1] <= times[0]:
-        raise ValueError(f"{where}: the segment ends at {end} s, not after its start at {start} s")
+    check_span(f"{where}: the segment", *times)
     return times[0], times[1]
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from sce_video.datasets.clip_sampling import parse_seconds
+from sce_video.datasets.clip_sampling import check_span, parse_seconds
 from sce_video.datasets.video_list import (
     ALL_FILES,
     BY_CONTENT,
@@ -270,6 +270,5 @@ def parse_query(text: str) -> Query:
     if found is None or _is_there(text):
         return Query(text)
     start, end = parse_seconds(found[2]), parse_seconds(found[3])
-    if end <= start:
-        raise ValueError(f"the moment {found[2]}-{found[3]} of {found[1]} ends before it begins")
+    check_span(f"the moment {found[2]}-{found[3]} of {found[1]}", start, end)
     return Query(found[1], start, end)

@@ -28,7 +28,7 @@ from mmengine.logging import HistoryBuffer, print_log
 
 from sce_video.engine.batch_layout import layout_of
 from sce_video.engine.config.snapshot import differences, plain, recorded_training, resolved_config
-from sce_video.engine.weights import load_weights_file
+from sce_video.engine.weights import check_count, load_weights_file
 from sce_video.models.modules.lora import ADAPTER, merged_weights
 from sce_video.utils.distributed import unwrap_model
 from sce_video.utils.files import atomic_file, local_copy, regular_file
@@ -199,6 +199,7 @@ def _check_archive(path: Path) -> None:
             raise ValueError("it is truncated" if start == b"PK" else "it is no file of torch.save")
         with zipfile.ZipFile(file) as archive:
             records = archive.infolist()
+            check_count(len(records))
             stored = all(record.compress_type == zipfile.ZIP_STORED for record in records)
             if not stored or sum(record.file_size for record in records) > path.stat().st_size:
                 raise ValueError("its records are compressed, which torch.save does not do")

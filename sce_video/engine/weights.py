@@ -161,6 +161,7 @@ def check_classifier_weights(model: nn.Module, checkpoint: dict, name: str) -> N
 
 
 FORMAT, VERSION = "sce_video", 1
+_MOST_TENSORS = 50_000  # of a file: 3,000 modules in two branches, and two of an optimizer
 #: Entries of a checkpoint's ``meta`` that the provenance keeps.
 _META = ("epoch", "benchmark", "training", "selected", "pretrained")
 
@@ -175,13 +176,12 @@ def load_weights_file(path: str | Path) -> dict[str, Any]:
         ValueError: it is damaged, or the JSON file beside it is not one of this package.
     """
     from safetensors import SafetensorError
-    from safetensors.torch import load_file
 
     local = local_copy(path, newest=True)
     if not local.is_file():
         raise FileNotFoundError(f"no checkpoint at {path}")
     try:
-        weights = merged_weights(load_file(local))
+        weights = merged_weights(read_tensors(local))
     except (SafetensorError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is not a readable safetensors file: {error}") from error
     beside = join(split(str(path))[0] or ".", CONFIG)
@@ -195,6 +195,27 @@ def load_weights_file(path: str | Path) -> dict[str, Any]:
         meta["classes"] = classes
     meta[SNAPSHOT] = json.dumps(test_settings(stored))
     return {"state_dict": weights, "meta": meta}
+
+
+def read_tensors(path: str | Path) -> dict[str, Tensor]:
+    """The tensors of a ``.safetensors`` file by name.
+
+    Raises:
+        SafetensorError: If the file is damaged.
+        ValueError: If it contains more tensors than any network has.
+    """
+    from safetensors import safe_open
+    from safetensors.torch import load_file
+
+    with safe_open(path, "pt") as file:
+        check_count(len(file.keys()))
+    return load_file(path)
+
+
+def check_count(tensors: int) -> None:
+    """Raise ValueError for more tensors than any network has, because reading each takes time."""
+    if tensors > _MOST_TENSORS:
+        raise ValueError(f"it contains {tensors:,} tensors, and at most {_MOST_TENSORS:,} are read")
 
 
 def read_exported_config(path: str | Path) -> dict[str, Any]:

@@ -10,6 +10,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from sce_video.datasets.clip_sampling import check_span
+
 #: Of all addresses; another one follows where an answer changes in a way that breaks programs.
 PREFIX = "/api/v1"
 MAX_RESULTS = 500
@@ -45,8 +47,7 @@ class GivenExample(ApiMessage):
         if self.start is not None and self.end is not None:
             if self.upload is not None:
                 raise ValueError("a moment is one of a video of the index, not of an upload")
-            if self.end <= self.start:
-                raise ValueError("the moment ends before it begins")
+            check_span("the moment", self.start, self.end)
         return self
 
 

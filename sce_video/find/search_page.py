@@ -148,8 +148,8 @@ class Guard:
         program = kind.lower() == "bearer" and self._is_token(bearer.strip())
         if not (page or program) and not (link and self._is_token(given)):
             return (
-                "this page needs the token of its link: open the link that sce-video search "
-                "--serve printed in the terminal, which is another one after each start"
+                "this page needs the token of its link. Open the link that sce-video search "
+                "--serve printed in the terminal, which changes at each start"
             )
         if link:
             return ""
@@ -489,7 +489,7 @@ def _add_segments(router: APIRouter, state: SearchState) -> None:
     ) -> dict[str, Any]:
         """Label a stretch of a video, start and end in seconds.
 
-        Segments of a video may overlap. 422: it ends before it begins, or beyond the video.
+        Segments of a video may overlap. 422: it has no length, or it ends beyond the video.
         """
         return state.add_segment(row, start, end, label)
 

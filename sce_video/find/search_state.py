@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from sce_video.datasets.clip_sampling import check_span
 from sce_video.datasets.readers.av_file import holds_video
 from sce_video.datasets.segments import TOLERANCE, Segment, stated_duration
 from sce_video.datasets.sources import Query, is_elsewhere
@@ -468,6 +469,7 @@ class SearchState:
             ValueError: it has no length, or more than ten minutes.
             CallError, GoneError, NoRowError: the file cannot be cut.
         """
+        check_span("the clip", start, end)
         if not 0 <= start < end <= start + media.LONGEST_CLIP:
             raise ValueError(
                 f"a clip is at most {media.LONGEST_CLIP:g} s long, got {start:.2f} to {end:.2f} s: "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+from sce_video.datasets.clip_sampling import check_span
 from sce_video.datasets.segments import Segment, read_segments, write_segment_file
 from sce_video.find.label_list import class_name
 from sce_video.utils.files import remove_unfinished
@@ -59,10 +60,7 @@ class SegmentList:
         if not (math.isfinite(start) and math.isfinite(end)) or start < 0:
             raise ValueError(f"a segment has a start and an end in seconds, got {start} and {end}")
         segment = Segment(path, round(start, _DIGITS), round(end, _DIGITS), class_name(label))
-        if segment.end <= segment.start:
-            raise ValueError(
-                f"the segment ends at {segment.end:g} s, not after its start at {segment.start:g} s"
-            )
+        check_span("the segment", segment.start, segment.end)
         if path != path.strip() or len(path.splitlines()) != 1:
             raise ValueError(f"no list can hold the name {path!r:.200}: rename the file")
         if segment not in self.segments:

@@ -83,7 +83,7 @@ def test_the_file_is_read_as_it_was_written(tmp_path):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ("a.mp4,2,1,run", r"line 3: the segment ends at 1 s, not after its start at 2 s"),
+        ("a.mp4,2,1,run", r"line 3: the segment ends at 1 s, before its start at 2 s"),
         ("a.mp4,1,9,run", r"line 3: the segment ends at 9 s, and .*a\.mp4 at 3\.00 s"),
         ("b.mp4,1,2,run", r"line 3: there is no video '.*b\.mp4'"),
         ("a.mp4,one,2,run", r"line 3: start is not a time: 'one'"),

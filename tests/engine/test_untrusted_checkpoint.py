@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
+from sce_video.engine import weights
 from sce_video.engine.checkpoint import (
     describe_checkpoint_file,
     is_plain,
@@ -45,6 +47,21 @@ def test_tensors_that_share_memory_are_read(tmp_path, legacy):
     content = {"a": shared[:2], "b": shared[3:].reshape(3, 1), "c": shared, "d": torch.zeros(0)}
     torch.save(content, tmp_path / "good.pth", _use_new_zipfile_serialization=not legacy)
     assert load_checkpoint_file(tmp_path / "good.pth")["b"].shape == (3, 1)
+
+
+@pytest.mark.parametrize("kind", ["pth", "safetensors"])
+def test_more_tensors_than_any_network_has(tmp_path, monkeypatch, kind):
+    """They are counted before one of them is read."""
+    monkeypatch.setattr(weights, "_MOST_TENSORS", 30)
+    for count, file in ((20, tmp_path / f"few.{kind}"), (40, tmp_path / f"many.{kind}")):
+        content = {f"x{i}": torch.zeros(1) for i in range(count)}
+        save_file(content, file) if kind == "safetensors" else torch.save(content, file)
+    few = load_checkpoint_file(tmp_path / f"few.{kind}")
+    assert len(few.get("state_dict", few)) == 20
+    monkeypatch.setattr(torch, "load", None)
+    monkeypatch.setattr("safetensors.torch.load_file", None)
+    with pytest.raises(ValueError, match=rf"many\.{kind} is not .*4\d tensors, and at most 30"):
+        load_checkpoint_file(tmp_path / f"many.{kind}")
 
 
 def rewrite(source, target, compression, change):

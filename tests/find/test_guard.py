@@ -37,7 +37,7 @@ def test_a_browser_without_a_token_is_shown_a_sentence(stranger):
     accept = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
     page = stranger.get("/", headers=accept)
     assert page.status_code == 403 and page.headers["content-type"].startswith("text/html")
-    assert "This page needs the token of its link: open the link that sce-video search" in page.text
+    assert "This page needs the token of its link. Open the link that sce-video search" in page.text
     assert "script" not in page.headers["content-security-policy"]
     for path, headers in (("/", {}), ("/api/v1/videos", {"accept": "application/json"})):
         assert "token" in stranger.get(path, headers=headers).json()["error"]

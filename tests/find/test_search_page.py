@@ -241,7 +241,9 @@ def test_segments_of_a_row(client, state, tmp_path):
     late = error_of(client.post("/api/v1/segments/4", json={**body, "end": 9.0}), 422)
     assert late.startswith("the segment ends at 9.00 s, and the video at 0.")
     early = error_of(client.post("/api/v1/segments/4", json={**body, "end": 0.05}), 422)
-    assert "not after its start" in early
+    assert "before its start" in early
+    equal = error_of(client.post("/api/v1/segments/4", json={**body, "end": 0.1}), 422)
+    assert equal == "the segment has no length: it starts and ends at 0.1 s. Give a later end"
     error_of(client.post("/api/v1/segments/99", json=body), 404)
     error_of(client.post("/api/v1/segments/4", json={**body, "label": None}), 422)
     removal = {"number": 0, "label": "other"}
@@ -264,4 +266,6 @@ def test_a_clip_of_a_row(client, state, tmp_path):
         assert len(cut.timestamps) == ((times >= 0.2 - 1e-6) & (times < 0.6 - 1e-6)).sum()
     long = error_of(client.get("/api/v1/cut/4", params={"start": 0, "end": 5000}), 422)
     assert "at most 600 s" in long
+    none = error_of(client.get("/api/v1/cut/4", params={"start": 0.3, "end": 0.3}), 422)
+    assert none.startswith("the clip has no length: it starts and ends at 0.3 s")
     error_of(client.get("/api/v1/cut/4", params={"start": "nan", "end": 1}), 422)

@@ -8,6 +8,7 @@ from helpers.tiny_encoder import moving_frames
 
 from sce_video.datasets import VideoDataset
 from sce_video.datasets.segments import read_segments
+from sce_video.find import search_page
 from sce_video.find.columns import ColumnSources, read_columns
 from sce_video.find.label_list import LabelList
 
@@ -264,6 +265,67 @@ def test_more_like_a_label(page, state):
     wait_for_results(page, 2)
 
 
+def test_a_bad_condition_leaves_no_results_of_an_earlier_one(served, state, tmp_path, monkeypatch):
+    rows = "".join(f'"{path}",{i}\n' for i, path in enumerate(ROWS))
+    (tmp_path / "meta.csv").write_text(f"path,site\n{rows}")
+    sources = ColumnSources(state.index.root, tmp_path / "meta.csv")
+    monkeypatch.setattr(state, "columns", read_columns(state.index.path_array, sources))
+
+    def condition(page, text, shown):
+        page.fill("#where", text)
+        page.keyboard.press("Enter")
+        page.wait_for_function(
+            f"() => document.querySelector('#count').textContent.startsWith({shown!r})"
+        )
+
+    with browser_page(served.origin, refused=422) as page:
+        page.goto(served.link)
+        page.locator(".card").nth(4).wait_for()
+        page.locator("#conditions summary").click()
+        for query in (False, True):
+            condition(page, "site >= 3", "2 videos")
+            if query:
+                page.locator(".card .picture").first.click()
+                page.locator(".similarity").first.wait_for()
+            condition(page, "syte >= 3", "No video is shown, because the condition")
+            assert names(page) == [] and page.locator("#query-note").text_content() == ""
+            assert "no such column: syte" in page.locator("#message").text_content()
+            assert page.locator("#where").get_attribute("aria-invalid") == "true"
+            condition(page, "site >= 3", "1 video" if query else "2 videos")
+            assert page.locator("#where").get_attribute("aria-invalid") is None
+            assert not page.is_visible("#message")
+
+        def fail(search):
+            raise ValueError("no")
+
+        monkeypatch.setattr(state, "search", fail)
+        page.locator(".card .picture").first.click()
+        page.wait_for_function(
+            "() => document.querySelector('#count').textContent.endsWith('this search failed')"
+        )
+        assert names(page) == []
+
+
+def test_the_page_without_its_token_is_a_sentence(served):
+    with browser_page(served.origin, refused=403) as page:
+        page.goto(served.origin)
+        text = page.locator("p").text_content()
+        assert text.startswith("This page needs the token of its link. Open the link that")
+        assert low_contrast(page) == []
+
+
+def test_the_page_is_opened_and_reloaded_by_a_file_that_redirects(served, monkeypatch):
+    """Cookies for this site alone are sent after a file has led to it, too."""
+    opened = []
+    monkeypatch.setattr(search_page.webbrowser, "open", opened.append)
+    with search_page._opened_in_browser(served.link), browser_page(served.origin) as page:
+        page.goto(opened[0])
+        page.locator(".card").nth(4).wait_for()
+        page.reload()
+        page.locator(".card").nth(4).wait_for()
+        assert page.url == f"{served.origin}/"
+
+
 def test_the_paused_moment_is_searched_for_and_in_the_address(page):
     def play(card, second):
         page.locator(".card").nth(card).focus()
@@ -351,3 +413,11 @@ def test_segments_are_labelled_on_the_time_line(page, state):
     saved(1)
     page.get_by_label("Remove jump high").click()
     assert saved(0) == []
+    page.locator("#time-line").focus()
+    at("i", 0.3)
+    at("o", 0.3)
+    page.get_by_text("Start and end are both at 0:00.3: a segment needs a length").wait_for()
+    assert page.locator("#marked").text_content() == "0:00.3 to …", "the start stays"
+    page.locator("#time-line").focus()
+    at("o", 0.4)
+    assert page.locator("#marked").text_content() == "0:00.3 to 0:00.4"

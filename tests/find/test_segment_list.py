@@ -30,7 +30,9 @@ def test_mistakes_change_nothing(tmp_path):
     found = SegmentList(tmp_path / "s.csv")
     kept = found.add("a.mp4", 1.0, 2.0, "run")
     for path, start, end, label, message in (
-        ("a.mp4", 2.0, 2.0, "run", "not after its start"),
+        ("a.mp4", 2.0, 2.0, "run", "has no length: it starts and ends at 2 s. Give a"),
+        ("a.mp4", 1.0001, 1.0004, "run", "has no length: it starts and ends at 1 s"),
+        ("a.mp4", 2.0, 1.0, "run", "ends at 1 s, before its start at 2 s"),
         ("a.mp4", float("nan"), 2.0, "run", "in seconds"),
         ("a.mp4", -1.0, 2.0, "run", "in seconds"),
         ("a.mp4", 1.0, 2.0, " ", "a label is a name"),

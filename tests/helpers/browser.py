@@ -31,6 +31,7 @@ def browser_page(
     height: int = 900,
     dark: bool = False,
     touch: bool = False,
+    refused: int | None = None,
 ) -> Iterator[Any]:
     """A playwright page; at its end no console error and no request elsewhere has happened.
 
@@ -40,6 +41,7 @@ def browser_page(
         height: Likewise.
         dark: Whether the user prefers dark colours.
         touch: Whether the device has a touch screen.
+        refused: Status of answers that the test provokes, which the console calls errors.
     """
     executable = browser_executable()
     from playwright.sync_api import sync_playwright
@@ -68,6 +70,7 @@ def browser_page(
         finally:
             browser.close()
     assert not left, f"requests that leave the page: {left}"
+    errors = [text for text in errors if refused is None or f"status of {refused}" not in text]
     assert not errors, f"console errors: {errors}"
 
 

@@ -28,6 +28,7 @@ from sce_video.data_tools.prepare.official import (
     relative_to_root,
     unique_entries,
 )
+from sce_video.datasets.clip_sampling import check_span
 from sce_video.utils.files import read_json, write_text
 
 
@@ -299,8 +300,7 @@ def _read_actions(path: Path, names: Mapping[str, tuple[str, ...]]) -> list[_Act
                 raise ValueError(f"{where}: time {text!r:.40} must be 'HH:MM:SS.ss'")
             seconds.append(int(match[1]) * 3600 + int(match[2]) * 60 + float(match[3]))
         start, end = seconds
-        if end <= start:
-            raise ValueError(f"{where}: {name} ends at {end:g} s, before its start {start:g} s")
+        check_span(f"{where}: {name}", start, end)
         for column, classes in zip(_ACTION[4:], names.values(), strict=True):
             text = row[column]
             if not is_count(text) or int(text) >= len(classes):

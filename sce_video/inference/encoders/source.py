@@ -13,11 +13,10 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import nn
 
 from sce_video.engine.checkpoint import load_checkpoint_file
-from sce_video.engine.weights import bounded_network
+from sce_video.engine.weights import bounded_network, read_tensors
 from sce_video.models.backbones.hf_encoder import config_of, family_of, transformers
 from sce_video.utils.errors import UserError
 from sce_video.utils.files import read_json
@@ -206,7 +205,7 @@ def read_weights(folder: Path) -> dict[str, torch.Tensor]:
         for file in sorted(filter(Path.is_file, folder.glob(pattern))):
             try:
                 plain = file.suffix == ".safetensors"
-                content = load_file(file) if plain else load_checkpoint_file(file)
+                content = read_tensors(file) if plain else load_checkpoint_file(file)
             except SafetensorError as error:
                 raise EncoderError(f"the weights in {folder} are damaged: {error}") from error
             weights |= {key: value for key, value in content.items() if torch.is_tensor(value)}

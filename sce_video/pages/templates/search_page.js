@@ -119,7 +119,9 @@ const title = (row) => videos.names[row] + (videos.spans ? ` ${moment(videos.spa
 async function show() {
   const number = (searches += 1);
   byId("gone").hidden = true;
-  if (!(await conditions.update()) || number !== searches) return;
+  const read = await conditions.update();
+  if (number !== searches) return;
+  if (!read) return showNothing("No video is shown, because the condition on the columns cannot be evaluated");
   if (panel.query === null) {
     const items = matching();
     byId("count").textContent = amount(items.length);
@@ -132,8 +134,8 @@ async function show() {
   const found = await ask("/api/v1/search", { ...panel.request(), k: results, centred, refined, ...filters() });
   if (number !== searches) return; // a later search has begun
   if (!found) {
-    if (!grid.items.length) search(null); // of an address: the server has started again
-    return;
+    if (!byId("count").textContent) return search(null); // of an address: the server has started again
+    return showNothing("No video is shown, because this search failed");
   }
   if (found.failures.length) tell(`Not refined: ${found.failures.join("; ")}`, true);
   grid.show(found.rows.map((each, i) => ({ row: each, similarity: found.similarity[i], span: found.spans[i] })));
@@ -152,6 +154,13 @@ async function show() {
     });
     byId("more").replaceChildren(more);
   }
+}
+
+/** After an error, which a message explains: results of an earlier search would look like those of this one. */
+function showNothing(reason) {
+  grid.show([]);
+  byId("count").textContent = reason;
+  byId("query-note").textContent = "";
 }
 
 function search(next, step = true) {

@@ -253,9 +253,11 @@ export class Conditions {
     byId("conditions").classList.toggle("active", where !== "");
     byId("where-clear").hidden = where === "";
     if (where) byId("conditions").open = true;
+    if (byId("where").ariaInvalid) byId("message").hidden = true; // of the condition before
+    byId("where").removeAttribute("aria-invalid");
     if (where === this.asked) return true;
     const answer = where ? await this.page.ask("/api/v1/rows", { where }) : { rows: null };
-    byId("where").setAttribute("aria-invalid", String(!answer));
+    if (!answer) byId("where").setAttribute("aria-invalid", "true");
     if (!answer) return false;
     if (where !== this.where) return this.update(); // changed meanwhile
     this.asked = where;

@@ -46,9 +46,14 @@ export class Segments {
 
   mark(which) {
     if (!this.video) return;
-    this[which] = Math.min(this.video.currentTime, this.duration || Infinity);
-    this.marked = true;
+    const time = Math.min(this.video.currentTime, this.duration || Infinity);
     const other = which === "start" ? "end" : "start";
+    if (this.marked && this[other] !== null && Math.round(1000 * time) === Math.round(1000 * this[other])) {
+      this.page.tell(`Start and end are both at ${clock(time)}: a segment needs a length. Move the video first.`, true);
+      return;
+    }
+    this[which] = time;
+    this.marked = true;
     if (this.start !== null && this.end !== null && this.end <= this.start) this[other] = null;
     this.draw();
   }
