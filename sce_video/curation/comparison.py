@@ -24,6 +24,7 @@ from sce_video.curation.matching import (
     read_thumbnail,
     refined,
 )
+from sce_video.curation.moments import SAME_CHANGES, same_moment
 from sce_video.datasets import VideoDecodeError
 from sce_video.datasets.sources import is_elsewhere
 from sce_video.datasets.video_list import video_of
@@ -211,7 +212,8 @@ def compare_pairs(
     """Yield inner and outer video, and where the one lies in the other, of similar pairs.
 
     Each pair is aligned in both directions, which is quick; the direction in which the videos are
-    more similar is refined, unless they cannot reach the threshold.
+    more similar is refined, unless they cannot reach the threshold. Of similar videos those are
+    left out in which other things change, such as two moments of a fixed camera.
 
     Args:
         stored: Thumbnails of all of them.
@@ -253,7 +255,7 @@ def compare_pairs(
         if found is None:
             raise RuntimeError(f"the comparison of frames failed: {reason}")
         for (outer, inner, _), alignment in zip(blocks[number], found, strict=True):
-            if alignment.similarity >= threshold:
+            if alignment.changes is not None and alignment.changes >= SAME_CHANGES:
                 yield inner, outer, alignment
         if on_step is not None:
             on_step("refining", len(blocks), False)
@@ -291,6 +293,14 @@ def align_all(item: tuple[StoredThumbnails, list[StoredThumbnails]]) -> list[lis
 def refine_all(
     item: tuple[float, list[tuple[StoredThumbnails, StoredThumbnails, list[Alignment]]]],
 ) -> list[Alignment]:
-    """:func:`refined` of a threshold and pairs: outer video, inner one, their alignments."""
+    """Refine the alignments of pairs (outer video, inner one, starts).
+
+    Those that reach the threshold, the first of the item, also have the agreement of their changes.
+    """
     threshold, pairs = item
-    return [refined(one.read(), other.read(), starts, threshold) for one, other, starts in pairs]
+    found = []
+    for one, other, starts in pairs:
+        outer, inner = one.read(), other.read()
+        at = refined(outer, inner, starts, threshold)
+        found.append(same_moment(outer, inner, at) if at.similarity >= threshold else at)
+    return found

@@ -117,11 +117,13 @@ class Alignment:
         similarity: Mean correlation of the compared frames, -1 to 1.
         offset: Seconds by which the copy begins after the other video.
         part: That the copy shows.
+        changes: Agreement of what changes in both, at most 1; None where it was not computed.
     """
 
     similarity: float
     offset: float
     part: Part
+    changes: float | None = None
 
 
 def averaging(starts: np.ndarray, lengths: np.ndarray | float, side: int) -> np.ndarray:

@@ -11,14 +11,15 @@ import torch
 from torch import Tensor
 
 from sce_video.curation.comparison import ThumbnailFile, compare_pairs
-from sce_video.curation.edited_copies import EditedCopy, edited_copies
-from sce_video.curation.matching import Alignment, index_vectors, query_vectors
+from sce_video.curation.edited_copies import EditedCopy, changes, edited_copies
+from sce_video.curation.matching import Alignment, Thumbnails, index_vectors, query_vectors
 from sce_video.datasets.sources import is_elsewhere
 from sce_video.datasets.video_list import split_segment
 from sce_video.evaluation.functional.clusters import as_bytes, nearest_in_cells
 
 #: Answers to a frame, the smallest correlation of one, and the frames that a candidate answers for.
 _ANSWERS, _LEAST, _FEWEST_FRAMES = 10, 0.7, 3
+_CROWDED = 0.9  # correlation of the last answer to a frame that has more than these
 _VOTES_AT_ONCE = 1000  # videos
 #: What the video of a group that stays is chosen by, and in which order without another one.
 PREFERENCES = ("length", "resolution", "bitrate")
@@ -30,6 +31,9 @@ _PART_SHARE, _SAME = 0.6, 0.6
 def pairs_by_frames(stored: ThumbnailFile, numbers: Sequence[int], most: int) -> np.ndarray:
     """Pairs (P, 2), lower and higher, of videos of which frames of one resemble parts of the other.
 
+    Where more parts of other videos resemble a frame than the answers to it, as of many moments of
+    a fixed camera, what changes in the video is searched as well: that tells its copies from them.
+
     Memory: 5 KB per second of video: 3.8 KB for the parts of each of two frames, one byte per
     number, 1 KB for the 16 frames that are queries; and 1.3 KB for their answers.
 
@@ -38,10 +42,28 @@ def pairs_by_frames(stored: ThumbnailFile, numbers: Sequence[int], most: int) ->
         numbers: Of the videos, ascending.
         most: Candidates of a video, those with the most similar frames first.
     """
+    pairs, crowded = _asked(stored, numbers, most, Thumbnails.sampled)
+    if len(crowded) > 1:
+        moving, _ = _asked(stored, crowded, most, lambda video: changes(video).sampled())
+        pairs = np.concatenate([pairs, moving])
+    return unique_pairs(pairs)
+
+
+def _asked(
+    stored: ThumbnailFile,
+    numbers: Sequence[int],
+    most: int,
+    view: Callable[[Thumbnails], np.ndarray],
+) -> tuple[np.ndarray, list[int]]:
+    """Pairs (P, 2) of a video and one of at most ``most`` others that its frames resemble.
+
+    Also the videos of which at least half of the frames resemble more than was answered. ``view``
+    gives the frames of a video that are compared, 16 per second.
+    """
     parts: list[np.ndarray] = []
     frames: list[np.ndarray] = []
     for number in numbers:
-        sampled = stored.places[number].read().sampled()
+        sampled = view(stored.places[number].read())
         parts.append(as_bytes(torch.from_numpy(index_vectors(sampled))).numpy())
         frames.append(as_bytes(torch.from_numpy(query_vectors(sampled))).numpy())
     (gallery, owners), (queries, askers) = _gathered(parts), _gathered(frames)
@@ -53,7 +75,9 @@ def pairs_by_frames(stored: ThumbnailFile, numbers: Sequence[int], most: int) ->
     pairs = pairs[np.lexsort((-votes, pairs[:, 0]))]
     starts = np.searchsorted(pairs[:, 0], pairs[:, 0])
     pairs = pairs[np.arange(len(pairs)) - starts < most]
-    return unique_pairs(np.asarray(numbers, dtype=np.int64)[pairs])
+    full = np.bincount(askers, similar[:, -1].numpy() >= _CROWDED) >= np.bincount(askers) / 2
+    known = np.asarray(numbers, dtype=np.int64)
+    return known[pairs], known[np.flatnonzero(full)].tolist()
 
 
 def unique_pairs(pairs: np.ndarray) -> np.ndarray:

@@ -26,7 +26,7 @@ INTROS, MOTION = "intros.csv", "motion.csv"
 _EXAMPLES = 8
 _COLUMNS = (
     "path", "reason", "kept", "match", "similarity", "start", "left", "top", "width", "height",
-    "begin", "end", "speed", "mirrored",
+    "begin", "end", "speed", "mirrored", "changes",
 )  # fmt: skip
 
 
@@ -139,10 +139,8 @@ def _removed(found: Curation, unlisted: set[str]) -> Iterator[dict[str, Any]]:
                 "match": paths[video.match],
                 "similarity": round(video.similarity, 4),
             }
-            if video.alignment is not None and video.inner:  # where it lies in its match
-                entry["start"] = round(video.alignment.offset, 3)
-                sizes = zip(("left", "top", "width", "height"), video.alignment.part, strict=True)
-                entry |= {name: round(value, 3) for name, value in sizes}
+            if video.alignment is not None:
+                entry |= _aligned(video)
             if video.edited is not None:
                 entry |= _edited(video)
             yield entry
@@ -164,6 +162,18 @@ def _removed(found: Curation, unlisted: set[str]) -> Iterator[dict[str, Any]]:
             yield {"path": paths[row], "reason": "a list cannot hold this path"}
     for path, reason in found.videos.failures:
         yield {"path": path, "reason": f"cannot be decoded: {reason}"}
+
+
+def _aligned(video: Removed) -> dict[str, Any]:
+    """The columns of a video that was found by aligned frames."""
+    at = video.alignment
+    assert at is not None
+    facts: dict[str, float] = {} if at.changes is None else {"changes": round(at.changes, 4)}
+    if video.inner:  # where it lies in its match
+        facts["start"] = round(at.offset, 3)
+        sizes = zip(("left", "top", "width", "height"), at.part, strict=True)
+        facts |= {name: round(value, 3) for name, value in sizes}
+    return facts
 
 
 def _edited(video: Removed) -> dict[str, Any]:

@@ -1,0 +1,139 @@
+"""Whether two aligned videos show the same moment, by what changes in them.
+
+Frames of one camera at two times correlate almost perfectly, because the background does. So the
+background is left out: what the two videos show besides their common mean must be the same in both.
+People who walk elsewhere count against it, and so does a clock that shows another time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from sce_video.curation.matching import FINE, Alignment, Part, Thumbnails, averaging
+from sce_video.datasets.clip_sampling import shown_at
+
+#: Smallest agreement of what changes in two copies (measured: docs/curate.md).
+SAME_CHANGES = 0.78
+#: Standard deviation of a change, grey levels, below which nothing moves.
+_STILL = 0.5
+#: Compared frames; rounds of alignment in time and place, and the agreement that a further round
+#: can still bring to the limit.
+_FRAMES, _ROUNDS, _PROMISING = 32, 3, 0.5
+#: Displacements that are tried, seconds, and the step of the derivative in time.
+_SHIFTS, _INSTANT = np.arange(-6, 7, 2) / 64, 1 / 32
+#: Distance from the border of the frame up to which a part is the whole frame, and how much of the
+#: difference between neighbouring pixels may differ at the edges of a part that was cut.
+_BORDER, _TOLERANCE = 0.01, 0.25
+_MOST_MOVED = 0.1  # of a side in one round
+
+
+@dataclass(frozen=True)
+class _Agreement:
+    """What two videos have in common at an alignment.
+
+    ``changes`` is the agreement of what changes over time, without the difference of the means of
+    the two videos. ``nearby`` is the part at which the frames would correlate more.
+    """
+
+    value: float
+    changes: float
+    nearby: Part
+
+
+def same_moment(outer: Thumbnails, inner: Thumbnails, start: Alignment) -> Alignment:
+    """Return an alignment with the agreement of what changes at it, and near it.
+
+    The frames of both are put next to the mean of all of them. With the residual r of the one after
+    the other, and their differences a and b from the common mean, the agreement is
+    1 - |r|^2 / (|a|^2 + |b|^2): 1 for equal videos, about 0 for other movements before the same
+    background, and less if something that stands still differs. It is 0 where nothing moves.
+
+    Args:
+        outer: The video in which the other one lies.
+        inner: The other one.
+        start: Where it lies.
+    """
+    offset, part = start.offset, start.part
+    best = _agreement(outer, inner, offset, part)
+    for _ in range(_ROUNDS):
+        tried = {
+            offset + shift: _agreement(outer, inner, offset + shift, part) for shift in _SHIFTS
+        }
+        offset = max(tried, key=lambda moved: (tried[moved].changes, -abs(moved - offset)))
+        best = max(best, tried[offset], key=lambda found: found.changes)
+        moved = _agreement(outer, inner, offset, tried[offset].nearby)
+        if best.changes < _PROMISING or moved.changes <= best.changes:
+            break
+        best, part = moved, tried[offset].nearby
+    return replace(start, changes=best.value)
+
+
+def _agreement(outer: Thumbnails, inner: Thumbnails, offset: float, part: Part) -> _Agreement:
+    """Compare up to 32 frames of two videos at a displacement and a part."""
+    moments = (inner.times + np.append(inner.times[1:], inner.end)) / 2 + offset
+    common = np.flatnonzero((moments >= 0) & (moments < outer.end))
+    if len(common) < 2:
+        return _Agreement(0.0, 0.0, part)
+    steps = np.linspace(0, len(common) - 1, min(len(common), _FRAMES))
+    chosen = common[steps.round().astype(int)]
+    times = moments[chosen] + np.array([[0.0], [-_INSTANT], [_INSTANT]])
+    numbers = shown_at(outer.times, times.clip(0, outer.times[-1]).ravel())
+    theirs, before, after = np.split(_cut(outer.frames[numbers], part), 3)
+    ours = _cut(inner.frames[chosen], (0.0, 0.0, 1.0, 1.0))
+    fitted, nearby = _fitted(ours, theirs, after - before, part)
+    mean = ours.mean(axis=0)
+    differ = mean - fitted.mean(axis=0)
+    left, top, wide, high = part
+    if max(left, top, 1 - left - wide, 1 - top - high) > _BORDER:
+        # Edges in the 32 pixels of a cut frame are between pixels, not where the copy has them.
+        differ = np.maximum(np.abs(differ) - _TOLERANCE * _contrast(mean), 0)
+    a, b = ours - mean, fitted - fitted.mean(axis=0)
+    product, energy = 2 * float((a * b).sum()), float((a**2).sum() + (b**2).sum())
+    still = len(ours) * float((differ**2).sum()) / 2
+    least = 2 * _STILL**2 * a.size
+    value = (product - still) / max(energy + still, least)
+    return _Agreement(value, product / max(energy, least), nearby)
+
+
+def _cut(frames: np.ndarray, part: Part) -> np.ndarray:
+    """A part of frames (T, 32, 32) as (T, 16, 16) float64."""
+    left, top, wide, high = part
+    rows = averaging(np.array([top]), high, FINE)[0]
+    columns = averaging(np.array([left]), wide, FINE)[0]
+    return np.matmul(np.matmul(rows, frames.astype(np.float32)), columns.T).astype(np.float64)
+
+
+def _fitted(
+    ours: np.ndarray, theirs: np.ndarray, motion: np.ndarray, part: Part
+) -> tuple[np.ndarray, Part]:
+    """Explain the frames of one video by the other's, and move its part accordingly.
+
+    Least squares with few numbers for all frames: contrast, brightness, a displacement and a scale
+    along both axes, sharpness, and a displacement in time. They cannot explain other movements.
+    """
+    down, across = np.gradient(theirs, axis=(1, 2))
+    place = (np.arange(FINE) + 0.5) / FINE - 0.5
+    padded = np.pad(theirs, ((0, 0), (1, 1), (1, 1)), mode="edge")
+    around = padded[:, 2:, 1:-1] + padded[:, :-2, 1:-1] + padded[:, 1:-1, 2:] + padded[:, 1:-1, :-2]
+    terms = [theirs, np.ones_like(theirs), across, down, across * place, down * place[:, None]]
+    rows = np.stack([term.ravel() for term in (*terms, around - 4 * theirs, motion)])
+    square = rows @ rows.T
+    square[np.diag_indices(len(square))] *= 1 + 1e-6
+    square[np.diag_indices(len(square))] += 1e-6
+    weights = np.linalg.solve(square, rows @ ours.ravel())
+    moves = (weights[2:6] / max(weights[0], 0.5) / FINE).clip(-_MOST_MOVED, _MOST_MOVED)
+    size = np.array(part[2:]) * (1 + moves[2:])
+    begin = np.array(part[:2]) + np.array(part[2:]) * (0.5 + moves[:2]) - size / 2
+    end = np.minimum(begin + size, 1)
+    begin = np.maximum(begin, 0)
+    (left, top), (wide, high) = begin.tolist(), (end - begin).tolist()
+    return (weights @ rows).reshape(ours.shape), (left, top, wide, high)
+
+
+def _contrast(image: np.ndarray) -> np.ndarray:
+    """The largest difference of every pixel from its four neighbours."""
+    padded = np.pad(image, 1, mode="edge")
+    sides = padded[2:, 1:-1], padded[:-2, 1:-1], padded[1:-1, 2:], padded[1:-1, :-2]
+    return np.abs(np.stack(sides) - image).max(axis=0)
