@@ -81,3 +81,15 @@ def test_workers_have_cores_of_their_own(monkeypatch, cores, workers, threads):
         assert torch.get_num_threads() == cores
     finally:
         torch.set_num_threads(before)
+
+
+def test_an_evaluation_writes_through_no_link(tmp_path):
+    """The lists of an evaluation have fixed names, which a folder of the user may have, too."""
+    run, target = tmp_path / "run", tmp_path / "target"
+    run.mkdir()
+    target.mkdir()
+    (run / "epoch_1.pth").touch()
+    (run / "evaluation").symlink_to(target)
+    with pytest.raises(OSError, match="run/evaluation is a symbolic link"):
+        launch.evaluate(run, tmp_path)
+    assert not os.listdir(target)
