@@ -171,7 +171,7 @@ def import_encoder(
         ValueError: it has no such pooling, or cannot take such clips; ``out`` holds a training.
         MissingPackageError: transformers is not installed.
     """
-    if starts_of(Path(out)):  # its config would be replaced, and its newest checkpoint be another one
+    if starts_of(Path(out)):  # its config would be replaced, and its newest checkpoint, too
         raise ValueError(f"{out} is the folder of a training: give another folder")
     folder = find_model(name.removeprefix(MODEL_PREFIX)) if folder is None else folder
     config = read_encoder_config(folder)
