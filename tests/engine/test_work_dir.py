@@ -158,7 +158,7 @@ def test_a_run_folder_from_elsewhere_writes_through_no_link(name, kind, tmp_path
     assert os.listdir(run) == [name]
 
 
-@pytest.mark.parametrize("name", ["last_checkpoint", "history.jsonl", "metrics.jsonl"])
+@pytest.mark.parametrize("name", ["last_checkpoint", "history.jsonl"])
 def test_a_runner_alone_writes_through_no_link(name, videos, tmp_path):
     """Of a program that starts the runner itself, nobody has looked into the folder."""
     (tmp_path / "target").write_text("own")

@@ -98,3 +98,15 @@ def test_a_training_says_at_its_start_what_differs_from_the_papers(tmp_path):
     assert "WARNING - this training will not stand next to" in line
     assert "train_cfg.max_epochs: 1 -> 200; " in line and "7 videos in 2 classes" in line
     assert text.index("next to the paper's number") < text.index("Epoch(train)")
+
+
+def test_an_evaluation_writes_through_no_link(tmp_path):
+    """The lists of an evaluation have fixed names, which a folder of the user may have, too."""
+    run, target = tmp_path / "run", tmp_path / "target"
+    run.mkdir()
+    target.mkdir()
+    (run / "epoch_1.pth").touch()
+    (run / "evaluation").symlink_to(target)
+    with pytest.raises(OSError, match="run/evaluation is a symbolic link"):
+        launch.evaluate(run, tmp_path)
+    assert not os.listdir(target)

@@ -20,6 +20,7 @@ from sce_video.engine.checkpoint import save_checkpoint_file
 from sce_video.engine.config.load import load_config
 from sce_video.engine.config.snapshot import SNAPSHOT, plain
 from sce_video.engine.recipes import find_recipe, recipes_folder
+from sce_video.engine.restarts import starts_of
 from sce_video.engine.weights import checked_backbone
 from sce_video.engine.work_dir import CONFIG
 from sce_video.inference.encoders.source import (
@@ -167,9 +168,11 @@ def import_encoder(
     Raises:
         EncoderError: the model cannot be found or read, is of no known family, of another task, or
             asks for code of its own.
-        ValueError: it has no such pooling, or cannot take such clips.
+        ValueError: it has no such pooling, or cannot take such clips; ``out`` holds a training.
         MissingPackageError: transformers is not installed.
     """
+    if starts_of(Path(out)):  # its config would be replaced, and its newest checkpoint, too
+        raise ValueError(f"{out} is the folder of a training: give another folder")
     folder = find_model(name.removeprefix(MODEL_PREFIX)) if folder is None else folder
     config = read_encoder_config(folder)
     family = family_of(config.model_type)

@@ -131,3 +131,10 @@ def test_finetuning(hf_model, hf_videos, repo, tmp_path):
     trained = torch.load(work / "epoch_1.pth")["state_dict"]
     before = torch.load(imported.checkpoint)["state_dict"]
     assert any(not torch.equal(before[key], trained[key]) for key in before)
+
+
+def test_the_folder_of_a_training_is_left_alone(hf_model, tmp_path):
+    (tmp_path / "history.jsonl").write_text('{"event": "start"}\n')
+    with pytest.raises(ValueError, match=f"{tmp_path} is the folder of a training"):
+        import_encoder(f"hf:{hf_model('xclip')[0]}", tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["history.jsonl"]
