@@ -48,6 +48,7 @@ KINDS = {
     "short": "too short",
     "container": "container does not match the file extension",
     "header": "header disagrees with the decoded frames",
+    "clock": "clock restarts or jumps; they can be read",
     "duplicate": "listed more than once",
     "label": "label missing or out of range",
 }
@@ -171,6 +172,9 @@ def file_problems(path: str, facts: dict[str, Any], limits: Limits) -> list[tupl
     elif extension == ".webm" and codec not in _WEBM_CODECS:
         kind = f"the codec {codec} makes it a Matroska file"
         found.append(("container", f"extension {extension}, but {kind}"))
+    if facts.get("restarts"):
+        places = f"{facts['restarts']} place{'s' if facts['restarts'] != 1 else ''}"
+        found.append(("clock", f"its clock restarts or jumps at {places}: time counts on there"))
     stated, of_file = facts["header_seconds"], facts["header_of_file"]
     counted = facts["header_frames"]
     if incomplete:
@@ -226,6 +230,7 @@ def examine_file(path: str, seconds: float, max_pixels: int = MAX_PIXELS) -> dic
         - ``header_frames``, ``header_seconds``: what the container states, or None;
           ``header_of_file``: whether these seconds are the duration of the container, which
           includes audio, and not that of the video stream.
+        - ``restarts``: places where the clock of the time stamps restarts or jumps.
         - ``container``, ``codec``, ``height``, ``width``.
     """
     av.logging.set_libav_level(av.logging.FATAL)
@@ -236,7 +241,9 @@ def examine_file(path: str, seconds: float, max_pixels: int = MAX_PIXELS) -> dic
         with AvReader(path, deadline=deadline, limits=limits) as reader:
             facts = _decode_all(path, deadline, limits)
             facts["packets"] = len(reader.timestamps)
-            facts["seconds"] = reader.duration
+            facts["seconds"], facts["restarts"] = reader.duration, reader.restarts
+            if reader.restarts:  # FFmpeg has computed it from the first and the last time stamp
+                facts["header_seconds"] = None
             # Frames between a damaged packet and the next key frame decode, and show garbage:
             # those that the reader returns of a file that is not intact count.
             if facts["frames"] != facts["packets"] or facts["refused"]:
