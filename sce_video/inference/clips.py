@@ -175,6 +175,25 @@ class _Sound:
             self._source.close()
 
 
+def _with_decoding_times(packets: Iterable[Any]) -> Iterator[Any]:
+    """Packets of several streams; the first ones of Matroska streams get their decoding times.
+
+    FFmpeg derives these times from later packets, and only for those.
+    """
+    waiting: dict[int, list[Any]] = {}
+    for packet in packets:
+        if packet.pts is None:
+            continue
+        index = packet.stream.index
+        if packet.dts is None:
+            waiting.setdefault(index, []).append(packet)
+            continue
+        early = waiting.pop(index, [])
+        for number, other in enumerate(reversed(early), 1):
+            other.dts = packet.dts - number * max(1, packet.duration or 0)
+        yield from (*early, packet)
+
+
 def copy_clip(source: str, start: float, end: float, out: str | Path) -> tuple[float, float]:
     """Copy packets from the key frame at or before ``start`` up to one at or after ``end``.
 
@@ -201,9 +220,7 @@ def copy_clip(source: str, start: float, end: float, out: str | Path) -> tuple[f
             begin: float | None = None
             stop = float("inf")  # where the key frame at or after the end is
             reached = zero + start
-            for packet in given.demux([given.streams[i] for i in streams]):
-                if packet.pts is None or packet.dts is None:
-                    continue
+            for packet in _with_decoding_times(given.demux([given.streams[i] for i in streams])):
                 time, is_video = float(packet.pts * packet.time_base), packet.stream is video
                 if is_video and packet.is_keyframe:
                     begin = time if begin is None else begin
