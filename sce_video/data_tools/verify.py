@@ -50,6 +50,7 @@ KINDS = {
     "short": "too short",
     "container": "container does not match the file extension",
     "header": "header disagrees with the decoded frames",
+    "clock": "clock restarts or jumps; they can be read",
     "duplicate": "listed more than once",
     "label": "label missing or out of range",
 }
@@ -181,18 +182,27 @@ def file_problems(path: str, facts: dict[str, Any], limits: Limits) -> list[tupl
     elif extension == ".webm" and codec not in _WEBM_CODECS:
         kind = f"the codec {codec} makes it a Matroska file"
         found.append(("container", f"extension {extension}, but {kind}"))
-    stated, of_file = facts["header_seconds"], facts["header_of_file"]
-    counted = facts["header_frames"]
+    if facts.get("restarts"):
+        places = f"{facts['restarts']} place{'s' if facts['restarts'] != 1 else ''}"
+        found.append(("clock", f"its clock restarts or jumps at {places}: time counts on there"))
     if incomplete:
         return found
     if facts["damaged"]:
         found.append(("damaged", f"{facts['damaged']} of {frames} frames are damaged"))
+    differs = _describe_header(facts)
+    return [*found, ("header", differs)] if differs else found
+
+
+def _describe_header(facts: dict[str, Any]) -> str | None:
+    """Describe how the header of a complete file differs from its frames; None if it does not."""
+    frames, seconds = facts["frames"], facts["seconds"]
+    counted, stated = facts["header_frames"], facts["header_seconds"]
     if counted and _less(counted, frames, _FRAMES):
-        found.append(("header", f"the header states {counted} frames, {frames} decode"))
-    elif stated and (_less(stated, seconds, _SECONDS) or _less(seconds, stated, _SECONDS)):
-        whose = f"{stated:.2f} s for {'the file' if of_file else 'the video'}"
-        found.append(("header", f"the header states {whose}, its frames last {seconds:.2f} s"))
-    return found
+        return f"the header states {counted} frames, {frames} decode"
+    if stated and (_less(stated, seconds, _SECONDS) or _less(seconds, stated, _SECONDS)):
+        whose = f"{stated:.2f} s for {'the file' if facts['header_of_file'] else 'the video'}"
+        return f"the header states {whose}, its frames last {seconds:.2f} s"
+    return None
 
 
 def _describe_incomplete(facts: dict[str, Any]) -> str | None:
@@ -240,6 +250,7 @@ def examine_file(path: str, seconds: float, max_pixels: int = MAX_PIXELS) -> dic
           or None;
           ``header_of_file``: whether these seconds are the duration of the container, which
           includes audio, and not that of the video stream.
+        - ``restarts``: places where the clock of the time stamps restarts or jumps.
         - ``container``, ``codec``, ``height``, ``width``.
     """
     av.logging.set_libav_level(av.logging.FATAL)
@@ -250,7 +261,9 @@ def examine_file(path: str, seconds: float, max_pixels: int = MAX_PIXELS) -> dic
         with AvReader(path, deadline=deadline, limits=limits) as reader:
             facts = _decode_all(path, deadline, limits)
             facts["packets"] = len(reader.timestamps) - facts.pop("skipped")
-            facts["seconds"] = reader.duration
+            facts["seconds"], facts["restarts"] = reader.duration, reader.restarts
+            if reader.restarts:  # FFmpeg has computed it from the first and the last time stamp
+                facts["header_seconds"] = None
             # Frames between a damaged packet and the next key frame decode, and show garbage:
             # those that the reader returns of a file that is not intact count.
             if facts["frames"] != facts["packets"] or facts["refused"]:

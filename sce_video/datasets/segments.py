@@ -74,14 +74,25 @@ def check_segment_files(rows: Iterable[tuple[str, str, float]]) -> None:
             durations[file] = stated_duration(file)
         duration = durations[file]
         if duration is not None and end > duration + TOLERANCE:
+            duration = durations[file] = stated_duration(file, end - TOLERANCE)
+        if duration is not None and end > duration + TOLERANCE:
             raise ValueError(
                 f"{where}: the segment ends at {format_seconds(end)} s, and {file} at "
                 f"{duration:.2f} s"
             )
 
 
-def stated_duration(file: str) -> float | None:
-    """Seconds of a video by its header; None where it states none, or cannot be opened."""
+def stated_duration(file: str, least: float = 0.0) -> float | None:
+    """Return the seconds of a video that its header states, or counted ones if they are fewer.
+
+    Args:
+        file: The video.
+        least: Seconds. If the header states fewer, the video's frames decide: FFmpeg makes up a
+            duration for a file whose clock restarts.
+
+    Returns:
+        Seconds; None if the header states no duration or the video cannot be opened.
+    """
     from sce_video.datasets.readers.av_file import best_video_stream, open_container
     from sce_video.datasets.readers.base import VideoDecodeError
 
@@ -91,9 +102,13 @@ def stated_duration(file: str) -> float | None:
                 return reader.duration
         with open_container(file) as container:
             stream = best_video_stream(file, container)
+            stated = None if container.duration is None else container.duration / 1_000_000
             if stream.duration is not None and stream.time_base is not None:
-                return float(stream.duration * stream.time_base)
-            return None if container.duration is None else container.duration / 1_000_000
+                stated = float(stream.duration * stream.time_base)
+        if stated is None or stated >= least:
+            return stated
+        with open_video(file) as reader:
+            return reader.duration
     except (OSError, VideoDecodeError):  # a bad file is named where it is read
         return None
 

@@ -437,7 +437,8 @@ class SearchState:
             CallError, GoneError, NoRowError: the file cannot be opened.
         """
         file = self.file(row)
-        duration = self._pictures.call(stated_duration, file, timeout=_PICTURE_SECONDS)
+        least = end - TOLERANCE
+        duration = self._pictures.call(stated_duration, file, least, timeout=_PICTURE_SECONDS)
         if duration is not None and end > duration + TOLERANCE:
             raise ValueError(f"the segment ends at {end:.2f} s, and the video at {duration:.2f} s")
         with self._lock:

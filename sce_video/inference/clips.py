@@ -14,8 +14,14 @@ from av.audio.resampler import AudioResampler
 
 from sce_video.datasets import open_video
 from sce_video.datasets.clip_sampling import frames_between
-from sce_video.datasets.readers.av_file import best_video_stream, file_url, open_container
-from sce_video.datasets.readers.base import VideoDecodeError
+from sce_video.datasets.readers.av_file import (
+    best_video_stream,
+    continuous_table,
+    file_url,
+    open_container,
+)
+from sce_video.datasets.readers.base import DecodeLimits, VideoDecodeError
+from sce_video.datasets.readers.frame_table import Clock, FrameTable
 from sce_video.datasets.segments import format_seconds
 from sce_video.datasets.sources import is_elsewhere
 from sce_video.utils.files import atomic_file
@@ -53,7 +59,9 @@ def cut_clip(source: str, start: float, end: float, out: str | Path) -> int:
             video.height, video.width, video.pix_fmt = height, width, "yuv420p"
             video.codec_context.time_base = Fraction(1, _TICKS)
             video.codec_context.colorspace, video.codec_context.color_range = _BT601, _LIMITED
-            sound = None if is_elsewhere(source) else _Sound.of(source, begin, float(last))
+            sound = None
+            if not is_elsewhere(source):
+                sound = _Sound.of(source, begin, float(last), reader.restarts > 0)
             if sound is not None:
                 sound.write(container)
             for numbers, frames in reader.stream(np.arange(first, stop)):
@@ -75,29 +83,55 @@ def cut_clip(source: str, start: float, end: float, out: str | Path) -> int:
 class _Sound:
     """The audio of ``[start, end)`` seconds of a file, counted from its first video frame."""
 
-    def __init__(self, source: Any, video: Any, start: float, end: float) -> None:
-        self._source = source
-        zero = float((video.start_time or 0) * video.time_base)
+    def __init__(
+        self, source: Any, video: Any, table: FrameTable | None, start: float, end: float
+    ) -> None:
+        self._source, self._table, self._unit = source, table, video.time_base
+        first = video.start_time or 0
+        zero = float((first if table is None else table.pts.min()) * video.time_base)
         self._start, self._end = zero + start, zero + end
         self._stream = source.streams.audio[0]
 
     @classmethod
-    def of(cls, path: str, start: float, end: float) -> _Sound | None:
+    def of(cls, path: str, start: float, end: float, restarts: bool) -> _Sound | None:
         """None for a file without audio, or whose audio has no decoder."""
         source = open_container(path)
         if not source.streams.audio:
             source.close()
             return None
-        return cls(source, best_video_stream(path, source), start, end)
+        table = continuous_table(path, DecodeLimits()) if restarts else None
+        return cls(source, best_video_stream(path, source), table, start, end)
+
+    def _frames(self) -> Iterator[Any]:
+        """Decoded audio, from before the start of the stretch on."""
+        base = self._stream.time_base
+        before = max(0, int((self._start - _SEEK_BEFORE) / base))
+        if self._table is None:
+            self._source.seek(before, stream=self._stream)
+            yield from self._source.decode(self._stream)
+            return
+        # The clock restarts, so a time is ambiguous. Sound restarts as often as the video does.
+        packets = [p for p in self._source.demux(self._stream) if p.size and p.pts is not None]
+        clock = Clock(np.array([p.dts for p in packets], dtype=np.float64), Fraction(base), True)
+        every = np.ones(len(packets), dtype=bool)
+        pts, durations = np.array([(p.pts, p.duration or 0) for p in packets], dtype=np.int64).T
+        starts = clock.restarts(pts, every, durations, every)
+        recordings = np.searchsorted(
+            [] if starts is None else starts, np.arange(len(packets)), "right"
+        )
+        shifts = self._table.shifts_of_recordings
+        for packet, recording in zip(packets, recordings.tolist(), strict=True):
+            packet.pts += round(shifts[min(recording, len(shifts) - 1)] * self._unit / base)
+            if packet.pts >= before:
+                yield from packet.decode()
 
     def _parts(self, rate: int) -> Iterator[np.ndarray]:
         """Samples (2, n) float32 of the stretch, in order; silence where there are none."""
         resampler = AudioResampler(format="fltp", layout="stereo", rate=rate)
         base, at = self._stream.time_base, 0
         wanted = round((self._end - self._start) * rate)
-        self._source.seek(max(0, int((self._start - _SEEK_BEFORE) / base)), stream=self._stream)
         try:
-            for frame in self._source.decode(self._stream):
+            for frame in self._frames():
                 if frame.pts is None:
                     continue
                 if float(frame.pts * base) >= self._end:
@@ -141,6 +175,25 @@ class _Sound:
             self._source.close()
 
 
+def _with_decoding_times(packets: Iterable[Any]) -> Iterator[Any]:
+    """Packets of several streams; the first ones of Matroska streams get their decoding times.
+
+    FFmpeg derives these times from later packets, and only for those.
+    """
+    waiting: dict[int, list[Any]] = {}
+    for packet in packets:
+        if packet.pts is None:
+            continue
+        index = packet.stream.index
+        if packet.dts is None:
+            waiting.setdefault(index, []).append(packet)
+            continue
+        early = waiting.pop(index, [])
+        for number, other in enumerate(reversed(early), 1):
+            other.dts = packet.dts - number * max(1, packet.duration or 0)
+        yield from (*early, packet)
+
+
 def copy_clip(source: str, start: float, end: float, out: str | Path) -> tuple[float, float]:
     """Copy packets from the key frame at or before ``start`` up to one at or after ``end``.
 
@@ -149,10 +202,12 @@ def copy_clip(source: str, start: float, end: float, out: str | Path) -> tuple[f
     copied, since others refer to them, and stay hidden.
 
     Raises:
-        VideoDecodeError: If the file cannot be opened, has no video, or hides frames that the copy
-            would show.
+        VideoDecodeError: If the file cannot be opened, has no video, hides frames that the copy
+            would show, or its clock restarts.
         WriteError: ``out`` cannot be written.
     """
+    if continuous_table(source, DecodeLimits()) is not None:
+        raise VideoDecodeError(source, "has a clock that restarts or jumps: leave out --fast")
     with open_container(source) as given, atomic_file(out) as unfinished:
         video = best_video_stream(source, given)
         base = video.time_base
@@ -167,9 +222,7 @@ def copy_clip(source: str, start: float, end: float, out: str | Path) -> tuple[f
             begin: float | None = None
             stop = float("inf")  # where the key frame at or after the end is
             reached = zero + start
-            for packet in given.demux([given.streams[i] for i in streams]):
-                if packet.pts is None or packet.dts is None:
-                    continue
+            for packet in _with_decoding_times(given.demux([given.streams[i] for i in streams])):
                 time, is_video = float(packet.pts * packet.time_base), packet.stream is video
                 if is_video and packet.is_keyframe:
                     begin = time if begin is None else begin

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import av
 import cv2
@@ -130,6 +131,35 @@ def _boxes(data: bytes) -> Iterator[tuple[bytes, bytes]]:
         size, kind = struct.unpack_from(">I4s", data, position)
         yield kind, data[position : position + size]
         position += size
+
+
+def _begin_later(source: Path, target: Path, seconds: float) -> Path:
+    with av.open(str(source)) as old, av.open(str(target), "w") as new:
+        given = old.streams.video[0]
+        stream = new.add_stream_from_template(given)
+        shift = round(seconds / given.time_base)
+        for packet in old.demux(given):
+            if packet.size:
+                packet.pts, packet.dts = packet.pts + shift, packet.dts + shift
+                packet.stream = stream
+                new.mux(packet)
+    return target
+
+
+def join_recordings(
+    folder: Path, recordings: list[np.ndarray], starts: list[float], kind: str, **options: Any
+) -> str:
+    """Write a file of recordings joined end to end, whose clocks begin at ``starts`` seconds."""
+    data = b""
+    for number, (frames, start) in enumerate(zip(recordings, starts, strict=True)):
+        part = write_video(folder / f"{number}.{kind}", frames, **options)
+        if start:
+            part = _begin_later(part, folder / f"{number}_later.{kind}", start)
+        # FFmpeg ends at the second header of an FLV file; without it the tags go on.
+        data += part.read_bytes()[13 if kind == "flv" and number else 0 :]
+    path = folder / f"joined.{kind}"
+    path.write_bytes(data)
+    return str(path)
 
 
 #: Linear parts (a, b, c, d) of the eight display matrices: row y, column x of the stored frame is

@@ -6,7 +6,7 @@ import av
 import numpy as np
 import pytest
 from helpers.tiny_encoder import moving_frames
-from helpers.videos import numbered_frames, read_numbers, trim, write_video
+from helpers.videos import numbered_frames, read_numbers, remux, trim, write_video
 
 from sce_video.datasets import VideoDecodeError, open_video
 from sce_video.inference.clips import copy_clip, cut_clip, write_clips
@@ -71,6 +71,19 @@ def test_exact_frames_and_sound(source, tmp_path, start, end):
     lags = range(-200, 201, 4)
     fits = [np.corrcoef(sound[middle], np.roll(expected, lag)[middle])[0, 1] for lag in lags]
     assert max(fits) > 0.9 and abs(lags[int(np.argmax(fits))]) < 100
+
+
+@pytest.mark.parametrize("start", [0.0, 1.0])
+def test_no_frame_is_lost_where_decoding_times_are_unknown(source, tmp_path, start):
+    """FFmpeg knows none of the first packets of a Matroska file, nor of those after a seek."""
+    video = remux(source[0], tmp_path / "a.mkv")
+    begin, end = copy_clip(video, start, start + 1, tmp_path / "b.mp4")
+    frames, _ = frames_of(video)
+    copied, stamps = frames_of(tmp_path / "b.mp4")
+    assert begin <= start and end >= start + 1
+    own = slice(round(begin * FPS), round(end * FPS))
+    np.testing.assert_array_equal(copied, frames[own])
+    np.testing.assert_allclose(stamps, np.arange(len(copied)) / FPS, atol=0.002)
 
 
 def test_copied_packets_are_those_of_the_source(source, tmp_path):

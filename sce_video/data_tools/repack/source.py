@@ -21,8 +21,10 @@ from sce_video.data_tools.verify import demux_packets
 from sce_video.datasets.readers import AvReader
 from sce_video.datasets.readers.av_file import (
     best_video_stream,
+    continuous_table,
     decode_packets,
     decoder_options,
+    on_table,
     open_container,
 )
 from sce_video.datasets.readers.av_reader import orientation_of, upright
@@ -89,6 +91,7 @@ def decode_frames(
     Raises:
         VideoDecodeError: The file cannot be opened, or a frame is too large.
     """
+    table = continuous_table(path, limits)
     with open_container(path, decoder_options=decoder_options(limits)) as container:
         stream = best_video_stream(path, container)
         for other in container.streams:
@@ -100,16 +103,17 @@ def decode_frames(
         rates = (stream.guessed_rate, stream.average_rate)
         facts["rates"] = [Fraction(rate).limit_denominator(10**6) for rate in rates if rate]
         facts["tick"] = Fraction(stream.time_base or Fraction(1, 1000))
-        facts["origin"] = stream.start_time or 0
+        first = stream.start_time or 0
+        facts["origin"] = first if table is None else int(table.pts[table.display_order[0]])
         facts["pixel_aspect"] = stream.sample_aspect_ratio
         facts["video_bytes"] = 0
-        if start is not None:
+        if start is not None and table is None:  # where the clock restarts, a time is ambiguous
             with suppress(av.FFmpegError):  # raw streams and files without an index
                 ticks = math.floor(start / facts["tick"])
                 container.seek(facts["origin"] + ticks, stream=stream, backward=True)
 
         def packets() -> Iterator[Any]:
-            for packet in demux_packets(container, stream):
+            for packet in on_table(demux_packets(container, stream), table):
                 if packet.size:  # hidden ones, too: others refer to them, and FFmpeg drops them
                     facts["video_bytes"] += packet.size
                     yield packet

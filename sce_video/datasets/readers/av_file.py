@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import replace
+from fractions import Fraction
 from io import FileIO
 from itertools import chain
 from typing import Any
 
 import av
 import numpy as np
+from av.format import Flags
 from av.stream import Discard, Disposition
 
 from sce_video.datasets.readers.base import (
@@ -20,6 +22,7 @@ from sce_video.datasets.readers.base import (
     check_regular_file,
 )
 from sce_video.datasets.readers.frame_table import (
+    Clock,
     FrameTable,
     is_restart_point,
     table_from_index,
@@ -404,11 +407,12 @@ class AvStream:
         if identity in _tables:
             return _tables[identity]
         held: list[av.Packet] = []
-        size, rows, false_keys = 0, [], False
+        size, rows, false_keys, dts = 0, [], False, []
         for packet in self._packets():
             is_key = packet.is_keyframe and self._can_start_at(packet)
             false_keys |= packet.is_keyframe and not is_key
             rows.append((packet.pts, is_key, packet.duration or 0, packet.is_discard))
+            dts.append(packet.dts)
             size += packet.size
             if size > _MAX_HELD_BYTES:
                 held.clear()
@@ -419,10 +423,20 @@ class AvStream:
         self._held = held or None
         if any(pts is None for pts, *_ in rows):
             return None
-        table = table_from_packets(rows, false_keys)
+        table = table_from_packets(rows, false_keys, self._clock(dts))
+        if table.shifts is not None:
+            for packet, pts in zip(held, table.pts.tolist(), strict=False):  # none of a large file
+                packet.pts = pts
         if not held:
             _keep_table(identity, table)
         return table
+
+    def _clock(self, dts: list[int | None]) -> Clock | None:
+        if self.file.format == "avi":  # its time stamps are numbers of frames
+            return None
+        tick = Fraction(self.file.stream.time_base or Fraction(1, 1000))
+        free = bool(self.file.container.format.flags & Flags.ts_discont.value)
+        return Clock(np.array(dts, dtype=np.float64), tick, free)
 
     def _can_start_at(self, packet: av.Packet) -> bool:
         return is_restart_point(self.file.codec.name, self.extradata, memoryview(packet))
@@ -501,6 +515,8 @@ class AvStream:
         for position, packet in packets:
             if self._indexed and packet.pts != self.table.pts[position]:
                 raise WrongIndexError
+            if self.table.shifts is not None and position < len(self.table.pts):
+                packet.pts = int(self.table.pts[position])
             if position >= first:
                 yield position, packet
 
@@ -508,15 +524,36 @@ class AvStream:
         """Seek to packet ``first`` or before it; None if the container cannot."""
         if first == 0 and not self._indexed:
             return None  # not every container can seek to its start
+        stamps = self.table.stored_pts
         try:  # to the key frame displayed at this time or before it
-            self.file.container.seek(int(self.table.pts[first]), stream=self.file.stream)
+            self.file.container.seek(int(stamps[first]), stream=self.file.stream)
         except av.FFmpegError:
             return None
         packets = self._packets()
         head = next(packets, None)
         if head is None:
             return None
-        position = np.flatnonzero(self.table.pts == head.pts)
+        position = np.flatnonzero(stamps == head.pts)
         if len(position) != 1 or position[0] > first or not head.is_keyframe:
             return None
         return enumerate(chain([head], packets), int(position[0]))
+
+
+def continuous_table(path: str, limits: DecodeLimits) -> FrameTable | None:
+    """Return the table of a file whose clock restarts or jumps; None for any other file."""
+    stream = AvStream(path, 1, None, limits)
+    try:
+        stream.read_table(use_index=True)
+        return None if stream.table.restarts is None else stream.table
+    finally:
+        stream.close()
+
+
+def on_table(packets: Iterable[av.Packet], table: FrameTable | None) -> Iterator[av.Packet]:
+    """Yield the packets of a file from its start, with the time stamps of its table, if any."""
+    position = 0
+    for packet in packets:
+        if table is not None and packet.size and position < len(table.pts):
+            packet.pts = int(table.pts[position])
+            position += 1
+        yield packet

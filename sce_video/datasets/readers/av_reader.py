@@ -124,7 +124,7 @@ class AvReader(VideoReader):
     The table of time stamps comes from the index of an mp4, mov or AVI file, so that only the media
     data that leads to requested frames is read; else from the packets, which are read without
     decoding: once if they fit into 64 MiB, and once per process for a larger file. Variable frame
-    rates are exact.
+    rates are exact. Time counts on where a file's clock restarts or jumps, as in joined recordings.
 
     Decoding starts at the last key frame at or before a requested frame from which all frames come
     out the same (:func:`~.frame_table.is_restart_point`; the container's own flags are wrong with
@@ -198,7 +198,13 @@ class AvReader(VideoReader):
 
     @property
     def stated_duration(self) -> float | None:
-        return self._stream.file.stated_duration
+        # FFmpeg computes the duration from the first and the last time stamp.
+        return None if self.restarts else self._stream.file.stated_duration
+
+    @property
+    def restarts(self) -> int:
+        restarts = self._stream.table.restarts
+        return 0 if restarts is None else len(restarts)
 
     @property
     def random_access_at_keys(self) -> bool:

@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, TypedDict, Unpack
+from typing import Any, Self, TypedDict, Unpack
 
 import numpy as np
 
@@ -327,6 +327,11 @@ class VideoReader(ABC):
         """Seconds that the container states; None for none. A file that was cut off is shorter."""
         return None
 
+    @property
+    def restarts(self) -> int:
+        """Number of places where the file's clock restarts or jumps; time counts on there."""
+        return 0
+
     @abstractmethod
     def read(self, indices: np.ndarray) -> np.ndarray:
         """Decode frames in one pass: (n, H, W, 3) uint8 RGB, rotated as the file's metadata says.
@@ -362,7 +367,7 @@ class VideoReader(ABC):
     def close(self) -> None:
         """Close the file; may be called more than once."""
 
-    def __enter__(self) -> VideoReader:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -402,6 +407,10 @@ class SegmentReader(VideoReader):
         own = reader.timestamps[self.first : stop]
         last = reader.duration if stop == len(reader.timestamps) else reader.timestamps[stop]
         self.timestamps, self.duration = own - own[0], float(last - own[0])
+
+    @property
+    def restarts(self) -> int:
+        return self._reader.restarts
 
     def read(self, indices: np.ndarray) -> np.ndarray:
         return self._reader.read(self._check_indices(indices) + self.first)

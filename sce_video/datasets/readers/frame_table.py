@@ -11,6 +11,7 @@ import os
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import BinaryIO
 
 import av
@@ -18,6 +19,8 @@ import numpy as np
 
 from sce_video.utils.files import regular_file
 
+# Seconds. A free-running clock restarts where it goes further ahead, or back between key frames.
+_JUMP, _SLIP = Fraction(10), Fraction(1, 10)
 _MAX_MOOV_BYTES = 256 * 2**20  # a larger header is taken to be corrupt
 
 
@@ -25,7 +28,8 @@ _MAX_MOOV_BYTES = 256 * 2**20  # a larger header is taken to be corrupt
 class FrameTable:
     """The packets of a video stream, in decoding order."""
 
-    #: (F,) int64, presentation time stamp of each packet, in the stream's time base.
+    #: (F,) int64, presentation time stamp of each packet, in the stream's time base; continuous
+    #: where the file's clock restarts.
     pts: np.ndarray
     #: (F,) bool, whether it is a key frame, where decoding can start.
     is_key: np.ndarray
@@ -39,6 +43,22 @@ class FrameTable:
     #: (F, 2) int64, offset and size of each packet in the file, in bytes; None where the packets
     #: must be demuxed.
     stored: np.ndarray | None = None
+    #: Positions of the packets at which the file's clock restarts or jumps; None for nowhere.
+    restarts: np.ndarray | None = None
+    #: (F,) int64, what was added to the packets' own time stamps for that reason; None if nothing.
+    shifts: np.ndarray | None = None
+
+    @property
+    def stored_pts(self) -> np.ndarray:
+        """(F,) int64, time stamps as the packets have them in the file."""
+        return self.pts if self.shifts is None else self.pts - self.shifts
+
+    @property
+    def shifts_of_recordings(self) -> list[int]:
+        """The shift of each recording between restarts."""
+        if self.shifts is None or self.restarts is None:
+            return [0]
+        return self.shifts[[0, *self.restarts]].tolist()
 
     @property
     def display_order(self) -> np.ndarray:
@@ -48,14 +68,98 @@ class FrameTable:
 
 
 def table_from_packets(
-    rows: list[tuple[int, bool, int, bool]], false_keys: bool = False
+    rows: list[tuple[int, bool, int, bool]], false_keys: bool = False, clock: Clock | None = None
 ) -> FrameTable:
-    """The table of packets: time stamp, key frame, duration and hidden; see :class:`FrameTable`."""
+    """The table of packets: time stamp, key frame, duration and hidden; see :class:`FrameTable`.
+
+    ``clock`` tells where the time stamps are not continuous; None if they are.
+    """
     pts, is_key, durations, hidden = np.array(rows, dtype=np.int64).reshape(-1, 4).T
-    shown = np.flatnonzero(hidden == 0)
-    last = int(durations[shown[np.argmax(pts[shown])]]) if shown.size else 0
-    cut = hidden.astype(bool) if hidden.any() else None
-    return FrameTable(pts, is_key.astype(bool), last, cut, false_keys)
+    shown = hidden == 0
+    restarts = None if clock is None else clock.restarts(pts, is_key == 1, durations, shown)
+    shifts = None
+    if clock is not None and restarts is not None:
+        shifts = clock.shifts(pts, durations, shown, restarts)
+        pts = pts + shifts
+    last = int(durations[shown][np.argmax(pts[shown])]) if shown.any() else 0
+    cut = None if shown.all() else ~shown
+    return FrameTable(pts, is_key.astype(bool), last, cut, false_keys, None, restarts, shifts)
+
+
+@dataclass(frozen=True)
+class Clock:
+    """The clock of a file's time stamps, which restarts where recordings were joined end to end.
+
+    Recorders that lose the signal leave such places, too.
+    """
+
+    #: (F,) float64, decoding time of each packet; NaN if unknown.
+    dts: np.ndarray
+    #: Seconds of one unit.
+    tick: Fraction
+    #: Whether the container's clock is free-running, as in MPEG-TS, so that jumps mean nothing.
+    free: bool
+
+    def restarts(
+        self, pts: np.ndarray, is_key: np.ndarray, durations: np.ndarray, shown: np.ndarray
+    ) -> np.ndarray | None:
+        """Return the positions of the packets at which the clock restarts or jumps, None for none.
+
+        No clock lets a key frame be displayed before an earlier frame. A free-running clock must
+        also not go back or ahead far, as in the ffmpeg program. In other containers a long pause is
+        meant as a pause. The arguments are columns of a table.
+        """
+        known = np.flatnonzero(shown & ~np.isnan(self.dts)) if self.free else np.flatnonzero(shown)
+        before, stamps = known[:-1], pts[known]
+        known = known[1:]
+        early = is_key[known] & (stamps[1:] < np.maximum.accumulate(stamps)[:-1])
+        if self.free:
+            steps = self.dts[known] - self.dts[before]
+            back = steps < np.where(early, 0, -float(_SLIP / self.tick))
+            ahead = steps > durations[before] + float(_JUMP / self.tick)
+            found = known[back | ahead]
+            return found if found.size else None
+        if not early.any():
+            return None
+        found, latest = [], stamps[0]  # the latest of the present recording
+        for position, stamp in zip(known.tolist(), stamps[1:].tolist(), strict=True):
+            if is_key[position] and stamp < latest:
+                found.append(position)
+                latest = stamp
+            latest = max(latest, stamp)
+        return np.array(found, dtype=np.int64)
+
+    @np.errstate(over="ignore")  # a damaged file may state any number of 64 bits
+    def shifts(
+        self, pts: np.ndarray, durations: np.ndarray, shown: np.ndarray, restarts: np.ndarray
+    ) -> np.ndarray:
+        """(F,) int64, what makes time stamps continuous: a recording follows the one before it.
+
+        ::
+
+            time stamps   0 1 2 3 | 1 2 3 | 900 901
+            shifts        0 0 0 0 | 3 3 3 | -893 -893      displayed from 0 to 8
+        """
+        stamps, end = pts.copy(), None
+        for part in np.split(np.arange(len(pts)), restarts):
+            # FFmpeg makes up a missing time stamp from the next packet, here of another recording.
+            delays = pts[part] - self.dts[part]
+            foreign = np.abs(delays) > float(_JUMP / self.tick)
+            if foreign.any() and (delays[~foreign] >= 0).any():
+                decoded = self.dts[part] + np.nanmax(delays[~foreign])
+                latest = np.nanmax(self.dts[part] + np.maximum(1, durations[part]))
+                stamps[part[foreign]] = np.minimum(decoded, latest)[foreign]
+            own = part[shown[part]]
+            if not own.size:
+                continue
+            if end is not None:
+                stamps[part] += end - stamps[own].min()
+            ordered = np.sort(stamps[own])
+            duration = int(durations[own[np.argmax(stamps[own])]])
+            if duration <= 0 and len(ordered) > 1:  # not stated: the median distance of the frames
+                duration = int(np.median(np.diff(ordered)))
+            end = ordered[-1] + max(1, duration)
+        return stamps - pts
 
 
 def table_from_index(path: str, stream: av.VideoStream) -> FrameTable | None:

@@ -61,7 +61,7 @@ class FallbackReader(VideoReader):
         container, codec = av_reader.facts[:2]
         if container not in (_MP4, _MATROSKA) or codec not in cls.codecs or av_reader.by_count:
             return False
-        if av_reader.has_false_keys:  # the libraries decode from there
+        if av_reader.restarts or av_reader.has_false_keys:  # the libraries decode from there
             return False
         try:
             if av_reader.decode(np.zeros(1, dtype=np.int64)).orientation >= 4:
@@ -75,6 +75,10 @@ class FallbackReader(VideoReader):
             return False
         # The libraries round 10-bit values differently.
         return extradata[1] in _H264_8_BIT if codec == "h264" else extradata[1] & 31 == 1
+
+    @property
+    def restarts(self) -> int:
+        return 0 if self._fallback is None else self._fallback.restarts
 
     @abstractmethod
     def _open(self, path: str, num_threads: int) -> int:
