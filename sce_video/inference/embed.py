@@ -21,6 +21,7 @@ from sce_video.datasets import (
     batches_without_crashes,
 )
 from sce_video.datasets.clip_sampling import Windows
+from sce_video.datasets.readers.base import VideoReader
 from sce_video.datasets.transforms import OpenVideo
 from sce_video.inference.model import VideoModel, check_model
 from sce_video.inference.views import (
@@ -238,7 +239,7 @@ class VideoFiles(VideoDataset):
     ) -> None:
         self._files = VideoList.from_paths(paths, [-1] * len(paths))
         steps = view_steps(network.settings, options.num_clips, options.num_crops)
-        pipeline: list[Transform] = [OpenVideo(), *steps]
+        pipeline: list[Transform] = [OpenVideo(), _note_reader, *steps]
         super().__init__(pipeline=pipeline, on_error="skip", timeout=options.timeout)
 
     def read(self, path: str) -> dict[str, Any]:
@@ -252,12 +253,19 @@ class VideoFiles(VideoDataset):
         return self._files
 
     def _run_pipeline(self, index: int, seed: int, given: dict[str, Any]) -> dict[str, Any]:
+        opened: list[VideoReader] = []
         try:
-            return super()._run_pipeline(index, seed, given)
+            sample = super()._run_pipeline(index, seed, {**given, "opened": opened})
+            return {**sample, "damaged": opened[-1].damaged}
         except UserError:  # a bad file, or a table that cannot be read
             raise
         except Exception as error:  # e.g. a frame too large for memory, an error in a library
             raise VideoDecodeError(given["path"], f"{type(error).__name__}: {error}") from error
+
+
+def _note_reader(results: dict[str, Any]) -> dict[str, Any]:
+    results["opened"].append(results["reader"])
+    return results
 
 
 def _unchanged(sample: Any) -> Any:  # pickled for the workers

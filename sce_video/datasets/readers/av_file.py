@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import replace
+from io import FileIO
 from itertools import chain
-from typing import Any, BinaryIO
+from typing import Any
 
 import av
 import numpy as np
@@ -275,7 +276,7 @@ class AvStream:
         self._num_threads, self._limits = num_threads, limits
         self._held: list[av.Packet] | None = None
         self._indexed = False
-        self._direct: BinaryIO | None = None  # packets are read from here, without the demuxer
+        self._direct: FileIO | None = None  # packets are read from here, without the demuxer
         self._checked = False  # whether the keys of an index are known to be restart points
         self.table = table_from_packets([])
         self.file = AvFile(path, num_threads, can_be_quick(path), limits)
