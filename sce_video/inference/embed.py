@@ -239,7 +239,7 @@ class VideoFiles(VideoDataset):
     ) -> None:
         self._files = VideoList.from_paths(paths, [-1] * len(paths))
         steps = view_steps(network.settings, options.num_clips, options.num_crops)
-        pipeline: list[Transform] = [OpenVideo(), _note_reader, *steps]
+        pipeline: list[Transform] = [OpenVideo(), *steps]
         super().__init__(pipeline=pipeline, on_error="skip", timeout=options.timeout)
 
     def read(self, path: str) -> dict[str, Any]:
@@ -261,11 +261,6 @@ class VideoFiles(VideoDataset):
             raise
         except Exception as error:  # e.g. a frame too large for memory, an error in a library
             raise VideoDecodeError(given["path"], f"{type(error).__name__}: {error}") from error
-
-
-def _note_reader(results: dict[str, Any]) -> dict[str, Any]:
-    results["opened"].append(results["reader"])
-    return results
 
 
 def _unchanged(sample: Any) -> Any:  # pickled for the workers
