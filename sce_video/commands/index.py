@@ -139,7 +139,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(source, LabelledVideos):
         lines += [f"  {line}" for line in source.repeated("; its first label counts")]
     if report.incomplete:
-        lines.append(f"  {len(report.incomplete)} files of which some windows are missing")
+        lines.append(f"  {len(report.incomplete)} files with damaged or missing frames")
     problems = [*report.failures, *report.incomplete]
     lines += shown_failures(problems, f", in {os.path.join(args.out, 'index.json')}")
     print("\n".join(map(printable, lines)))

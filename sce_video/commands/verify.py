@@ -5,11 +5,12 @@
     sce-video verify my_videos --out report/videos.md
 
 LIST is an annotation list or a folder of videos. The table, train_split1.verify.tsv beside LIST,
-names files that are missing, bad (cannot be opened, truncated, damaged, too slow or too large),
-short, in another container or with another header than what is decoded, listed more than once, or
-have a wrong label (with --classes). The facts about every file go to train_split1.verify.sqlite,
-from which the same command resumes an interrupted run; changed files are decoded again, other
-limits need no decoding. --ray runs it on a cluster: docs/jobs.md.
+names files that are missing, bad (cannot be opened, truncated, more than a tenth of the frames
+damaged, too slow or too large), damaged in fewer frames, short, in another container or with
+another header than what is decoded, listed more than once, or have a wrong label (with --classes).
+The facts about every file go to train_split1.verify.sqlite, from which the same command resumes an
+interrupted run; changed files are decoded again, other limits need no decoding. --ray runs it on a
+cluster: docs/jobs.md.
 Exit status: 0 no problems, 1 problems, 2 wrong usage, 130 interrupted.
 """
 

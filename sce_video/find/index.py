@@ -75,7 +75,8 @@ class IndexReport:
         kept: Files whose features were kept.
         dropped: Files that are no longer in the folder.
         failures: (path, reason) of all files that cannot be decoded.
-        incomplete: (path, reason) of the files of which some windows cannot be decoded.
+        incomplete: (path, reason) of the files that are damaged, or of which some windows cannot
+            be decoded.
         windows: Number of windows in the index; None without windows.
     """
 
@@ -167,7 +168,9 @@ class EmbedJob(NetworkJob):
             if sample.get("frames") is None:
                 raise ItemError("bad", "; ".join(reason for _, reason in sample["failures"]))
             row = self.run_network(lambda: embed_sample(self.network, sample, options, path), path)
-            return Facts({}, row.tobytes())
+            damaged = sample["damaged"]
+            reason = f"{damaged} of the frames used are damaged" if damaged else ""
+            return Facts({"reason": reason}, row.tobytes())
         # Decoding and the network take turns, so their errors are told apart by type.
         try:
             found = embed_windows(self.network, path, self.windows, options)
@@ -190,11 +193,12 @@ class EmbedJob(NetworkJob):
 
 
 def _embedded(record: Record) -> tuple[np.ndarray, np.ndarray | None, str]:
-    """Feature (D,) of a finished record; of windows (W, D), spans (W, 2), why some are missing."""
+    """Feature (D,) of a finished record, or (W, D) and spans (W, 2); what is damaged or missing."""
     assert record.data is not None
     count = record.facts.get("windows")
     if count is None:
-        return np.frombuffer(record.data, dtype=np.float32), None, ""
+        feature = np.frombuffer(record.data, dtype=np.float32)
+        return feature, None, record.facts.get("reason", "")
     spans = np.frombuffer(record.data, dtype=np.float64, count=2 * count).reshape(count, 2)
     features = np.frombuffer(record.data, dtype=np.float32, offset=spans.nbytes)
     return features.reshape(count, -1), spans, record.facts["reason"]

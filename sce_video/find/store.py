@@ -236,7 +236,7 @@ class VideoIndex:
     @property
     def failures(self) -> list[tuple[str, str]]:
         """(path, reason) of the files that cannot be decoded."""
-        some = set() if self.windows is None else set(self.paths)  # only some of their windows
+        some = set(self.paths) if self.failed else set()  # damaged, or some of their windows
         return [(path, r.reason) for path, r in self.failed.items() if path not in some]
 
     @property

@@ -22,6 +22,7 @@ from sce_video.datasets import (
     batches_without_crashes,
 )
 from sce_video.datasets.clip_sampling import Windows
+from sce_video.datasets.readers.base import VideoReader
 from sce_video.datasets.transforms import OpenVideo
 from sce_video.inference.model import VideoModel, check_model
 from sce_video.inference.views import (
@@ -257,8 +258,10 @@ class VideoFiles(VideoDataset):
         return self._files
 
     def _run_pipeline(self, index: int, seed: int, given: dict[str, Any]) -> dict[str, Any]:
+        opened: list[VideoReader] = []
         try:
-            return super()._run_pipeline(index, seed, given)
+            sample = super()._run_pipeline(index, seed, {**given, "opened": opened})
+            return {**sample, "damaged": opened[-1].damaged}
         except UserError:  # a bad file, or a table that cannot be read
             raise
         except Exception as error:  # e.g. a frame too large for memory, an error in a library

@@ -175,6 +175,8 @@ def windows_of_reader(
             f"{(~kept).sum()} of {len(spans)} windows cannot be decoded, the first begins at "
             f"{spans[~kept][0, 0]:.2f} s: the file is damaged"
         )
+    if reader.damaged:
+        reasons.append(f"{reader.damaged} of its frames are damaged")
     stated = reader.stated_duration
     if stated is not None and reader.duration < stated - _CUT_OFF:
         reasons.append(f"it ends at {reader.duration:.2f} s of {stated:.2f} s: it was cut off")

@@ -11,7 +11,7 @@ import av
 import numpy as np
 import pytest
 from helpers import verification_fakes as fakes
-from helpers.videos import decode_all, numbered_frames, remux, trim, write_video
+from helpers.videos import damaged_h264, decode_all, numbered_frames, remux, trim, write_video
 
 from sce_video.data_tools import verify as module
 from sce_video.data_tools.verify import (
@@ -207,6 +207,15 @@ def test_damage_in_the_middle_costs_frames_up_to_the_next_key_frame(tmp_path, vi
     facts = examine(tmp_path / "a.mp4")
     assert facts["refused"] + facts["damaged"] > 0 or facts["frames"] < 39
     assert kinds("a.mp4", facts) == ["bad"]
+
+
+@pytest.mark.parametrize(("packets", "kind"), [(0, []), (6, ["damaged"]), (7, ["bad"])])
+def test_frames_with_concealed_errors(tmp_path, packets, kind):
+    path, flagged = damaged_h264(tmp_path, packets)
+    facts = examine(path)
+    assert facts["damaged"] == flagged == packets and kinds(path, facts) == kind
+    details = [detail for _, detail in file_problems(path, facts, Limits())]
+    assert details == [f"{packets} of 60 frames are damaged"] * len(kind)
 
 
 def test_usable_frames_are_those_that_the_reader_returns(shared_videos):

@@ -13,8 +13,11 @@ from helpers.crashing_reads import CrashingReads
 from helpers.small_index import HEADER, NAMES, OPTIONS
 from helpers.stores import count_records
 from helpers.tiny_encoder import save_tiny, tiny_backbone
+from helpers.videos import damaged_h264
 
+from sce_video.datasets.clip_sampling import Windows
 from sce_video.datasets.labelled import read_labelled
+from sce_video.datasets.readers import base
 from sce_video.evaluation import load_features
 from sce_video.find.index import build_index, read_index
 from sce_video.find.store import FileRecord, FileStore
@@ -59,6 +62,30 @@ def test_a_new_index(model, root, tmp_path, checkpoint):
     assert [f["path"] for f in described["failures"]] == ["broken.mp4"]
     files = {"features.npz", "index.json", "records.sqlite"}
     assert {p.name for p in (tmp_path / "index").iterdir()} == files
+
+
+def test_damaged_files_are_named(model, tmp_path, monkeypatch):
+    """Above a share of damaged frames a file has no feature, below it has one and is listed."""
+    (tmp_path / "videos").mkdir()
+    damaged_h264(tmp_path, 40)
+    shutil.copy(tmp_path / "damaged40.mp4", tmp_path / "videos" / "a.mp4")
+    shutil.copy(tmp_path / "whole40.mp4", tmp_path / "videos" / "b.mp4")
+    for windows in (None, Windows(1.0)):
+        out = tmp_path / f"index{windows is None}"
+        report = build_index(model, tmp_path / "videos", out, OPTIONS, windows=windows)
+        ((path, reason),) = report.failures
+        assert path == "a.mp4" and "frames that were read are damaged" in reason
+        assert not report.incomplete
+        with monkeypatch.context() as patch:
+            patch.setattr(base, "MAX_DAMAGED_SHARE", 1.0)
+            report = build_index(
+                model, tmp_path / "videos", out, OPTIONS, windows=windows, retry_failed=True
+            )
+        ((path, reason),) = report.incomplete
+        assert path == "a.mp4" and "frames" in reason and "are damaged" in reason
+        assert not report.failures and report.videos == 2
+        index = read_index(out)
+        assert not index.failures and set(index.paths) == {"a.mp4", "b.mp4"}
 
 
 def test_only_new_and_changed_files_are_opened(model, root, originals, tmp_path, opened):

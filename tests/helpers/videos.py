@@ -37,6 +37,24 @@ def damage_packets(source: Path | str, target: Path | str, seed: int) -> str:
     return str(target)
 
 
+def damaged_h264(folder: Path, packets: int) -> tuple[str, int]:
+    """An mp4 of 60 frames with the second half of some packets zeroed; how many are flagged.
+
+    The decoder conceals the errors, and PyAV flags the frames.
+    """
+    options = {"crf": "20", "g": "1", "bf": "0", "x264-params": "cabac=0"}
+    whole = write_video(folder / f"whole{packets}.mp4", moving_noise(60), options=options)
+    with av.open(str(whole)) as container:
+        stored = [(p.pos, p.size) for p in container.demux(video=0) if p.size]
+    data = bytearray(whole.read_bytes())
+    for position, size in stored[5 : 5 + packets]:
+        data[position + size // 2 : position + size] = bytes(size - size // 2)
+    path = folder / f"damaged{packets}.mp4"
+    path.write_bytes(data)
+    with av.open(str(path)) as container:
+        return str(path), sum(frame.is_corrupt for frame in container.decode(video=0))
+
+
 def damaged_hevc(folder: Path, count: int = 16) -> tuple[str, list[str]]:
     """An mp4 of 30 frames of HEVC without B frames, and ``count`` damaged copies of it.
 

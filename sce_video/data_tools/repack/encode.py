@@ -211,7 +211,8 @@ def repack_file(job: Job) -> dict[str, Any]:
           ``video_bytes``; ``constant``: rate and frames of the source are kept.
         - ``crf``; ``psnr`` (all planes) and ``psnr_luma`` in dB over ``psnr_frames`` frames.
         - ``source_frames``; ``frames_not_shown``: those of them that no output frame shows;
-          ``source_promised``: frames by the packets; ``source_seconds``, ``source_video_bytes``.
+          ``source_promised``: frames by the packets; ``source_damaged``: frames in which the
+          decoder concealed errors; ``source_seconds``, ``source_video_bytes``.
         - ``cpu_seconds``.
 
     Raises:

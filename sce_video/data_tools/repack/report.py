@@ -55,7 +55,8 @@ def repack_report(
         - ``psnr`` in dB: ``mean``, ``mean_luma``, ``worst`` (the lower of luma and all planes),
           ``worst_path``; ``crf``: lowest and highest.
         - ``resampled``: files of variable rate, now constant; ``frames_not_shown``: frames of the
-          sources that no output frame shows; ``damaged``: files of which not all frames decode.
+          sources that no output frame shows; ``damaged``: files of which some frames
+          do not decode or are damaged.
         - ``failures``: list of ``path``, ``kind``, ``reason``.
     """
     sums: Counter[str] = Counter()
@@ -80,7 +81,8 @@ def repack_report(
         psnr = min(entry["psnr"], entry["psnr_luma"])
         if worst[0] is None or psnr < worst[0]:
             worst = psnr, record.key
-        if entry["source_frames"] < entry["source_promised"]:
+        missing = entry["source_promised"] - entry["source_frames"]
+        if missing > 0 or entry.get("source_damaged"):
             damaged.append(record.key)
 
     def share(name: str, of: str, digits: int) -> float | None:
@@ -173,7 +175,9 @@ def describe_repack(report: dict[str, Any]) -> str:
         lines.append(f"  {report['resampled']} of variable frame rate, now constant{never}")
     if report["damaged"]:
         damaged, first = len(report["damaged"]), printable_utf8(report["damaged"][0])
-        lines.append(f"  {damaged} with frames that do not decode, for example {first}")
+        lines.append(
+            f"  {damaged} with frames that do not decode or are damaged, for example {first}"
+        )
     for kind, words in KINDS.items():
         of_kind = [f"{f['path']}: {f['reason']}" for f in report["failures"] if f["kind"] == kind]
         if of_kind:

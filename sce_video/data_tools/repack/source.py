@@ -28,7 +28,7 @@ from sce_video.datasets.readers.av_file import (
     open_container,
 )
 from sce_video.datasets.readers.av_reader import orientation_of, upright
-from sce_video.datasets.readers.base import DecodeLimits, VideoDecodeError
+from sce_video.datasets.readers.base import DecodeLimits, VideoDecodeError, check_damage
 
 #: Seconds that may be missing at the end of a part: annotated times are rounded.
 _SLACK = 0.5
@@ -265,7 +265,8 @@ class VideoSource:
     path: str  # the file
     schedule: Schedule  # rate of the output, and the source's frame for each of its frames
     # ``source_frames`` that decode, ``source_promised`` that the container holds packets for,
-    # ``source_seconds``, and ``source_video_bytes`` of the packets of its video.
+    # ``source_damaged`` in which the decoder concealed errors, ``source_seconds``, and
+    # ``source_video_bytes`` of the packets of its video.
     facts: dict[str, Any]
     tags: dict[str, Any]  # attributes of the encoder that say how colours and pixels are meant
     # Prepared frames by their number in the source, see :class:`Preparation`; all of them, or for a
@@ -308,7 +309,8 @@ def read_source(
     ``settings`` give the size, and the run length of a sample.
 
     Raises:
-        VideoDecodeError: No frame can be decoded, frames are too large, or the part is not there.
+        VideoDecodeError: No frame can be decoded, frames are too large, too many of them are
+            damaged, or the part is not there.
     """
     limits = limits or DecodeLimits()
     table: np.ndarray | None = None
@@ -321,6 +323,7 @@ def read_source(
     held: dict[int, np.ndarray] = {}
     pts: list[int | None] = []
     keep: Callable[[int], bool] = bool
+    damaged = 0
     for number, frame in enumerate(decode_part(path, limits, span, facts)):
         if preparation is None:
             preparation = Preparation(frame, settings)
@@ -332,7 +335,9 @@ def read_source(
             keep = _choose(count, preparation.frame_bytes, settings.keyint)
         if keep(number):
             held[number] = preparation(frame)
+        damaged += frame.is_corrupt
         pts.append(frame.pts)
+    check_damage(path, damaged, len(pts))
     if preparation is None:
         raise VideoDecodeError(path, "no frame can be decoded")
     times, duration = _frame_times(pts, facts, table, end)
@@ -342,6 +347,7 @@ def read_source(
     found = {
         "source_frames": len(times),
         "source_promised": len(times) if table is None else len(table),
+        "source_damaged": damaged,
         "source_seconds": round(duration, 6),
         "source_video_bytes": facts["video_bytes"],
     }

@@ -22,6 +22,7 @@ from sce_video.datasets.readers.base import (
     ReaderOptions,
     VideoDecodeError,
     VideoReader,
+    check_damage,
     check_regular_file,
 )
 from sce_video.datasets.readers.frame_table import nal_units
@@ -257,20 +258,26 @@ class AvReader(VideoReader):
                 frames = self._find_by_count(indices)
         except (av.FFmpegError, OSError) as error:
             raise VideoDecodeError(self.path, f"cannot be decoded: {error}", False) from error
-        return self._lazy_frames(frames)
+        before = self.damaged
+        decoded = self._lazy_frames(frames)
+        check_damage(self.path, self.damaged - before, len(frames))
+        return decoded
 
     def stream(
         self, indices: np.ndarray, patience: float | None = None
     ) -> Iterator[tuple[np.ndarray, DecodedFrames]]:
         found = self._in_order(self._check_indices(indices), patience)
+        before, count = self.damaged, 0
         try:
             while part := list(islice(found, STREAMED_FRAMES)):
-                numbers = np.array([number for number, _ in part])
+                numbers, count = np.array([number for number, _ in part]), count + len(part)
                 yield numbers, self._lazy_frames([frame for _, frame in part])
+            check_damage(self.path, self.damaged - before, count)
         except (av.FFmpegError, OSError) as error:
             raise VideoDecodeError(self.path, f"cannot be decoded: {error}", False) from error
 
     def _lazy_frames(self, frames: list[av.VideoFrame]) -> AvFrames:
+        self.damaged += sum(frame.is_corrupt for frame in frames)
         found = AvFrames(frames, self._size, self.num_threads)
         self._size = found.size
         return found

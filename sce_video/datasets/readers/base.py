@@ -282,6 +282,8 @@ class VideoReader(ABC):
     timestamps: np.ndarray
     #: Seconds from the first frame's start to the last frame's end.
     duration: float
+    #: Frames returned so far in which the decoder concealed errors.
+    damaged: int = 0
     num_threads: int = 1
     deadline: float | None = None
     limits: DecodeLimits = DecodeLimits()
@@ -341,7 +343,7 @@ class VideoReader(ABC):
         Raises:
             FrameCountError: Some of the frames do not exist, though the container lists them.
             VideoDecodeError: No frame can be decoded, or (VideoTimeoutError) the deadline has
-                passed.
+                passed, or too many of these frames are damaged (:func:`too_damaged`).
         """
 
     def decode(self, indices: np.ndarray) -> DecodedFrames:
@@ -358,6 +360,9 @@ class VideoReader(ABC):
         Yields:
             Indices (n,) and their frames, in order. Indices whose frames do not exist, as in a file
             that was cut off, are left out.
+
+        Raises:
+            VideoDecodeError: After the last frame, if too many of them were damaged.
         """
         indices = self._check_indices(indices)
         for part in np.split(indices, range(STREAMED_FRAMES, len(indices), STREAMED_FRAMES)):
@@ -413,10 +418,12 @@ class SegmentReader(VideoReader):
         return self._reader.restarts
 
     def read(self, indices: np.ndarray) -> np.ndarray:
-        return self._reader.read(self._check_indices(indices) + self.first)
+        return self.decode(indices).stacked(self.path, self.limits)
 
     def decode(self, indices: np.ndarray) -> DecodedFrames:
-        return self._reader.decode(self._check_indices(indices) + self.first)
+        frames = self._reader.decode(self._check_indices(indices) + self.first)
+        self.damaged = self._reader.damaged
+        return frames
 
     def stream(
         self, indices: np.ndarray, patience: float | None = None
@@ -424,6 +431,7 @@ class SegmentReader(VideoReader):
         for numbers, frames in self._reader.stream(
             self._check_indices(indices) + self.first, patience
         ):
+            self.damaged = self._reader.damaged
             yield numbers - self.first, frames
 
     def close(self) -> None:

@@ -26,6 +26,7 @@ from sce_video.datasets.readers.base import (
     ReaderOptions,
     VideoDecodeError,
     VideoReader,
+    check_damage,
     check_deadline,
 )
 from sce_video.datasets.tables.rows import (
@@ -98,6 +99,9 @@ class TableReader(VideoReader):
             raise VideoDecodeError(self.path, f"frame {missing[0]} cannot be decoded", False)
         held = HeldFrames(self.path, self.limits)
         frames = [held.checked(found[pts]) for pts in wanted]
+        damaged = sum(frame.is_corrupt for frame in frames)
+        self.damaged += damaged
+        check_damage(self.path, damaged, len(frames))
         decoded = AvFrames(frames, None, self.num_threads, index.turns)
         self._size = decoded.size
         return decoded

@@ -76,6 +76,7 @@ class OpenVideo:
             deadline=results.get("deadline"),
             limits=self.limits,
         )
+        results.get("opened", []).append(reader)  # a list of whoever asks the reader afterwards
         if "exit_stack" in results:  # whoever calls transforms one by one closes the reader
             results["exit_stack"].enter_context(reader)
         return results | {"reader": reader, "limits": self.limits}

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from helpers.videos import (
     DISPLAY_MATRICES,
+    damaged_h264,
     displayed,
     numbered_frames,
     read_number,
@@ -116,6 +117,15 @@ def test_frames_that_do_not_decode_leave_a_gap(tmp_path):
     shown = [read_number(frame) for frame in decode(output)[0]]
     assert shown == [*range(13), *[12] * 7, *range(20, 40)]
     assert (facts["source_frames"], facts["source_promised"]) == (33, 40)
+
+
+def test_damaged_frames_are_counted_and_too_many_refused(tmp_path):
+    path, flagged = damaged_h264(tmp_path, 4)
+    facts, _ = repacked(path, tmp_path)
+    assert facts["source_damaged"] == flagged == 4 and facts["frames"] == 60
+    (tmp_path / "out.mp4").unlink()
+    kind, reason = refused(damaged_h264(tmp_path, 12)[0], tmp_path)
+    assert kind == "bad" and "12 of 60 frames that were read are damaged" in reason
 
 
 def test_an_odd_size_is_cropped_not_scaled(tmp_path):

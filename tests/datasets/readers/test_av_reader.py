@@ -9,6 +9,7 @@ import av
 import numpy as np
 import pytest
 from helpers.videos import (
+    damaged_h264,
     damaged_hevc,
     decode_all,
     numbered_frames,
@@ -216,6 +217,26 @@ def test_damaged_frames_depend_on_the_file_alone(tmp_path):
                 np.testing.assert_array_equal(reader.read(np.arange(30)), expected, err_msg=path)
             compared += 1
     assert compared
+
+
+def test_too_many_damaged_frames_make_a_bad_file(tmp_path, packets):
+    for wanted, refused in ((0, False), (6, False), (7, True), (20, True)):
+        path, flagged = damaged_h264(tmp_path, wanted)
+        assert flagged == wanted, "frames that PyAV flags"
+        for read in (lambda r: r.read(np.arange(60)), lambda r: [*r.stream(np.arange(60))]):
+            with open_reader(path) as reader:
+                if refused:
+                    with pytest.raises(VideoDecodeError, match=f"{wanted} of 60 frames.* damaged"):
+                        read(reader)
+                else:
+                    read(reader)
+                assert reader.damaged == wanted
+    with open_reader(path) as reader:
+        assert reader.read(np.array([5])).shape == (1, 96, 128, 3)  # one frame is shown
+        assert reader.read(np.arange(30, 60)).shape == (30, 96, 128, 3)  # these are intact
+    with open_reader(f"{path}@0-2.4") as segment:
+        segment.read(np.array([6, *range(40, 60)]))
+        assert segment.damaged == 1
 
 
 # -- real files ---------------------------------------------------------------------------------
