@@ -38,7 +38,7 @@ class LimitedProtocol(H11Protocol):
         """Start the time limit, and end older connections that wait."""
         super().connection_made(transport)  # type: ignore[arg-type]
         self.number = next(self._numbers)
-        self._late = self.loop.call_later(HEAD_SECONDS, self._end_if_waiting)
+        self._late = self.loop.call_later(HEAD_SECONDS, self.end_if_waiting)
         found = [c for c in self.connections if isinstance(c, LimitedProtocol) and c.cycle is None]
         waiting = sorted(found, key=lambda connection: connection.number)
         own = [connection for connection in waiting if connection.host == self.host]
@@ -55,8 +55,9 @@ class LimitedProtocol(H11Protocol):
         self._late.cancel()
         super().connection_lost(exc)
 
-    def _end_if_waiting(self) -> None:
-        if self.cycle is None:  # no head of a request has been complete
+    def end_if_waiting(self) -> None:
+        """End the connection if no head of a request has been complete."""
+        if self.cycle is None:
             self.transport.abort()
 
 

@@ -122,7 +122,7 @@ class Guard:
         app, reason = self._app, self._refusal(scope, headers)
         if reason:
             shown = scope["method"] == "GET" and "text/html" in headers.get("accept", "")
-            app = _refused_page(reason) if shown else _refused(403, reason)
+            app = _refused(403, reason, shown)
         elif scope["method"] not in ("GET", "HEAD") and scope["path"] != _UPLOAD:
             body = await read_body(receive, MOST_BODY)
             receive = receive if body is None else body
@@ -171,16 +171,14 @@ class Guard:
 _CLOSE = {"Connection": "close"}
 
 
-def _refused(status: int, reason: str) -> Response:
-    """The answer to a program."""
-    return JSONResponse({"error": reason}, status_code=status, headers=_CLOSE)
-
-
-def _refused_page(reason: str) -> Response:
-    """The answer that a browser shows."""
-    page = _refused_html(reason)
+def _refused(status: int, reason: str, shown: bool = False) -> Response:
+    """The answer to a program, or one that a browser has ``shown``."""
+    if not shown:
+        return JSONResponse({"error": reason}, status_code=status, headers=_CLOSE)
     policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
-    return HTMLResponse(page, 403, {**_CLOSE, "Content-Security-Policy": policy})
+    return HTMLResponse(
+        _refused_html(reason), status, {**_CLOSE, "Content-Security-Policy": policy}
+    )
 
 
 @cache

@@ -266,8 +266,7 @@ class RecordStore:
     def __iter__(self) -> Iterator[Record]:
         """All records in the order of their keys, read while iterating."""
         with _explained(self.path, self.job):
-            for row in self._connection.execute(_SELECT + " ORDER BY key"):
-                yield _record(row)
+            yield from _records(self._connection)
 
     def __len__(self) -> int:
         with _explained(self.path, self.job):
@@ -321,7 +320,7 @@ class RecordStore:
                 _check_format(other, self.job)
                 execute("BEGIN")
                 try:
-                    for record in map(_record, other.execute(_SELECT)):
+                    for record in _records(other):
                         known = self.get(record.key)
                         if known is None or known.time < record.time:
                             self.put(record)
@@ -445,6 +444,21 @@ def _record(row: tuple[Any, ...]) -> Record:
     return Record(
         *(key, bool(done), source, settings, facts, kind, reason, output, size, limit, when, data)
     )
+
+
+def _records(connection: sqlite3.Connection) -> Iterator[Record]:
+    """Yield all records in the order of their keys; ValueError if the file does not keep it.
+
+    The pages of a damaged file may lead back to each other, so that reading it never ends.
+    """
+    before = None
+    for row in connection.execute(_SELECT + " ORDER BY key"):
+        record = _record(row)
+        key = _bytes(record.key)
+        if before is not None and key <= before:
+            raise ValueError("its keys are not in order")
+        before = key
+        yield record
 
 
 @cache

@@ -197,12 +197,11 @@ def test_a_database_of_columns_is_read(tmp_path):
     found = database(tmp_path / "c.sqlite", facts())
     assert found.describe() == [COLUMN]
     assert found.matching("camera = 'north'").tolist() == [True, True]
-    database_file = tmp_path / "c.sqlite"
-    with closing(sqlite3.connect(database_file)) as base:  # of another index, in its place
+    with closing(sqlite3.connect(tmp_path / "c.sqlite")) as base:  # of another index, in its place
         base.execute("UPDATE facts SET text = ?", (facts(without=1),))
         base.commit()
     found._base.close()
-    with pytest.raises(ValueError, match="was replaced: open the index again"):
+    with pytest.raises(ValueError, match="was replaced meanwhile: open the index again"):
         found.matching("camera = 'south'")
 
 

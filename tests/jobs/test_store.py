@@ -157,6 +157,25 @@ def test_a_link_or_a_pipe_is_no_store(tmp_path):
     assert empty.stat().st_size == 0 and not (tmp_path / "new").exists()
 
 
+def test_keys_out_of_order_are_an_error(tmp_path):
+    """As those of a file whose pages lead back to each other, which would be read for ever."""
+    path = tmp_path / "records.sqlite"
+    with RecordStore(path, "job") as store:
+        for key in ("a", "middle", os.fsdecode(b"\xff"), "\u00e9"):
+            store.put(record(key))
+        assert [entry.key for entry in store] == ["a", "middle", "\u00e9", "\udcff"]
+    path.write_bytes(path.read_bytes().replace(b"middle", b"\xff\xffddle"))
+    with (
+        RecordStore(path, "job") as store,
+        pytest.raises(StoreError, match="keys are not in order"),
+    ):
+        list(store)
+    with RecordStore(None, "job") as store:
+        with pytest.raises(StoreError, match="keys are not in order"):
+            store.absorb(path)
+        assert len(store) == 0
+
+
 def test_damaged_values_are_an_error(tmp_path):
     with RecordStore(tmp_path / "a", "job") as store:
         store.put(record())

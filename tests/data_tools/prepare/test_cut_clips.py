@@ -154,7 +154,8 @@ def test_epic_kitchens(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        (epic_row("P01_01_9", "00:00:03.37", "00:00:03.37", 1, 2), "ends at 3.37 s, before"),
+        (epic_row("P01_01_9", "00:00:03.37", "00:00:03.37", 1, 2), "starts and ends at 3.37 s"),
+        (epic_row("P01_01_9", "00:00:03.37", "00:00:03", 1, 2), "ends at 3 s, before its start"),
         (epic_row("P01_01_9", "3.37", "00:00:04.00", 1, 2), "time '3.37' must be 'HH:MM:SS.ss'"),
         (epic_row("P01_01_9", "00:00:01", "00:00:02", 2, 2), "verb_class '2' is none of the 2"),
         (EPIC_TRAIN[0], "line 4: P01_01_0 is listed twice"),
