@@ -3,10 +3,11 @@
     sce-video curate INDEX --out CURATED                           # of sce-video index
     sce-video curate features.npz --out CURATED                    # of sce-video embed
     sce-video curate VIDEOS --checkpoint RUN --out CURATED         # embeds them first
+    sce-video curate INDEX --out CURATED --overwrite               # replaces earlier results
 
 Writes lists that training reads (keep.txt, subset.txt, clusters.txt), removed.csv with the reason
 of every removed video, report.json, and a page with examples, curation.html. Decisions on groups
-that the page saves are respected by the next run. No video is changed.
+that the page saves are respected by the next run (with --overwrite). No video is changed.
 Exit status: 0 written, 1 written and some videos could not be compared, 2 wrong usage.
 """
 
@@ -88,6 +89,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     workers = "processes that decode and compare; 0: none besides this one (default: all cores)"
     add("--workers", workers, number(int, 0), default=usable_cores())
     add("--no-page", "do not write the page", bool)
+    add("--overwrite", "replace the results of an earlier curation in OUT", bool)
     args = parser.parse_args(argv)
     if "all" in args.copies:
         args.copies = EDITS
@@ -129,9 +131,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parse_args(argv)
     # Imported here, as in all commands: a wrong command line must not wait for torch.
     from sce_video.curation.curate import CurateOptions, curate, read_decisions
-    from sce_video.curation.write import write_curation, write_curation_page
+    from sce_video.curation.write import check_curated_folder, write_curation, write_curation_page
     from sce_video.find.stored_features import read_videos
 
+    check_curated_folder(args.out, args.keep, args.overwrite)
     options = chosen(CurateOptions, args)
     out, source = Path(args.out), args.source
     file = args.decisions or out / _DECISIONS
@@ -151,7 +154,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             bars[what](total, failed)
 
         found = curate(videos, options, decisions=decisions, folder=out, on_video=count)
-    report = write_curation(found, out, args.keep)
+    report = write_curation(found, out, args.keep, args.overwrite)
     if not args.no_page:
         write_curation_page(out / _PAGE, found, report)
     print(describe(found, report, out, not args.no_page))

@@ -26,6 +26,7 @@ from sce_video.curation.near_duplicates import (
     qualities,
     shared_parts,
 )
+from sce_video.curation.originals import edited_videos
 from sce_video.datasets.clip_sampling import shown_at
 from sce_video.datasets.segments import read_csv_lines
 from sce_video.evaluation.functional.clusters import (
@@ -301,7 +302,8 @@ def _by_frames(
             def worth(row: int) -> tuple:
                 return *(-quality[row].of(name) for name in options.prefer), files[row]
 
-            groups = grouped(edges, worth, paths, decisions)
+            edited = edited_videos(stored.places, edges, files)
+            groups = grouped(edges, worth, paths, decisions, edited)
             found = Duplicates(groups, compared, unread, shared, quality)
             gone = {video.row for group in groups for video in group.removed}
         if options.motion is None:

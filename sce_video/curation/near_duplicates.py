@@ -353,8 +353,12 @@ def grouped(
     worth: Callable[[int], tuple],
     paths: Sequence[str],
     decisions: Decisions,
+    edited: Mapping[tuple[int, int], int] | None = None,
 ) -> list[DuplicateGroup]:
     """The connected groups; the video of the smallest ``worth`` is kept, and those decided on.
+
+    A video that was ``edited``, by the pairs of :func:`~.originals.edited_videos`, is kept only if
+    all videos of its group were.
 
     No group holds two videos of which one was decided not to be a copy of the other: the most
     similar pairs are joined first, and those that would bring such videos together are not.
@@ -376,9 +380,16 @@ def grouped(
         for row, match in ((a, b), (b, a)):
             found = edge.similarity, edge.alignment, edge.row == row, edge.edited
             best.setdefault(row, Removed(row, match, *found))
+    changed = {
+        row for (a, b), row in (edited or {}).items() if group_of.get(a, -1) == group_of.get(b, -2)
+    }
+
+    def order(row: int) -> tuple:
+        return paths[row] not in decisions.keep, row in changed, worth(row)
+
     result = []
     for rows in groups:
-        kept, *others = sorted(rows, key=lambda row: (paths[row] not in decisions.keep, worth(row)))
+        kept, *others = sorted(rows, key=order)
         also = [row for row in sorted(others) if paths[row] in decisions.keep]
         removed = [best[row] for row in sorted(set(others).difference(also))]
         result.append(DuplicateGroup(kept, removed, also))

@@ -23,6 +23,11 @@ from sce_video.utils.files import write_json, write_text
 KEEP, SUBSET, CLUSTERS, CLASSES = "keep.txt", "subset.txt", "clusters.txt", "classes.txt"
 REMOVED, REPORT, DECISIONS = "removed.csv", "report.json", "decisions.csv"
 INTROS, MOTION = "intros.csv", "motion.csv"
+#: What a curation leaves in its folder, besides what a later run uses.
+_RESULTS = (
+    *(KEEP, SUBSET, CLUSTERS, CLASSES, REMOVED, INTROS, MOTION, REPORT),
+    "curation.html",
+)
 _EXAMPLES = 8
 _COLUMNS = (
     "path", "reason", "kept", "match", "similarity", "start", "left", "top", "width", "height",
@@ -30,8 +35,33 @@ _COLUMNS = (
 )  # fmt: skip
 
 
+def check_curated_folder(
+    folder: str | os.PathLike, keep: str | os.PathLike | None = None, overwrite: bool = False
+) -> None:
+    """Refuse a folder that holds results of an earlier curation.
+
+    Args:
+        folder: Of the results.
+        keep: The list to keep, if it lies elsewhere.
+        overwrite: Whether earlier results may be replaced.
+
+    Raises:
+        ValueError: If there are results, and they may not be replaced.
+    """
+    files = [Path(folder, name) for name in _RESULTS] + ([] if keep is None else [Path(keep)])
+    found = next((file for file in files if file.exists()), None)
+    if found is not None and not overwrite:
+        raise ValueError(
+            f"{found} exists: the folder holds an earlier curation. Give another --out or --keep, "
+            "or replace the results with --overwrite"
+        )
+
+
 def write_curation(
-    found: Curation, folder: str | os.PathLike, keep: str | os.PathLike | None = None
+    found: Curation,
+    folder: str | os.PathLike,
+    keep: str | os.PathLike | None = None,
+    overwrite: bool = False,
 ) -> dict[str, Any]:
     """Write the lists, ``removed.csv`` and ``report.json``, whose content is returned.
 
@@ -41,12 +71,16 @@ def write_curation(
         found: Of :func:`~sce_video.curation.curate`.
         folder: For all files; made if needed.
         keep: The list to keep; None for ``keep.txt`` in the folder.
+        overwrite: Whether results of an earlier curation are removed first.
 
     Raises:
         WriteError: a file cannot be written.
-        ValueError: none of the paths can be written to a list.
+        ValueError: If there are earlier results, or none of the paths can be written to a list.
     """
+    check_curated_folder(folder, keep, overwrite)
     folder = Path(folder)
+    for name in _RESULTS:  # one that is not written again would be of another curation
+        Path(folder, name).unlink(missing_ok=True)
     videos = found.videos
     labels, classes, notes = _labels(found)
     lists: dict[str, str] = {}
@@ -278,7 +312,7 @@ def _kept_of_a_group(found: Curation) -> str:
     if found.options.duplicates != FRAMES:
         return "the one most similar to the others, then the first path"
     words = [f"the {_WORDS[name]}" for name in found.options.prefer]
-    return ", then ".join([*words, "the first path"])
+    return ", then ".join(["not an edited copy", *words, "the first path"])
 
 
 def _is_decided(found: Curation, group: DuplicateGroup) -> bool:
@@ -370,7 +404,9 @@ def _duplicates(found: Curation) -> ClipSection:
     choices = None
     if rows:
         choices = _choices(found)
-        note += f" Change that here, save {DECISIONS} beside this page and run again."
+        note += (
+            f" Change that here, save {DECISIONS} next to this page and run again with --overwrite."
+        )
     return ClipSection("duplicates", "Near-duplicates", note, rows, choices)
 
 

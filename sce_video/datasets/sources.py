@@ -29,7 +29,7 @@ from sce_video.datasets.video_list import (
     split_segment,
     video_of,
 )
-from sce_video.utils.files import local_copy
+from sce_video.utils.files import file_identity, local_copy
 from sce_video.utils.storage import ObjectStoreError, exists, is_url, walk_files
 
 if TYPE_CHECKING:
@@ -83,6 +83,15 @@ def open_video(path: str, backend: str = "av", **options: Unpack[ReaderOptions])
 def is_elsewhere(path: str) -> bool:
     """Whether the path of a video is that of no file, but a URL or a row."""
     return is_url(path) or split_row_path(path) is not None
+
+
+def video_state(path: str) -> list[int] | None:
+    """Size, modification time and inode of a video's file; None for a missing one, a URL or a row.
+
+    What is computed from a video is kept for this state. Reading all videos to compare their
+    content would take as long as computing it again.
+    """
+    return None if is_elsewhere(path) else file_identity(video_of(path))
 
 
 def is_image(path: str) -> bool:

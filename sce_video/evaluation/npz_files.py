@@ -7,7 +7,8 @@ import math
 import os
 import struct
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -30,6 +31,8 @@ _MAX_EXPANSION, _SMALL_BYTES = 100, 1 << 26
 _MAX_MEMBERS, _MAX_SIDE = 1000, 2**40
 #: Bytes of an array that are in memory at once where it is written from an iterator.
 BLOCK_BYTES = 8 << 20
+#: Bytes that share a checksum, and the end of the name of the member with those of an array.
+DIGEST_BYTES, _DIGESTS = 1 << 18, ".crc32"
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,95 @@ class RowStream:
             raise ValueError(f"{written} rows of an array of {self.shape[0]}")
 
 
+class CheckedArray:
+    """A memory-mapped array of which each block is compared with its checksum when first used.
+
+    Only what is used is read, so that an index of millions of videos opens immediately.
+
+    Args:
+        array: Of C order, of a file.
+        digests: CRC-32 of every ``DIGEST_BYTES`` of it.
+        name: File and array, for messages.
+    """
+
+    def __init__(self, array: np.ndarray, digests: np.ndarray, name: str) -> None:
+        self.base, self.shape, self.dtype, self.ndim = array, array.shape, array.dtype, array.ndim
+        self._bytes, self._digests, self._name = array.reshape(-1).view(np.uint8), digests, name
+        self._row_bytes = array.nbytes // max(1, len(array))
+        self._due = np.ones(-(-array.nbytes // DIGEST_BYTES), dtype=bool)
+        if digests.shape != self._due.shape or digests.dtype != np.uint32:
+            raise ValueError(f"{name} has {digests.shape} checksums of {len(self._due)} blocks")
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: Any) -> np.ndarray:
+        """Rows by number, slice, mask or array of numbers; ValueError if they are damaged."""
+        if isinstance(rows, slice):
+            numbers = range(len(self))[rows]
+            if len(numbers):
+                first, last = sorted((numbers[0], numbers[-1]))
+                self._check_rows(np.array([first]), np.array([last]))
+            return self.base[rows]
+        chosen = np.atleast_1d(np.asarray(rows))
+        chosen = np.flatnonzero(chosen) if chosen.dtype == bool else chosen
+        chosen = np.where(chosen < 0, chosen + len(self), chosen)
+        self._check_rows(chosen, chosen)
+        return self.base[rows]
+
+    def _check_rows(self, firsts: np.ndarray, lasts: np.ndarray) -> None:
+        """Check the blocks of some stretches of rows."""
+        begins = firsts * self._row_bytes // DIGEST_BYTES
+        ends = ((lasts + 1) * self._row_bytes - 1) // DIGEST_BYTES
+        self._check(np.unique([begins, ends]))
+        for begin, end in zip(begins, ends, strict=True):
+            if end > begin + 1:
+                self._check(np.arange(begin, end))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        found = self.whole() if dtype is None else self.whole().astype(dtype, copy=False)
+        return found.copy() if copy else found
+
+    def whole(self) -> np.ndarray:
+        """All of it, checked. ValueError: a block is damaged."""
+        self._check(np.arange(len(self._due)))
+        return self.base
+
+    def _check(self, blocks: np.ndarray) -> None:
+        for block in blocks[self._due[blocks]].tolist():
+            begin = block * DIGEST_BYTES
+            if zlib.crc32(self._bytes[begin : begin + DIGEST_BYTES].data) != self._digests[block]:
+                raise ValueError(
+                    f"{self._name} is damaged: the checksum of its bytes {begin:,} to "
+                    f"{begin + DIGEST_BYTES:,} differs. Restore the file from a copy, or make it "
+                    "again"
+                )
+            self._due[block] = False
+
+
+class _Digests:
+    """Checksums of consecutive blocks of bytes that arrive in any portions."""
+
+    def __init__(self) -> None:
+        self._found: list[int] = []
+        self._size = 0
+
+    def add(self, data: memoryview) -> None:
+        """Take the next bytes."""
+        while len(data):
+            inside = self._size % DIGEST_BYTES
+            part, data = data[: DIGEST_BYTES - inside], data[DIGEST_BYTES - inside :]
+            before = self._found.pop() if inside else 0
+            self._found.append(zlib.crc32(part, before))
+            self._size += len(part)
+
+    def array(self) -> np.ndarray | None:
+        """CRC-32 of every block, of what is large enough to be mapped; else None."""
+        if self._size < _MAPPED_BYTES:
+            return None
+        return np.array(self._found, dtype=np.uint32)
+
+
 def text_stream(texts: Sequence[str]) -> RowStream:
     """Text as a column of the width of the longest; an array of it takes four bytes a character."""
     width = max(map(len, texts), default=0)
@@ -74,42 +166,66 @@ def write_npz(
     """
     if Path(path).suffix != ".npz":
         raise ValueError(f"arrays are saved as .npz, got {path}")
-    members = {**arrays, "protocol": np.array(json.dumps(provenance))}
     # Readers have the old file mapped until this one replaces it.
     with atomic_file(path) as unfinished:
         with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_STORED) as archive:
-            for name, array in members.items():
-                info = zipfile.ZipInfo(f"{name}.npy")
-                # A zip extra field (its id, its length, its bytes) that aligns the data behind it.
-                before = archive.start_dir + len(info.filename.encode())
-                length = -(before + _LOCAL_HEADER + _ZIP64_RECORD + 4) % _ALIGNMENT
-                info.extra = struct.pack("<HH", _PADDING_FIELD, length) + bytes(length)
-                with archive.open(info, "w", force_zip64=True) as member:
-                    if not isinstance(array, RowStream):
-                        np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
-                        continue
-                    descr = np.lib.format.dtype_to_descr(array.dtype)
-                    header = {"descr": descr, "fortran_order": False, "shape": array.shape}
-                    np.lib.format.write_array_header_1_0(member, header)
-                    for block in array.blocks():
-                        member.write(block.tobytes())
+            for name, array in arrays.items():
+                digests = _write_member(archive, name, array).array()
+                if digests is not None:
+                    _write_member(archive, name + _DIGESTS, digests)
+            _write_member(archive, "protocol", np.array(json.dumps(provenance)))
+
+
+def _write_member(archive: zipfile.ZipFile, name: str, array: np.ndarray | RowStream) -> _Digests:
+    """Write an array, aligned; returns the checksums of its bytes."""
+    info = zipfile.ZipInfo(f"{name}.npy")
+    # A zip extra field (its id, its length, its bytes) that aligns the data behind it.
+    before = archive.start_dir + len(info.filename.encode())
+    length = -(before + _LOCAL_HEADER + _ZIP64_RECORD + 4) % _ALIGNMENT
+    info.extra = struct.pack("<HH", _PADDING_FIELD, length) + bytes(length)
+    digests = _Digests()
+    if not isinstance(array, RowStream):
+        array = np.asanyarray(array)
+    if array.dtype.hasobject:
+        raise ValueError("Object arrays cannot be saved")
+    with archive.open(info, "w", force_zip64=True) as member:
+        descr = np.lib.format.dtype_to_descr(array.dtype)
+        header = {"descr": descr, "fortran_order": False, "shape": array.shape}
+        np.lib.format.write_array_header_1_0(member, header)
+        for block in array.blocks() if isinstance(array, RowStream) else _blocks(array):
+            data = memoryview(block.tobytes())
+            member.write(data)
+            digests.add(data)
+    return digests
+
+
+def _blocks(array: np.ndarray) -> Iterator[np.ndarray]:
+    """Consecutive rows of an array, of at most :data:`BLOCK_BYTES` where a row is smaller."""
+    if array.ndim == 0:
+        yield array
+        return
+    count = max(1, BLOCK_BYTES * len(array) // max(1, array.nbytes))
+    for begin in range(0, len(array), count):
+        yield array[begin : begin + count]
 
 
 def read_npz(
-    path: str | Path, what: str, required: Sequence[str] = ()
-) -> tuple[dict[str, np.ndarray], dict]:
+    path: str | Path, what: str, required: Sequence[str] = (), lazy: Collection[str] = ()
+) -> tuple[dict[str, Any], dict]:
     """The arrays of an .npz file by name, and the dict under ``protocol`` ({} if there is none).
 
-    A large array written by :func:`write_npz` is memory-mapped copy-on-write: its pages are read
-    when they are used, and writing to the array does not change the file. ``what`` is the expected
-    kind of file, for messages: "a feature file".
+    A large array written by :func:`write_npz` is memory-mapped copy-on-write: its pages need no
+    memory, and writing to the array does not change the file. Its checksum is compared first, in
+    one pass over the file. The ``lazy`` arrays are a :class:`CheckedArray` instead, of which each
+    block is compared when it is first used, if the file has checksums of blocks. Files of earlier
+    versions have none. ``what`` is the expected kind of file, for messages: "a feature file".
 
     Raises:
         FileNotFoundError: no such file.
         ValueError: not an .npz file, a member that is no array, has not the size that it states or
             holds Python objects (never unpickled), no JSON in ``protocol``, an array missing.
     """
-    arrays: dict[str, np.ndarray] = {}
+    arrays: dict[str, Any] = {}
     try:
         # np.load would also take a single .npy file.
         with open(path, "rb", opener=regular_file) as file:
@@ -124,15 +240,7 @@ def read_npz(
                     f"its {len(members)} members become {total:,} bytes, the file has {size:,}: "
                     "that is no file of arrays"
                 )
-            for info in members:
-                name = info.filename.removesuffix(".npy")
-                shape, fortran, dtype = _member_header(stored.zip, info, name)
-                offset = _mapped_offset(path, info)
-                if offset is None:
-                    arrays[name] = stored[name]
-                else:  # copy-on-write: a tensor of it may be changed, the file stays
-                    layout: Any = (offset, shape, "F" if fortran else "C")
-                    arrays[name] = np.memmap(path, dtype, "c", *layout)
+            arrays = _members(path, stored, lazy)
         provenance = json.loads(str(arrays.pop("protocol", "{}")))
         if not isinstance(provenance, dict):
             raise ValueError(f"its 'protocol' must be a JSON object, got {provenance!s:.60}")
@@ -177,6 +285,39 @@ def _member_header(
             f"{name!r} of shape {shape} and type {dtype} takes {size:,} bytes, not {stored:,}"
         )
     return shape, fortran, dtype
+
+
+def _members(
+    path: str | Path, stored: np.lib.npyio.NpzFile, lazy: Collection[str]
+) -> dict[str, Any]:
+    """The arrays of an open file by name, read or mapped, as :func:`read_npz` returns them."""
+    arrays: dict[str, Any] = {}
+    archive = stored.zip
+    assert archive is not None
+    for info in archive.infolist():
+        name = info.filename.removesuffix(".npy")
+        shape, fortran, dtype = _member_header(archive, info, name)
+        offset = _mapped_offset(path, info)
+        if offset is None:
+            arrays[name] = stored[name]
+            continue
+        # Copy-on-write: a tensor of it may be changed, the file stays.
+        layout: Any = (offset, shape, "F" if fortran else "C")
+        arrays[name] = np.memmap(path, dtype, "c", *layout)
+        if name not in lazy:
+            _check_member(archive, info)
+    for name in [name for name in arrays if name.endswith(_DIGESTS)]:
+        digests, array = arrays.pop(name), name.removesuffix(_DIGESTS)
+        if array in lazy and array in arrays:
+            arrays[array] = CheckedArray(arrays[array], digests, f"{array!r} of {path}")
+    return arrays
+
+
+def _check_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> None:
+    """Read a member to its end, where zipfile compares its checksum; BadZipFile if it differs."""
+    with archive.open(info) as member:
+        while member.read(1 << 20):
+            pass
 
 
 def _mapped_offset(path: str | Path, info: zipfile.ZipInfo) -> int | None:

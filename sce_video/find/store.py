@@ -22,6 +22,7 @@ import numpy as np
 from sce_video.datasets.clip_sampling import Windows
 from sce_video.datasets.video_list import split_segment
 from sce_video.evaluation.npz_files import (
+    CheckedArray,
     RowStream,
     as_integers,
     as_matrix,
@@ -366,12 +367,12 @@ def checked_header(entry: dict[str, Any]) -> dict[str, Any]:
 class NpzIndex(VideoIndex):
     """The index in a feature file; large arrays are memory-mapped."""
 
-    features: np.ndarray
+    features: np.ndarray | CheckedArray
 
     def __init__(
         self,
         folder: Path,
-        arrays: Mapping[str, np.ndarray],
+        arrays: Mapping[str, Any],
         header: dict[str, Any],
         failed: dict[str, FileRecord],
     ) -> None:
@@ -379,7 +380,8 @@ class NpzIndex(VideoIndex):
         super().__init__(folder, header, failed, self.features.shape)
 
     def _column(self, name: str) -> np.ndarray:
-        return self._arrays[name]
+        column = self._arrays[name]
+        return column.whole() if isinstance(column, CheckedArray) else column
 
     @cached_property
     def order(self) -> np.ndarray | None:
@@ -403,7 +405,7 @@ class NpzIndex(VideoIndex):
         return list(range(first, end)) if self.order is None else self.order[first:end].tolist()
 
     def blocks(self, count: int) -> Iterator[tuple[int, np.ndarray]]:
-        mapping = self.features.base
+        mapping: Any = self.features.base
         while isinstance(mapping, np.ndarray):
             mapping = mapping.base
         for block in super().blocks(count):
@@ -425,13 +427,16 @@ class FileStore(IndexStore):
     def open(self) -> NpzIndex:
         """The index; the features are not read before they are used."""
         status = os.stat(self.file)
-        arrays, provenance = read_npz(self.file, "the file of an index", ("features", "paths"))
+        names = ("features", "paths")
+        arrays, provenance = read_npz(self.file, "the file of an index", names, names)
         try:
             entry = provenance["index"]
             known = (_VERSION, _VERSION_OF_WINDOWS)
             if entry["version"] not in known:
                 raise ValueError(f"version {entry['version']} is unknown, only {known} can be read")
-            features = as_matrix(self.file, arrays["features"], "features")
+            features = arrays["features"]
+            if features.ndim != 2 or features.dtype != np.float32:
+                features = as_matrix(self.file, np.asarray(features), "features")
             count, size = features.shape
             mean = np.asarray(arrays["mean"], dtype=np.float64)
             if mean.shape != (size,):
@@ -470,7 +475,9 @@ class FileStore(IndexStore):
 
             from sce_video.evaluation.functional.neighbours import check_features
 
-            check_features(torch.from_numpy(stored.features), f"{self.file}: 'features'")
+            check_features(
+                torch.from_numpy(np.asarray(stored.features)), f"{self.file}: 'features'"
+            )
         records = dict(stored.failed)
         order, spans = stored.order, stored.spans
         paths = stored.path_array if order is None else stored.path_array[order]

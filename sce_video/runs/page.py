@@ -16,6 +16,7 @@ from mmengine.config import Config
 from mmengine.dist import is_main_process
 from mmengine.logging import print_log
 
+from sce_video.datasets.sources import video_state
 from sce_video.engine.checkpoint import file_sha256, find_checkpoints
 from sce_video.engine.hooks.alarms import report_alarm
 from sce_video.engine.hooks.progress import log_row
@@ -65,8 +66,9 @@ def run_features(
 ) -> tuple[Rows | None, list[str]]:
     """Features of up to ``videos`` training videos by the newest checkpoint, and sentences.
 
-    They are kept in the run folder with the checkpoint's hash, and computed again for another one,
-    for other data, or where some could not be read.
+    They are kept in the run folder with the checkpoint's hash and the size, modification time and
+    inode of each video. They are computed again for another checkpoint, for other data, or if some
+    could not be read. Videos that are all missing are taken for unchanged.
 
     Returns:
         None where nothing could be embedded; the sentences say why.
@@ -80,7 +82,9 @@ def run_features(
     cache = Path(folder, PAGE_FEATURES)
     with contextlib.suppress(OSError, ValueError):  # none, or damaged: computed again
         rows, provenance = load_features(cache)
-        if provenance.get("checkpoint") == key and not rows.failures:  # those may be back
+        states = [video_state(path) for path in rows.paths]
+        same = states == provenance.get("states") or not any(states)
+        if provenance.get("checkpoint") == key and same and not rows.failures:  # may be back
             return rows, []
     dataset = DATASETS.build({**dataset_config, "pipeline": []})
     kind = getattr(dataset, "kind", type(dataset).__name__)
@@ -94,7 +98,8 @@ def run_features(
         notes.append(f"{counts} could not be read; the first: {first}{advice}.")
     if not len(rows):
         return None, notes
-    save_features(cache, rows, {"checkpoint": key})
+    states = [video_state(path) for path in rows.paths]
+    save_features(cache, rows, {"checkpoint": key, "states": states})
     return rows, notes
 
 

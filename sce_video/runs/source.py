@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from sce_video.engine.checkpoint import (
+    file_sha256,
     load_checkpoint_file,
     load_third_party_checkpoint,
     save_checkpoint_file,
@@ -268,12 +269,11 @@ def _converted(
 ) -> tuple[str, dict[str, Any]]:
     """Our file of a checkpoint of another code base, in the cache, and its content.
 
-    It is made once for each state of the file, and of the input that a file beside it has
+    It is made once for each content of the file, and of the input that a file next to it has
     ``stated``.
     """
     weights = stored_weights(content)
-    state = os.stat(path)
-    facts = [_FORMAT, path, state.st_size, state.st_mtime_ns, *(stated or {}).items()]
+    facts = [_FORMAT, path, file_sha256(path), *(stated or {}).items()]
     digest = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
     out = cache_folder() / "converted" / digest / f"{Path(path).stem}.pth"
     if out.is_file():

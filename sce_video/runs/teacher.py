@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,10 @@ import numpy as np
 import torch
 from mmengine.config import Config
 from mmengine.hooks import Hook
+from mmengine.logging import print_log
 from torch import Tensor, nn
 
+from sce_video.datasets.sources import video_state
 from sce_video.engine.checkpoint import file_sha256
 from sce_video.evaluation.features import load_features, save_features
 from sce_video.evaluation.multi_view import mean_representation
@@ -109,7 +112,7 @@ def prepare_teacher(cfg: Config) -> TeacherHook | None:
     """The hook that gives a ``Distill`` its teacher; None for another method.
 
     The features of K clips of each video are those of ``teacher.npz`` in the folder of the run (or
-    of another seed) if these are of the same teacher, list and clips, and are computed otherwise,
+    of another seed) if these are of the same teacher, files and clips, and are computed otherwise,
     by rank 0, while the others wait. Sets ``model.teacher_channels`` and adds the seconds to those
     of a budget. All ranks call this, before the network is built.
 
@@ -145,6 +148,10 @@ def prepare_teacher(cfg: Config) -> TeacherHook | None:
     return TeacherHook(features=values, failures=failures)
 
 
+def _digest(texts: Sequence[str]) -> str:
+    return hashlib.sha256("\0".join(texts).encode("utf-8", "surrogateescape")).hexdigest()
+
+
 class StoredFeatures:
     """The teacher's features of K clips of each training video, and the file that holds them."""
 
@@ -154,11 +161,11 @@ class StoredFeatures:
         self.workers = cfg.train_dataloader.get("num_workers", 0)
         dataset = DATASETS.build({**cfg.train_dataloader.dataset, "pipeline": []})
         self.paths = [dataset.path(index) for index in range(len(dataset))]
-        listed = hashlib.sha256("\0".join(self.paths).encode("utf-8", "surrogateescape"))
         #: What the features depend on.
         self.key = {
             "sha256": file_sha256(self.teacher),
-            "videos": listed.hexdigest(),
+            "videos": _digest(self.paths),
+            "files": _digest([str(video_state(path)) for path in self.paths]),
             "clips": [clip_duration, num_frames, clips],
         }
 
@@ -167,8 +174,14 @@ class StoredFeatures:
         others = self.file.parent.parent.glob(f"seed*/{TEACHER_FEATURES}")
         seeds = sorted(others) if self.file.parent.name.startswith("seed") else []
         for file in (self.file, *seeds):
-            if file.is_file() and self._read(file)[1].get("teacher") == self.key:
+            if not file.is_file():
+                continue
+            stored = self._read(file)[1].get("teacher")
+            if stored == self.key:
                 return file
+            if isinstance(stored, dict) and {**stored, "files": self.key["files"]} == self.key:
+                text = f"videos have changed since {file} was made: it is computed again"
+                print_log(text, logger="current", level=logging.WARNING)
         return None
 
     def _read(self, file: Path) -> tuple[Rows, dict]:

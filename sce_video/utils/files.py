@@ -257,6 +257,18 @@ def append_text(path: str | Path, text: str) -> None:
 _read: dict[str, Path] = {}
 
 
+def file_identity(path: str | os.PathLike[str]) -> list[int] | None:
+    """Size, modification time and inode, by which a replaced file is noticed; None without a file.
+
+    Archives restore modification times, and two networks of one kind have the same size.
+    """
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return [status.st_size, status.st_mtime_ns, status.st_ino]
+
+
 def cache_folder() -> Path:
     """Folder of the copies: ``SCE_VIDEO_CACHE``, or ``sce_video`` in the user's cache folder."""
     given = os.environ.get("SCE_VIDEO_CACHE")

@@ -119,6 +119,7 @@ def test_features_alone_open_no_video(videos, tmp_path, capsys):
     paths = np.array([f"/gone/{i}.mp4" for i in range(6)])
     np.savez(moved, features=values, paths=paths)
     words = [str(moved), "--out", str(tmp_path / "out"), "--clusters", "2", "--no-page"]
+    words.append("--overwrite")
     # The mean is subtracted: the scaled row is near, not equal.
     assert main([*words, "--duplicates", "none"]) == 0
     assert "6 kept, 0 removed" in capsys.readouterr().out
@@ -132,6 +133,24 @@ def test_features_alone_open_no_video(videos, tmp_path, capsys):
     assert "5 kept, 1 removed" in capsys.readouterr().out
     assert main(words) == 2
     assert "--duplicates features" in capsys.readouterr().err
+
+
+def test_earlier_results_are_replaced_only_with_overwrite(videos, tmp_path, capsys):
+    out = tmp_path / "out"
+    words = [str(videos[0]), "--duplicates", "none", "--clusters", "2", "--no-page"]
+    assert main([*words, "--out", str(out), "--subset", "3"]) == 0
+    before = {file.name: file.read_bytes() for file in out.iterdir()}
+    capsys.readouterr()
+    assert main([*words, "--out", str(out)]) == 2
+    error = capsys.readouterr().err.strip()
+    assert "holds an earlier curation" in error and "--overwrite" in error and "\n" not in error
+    assert {file.name: file.read_bytes() for file in out.iterdir()} == before
+    keep = tmp_path / "list.txt"
+    keep.write_text("mine.mp4 0\n")
+    assert main([*words, "--out", str(tmp_path / "new"), "--keep", str(keep)]) == 2
+    assert keep.read_text() == "mine.mp4 0\n" and not (tmp_path / "new").exists()
+    assert main([*words, "--out", str(out), "--overwrite"]) == 0
+    assert not (out / "subset.txt").exists(), "a list of the earlier curation"
 
 
 def test_a_signal_leaves_no_frames(videos, tmp_path, capsys, monkeypatch):

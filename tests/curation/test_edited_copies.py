@@ -230,7 +230,7 @@ def test_the_command_removes_a_mirrored_copy_and_says_what_is_shared(tmp_path, c
     np.savez(tmp_path / "f.npz", features=values, paths=paths)
     words = [str(tmp_path / "f.npz"), "--out", str(tmp_path / "out"), "--workers", "0", "--no-page"]
     assert main(words) == 0 and "5 kept" in capsys.readouterr().out
-    assert main([*words, "--copies", "mirrored", "late"]) == 0
+    assert main([*words, "--copies", "mirrored", "late", "--overwrite"]) == 0
     with open(tmp_path / "out" / "removed.csv", newline="") as file:
         (row,) = csv.DictReader(file)
     assert row["path"].endswith("m.mp4") and row["kept"].endswith("1.mp4")

@@ -31,7 +31,8 @@ def written(root: Path, shown: dict[str, np.ndarray], fps: int) -> list[str]:
         write_lossless(root / "v" / name, frames, fps)
     values = np.random.default_rng(0).normal(size=(len(shown), 6)).astype(np.float32)
     np.savez(root / "f.npz", features=values, paths=[str(root / "v" / name) for name in shown])
-    return [str(root / "f.npz"), "--out", str(root / "out"), "--workers", "0", "--clusters", "2"]
+    words = [str(root / "f.npz"), "--out", str(root / "out"), "--workers", "0", "--clusters", "2"]
+    return [*words, "--overwrite"]
 
 
 def groups_of(root: Path) -> dict[str, set[str]]:

@@ -288,3 +288,70 @@ def test_saved_and_loaded_without_pickle(tmp_path):
     with np.load(path, allow_pickle=False) as stored:
         assert stored["features"].dtype == np.float32
         assert json.loads(str(stored["protocol"]))["num_views"] == 30
+
+
+@pytest.fixture
+def mapped(tmp_path):
+    """A file with mapped arrays of several blocks, and small ones."""
+    rng = np.random.default_rng(0)
+    arrays = {
+        "features": rng.normal(size=(9000, 40)).astype(np.float32),
+        "paths": np.array([f"{n:040d}.mp4" for n in range(9000)]),
+        "labels": np.arange(9000),
+    }
+    file = tmp_path / "large.npz"
+    write_npz(file, arrays, {"clips": 1})
+    return file, arrays
+
+
+def test_flipped_bits_are_never_silent(mapped):
+    file, arrays = mapped
+    whole, rng = file.read_bytes(), np.random.default_rng(1)
+    noticed = 0
+    for at in rng.integers(0, len(whole), 60).tolist():
+        damaged = bytearray(whole)
+        damaged[at] ^= 1 << int(rng.integers(8))
+        file.write_bytes(damaged)
+        for lazy in ((), ("features", "paths")):
+            try:
+                found, provenance = read_npz(file, "a feature file", tuple(arrays), lazy)
+                same = {
+                    name: np.array_equal(np.asarray(found[name]), arrays[name]) for name in arrays
+                }
+            except ValueError as error:
+                assert "\n" not in str(error)
+                noticed += 1
+                continue
+            assert all(same.values()) and provenance == {"clips": 1}, at
+    assert noticed > 100
+
+
+def test_a_block_is_checked_when_it_is_used(mapped):
+    file, arrays = mapped
+    damaged = bytearray(file.read_bytes())
+    begin = damaged.index(arrays["features"][:8].tobytes())
+    damaged[begin + 4000 * 160 + 7] ^= 1  # in row 4000
+    file.write_bytes(damaged)
+    found = read_npz(file, "a feature file", (), ("features",))[0]["features"]
+    blocks = npz_files.DIGEST_BYTES // 160
+    far = np.array([5, -1, 10])
+    for rows in (0, slice(0, 100), slice(100, 0, -1), far, arrays["labels"] > 8990, slice(9, 9)):
+        assert np.array_equal(found[rows], arrays["features"][rows])
+    for rows in (4000, slice(0, 9000), slice(3900, 4100), far + 4000 - blocks // 9, None):
+        with pytest.raises(ValueError, match=r"'features' of .*large.npz is damaged: .*Restore"):
+            np.asarray(found) if rows is None else found[rows]
+
+
+def test_files_of_earlier_versions_have_the_checksum_of_the_archive(mapped, monkeypatch):
+    file, arrays = mapped
+    monkeypatch.setattr(npz_files._Digests, "array", lambda self: None)
+    write_npz(file, arrays, {})
+    with np.load(file) as stored:
+        assert set(stored.files) == {*arrays, "protocol"}
+    found, _ = read_npz(file, "a feature file", (), ("features",))
+    assert np.array_equal(found["features"], arrays["features"])
+    damaged = bytearray(file.read_bytes())
+    damaged[damaged.index(arrays["features"][:8].tobytes()) + 9] ^= 1
+    file.write_bytes(damaged)
+    with pytest.raises(ValueError, match="Bad CRC-32"):
+        read_npz(file, "a feature file")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from dataclasses import replace
@@ -100,6 +101,21 @@ def test_a_converted_file_has_the_weights_of_the_original(sources, layout):
     assert found.settings.mean == mean and found.settings.num_frames == 8
     assert found.parameters == sum(value.numel() for value in original.values())
     assert find_source(sources / f"{layout}.pth").checkpoint == found.checkpoint  # once
+
+
+def test_another_network_of_the_same_size_and_time_is_converted(tmp_path, monkeypatch):
+    monkeypatch.setenv("SCE_VIDEO_CACHE", str(tmp_path / "cache"))
+    file = tmp_path / "net.pth"
+    found = []
+    for seed in (0, 1):
+        weights = {k: v + seed for k, v in randomised(torchvision_names(18)).items()}
+        torch.save({"state_dict": weights}, file)
+        os.utime(file, (0, 0))
+        weights = load_checkpoint_file(find_source(file).checkpoint)["state_dict"]
+        original = torch.load(file, weights_only=True)["state_dict"]["conv1.weight"]
+        assert torch.equal(weights["backbone.conv1.weight"], original)
+        found.append((file.stat().st_size, original))
+    assert found[0][0] == found[1][0] and not torch.equal(found[0][1], found[1][1])
 
 
 PUBLISHED = {

@@ -6,6 +6,7 @@ import json
 import shutil
 import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -87,6 +88,23 @@ def test_features_are_computed_once_for_a_checkpoint(run, monkeypatch):
     stored = torch.load(checkpoint, weights_only=True)
     torch.save({**stored, "another": 1}, checkpoint)
     assert "division by zero" in page_of(run, videos=4)
+
+
+def test_features_of_replaced_videos_are_computed_again(run, tmp_path, monkeypatch):
+    source = read_run(run).config["train_dataloader"]["dataset"]["data_root"]
+    videos = shutil.copytree(source, tmp_path / "videos")
+    change_config(run, f"data_root={source!r}", f"data_root={str(videos)!r}")
+    page_of(run, videos=4)
+    before = load_features(run / PAGE_FEATURES)[0]
+    first, last = before.paths[0], before.paths[-1]
+    for name, file in (("kept", first), (first, last), (last, "kept")):
+        Path(tmp_path, file).rename(Path(tmp_path, name))
+    page_of(run, videos=4)
+    after = load_features(run / PAGE_FEATURES)[0]
+    assert torch.equal(after.values[0], before.values[-1])
+    shutil.rmtree(videos)
+    monkeypatch.setattr(run_page, "_embed", lambda *_: 1 / 0)
+    assert 'section id="map"' in page_of(run, videos=4), "without the videos"
 
 
 def test_videos_that_have_gone_are_named(run, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from functools import partial
@@ -178,6 +179,24 @@ def test_features_are_computed_again_for_another_teacher_list_or_clips(
         teacher.save_features(file, teacher.replace(rows, **changes), provenance)
         with pytest.raises(ValueError, match=message):
             prepare_teacher(config(videos, network, run))
+
+
+def test_features_of_replaced_videos_are_computed_again(videos, network, tmp_path):
+    """A video of the same size, modification time and path, as archives restore them."""
+    clips = shutil.copytree(videos, tmp_path / "videos")
+    one, other = sorted(clips.rglob("*.mp4"))[:2]
+    size = max(one.stat().st_size, other.stat().st_size)
+    for file in (one, other):
+        file.write_bytes(file.read_bytes().ljust(size, b"\0"))
+        os.utime(file, (0, 0))
+    make = partial(config, clips, network, tmp_path / "run")
+    before = prepare_teacher(make())._features
+    one.rename(tmp_path / "kept")
+    other.rename(one)
+    (tmp_path / "kept").rename(other)
+    again = prepare_teacher(make())._features
+    assert torch.equal(again, prepare_teacher(config(clips, network, tmp_path / "new"))._features)
+    assert not torch.equal(before, again)
 
 
 def prepared(make, rank: int, world: int):

@@ -51,7 +51,7 @@ _NO_PROBING = {"codec_whitelist": "none"}
 _MAX_HELD_BYTES = 64 * 2**20
 # Tables of files above that size, nine bytes a frame, by path, size and time of the last change; of
 # long indexes, too: to read one of an hour takes 50 ms, which each of its segments would pay again.
-_tables: dict[tuple[str, int, int, str], FrameTable] = {}
+_tables: dict[tuple[str, int, int, int, str], FrameTable] = {}
 _MAX_TABLES = 128
 _LONG = 10_000  # frames
 
@@ -303,7 +303,7 @@ class WrongIndexError(Exception):
     """A packet is not the one that the index lists, or a frame has not the time stamp of one."""
 
 
-def _keep_table(identity: tuple[str, int, int, str], table: FrameTable) -> None:
+def _keep_table(identity: tuple[str, int, int, int, str], table: FrameTable) -> None:
     _tables[identity] = table
     if len(_tables) > _MAX_TABLES:
         del _tables[next(iter(_tables))]
@@ -397,9 +397,10 @@ class AvStream:
             raise WrongIndexError
         return packet
 
-    def _identity(self, what: str) -> tuple[str, int, int, str]:
+    def _identity(self, what: str) -> tuple[str, int, int, int, str]:
         status = os.stat(self.path)
-        return os.path.abspath(self.path), status.st_size, status.st_mtime_ns, what
+        facts = status.st_size, status.st_mtime_ns, status.st_ino
+        return os.path.abspath(self.path), *facts, what
 
     def _table_of_packets(self) -> FrameTable | None:
         """The table of all packets, kept in memory if small; None if time stamps are missing."""

@@ -38,7 +38,7 @@ from sce_video.inference.encoders.text import stored_text
 from sce_video.inference.views import TEST_CROPS, TRAIN_CROPS
 from sce_video.models.backbones.hf_encoder import architecture_of, family_of
 from sce_video.registry import MODELS
-from sce_video.utils.files import cache_folder, write_text
+from sce_video.utils.files import cache_folder, file_identity, write_text
 from sce_video.utils.run_files import MODEL_PREFIX, is_model
 
 _CLIPS = 4  # of a video, as in sce-video embed and index
@@ -123,7 +123,8 @@ def run_of_model(run: str | os.PathLike) -> str:
     """A run or checkpoint unchanged; of ``hf:MODEL``, the folder of a run made for it.
 
     The folder is in the cache (``SCE_VIDEO_CACHE``, or ``sce_video`` in the user's cache folder),
-    made once for each state of the model's files, with all of its own settings.
+    made once for each state of the model's files (size, modification time and inode: reading all
+    weights at every call would take longer than the rest), with all of its own settings.
 
     Raises:
         ValueError: see :func:`import_encoder`.
@@ -133,7 +134,7 @@ def run_of_model(run: str | os.PathLike) -> str:
     name = os.fspath(run).removeprefix(MODEL_PREFIX)
     folder = find_model(name)
     files = sorted(path for path in folder.iterdir() if path.is_file())
-    states = [(p.name, p.stat().st_size, p.stat().st_mtime_ns) for p in files]
+    states = [(path.name, file_identity(path)) for path in files]
     text = json.dumps([_FORMAT, str(folder.resolve()), states])
     short = Path(os.path.abspath(name)).name if os.path.isdir(name) else name.replace("/", "--")
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -39,7 +39,7 @@ for (const section of document.querySelectorAll("section[data-file]")) {
     }
     const file = section.dataset.file;
     output.textContent = empty ? `${empty} of the groups keep nothing: keep one video of each.`
-      : changed ? `${changed} of ${rows.length} groups decided. Save ${file} beside this page and run again.` : "";
+      : changed ? `${changed} of ${rows.length} groups decided. Save ${file} next to this page and run again with --overwrite.` : "";
     output.classList.toggle("part-problem", empty > 0);
     save.disabled = empty > 0 || changed === 0;
   }

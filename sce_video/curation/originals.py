@@ -1,0 +1,132 @@
+"""Which of two copies was edited: a crop, a picture in a picture, a mirror, a border, an overlay.
+
+An edited video is never kept instead of the video that it was made from, whatever its bitrate is.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from sce_video.curation.comparison import StoredThumbnails
+from sce_video.curation.edited_copies import rectangles, without_borders
+from sce_video.curation.matching import SIDE, Part, Thumbnails, averaging
+from sce_video.curation.near_duplicates import Removed
+from sce_video.datasets.clip_sampling import shown_at
+
+#: Side of a part, relative to the frame, below which it is a crop; and how far the edges of a
+#: picture in a picture are from those of the part that shows it.
+_WHOLE_SIDE, _NEAR = 0.96, 0.08
+#: Compared frames; pixels that an overlay covers at least, and by how many grey levels and how many
+#: times the median they differ.
+_FRAMES, _FEWEST_PIXELS, _DIFFERENT, _TIMES_MEDIAN = 32, 3, 8.0, 4.0
+#: Share of the changes and of the contrast of one video that the other has where both are alike.
+_FEWER_CHANGES, _MORE_CONTRAST = 0.7, 1.2
+
+
+def edited_videos(
+    places: Mapping[int, StoredThumbnails],
+    edges: Mapping[tuple[int, int], Removed],
+    files: Sequence[str],
+) -> dict[tuple[int, int], int]:
+    """Return which video of pairs of copies was edited, for the pairs in which one was.
+
+    A mirrored pair does not show which video is the original. It is the one with more copies that
+    are not mirrored, or else the older file.
+
+    Args:
+        places: Thumbnails of all of the videos.
+        edges: Copies, by the lower and the higher of two videos.
+        files: Paths of the videos.
+    """
+    found: dict[tuple[int, int], int] = {}
+    upright = Counter(row for pair, edge in edges.items() if not _is_mirrored(edge) for row in pair)
+    for pair, edge in edges.items():
+        inner, outer = (places[row].read() for row in (edge.row, edge.match))
+        side = _edited_side(outer, inner, edge)
+        if side is not None:
+            found[pair] = edge.row if side == "inner" else edge.match
+        elif _is_mirrored(edge):
+            worth = {row: (upright[row], -_modified(files[row])) for row in pair}
+            if worth[pair[0]] != worth[pair[1]]:
+                found[pair] = min(pair, key=worth.__getitem__)
+    return found
+
+
+def _is_mirrored(edge: Removed) -> bool:
+    return edge.edited is not None and edge.edited.mirrored
+
+
+def _modified(file: str) -> float:
+    """When a file was last modified, seconds; 0 for objects, rows and segments."""
+    return os.path.getmtime(file) if os.path.isfile(file) else 0.0
+
+
+def _edited_side(outer: Thumbnails, inner: Thumbnails, edge: Removed) -> str | None:
+    """``inner`` or ``outer``, whichever was edited; None if the frames do not show it."""
+    if edge.edited is not None:  # these are compared without borders
+        plain = without_borders(outer), without_borders(inner)
+        borders = [one is not other for one, other in zip(plain, (outer, inner), strict=True)]
+        if borders[0] != borders[1]:
+            return "outer" if borders[0] else "inner"
+        outer, inner = plain
+    at = edge.alignment if edge.edited is None else edge.edited.alignment
+    assert at is not None
+    if min(at.part[2:]) < _WHOLE_SIDE:
+        inset = any(_distance(at.part, part) < _NEAR for part in rectangles(outer))
+        return "outer" if inset else "inner"
+    frames = _shared_frames(outer, inner, edge, at.part)
+    return None if frames is None else _overlaid(*frames)
+
+
+def _distance(one: Part, other: Part) -> float:
+    """The largest distance between edges of two parts."""
+    (left, top, wide, high), (x, y, across, down) = one, other
+    ends = left + wide - x - across, top + high - y - down
+    return max(abs(gap) for gap in (left - x, top - y, *ends))
+
+
+def _shared_frames(
+    outer: Thumbnails, inner: Thumbnails, edge: Removed, part: Part
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Frames (T, 32, 32) of the outer and the inner video of the same moments; None without any."""
+    if edge.edited is not None:
+        (begin, end), start = edge.edited.inner_stretch, edge.edited.outer_stretch[0]
+        speed, flip = edge.edited.speed, -1 if edge.edited.mirrored else 1
+    else:
+        assert edge.alignment is not None
+        begin, end = max(0.0, -edge.alignment.offset), inner.end
+        start, speed, flip = begin + edge.alignment.offset, 1.0, 1
+    moments = begin + (np.arange(_FRAMES) + 0.5) / _FRAMES * (end - begin)
+    times = start + speed * (moments - begin)
+    common = (times >= 0) & (times < outer.end) & (moments < inner.end)
+    if common.sum() < 2:
+        return None
+    theirs = outer.frames[shown_at(outer.times, times[common])].astype(np.float32)
+    left, top, wide, high = part
+    rows = averaging(np.array([top]), high, SIDE)[0]
+    columns = averaging(np.array([left]), wide, SIDE)[0]
+    ours = inner.frames[shown_at(inner.times, moments[common])].astype(np.float32)
+    return rows @ theirs @ columns.T, ours[:, :, ::flip]
+
+
+def _overlaid(outer: np.ndarray, inner: np.ndarray) -> str | None:
+    """Which of two videos has something before the picture, by frames (T, 32, 32) of both.
+
+    What lies before the picture stands still, so less changes where the videos differ. If nothing
+    changes there in either video, the one with more contrast there has the overlay.
+    """
+    different = np.abs(outer - inner - np.median(outer - inner)).mean(axis=0)
+    where = different > max(_DIFFERENT, _TIMES_MEDIAN * float(np.median(different)))
+    if where.sum() < _FEWEST_PIXELS:
+        return None
+    changes = [float(frames.std(axis=0)[where].sum()) for frames in (outer, inner)]
+    if min(changes) < _FEWER_CHANGES * max(changes):
+        return "outer" if changes[0] < changes[1] else "inner"
+    contrast = [float(np.hypot(*np.gradient(f.mean(axis=0)))[where].sum()) for f in (outer, inner)]
+    if max(contrast) < _MORE_CONTRAST * min(contrast):
+        return None
+    return "outer" if contrast[0] > contrast[1] else "inner"
