@@ -10,7 +10,6 @@ writes each as a folder of float16 weights, config and card, measures what was w
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import sys
 from collections.abc import Sequence
@@ -23,6 +22,7 @@ from sce_video.engine.weights import CONFIG
 from sce_video.inference.model import load_model
 from sce_video.interop.pretrained import model_card, save_pretrained
 from sce_video.utils.command import command
+from sce_video.utils.cores import usable_cores
 from sce_video.utils.files import write_bytes, write_text
 from sce_video.utils.run_files import CARD, WEIGHTS
 
@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--smoke", action="store_true", help="a few videos and steps")
     args = parser.parse_args(argv)
     numbers = dict(train=32, test=24) if args.smoke else dict(train=480, test=240)
-    generate_toy_actions(args.work_dir / "videos", numbers, workers=os.cpu_count() or 1)
+    generate_toy_actions(args.work_dir / "videos", numbers, workers=usable_cores())
     settings = dict(width=8, epochs=2) if args.smoke else dict(width=16, epochs=68)
     lines = []
     for name in NETWORKS:

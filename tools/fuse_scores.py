@@ -120,7 +120,11 @@ def main(argv: list[str] | None = None) -> int:
     metrics = compute_metrics(accuracies, fused)
     print(f"{len(fused)} videos, {fused.num_classes} classes")
     named = [*zip(args.scores, single, strict=True), ("fused", metrics)]
-    print(format_rows([(name, telling(each, fused.num_classes)) for name, each in named]))
+    print(
+        format_rows(
+            [(name, telling(each, {"num_classes": fused.num_classes})) for name, each in named]
+        )
+    )
     provenance = fused_provenance(args, fused, [p for _, p in loaded], single)
     if args.out is not None:
         save_scores(args.out, fused, provenance)

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from sce_video.commands.arguments import FOLDS, fold_count
 from sce_video.evaluation import PROTOCOLS, FeatureStatistics, RowMetric, compute_metrics, group_ids
+from sce_video.evaluation.chance import chance_levels
 from sce_video.evaluation.features import FeaturePair, load_feature_pair
 from sce_video.evaluation.functional.folds import divide
 from sce_video.evaluation.metrics.base import (
@@ -129,14 +130,17 @@ def main(argv: list[str] | None = None) -> int:
     metrics = compute_metrics(chosen, queries, pair.gallery)
     details = {name: value for metric in chosen for name, value in metric.details.items()}
     listed, texts = listed_metrics(chosen, metrics)
-    shown = telling(listed, len(queries.labels.unique()))
+    levels = chance_levels(metrics, queries, pair.gallery)
+    shown = telling(listed, {"num_classes": len(queries.labels.unique())}, levels)
     outcomes = outcomes_of(chosen, queries)
     intervals = {} if outcomes is None else outcomes.intervals()
-    print(format_metric_lines(shown, f"{len(queries)} videos of {args.test}, {against}", intervals))
+    title, baselines = f"{len(queries)} videos of {args.test}, {against}", {"chance": levels}
+    print(format_metric_lines(shown, title, intervals, baselines))
     print(*texts, sep="\n", end="\n" if texts else "")
     for note in pair.notes:
         print(f"  note: {note}")
     if args.json is not None:
+        details["chance"] = levels
         content = {"metrics": metrics, **details, "protocol": provenance, "failures": pair.failures}
         if outcomes is not None:
             content["intervals"] = intervals

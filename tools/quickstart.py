@@ -23,6 +23,7 @@ from typing import NamedTuple
 from sce_video.data_tools.generated import generate_toy_actions
 from sce_video.engine.config.load import load_config
 from sce_video.utils.command import command
+from sce_video.utils.cores import usable_cores
 from sce_video.utils.errors import UserError
 from sce_video.utils.files import write_json
 
@@ -117,7 +118,7 @@ def quickstart(
     videos = work_dir / "videos"
     print(f"{size.train} + {size.evaluated} videos in {videos}", flush=True)
     generate_toy_actions(
-        videos, {"train": size.train, part: size.evaluated}, workers=os.cpu_count() or 1
+        videos, {"train": size.train, part: size.evaluated}, workers=usable_cores()
     )
     epochs = size.epochs or load_config(REPO / config).train_cfg.max_epochs
     data = {

@@ -16,6 +16,7 @@ from pathlib import Path
 from sce_video.commands.arguments import command_line, number
 from sce_video.engine.recipes import methods
 from sce_video.utils.command import command
+from sce_video.utils.cores import usable_cores
 
 
 @command
@@ -35,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     videos, run, index = (str(args.out / name) for name in ("videos", "run", "index"))
     numbers = dict(train=32, test=24) if args.smoke else dict(train=480, test=240)
     print(f"{sum(numbers.values())} videos of 12 actions in {videos}", flush=True)
-    generate_toy_actions(Path(videos), numbers, workers=os.cpu_count() or 1)
+    generate_toy_actions(Path(videos), numbers, workers=usable_cores())
     train, test = os.path.join(videos, "train"), os.path.join(videos, "test")
     budget = ["--epochs", "2"] if args.smoke else ["--hours", f"{args.minutes / 60:g}"]
     method = ["--method", args.method] if args.method else []

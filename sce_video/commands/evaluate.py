@@ -1,6 +1,6 @@
 """Evaluate a pretraining on labelled videos: kNN, linear probe, retrieval.
 
-    sce-video evaluate RUN --gallery TRAIN_VIDEOS --test TEST_VIDEOS [--random]
+    sce-video evaluate RUN --gallery TRAIN_VIDEOS --test TEST_VIDEOS [--no-random]
     sce-video evaluate RUN --test VIDEOS --group-pattern 'person(\\d+)' [--folds 5 | --folds loo]
     sce-video evaluate RUN --test clips.csv --group-column person [--fold-column fold]
     sce-video evaluate RUN --gallery A --test B --protocols time [--factors '{appearance}_{motion}']
@@ -10,7 +10,8 @@ A class per first-level sub-folder, the labels of a table (v.lance), a list, or 
 videos (path,label) or segments (path,start,end,label). From 20 groups on, 10 folds of whole groups
 are tested in turn, otherwise each group alone. RUN is the folder of a
 training (its newest checkpoint) or a checkpoint in it; the config inside the checkpoint is read as
-data, and RUN/config.py is not run. Prints a table and writes the results with their provenance.
+data, and RUN/config.py is not run. Prints a table, in which chance and random weights stand next to
+every number, and writes the results with their provenance.
 """
 
 from __future__ import annotations
@@ -63,7 +64,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--pairs", "with time: accuracy within pairs of opposite classes", choices=["ssv2"])
     add("--factors FORM", "with time: accuracy of parts of class names, '{appearance}_{motion}'")
     add.shared("--all-files")
-    add("--random", "the same with random weights", bool)
+    weights = add.exclusive()
+    weights("--random", "random weights instead", bool)
+    weights("--no-random", "leave out the numbers of random weights", bool)
     out = "JSON file or URL (default: RUN/results.json; of a model work_dirs/MODEL/results.json)"
     add("--out", out, output(path_or_url))
     args = parser.parse_args(argv)

@@ -140,6 +140,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from mmengine.dist import is_main_process
 
     from sce_video.runs.choices import process_began
+    from sce_video.runs.classifier_test import guessing_alarm
     from sce_video.runs.finetune import planned_finetuning
     from sce_video.runs.launch import end_training
     from sce_video.runs.page import train_with_page
@@ -173,6 +174,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         cfg = count_seconds(resumable_config(config, resume=args.resume), begun)
         status = end_training(train_with_page(cfg, args.overwrite))
     if status == 0 and is_main_process():
-        print(printable(f"next: sce-video predict {shlex.quote(str(args.out))} VIDEOS"))
+        # The command for its predictions would recommend a classifier that guesses.
+        alarm = guessing_alarm(args.out)
+        predict = f"next: sce-video predict {shlex.quote(str(args.out))} VIDEOS"
+        print(printable(predict if alarm is None else f"alarm {alarm.alarm}: {alarm}"))
     leave_process_group(status)
     return status

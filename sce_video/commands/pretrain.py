@@ -17,8 +17,7 @@ of transformers. Its clip and normalisation are kept, and the learning rates sui
 
     sce-video pretrain VIDEOS --out RUN --method distill --teacher SOURCE [--objective relations]
 
-Learns the features of a frozen network, which are computed once. The settings of a method:
-sce-video pretrain --method distill --help.
+Learns the features of a frozen network, which are computed once.
 
     sce-video pretrain VIDEOS --out RUN --seeds 0 1 2
 
@@ -84,6 +83,8 @@ _HELP = {
     "objective": "cosine, tokens or relations",
 }
 _SWITCHES = ("memory",)
+#: Settings of one method alone, which ``--help`` lists for all.
+OF_METHODS = {"distill": ("teacher", "teacher_clips", "objective")}
 #: Settings that are text, also where it looks like a number.
 _TEXTS = ("objective", "teacher")
 
@@ -116,8 +117,21 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[argparse.Namespace, d
     # those of the default methods; a queue or a momentum asks for it.
     first = Parser(add_help=False, allow_abbrev=False)
     first.add_argument("--method", default="sce", choices=sorted(known))
-    recipe = read_config(find_recipe(known[first.parse_known_args(argv)[0].method]))
-    return parse_settings(parser, add, recipe, _HELP, argv)
+    method = first.parse_known_args(argv)[0].method
+    for other, names in OF_METHODS.items():
+        if other != method:
+            of_method = add.group(f"settings of --method {other}", "refused for other methods")
+            for name in names:
+                of_method(f"--{name.replace('_', '-')} X", _HELP[name], dest=f"of_{other}_{name}")
+    args, settings = parse_settings(
+        parser, add, read_config(find_recipe(known[method])), _HELP, argv
+    )
+    for other, names in OF_METHODS.items():
+        for name in names:
+            if getattr(args, f"of_{other}_{name}", None) is not None:
+                option = f"--{name.replace('_', '-')}"
+                parser.error(f"{option} belongs to --method {other}. Add --method {other}")
+    return args, settings
 
 
 def parse_settings(

@@ -187,6 +187,7 @@ def recorded_start(runner: Any) -> Iterator[dict[str, str]]:
         "log": Path(runner.log_dir).name,
         "device": device_name(next(model.parameters()).device),
         "ranks": get_world_size(),
+        "threads": torch.get_num_threads(),
         "accumulated": runner.optim_wrapper._accumulative_counts,
         "versions": versions,
         "data": describe_samples(runner.train_dataloader.dataset),

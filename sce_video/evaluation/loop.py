@@ -5,6 +5,7 @@ A model may have a grid of classifiers, whose scores are side by side: one is se
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,11 +16,13 @@ import torch
 from mmengine.dist import is_main_process
 from mmengine.evaluator import BaseMetric, Evaluator
 from mmengine.runner import BaseLoop, Runner
+from torch import nn
 from torch.utils.data import DataLoader
 
 from sce_video.datasets.labelled import read_groups
 from sce_video.datasets.labels import check_dataset_labels, check_same_classes
 from sce_video.engine.checkpoint import file_sha256
+from sce_video.evaluation.chance import MAJORITY, chance_levels
 from sce_video.evaluation.features import save_features
 from sce_video.evaluation.functional.folds import divide
 from sce_video.evaluation.functional.statistics import group_ids, top_k_accuracy
@@ -35,8 +38,15 @@ from sce_video.evaluation.metrics.base import (
     outcomes_path,
     place_metrics,
     save_outcomes,
+    telling,
 )
-from sce_video.evaluation.multi_view import row_function, split_alterations, with_alterations
+from sce_video.evaluation.multi_view import (
+    row_function,
+    split_alterations,
+    split_networks,
+    with_alterations,
+    with_network,
+)
 from sce_video.evaluation.provenance import describe_dataset, describe_run
 from sce_video.evaluation.rows import (
     Rows,
@@ -47,7 +57,7 @@ from sce_video.evaluation.rows import (
     mean_of_clips,
 )
 from sce_video.evaluation.scores import save_scores
-from sce_video.registry import LOOPS
+from sce_video.registry import LOOPS, MODELS
 from sce_video.utils.command import Progress
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
 from sce_video.utils.files import write_json
@@ -187,7 +197,27 @@ class MultiViewTestLoop(BaseLoop):
         self.group_pattern, self.folds = named.get("pattern"), named.get("folds")
         self.group_file = named.get("file")
         self.precision = precision
+        #: Network with random weights that is evaluated in the same pass, and its rows.
+        self.random: nn.Module | None = None
+        self.random_rows: list[Rows] = []
+        #: The metrics of the last test without those that mean nothing, for the log.
+        self.shown: dict[str, float] = {}
         self.out, self.dump = out, dump
+
+    def compare_with_random(self, seed: int = 0) -> None:
+        """Evaluate the same network with random weights in the same pass over the videos.
+
+        The model must give representations. The random weights are a function of the seed.
+        """
+        if self.kind != "representation":
+            return
+        # The random numbers of the test stay what they were.
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            network: Any = MODELS.build(self.runner.cfg.model)
+            network.init_weights()
+        self.random = network.to(next(self.runner.model.parameters()).device).eval()
+        self.function = with_network(self.function, self.random)
 
     def _build_metrics(self, evaluator: Evaluator | dict | list) -> list[BaseMetric]:
         if not evaluator:
@@ -276,7 +306,7 @@ class MultiViewTestLoop(BaseLoop):
                 check_finite(part)
         # All ranks have all rows; computing on one keeps files and logs single.
         metrics = run_on_main_rank(lambda: self._evaluate(rows, gallery))
-        call_hook(f"after_{self._stage}_epoch", metrics=metrics)
+        call_hook(f"after_{self._stage}_epoch", metrics=self.shown or metrics)
         call_hook(f"after_{self._stage}")
         return metrics
 
@@ -290,7 +320,11 @@ class MultiViewTestLoop(BaseLoop):
             progress = Progress(len(data), f"{name} set:", unit=unit, write=write, quiet=True)
         rows = collect_rows(self.runner.model, dataloader, self.function, progress=progress)
         rows = mean_of_clips(rows) if self.clips else rows
-        return split_alterations(rows, self.alterations) if self.alterations else rows
+        parts: tuple[Rows, ...] = (rows,) if self.random is None else split_networks(rows)
+        if self.alterations:
+            parts = tuple(split_alterations(part, self.alterations) for part in parts)
+        self.random_rows += parts[1:]
+        return parts[0]
 
     def _evaluate(self, rows: Rows, gallery: Rows | None) -> dict[str, float]:
         provenance = self._describe(rows, gallery)
@@ -310,6 +344,7 @@ class MultiViewTestLoop(BaseLoop):
         if rows.num_views == 1:  # one-view metrics would repeat the others
             rows = replace(rows, central=None)
         metrics = compute_metrics(self.metrics, rows, gallery)
+        baselines = self._baselines(metrics, rows, gallery)
         outcomes = outcomes_of(self.metrics, rows)
         intervals = {} if outcomes is None else outcomes.intervals()
         details: dict[str, Any] = {}
@@ -325,10 +360,15 @@ class MultiViewTestLoop(BaseLoop):
                 save_outcomes(outcomes_path(path), outcomes)
             failures = rows.failures + ([] if gallery is None else gallery.failures)
             named = {"intervals": intervals} if intervals else {}
+            details |= {name.replace(" ", "_"): found for name, found in baselines.items()}
             shown = {"protocol": provenance, "failures": [*map(list, failures)]}
             write_json(path, {"metrics": metrics, **named, **details, **shown})
         listed, texts = listed_metrics(self.metrics, metrics)
-        table = format_metrics(listed, provenance, intervals)
+        chance = baselines.get("chance", {})
+        self.shown = telling(metrics, provenance, chance)
+        table = format_metrics(listed, provenance, intervals, baselines)
+        if MAJORITY in chance:
+            table += f"\n  always the most frequent class: {100 * chance[MAJORITY]:.2f} %"
         self.runner.logger.info("\n" + "\n".join([table, *texts]))
         return metrics
 
@@ -351,6 +391,26 @@ class MultiViewTestLoop(BaseLoop):
             folds = divide(rows.labels, groups, given=given, folds=self.folds)
         rows = replace(rows, groups=folds.groups, folds=folds.numbers)
         return rows, {"group_pattern": source, "groups": names, **folds.described()}
+
+    def _baselines(
+        self, metrics: dict[str, float], rows: Rows, gallery: Rows | None
+    ) -> dict[str, dict[str, float]]:
+        """What chance and random weights reach, by metric; empty for boxes."""
+        if self.kind == "detection":
+            return {}
+        if self.kind == "recognition":
+            most = float(rows.labels.bincount().max()) / len(rows)
+            return {"chance": {"top1": 1 / rows.values.shape[1], MAJORITY: most}}
+        found = {}
+        if needs_gallery(self.metrics) and (chance := chance_levels(metrics, rows, gallery)):
+            found["chance"] = chance
+        if self.random_rows:
+            own, *others = self.random_rows
+            own = replace(own, groups=rows.groups, folds=rows.folds, central=None)
+            # Copies: the outcomes and texts of the metrics are those of the tested network.
+            numbers = compute_metrics(copy.deepcopy(self.metrics), own, next(iter(others), None))
+            found["random weights"] = numbers
+        return found
 
     def _describe(self, rows: Rows, gallery: Rows | None) -> dict[str, Any]:
         """Provenance: everything that the metrics depend on."""

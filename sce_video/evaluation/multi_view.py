@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from sce_video.datasets.transforms import cut_views
 from sce_video.datasets.video_dataset import mix_seed
@@ -272,6 +272,26 @@ def with_alterations(function: RowFunction, alterations: Sequence[str]) -> RowFu
         )
 
     return joined
+
+
+def with_network(function: RowFunction, other: nn.Module) -> RowFunction:
+    """A row function whose rows are those of the tested network and of another one, side by side.
+
+    Videos are decoded once for both. :func:`split_networks` takes the rows apart.
+    """
+
+    def joined(model: Any, batch: dict[str, Any]) -> BatchRows:
+        own, others = function(model, batch), function(other, batch)
+        return own._replace(values=torch.cat([own.values, others.values], dim=1))
+
+    return joined
+
+
+def split_networks(rows: Rows) -> tuple[Rows, Rows]:
+    """Rows of :func:`with_network` as those of the tested network and of the other one."""
+    clips = (None, None) if rows.clips is None else split_networks(rows.clips)
+    first, second = (values.contiguous() for values in rows.values.chunk(2, dim=1))
+    return replace(rows, values=first, clips=clips[0]), replace(rows, values=second, clips=clips[1])
 
 
 def split_alterations(rows: Rows, alterations: Sequence[str]) -> Rows:

@@ -210,6 +210,17 @@ def iterate_embeddings(
         ValueError: a feature is not finite, so the network has diverged.
         WorkerCrashError: a worker ended while it was reading no file.
     """
+    for index, sample in enumerate(iterate_samples(model, paths, options)):
+        if sample.get("frames") is None:
+            yield None, "; ".join(reason for _, reason in sample["failures"])
+        else:
+            yield embed_sample(model, sample, options, paths[index]), ""
+
+
+def iterate_samples(
+    model: VideoNetwork, paths: Sequence[str], options: EmbedOptions
+) -> Iterator[dict[str, Any]]:
+    """The packed views of every file, in order; ``failures`` without ``frames`` of a bad file."""
     if not paths:
         return
     files = VideoFiles(model, options, paths)
@@ -224,11 +235,7 @@ def iterate_embeddings(
             generator=torch.Generator(),  # The caller's random numbers stay as they are.
         )
         samples = batches_without_crashes(loader)
-    for index, sample in enumerate(samples):
-        if sample.get("frames") is None:
-            yield None, "; ".join(reason for _, reason in sample["failures"])
-        else:
-            yield embed_sample(model, sample, options, paths[index]), ""
+    yield from samples
 
 
 def count_clips(model: VideoNetwork, options: EmbedOptions) -> int:

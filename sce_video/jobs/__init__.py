@@ -18,7 +18,8 @@ from sce_video.jobs.job import (
     StoreError,
     file_state,
 )
-from sce_video.jobs.runner import Counts, Workers, is_current, run_job, usable_cores
+from sce_video.jobs.runner import Counts, Workers, is_current, run_job
+from sce_video.utils.cores import usable_cores
 
 __all__ = [
     "BatchJob",

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from sce_video.jobs.job import BatchJob, Facts, Item, Record, RecordStore, RunError, StorageError
 from sce_video.jobs.process_pool import Done, Outcome, WorkersEndedError, run_here, run_local
+from sce_video.utils.cores import usable_cores
 
 # Of an unfinished output: digest of its name, which may have full length; store; run; attempt.
 _NAME = re.compile(
@@ -60,13 +61,6 @@ class Workers:
         from sce_video.jobs.ray_cluster import run_on_ray  # Ray is an extra
 
         return run_on_ray(job, items, self.ray, self.count, self.timeout)
-
-
-def usable_cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 @dataclass

@@ -60,7 +60,7 @@ def reduced(
 
 
 #: Of a row, but no value to draw.
-_NOT_DRAWN = frozenset({"iter", "epoch", "step", "time", "kind", "eta", "videos", "failures"})
+_NOT_DRAWN = frozenset("iter epoch step time kind eta videos failures chance_level".split())
 _SCHEDULES = frozenset("lr base_lr momentum lambda_ mu eta tau tau_m weight_decay".split())
 
 

@@ -52,7 +52,10 @@ def tiles(record: RunRecord) -> list[Tile]:
     found = []
     if "epoch" in last:
         of = f" of {record.max_epochs}" if record.max_epochs else ""
-        found.append(Tile("epoch", f"{last['epoch']}{of}", f"iteration {last['iter']:,}"))
+        # The end may be some iterations after the last row of the log.
+        ended = record.end.get("iter")
+        reached = max(last["iter"], ended) if isinstance(ended, int) else last["iter"]
+        found.append(Tile("epoch", f"{last['epoch']}{of}", f"iteration {reached:,}"))
     if "loss" in last:
         chance = f"chance level {record.chance:.3f}" if record.chance else ""
         found.append(Tile("loss", number_text(last["loss"]), chance))
@@ -242,6 +245,7 @@ def render_run_page(
         "alarms": alarms,
         "errors": lasting_errors(alarms),
         "alarms_known": bool(record.alarms or record.history),
+        "compared": not any(part.id == "random-weights" for part in parts) or bool(record.compared),
         "tiles": tiles(record),
         "notes": [note[:1].upper() + note[1:] for note in (*record.notes, *notes)],
         "charts": charts,

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from sce_video.runs.folder_facts import FolderFacts
+from sce_video.utils.cores import usable_cores
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ def process_began() -> float:
 
 def this_machine() -> Machine:
     """The cores that this process may use, and the first GPU."""
-    cores = len(os.sched_getaffinity(0))
+    cores = usable_cores()
     if not torch.cuda.is_available():
         return Machine(cores)
     gpu = torch.cuda.get_device_properties(0)

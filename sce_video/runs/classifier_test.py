@@ -6,10 +6,14 @@ import copy
 from pathlib import Path
 
 from mmengine.config import Config
+from mmengine.dist import is_main_process
 
+from sce_video.engine.hooks.alarms import report_alarm
 from sce_video.engine.runner import RANDOM, VideoRunner
 from sce_video.runs.configs import testing_config
 from sce_video.runs.launch import test
+from sce_video.utils.errors import NamedWarning
+from sce_video.utils.files import read_json
 from sce_video.utils.run_files import PROBE, RESULTS, SCORES, newest_checkpoint
 
 #: Clips of a video whose features are averaged for the probe, as in sce-video embed.
@@ -18,6 +22,8 @@ _CLIPS = 4
 
 def test_classifier(runner: VideoRunner) -> dict[str, float]:
     """Test the newest checkpoint of a training and fit the probe; all ranks call this.
+
+    An alarm is raised if the classifier is no better than guessing.
 
     ``results.json`` and ``scores.npz`` in the folder of the run have the test with all its views,
     ``linear_probe.json`` the logistic regression on the features of the frozen network that the
@@ -32,7 +38,34 @@ def test_classifier(runner: VideoRunner) -> dict[str, float]:
     metrics = test(tested)
     start = cfg.get("pretrained") or RANDOM
     test(testing_config(probe_config(cfg), start, out=folder / PROBE, **launcher))
+    if is_main_process() and (alarm := guessing_alarm(folder)) is not None:
+        report_alarm(runner, alarm, runner.iter)
     return metrics
+
+
+def guessing_alarm(folder: str | Path) -> NamedWarning | None:
+    """The alarm of a classifier that is no better than guessing, from its ``results.json``.
+
+    Guessing is a random class, or always the most frequent class. The classifier is no better if
+    the 95 % interval of its top-1 accuracy begins at or below this.
+    """
+    path = Path(folder, RESULTS)
+    content = read_json(path) if path.is_file() else {}
+    top1, ends = (content.get(part, {}).get("top1") for part in ("metrics", "intervals"))
+    guesses = content.get("chance") or {}
+    if top1 is None or not guesses:
+        return None
+    level = max(guesses.values())
+    if (top1 if ends is None else ends[0]) > level:
+        return None
+    between = "" if ends is None else f" (95 % interval {100 * ends[0]:.1f} to {100 * ends[1]:.1f})"
+    text = (
+        f"the classifier is no better than guessing: top-1 accuracy {100 * top1:.1f} %{between}, "
+        f"guessing reaches {100 * level:.1f} %. Give it more videos of each class or more steps "
+        "(--hours, --epochs), and look at the confusion matrix on the page; the documentation says "
+        "more: logs and alarms, no_better"
+    )
+    return NamedWarning(text, "no_better", top1, level)
 
 
 def probe_config(cfg: Config) -> Config:

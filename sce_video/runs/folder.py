@@ -161,7 +161,7 @@ def read_run(folder: str | Path) -> RunRecord:
         intervals={name: result.intervals for name, result in results.items()},
         data=_data(history, found, notes),
         checkpoints=[checkpoint.name for checkpoint in found],
-        chance=chance_level(config),
+        chance=(scalars or [{}])[-1].get("chance_level") or chance_level(config),
         locked=is_locked(path),
         notes=notes,
     )

@@ -27,7 +27,7 @@ from sce_video.engine.checkpoint import (
     record_training,
 )
 from sce_video.engine.hooks.checkpoint import claim_mirror, mirror_of
-from sce_video.engine.restarts import is_restart, requeued_job
+from sce_video.engine.restarts import is_restart, requeued_job, starts_of
 from sce_video.engine.runner import RANDOM, VideoRunner
 from sce_video.engine.weights import check_backbone_weights, check_classifier_weights
 from sce_video.engine.work_dir import OverwriteHook, check_unused, folder_of_run, locked_folder
@@ -38,6 +38,7 @@ from sce_video.registry import DATASETS
 from sce_video.reporting.comparability import compare_training
 from sce_video.runs.configs import extraction_config, testing_config, training_config
 from sce_video.runs.teacher import prepare_teacher
+from sce_video.utils.cores import free_cores
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
 from sce_video.utils.files import check_regular, remove_unfinished
 from sce_video.utils.run_files import KEPT, RESULTS, is_model, newest_checkpoint, packaged_network
@@ -97,12 +98,16 @@ def longest_queue(videos: int, batch: int) -> int:
 
 
 @contextmanager
-def cores_for_workers(num_workers: int) -> Iterator[None]:
+def cores_for_workers(num_workers: int, threads: int | None = None) -> Iterator[None]:
     """Leave the loader workers of this process their cores while torch computes on a CPU.
 
     torch takes a thread per core, and these wait for each other in a busy loop: where a thread
     shares its core with a loader worker, all others wait for it. On two cores with one worker a
-    step takes 1.75 times as long with two threads as with one (docs/performance.md).
+    step takes 1.75 times as long with two threads as with one (docs/performance.md). Cores that
+    other programs keep busy, or that a control group does not allow, are left out, too.
+
+    ``threads`` is the number of an earlier start of a resumed training, which is kept, because
+    sums in another order are rounded differently.
 
     Nothing is changed with a GPU, nor where ``OMP_NUM_THREADS`` states the number.
     """
@@ -110,7 +115,8 @@ def cores_for_workers(num_workers: int) -> Iterator[None]:
         yield
         return
     before = torch.get_num_threads()
-    torch.set_num_threads(max(1, min(before, len(os.sched_getaffinity(0)) - num_workers)))
+    wanted = free_cores() - num_workers if threads is None else threads
+    torch.set_num_threads(max(1, min(before, wanted)))
     try:
         yield
     finally:
@@ -169,7 +175,9 @@ def train(cfg: Config, overwrite: bool = False) -> VideoRunner:
             runner.register_hook(OverwriteHook())
         if cfg.get("benchmark"):
             runner.register_hook(PaperHook())
-        with cores_for_workers(cfg.train_dataloader.get("num_workers", 0)):
+        earlier = starts_of(cfg.work_dir)[-1:] if cfg.get("resume") else []
+        threads = next((n for s in earlier if isinstance(n := s.get("threads"), int)), None)
+        with cores_for_workers(cfg.train_dataloader.get("num_workers", 0), threads):
             runner.train()
     return runner
 
@@ -251,8 +259,8 @@ def _claim_folder(stack: ExitStack, cfg: Config, used: bool) -> None:
 
 
 @_known_warnings_ignored()
-def test(cfg: Config) -> dict[str, float]:
-    """Test with a config of :func:`testing_config`.
+def test(cfg: Config, random: bool = False) -> dict[str, float]:
+    """Test with a config of :func:`testing_config`, with ``random`` next to random weights.
 
     Raises:
         ValueError: the checkpoint lacks weights of the tested network.
@@ -270,7 +278,11 @@ def test(cfg: Config) -> dict[str, float]:
                 runner.test_dataloader.dataset,
                 ("the training had", "the test has"),
             )
-    return runner.test()
+    if random:
+        loop: Any = runner.test_loop
+        loop.compare_with_random()
+    with cores_for_workers(cfg.test_dataloader.get("num_workers", 0)):
+        return runner.test()
 
 
 def evaluate(
@@ -286,6 +298,7 @@ def evaluate(
     pairs: str | None = None,
     factors: str | None = None,
     random: bool = False,
+    no_random: bool = False,
     out: str | Path | None = None,
 ) -> dict[str, float]:
     """Evaluate a network on labelled videos: kNN, linear probe, retrieval.
@@ -308,6 +321,7 @@ def evaluate(
         pairs: With the protocol "time": "ssv2" for accuracy within pairs of opposite classes.
         factors: With it: form of the class names, for the accuracy of each part.
         random: Evaluate random weights instead.
+        no_random: Do not evaluate random weights, too, in the same pass over the videos.
         out: JSON file or URL of the results; by default ``results.json`` in the run's folder.
 
     Returns:
@@ -353,7 +367,7 @@ def evaluate(
             {"type": PROTOCOLS[name].__name__, **(of_time if name == "time" else {})}
             for name in protocols
         ]
-    return test(cfg)
+    return test(cfg, random=not (random or no_random))
 
 
 def _labelled_settings(

@@ -7,7 +7,6 @@ import logging
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,51 +17,55 @@ from mmengine.logging import print_log
 
 from sce_video.datasets.sources import video_state
 from sce_video.engine.checkpoint import file_sha256, find_checkpoints
-from sce_video.engine.hooks.alarms import report_alarm
-from sce_video.engine.hooks.progress import log_row
-from sce_video.engine.runner import RANDOM, VideoRunner
+from sce_video.engine.hooks.budget import BudgetHook
+from sce_video.engine.runner import VideoRunner
 from sce_video.engine.weights import checked_parts
 from sce_video.evaluation.features import load_features, save_features
-from sce_video.evaluation.random_weights import (
-    LEAST_GAIN,
-    NO_BETTER,
-    compare_features,
-    decision,
-    sentences,
-)
 from sce_video.evaluation.rows import Rows
 from sce_video.evaluation.scores import load_scores
-from sce_video.inference.embed import EmbedOptions, iterate_embeddings, rows_of_files
-from sce_video.inference.model import build_model, load_model, with_random_weights
+from sce_video.inference.embed import EmbedOptions, iterate_embeddings
+from sce_video.inference.model import load_model
 from sce_video.pages.classifier import classifier_parts
 from sce_video.pages.curves import read_history
 from sce_video.pages.feature_map import feature_map_part
 from sce_video.pages.frames import ClipReader
 from sce_video.pages.neighbour_rows import neighbour_rows
-from sce_video.pages.parts import random_weights_part
+from sce_video.pages.parts import random_weights_part, sentence_part
 from sce_video.pages.run import render_run_page
 from sce_video.pages.run_record import FAILED, RunRecord
 from sce_video.pages.views import view_sheet
 from sce_video.registry import DATASETS
 from sce_video.runs.classifier_test import test_classifier
+from sce_video.runs.does_it_help import (
+    compare_at_end,
+    compared_later,
+    evenly,
+    lacks_comparison,
+)
 from sce_video.runs.folder import read_run
-from sce_video.runs.launch import train
+from sce_video.runs.launch import cores_for_workers, train
 from sce_video.utils.command import Progress, explain
-from sce_video.utils.errors import NamedWarning
 from sce_video.utils.files import write_text
 from sce_video.utils.run_files import KEPT, PAGE, PAGE_FEATURES, SCORES, newest_checkpoint
 
 _OPTIONS = EmbedOptions(num_clips=2, num_workers=1, timeout=20.0)
 #: Embedding ends after this many seconds, with the videos that are done by then.
 _SECONDS = 120.0
+#: Share of a budget in which videos are embedded although the budget is used up.
+_LEAST_SHARE = 0.03
 MAX_BYTES = 8_000_000
 #: Bytes of the images of each part; smaller ones are tried where the page becomes too large.
 _BUDGETS = (1_000_000, 400_000, 100_000)
+_HELPS, _NOT_COMPARED = (
+    "Does it help?",
+    "The network was not compared with random weights, for example because it was interrupted. "
+    "sce-video report RUN compares it.",
+)
 _MAP_CLIPS = 80  # points of the map whose clips are on the page
 
 
 def run_features(
-    folder: str | Path, dataset_config: dict[str, Any], videos: int
+    folder: str | Path, dataset_config: dict[str, Any], videos: int, seconds: float = _SECONDS
 ) -> tuple[Rows | None, list[str]]:
     """Features of up to ``videos`` training videos by the newest checkpoint, and sentences.
 
@@ -90,7 +93,7 @@ def run_features(
     kind = getattr(dataset, "kind", type(dataset).__name__)
     if kind != "video":
         return None, [f"Videos are embedded for the page, not a set of kind {kind}."]
-    rows, notes = _embed(checkpoint, dataset, videos)
+    rows, notes = _embed(checkpoint, dataset, videos, seconds)
     if rows.failures:
         first = ": ".join(filter(None, rows.failures[0]))
         advice = "" if len(rows) else "; bring the videos back, or give --features FILE.npz"
@@ -103,25 +106,26 @@ def run_features(
     return rows, notes
 
 
-def _embed(checkpoint: str, dataset: Any, videos: int) -> tuple[Rows, list[str]]:
+def _embed(checkpoint: str, dataset: Any, videos: int, seconds: float) -> tuple[Rows, list[str]]:
     """Rows of the videos that were embedded in time, in the order of the set, and a sentence."""
     # In mixed order, so that those done after the time limit are of all folders.
-    order = np.random.default_rng(0).permutation(_evenly(dataset, videos)).tolist()
+    order = np.random.default_rng(0).permutation(evenly(dataset, videos)).tolist()
     paths = [str(dataset.path(index)) for index in order]
-    end, found, failures = time.monotonic() + _SECONDS, {}, []
+    end, found, failures = time.monotonic() + seconds, {}, []
     progress = Progress(len(paths), "embedding for the page:", unit="videos", quiet=True)
     embedded = iterate_embeddings(load_model(checkpoint), paths, _OPTIONS)
-    for index, path, (feature, reason) in zip(order, paths, embedded, strict=True):
-        if feature is None:
-            failures.append((path, reason))
-        else:
-            found[index] = feature
-        progress.advance(feature is None)
-        if time.monotonic() > end:
-            break
+    with cores_for_workers(_OPTIONS.num_workers):
+        for index, path, (feature, reason) in zip(order, paths, embedded, strict=True):
+            if feature is None:
+                failures.append((path, reason))
+            else:
+                found[index] = feature
+            progress.advance(feature is None)
+            if time.monotonic() > end:
+                break
     progress.finish()
     done, indices = len(found) + len(failures), sorted(found)
-    late = f"{done} of {len(paths)} videos were embedded within {_SECONDS:.0f} s."
+    late = f"{done} of {len(paths)} videos were embedded within {seconds:.0f} s."
     rows = Rows(
         values=torch.from_numpy(np.array([found[i] for i in indices], dtype=np.float32)),
         labels=torch.tensor([int(dataset.labels[i]) for i in indices], dtype=torch.int64),
@@ -131,53 +135,6 @@ def _embed(checkpoint: str, dataset: Any, videos: int) -> tuple[Rows, list[str]]
         num_views=_OPTIONS.num_clips,
     )
     return rows, [late] * (done < len(paths))
-
-
-def _evenly(dataset: Any, videos: int) -> np.ndarray:
-    """Indices of up to so many videos, at equal steps through the set."""
-    return np.linspace(0, len(dataset) - 1, min(videos, len(dataset))).round().astype(int)
-
-
-def compare_with_random(
-    checkpoint: str | Path, dataset: Any, videos: int, start: str | Path | None = None
-) -> dict[str, float]:
-    """The network of a checkpoint beside random weights, on training videos.
-
-    Two clips of each of up to ``videos`` videos, at equal steps through the set. Files that cannot
-    be read are left out.
-
-    ``start`` is the checkpoint that the training started from. Returns what
-    :func:`~sce_video.evaluation.random_weights.compare_features` does.
-
-    Raises:
-        ValueError: a checkpoint cannot be read, or fewer than two videos can.
-    """
-    trained = load_model(checkpoint)
-    networks = {"trained": trained, "random": with_random_weights(trained)}
-    if start is not None:
-        networks["start"] = build_model(trained.settings, start, trained.device)
-    chosen = _evenly(dataset, videos)
-
-    def row(sample: dict[str, Any], max_views: int) -> np.ndarray:
-        """The feature of each clip by each network."""
-        clips = [{**sample, "positions": clip[None]} for clip in sample["positions"]]
-        parts = [network.row(clip, max_views) for network in networks.values() for clip in clips]
-        return np.concatenate(parts)
-
-    # Decoding takes longest: every video is read once, for all networks.
-    all_of_them: Any = SimpleNamespace(
-        settings=trained.settings,
-        checkpoint=trained.checkpoint,
-        row_size=len(networks) * trained.row_size,
-        row=row,
-    )
-    rows = rows_of_files(all_of_them, [dataset.path(i) for i in chosen.tolist()], _OPTIONS)
-    if len(rows) < 2:
-        raise ValueError(f"{len(rows)} of {len(chosen)} videos could be read")
-    matrix = torch.from_numpy(rows.values)
-    matrix = matrix.reshape(len(rows), len(networks), -1, trained.row_size)
-    features = {name: matrix[:, number] for number, name in enumerate(networks)}
-    return compare_features(features, torch.from_numpy(dataset.labels[chosen[rows.indices]]))
 
 
 @dataclass(frozen=True)
@@ -190,6 +147,8 @@ class PageOptions:
     #: Training videos on which the network is compared with random weights when a training has
     #: ended; 0 for no comparison.
     compared: int = 0
+    #: Seconds in which videos are embedded for the page.
+    seconds: float = _SECONDS
     #: Whether a classifier is tested when its training has ended, and compared with the linear
     #: probe of the network that it started from.
     tested: bool = False
@@ -223,6 +182,9 @@ def write_run_page(
     record = read_run(folder)
     notes: list[str] = []
     views = record.config if trusted or not options.videos else _of_views(record, notes)
+    if options.videos and lacks_comparison(record) and (data := _training_set(views)):
+        dataset = DATASETS.build({**data, "pipeline": []})
+        record = compared_later(record, dataset, notes)
     rows = _features(record, views, options, notes)
     scores = _scores(record, notes)
     names = record.data.get("classes") or []
@@ -230,6 +192,8 @@ def write_run_page(
     # The images are made smaller until the page fits, not left out.
     for budget in _BUDGETS:
         parts = [random_weights_part(record.compared)] if record.compared else []
+        if lacks_comparison(record):
+            parts = [sentence_part("random-weights", _HELPS, _NOT_COMPARED, first=True)]
         if scores is not None:
             parts += classifier_parts(record, scores, max_bytes=budget, reader=reader)
         if reader is not None and views:
@@ -301,7 +265,7 @@ def _features(
             notes.append("The config names no training videos, so none were embedded.")
         return None
     try:
-        drawn, said = run_features(record.folder, dataset, options.videos)
+        drawn, said = run_features(record.folder, dataset, options.videos, options.seconds)
     except Exception as error:  # a network or data set of one's own can raise anything
         drawn, said = None, [f"No video was embedded: {_reason(error)}."]
     notes += said
@@ -340,7 +304,8 @@ def train_with_page(cfg: Config, overwrite: bool = False) -> VideoRunner:
     """As :func:`~sce_video.runs.launch.train`, then rank 0 writes the page of the run.
 
     ``run_page = dict(videos=64)`` of the config has the options of the page, None is for no page.
-    A page that fails is a warning and changes nothing else. A training that a signal has stopped
+    What comes after a training is part of its budget of time: it ends when that is used up. A page
+    that fails is a warning and changes nothing else. A training that a signal has stopped
     gets its page at once, without embedding videos; so does one that has failed.
 
     Raises:
@@ -359,39 +324,37 @@ def train_with_page(cfg: Config, overwrite: bool = False) -> VideoRunner:
                     _write_or_warn(cfg.work_dir, PageOptions(videos=0))
         raise
     stopped = getattr(runner.train_loop, "stopped_by", None) is not None
-    if options is not None and options.tested and not stopped:
-        test_classifier(runner)  # by all ranks
-    if options is not None and is_main_process():
-        # Before the page, which shows the row that this logs.
-        if options.compared and not stopped:
-            _compare_or_warn(runner, options.compared)
-        _write_or_warn(cfg.work_dir, PageOptions(videos=0) if stopped else options)
-        runner.call_hook("after_page")
+    if options is not None:
+        try:
+            _finish(runner, PageOptions(videos=0) if stopped else options)
+        except KeyboardInterrupt:
+            if stopped:
+                raise
+            # The command would say that --resume continues a training, which has ended.
+            next_step = f"sce-video report {cfg.work_dir} compares it and writes its page"
+            if options.tested:
+                next_step = "the same command with --resume tests it and writes its page"
+            raise KeyboardInterrupt(
+                f"interrupted after the training, which is complete and saved; {next_step}"
+            ) from None
     return runner
 
 
-def _compare_or_warn(runner: VideoRunner, videos: int) -> None:
-    """Log whether the network is better than random weights; an alarm if it is not."""
-    try:
-        checkpoint = newest_checkpoint(runner.work_dir)
-        start = runner.cfg.get("pretrained") or runner.cfg.get("load_from")
-        start = None if start == RANDOM or runner.resumed_from == start else start
-        row = compare_with_random(checkpoint, runner.train_dataloader.dataset, videos, start)
-    except Exception as error:  # as for the page: a data set of one's own can raise anything
-        _say(f"the network was not compared with random weights: {_reason(error)}")
+def _finish(runner: VideoRunner, options: PageOptions) -> None:
+    """Test, compare and write the page of a training that has ended."""
+    hook = next((hook for hook in runner.hooks if isinstance(hook, BudgetHook)), None)
+    if options.tested:
+        test_classifier(runner)  # by all ranks
+    if not is_main_process():
         return
-    log_row(runner, "random", runner.iter, runner.epoch, row)
-    for sentence in sentences(row):
-        print_log(sentence, logger="current")
-    if decision(row) == NO_BETTER:
-        first = next(iter(sentences(row)))
-        text = (
-            f"the network is {first}. Train longer (--hours, --epochs); look at the loss, which "
-            "should fall below chance level, and at the views on the page, which should show what "
-            "tells the videos apart; the documentation says more: logs and alarms, no_better"
-        )
-        alarm = NamedWarning(text, "no_better", row["gain_random"], LEAST_GAIN)
-        report_alarm(runner, alarm, runner.iter)
+    # Before the page, which shows the row that this logs.
+    if options.compared:
+        compare_at_end(runner, options.compared, hook)
+    if hook is not None:
+        least = _LEAST_SHARE * hook.budget.seconds
+        options = replace(options, seconds=min(_SECONDS, max(least, hook.left)))
+    _write_or_warn(runner.work_dir, options)
+    runner.call_hook("after_page")
 
 
 def _write_or_warn(folder: str, options: PageOptions) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from sce_video.runs.sweep import Step
+from sce_video.utils.cores import usable_cores
 from sce_video.utils.files import check_regular, read_json, regular_file, write_json
 
 DONE, FAILED, LOG, LOCK = "done.json", "failed.json", "sweep.log", "step.lock"
@@ -66,7 +67,7 @@ class SweepRunner:
         """Environment of the commands of one of the jobs: its share of cores and GPUs."""
         environment = {"OMP_WAIT_POLICY": "PASSIVE", **os.environ}
         if self.jobs * self.nproc > 1:
-            cores = len(os.sched_getaffinity(0)) // (self.jobs * self.nproc)
+            cores = usable_cores() // (self.jobs * self.nproc)
             environment.setdefault("OMP_NUM_THREADS", str(max(1, cores)))
         if self.jobs > 1:  # jobs take turns on the GPUs where these are fewer
             import torch

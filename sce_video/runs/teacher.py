@@ -32,7 +32,8 @@ from sce_video.runs.folder_facts import FolderFacts
 from sce_video.runs.source import find_source
 from sce_video.utils.command import Progress
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
-from sce_video.utils.run_files import TEACHER_FEATURES
+from sce_video.utils.run_files import TEACHER_FEATURES, is_model, packaged_network
+from sce_video.utils.storage import is_url
 
 #: Videos after which ranks that wait for the features of rank 0 hear of it: collective operations
 #: end a training that waits longer than half an hour.
@@ -126,6 +127,13 @@ def prepare_teacher(cfg: Config) -> TeacherHook | None:
         raise ValueError(
             "a distillation needs a teacher: sce-video pretrain --teacher SOURCE, or "
             "teacher_checkpoint=PATH in the config"
+        )
+    name = str(cfg.teacher_checkpoint)
+    elsewhere = is_url(name) or is_model(name) or packaged_network(name)
+    if not elsewhere and not Path(name).exists():
+        raise FileNotFoundError(
+            f"there is no teacher at {name}. Bring it back, or set teacher_checkpoint in the "
+            "config to where it is now."
         )
     begun = time.monotonic()
     clip_duration, num_frames, clips = student_clip(cfg)

@@ -116,7 +116,8 @@ def command(main: Main | None = None, *, interrupted: str = "interrupted") -> Ca
 
     The line is ``TOOL.py: error: MESSAGE`` (``sce-video NAME: error: ...`` for its commands) on
     stderr, for errors that a user can mend (:func:`explain`); all others keep their traceback.
-    ``interrupted`` is printed after Ctrl-C; it says how to continue.
+    ``interrupted`` is printed after Ctrl-C, unless the KeyboardInterrupt has a text of its own; it
+    says how to continue.
     """
 
     def decorate(function: Main) -> Main:
@@ -134,9 +135,10 @@ def command(main: Main | None = None, *, interrupted: str = "interrupted") -> Ca
             except BrokenPipeError:  # the reader has enough: sce-video ... | head
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                 return BROKEN_PIPE
-            except KeyboardInterrupt:
+            except KeyboardInterrupt as error:
                 with suppress(OSError):  # the terminal is closed
-                    print(f"\n{tool}: {interrupted}", file=sys.stderr)
+                    text = printable(str(error) or interrupted, sys.stderr)
+                    print(f"\n{tool}: {text}", file=sys.stderr)
                 return 128 + received[0] if received else INTERRUPTED
             except Exception as error:
                 message = explain(error)
@@ -201,7 +203,11 @@ def explain(error: BaseException) -> str | None:
     if isinstance(error, OSError) and not isinstance(error, UserError):
         mendable = isinstance(error, _PATH_ERRORS) or error.filename is not None
         mendable = mendable or error.errno in _SYSTEM_ERRORS
-        return str(error) if mendable else None
+        text = str(error)
+        # Where the system and not our code has raised it, the message is a number and a name.
+        if text.startswith("[Errno") and error.errno == errno.ENOENT and error.filename:
+            text = f"there is no file or folder {os.fsdecode(error.filename)}"
+        return text if mendable else None
     if isinstance(error, AssertionError | KeyError):
         frames = traceback.extract_tb(error.__traceback__)
         names = Path(frames[-1].filename).parts if frames else ()

@@ -16,9 +16,12 @@ NOT_FRACTIONS = frozenset(
 
 
 def is_trivial(name: str, num_classes: Any) -> bool:
-    """Whether a metric is ``top<k>`` accuracy of k classes or fewer, which is always 1.
+    """Whether a metric is ``top<k>`` accuracy (k of 2 or more) of fewer than 2k classes.
 
+    Of k classes it is always 1, and of fewer than 2k guessing reaches more than half of it.
     With anything but an integer as ``num_classes`` no metric is.
     """
     found = re.search(r"top(\d+)$", name)
-    return found is not None and type(num_classes) is int and 1 < num_classes <= int(found[1])
+    if found is None or type(num_classes) is not int or num_classes < 2:
+        return False
+    return int(found[1]) > 1 and num_classes < 2 * int(found[1])

@@ -27,7 +27,7 @@ from sce_video.curation.edited_copies import EDITS
 from sce_video.curation.near_duplicates import PREFERENCES
 from sce_video.engine.config.changes import available_settings, read_config
 from sce_video.engine.logs import TRACKERS
-from sce_video.engine.recipes import find_recipe
+from sce_video.engine.recipes import find_recipe, methods
 from sce_video.evaluation import PROTOCOLS
 from sce_video.find.search import MOST_REFINED
 from sce_video.inference.cell_maps import BEST, MEAN
@@ -75,6 +75,8 @@ CASES = {
     "evaluate R --test V --gallery V --data-root V": "--data-root goes with a list or a CSV file",
     "finetune none --train V --out O --fold-column f": "'f' names a column of a CSV file, and V",
     "evaluate R --test V --group-pattern (": "'(' is no regular expression",
+    "pretrain V --out O --teacher R": "--teacher belongs to --method distill",
+    "pretrain V --out O --method byol --objective x": "--objective belongs to --method distill",
     "evaluate R --test V --gallery V --folds 5": "--folds divides groups: give --group-pattern or",
     "evaluate R --test V --group-pattern (a) --folds 1": "loo or a whole number of at least 2",
     "evaluate R --test V --gallery V --pairs ssv2": "--pairs belongs to the protocol time",
@@ -213,6 +215,10 @@ def test_answered_before_the_imports(case, answers):
 def test_choices_are_those_of_the_heavy_modules():
     """The command lines name them again, since they must not import those."""
     assert sorted(PROTOCOLS) == list(evaluate.PROTOCOLS)
+    of_sce = available_settings(read_config(find_recipe(methods()["sce"])))
+    for method, names in pretrain.OF_METHODS.items():
+        own = available_settings(read_config(find_recipe(methods()[method])))
+        assert set(own) - set(of_sce) == set(names)
     assert sorted(TRACKERS) == list(arguments.TRACKERS)
     pools = {pool for family in FAMILIES.values() for pool in family.pools}
     assert pools == {*encoder.POOLS} and MOST_REFINED == search.MOST_REFINED

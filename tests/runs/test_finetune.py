@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -22,9 +23,11 @@ from sce_video.evaluation.functional.statistics import top_k_accuracy
 from sce_video.evaluation.scores import load_scores
 from sce_video.models.backbones import VisionTransformer3d
 from sce_video.pages.curves import read_scalars
+from sce_video.runs.classifier_test import guessing_alarm
 from sce_video.runs.finetune import labelled_parts, planned_finetuning
 from sce_video.runs.folder import read_run
 from sce_video.runs.pretrain import planned_config
+from sce_video.utils.errors import NamedWarning
 from sce_video.utils.run_files import PROBE, RESULTS, SCORES
 
 SMALL = dict(batch=4, workers=0)
@@ -294,3 +297,37 @@ def test_errors(videos, tmp_path):
     short = make_videos(tmp_path / "short", 4, frames=3)
     with pytest.raises(ValueError, match="takes clips of 4 frames, and the videos in .* have 3"):
         sce_video.finetune(videos / "source.pth", short, tmp_path / "run")
+
+
+def test_a_classifier_that_guesses_raises_the_alarm_and_recommends_no_predictions(
+    trained, tmp_path
+):
+    """48 % of two classes, for example, whatever the interval."""
+
+    def written(top1, ends, most=0.5):
+        content = {"metrics": {"top1": top1}, "chance": {"top1": 0.5, "majority_class": most}}
+        (tmp_path / RESULTS).write_text(json.dumps({**content, "intervals": {"top1": ends}}))
+        return guessing_alarm(tmp_path)
+
+    assert "48.0 % (95 % interval 38.0 to 58.0), guessing reaches 50.0 %" in written(
+        0.48, [0.38, 0.58]
+    )
+    assert written(0.7, [0.6, 0.8]) is None
+    assert written(0.7, [0.6, 0.8], most=0.65).threshold == 0.65  # of one class in the test
+    assert written(0.5, None) is not None and written(0.51, None) is None
+    (tmp_path / RESULTS).unlink()
+    assert guessing_alarm(tmp_path) is None
+    content = json.loads((trained / RESULTS).read_text())
+    assert content["chance"] == {"top1": 0.5, "majority_class": 0.5}
+
+
+def test_the_end_of_a_finetuning_that_guesses(videos, tmp_path, monkeypatch, capsys):
+    alarm = NamedWarning("the classifier is no better than guessing", "no_better", 0.48, 0.5)
+    monkeypatch.setattr("sce_video.runs.classifier_test.guessing_alarm", lambda folder: alarm)
+    run = tmp_path / "run"
+    assert main(finetuning(videos, run)) == 0
+    shown = capsys.readouterr().out
+    assert "alarm no_better: the classifier is no better" in shown and "next:" not in shown
+    assert "no better than guessing" in (run / "run.html").read_text()
+    (row,) = [r for r in read_run(run).alarms if r["alarm"] == "no_better"]
+    assert (row["value"], row["threshold"]) == (0.48, 0.5)

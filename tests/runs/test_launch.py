@@ -72,7 +72,7 @@ def test_errors_inside_a_step_keep_their_traceback(tmp_path, monkeypatch):
 )
 def test_workers_have_cores_of_their_own(monkeypatch, cores, workers, threads):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cores)))
+    monkeypatch.setattr("sce_video.runs.launch.free_cores", lambda: cores)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     before = torch.get_num_threads()
     torch.set_num_threads(cores)

@@ -186,7 +186,8 @@ def test_the_commands(run, tmp_path, capsys):
 @pytest.mark.parametrize("signal", [None, 2])
 def test_a_page_never_changes_how_a_training_ends(run, monkeypatch, signal):
     events, asked, said = [], [], []
-    runner = SimpleNamespace(train_loop=SimpleNamespace(stopped_by=signal), call_hook=events.append)
+    loop = SimpleNamespace(stopped_by=signal)
+    runner = SimpleNamespace(train_loop=loop, call_hook=events.append, hooks=[], work_dir=str(run))
 
     def fail(folder, options, trusted):
         asked.append(options.videos)

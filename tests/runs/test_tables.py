@@ -48,7 +48,7 @@ def runs(sources, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["sce-video"])
         patch.setattr("sce_video.runs.page.write_run_page", lambda folder, *_, **__: folder)
-        patch.setattr("sce_video.runs.page._compare_or_warn", lambda *_: None)
+        patch.setattr("sce_video.runs.page.compare_at_end", lambda *_: None)
         for kind, videos in sources.items():
             assert pretrain.main([videos, "--out", str(root / kind), *options]) == 0
     return root

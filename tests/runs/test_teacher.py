@@ -139,6 +139,12 @@ def test_a_resumed_run_equals_the_uninterrupted_one_and_loads_no_network(
     assert all(torch.equal(value, weights[1][name]) for name, value in weights[0].items())
 
 
+def test_a_teacher_that_has_gone_is_named(videos, tmp_path):
+    cfg = config(videos, tmp_path / "gone.pth", tmp_path / "run")
+    with pytest.raises(FileNotFoundError, match=r"no teacher at .*gone\.pth\. Bring it back"):
+        prepare_teacher(cfg)
+
+
 def test_features_are_computed_again_for_another_teacher_list_or_clips(
     videos, network, tmp_path, monkeypatch
 ):

@@ -15,7 +15,7 @@ PROTOCOL = {"dataset": "ucf101", "split": 1, "benchmark": {"network": "r3d18"}}
 tool = load("fuse_scores")
 
 
-def write(path, seed, order=None, classes=7, **changes):
+def write(path, seed, order=None, classes=10, **changes):
     generator = np.random.default_rng(seed)
     logits = generator.normal(size=(2, 20, classes))
     logits[:, np.arange(20), np.arange(20) % classes] += 1

@@ -78,6 +78,13 @@ def test_a_hangup_that_nohup_ignores_ends_nothing():
         signal.signal(signal.SIGHUP, before)
 
 
+def test_a_missing_file_is_named_without_the_number_of_the_error(tmp_path):
+    with pytest.raises(FileNotFoundError) as raised:
+        open(tmp_path / "none.txt")
+    assert explain(raised.value) == f"there is no file or folder {tmp_path / 'none.txt'}"
+    assert explain(FileNotFoundError("there is no run at x")) == "there is no run at x"
+
+
 def test_what_mmengine_refuses_is_explained():
     with pytest.raises(KeyError) as raised:
         Registry("thing").build(dict(type="Nothing"))

@@ -99,6 +99,11 @@ class BudgetHook(Hook):
         """Seconds of the command so far, in all starts of the training."""
         return self._before + self.clock() - self._begun
 
+    @property
+    def left(self) -> float:
+        """Seconds of the budget that are left, negative after its end."""
+        return self.budget.seconds - self.elapsed
+
     def after_load_checkpoint(self, runner, checkpoint: dict[str, Any]) -> None:
         """Continue the plan of a training that is resumed."""
         saved = checkpoint.get("budget")

@@ -328,7 +328,10 @@ class LoggerHook(mmengine.hooks.LoggerHook):
         values, text = runner.log_processor.get_log_after_iter(runner, batch_idx, "train")
         runner.logger.info(text)
         runner.visualizer.add_scalars(values, step=runner.iter + 1, file_path=self.json_log_path)
-        log_row(runner, "train", runner.iter + 1, runner.epoch + 1, values)
+        # Of SimCLR it depends on the batch, so a page could not find it from the config.
+        chance = getattr(unwrap_model(runner.model), "chance_level", lambda: None)()
+        known = {} if chance is None else {"chance_level": chance}
+        log_row(runner, "train", runner.iter + 1, runner.epoch + 1, {**values, **known})
 
     def after_val_epoch(self, runner, metrics: dict[str, float] | None = None) -> None:
         """Log the metrics of a validation."""

@@ -346,18 +346,24 @@ def check_comparable(rows: Rows, gallery: Rows | None) -> None:
         )
 
 
+#: A metric whose value by chance is this or more means nothing.
+MEANINGLESS = 0.9
 #: A confidence interval by metric; None where it is not defined.
 Intervals = Mapping[str, Sequence[float] | None]
 _ONE_VIEW = "one_view_"
 
 
 def format_metrics(
-    metrics: dict[str, float], provenance: dict[str, Any], intervals: Intervals | None = None
+    metrics: dict[str, float],
+    provenance: dict[str, Any],
+    intervals: Intervals | None = None,
+    baselines: Mapping[str, Mapping[str, float]] | None = None,
 ) -> str:
     """A title and a line per metric; with one-view metrics, a column for one and for all views.
 
-    Fractions from 0 to 1 are shown in percent, with their 95 % intervals. The top-k accuracy of k
-    classes or fewer is left out: it is always 1. The provenance is that of
+    Fractions from 0 to 1 are shown in percent, with their 95 % intervals and what each of the
+    ``baselines`` reaches, such as chance. Left out are the top-k accuracy of fewer than 2k classes,
+    and metrics that guessing nearly always fulfils. The provenance is that of
     :func:`~sce_video.evaluation.provenance.describe_run`.
     """
     name = provenance["checkpoint"].get("path") or provenance["checkpoint"]["source"]
@@ -375,10 +381,9 @@ def format_metrics(
         f"{name}{chosen}: {provenance['videos']} videos{against}, {provenance['failures']} could "
         f"not be decoded, {views} views of each"
     )
-    classes = provenance.get("num_classes", provenance.get("test", {}).get("num_classes"))
-    metrics = telling(metrics, classes)
+    metrics = telling(metrics, provenance, (baselines or {}).get("chance", {}))
     if not any(name.startswith(_ONE_VIEW) for name in metrics):
-        return format_metric_lines(metrics, title, intervals)
+        return format_metric_lines(metrics, title, intervals, baselines)
     many = f"{provenance.get('clips', views)} x {provenance.get('crops', 1)} views"
     lines = [title, f"  {'':<22}{'1 view':>10}{many:>16}"]
     for name, value in metrics.items():
@@ -389,21 +394,43 @@ def format_metrics(
     return "\n".join(lines)
 
 
-def telling(metrics: dict[str, float], num_classes: Any) -> dict[str, float]:
-    """The metrics without those that are 1 for so few classes, unless there are no others."""
-    kept = {name: value for name, value in metrics.items() if not is_trivial(name, num_classes)}
+def telling(
+    metrics: dict[str, float],
+    provenance: Mapping[str, Any],
+    chance: Mapping[str, float] | None = None,
+) -> dict[str, float]:
+    """The metrics without those that guessing fulfils, unless there are no others.
+
+    These are top-k accuracies of few classes, whose number is in the provenance, and metrics that
+    ``chance`` fulfils nearly always.
+    """
+    classes = provenance.get("num_classes", provenance.get("test", {}).get("num_classes"))
+    known = chance or {}
+    kept = {
+        name: value
+        for name, value in metrics.items()
+        if not is_trivial(name, classes) and known.get(name, 0.0) < MEANINGLESS
+    }
     return kept or metrics
 
 
 def format_metric_lines(
-    metrics: dict[str, float], title: str, intervals: Intervals | None = None
+    metrics: dict[str, float],
+    title: str,
+    intervals: Intervals | None = None,
+    baselines: Mapping[str, Mapping[str, float]] | None = None,
 ) -> str:
-    """A title and a line per metric: fractions from 0 to 1 in percent, other values as they are."""
+    """A title and a line per metric: fractions from 0 to 1 in percent, other values as they are.
+
+    Each line ends with what the ``baselines`` reach, by their names.
+    """
     width = max(map(len, metrics), default=0)
-    lines = [
-        f"  {name:<{width}} {_cell(name, value, 8)}{_interval(name, intervals)}".rstrip()
-        for name, value in metrics.items()
-    ]
+    lines = []
+    for name, value in metrics.items():
+        line = f"  {name:<{width}} {_cell(name, value, 8)}{_interval(name, intervals)}".rstrip()
+        known = [(what, found[name]) for what, found in (baselines or {}).items() if name in found]
+        beside = ", ".join(f"{what} {_cell(name, other, 0).strip()}" for what, other in known)
+        lines.append(f"{line}  ({beside})" if beside else line)
     return "\n".join([title, *lines])
 
 

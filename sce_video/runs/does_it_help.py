@@ -1,0 +1,228 @@
+"""At the end of a pretraining: its network next to random weights, within the time that is left."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from mmengine.logging import print_log
+from torch import Tensor
+
+from sce_video.datasets.transforms.decoding import cut_views
+from sce_video.engine.hooks.alarms import report_alarm
+from sce_video.engine.hooks.budget import BudgetHook
+from sce_video.engine.hooks.progress import log_row
+from sce_video.engine.runner import RANDOM, VideoRunner
+from sce_video.evaluation.random_weights import (
+    LEAST_GAIN,
+    NO_BETTER,
+    compare_features,
+    decision,
+    sentences,
+)
+from sce_video.inference.embed import iterate_samples
+from sce_video.inference.model import VideoModel, build_model, load_model, with_random_weights
+from sce_video.inference.views import EmbedOptions
+from sce_video.pages.run_record import FINISHED, RunRecord, run_state
+from sce_video.runs.launch import cores_for_workers
+from sce_video.utils.command import Progress
+from sce_video.utils.errors import NamedWarning
+from sce_video.utils.files import WriteError, append_text
+from sce_video.utils.run_files import ALARMS, METRICS, newest_checkpoint
+
+_OPTIONS = EmbedOptions(num_clips=2, num_workers=1, timeout=20.0)
+#: Seconds of the comparison without a budget; with one, the share of what is left of it, and the
+#: least share of the whole.
+_SECONDS, _SHARE_OF_REST, _LEAST_SHARE = 300.0, 0.75, 0.03
+#: Views of a forward pass: bytes of them on a CPU, and their number.
+_MAX_BYTES, _MAX_VIEWS = 24 * 2**20, 32
+
+
+def compare_with_random(
+    checkpoint: str | Path,
+    dataset: Any,
+    videos: int,
+    start: str | Path | None = None,
+    seconds: float = math.inf,
+) -> dict[str, float]:
+    """Compare the network of a checkpoint with random weights, on training videos.
+
+    Two clips of each of up to ``videos`` videos, at equal steps through the set, are embedded in
+    batches of several videos. Files that cannot be read are left out.
+
+    Args:
+        checkpoint: Checkpoint of the trained network.
+        dataset: Training set.
+        videos: Largest number of videos.
+        start: Checkpoint that the training started from, which is compared too.
+        seconds: The comparison is of the videos that are done by then. They are read in mixed
+            order, so that they are of the whole set.
+
+    Returns:
+        A row of :func:`~sce_video.evaluation.random_weights.compare_features`.
+
+    Raises:
+        ValueError: If a checkpoint cannot be read, or fewer than two videos can.
+    """
+    end = time.monotonic() + seconds
+    trained = load_model(checkpoint)
+    networks = {"trained": trained, "random": with_random_weights(trained)}
+    if start is not None:
+        networks["start"] = build_model(trained.settings, start, trained.device)
+    order = np.random.default_rng(0).permutation(evenly(dataset, videos))
+    progress = Progress(len(order), "comparing with random weights:", unit="videos", quiet=True)
+    found: dict[int, Tensor] = {}  # by number in the set: (networks, clips, C)
+    with cores_for_workers(_OPTIONS.num_workers):
+        for index, rows in _embedded(networks, dataset, order.tolist(), end):
+            progress.advance(rows is None)
+            if rows is not None:
+                found[index] = rows
+    progress.finish()
+    if len(found) < 2:
+        raise ValueError(f"{len(found)} of {len(order)} videos could be read in {seconds:.0f} s")
+    chosen = sorted(found)
+    matrix = torch.stack([found[index] for index in chosen])
+    features = {name: matrix[:, number] for number, name in enumerate(networks)}
+    return compare_features(features, torch.from_numpy(np.asarray(dataset.labels)[chosen]))
+
+
+def evenly(dataset: Any, videos: int) -> np.ndarray:
+    """Indices of up to so many videos, at equal steps through the set."""
+    return np.linspace(0, len(dataset) - 1, min(videos, len(dataset))).round().astype(int)
+
+
+def _embedded(
+    networks: Mapping[str, VideoModel], dataset: Any, order: list[int], end: float
+) -> Iterator[tuple[int, Tensor | None]]:
+    """The features (networks, clips, C) of the videos until the end; None of an unreadable one."""
+    paths = [str(dataset.path(index)) for index in order]
+    # Decoding takes longest: every video is read once, for all networks.
+    samples = iterate_samples(networks["trained"], paths, _OPTIONS)
+    waiting: list[tuple[int, Tensor]] = []
+    read = 0
+    for index, sample in zip(order, samples, strict=True):
+        if sample.get("frames") is None:
+            yield index, None
+            continue
+        views = cut_views(sample)
+        room = min(_MAX_VIEWS, _MAX_BYTES // max(1, views[0].numel())) // len(views)
+        # Whole frames of another size, or with other clips, are a batch of their own.
+        if waiting and (waiting[0][1].shape != views.shape or len(waiting) >= max(1, room)):
+            yield from _rows(networks, waiting)
+            waiting = []
+        waiting.append((index, views))
+        read += 1
+        if read >= 2 and time.monotonic() > end:
+            break
+    yield from _rows(networks, waiting)
+
+
+def _rows(
+    networks: Mapping[str, VideoModel], waiting: list[tuple[int, Tensor]]
+) -> Iterator[tuple[int, Tensor]]:
+    """The features (networks, clips, C) of videos by all networks, in one batch."""
+    if not waiting:
+        return
+    views, rows = torch.cat([views for _, views in waiting]), []
+    with torch.inference_mode():
+        for network in networks.values():
+            encoder: Any = network.encoder
+            pixels = encoder.data_preprocessor.normalise(views.to(network.device))
+            rows.append(encoder(inputs=[pixels], mode="tensor")[0].float().cpu())
+    if not torch.isfinite(rows[0]).all():
+        raise ValueError("the output of the network is not finite: it has diverged")
+    matrix = torch.stack(rows).unflatten(1, (len(waiting), -1))
+    for number, (index, _) in enumerate(waiting):
+        yield index, matrix[:, number].clone()
+
+
+def compare_at_end(runner: VideoRunner, videos: int, budget: BudgetHook | None) -> None:
+    """Log whether the network is better than random weights; an alarm if it is not.
+
+    It takes what is left of the ``budget`` of the command, less the time for its page.
+    """
+    seconds = _SECONDS
+    if budget is not None:
+        seconds = max(_SHARE_OF_REST * budget.left, _LEAST_SHARE * budget.budget.seconds)
+    count = min(videos, len(runner.train_dataloader.dataset))
+    runner.logger.info(
+        f"comparing the network with random weights on up to {count} videos, for at most "
+        f"{seconds:.0f} s"
+    )
+    try:
+        checkpoint = newest_checkpoint(runner.work_dir)
+        start = runner.cfg.get("pretrained") or runner.cfg.get("load_from")
+        start = None if start == RANDOM or runner.resumed_from == start else start
+        dataset = runner.train_dataloader.dataset
+        row = compare_with_random(checkpoint, dataset, videos, start, seconds)
+    except Exception as error:  # as for the page: a data set of one's own can raise anything
+        text = str(error) or type(error).__name__
+        runner.logger.warning(f"the network was not compared with random weights: {text}")
+        return
+    log_row(runner, "random", runner.iter, runner.epoch, row)
+    for sentence in sentences(row):
+        print_log(sentence, logger="current")
+    if (alarm := no_better(row)) is not None:
+        report_alarm(runner, alarm, runner.iter)
+
+
+def no_better(row: Mapping[str, Any]) -> NamedWarning | None:
+    """The alarm of a comparison in which the network is no better than random weights."""
+    if decision(row) != NO_BETTER:
+        return None
+    first = next(iter(sentences(row)))
+    text = (
+        f"the network is {first}. Train longer (--hours, --epochs); look at the loss, which "
+        "should fall below chance level, and at the views on the page, which should show what "
+        "tells the videos apart; the documentation says more: logs and alarms, no_better"
+    )
+    return NamedWarning(text, "no_better", row["gain_random"], LEAST_GAIN)
+
+
+def lacks_comparison(record: RunRecord) -> bool:
+    """Whether a finished pretraining should have been compared with random weights, and was not."""
+    return bool(_planned(record)) and not record.compared and run_state(record).name == FINISHED
+
+
+def _planned(record: RunRecord) -> int:
+    """Videos of the comparison that the config plans."""
+    settings = record.config.get("run_page")
+    videos = settings.get("compared") if isinstance(settings, dict) else None
+    return videos if isinstance(videos, int) and videos > 0 else 0
+
+
+def compared_later(record: RunRecord, dataset: Any, notes: list[str]) -> RunRecord:
+    """The record of a run whose comparison was interrupted, with the comparison made now.
+
+    It is added to the log and the alarms of the run, so that it is made once.
+    """
+    try:
+        checkpoint = newest_checkpoint(record.folder)
+        row = compare_with_random(checkpoint, dataset, _planned(record), seconds=_SECONDS)
+    except Exception as error:  # a network or data set of one's own can raise anything
+        text = str(error) or type(error).__name__
+        notes.append(f"The network was not compared with random weights: {text}.")
+        return record
+    when = {"iter": record.end.get("iter", 0), "epoch": record.max_epochs, "time": time.time()}
+    whole = {"kind": "random", **when, **row}
+    _append(record, METRICS, whole)
+    alarms = record.alarms
+    if (alarm := no_better(row)) is not None:
+        entry = {"alarm": alarm.alarm, "level": alarm.level, "message": str(alarm), **when}
+        entry |= {"value": alarm.value, "threshold": alarm.threshold}
+        _append(record, ALARMS, entry)
+        alarms = [*alarms, entry]
+    return replace(record, compared=whole, alarms=alarms)
+
+
+def _append(record: RunRecord, name: str, row: dict[str, Any]) -> None:
+    with suppress(WriteError):  # a folder that is read only is shown, too
+        append_text(Path(record.folder, name), json.dumps(row) + "\n")

@@ -1,0 +1,92 @@
+"""How many cores a process may use, and how many of them other programs leave idle."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+#: Root of the control groups, and seconds in which the idle time of the cores is measured.
+_CGROUP, _SAMPLE_SECONDS = Path("/sys/fs/cgroup"), 0.25
+#: Share of the usable cores that is taken however busy they are.
+_LEAST_SHARE = 4
+
+
+def usable_cores() -> int:
+    """Cores that this process may use, by its affinity and the quota of its control group."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    cores = (os.cpu_count() or 1) if affinity is None else len(affinity(0))
+    return max(1, int(min(cores, _quota())))
+
+
+def free_cores() -> int:
+    """Usable cores that other programs leave idle, measured for a quarter of a second.
+
+    At least a quarter of the usable cores, and 1. This process must not compute meanwhile.
+    """
+    usable = usable_cores()
+    before = _ticks()
+    time.sleep(_SAMPLE_SECONDS)
+    after = _ticks()
+    spans = [
+        (idle - before[core][0], total - before[core][1])
+        for core, (idle, total) in after.items()
+        if core in before
+    ]
+    spans = [(idle, total) for idle, total in spans if total > 0]
+    if not spans:
+        return usable
+    idle = round(sum(idle / total for idle, total in spans))
+    return max(1, usable // _LEAST_SHARE, min(usable, idle))
+
+
+def _quota() -> float:
+    """Cores that the control group of this process may use; infinite without a limit."""
+    quotas = []
+    for group in _groups():
+        try:
+            quota, period = (group / "cpu.max").read_text().split()  # version 2
+            quotas.append(float(quota) / float(period))
+        except (OSError, ValueError):
+            pass
+        try:  # version 1
+            quota, period = (
+                (group / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period")
+            )
+            quotas.append(float(quota) / float(period))
+        except (OSError, ValueError):
+            continue
+    # A fraction of a core is one, and -1 stands for no limit.
+    return min((max(1.0, quota) for quota in quotas if quota > 0), default=float("inf"))
+
+
+def _groups() -> list[Path]:
+    """Folders of the control groups of this process, each with those above it."""
+    found = [_CGROUP, _CGROUP / "cpu"]
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return found
+    for line in lines:
+        _, controllers, name = line.split(":", 2)
+        if controllers in ("", "cpu", "cpu,cpuacct"):
+            own = (_CGROUP / controllers / name.lstrip("/")) if controllers else _CGROUP / name[1:]
+            found += [own, *own.parents]
+    return [group for group in dict.fromkeys(found) if group.is_relative_to(_CGROUP)]
+
+
+def _ticks() -> dict[int, tuple[int, int]]:
+    """Idle and total time of each core of this process since the start; empty if not known."""
+    try:
+        lines = Path("/proc/stat").read_text().splitlines()
+        own = os.sched_getaffinity(0)
+    except (OSError, AttributeError):
+        return {}
+    found = {}
+    for line in lines:
+        name, *values = line.split()
+        if name.startswith("cpu") and name[3:].isdigit() and int(name[3:]) in own:
+            numbers = [int(value) for value in values[:8]]
+            # Idle and waiting for a disk.
+            found[int(name[3:])] = sum(numbers[3:5]), sum(numbers)
+    return found
