@@ -37,6 +37,7 @@ JOINED = {
     "overlap by less than a frame": ("ts", H264, [0, 2.33, 3.71]),
     "jump by an hour": ("ts", H264, [0, 3600, 7200]),
     "jump back by an hour": ("ts", H264, [3600, 10, 3600.53]),
+    "33 bits that overflow": ("ts", H264, [95442, 500, 95000]),
     "open groups of pictures": ("ts", OPEN_GOP, [0, 1.41, 9000]),
     "MPEG-2 in a program stream": ("mpg", MPEG2, [0, 0, 0.5]),
     "a program stream that jumps": ("mpg", MPEG2, [0, 100, 500]),
