@@ -27,6 +27,7 @@ from sce_video.engine.checkpoint import (
     describe_checkpoint_file,
     find_checkpoints,
     first_readable,
+    has_own_weights,
     load_checkpoint_file,
     pack_message_hub,
     random_states,
@@ -35,6 +36,7 @@ from sce_video.engine.checkpoint import (
     save_checkpoint_file,
     set_random_states,
     unpack_message_hub,
+    weights_sha256,
 )
 from sce_video.engine.compile import compile_backbones, fold_backbones, guard_small_convolutions
 from sce_video.engine.config.check import DEFAULT_HOOKS
@@ -247,6 +249,7 @@ class VideoRunner(Runner):
             if save_param_scheduler and self.param_schedulers:
                 checkpoint["param_schedulers"] = [s.state_dict() for s in self.param_schedulers]
             self.call_hook("before_save_checkpoint", checkpoint=checkpoint)
+            training["weights_sha256"] = weights_sha256(checkpoint["state_dict"])
             path = Path(out_dir, filename)
             try:
                 save_checkpoint_file(checkpoint, path)
@@ -370,6 +373,10 @@ class VideoRunner(Runner):
             )
         self._pretrained = meta.get("pretrained")
         self._resumed_record = recorded_training(checkpoint) or {}
+        if not has_own_weights(checkpoint):
+            text = "the weights were replaced after the training had written them"
+            self.logger.warning(f"{filename}: {text}")
+            self._resumed_record["changed"] = [*self._resumed_record.get("changed", ()), text]
         self.train_loop._epoch = meta["epoch"]
         self.train_loop._iter = resumed_iteration(self, meta, filename)
         seed, configured = meta.get("seed"), self._randomness_cfg.get("seed")
