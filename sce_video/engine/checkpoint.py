@@ -241,6 +241,7 @@ def describe_checkpoint_file(path: str | Path, checkpoint: dict | None = None) -
     """
     content = load_checkpoint_file(path) if checkpoint is None else checkpoint
     meta = {**content.get("meta", {}), "training": recorded_training(content)}
+    meta["epoch"] = meta.get("trained_epochs", meta.get("epoch"))  # where they are counted apart
     names = ("epoch", "benchmark", "selected", "pretrained", "training")
     known = {name: meta[name] for name in names if meta.get(name) is not None}
     plain_ones = {name: value for name, value in known.items() if is_plain(value)}
