@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sce_video.commands.arguments import (
@@ -43,6 +43,8 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     amp = "mixed precision (without a value: bfloat16); float32 switches it off"
     add("--amp", amp, nargs="?", const="bfloat16", choices=kinds)
     add("--seed", "random seed", number(int, 0))
+    add("--deterministic", "use deterministic algorithms where they exist (slower)", bool)
+    add("--auto-scale-lr", "scale the learning rate with the batch (our recipes always do)", bool)
     add.changes("model.tau_m=0.07")
     add.shared("--backend", "--track", "--mirror", "--launcher")
     add_data_options(add, "train", "val")
@@ -110,6 +112,34 @@ def pop_options(options: dict[str, Any], *parts: str) -> dict[str, Any]:
     return changes
 
 
+def pop_switches(options: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Take the switches of mmaction2 out of the options; the changes of the config that they mean.
+
+    ``--auto-scale-lr`` changes nothing if a ScheduleHook scales the learning rate already.
+
+    Raises:
+        ValueError: If the learning rate cannot be scaled, since the config states no batch size.
+    """
+    from sce_video.engine.config.load import load_config
+
+    found: dict[str, Any] = {}
+    if options.pop("deterministic"):
+        found["randomness.deterministic"] = True
+    if not options.pop("auto_scale_lr"):
+        return found
+    config = options["config"]
+    cfg = load_config(config, changes)
+    for hook in cfg.get("custom_hooks") or ():
+        if str(hook.get("type")).endswith("ScheduleHook") and hook.get("base_batch_size", 256):
+            return found
+    if not (cfg.get("auto_scale_lr") or {}).get("base_batch_size"):
+        raise ValueError(
+            f"--auto-scale-lr: {config} states no batch size for its learning rate. Give "
+            "--cfg-options auto_scale_lr.base_batch_size=N"
+        )
+    return {**found, "auto_scale_lr.enable": True}
+
+
 @command
 def main(argv: Sequence[str] | None = None) -> int:
     """Train; returns the exit status, 128 + n where signal n has stopped the training."""
@@ -129,6 +159,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     cfg = None
     try:
         changes = pop_options(options, "train", "val")
+        changes |= pop_switches(options, changes)
         cfg = launch.training_config(**options, cfg_options=changes)
         runner = train_with_page(cfg, overwrite)
     except KeyboardInterrupt:  # before the training started, or the second one

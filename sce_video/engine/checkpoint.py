@@ -15,10 +15,11 @@ import logging
 import pickle
 import random
 import re
+import subprocess
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,13 @@ import torch
 from mmengine.logging import HistoryBuffer, print_log
 
 from sce_video.engine.batch_layout import layout_of
-from sce_video.engine.config.snapshot import differences, plain, recorded_training, resolved_config
+from sce_video.engine.config.snapshot import (
+    differences,
+    foreign_classes,
+    plain,
+    recorded_training,
+    resolved_config,
+)
 from sce_video.engine.weights import check_count, load_weights_file
 from sce_video.models.modules.lora import ADAPTER, merged_weights
 from sce_video.utils.distributed import unwrap_model
@@ -36,6 +43,7 @@ from sce_video.utils.plain_pickle import NUMPY_STAND_INS, ArrayRecord, DtypeReco
 from sce_video.utils.run_files import find_checkpoints as find_checkpoints  # for callers
 from sce_video.utils.run_files import newest_checkpoint
 from sce_video.utils.storage import is_url
+from sce_video.version import __version__
 
 if TYPE_CHECKING:
     from mmengine.runner import Runner
@@ -232,13 +240,43 @@ def describe_checkpoint_file(path: str | Path, checkpoint: dict | None = None) -
     It is ``path``, ``sha256`` and, if the file has them, ``epoch``, ``benchmark`` (the result that
     its recipe reproduces), ``training`` (:func:`record_training`), ``selected`` (how ``save_best``
     chose it) and ``pretrained`` (the same of where its training started, or "random").
+    ``other_weights`` is True if the weights are not those that the training wrote.
     """
     content = load_checkpoint_file(path) if checkpoint is None else checkpoint
     meta = {**content.get("meta", {}), "training": recorded_training(content)}
+    meta["epoch"] = meta.get("trained_epochs", meta.get("epoch"))  # where they are counted apart
     names = ("epoch", "benchmark", "selected", "pretrained", "training")
     known = {name: meta[name] for name in names if meta.get(name) is not None}
     plain_ones = {name: value for name, value in known.items() if is_plain(value)}
+    if not has_own_weights(content):
+        # Adapters become part of the weights when a file is read.
+        adapters = (meta["training"].get("config") or {}).get("lora")
+        whole = load_checkpoint_file(path, merge_adapters=False) if adapters else {}
+        if not (adapters and has_own_weights(whole)):
+            plain_ones["other_weights"] = True
     return {"path": str(path), "sha256": file_sha256(path), **plain_ones}
+
+
+def weights_sha256(weights: Mapping[str, Any]) -> str:
+    """SHA-256 of tensors with their names, types and shapes, whatever file they are in."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(weights.items()):
+        if isinstance(tensor, torch.Tensor):
+            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+            flat = tensor.detach().cpu().contiguous().reshape(-1)
+            values: Any = flat.view(torch.uint8).numpy()  # a buffer, not copied
+            digest.update(values)
+    return digest.hexdigest()
+
+
+def has_own_weights(content: Mapping[str, Any]) -> bool:
+    """Whether the weights of a checkpoint are those that its training wrote, if it noted them."""
+    meta, weights = content.get("meta"), content.get("state_dict")
+    record = meta.get("training") if isinstance(meta, dict) else None
+    noted = record.get("weights_sha256") if isinstance(record, dict) else None
+    if noted is None:
+        return True
+    return isinstance(weights, dict) and weights_sha256(weights) == noted
 
 
 def save_checkpoint_file(checkpoint: dict, path: str | Path) -> None:
@@ -390,8 +428,8 @@ def record_training(
     Returns:
         The config, whose epochs are those of the loop, which a budget sets; and ``network``,
         ``data`` (:func:`describe_samples`, with the ``ann_sha256`` of its list), ``batch_size``
-        (global), ``max_epochs``, and ``changed``: settings that differ between the parts of a
-        resumed training.
+        (global), ``max_epochs``, ``changed``: settings that differ between the parts of a resumed
+        training, ``code`` (:func:`describe_code`), and ``foreign_classes`` of other packages.
     """
     layout = layout_of(runner)
     config = resolved_config(runner.cfg, None if layout is None else layout.global_batch)
@@ -418,7 +456,26 @@ def record_training(
         "batch_size": (config.get("train_dataloader") or {}).get("batch_size"),
         "max_epochs": runner.max_epochs,
         "changed": changed,
+        "code": describe_code(),
+        "foreign_classes": foreign_classes(runner.cfg),
     }
+
+
+@lru_cache
+def describe_code() -> dict[str, Any]:
+    """Version of the package, SHA-256 of its sources, and the commit if they are a git clone."""
+    package = Path(__file__).resolve().parents[1]
+    digest = hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        digest.update(f"{path.relative_to(package).as_posix()}\n".encode())
+        digest.update(path.read_bytes())
+    found = {"version": __version__, "sources_sha256": digest.hexdigest()}
+    if (package.parent / ".git").exists():  # else the commit would be of a project around it
+        command = ["git", "-C", str(package.parent), "rev-parse", "HEAD"]
+        with suppress(OSError, subprocess.SubprocessError):
+            done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+            found["commit"] = done.stdout.strip()
+    return found
 
 
 def describe_network(runner: Runner) -> dict[str, Any]:

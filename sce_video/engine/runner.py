@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -27,6 +28,7 @@ from sce_video.engine.checkpoint import (
     describe_checkpoint_file,
     find_checkpoints,
     first_readable,
+    has_own_weights,
     load_checkpoint_file,
     pack_message_hub,
     random_states,
@@ -35,6 +37,7 @@ from sce_video.engine.checkpoint import (
     save_checkpoint_file,
     set_random_states,
     unpack_message_hub,
+    weights_sha256,
 )
 from sce_video.engine.compile import compile_backbones, fold_backbones, guard_small_convolutions
 from sce_video.engine.config.check import DEFAULT_HOOKS
@@ -108,6 +111,20 @@ class VideoRunner(Runner):
         if announce is not None and getattr(loader.dataset, "reads_ahead", False):
             announce(loader.batch_size, loader.num_workers)
         return loader
+
+    def set_randomness(
+        self, seed: int | None, diff_rank_seed: bool = False, deterministic: bool = False
+    ) -> None:
+        """Set the seed as mmengine does; ``deterministic`` takes such algorithms where they exist.
+
+        A warning names operations without one, such as the gradient of a 3D max pooling on a GPU,
+        where mmengine ends the training.
+        """
+        if deterministic:
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # before cuBLAS starts
+        super().set_randomness(seed, diff_rank_seed, deterministic)
+        if deterministic:
+            torch.use_deterministic_algorithms(True, warn_only=True)
 
     def build_logger(self, log_level: int | str = "INFO", log_file: str | None = None) -> MMLogger:
         """Build mmengine's logger; environment, config and hook table go to its file only."""
@@ -220,6 +237,7 @@ class VideoRunner(Runner):
         # CheckpointHook calls this before the epoch and iteration counters are increased.
         meta.setdefault("epoch", self.epoch + 1 if by_epoch else self.epoch)
         meta.setdefault("iter", self.iter if by_epoch else self.iter + 1)
+        meta["trained_epochs"] = meta["epoch"] + (not by_epoch and self._ends_epoch(meta))
         layout = layout_of(self)
         config, training = record_training(self, self._resumed_record)
         meta |= {
@@ -253,6 +271,7 @@ class VideoRunner(Runner):
             if save_param_scheduler and self.param_schedulers:
                 checkpoint["param_schedulers"] = [s.state_dict() for s in self.param_schedulers]
             self.call_hook("before_save_checkpoint", checkpoint=checkpoint)
+            training["weights_sha256"] = weights_sha256(checkpoint["state_dict"])
             path = Path(out_dir, filename)
             try:
                 save_checkpoint_file(checkpoint, path)
@@ -264,6 +283,16 @@ class VideoRunner(Runner):
             self.call_hook("after_checkpoint", path=path)
 
         run_on_main_rank(write)  # a failure ends all ranks
+
+    def _ends_epoch(self, meta: dict) -> bool:
+        """Whether the epoch that a checkpoint counts as begun is complete, but for what follows it.
+
+        Such a checkpoint is written by iterations, before the validation after the epoch.
+        """
+        per_epoch = getattr(self.train_loop, "iters_per_epoch", None)
+        if per_epoch is None:  # a loop of iterations
+            return False
+        return meta["iter"] >= min((meta["epoch"] + 1) * per_epoch, self.train_loop.max_iters)
 
     def load_checkpoint(
         self, filename: str, map_location: Any = "cpu", strict: bool = False
@@ -374,6 +403,10 @@ class VideoRunner(Runner):
             )
         self._pretrained = meta.get("pretrained")
         self._resumed_record = recorded_training(checkpoint) or {}
+        if not has_own_weights(checkpoint):
+            text = "the weights were replaced after the training had written them"
+            self.logger.warning(f"{filename}: {text}")
+            self._resumed_record["changed"] = [*self._resumed_record.get("changed", ()), text]
         self.train_loop._epoch = meta["epoch"]
         self.train_loop._iter = resumed_iteration(self, meta, filename)
         seed, configured = meta.get("seed"), self._randomness_cfg.get("seed")

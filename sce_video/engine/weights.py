@@ -190,6 +190,8 @@ def load_weights_file(path: str | Path) -> dict[str, Any]:
     stored = read_exported_config(beside)
     given = stored.get("provenance")
     meta = {k: v for k, v in given.items() if k in _META} if isinstance(given, dict) else {}
+    if isinstance(meta.get("training"), dict):  # the hash is of the whole checkpoint
+        meta["training"] = {k: v for k, v in meta["training"].items() if k != "weights_sha256"}
     classes = (stored.get("classifier") or {}).get("classes")
     if isinstance(classes, list):
         meta["classes"] = classes

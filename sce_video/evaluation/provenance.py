@@ -13,12 +13,13 @@ from mmengine.runner import Runner
 from sce_video.dependencies import installed_version
 from sce_video.engine.checkpoint import (
     describe_checkpoint_file,
+    describe_code,
     describe_network,
     describe_samples,
     file_sha256,
     selected_on,
 )
-from sce_video.engine.config.snapshot import resolved_config
+from sce_video.engine.config.snapshot import TEST, foreign_classes, resolved_config
 from sce_video.published.sets import TRANSFER
 from sce_video.version import __version__
 
@@ -71,6 +72,8 @@ def describe_run(runner: Runner, dataset: Any, num_views: int, kind: str) -> dic
         "views": num_views,
         **{name: test[name] for name in _OF_DATASET if name in test},
         "test": test,
+        "foreign_classes": foreign_classes(runner.cfg, TEST),
+        "code": describe_code(),
         "software": {
             "sce_video": __version__,
             "torch": torch.__version__,

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
-from sce_video.models.backbones.common import map_tokens
+from sce_video.models.backbones.common import init_info_to_file, map_tokens
 from sce_video.models.modules import roi_align
 from sce_video.registry import MODELS
 
@@ -59,6 +59,8 @@ class MLP(BaseModule):
     SlowFast's heads is ``dict(type="Caffe2Xavier", layer="Linear")``
     (slowfast/utils/weight_init_helper.py).
     """
+
+    _dump_init_info = init_info_to_file
 
     def __init__(
         self,

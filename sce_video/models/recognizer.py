@@ -17,6 +17,7 @@ from mmengine.model.weight_init import normal_init
 from mmengine.structures import BaseDataElement, LabelData
 from torch import Tensor, nn
 
+from sce_video.models.backbones.common import init_info_to_file
 from sce_video.registry import MODELS, mmaction_installed
 
 
@@ -45,6 +46,8 @@ class I3DHead(BaseModule):
     Raises:
         ValueError: another ``average_clips``.
     """
+
+    _dump_init_info = init_info_to_file
 
     def __init__(
         self,
@@ -119,6 +122,8 @@ class Recognizer3D(BaseModel):
         data_preprocessor: Config of what turns a batch into ``inputs`` and ``data_samples``; None
             for mmengine's, which moves tensors to the device.
     """
+
+    _dump_init_info = init_info_to_file
 
     def __init__(
         self,

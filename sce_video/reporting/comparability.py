@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from sce_video.engine.config.snapshot import PRECISION, TEST, Difference, differences
+from sce_video.engine.config.snapshot import PRECISION, TEST, ConfigDifference, differences
 from sce_video.engine.recipes import recipe_names
 from sce_video.published import sets
 from sce_video.published.paper_results import PaperResult
@@ -88,7 +88,14 @@ def compare(result: Result) -> Comparability:
         return Comparability(
             (stated if benchmark else "states no benchmark: own data or settings",)
         )
-    checks = (_check_test_set, _check_weights, _check_transfer, _check_trainings, _check_test)
+    checks = (
+        _check_mixups,
+        _check_test_set,
+        _check_weights,
+        _check_transfer,
+        _check_trainings,
+        _check_test,
+    )
     return _by_kind(item for check in checks for item in check(result))
 
 
@@ -249,6 +256,7 @@ def _training_obstacles(what: str, provenance: Any, recipe: str, options: dict[s
         why = "has no record of its training (converted, or of other code)"
         yield _OBSTACLE, f"{what}: {file} {why}"
         return
+    yield from _check_code(what, nested(provenance, "training", "foreign_classes"))
     other = []
     for difference, variant in _explained(config, recipe, options):
         if variant is not None:
@@ -270,7 +278,7 @@ def _training_obstacles(what: str, provenance: Any, recipe: str, options: dict[s
 
 def _explained(
     config: dict[str, Any], recipe: str, options: dict[str, Any]
-) -> list[tuple[Difference, Variant | None]]:
+) -> list[tuple[ConfigDifference, Variant | None]]:
     """What differs from a recipe with options, each with the variant of the paper that it is."""
     found = differences(config, _recipe(recipe, json.dumps(options)))
     variant_of: dict[str, Variant] = {}
@@ -297,11 +305,32 @@ def _check_test(result: Result) -> _Found:
     if not isinstance(configs[0], dict):
         yield _OBSTACLE, "states no resolved config of its test"
         return
-    found = (str(d) for config in configs for d in differences(config, _recipe(recipe), keys))
-    yield from ((_DEVIATION, f"test: {difference}") for difference in dict.fromkeys(found))
+    found = (d for config in configs for d in differences(config, _recipe(recipe), keys))
+    for difference in dict.fromkeys(found):
+        own_code = difference.key.startswith("custom_imports.")
+        yield _OBSTACLE if own_code else _DEVIATION, f"test: {difference}"
 
 
 # -- data ----------------------------------------------------------------------------------
+
+
+def _check_mixups(result: Result) -> _Found:
+    """Numbers that contradict each other, code of other packages, and lists used twice."""
+    for fault in result.faults:
+        yield _OBSTACLE, f"the numbers contradict each other: {fault}"
+    yield from _check_code("test", result.at("foreign_classes"))
+    tested = result.at("test", "ann_sha256")
+    for what, name in (("trained", "checkpoint"), ("pretrained", "pretrained")):
+        if tested is not None and tested == result.at(name, "training", "data", "ann_sha256"):
+            yield _OBSTACLE, f"tested on the list that the network was {what} on"
+    if tested is not None and tested == result.at("bank", "ann_sha256"):
+        yield _OBSTACLE, "the gallery is the list of the queries"
+
+
+def _check_code(what: str, classes: Any) -> _Found:
+    if classes:
+        listed = ", ".join(map(str, classes)) if isinstance(classes, list) else str(classes)
+        yield _OBSTACLE, f"{what}: with classes of other packages: {listed}"
 
 
 def _check_test_set(result: Result) -> _Found:
@@ -409,6 +438,9 @@ def _check_weights(result: Result) -> _Found:
         names = dict.fromkeys(_ENTRIES.get(entry, entry) for entry in same)
         yield _OBSTACLE, f"{', '.join(names)}: {why}"
     checkpoint = result.at("checkpoint")
+    for what, file in (("checkpoint", checkpoint), ("pretraining", result.at("pretrained"))):
+        if nested(file, "other_weights"):
+            yield _OBSTACLE, f"{what}: its weights are not those that its training wrote"
     if isinstance(checkpoint, dict) and checkpoint.get("path") is None:
         yield _OBSTACLE, f"weights: {checkpoint.get('source', 'no checkpoint')}"
     if result.at("pretrained") == "random" and result.benchmark["protocol"] != "supervised":

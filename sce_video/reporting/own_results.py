@@ -26,7 +26,8 @@ class OwnResult:
         weights: What was evaluated: ``SCE, 100 epochs on 480 videos``, ``random weights``.
         baseline: Result of random weights of the same network on the same test set, if there is
             one; None for random weights themselves.
-        reasons: Why it is not comparable with the paper; empty if it does not claim to be.
+        reasons: Why it is not comparable with the paper, or, if it does not claim to be, what
+            contradicts its numbers.
     """
 
     result: Result
@@ -106,7 +107,7 @@ def _group(members: list[tuple[Result, tuple[str, ...]]]) -> TestSetResults:
             if network is not None and network == other.at("network")
             if weights not in _RANDOM and describe_weights(other) in _RANDOM
         )
-        claimed = reasons if result.benchmark else ()
+        claimed = reasons if result.benchmark else result.faults
         rows.append(OwnResult(result, weights, next(same, None), claimed))
     # Stable: random weights first, the others in the order of their files.
     rows.sort(key=lambda row: not row.random)

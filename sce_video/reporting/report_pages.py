@@ -203,7 +203,7 @@ def _group(group: TestSetResults) -> _Values:
         {
             "weights": own.weights,
             "file": own.result.name,
-            "claim": describe_benchmark(own.result) if own.reasons else "",
+            "verdict": _verdict(own),
             "reasons": own.reasons,
             "others": [format_with_interval(name, own.result) for name in others],
             "how": describe_evaluation(own.result),
@@ -326,6 +326,13 @@ def _source(row: _Values) -> str:
     return _escaped(f"{row['table']}, row: {row['row']}{note}")
 
 
+def _verdict(own: OwnResult) -> str:
+    """What the reasons of a result mean."""
+    if own.result.benchmark:
+        return f"not comparable with the paper ({describe_benchmark(own.result)})"
+    return "its numbers contradict each other"
+
+
 def _own_row(own: OwnResult, metrics: Sequence[str]) -> list[str]:
     cells = []
     for name in metrics:
@@ -333,8 +340,7 @@ def _own_row(own: OwnResult, metrics: Sequence[str]) -> list[str]:
         cells.append(shown if gain is None else f"{shown} ({format_signed(gain)})")
     notes = [_code(own.result.name), _escaped(describe_evaluation(own.result))]
     if own.reasons:
-        claim = _escaped(describe_benchmark(own.result))
-        notes.append(f"not comparable with the paper ({claim}): {_escaped('; '.join(own.reasons))}")
+        notes.append(f"{_escaped(_verdict(own))}: {_escaped('; '.join(own.reasons))}")
     return [_escaped(own.weights), *cells, "<br>".join(note for note in notes if note)]
 
 

@@ -38,6 +38,8 @@ class Result:
         split: Number of the split, ``val``, ``mean of 3``, or None if the file does not state it.
         parts: Results of the single splits, if this is a mean over splits.
         intervals: 95 % confidence intervals by metric, of the files that state them.
+        faults: Why its numbers cannot be right: they contradict its intervals or the outcomes of
+            single samples.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Result:
     split: int | str | None = None
     parts: tuple[Result, ...] = ()
     intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
+    faults: tuple[str, ...] = ()
 
     @property
     def benchmark(self) -> dict[str, Any]:
@@ -107,7 +110,7 @@ def collect_results(sources: Iterable[str | os.PathLike[str]]) -> Collection:
             if content.get("kind") == "splits":
                 summaries[real] = name, content
             elif content.get("kind") != SWEEP:
-                single[real] = parse_result(name, content)
+                single[real] = _checked(parse_result(name, content), path)
         except ValueError as error:
             collection.skipped.append((name, str(error)))
     # After all files are read: those of the splits are among them.
@@ -214,6 +217,43 @@ def _numbers(stated: Any) -> dict[Any, float]:
     return found
 
 
+# -- contradictions ------------------------------------------------------------------------
+
+_ROUNDING = 1e-5  # outcomes are stored in float32
+
+
+def _checked(result: Result, path: str) -> Result:
+    """A result with what contradicts its numbers: its intervals, and the outcomes beside it."""
+    faults = [
+        f"{name} is {result.metrics[name]:.6g}, outside its interval {low:.6g} to {high:.6g}"
+        for name, (low, high) in result.intervals.items()
+        if name in result.metrics
+        and not low - _ROUNDING <= result.metrics[name] <= high + _ROUNDING
+    ]
+    from sce_video.evaluation.metrics.base import outcomes_path  # here, since it imports torch
+
+    if os.path.isfile(outcomes_path(path)):
+        faults += _faults_of_outcomes(result, outcomes_path(path))
+    return replace(result, faults=tuple(faults)) if faults else result
+
+
+def _faults_of_outcomes(result: Result, file: str) -> Iterator[str]:
+    from sce_video.evaluation.metrics.base import load_outcomes
+
+    try:
+        outcomes = load_outcomes(file)
+    except (OSError, ValueError) as error:
+        yield f"its outcomes cannot be read: {error}"
+        return
+    count = result.count("videos")
+    if count is not None and count != len(outcomes.paths):
+        yield f"{count:,} samples, its outcomes are of {len(outcomes.paths):,}"
+    for name, value in outcomes.means().items():
+        stated = result.metrics.get(name, value)
+        if not abs(stated - value) <= _ROUNDING * max(1.0, abs(value)):
+            yield f"{name} is {stated:.6g}, its outcomes give {value:.6g}"
+
+
 # -- joining splits ------------------------------------------------------------------------
 
 
@@ -237,7 +277,7 @@ def _join_summary(
         if not files:
             raise ValueError(f"split {key} has no results at {stated:.200}")
         part = single.get(os.path.realpath(files[0]))
-        part = part or parse_result(_displayed(files[0]), _read(files[0]))
+        part = part or _checked(parse_result(_displayed(files[0]), _read(files[0])), files[0])
         parts.append(replace(part, split=int(key)))
     if [part.split for part in parts] != [1, 2, 3]:
         return parts

@@ -22,7 +22,7 @@ from sce_video.runs.configs import BEST_RESULTS
 from sce_video.utils.distributed import run_on_main_rank
 from sce_video.utils.files import read_json, write_json
 from sce_video.utils.metric_names import is_trivial
-from sce_video.utils.run_files import RESULTS
+from sce_video.utils.run_files import RESULTS, newest_checkpoint
 
 SETTINGS = "split_settings.json"
 SUMMARY = "splits.json"
@@ -125,7 +125,8 @@ def _run_split(cfg: Config, testing: Callable[[str, Path], Config], folder: Path
     stopped_by = getattr(launch.train(cfg).train_loop, "stopped_by", None)
     if stopped_by is not None:
         raise StoppedError(stopped_by)
-    tests = {RESULTS: folder / f"epoch_{cfg.train_cfg.max_epochs}.pth"}
+    last = run_on_main_rank(lambda: newest_checkpoint(folder, to_resume=True))
+    tests = {RESULTS: Path(last)}
     best = run_on_main_rank(lambda: sorted(folder.glob(f"{BEST}*.pth")))
     if len(best) == 1:
         tests = {BEST_RESULTS: best[0], **tests}  # RESULTS, the last one, completes the split

@@ -36,6 +36,7 @@ from mmengine.config import Config
 
 from sce_video.engine.config.changes import parse_value
 from sce_video.engine.config.load import load_config
+from sce_video.utils.run_files import LAST_CHECKPOINT
 
 #: Tools that an evaluation runs, by its ``training``.
 TRAININGS = ("none", "one", "splits")
@@ -290,23 +291,24 @@ class _Planner:
 
     def pretraining(self, config: str, options: list[str]) -> Step:
         """The step that trains with a config."""
-        file, epochs, name = self._read(config, options)
-        if epochs is None:
+        file, result, name = self._read(config, options)
+        if result is None:
             raise ValueError(f"{file} has no train_cfg: it cannot be pretrained")
         folder = f"pretrain/{name}"
         command = ("tools/train.py", file, "--work-dir", str(self.out / folder), "--resume")
         run = (*command, "--cfg-options", *options)
-        return self._steps.setdefault(folder, Step(folder, (run,), f"epoch_{epochs}.pth"))
+        return self._steps.setdefault(folder, Step(folder, (run,), result))
 
     def evaluation(
         self, config: str, options: list[str], training: str, of: Step | tuple[str, int]
     ) -> Step:
         """The step that evaluates a pretraining, or a given checkpoint with a seed."""
         if isinstance(of, Step):
-            before, checkpoint, known = of, str(self.out / of.folder / of.result), of.folder
+            before, known = of, of.folder
+            checkpoint = _checkpoint_of(str(self.out / of.folder), of.result)
         else:
             before, checkpoint, known = None, of[0], f"{of[0]} {of[1]}"
-        file, epochs, name = self._read(config, options, known, training)
+        file, result, name = self._read(config, options, known, training)
         folder = f"evaluate/{name}"
         work_dir = str(self.out / folder)
         start = (file, "--pretrained", checkpoint, "--work-dir", work_dir)
@@ -317,13 +319,16 @@ class _Planner:
         commands: tuple[tuple[str, ...], ...] = ()
         if training == "one":
             commands = (("tools/train.py", *start, "--resume", *changes),)
-            checkpoint = f"{work_dir}/epoch_{epochs}.pth"
+            checkpoint = _checkpoint_of(work_dir, result or "")
         paths = ("--work-dir", work_dir, "--out", f"{work_dir}/results.json")
         commands = (*commands, ("tools/test.py", file, checkpoint, *paths, *changes))
         return self._steps.setdefault(folder, Step(folder, commands, "results.json", before))
 
-    def _read(self, config: str, options: list[str], *others: str) -> tuple[str, int | None, str]:
-        """File of a config, its epochs with options, and a name: ten digits for the settings."""
+    def _read(self, config: str, options: list[str], *others: str) -> tuple[str, str | None, str]:
+        """File of a config, what its training writes last, and a name: ten digits for the settings.
+
+        A config without a training writes nothing, None.
+        """
         file = config if Path(config).is_file() else str(self.root / config)
         key = (file, *options)
         cfg = self._configs[key] = self._configs.get(key) or load_config(file, options)
@@ -336,7 +341,17 @@ class _Planner:
             default=lambda value: re.sub(r" at 0x[0-9a-f]+", "", str(value)),
         )
         digest = hashlib.sha256(text.encode()).hexdigest()[:10]
-        return file, (cfg.get("train_cfg") or {}).get("max_epochs"), f"{Path(file).stem}-{digest}"
+        result = None
+        if cfg.get("train_cfg"):
+            hook = (cfg.get("default_hooks") or {}).get("checkpoint") or {}
+            by_epoch = hook.get("by_epoch", True)
+            result = f"epoch_{cfg.train_cfg.max_epochs}.pth" if by_epoch else LAST_CHECKPOINT
+        return file, result, f"{Path(file).stem}-{digest}"
+
+
+def _checkpoint_of(folder: str, result: str) -> str:
+    """The last checkpoint of a training; its folder if the number of its iterations is unknown."""
+    return folder if result == LAST_CHECKPOINT else f"{folder}/{result}"
 
 
 def option_texts(options: Mapping[str, Any]) -> list[str]:

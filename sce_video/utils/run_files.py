@@ -29,6 +29,8 @@ RESULTS, SCORES, PROBE = "results.json", "scores.npz", "linear_probe.json"
 WEIGHTS, MODEL_CONFIG = "model.safetensors", "config.json"
 #: What is known of an exported network, for its users.
 CARD = "README.md"
+#: mmengine's note of the checkpoint that was written last.
+LAST_CHECKPOINT = "last_checkpoint"
 #: The checkpoint with the best value of an evaluation during the training, where one is kept.
 KEPT = "best.pth"
 #: The config of a run that was planned in its own folder.

@@ -130,9 +130,23 @@ def configured(repo):
         options = vars(train.parse_args([recipe, *arguments]))
         assert options.pop("overwrite") is ("--overwrite" in arguments)
         changes = train.pop_options(options, "train", "val")
+        changes |= train.pop_switches(options, changes)
         return training_config(**options, cfg_options=changes)
 
     return configure
+
+
+def test_switches_of_mmaction2(configured):
+    """Scaled once: by the ScheduleHook, or without its rule by mmengine."""
+    assert configured("--deterministic").randomness.deterministic is True
+    plain = configured()
+    assert "deterministic" not in plain.get("randomness", {})
+    scaled = ("--auto-scale-lr", "--cfg-options", "custom_hooks.ScheduleHook.base_batch_size=256")
+    assert not (configured(*scaled).get("auto_scale_lr") or {}).get("enable")
+    with pytest.raises(ValueError, match=r"Give --cfg-options auto_scale_lr.base_batch_size=N"):
+        configured("--auto-scale-lr")  # of AdamW, whose rate stays
+    given = ("--cfg-options", "auto_scale_lr.base_batch_size=64")
+    assert configured("--auto-scale-lr", *given).auto_scale_lr.enable is True
 
 
 def test_arguments(configured):

@@ -25,7 +25,7 @@ from sce_video.commands.main import COMMANDS
 from sce_video.commands.main import main as front_door
 from sce_video.engine.config.load import load_config
 from sce_video.evaluation import load_features
-from sce_video.registry import DATASETS, METRICS, MODELS, READERS
+from sce_video.registry import DATASETS, HOOKS, METRICS, MODELS, READERS
 from sce_video.runs import launch
 
 REPO = Path(__file__).resolve().parents[2]
@@ -328,3 +328,19 @@ def test_every_block_with_a_file_name_is_used():
     imported = re.findall(r'imports=\["(\w+)"\]', "".join(FILES.values()))
     assert len(RECIPES) >= 6
     assert {name for name in FILES if name not in RECIPES} == {f"{name}.py" for name in imported}
+
+
+def test_a_hook_of_ones_own_stands_next_to_those_of_the_recipe(tmp_path, monkeypatch):
+    (hook,) = [b for b in blocks(REPO / "docs/extend.md", "python") if "# my_hooks.py" in b]
+    (config,) = [b for b in blocks(REPO / "docs/extend.md", "python") if "# my_reminder.py" in b]
+    (tmp_path / "configs").symlink_to(REPO / "configs")
+    (tmp_path / "my_hooks.py").write_text(hook)
+    (tmp_path / "my_reminder.py").write_text(config)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    # Another test runs the same block: only one of them may register the class.
+    monkeypatch.setattr(HOOKS, "_module_dict", {**HOOKS.module_dict})
+    HOOKS.module_dict.pop("Reminder", None)
+    monkeypatch.delitem(sys.modules, "my_hooks", raising=False)
+    recipe, cfg = (load_config(name) for name in ("sce_r3d18_folder", tmp_path / "my_reminder.py"))
+    assert cfg.custom_hooks == recipe.custom_hooks
+    assert set(cfg.default_hooks) == {*recipe.default_hooks, "reminder"}

@@ -14,7 +14,7 @@ from helpers.tiny_encoder import moving_frames
 from helpers.training import Recorder, make_videos, train
 
 from sce_video.commands import export as export_command
-from sce_video.engine.checkpoint import load_checkpoint_file
+from sce_video.engine.checkpoint import describe_checkpoint_file, load_checkpoint_file
 from sce_video.engine.config.snapshot import SNAPSHOT
 from sce_video.evaluation.features import load_features
 from sce_video.inference.embed import embed
@@ -110,6 +110,7 @@ def test_every_reader_has_the_adapted_network(videos, source, adapted, tmp_path)
     view = torch.rand(2, 3, 4, 64, 64)
     with torch.no_grad():
         expected = runner.model.eval().represent(view)
+    assert "other_weights" not in describe_checkpoint_file(folder)  # whose adapters are merged
     model = load_model(folder, device="cpu")
     assert not [name for name in model.encoder.state_dict() if "lora" in name]
     torch.testing.assert_close(model.encoder.represent(view), expected, rtol=1e-4, atol=1e-5)
@@ -119,6 +120,7 @@ def test_every_reader_has_the_adapted_network(videos, source, adapted, tmp_path)
     out = tmp_path / "exported"
     assert export_command.main([str(folder), "--to", "pretrained", "--out", str(out)]) == 0
     video = moving_frames(20)
+    assert "other_weights" not in describe_checkpoint_file(out / "model.safetensors")
     features = embed(model, video)
     assert np.array_equal(embed(from_pretrained(out, device="cpu"), video), features)
     assert not np.allclose(embed(before, video), features, rtol=1e-2)

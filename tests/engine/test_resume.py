@@ -11,7 +11,7 @@ from helpers.training import small_config as training_config
 from helpers.training import train
 from mmengine.config import Config
 
-from sce_video.engine.checkpoint import load_checkpoint_file
+from sce_video.engine.checkpoint import describe_checkpoint_file, load_checkpoint_file
 from sce_video.engine.runner import VideoRunner
 from sce_video.runs import launch
 
@@ -93,6 +93,15 @@ def test_weights_alone_and_those_of_another_network_cannot_be_resumed(
         cfg.resume, cfg.load_from = resume, str(tmp_path / "weights.pth")
         with pytest.raises(ValueError, match=message):
             train(cfg)
+
+
+def test_epochs_of_checkpoints_that_count_iterations(uninterrupted):
+    """Of two epochs of three iterations; a resumed training still does what follows an epoch."""
+    folder = uninterrupted[0]
+    found = [load_checkpoint_file(folder / f"iter_{done}.pth")["meta"] for done in range(1, 7)]
+    assert [meta["trained_epochs"] for meta in found] == [0, 0, 1, 1, 1, 2]
+    assert [meta["epoch"] for meta in found] == [0, 0, 0, 1, 1, 1]
+    assert describe_checkpoint_file(folder / "iter_6.pth")["epoch"] == 2
 
 
 def test_another_division_of_the_global_batch_continues_the_epoch(videos, tmp_path, uninterrupted):

@@ -7,7 +7,8 @@ import pytest
 from mmengine.config import Config
 
 from sce_video.engine.config.load import load_config
-from sce_video.engine.config.snapshot import parse_config_text
+from sce_video.engine.config.snapshot import foreign_classes, parse_config_text
+from sce_video.registry import MODELS
 
 
 def test_literals():
@@ -137,3 +138,21 @@ def test_wrong_type_and_too_long_text():
         parse_config_text({"a": 1}, "x.pth")
     with pytest.raises(ValueError, match="characters"):
         parse_config_text("a = 1\n" * 500_000, "x.pth")
+
+
+def test_a_class_of_another_package_under_the_name_of_ours_is_named(monkeypatch):
+    """As a module of ``custom_imports`` registers it with ``force=True``."""
+    config = {
+        "model": {"type": "SCE", "backbone": {"type": "sce_video.ResNet3dSlowPath"}},
+        "optim_wrapper": {"type": "OptimWrapper", "optimizer": {"type": "SGD"}},
+        "custom_hooks": [{"type": "ScheduleHook"}],
+        "visualizer": {"type": "Elsewhere"},
+    }
+    assert foreign_classes(config) == []
+
+    class SCE:
+        __module__ = "mine.methods"
+
+    monkeypatch.setitem(MODELS.module_dict, "SCE", SCE)
+    assert foreign_classes(config) == ["SCE of mine.methods"]
+    assert foreign_classes({"test_evaluator": [{"type": SCE}]}, ("test_evaluator",)) != []

@@ -304,3 +304,20 @@ def test_compiled_backbones_and_bfloat16_train_as_before(videos, tmp_path, monke
     assert all(map(math.isfinite, losses(recorder)))
     guarded = any(type(part).__name__ == "SmallConv3d" for part in runner.model.modules())
     assert guarded, "two frames, and kernels of three"
+
+
+def test_deterministic_algorithms_are_taken_where_they_exist(videos, tmp_path, monkeypatch):
+    """Else an operation without one, as 3D max pooling on GPUs, would end the training."""
+    calls = []
+    monkeypatch.setattr(
+        torch,
+        "use_deterministic_algorithms",
+        lambda mode, *, warn_only=False: calls.append((mode, warn_only)),
+    )
+    monkeypatch.setattr(torch.backends.cudnn, "deterministic", False)
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    cfg = small_config(videos, tmp_path, randomness=dict(deterministic=True, seed=1))
+    train(cfg, stop_after=1)
+    assert calls[-1] == (True, True) and torch.backends.cudnn.deterministic
+    assert os.environ.pop("CUBLAS_WORKSPACE_CONFIG") == ":4096:8"

@@ -11,14 +11,17 @@ from torch import nn
 from sce_video.datasets import VideoDataset
 from sce_video.datasets.labels import check_dataset_labels
 from sce_video.datasets.transforms import cut_views
-from sce_video.engine.checkpoint import load_checkpoint_file
+from sce_video.engine.checkpoint import load_checkpoint_file, save_checkpoint_file, weights_sha256
 from sce_video.engine.runner import VideoRunner
 from sce_video.evaluation.metrics.base import format_metrics
 from sce_video.evaluation.multi_view import class_scores
 from sce_video.evaluation.scores import load_scores
 from sce_video.models.data_preprocessors import VideoDataPreprocessor
 from sce_video.registry import DATASETS
+from sce_video.reporting.comparability import compare
+from sce_video.reporting.result_files import collect_results
 from sce_video.runs import launch
+from sce_video.version import __version__
 
 
 @pytest.fixture(scope="module")
@@ -240,3 +243,57 @@ def test_folders_with_other_classes_are_refused(videos, tmp_path):
 
     with pytest.raises(ValueError, match=r"only the training has \['class0'\]"):
         launch.train(start(val_dataloader__dataset__data_root=part))
+
+
+def obstacles(folder):
+    (result,) = collect_results([folder / "results.json"]).results
+    return "\n".join(compare(result).obstacles)
+
+
+def test_weights_of_another_run_are_found_by_their_hash(videos, finetuned, tmp_path):
+    content = load_checkpoint_file(finetuned)
+    record = content["meta"]["training"]
+    assert record["weights_sha256"] == weights_sha256(content["state_dict"])
+    assert record["foreign_classes"] == [] and record["code"]["version"] == __version__
+    assert len(record["code"]["sources_sha256"]) == 64
+    own = run_test(videos, finetuned, tmp_path / "own")["protocol"]
+    assert "other_weights" not in own["checkpoint"] and own["code"] == record["code"]
+    assert "not those that its training wrote" not in obstacles(tmp_path / "own")
+
+    name, value = next(iter(content["state_dict"].items()))
+    content["state_dict"][name] = value + 1e-6  # as of a run with another seed
+    save_checkpoint_file(content, tmp_path / "epoch_2.pth")
+    other = run_test(videos, tmp_path / "epoch_2.pth", tmp_path / "other")["protocol"]
+    assert other["checkpoint"]["other_weights"] is True
+    text = obstacles(tmp_path / "other")
+    assert "checkpoint: its weights are not those that its training wrote" in text
+
+    cfg = launch.training_config(
+        FINETUNE,
+        work_dir=tmp_path,
+        pretrained="random",
+        amp="float32",
+        cfg_options=[*small_options(videos), "train_cfg.max_epochs=3"],
+        resume=str(tmp_path / "epoch_2.pth"),
+    )
+    launch.train(cfg)  # to go on with them does not make them those of the record
+    changed = load_checkpoint_file(tmp_path / "epoch_3.pth")["meta"]["training"]["changed"]
+    assert any("weights were replaced" in text for text in changed)
+
+
+def test_a_report_recomputes_the_metrics_from_their_outcomes(videos, finetuned, tmp_path):
+    content = run_test(videos, finetuned, tmp_path)
+    assert "contradict" not in obstacles(tmp_path)
+    for name in ("top1", "mean_class_accuracy"):
+        edited = {**content, "metrics": {**content["metrics"], name: 0.99}, "intervals": {}}
+        (tmp_path / "results.json").write_text(json.dumps(edited))
+        assert f"contradict each other: {name} is 0.99, its outcomes give" in obstacles(tmp_path)
+    edited = {**content, "protocol": {**content["protocol"], "videos": 19_881}}
+    (tmp_path / "results.json").write_text(json.dumps(edited))
+    assert "19,881 samples, its outcomes are of 5" in obstacles(tmp_path)
+    (tmp_path / "results_outcomes.npz").write_bytes(b"PK damaged")
+    assert "its outcomes cannot be read" in obstacles(tmp_path)
+    (tmp_path / "results_outcomes.npz").unlink()
+    edited = {**content, "metrics": {"top1": 0.9}, "intervals": {"top1": [0.1, 0.8]}}
+    (tmp_path / "results.json").write_text(json.dumps(edited))
+    assert "top1 is 0.9, outside its interval 0.1 to 0.8" in obstacles(tmp_path)

@@ -232,11 +232,27 @@ NO_RECORD = "a.pth has no record of its training"
         (with_training(data={"samples": 36, "num_classes": 4}), "36 videos in 4 classes; kin"),
         ({**UCF, "changes": {"epochs": None}}, "the epochs of the training are not stated"),
         ({**AVA, "changes": {"test": {"films": 63}}}, "63 films, published 64"),
+        ({"pretrained": {"custom_imports": {"imports": ["mine"]}}}, "imports: ['mine'] -> not set"),
+        ({"tested": {"custom_imports": {"imports": ["mine"]}}}, "test: custom_imports.imports"),
+        ({"changes": {"foreign_classes": ["Top of mine"]}}, "of other packages: Top of mine"),
+        (with_training(foreign_classes=["SCE of mine"]), "of other packages: SCE of mine"),
+        ({**RETRIEVAL, "changes": {"checkpoint": origin(other_weights=True)}}, "not those that"),
+        (
+            {**with_training(data={**training_data(K400), "ann_sha256": "ab"}), "test_list": "ab"},
+            "tested on the list that the network was trained on",
+        ),
+        (
+            {**RETRIEVAL, "changes": {"bank": {"ann_sha256": "ab"}}, "test_list": "ab"},
+            "the gallery is the list of the queries",
+        ),
         ({"changes": {"benchmark": {"protocol": "linear"}}}, "does not state dataset, network"),
         ({"changes": {"resolved_config": None}}, "states no resolved config of its test"),
     ],
 )
 def test_obstacles(options, obstacle):
+    options = {**options}
+    if test_list := options.pop("test_list", None):
+        options["changes"] = {**options["changes"], "test": {"ann_sha256": test_list}}
     found = compared(**options)
     assert len(found.obstacles) == 1 and obstacle in found.obstacles[0], found.obstacles
 

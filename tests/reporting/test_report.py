@@ -347,3 +347,11 @@ def test_writing(tmp_path):
 )
 def test_top_k_of_fewer_than_2k_classes(name, num_classes, expected):
     assert is_trivial(name, num_classes) is expected
+
+
+def test_contradictions_of_own_results_are_shown(tmp_path):
+    content = {"metrics": {"top1": 0.9}, "intervals": {"top1": [0.1, 0.5]}, "protocol": {}}
+    write(tmp_path / "results.json", content)
+    report = assign_results(collect_results([tmp_path / "results.json"]))
+    for text in (render_markdown(report), render_html(report)):
+        assert "its numbers contradict each other: top1 is 0.9, outside its interval" in text

@@ -131,3 +131,15 @@ def test_a_signal_stops_all_splits(split_videos, tmp_path, monkeypatch):
     with pytest.raises(splits.StoppedError, match="stopped by SIGTERM") as raised:
         splits.run_splits(training, lambda *_: pytest.fail("tested"), [1, 2])
     assert raised.value.by == signal.SIGTERM and len(trained) == 1
+
+
+def test_checkpoints_that_count_iterations_complete_a_split(split_videos, tmp_path):
+    options = dict(
+        default_hooks__checkpoint__by_epoch=False, default_hooks__checkpoint__save_best=None
+    )
+    training, testing = prepare(split_videos, tmp_path, **options)
+    summary = splits.run_splits(training, testing, [1])
+    stored = json.loads((tmp_path / "split1/results.json").read_text())
+    assert stored["protocol"]["checkpoint"]["path"].endswith("iter_2.pth")
+    assert stored["protocol"]["epochs"] == stored["protocol"]["checkpoint"]["epoch"] == 2
+    assert summary["splits"]["1"]["metrics"] == stored["metrics"]

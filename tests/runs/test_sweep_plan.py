@@ -77,6 +77,21 @@ def test_commands_of_every_kind_of_evaluation(root):
     assert linear.result == knn.result == "results.json" and splits.result == "splits.json"
 
 
+def test_checkpoints_that_count_iterations_are_found_by_their_folder(root):
+    """How many iterations a training has is known when its videos are read."""
+    for name in ("pre", "eval"):
+        file = root / f"configs/{name}.py"
+        hooks = 'default_hooks = dict(checkpoint=dict(type="CheckpointHook", by_epoch=False))'
+        file.write_text(f"{file.read_text()}\n{hooks}\n")
+    knn, linear = (
+        cell.step for cell in plan([sweep(Point("a"), columns=(KNN, LINEAR))], "out", root=root)
+    )
+    assert knn.before.result == "last_checkpoint"
+    assert knn.commands[0][2] == f"out/{knn.before.folder}"
+    train, test = linear.commands
+    assert train[3] == f"out/{knn.before.folder}" and test[2] == f"out/{linear.folder}"
+
+
 def test_equal_points_of_two_sweeps_are_one_step(root):
     first = sweep(Point("base"), Point("b", options={"model.lambda_": 1.0}), columns=(KNN, LINEAR))
     second = sweep(Point("another name"), name="t", columns=(LINEAR,))

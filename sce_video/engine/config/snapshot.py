@@ -27,15 +27,19 @@ _MAX_CHARACTERS = 2**21
 TRAINING = (
     *("model", "data_preprocessor", "train_dataloader", "train_cfg", "optim_wrapper"),
     *("param_scheduler", "auto_scale_lr", "custom_hooks", "default_hooks", "sync_bn"),
-    *("randomness", "model_wrapper_cfg", "efficient_conv_bn_eval", "lora"),
+    *("randomness", "model_wrapper_cfg", "efficient_conv_bn_eval", "lora", "custom_imports"),
 )
-TEST = ("model", "data_preprocessor", "test_dataloader", "test_cfg", "test_evaluator")
+TEST = (
+    *("model", "data_preprocessor", "test_dataloader", "test_cfg", "test_evaluator"),
+    "custom_imports",
+)
 #: Keys at any depth that are paths, workers, devices, intervals of validation, the seed, or say how
 #: the same numbers are computed: by which decoder, in which layout, in how many parts.
 _LEFT_OUT = re.compile(
     r".*_(file|root|dir|path)|actions|csv|out|dump|storage_options|block_size"
     r"|num_workers|persistent_workers|pin_memory|prefetch_factor|max_views|num_threads|backend|timeout"
     r"|val_interval|val_begin|seed|deterministic|with_cp|channels_last|chunk_size|_scope_"
+    r"|allow_failed_imports"
 )
 #: Optimiser wrappers, which differ in the precision of the arithmetic only, and its key.
 _WRAPPERS = ("OptimWrapper", "AmpOptimWrapper", "MixedPrecisionOptimWrapper")
@@ -129,11 +133,38 @@ def _check_size(text: Any, name: str) -> None:
         )
 
 
+#: Packages whose classes a recipe is made of.
+_KNOWN_PACKAGES = ("sce_video", "mmengine", "mmaction", "torch", "torchvision")
+
+
+def foreign_classes(config: Mapping[str, Any], keys: Sequence[str] = TRAINING) -> list[str]:
+    """Classes of other packages that some parts of a config name, as ``SCE of my_package.sce``.
+
+    A config names its classes only: another class registered under the name of one of ours gives
+    the same config.
+    """
+    from sce_video.engine.config.check import registered  # needs torch
+
+    found: set[str] = set()
+    todo: list[Any] = [config.get(key) for key in keys]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, Mapping):
+            todo += node.values()
+            for part in registered(node.get("type")):
+                module = str(getattr(part, "__module__", ""))
+                if module.partition(".")[0] not in _KNOWN_PACKAGES:
+                    found.add(f"{_type(node)} of {module}")
+        elif isinstance(node, list | tuple):
+            todo += node
+    return sorted(found)
+
+
 # -- comparison ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Difference:
+class ConfigDifference:
     """A setting in which two resolved configs differ: ``train_cfg.max_epochs: 100 -> 200``.
 
     Attributes:
@@ -152,7 +183,7 @@ class Difference:
 
 def differences(
     ours: Mapping[str, Any], recipe: Mapping[str, Any], keys: Sequence[str] = TRAINING
-) -> list[Difference]:
+) -> list[ConfigDifference]:
     """Settings in which two resolved configs differ, but for paths, workers, devices and logging.
 
     Compared are the parts in ``keys``, :data:`TRAINING` or :data:`TEST`. A setting that is not
@@ -171,7 +202,7 @@ def differences(
             mine, theirs = (default if v is _ABSENT else v for v in (mine, theirs))
         if not _equal(mine, theirs):
             mine, theirs = ("not set" if v is None else f"{v}"[:100] for v in (mine, theirs))
-            found.append(Difference(".".join(path), mine, theirs))
+            found.append(ConfigDifference(".".join(path), mine, theirs))
     return [d for d in found if (d.key, d.ours) != (PRECISION, "float32")]
 
 

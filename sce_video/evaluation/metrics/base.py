@@ -177,6 +177,14 @@ class Outcomes:
     values: np.ndarray
     by_class: np.ndarray
 
+    def means(self) -> dict[str, float]:
+        """The metrics themselves, by name."""
+        values = self.values.astype(np.float64)
+        classes = [self.labels == label for label in np.unique(self.labels)]
+        of_classes = np.mean([values[members].mean(axis=0) for members in classes], axis=0)
+        numbers = np.where(self.by_class, of_classes, values.mean(axis=0))
+        return dict(zip(self.names, numbers.tolist(), strict=True))
+
     def intervals(self) -> dict[str, list[float] | None]:
         """95 % intervals by metric, see ``bootstrap_intervals``; None where there is one video."""
         # Clips of one video are no independent samples: whole videos are drawn.

@@ -14,7 +14,7 @@ from mmengine.model import BaseModel
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from sce_video.models.backbones.common import represent
+from sce_video.models.backbones.common import init_info_to_file, represent
 from sce_video.models.losses.collapse import feature_std, logged_rank
 from sce_video.models.losses.siamese import check_temperature, full_precision
 from sce_video.models.modules import KeyQueue, TargetEncoder, check_momentum, queue_warnings
@@ -51,6 +51,8 @@ class SelfSupervisedModel(BaseModel):
 
     A setting out of its range is a ValueError when the method is built.
     """
+
+    _dump_init_info = init_info_to_file
 
     projector: Any
     predictor: Any

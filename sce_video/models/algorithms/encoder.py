@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from mmengine.model import BaseModel
 from torch import Tensor
 
-from sce_video.models.backbones.common import represent
+from sce_video.models.backbones.common import init_info_to_file, represent
 from sce_video.registry import MODELS
 
 
@@ -21,6 +21,8 @@ class Encoder(BaseModel):
     Its weights come from the ``backbone.`` part of any checkpoint. The data preprocessor is by
     default a ``VideoDataPreprocessor`` that normalises.
     """
+
+    _dump_init_info = init_info_to_file
 
     def __init__(
         self, backbone: dict[str, Any], data_preprocessor: dict[str, Any] | None = None
@@ -52,6 +54,8 @@ class ActionDetector(BaseModel):
         roi_head: Config of the :class:`~sce_video.models.heads.RoIActionHead`.
         data_preprocessor: Config of a ``BoxDataPreprocessor``, the default.
     """
+
+    _dump_init_info = init_info_to_file
 
     def __init__(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
@@ -11,6 +12,7 @@ from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
+from mmengine.logging import MMLogger
 from mmengine.model import BaseModule
 from packaging.version import Version
 from torch import Tensor, nn
@@ -85,6 +87,17 @@ def check_view(view: Tensor) -> None:
         raise ValueError(f"expected a view (N, C, T, H, W), got shape {tuple(view.shape)}")
 
 
+def init_info_to_file(module: BaseModule) -> None:
+    """Write how each parameter was initialised to the file of the log, if it has one.
+
+    Our models have this in the place of mmengine's method, which without a file, as in a training
+    loop of one's own, prints hundreds of lines.
+    """
+    handlers = MMLogger.get_current_instance().handlers
+    if any(isinstance(handler, logging.FileHandler) for handler in handlers):
+        BaseModule._dump_init_info(module)
+
+
 class FreezableBackbone(BaseModule):
     """A backbone that names its layers: the first may be frozen or have lower learning rates.
 
@@ -97,6 +110,7 @@ class FreezableBackbone(BaseModule):
     more forward pass, the same loss, gradients and statistics.
     """
 
+    _dump_init_info = init_info_to_file
     frozen_stages: int
 
     def __init__(self, with_cp: bool = False, init_cfg: dict | None = None) -> None:

@@ -25,6 +25,7 @@ from helpers.run_tool import run_gloo
 from helpers.tiny_encoder import write_lossless
 from helpers.training import Recorder, make_videos, train
 from mmengine.config import ConfigDict
+from mmengine.logging import MMLogger
 from mmengine.model import MMDistributedDataParallel
 from torch import Tensor
 
@@ -38,6 +39,21 @@ REGISTERED = sorted(
     if inspect.isclass(kind) and issubclass(kind, SelfSupervisedModel)
 )
 METHODS = [*REGISTERED, RELATIONS, SWAV_QUEUE]
+
+
+def test_initialisation_is_written_to_files_only(tmp_path, capsys):
+    """Of the parts as well: in a loop of one's own there is no file, and mmengine prints all."""
+    MMLogger.get_instance(f"alone {tmp_path}")
+    build_method("SCE")  # which initialises it
+    for part in ("backbone", "projector"):
+        getattr(MODELS.build(recipe("SCE").model), part).init_weights()
+    printed = capsys.readouterr()
+    assert "The value is the same before and after" not in printed.out + printed.err
+    assert len((printed.out + printed.err).splitlines()) < 5
+    file = tmp_path / "log.txt"
+    MMLogger.get_instance(f"with a file {tmp_path}", log_file=str(file))
+    build_method("SCE")
+    assert "backbone.conv1.weight" in file.read_text()
 
 
 def own_state(model: SelfSupervisedModel) -> dict[str, Tensor]:
