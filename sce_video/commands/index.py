@@ -3,6 +3,7 @@
     sce-video index VIDEOS --checkpoint CKPT.pth --out INDEX
     sce-video index VIDEOS --checkpoint CKPT.pth --out INDEX --windows 5s --stride 2.5s
     sce-video index LABELS.csv --checkpoint CKPT.pth --out INDEX [--data-root VIDEOS]
+    sce-video index VIDEOS --out INDEX --check
 
 With --windows the rows of the index are moments of the videos, with LABELS.csv (path,start,end,
 label) the segments that it lists, with their labels (docs/long_videos.md).
@@ -57,9 +58,12 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     table = "features in a Lance table, for millions of videos; an index that exists moves there"
     add("--table", table, bool)
     add("--approximate", "search the table by a vector index (default: above 200,000 videos)", bool)
+    add("--check", "read the index alone and report damaged files (exit status 1)", bool)
     add("--column NAME", "of a table: also write the features into its column feature_NAME")
     add.shared("--device")
     args = parser.parse_args(argv)
+    if args.check:
+        return args
     if args.column is not None and not is_table(args.dir):
         raise ValueError(f"--column names a column of a table of videos; {args.dir} is none")
     if args.dir.lower().endswith(VIDEO_EXTENSIONS) and os.path.isfile(args.dir):
@@ -88,9 +92,11 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     """Build or update an index and print what was done; returns the exit status.
 
-    It is 0 with unreadable files, too: these are listed.
+    It is 0 with unreadable files, too: these are listed. With --check it is 1 for a damaged index.
     """
     args = parse_args(argv)
+    if args.check:
+        return _check(args.out)
     source: str | LabelledVideos = args.dir
     if os.path.isfile(args.dir):
         source = read_labelled(args.dir, args.data_root, fewest=1)
@@ -146,6 +152,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.column is not None:
         _write_column(args)
     return 0
+
+
+def _check(out: str) -> int:
+    """Print which files of an index are damaged; returns 1 if any is."""
+    from sce_video.find.index import find_store
+
+    store = find_store(Path(out))
+    if store is None:
+        raise ValueError(f"there is no index in {out}: give the folder of one with --out")
+    damaged = store.check()
+    lines = damaged or [f"{store.file}: all files are intact"]
+    if damaged:
+        lines.append("Restore them from a copy, or build the index again with --rebuild.")
+    print("\n".join(map(printable, lines)))
+    return 1 if damaged else 0
 
 
 def _tell_outside(listed: LabelledVideos) -> None:

@@ -316,6 +316,10 @@ class IndexStore(ABC):
     def remove(self) -> None:
         """Remove it; ValueError if it is not that of an index, nothing is removed then."""
 
+    @abstractmethod
+    def check(self) -> list[str]:
+        """Read all files of the index; sentences on those that are damaged."""
+
     def make_vector_index(self, wanted: bool) -> None:
         """Make or extend a vector index, where the store can have one and it is worth its time."""
         return  # a file has none
@@ -465,6 +469,13 @@ class FileStore(IndexStore):
             return index
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"{self.file} is not the file of an index: {error!r:.500}") from error
+
+    def check(self) -> list[str]:
+        try:
+            read_npz(self.file, "the file of an index", ("features", "paths"))
+        except ValueError as error:
+            return [str(error)]
+        return []
 
     def read(self) -> tuple[dict[str, Any], dict[str, FileRecord]]:
         """Header and records; ValueError also where a feature is not finite."""

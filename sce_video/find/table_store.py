@@ -42,6 +42,7 @@ from sce_video.find.store import (
     VideoIndex,
     checked_header,
 )
+from sce_video.utils.files import read_json, write_json
 
 FEATURE, FACTS, PREFIX = "feature", "sce_video.index", "feature_"
 _NAME = re.compile(r"[A-Za-z0-9_]{1,64}")
@@ -59,6 +60,9 @@ APPROXIMATE_ROWS, FEWEST_INDEXED = 200_000, 256
 _PROBES, _REFINED, _MANY = 80, 5, 1000
 #: What Lance writes into the folder of a table.
 _PARTS = {"data", "_versions", "_transactions", "_deletions", "_indices"}
+#: Folders of a table whose files never change, and the file that has their checksums.
+_SUMMED, CHECKSUMS = ("data", "_deletions", "_indices"), "checksums.json"
+_READ_BYTES = 1 << 20
 #: In place of the feature of a row that stays in the table.
 _KEPT = np.empty(0, dtype=np.float32)
 
@@ -345,6 +349,40 @@ class TableStore(IndexStore):
             else:
                 self._make(header, records, size or 1)
         self._known = dict(records)
+        self._note_checksums()
+
+    def check(self) -> list[str]:
+        noted, found = self._noted(), set(self._summed_files())
+        damaged = [f"{self.file / name} is missing" for name in sorted({*noted} - found)]
+        for name in sorted(found):
+            if name not in noted:
+                damaged.append(f"{self.file / name} has no checksum: update the index")
+            elif _checksum(self.file / name) != noted[name]:
+                damaged.append(f"{self.file / name} is damaged: its checksum differs")
+        return damaged
+
+    def _noted(self) -> dict[str, int]:
+        """The checksums of files of the table by name, as they were when Lance had written them."""
+        file = self.file.with_name(CHECKSUMS)
+        stored = read_json(file) if file.is_file() else {}
+        if not isinstance(stored, dict):
+            raise ValueError(f"{file} is not a JSON object: remove it, and update the index")
+        return stored
+
+    def _summed_files(self) -> list[str]:
+        """The files of the table that never change, relative to it."""
+        folders = [self.file / name for name in _SUMMED]
+        files = [file for folder in folders for file in folder.rglob("*") if file.is_file()]
+        return [file.relative_to(self.file).as_posix() for file in files]
+
+    def _note_checksums(self) -> None:
+        """Add the checksums of new files, and drop those of removed ones. Lance has none itself."""
+        noted = self._noted()
+        sums = {
+            name: noted[name] if name in noted else _checksum(self.file / name)
+            for name in sorted(self._summed_files())
+        }
+        write_json(self.file.with_name(CHECKSUMS), sums)
 
     def _make(
         self, header: Mapping[str, Any], records: Mapping[str, FileRecord], size: int
@@ -391,6 +429,7 @@ class TableStore(IndexStore):
                 _make_vector_index(table, FEATURE, rows)
             elif held is not None and held < rows:
                 table.call("extend_vector_index")
+        self._note_checksums()
 
     def remove(self) -> None:
         try:
@@ -401,6 +440,16 @@ class TableStore(IndexStore):
             if not damaged or not set(os.listdir(self.file)) <= _PARTS:
                 raise
         shutil.rmtree(self.file)
+        self.file.with_name(CHECKSUMS).unlink(missing_ok=True)
+
+
+def _checksum(file: Path) -> int:
+    """CRC-32 of a file."""
+    total = 0
+    with open(file, "rb") as opened:
+        while data := opened.read(_READ_BYTES):
+            total = crc32(data, total)
+    return total
 
 
 def _schema(header: Mapping[str, Any], size: int) -> Any:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from helpers.small_index import HEADER, NAMES, OPTIONS
 
+from sce_video.commands.index import main
 from sce_video.datasets.tables.table import make_table, read_table
 from sce_video.find import query as search
 from sce_video.find import table_store as index_table
@@ -319,3 +320,40 @@ def test_names_that_are_no_utf8_come_back():
     for path in ("a.mp4", "ü\udcc3\udca9.mp4", "a\\xff", "line\nbreak", "☃"):
         assert text_to_path(path_to_text(path)) == path
         path_to_text(path).encode()
+
+
+def test_a_check_names_the_damaged_file(tmp_path, capsys):
+    both(tmp_path, some_records(count=12_000))
+    both(tmp_path, some_records(count=12_010))  # an update: the table has more files
+    for name in ("file", "table"):
+        out = tmp_path / name
+        assert main(["videos", "--out", str(out), "--check"]) == 0
+        assert "all files are intact" in capsys.readouterr().out
+        files = [out / FEATURES] if name == "file" else sorted((out / TABLE / "data").iterdir())
+        file = max(files, key=lambda file: file.stat().st_size)
+        whole = file.read_bytes()
+        for at in (len(whole) // 2, len(whole) // 3):
+            damaged = bytearray(whole)
+            damaged[at] ^= 4
+            file.write_bytes(damaged)
+            assert main(["videos", "--out", str(out), "--check"]) == 1
+            assert str(file) in capsys.readouterr().out
+        file.write_bytes(whole)
+    file.unlink()
+    assert main(["videos", "--out", str(out), "--check"]) == 1
+    assert f"{file} is missing" in capsys.readouterr().out
+    assert main(["videos", "--out", str(tmp_path / "none"), "--check"]) == 2
+    assert "there is no index in" in capsys.readouterr().err
+
+
+def test_a_search_names_a_damaged_block(tmp_path):
+    records = some_records(count=60_000)
+    store = FileStore(tmp_path / FEATURES)
+    store.write(HEADER, records)
+    damaged = bytearray(store.file.read_bytes())
+    damaged[len(damaged) // 20] ^= 4
+    store.file.write_bytes(damaged)
+    index = store.open()
+    assert len(index.features[59_000:]) >= 1000
+    with pytest.raises(ValueError, match="'features' of .* is damaged"):
+        query_index(index, np.ones(24, np.float32), 3)
