@@ -10,11 +10,13 @@ import multiprocessing
 import os
 import re
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -370,8 +372,17 @@ def outlive_signals(worker_init: Callable[[int], None] | None, worker: int) -> N
         os._exit(0)
 
     threading.Thread(target=end_by_parent, daemon=True).start()
+    # A thread of multiprocessing hands batches over: it reports a parent that was interrupted then.
+    sys.excepthook = _report_unless_parent_left
     if worker_init is not None:
         worker_init(worker)
+
+
+def _report_unless_parent_left(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    if not issubclass(kind, ConnectionError | EOFError):
+        sys.__excepthook__(kind, error, trace)
 
 
 def _with_sigterm_blocked(start: Callable[[], Iterator]) -> Iterator:

@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 
 import pytest
 import torch
@@ -210,6 +211,30 @@ def test_a_signal_to_the_whole_group_ends_no_worker(folder, number):
     subprocess.run(["kill", f"-{number.name[3:]}", str(worker.pid)], check=True)
     assert indices + [sample["index"] for sample in samples] == [0, 1, 2, 3, 4, 5]
     assert worker.exitcode == 0  # not by the signal
+
+
+class Hands:
+    """What the thread that hands a batch over reports, as multiprocessing reports it."""
+
+    def __init__(self, *errors):
+        self.errors = errors
+
+    def __len__(self):
+        return len(self.errors)
+
+    def __getitem__(self, index):
+        try:
+            raise self.errors[index]
+        except Exception:
+            sys.excepthook(*sys.exc_info())
+        return index
+
+
+def test_a_worker_does_not_report_that_its_parent_was_interrupted(capfd):
+    loader = DataLoader(Hands(ConnectionResetError(), EOFError(), KeyError("own")), num_workers=1)
+    assert len(list(batches_without_crashes(loader))) == 3
+    text = capfd.readouterr().err
+    assert "KeyError: 'own'" in text and text.count("Traceback") == 1
 
 
 # -- The report of bad files and its limit
