@@ -327,12 +327,16 @@ def _hidden_samples(container: Any, stream: Any, found: int, samples: int) -> in
         samples: All packets.
     """
     # FFmpeg's index (PyAV 18) lists what the packets must give.
-    stored = [entry for entry in getattr(stream, "index_entries", ()) if entry.size]
+    entries = list(getattr(stream, "index_entries", ()))
+    stored = [entry for entry in entries if entry.size]
     if container.format.name == "avi":
         found -= max(0, len(stored) - samples)  # damaged, not dropped
-    elif container.format.name.startswith("mov,") and stored:
-        shown = sum(not entry.is_discard for entry in stored)
-        found = max(found, stream.frames - shown)  # the index ends where the edit list does
+    elif stored and container.format.name.startswith("mov,"):
+        # It ends where the edit list does, and so does the stated duration; else it is damaged.
+        ends = entries[-1].timestamp >= (1 - _SHARE) * (stream.duration or np.inf)
+        if found or ends or len(stored) < len(entries):
+            shown = sum(not entry.is_discard for entry in stored)
+            found = max(found, stream.frames - shown)
     return max(0, found)
 
 
