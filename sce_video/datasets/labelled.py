@@ -46,7 +46,7 @@ _SHOWN = 5  # videos with several labels
 
 
 @dataclass(frozen=True)
-class Columns:
+class GroupColumns:
     """Columns of a CSV file besides path and label, by their names in its header.
 
     Attributes:
@@ -58,10 +58,14 @@ class Columns:
     group: str | None = None
     fold: str | None = None
 
-    def check(self, source: str) -> Columns:
+    def check(self, source: str | None) -> GroupColumns:
         """These columns; ValueError where ``source`` is no CSV file, and has none."""
         given = self.group or self.fold
-        if given and (os.path.isdir(source) or Path(source).suffix.lower() not in DELIMITERS):
+        if not given:
+            return self
+        if source is None:
+            raise ValueError(f"{given!r} names a column of a CSV file, and none is given")
+        if os.path.isdir(source) or Path(source).suffix.lower() not in DELIMITERS:
             raise ValueError(
                 f"{given!r} names a column of a CSV file, and {source} is none. Give the videos as "
                 "a CSV file with the columns path, label and this one"
@@ -74,7 +78,7 @@ class Columns:
         return None if self.fold is None else self.fold.partition("=")[0]
 
 
-NO_COLUMNS = Columns()
+NO_COLUMNS = GroupColumns()
 
 
 @dataclass(frozen=True)
@@ -129,7 +133,7 @@ class LabelledVideos:
         videos = self.videos.select(indices)
         return replace(self, videos=videos, listed=True, lines=(), groups=groups, folds=folds)
 
-    def in_fold(self, columns: Columns) -> np.ndarray:
+    def in_fold(self, columns: GroupColumns) -> np.ndarray:
         """Mask (N,) of the fold that ``NAME=VALUE`` chooses; of the first one without a value.
 
         Raises:
@@ -257,7 +261,7 @@ def read_labelled(
     source: str,
     data_root: str | None = None,
     fewest: int = 2,
-    columns: Columns = Columns(),
+    columns: GroupColumns = NO_COLUMNS,
 ) -> LabelledVideos:
     """The labelled videos that a user names.
 
@@ -284,7 +288,7 @@ def read_labelled(
     elif not os.path.exists(source):
         raise ValueError(f"there is no folder, list or CSV file {source!r}")
     else:
-        table = Path(source).suffix.lower() in DELIMITERS and not _is_list(source)
+        table = Path(source).suffix.lower() in DELIMITERS
         found = _read_csv(source, columns) if table else _read_list(source)
         root = list_root(source, data_root, found.videos)
         found = replace(found, root=root, videos=_relative(found.videos, root))
@@ -322,13 +326,6 @@ def _check_segments(listed: LabelledVideos) -> None:
     check_segment_files((listed.where(i), file, end) for i, file, end in ends)
 
 
-def _is_list(source: str) -> bool:
-    """Whether a ``.csv`` file has ``path label`` on its first line, as SlowFast's lists."""
-    _, cells = next(read_csv_lines(source), (0, []))
-    before, _, last = (cells or [""])[0].rpartition(" ")
-    return len(cells) == 1 and before != "" and last.isdecimal()
-
-
 def _read_list(source: str) -> LabelledVideos:
     stem = Path(source).stem
     stems = (stem, stem.removesuffix("_train"), stem.removesuffix("_test"))
@@ -337,11 +334,14 @@ def _read_list(source: str) -> LabelledVideos:
     return LabelledVideos(source, "", read_annotation_list(source, class_file=class_file), True)
 
 
-def _read_csv(source: str, more: Columns) -> LabelledVideos:
+def _read_csv(source: str, more: GroupColumns) -> LabelledVideos:
     """The videos of a table of text; labels are names, numbered in sorted order."""
     lines = list(read_csv_lines(source))
     if not lines:
         raise ValueError(f"{source} is empty: it must have a line for each video")
+    before, _, last = lines[0][1][0].rpartition(" ")
+    if len(lines[0][1]) == 1 and before and last.isdecimal() and more == NO_COLUMNS:
+        return _read_list(source)  # SlowFast's lists of path and label are named .csv
     path, label = columns = _columns(source, lines[0][1])
     rows = lines[lines[0][1][path].lower() in PATH_COLUMNS :]
     for number, row in rows:
@@ -406,7 +406,7 @@ def read_pair(
     train: str,
     test: str | None,
     data_root: str | None = None,
-    columns: Columns = Columns(),
+    columns: GroupColumns = NO_COLUMNS,
 ) -> tuple[LabelledVideos, LabelledVideos | None]:
     """The videos to train and to test a classifier, of the same classes; see :func:`read_labelled`.
 

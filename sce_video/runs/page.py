@@ -45,6 +45,7 @@ from sce_video.pages.views import view_sheet
 from sce_video.registry import DATASETS
 from sce_video.runs.classifier_test import test_classifier
 from sce_video.runs.folder import read_run
+from sce_video.runs.keep_best import keeps_best
 from sce_video.runs.launch import train
 from sce_video.utils.command import Progress, explain
 from sce_video.utils.errors import NamedWarning
@@ -371,6 +372,8 @@ def _compare_or_warn(runner: VideoRunner, videos: int) -> None:
         checkpoint = newest_checkpoint(runner.work_dir)
         start = runner.cfg.get("pretrained") or runner.cfg.get("load_from")
         start = None if start == RANDOM or runner.resumed_from == start else start
+        # It says itself, by held-out videos, whether its result is better than the start.
+        start = None if keeps_best(runner.cfg) else start
         row = compare_with_random(checkpoint, runner.train_dataloader.dataset, videos, start)
     except Exception as error:  # as for the page: a data set of one's own can raise anything
         _say(f"the network was not compared with random weights: {_reason(error)}")
