@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -166,7 +167,7 @@ class LabelledVideos:
         return str(file)
 
     def repeated(self, rule: str = "") -> list[str]:
-        """Sentences on videos that are listed again, and on the first that have another label.
+        """Sentences on videos that are listed again, or labelled twice, and groups in two folds.
 
         Args:
             rule: What is done about it, after the first sentence.
@@ -177,9 +178,15 @@ class LabelledVideos:
         kept = [first.setdefault(file, i) for i, file in enumerate(files)]
         again = sum(i != old for i, old in enumerate(kept))
         other = [(i, old) for i, old in enumerate(kept) if labels[i] != labels[old]]
-        if not again:
-            return []
+        pairs = {*zip(self.groups, self.folds, strict=False)}
+        torn = sum(count > 1 for count in Counter(group for group, _ in pairs).values())
         lines = [
+            f"{torn} groups of {self.source} are in several folds, so their videos are compared "
+            "with each other"
+        ] * (torn > 0)
+        if not again:
+            return lines
+        lines += [
             f"{again} rows of {self.source} name a video or segment again, {len(other)} of them "
             f"with another label{rule}"
         ]

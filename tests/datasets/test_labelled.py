@@ -118,6 +118,11 @@ def test_groups_and_folds_are_columns(tmp_path):
     plain = read_labelled(source)
     assert (plain.groups, plain.folds) == ((), ()) and plain.write_groups(tmp_path, "x") is None
     found = read_labelled(source, columns=GroupColumns("group", "fold"))
+    assert found.repeated() == []
+    torn = source.replace("clips", "torn")
+    (tmp_path / "torn.csv").write_text(CLIPS + "d.mp4,jump,ann,10\n")
+    (said,) = read_labelled(torn, columns=GroupColumns("group", "fold")).repeated()
+    assert said.startswith(f"1 groups of {torn} are in several folds")
     assert found.groups == ("ann", "bob", "ann") and found.folds == ("2", "10", "2")
     assert found.subset(np.array([1])).groups == ("bob",)
     written = found.write_groups(tmp_path, "x")
