@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypedDict, TypeVar, Unpack
 
 from sce_video.datasets.clip_sampling import Windows, parse_seconds
-from sce_video.datasets.labelled import NO_COLUMNS, Columns, LabelledVideos
+from sce_video.datasets.labelled import NO_COLUMNS, GroupColumns, LabelledVideos
 from sce_video.datasets.sources import (
     check_folder,
     describe_others,
@@ -136,18 +136,18 @@ def add_columns(add: Options) -> None:
     add("--fold-column NAME", fold)
 
 
-def given_columns(args: argparse.Namespace, source: str | None) -> Columns:
+def given_columns(args: argparse.Namespace, source: str | None) -> GroupColumns:
     """The columns of the command line, which are taken out of it.
 
     Raises:
         ValueError: together with a pattern, or of something else than a CSV file.
     """
-    columns = Columns(args.group_column, args.fold_column)
+    columns = GroupColumns(args.group_column, args.fold_column)
     del args.group_column, args.fold_column
     if columns != NO_COLUMNS:
         if getattr(args, "group_pattern", None) is not None:
             raise ValueError("groups are named by --group-pattern or by columns. Remove one")
-        columns.check(str(source))
+        columns.check(source)
     return columns
 
 

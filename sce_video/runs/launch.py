@@ -18,7 +18,7 @@ from mmengine.hooks import Hook
 from mmengine.logging import MMLogger
 
 from sce_video.datasets import dataset_settings
-from sce_video.datasets.labelled import NO_COLUMNS, Columns, read_labelled, read_pair
+from sce_video.datasets.labelled import NO_COLUMNS, GroupColumns, read_labelled, read_pair
 from sce_video.datasets.labels import check_same_classes
 from sce_video.engine.batch_layout import divide_global_batch
 from sce_video.engine.checkpoint import (
@@ -292,7 +292,7 @@ def evaluate(
     gallery: str | Path | None = None,
     data_root: str | Path | None = None,
     group_pattern: str | None = None,
-    columns: Columns = NO_COLUMNS,
+    columns: GroupColumns = NO_COLUMNS,
     folds: int | str | None = None,
     protocols: Sequence[str] | None = None,
     pairs: str | None = None,
@@ -371,7 +371,7 @@ def evaluate(
 
 
 def _labelled_settings(
-    source: str | Path, data_root: str | Path | None, folder: Path, name: str, columns: Columns
+    source: str | Path, data_root: str | Path | None, folder: Path, name: str, columns: GroupColumns
 ) -> tuple[dict[str, Any], str | None]:
     """Settings of a data set, and the file of its groups and folds, if there is one.
 
