@@ -88,7 +88,10 @@ def _agreement(outer: Thumbnails, inner: Thumbnails, offset: float, part: Part) 
     left, top, wide, high = part
     if max(left, top, 1 - left - wide, 1 - top - high) > _BORDER:
         # Edges in the 32 pixels of a cut frame are between pixels, not where the copy has them.
-        differ = np.maximum(np.abs(differ) - _TOLERANCE * _contrast(mean), 0)
+        wide_mean = np.pad(mean, 1, mode="edge")
+        sides = wide_mean[2:, 1:-1], wide_mean[:-2, 1:-1], wide_mean[1:-1, 2:], wide_mean[1:-1, :-2]
+        contrast = np.abs(np.stack(sides) - mean).max(axis=0)
+        differ = np.maximum(np.abs(differ) - _TOLERANCE * contrast, 0)
     a, b = ours - mean, fitted - fitted.mean(axis=0)
     product, energy = 2 * float((a * b).sum()), float((a**2).sum() + (b**2).sum())
     still = len(ours) * float((differ**2).sum()) / 2
@@ -130,10 +133,3 @@ def _fitted(
     begin = np.maximum(begin, 0)
     (left, top), (wide, high) = begin.tolist(), (end - begin).tolist()
     return (weights @ rows).reshape(ours.shape), (left, top, wide, high)
-
-
-def _contrast(image: np.ndarray) -> np.ndarray:
-    """The largest difference of every pixel from its four neighbours."""
-    padded = np.pad(image, 1, mode="edge")
-    sides = padded[2:, 1:-1], padded[:-2, 1:-1], padded[1:-1, 2:], padded[1:-1, :-2]
-    return np.abs(np.stack(sides) - image).max(axis=0)

@@ -305,19 +305,14 @@ def _members(
         layout: Any = (offset, shape, "F" if fortran else "C")
         arrays[name] = np.memmap(path, dtype, "c", *layout)
         if name not in lazy:
-            _check_member(archive, info)
+            with archive.open(info) as member:  # at its end zipfile compares the checksum
+                while member.read(1 << 20):
+                    pass
     for name in [name for name in arrays if name.endswith(_DIGESTS)]:
         digests, array = arrays.pop(name), name.removesuffix(_DIGESTS)
         if array in lazy and array in arrays:
             arrays[array] = CheckedArray(arrays[array], digests, f"{array!r} of {path}")
     return arrays
-
-
-def _check_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> None:
-    """Read a member to its end, where zipfile compares its checksum; BadZipFile if it differs."""
-    with archive.open(info) as member:
-        while member.read(1 << 20):
-            pass
 
 
 def _mapped_offset(path: str | Path, info: zipfile.ZipInfo) -> int | None:
