@@ -83,7 +83,9 @@ def run_features(
     cache = Path(folder, PAGE_FEATURES)
     with contextlib.suppress(OSError, ValueError):  # none, or damaged: computed again
         rows, provenance = load_features(cache)
-        if provenance.get("checkpoint") == key and not rows.failures:  # those may be back
+        # Files that were unreadable may be back, and there may be time for more videos.
+        in_time = provenance.get("late_after") is None or provenance["late_after"] >= seconds
+        if provenance.get("checkpoint") == key and not rows.failures and in_time:
             return rows, []
     dataset = DATASETS.build({**dataset_config, "pipeline": []})
     kind = getattr(dataset, "kind", type(dataset).__name__)
@@ -97,7 +99,8 @@ def run_features(
         notes.append(f"{counts} could not be read; the first: {first}{advice}.")
     if not len(rows):
         return None, notes
-    save_features(cache, rows, {"checkpoint": key})
+    late = len(rows) + len(rows.failures) < min(videos, len(dataset))
+    save_features(cache, rows, {"checkpoint": key, "late_after": seconds if late else None})
     return rows, notes
 
 
