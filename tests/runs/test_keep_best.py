@@ -345,9 +345,9 @@ def test_labels_that_nothing_can_be_held_out_of(videos, tmp_path):
 def test_one_line_says_whether_the_result_is_better_than_the_start(videos, tmp_path, monkeypatch):
     """The comparison with random weights has other videos, and another measure."""
     compared = []
+    room = "sce_video.runs.does_it_help"
     monkeypatch.setattr(
-        "sce_video.runs.does_it_help.compare_with_random",
-        lambda *given: compared.append(given[3]) or {},
+        f"{room}.compare_with_random", lambda *given: compared.append(given[3]) or {}
     )
     cfg = small_config(videos, tmp_path / "last")
     assert not keeps_best(cfg)
