@@ -134,8 +134,14 @@ class Distill(SelfSupervisedModel):
             z = self.projector(rows)
             query, key = unit_vectors(z), unit_vectors(keys).to(z.dtype)
             if self.objective == "relations":
-                options: Any = {name: getattr(self, name) for name in ("lambda_", "tau", "tau_m")}
-                parts = sce_terms(query, key, self.queue.keys, **options)._asdict()
+                parts = sce_terms(
+                    query,
+                    key,
+                    self.queue.keys,
+                    lambda_=self.lambda_,
+                    tau=self.tau,
+                    tau_m=self.tau_m,
+                )._asdict()
                 if view is views[0]:  # enters the queue after the optimiser step
                     self.queue.stage(key)
             else:

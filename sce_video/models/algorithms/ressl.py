@@ -63,11 +63,13 @@ class ReSSL(SelfSupervisedModel):
         """Cross-entropy of the relations of every pair, and the mean cosine of the pairs."""
         keys, keys_of = self.encode_keys(views)
         num_pairs = sum(map(len, keys_of.values()))
-        taus = {"tau": self.tau, "tau_m": self.tau_m}
         sums = QuerySum(self)
         for i, own in keys_of.items():
             h, _, query = self.encode_query(views[i])
-            losses = [ressl_loss(query, keys[j], self.queue.keys, **taus) for j in own]
+            losses = [
+                ressl_loss(query, keys[j], self.queue.keys, tau=self.tau, tau_m=self.tau_m)
+                for j in own
+            ]
             loss = torch.stack(losses).sum() / num_pairs
             similarity = mean_cosines(query, [keys[j] for j in own]).sum() / num_pairs
             sums.add(h, query, {"loss": loss, "positive_similarity": similarity})

@@ -72,7 +72,7 @@ class SCE(SelfSupervisedModel):
     def check_settings(self) -> None:
         """Raise ValueError for a coefficient, temperature or ``momentum`` out of its range."""
         check_momentum(self.momentum)
-        check_sce(**self._objective())
+        check_sce(self.lambda_, self.mu, self.eta, self.tau, self.tau_m, self.mask_positive)
 
     def check_training(self, num_samples: int, batch_size: int, num_views: int | None) -> list[str]:
         """Warn of an unsuitable queue or objective; ValueError if the views form no pairs."""
@@ -91,17 +91,25 @@ class SCE(SelfSupervisedModel):
         # Only target views pass through the target branch, without gradient ...
         keys, keys_of = self.encode_keys(views)
         num_pairs = sum(map(len, keys_of.values()))
-        queue, objective = self.queue.keys, self._objective()
         sums = QuerySum(self)
         for i, own in keys_of.items():
             # ... and only queries through the online branch, with gradient.
             h, z, query = self.encode_query(views[i])
-            pairs = [sce_terms(query, keys[j], queue, **objective) for j in own]
+            pairs = [self._pair_terms(query, keys[j]) for j in own]
             terms = SCETerms(*(torch.stack(x).sum() / num_pairs for x in zip(*pairs, strict=True)))
             sums.add(h, z, terms._asdict())
         return sums.total()
 
-    def _objective(self) -> dict[str, Any]:
-        """The settings of the loss as they stand; a schedule may change them at every step."""
-        names = ("lambda_", "mu", "eta", "tau", "tau_m", "mask_positive")
-        return {name: getattr(self, name) for name in names}
+    def _pair_terms(self, query: Tensor, key: Tensor) -> SCETerms:
+        """The loss of one pair; a schedule may change the numbers in it at every step."""
+        return sce_terms(
+            query,
+            key,
+            self.queue.keys,
+            lambda_=self.lambda_,
+            mu=self.mu,
+            eta=self.eta,
+            tau=self.tau,
+            tau_m=self.tau_m,
+            mask_positive=self.mask_positive,
+        )

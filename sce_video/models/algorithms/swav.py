@@ -12,8 +12,8 @@ from mmengine.dist import get_rank, get_world_size
 from torch import Tensor, nn
 
 from sce_video.models.algorithms.base import SelfSupervisedModel, unit_vectors
-from sce_video.models.losses.siamese import full_precision
-from sce_video.models.losses.swav import check_sinkhorn, check_tau, sinkhorn, swav_loss
+from sce_video.models.losses.siamese import check_temperature, full_precision
+from sce_video.models.losses.swav import check_sinkhorn, sinkhorn, swav_loss
 from sce_video.models.modules import KeyQueue, StepGenerator, uneven_queue_warnings
 from sce_video.models.modules.view_pairs import check_target_views, check_views
 from sce_video.registry import MODELS
@@ -95,7 +95,7 @@ class SwAV(SelfSupervisedModel):
 
     def check_settings(self) -> None:
         """Raise ValueError for a number out of its range."""
-        check_tau(self.tau)
+        check_temperature("tau", self.tau)
         check_sinkhorn(self.epsilon)
         for name in ("frozen_prototype_steps", "queue_size", "queue_start_steps"):
             if getattr(self, name) < 0:

@@ -154,7 +154,7 @@ def test_no_step_waits_for_the_device(objective, stored, monkeypatch):
 def test_wrong_settings_and_a_missing_teacher():
     for changes, message in (
         (dict(objective="l2"), "objective must be one of cosine, tokens, relations, got 'l2'"),
-        (dict(tau_m=0.0), "temperatures must be above 0"),
+        (dict(tau_m=0.0), "tau_m must be a finite number above 0, got 0.0"),
         (dict(lambda_=2.0), "lambda_ must be from 0 to 1"),
     ):
         with pytest.raises(ValueError, match=message):
