@@ -14,7 +14,7 @@ from helpers.query_methods import QUERY_METHODS, TINY, build_method, make_views
 from torch import Tensor
 
 from sce_video.engine import OptimizerStepHook
-from sce_video.models.algorithms.sigreg import RandomDirections
+from sce_video.models.algorithms.lejepa import RandomDirections
 from sce_video.models.losses import sigreg_loss
 from sce_video.registry import MODELS
 
