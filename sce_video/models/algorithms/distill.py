@@ -16,6 +16,7 @@ from sce_video.models.losses.sce_loss import check_sce, sce_terms
 from sce_video.models.losses.siamese import byol_loss
 from sce_video.models.modules import KeyQueue, queue_warnings
 from sce_video.registry import MODELS
+from sce_video.utils.tensors import LoggedValue
 
 OBJECTIVES = ("cosine", "tokens", "relations")
 
@@ -114,13 +115,13 @@ class Distill(SelfSupervisedModel):
                 shown = F.interpolate(shown, (frames, side, side), mode="trilinear")
         return teacher.backbone(shown) if self.objective == "tokens" else teacher.represent(shown)
 
-    def loss_of_samples(self, views: Sequence[Tensor], samples: Any) -> dict[str, Tensor]:
+    def loss_of_samples(self, views: Sequence[Tensor], samples: Any) -> dict[str, LoggedValue]:
         """The loss, which finds the teacher's features by index and clip of the samples."""
         return self.loss(views, samples)
 
     def loss(
         self, views: Sequence[Tensor], samples: Mapping[str, Tensor] | None = None
-    ) -> dict[str, Tensor]:
+    ) -> dict[str, LoggedValue]:
         """The objective and its parts; ``samples`` have ``index`` and ``clip`` (N,)."""
         sums = QuerySum(self)
         for view in views:

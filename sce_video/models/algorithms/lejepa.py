@@ -15,6 +15,7 @@ from sce_video.models.losses.sigreg import sigreg_loss
 from sce_video.models.modules import StepGenerator
 from sce_video.models.modules.view_pairs import check_target_views, default_target_views
 from sce_video.registry import MODELS
+from sce_video.utils.tensors import LoggedValue
 
 
 class RandomDirections(StepGenerator):
@@ -91,7 +92,7 @@ class LeJEPA(SelfSupervisedModel):
             raise ValueError(f"{given} must be below the number of views, {num_views}")
         return []
 
-    def loss(self, views: Sequence[Tensor]) -> dict[str, Tensor]:
+    def loss(self, views: Sequence[Tensor]) -> dict[str, LoggedValue]:
         """Prediction and SIGReg, for any number of views.
 
         Returns:

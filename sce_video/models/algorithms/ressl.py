@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from sce_video.models.algorithms.base import QuerySum, SelfSupervisedModel, mean_cosines
 from sce_video.models.losses.sce_loss import ressl_loss, sharpness_warnings
 from sce_video.registry import MODELS
+from sce_video.utils.tensors import LoggedValue
 
 
 @MODELS.register_module()
@@ -59,7 +60,7 @@ class ReSSL(SelfSupervisedModel):
         """log(K): the loss if query and queue are unrelated; the positive takes no part."""
         return math.log(len(self.queue.keys))
 
-    def loss(self, views: Sequence[Tensor]) -> dict[str, Tensor]:
+    def loss(self, views: Sequence[Tensor]) -> dict[str, LoggedValue]:
         """Cross-entropy of the relations of every pair, and the mean cosine of the pairs."""
         keys, keys_of = self.encode_keys(views)
         num_pairs = sum(map(len, keys_of.values()))

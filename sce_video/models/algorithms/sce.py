@@ -13,6 +13,7 @@ from sce_video.models.algorithms.base import QuerySum, SelfSupervisedModel
 from sce_video.models.losses.sce_loss import SCETerms, check_sce, sce_terms, sce_warnings
 from sce_video.models.modules import check_momentum
 from sce_video.registry import MODELS
+from sce_video.utils.tensors import LoggedValue
 
 
 @MODELS.register_module()
@@ -86,7 +87,7 @@ class SCE(SelfSupervisedModel):
             return info_nce
         return self.lambda_ * info_nce + self.mu * ressl + self.eta * (info_nce - ressl)
 
-    def loss(self, views: Sequence[Tensor]) -> dict[str, Tensor]:
+    def loss(self, views: Sequence[Tensor]) -> dict[str, LoggedValue]:
         """The pseudo-code (appendix A) for any number of views; the parts are those of SCETerms."""
         # Only target views pass through the target branch, without gradient ...
         keys, keys_of = self.encode_keys(views)

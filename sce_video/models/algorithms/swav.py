@@ -17,6 +17,7 @@ from sce_video.models.losses.swav_loss import check_sinkhorn, sinkhorn, swav_los
 from sce_video.models.modules import KeyQueue, StepGenerator, uneven_queue_warnings
 from sce_video.models.modules.view_pairs import check_target_views, check_views
 from sce_video.registry import MODELS
+from sce_video.utils.tensors import LoggedValue
 
 
 class Prototypes(nn.Module):
@@ -119,7 +120,7 @@ class SwAV(SelfSupervisedModel):
         """log(K): the loss if each view predicts all prototypes alike."""
         return math.log(len(self.prototypes.weight))
 
-    def loss(self, views: Sequence[Tensor]) -> dict[str, Tensor]:
+    def loss(self, views: Sequence[Tensor]) -> dict[str, LoggedValue]:
         """Swapped prediction (eq. 1), for any number of views.
 
         Returns:
