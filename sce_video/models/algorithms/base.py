@@ -96,7 +96,8 @@ class SelfSupervisedModel(BaseModel):
         """Set ``target``, a copy of backbone and projector, and a ``queue`` of its keys."""
         check_target_views(target_views)
         self.momentum = momentum
-        self.symmetric, self.target_views = symmetric, target_views
+        self.symmetric = symmetric
+        self.target_views = target_views
         self.target = TargetEncoder(self.backbone, self.projector, shuffle_bn_splits)
         if queue_size is not None:
             self.queue = KeyQueue(queue_size, self.projector.out_channels)

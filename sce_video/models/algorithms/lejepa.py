@@ -26,7 +26,8 @@ class RandomDirections(StepGenerator):
         if min(count, dim) < 1:
             least = "directions need a number and a size of at least 1"
             raise ValueError(f"{least}, got {count} and {dim}")
-        self.count, self.dim = count, dim
+        self.count = count
+        self.dim = dim
 
     def forward(self) -> Tensor:
         """Directions (M, D) of the current step, float32, on the device of the module."""

@@ -48,7 +48,8 @@ class ReSSL(SelfSupervisedModel):
         super().__init__(backbone, data_preprocessor, backward_per_query)
         self.build_heads(projector)
         self.build_target(momentum, symmetric, target_views, shuffle_bn_splits, queue_size)
-        self.tau, self.tau_m = tau, tau_m
+        self.tau = tau
+        self.tau_m = tau_m
         self.check_settings()
 
     def check_training(self, num_samples: int, batch_size: int, num_views: int | None) -> list[str]:

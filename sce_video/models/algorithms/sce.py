@@ -66,7 +66,8 @@ class SCE(SelfSupervisedModel):
             wanted = "one number or the three (lambda, mu, eta) of eq. 10"
             raise ValueError(f"lambda_ must be {wanted}, got {lambda_}")
         self.lambda_, self.mu, self.eta = given
-        self.tau, self.tau_m = tau, tau_m
+        self.tau = tau
+        self.tau_m = tau_m
         self.mask_positive = mask_positive
         self.check_settings()
 
@@ -88,7 +89,7 @@ class SCE(SelfSupervisedModel):
         return self.lambda_ * info_nce + self.mu * ressl + self.eta * (info_nce - ressl)
 
     def loss(self, views: Sequence[Tensor]) -> dict[str, LoggedValue]:
-        """The pseudo-code (appendix A) for any number of views; the parts are those of SCETerms."""
+        """Compute the paper's pseudo-code (appendix A) for any number of views; log SCETerms."""
         # Only target views pass through the target branch, without gradient ...
         keys, keys_of = self.encode_keys(views)
         num_pairs = sum(map(len, keys_of.values()))
@@ -97,12 +98,15 @@ class SCE(SelfSupervisedModel):
             # ... and only queries through the online branch, with gradient.
             h, z, query = self.encode_query(views[i])
             pairs = [self._pair_terms(query, keys[j]) for j in own]
-            terms = SCETerms(*(torch.stack(x).sum() / num_pairs for x in zip(*pairs, strict=True)))
-            sums.add(h, z, terms._asdict())
+            terms = {
+                name: torch.stack([getattr(pair, name) for pair in pairs]).sum() / num_pairs
+                for name in SCETerms._fields
+            }
+            sums.add(h, z, terms)
         return sums.total()
 
     def _pair_terms(self, query: Tensor, key: Tensor) -> SCETerms:
-        """The loss of one pair; a schedule may change the numbers in it at every step."""
+        """Compare a query with a key, by settings that a schedule may change at every step."""
         return sce_terms(
             query,
             key,

@@ -83,9 +83,11 @@ class SwAV(SelfSupervisedModel):
         check_target_views(target_views)
         self.build_heads(projector)
         self.prototypes = Prototypes(self.projector.out_channels, num_prototypes)
-        self.tau, self.epsilon = tau, epsilon
+        self.tau = tau
+        self.epsilon = epsilon
         self.frozen_prototype_steps = frozen_prototype_steps
-        self.queue_size, self.queue_start_steps = queue_size, queue_start_steps
+        self.queue_size = queue_size
+        self.queue_start_steps = queue_start_steps
         self.target_views = tuple(target_views)
         self.check_settings()
         self.steps = StepGenerator()

@@ -252,24 +252,14 @@ def check_sce(
     mask_positive: bool = True,
 ) -> None:
     """Raise ValueError for a coefficient or temperature out of its range."""
-    if mu is None and not 0.0 <= lambda_ <= 1.0:
-        raise ValueError(f"lambda_ must be from 0 to 1, got {lambda_}")
     check_temperature("tau", tau)
     check_temperature("tau_m", tau_m)
-    if (mu is None) != (eta is None):
-        raise ValueError(f"eq. 10 needs both mu and eta, got mu={mu}, eta={eta}: give both or none")
-    if mu is None or eta is None:
+    if mu is None and eta is None:
+        if not 0.0 <= lambda_ <= 1.0:
+            raise ValueError(f"lambda_ must be from 0 to 1, got {lambda_}")
         return
-    check_coefficients(lambda_, mu, eta)
-    if not mask_positive:
-        raise ValueError(
-            "the free coefficients of eq. 10 need mask_positive=True: with False the loss is "
-            "not a sum of InfoNCE, ReSSL and Ceil"
-        )
-
-
-def check_coefficients(lambda_: float, mu: float, eta: float) -> None:
-    """Raise ValueError for negative or infinite coefficients of eq. 10, or ``lambda_ = mu = 0``."""
+    if mu is None or eta is None:
+        raise ValueError(f"eq. 10 needs both mu and eta, got mu={mu}, eta={eta}: give both or none")
     for name, value in (("lambda_", lambda_), ("mu", mu), ("eta", eta)):
         if not (math.isfinite(value) and value >= 0):
             raise ValueError(f"coefficient {name} must be finite and at least 0, got {value}")
@@ -278,6 +268,11 @@ def check_coefficients(lambda_: float, mu: float, eta: float) -> None:
         raise ValueError(
             f"coefficients lambda_=0, mu=0, eta={eta} leave nothing that brings query and key "
             "together: lambda_ (InfoNCE) or mu (ReSSL) must be above 0"
+        )
+    if not mask_positive:
+        raise ValueError(
+            "the free coefficients of eq. 10 need mask_positive=True: with False the loss is "
+            "not a sum of InfoNCE, ReSSL and Ceil"
         )
 
 
