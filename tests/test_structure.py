@@ -18,7 +18,7 @@ TREES = {path: ast.parse(text) for path, text in TEXTS.items()}
 NODES = {path: list(ast.walk(tree)) for path, tree in TREES.items()}
 LINES = sum(text.count("\n") for text in TEXTS.values())
 ROOMS = sorted({p.parent.relative_to(PACKAGE).parts[0] for p in TEXTS if p.parent != PACKAGE})
-METHODS = "sce moco moco_v3 ressl simclr byol swav sigreg".split()
+METHODS = "sce moco moco_v3 ressl simclr byol swav lejepa distill".split()
 
 
 def module_name(path: Path) -> str:
@@ -74,6 +74,14 @@ def test_a_method_is_one_file(method):
     path = PACKAGE / f"models/algorithms/{method}.py"
     others = [name for name in imported(path) if "models.algorithms" in name]
     assert others == ["sce_video.models.algorithms.base"], f"{path.name} imports {others}"
+
+
+def test_a_file_name_of_the_models_stands_for_one_file():
+    """A command's own module, ``__init__.py`` and ``base.py`` may share a name with other files."""
+    paths = [p for p in TEXTS if p.name not in ("__init__.py", "base.py")]
+    names = Counter(p.name for p in paths if p.parent != PACKAGE / "commands")
+    shared = [p for p in paths if PACKAGE / "models" in p.parents and names[p.name] > 1]
+    assert not shared, f"other files have the same names: {shared}"
 
 
 # -- functions -----------------------------------------------------------------------------------

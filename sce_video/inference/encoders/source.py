@@ -99,11 +99,12 @@ def read_encoder_config(folder: Path) -> Any:
 
 def brought_pool(folder: Path, config: Any) -> str | None:
     """The pool that a classifier brings, None for other models."""
-    kind, pool = family_of(config.model_type).classifier or ("", None)
+    classifier = family_of(config.model_type).classifier
     architectures = read_json(folder / _CONFIG).get("architectures")
-    if not isinstance(architectures, list) or kind not in architectures:
+    if classifier is None or not isinstance(architectures, list):
         return None
-    return pool if getattr(config, "use_mean_pooling", True) else None
+    brings = classifier.model in architectures and getattr(config, "use_mean_pooling", True)
+    return classifier.pool if brings else None
 
 
 @contextmanager
