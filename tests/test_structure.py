@@ -193,6 +193,20 @@ def test_a_public_name_means_one_thing():
     assert len(twice) <= BUDGETS["public_names_in_two_files"], twice
 
 
+def test_a_constant_has_a_line_of_its_own():
+    """A line of its own has room for the unit of a constant and the reason for its value."""
+    packed = [
+        f"{path.relative_to(REPO)}:{node.lineno} {ast.unparse(name)}"
+        for path, tree in TREES.items()
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Tuple | ast.List)
+        for name in target.elts
+    ]
+    assert len(packed) <= BUDGETS["tuple_packed_constants"], packed
+
+
 def test_a_helper_of_a_few_lines_is_written_where_it_is_used():
     words = Counter(word for text in TEXTS.values() for word in re.findall(r"[A-Za-z_]\w*", text))
     once = [

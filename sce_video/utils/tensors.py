@@ -21,7 +21,10 @@ from torch import Tensor
 #: Bytes before the tensor in its memory. The first two tell who still uses it: the process that
 #: made it, and one that it was sent to.
 HEADER = 64
-MAKER, RECEIVER = 0, 1
+#: Entry of the header that tells whether the process that made the tensor still uses it.
+MAKER = 0
+#: Entry of the header that tells whether the process that received the tensor still uses it.
+RECEIVER = 1
 
 
 class ReusedMemory:

@@ -38,8 +38,11 @@ UCF101 = Downloads(
     lists=("ucfTrainTestlist",),
     files=("UCF-101",),
 )
-# Soomro et al. 2012; numbers of lines in the official lists.
-_UCF101_VIDEOS, _UCF101_CLASSES = 13320, 101
+#: Videos of UCF101 (Soomro et al. 2012).
+_UCF101_VIDEOS = 13320
+#: Classes of UCF101 (Soomro et al. 2012).
+_UCF101_CLASSES = 101
+#: Lines of the official lists, train and test, by the number of the split.
 _UCF101_COUNTS = {1: (9537, 3783), 2: (9586, 3734), 3: (9624, 3696)}
 
 
@@ -114,8 +117,11 @@ HMDB51 = Downloads(
     lists=("testTrainMulti_7030_splits",),
     files=("hmdb51_org",),
 )
-# Kuehne et al. 2011: 70 training and 30 test videos per class and split.
-_HMDB51_VIDEOS, _HMDB51_CLASSES = 6766, 51
+#: Videos of HMDB51 (Kuehne et al. 2011).
+_HMDB51_VIDEOS = 6766
+#: Classes of HMDB51 (Kuehne et al. 2011).
+_HMDB51_CLASSES = 51
+#: Videos per class and split (Kuehne et al. 2011).
 _HMDB51_PER_CLASS = {"train": 70, "test": 30}
 _MARKS = "'NAME.avi MARK' with mark 0 (not used), 1 (train) or 2 (test)"
 

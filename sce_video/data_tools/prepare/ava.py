@@ -47,9 +47,13 @@ FRAME_RATE = 30
 # A cut lasts 901 s; the films last more than half an hour.
 LONGEST_CUT = 1000.0
 
-# Gu et al. 2018 and the data set's page.
+# Numbers of Gu et al. 2018 and of the dataset's page.
+#: Videos of each split.
 PUBLISHED_VIDEOS = {"train": 235, "val": 64}
-PUBLISHED_ACTIONS, PUBLISHED_SCORED = 80, 60
+#: Actions in the official list.
+PUBLISHED_ACTIONS = 80
+#: Actions that are scored.
+PUBLISHED_SCORED = 60
 
 _FRAME = re.compile(r"(\d+)\.(?:jpe?g|png)$", re.IGNORECASE)
 _DETECTIONS = (
