@@ -11,7 +11,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from sce_video.commands.arguments import check_exists, command_line, tell_others
+from sce_video.commands.arguments import command_line
+from sce_video.datasets.named_files import check_exists, tell_others
 from sce_video.utils.command import command, printable
 
 

@@ -17,10 +17,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sce_video.commands.arguments import check_source, chosen, command_line, file_progress, number
+from sce_video.commands.arguments import chosen, command_line, number
+from sce_video.datasets.named_files import check_source
 from sce_video.datasets.sources import is_table
 from sce_video.jobs import StorageError
-from sce_video.utils.command import command
+from sce_video.utils.command import command, file_progress
 
 
 @command(interrupted="interrupted; the same command resumes from here")

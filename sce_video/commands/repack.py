@@ -31,11 +31,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from sce_video.commands.arguments import check_source, chosen, command_line, file_progress
+from sce_video.commands.arguments import chosen, command_line
 from sce_video.data_tools.repack.plan import CRF_RANGE, PRESETS, RepackOptions, Settings
+from sce_video.datasets.named_files import check_source
 from sce_video.datasets.sources import is_table, scan_folder
 from sce_video.jobs import StorageError
-from sce_video.utils.command import command
+from sce_video.utils.command import command, file_progress
 
 
 def _number_or(word: str, kind: type, what: str) -> Callable[[str], Any]:

@@ -137,7 +137,7 @@ CASES = {
     "import V t.txt": "a table has a name that ends with .lance, got 't.txt'",
     "verify N": "no list or folder at N",
     "verify V --out table.csv": "--out must end in .tsv or .md",
-    "verify V --classes N": "there is no file of class names 'N'",
+    "verify V --classes N": "no file of class names at N",
     "sweep N --out O": "no sweep N",
     "sweep video_lambda --out O --shard 3/2": "--shard must be i/n with i from 1 to n",
     "report V --out table.txt": "--out must be a folder or end in .md",
@@ -207,7 +207,7 @@ def test_answered_before_the_imports(case, answers):
     name, *rest = case.split()
     of_set = name == "prepare" and f"sce-video prepare {rest[0]}: error: " in said
     assert of_set or f"sce-video {name}: error: " in said.splitlines()[-1]
-    # Limits of the readers are defaults of these two, and a reader imports its library.
+    # The functions of these commands check the files, and stand next to the readers.
     light = {"av", "cv2"} if name in ("repack", "verify") else set()
     assert not set(heavy) - light
 

@@ -1,0 +1,93 @@
+"""A command line and the Python call of its name are the same call."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import shlex
+import subprocess
+import sys
+from dataclasses import fields
+
+import pytest
+
+import sce_video
+from sce_video import _COMMANDS
+from sce_video.commands.main import COMMANDS
+from sce_video.options.declare import spec_of
+
+#: A command line and the arguments of the Python function of its name.
+CALLS = {
+    "verify V --classes c.txt --min-frames 4 --timeout 5 --all-files": {
+        "source": "V",
+        "classes": "c.txt",
+        "min_frames": 4,
+        "timeout": 5,
+        "all_files": True,
+    },
+}
+#: Commands whose function has another name, because it is a word of Python.
+NAMES = {"import": "import_videos"}
+#: Commands that still parse their options by themselves.
+NOT_YET = {*COMMANDS} - {line.split()[0] for line in CALLS}
+
+
+class ReachedError(Exception):
+    """The function of a command was called."""
+
+    def __init__(self, options):
+        super().__init__(options)
+        self.options = options
+
+
+def imported(path):
+    module, _, name = path.rpartition(".")
+    return getattr(importlib.import_module(f"sce_video.{module}"), name)
+
+
+@pytest.mark.parametrize("line", CALLS)
+def test_the_command_line_and_python_call_one_function_with_equal_options(line, monkeypatch):
+    command, *words = shlex.split(line)
+    name = NAMES.get(command, command)
+    options, function = _COMMANDS[name]
+
+    def note(given, *_arguments):
+        raise ReachedError(given)
+
+    imported(function)  # its module must exist before the name in it is replaced
+    monkeypatch.setattr(f"sce_video.{function}", note)
+    main = imported("commands." + COMMANDS[command][0])
+    with pytest.raises(ReachedError) as by_words:
+        main(words)
+    with pytest.raises(ReachedError) as by_keywords:
+        getattr(sce_video, name)(**CALLS[line])
+    assert type(by_words.value.options) is imported(options)
+    assert by_words.value.options == by_keywords.value.options
+
+
+def test_every_function_of_a_command_is_called():
+    called = {NAMES.get(line.split()[0], line.split()[0]) for line in CALLS}
+    assert called == {*_COMMANDS}
+
+
+@pytest.mark.parametrize("name", _COMMANDS)
+def test_the_signature_and_the_documentation_name_every_option(name):
+    call, options = getattr(sce_video, name), imported(_COMMANDS[name][0])
+    names = {declared.name for declared in fields(options)}
+    assert {*inspect.signature(call).parameters} == names and call.__name__ == name
+    assert all(f"    {option}: " in call.__doc__ for option in names)
+    assert len(options.examples) >= 3
+    assert all(spec_of(declared).help for declared in fields(options))
+
+
+@pytest.mark.parametrize("command", sorted({*COMMANDS} - NOT_YET))
+def test_help_imports_no_library(command):
+    """It is printed within a tenth of a second, and NumPy alone takes most of that."""
+    code = "import sys\nfrom sce_video.commands.main import COMMANDS\nimport importlib\n"
+    code += "name, _, function = COMMANDS[sys.argv[1]][0].partition('.')\n"
+    code += "main = getattr(importlib.import_module('sce_video.commands.' + name), function)\n"
+    code += "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
+    code += "sys.exit(', '.join({'numpy', 'torch', 'mmengine', 'av'} & {*sys.modules}) or 0)\n"
+    done = subprocess.run([sys.executable, "-c", code, command], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "\nexamples:\n  sce-video " in done.stdout
