@@ -11,7 +11,6 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar, Unpack
 
@@ -274,12 +273,6 @@ def command_line(
         prog, usage, description, epilog, formatter_class=kind, allow_abbrev=allow_abbrev
     )
     return parser, ArgumentAdder(parser)
-
-
-def chosen(kind: type[T], args: argparse.Namespace) -> T:
-    """A dataclass of the options that have the names of its fields."""
-    names = [field.name for field in fields(kind) if hasattr(args, field.name)]  # type: ignore[arg-type]
-    return kind(**{name: getattr(args, name) for name in names})
 
 
 def given_windows(args: argparse.Namespace, stored: Windows | None = None) -> Windows | None:

@@ -22,6 +22,7 @@ from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin,
 
 T = TypeVar("T", bound="Options")
 R = TypeVar("R")
+D = TypeVar("D")
 
 
 class OptionError(ValueError):
@@ -155,7 +156,7 @@ def value_types(options: type[Options]) -> dict[str, ValueType]:
     return _VALUE_TYPES[options]
 
 
-#: The results of :func:`value_types`, because reading annotations takes longer than checking values.
+#: Results of :func:`value_types`, because reading annotations takes longer than checking values.
 _VALUE_TYPES: dict[type[Options], dict[str, ValueType]] = {}
 
 
@@ -227,7 +228,8 @@ def _check_item(kind: ValueType, spec: Spec, name: str, item: Any) -> None:
         raise OptionError(f"{{{name}}} must be one of {known}", item)
     elif isinstance(item, int | float) and kind.item is not bool:
         _check_range(spec, name, item)
-    elif spec.problem is not None and (problem := spec.problem(item)) is not None:
+    problem = None if spec.problem is None else spec.problem(item)
+    if problem is not None:
         raise OptionError(f"{{{name}}} {problem}", item)
 
 
@@ -241,6 +243,17 @@ def _check_range(spec: Spec, name: str, number: float) -> None:
     if not all(bounds.values()) or not math.isfinite(number):
         stated = " and ".join(text for text in bounds if not text.endswith("None"))
         raise OptionError(f"{{{name}}} must be {stated or 'finite'}", number)
+
+
+def chosen(kind: type[D], options: Any) -> D:
+    """Build a dataclass from the options that have the names of its fields.
+
+    Args:
+        kind: The dataclass; other fields keep their defaults.
+        options: Options, or the arguments of a parser.
+    """
+    names = [known.name for known in fields(kind) if hasattr(options, known.name)]  # type: ignore[arg-type]
+    return kind(**{name: getattr(options, name) for name in names})
 
 
 def shown_default(declared: Field) -> str:

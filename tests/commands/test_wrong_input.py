@@ -128,13 +128,13 @@ CASES = {
     "repack N O": "no list or folder at N",
     "repack V": "give either DST, an output folder, or --to TABLE",
     "repack V O --crf 70": "crf",
-    "repack V O --short-side big": "--short-side must be a number of pixels or 'none', got 'big'",
+    "repack V O --short-side big": "--short-side must be a whole number or 'none', got 'big'",
     "repack V O --workers 0": "workers",
     "repack V O --preset quick": "quick",
     "repack V O --extensions ogv": "no video",
-    "repack V --to t.txt": "a table has a name that ends with .lance, got 't.txt'",
+    "repack V --to t.txt": "--to must be the name of a table, which ends with .lance, got 't.txt'",
     "import N O.lance": "no list or folder at N",
-    "import V t.txt": "a table has a name that ends with .lance, got 't.txt'",
+    "import V t.txt": "TABLE must be the name of a table, which ends with .lance, got 't.txt'",
     "verify N": "no list or folder at N",
     "verify V --out table.csv": "--out must end in .tsv or .md",
     "verify V --classes N": "no file of class names at N",
@@ -156,8 +156,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from sce_video.commands.main import COMMANDS, main
 
 for name, (function, _) in COMMANDS.items():
-    if name not in ("repack", "verify"):  # which import readers
-        importlib.import_module("sce_video.commands." + function.partition(".")[0])
+    importlib.import_module("sce_video.commands." + function.partition(".")[0])
 import sce_video.dependencies
 for words in json.load(sys.stdin):
     read, write = os.pipe()
@@ -208,7 +207,7 @@ def test_answered_before_the_imports(case, answers):
     of_set = name == "prepare" and f"sce-video prepare {rest[0]}: error: " in said
     assert of_set or f"sce-video {name}: error: " in said.splitlines()[-1]
     # The functions of these commands check the files, and stand next to the readers.
-    light = {"av", "cv2"} if name in ("repack", "verify") else set()
+    light = {"av", "cv2"} if name in ("import", "repack", "verify") else set()
     assert not set(heavy) - light
 
 

@@ -18,6 +18,24 @@ from sce_video.options.declare import spec_of
 
 #: A command line and the arguments of the Python function of its name.
 CALLS = {
+    "repack V O --crf auto --short-side none --preset slow": {
+        "source": "V",
+        "destination": "O",
+        "short_side": None,
+        "preset": "slow",
+    },
+    "repack l.txt --to v.lance --crf 20 --data-root D": {
+        "source": "l.txt",
+        "to": "v.lance",
+        "crf": 20.0,
+        "data_root": "D",
+    },
+    "import V s3://b/v.lance --retry-failed --workers 3": {
+        "source": "V",
+        "table": "s3://b/v.lance",
+        "retry_failed": True,
+        "workers": 3,
+    },
     "verify V --classes c.txt --min-frames 4 --timeout 5 --all-files": {
         "source": "V",
         "classes": "c.txt",
