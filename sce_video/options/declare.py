@@ -98,7 +98,8 @@ class Options:
 
     A subclass states its options as fields. It may override :meth:`check` for what concerns
     several options; the type, choices and range of each one have been checked before. Lists become
-    tuples and paths text, so that equal options are equal objects.
+    tuples, paths text and whole numbers floats where a float is declared, so that equal options
+    are equal objects.
 
     Attributes:
         examples: Command lines that the help shows at its end.
@@ -111,9 +112,11 @@ class Options:
     def __post_init__(self) -> None:
         for declared in fields(self):
             value = _plain(getattr(self, declared.name))
-            object.__setattr__(self, declared.name, value)
             if value is not None:
                 _check_value(type(self), declared, value)
+                if value_types(type(self))[declared.name].item is float:
+                    value = _as_float(value)
+            object.__setattr__(self, declared.name, value)
         self.check()
 
     def check(self) -> None:
@@ -125,6 +128,13 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return tuple(_plain(item) for item in value)
     return str(value) if isinstance(value, Path) else value
+
+
+def _as_float(value: Any) -> Any:
+    """Return a number, or every number of several, as a float; a word stays a word."""
+    if isinstance(value, tuple):
+        return tuple(map(_as_float, value))
+    return float(value) if isinstance(value, int) else value
 
 
 @dataclass(frozen=True)

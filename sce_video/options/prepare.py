@@ -284,3 +284,56 @@ class ImportOptions(Options):
         "Exit status: 0 all done, 1 some files failed, 2 wrong usage or a table that cannot be "
         "written,\n130 interrupted.\nMore: docs/tables.md, docs/jobs.md (clusters)"
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DoctorOptions(Options):
+    """Check packages, decoders, GPU and videos, and suggest fixes.
+
+    Every warning and every failure is followed by a line that says how to fix it.
+    """
+
+    videos: str | None = option(
+        Spec("also check a folder or table of videos; decodes some of them", metavar="VIDEOS"), None
+    )
+    all_files: bool = option(ALL_FILES, False)
+    out: str = option(
+        Spec("folder of the runs, whose disk is checked (default: this one)", metavar="DIR"), "."
+    )
+    report: bool = option(
+        Spec("print a text for an issue, which names no file or folder; exit status 0"), False
+    )
+
+    examples: ClassVar[tuple[str, ...]] = (
+        "sce-video doctor",
+        "sce-video doctor --videos VIDEOS --out RUNS",
+        "sce-video doctor --report --videos VIDEOS",
+    )
+    more: ClassVar[str] = "Exit status: 0 ready, 1 something will fail, 2 wrong usage."
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoOptions(Options):
+    """Try everything on generated videos: pretrain, evaluate, build an index and search in it.
+
+    The demo prints the commands that it runs, so that you can repeat them with your own videos. The
+    search page opens at the end. A second demo keeps the videos and does the rest again.
+    """
+
+    out: str = option(
+        Spec("folder of the videos, the run and the index", metavar="DIR"), "work_dirs/demo"
+    )
+    minutes: float = option(Spec("training time, in minutes", metavar="N", above=0), 3.0)
+    method: str | None = option(
+        Spec("method of pretraining, except distill (default: as in sce-video pretrain)"), None
+    )
+    serve: bool = option(Spec("open the search page at the end"), True)
+    smoke: bool = option(
+        Spec("use a few videos and steps, to find out whether everything runs here"), False
+    )
+
+    examples: ClassVar[tuple[str, ...]] = (
+        "sce-video demo",
+        "sce-video demo --minutes 20 --method sce --out DEMO",
+        "sce-video demo --smoke --no-serve",
+    )

@@ -18,6 +18,13 @@ from sce_video.options.declare import spec_of
 
 #: A command line and the arguments of the Python function of its name.
 CALLS = {
+    "demo --out D --minutes 0.5 --method sce --no-serve": {
+        "out": "D",
+        "minutes": 0.5,
+        "method": "sce",
+        "serve": False,
+    },
+    "doctor --videos V --report": {"videos": "V", "report": True},
     "repack V O --crf auto --short-side none --preset slow": {
         "source": "V",
         "destination": "O",
