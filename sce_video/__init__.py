@@ -40,6 +40,15 @@ _COMMANDS = {
     "demo": ("options.prepare.DemoOptions", "commands.demo.demo"),
     "doctor": ("options.prepare.DoctorOptions", "runs.doctor.doctor"),
     "import_videos": ("options.prepare.ImportOptions", "data_tools.tables.fill.import_videos"),
+    "prepare": ("options.data_sets.PrepareOptions", "data_tools.prepare.data_sets.prepare"),
+    "prepare_digits": (
+        "options.data_sets.DigitsOptions",
+        "data_tools.prepare.data_sets.prepare_digits",
+    ),
+    "prepare_toy_actions": (
+        "options.data_sets.ToyActionsOptions",
+        "data_tools.prepare.data_sets.prepare_toy_actions",
+    ),
     "repack": ("options.prepare.RepackOptions", "data_tools.repack.run.repack"),
     "verify": ("options.prepare.VerifyOptions", "data_tools.verify.verify"),
 }

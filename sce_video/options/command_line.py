@@ -7,7 +7,7 @@ import difflib
 import inspect
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from typing import Any, TypeVar
 
@@ -52,36 +52,56 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: error: {message} ({self.prog} --help)\n")
 
 
-def parse(options: type[T], argv: Sequence[str] | None = None, prog: str | None = None) -> T:
+def parse(options: type[T], argv: Sequence[str] | None = None) -> T:
     """Read a command line into an object of a class of options.
 
     Args:
         options: Class whose docstring is the description in the help.
         argv: Words of the command line; None for ``sys.argv[1:]``.
-        prog: As in :func:`parser_of`.
 
     Raises:
         ValueError: If a value or a combination of options is not allowed. The message names the
             options as flags.
     """
-    given = vars(parser_of(options, prog).parse_args(argv))
+    return read(parser_of(options), options, argv)
+
+
+def read(
+    parser: Parser,
+    options: type[T],
+    argv: Sequence[str] | None,
+    stated: Mapping[str, Any] | None = None,
+) -> T:
+    """Do the work of :func:`parse` with a parser of :func:`parser_of`.
+
+    Args:
+        parser: The parser.
+        options: Class of the options.
+        argv: Words of the command line; None for ``sys.argv[1:]``.
+        stated: Values of options that the parser leaves out.
+    """
+    given = vars(parser.parse_args(argv))
     try:
-        return options(**given)
+        return options(**{**(stated or {}), **given})
     except OptionError as error:
         raise ValueError(error.naming(flag_names(options))) from None
 
 
-def parser_of(options: type[Options], prog: str | None = None) -> Parser:
+def parser_of(
+    options: type[Options], prog: str | None = None, left_out: Collection[str] = ()
+) -> Parser:
     """Build the parser of a class of options.
 
     Args:
         options: The class.
         prog: Name of the command in the usage and in errors; None for the name of the process.
+        left_out: Options that the command line does not have.
     """
+    shown = [declared for declared in fields(options) if declared.name not in left_out]
     examples = "\n".join(["examples:", *(f"  {line}" for line in options.examples)])
     parser = Parser(
         prog=prog,
-        usage=f"%(prog)s {_usage(options)}",
+        usage=f"%(prog)s {_usage(options, shown)}",
         description=inspect.cleandoc(options.__doc__ or ""),
         epilog=f"{examples}\n\n{options.more}".rstrip(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -89,7 +109,7 @@ def parser_of(options: type[Options], prog: str | None = None) -> Parser:
         argument_default=argparse.SUPPRESS,  # the defaults are those of the dataclass
     )
     groups: dict[str | None, Any] = {None: parser}
-    for declared in fields(options):
+    for declared in shown:
         spec = spec_of(declared)
         if spec.group not in groups:
             groups[spec.group] = parser.add_argument_group(spec.group)
@@ -124,10 +144,10 @@ def _add(container: Any, options: type[Options], declared: Field) -> None:
         container.add_argument(*names, dest=declared.name, required=required, **settings)
 
 
-def _usage(options: type[Options]) -> str:
+def _usage(options: type[Options], shown: Sequence[Field]) -> str:
     """Return the arguments of the usage line: what has no flag, what is required, and the rest."""
     words = []
-    for declared in sorted(fields(options), key=lambda declared: not spec_of(declared).positional):
+    for declared in sorted(shown, key=lambda declared: not spec_of(declared).positional):
         spec, name = spec_of(declared), flag_names(options)[declared.name]
         required = declared.default is MISSING
         if spec.positional:

@@ -245,14 +245,14 @@ def _check_item(kind: ValueType, spec: Spec, name: str, item: Any) -> None:
 
 def _check_range(spec: Spec, name: str, number: float) -> None:
     """Raise OptionError for a number that is not finite or outside the range of its option."""
-    bounds = {
-        f"at least {spec.least}": spec.least is None or number >= spec.least,
-        f"above {spec.above}": spec.above is None or number > spec.above,
-        f"at most {spec.most}": spec.most is None or number <= spec.most,
-    }
-    if not all(bounds.values()) or not math.isfinite(number):
-        stated = " and ".join(text for text in bounds if not text.endswith("None"))
-        raise OptionError(f"{{{name}}} must be {stated or 'finite'}", number)
+    least, above, most = spec.least, spec.above, spec.most
+    bounds = [] if least is None else [f"at least {least:,}"]
+    bounds += [] if above is None else [f"above {above:,}"]
+    bounds += [] if most is None else [f"at most {most:,}"]
+    low = (least is not None and number < least) or (above is not None and number <= above)
+    high = most is not None and number > most
+    if low or high or not math.isfinite(number):
+        raise OptionError(f"{{{name}}} must be {' and '.join(bounds) or 'finite'}", number)
 
 
 def chosen(kind: type[D], options: Any) -> D:

@@ -12,7 +12,7 @@ from sce_video.options.declare import Spec
 #: pixels.
 MAX_PIXELS = 40_000_000
 #: Longest time limit in seconds that the timers of all systems accept.
-MAX_TIMEOUT = 1e6
+MAX_TIMEOUT = 1_000_000
 _TABLE = re.compile(r".*\.lance/*", re.DOTALL)
 
 

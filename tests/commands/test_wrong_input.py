@@ -123,7 +123,7 @@ CASES = {
     "predict N V": "no checkpoint at N",
     "predict R N": "no video or folder at N",
     "predict R V --views 3": "--views must be CLIPSxCROPS",
-    "prepare ucf11 V": "no data set 'ucf11', meant ucf101?",
+    "prepare ucf11 V": "no dataset 'ucf11', meant ucf101?",
     "prepare kinetics E --k200-ids a b": "--k200-ids needs --k200 or --k200-classes",
     "repack N O": "no list or folder at N",
     "repack V": "give either DST, an output folder, or --to TABLE",
