@@ -73,19 +73,16 @@ def fold_backbones(model: nn.Module) -> int:
 
 
 def _replace(module: nn.Module, classes: dict[Any, type]) -> int:
-    """Replace convolutions inside a module by others that share their weights; returns the number.
+    """Replace convolutions inside a module by others of the same state; returns the number.
 
     Args:
         module: Contains the convolutions, some perhaps at several places.
         classes: For each convolution the class of the new one.
     """
-    made = {}
+    made: dict[Any, Any] = {}
     for conv, kind in classes.items():
-        bias = conv.bias is not None
-        shape = (conv.in_channels, conv.out_channels, conv.kernel_size, conv.stride, conv.padding)
-        new = kind(*shape, conv.dilation, conv.groups, bias, conv.padding_mode, device="meta")
-        new.weight, new.bias = conv.weight, conv.bias
-        made[conv] = new.train(conv.training)
+        made[conv] = object.__new__(kind)
+        made[conv].__setstate__(vars(conv))  # the same settings, parameters and hooks
     for name, part in list(module.named_modules(remove_duplicate=False)):
         if part in made:
             module.set_submodule(name, made[part])

@@ -45,6 +45,8 @@ def test_strides_dilation_groups_and_bias():
                      groups=2)  # fmt: skip
     x = torch.rand(2, 4, 3, 9, 8)
     expected = conv(x)
+    seen: list = []
+    conv.register_forward_hook(lambda module, *_: seen.append(module))
     model = nn.ModuleDict({"backbone": nn.ModuleList([conv.eval(), conv])})
     assert fold_backbones(model) == 1
     folded, again = model["backbone"]
@@ -52,6 +54,7 @@ def test_strides_dilation_groups_and_bias():
     assert folded.weight is conv.weight and folded.bias is conv.bias
     assert type(conv) is nn.Conv3d
     torch.testing.assert_close(folded(x), expected)
+    assert seen == [folded]
 
 
 @pytest.mark.parametrize(
