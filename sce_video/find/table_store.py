@@ -42,7 +42,7 @@ from sce_video.find.store import (
     VideoIndex,
     checked_header,
 )
-from sce_video.utils.files import read_json, write_json
+from sce_video.utils.files import read_json, regular_file, write_json
 
 FEATURE, FACTS, PREFIX = "feature", "sce_video.index", "feature_"
 _NAME = re.compile(r"[A-Za-z0-9_]{1,64}")
@@ -446,7 +446,7 @@ class TableStore(IndexStore):
 def _checksum(file: Path) -> int:
     """CRC-32 of a file."""
     total = 0
-    with open(file, "rb") as opened:
+    with open(file, "rb", opener=regular_file) as opened:
         while data := opened.read(_READ_BYTES):
             total = crc32(data, total)
     return total

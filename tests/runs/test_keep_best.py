@@ -30,6 +30,7 @@ from sce_video.evaluation.online_evaluation_hook import BestSoFar
 from sce_video.pages.curves import read_history
 from sce_video.registry import DATASETS
 from sce_video.runs.configs import checkpoints_to_test, training_config
+from sce_video.runs.does_it_help import compare_at_end
 from sce_video.runs.folder import read_run
 from sce_video.runs.folder_facts import examine_folder
 from sce_video.runs.keep_best import (
@@ -39,7 +40,6 @@ from sce_video.runs.keep_best import (
     keeps_best,
     kept_message,
 )
-from sce_video.runs.page import _compare_or_warn
 from sce_video.runs.pretrain import planned_config
 from sce_video.utils.run_files import KEPT, newest_checkpoint
 from sce_video.utils.storage import ObjectStoreError
@@ -345,8 +345,9 @@ def test_labels_that_nothing_can_be_held_out_of(videos, tmp_path):
 def test_one_line_says_whether_the_result_is_better_than_the_start(videos, tmp_path, monkeypatch):
     """The comparison with random weights has other videos, and another measure."""
     compared = []
+    room = "sce_video.runs.does_it_help"
     monkeypatch.setattr(
-        "sce_video.runs.page.compare_with_random", lambda *given: compared.append(given[3]) or {}
+        f"{room}.compare_with_random", lambda *given: compared.append(given[3]) or {}
     )
     cfg = small_config(videos, tmp_path / "last")
     assert not keeps_best(cfg)
@@ -354,12 +355,17 @@ def test_one_line_says_whether_the_result_is_better_than_the_start(videos, tmp_p
     assert keeps_best(cfg)
     for config in (cfg, small_config(videos, tmp_path / "last")):
         config.pretrained = "start.pth"
+        loader = MagicMock(dataset=range(8))
         runner = SimpleNamespace(
-            cfg=config, work_dir=str(tmp_path), resumed_from=None, train_dataloader=MagicMock()
+            cfg=config,
+            work_dir=str(tmp_path),
+            resumed_from=None,
+            train_dataloader=loader,
+            logger=MagicMock(),
         )
-        monkeypatch.setattr("sce_video.runs.page.newest_checkpoint", lambda _: "end.pth")
+        monkeypatch.setattr(f"{room}.newest_checkpoint", lambda _: "end.pth")
         with suppress(KeyError, AttributeError):  # nothing is logged here
-            _compare_or_warn(runner, 4)
+            compare_at_end(runner, 4, None)
     assert compared == [None, "start.pth"]
 
 
