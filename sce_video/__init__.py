@@ -9,6 +9,7 @@ Likewise ``finetune`` and ``evaluate``, which return the metrics, ``embed``, ``b
 import importlib
 from typing import Any
 
+from sce_video.utils.imports import lazy_names
 from sce_video.version import __version__
 
 # Imported when one is asked for: they need torch and the whole package.
@@ -34,10 +35,11 @@ _FUNCTIONS = {
 }
 __all__ = ["__version__", *_FUNCTIONS]
 
+_lazy = lazy_names(__name__, _FUNCTIONS)
+
 
 def __getattr__(name: str) -> Any:
     if name in _FUNCTIONS:
         dependencies = importlib.import_module("sce_video.dependencies")
         dependencies.check_dependencies()  # its sentences before another package's traceback
-        return getattr(importlib.import_module(f"sce_video.{_FUNCTIONS[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _lazy(name)
