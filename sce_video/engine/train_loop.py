@@ -24,8 +24,12 @@ from mmengine.dist import all_reduce, get_world_size, is_main_process
 from mmengine.runner import EpochBasedTrainLoop, Runner
 from torch.utils.data import DataLoader
 
-from sce_video.datasets import report_worker_crashes
-from sce_video.datasets.loading.batches import STOPPING, outliving_workers, start_workers
+from sce_video.datasets.loading.batches import (
+    STOPPING,
+    outliving_workers,
+    report_worker_crashes,
+    start_workers,
+)
 from sce_video.engine.checkpoint import STOP_CHECKPOINT
 from sce_video.engine.restarts import recorded_start
 from sce_video.engine.training_check import check_training, describe_training, training_warnings
