@@ -147,6 +147,75 @@ def test_one_function_opens_media_and_one_chooses_the_stream():
     assert +inputs == {home: 1}, f"open files with open_container: {+inputs}"
 
 
+def private_assignments(tree: ast.AST) -> list[int]:
+    """Lines that assign to a private attribute of another object, or to parts of torch or mmengine.
+
+    Names on ``self`` and ``cls`` are a class's own, or those of the class that it extends.
+    """
+    others, lines = set(), []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [(alias.name, alias.asname or alias.name.split(".")[0]) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [(str(node.module), alias.asname or alias.name) for alias in node.names]
+        else:
+            continue
+        others |= {own for name, own in names if name.split(".")[0] in ("torch", "mmengine")}
+    for node in ast.walk(tree):
+        where, name = None, ""
+        if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
+            where, name = node.value, node.attr
+        elif isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
+            text = ast.unparse(node.value)  # vars(loader)["..."] = ...
+            if text.startswith("vars(") or text.endswith(".__dict__"):
+                where, name = node.value, "__dict__"
+        elif isinstance(node, ast.Call) and len(node.args) > 1:
+            setter = re.search(r"(setattr|delattr)(__)?$", ast.unparse(node.func))
+            if setter and isinstance(node.args[1], ast.Constant):
+                where, name = node.args[0], str(node.args[1].value)
+        if where is None:
+            continue
+        root = ast.unparse(where).split(".")[0]
+        own = root in ("self", "cls") and ast.unparse(where) == root and name != "__class__"
+        if root in others or (name.startswith("_") and not own):
+            lines.append(node.lineno)
+    return lines
+
+
+@pytest.mark.parametrize(
+    ("code", "count"),
+    [
+        ("loop._epoch = 1", 1),
+        ("a.b._c, d = 1, 2", 1),
+        ("self.loop._epoch += 1", 1),
+        ("del loader._iterator", 1),
+        ("vars(loader)['_get_iterator'] = f", 1),
+        ("loader.__dict__['x'] = f", 1),
+        ("object.__setattr__(cfg, '__class__', Other)", 1),
+        ("self.__class__ = Other", 1),
+        ("setattr(loop, '_iter', 1)", 1),
+        ("from mmengine.config import Config\nConfig.fromfile = f", 1),
+        ("import torch\ntorch.nn.Module.forward = f", 1),
+        ("self._x = cls._y = 1", 0),
+        ("object.__setattr__(self, 'stride', 1)", 0),
+        ("loader.worker_init_fn = f", 0),
+        ("x = loop._epoch", 0),
+    ],
+)
+def test_private_assignments_are_found(code, count):
+    assert len(private_assignments(ast.parse(code))) == count
+
+
+def test_one_module_assigns_private_attributes_of_torch_and_mmengine():
+    home = PACKAGE / "utils/private_parts.py"
+    tools = {path: ast.parse(path.read_text("utf-8")) for path in (REPO / "tools").rglob("*.py")}
+    for path, tree in {**TREES, **tools}.items():
+        if path != home:
+            lines = private_assignments(tree)
+            assert not lines, f"{path}: extend the class, or add it to {home.name}: lines {lines}"
+    assert len(private_assignments(TREES[home])) == 4
+
+
 # -- weight --------------------------------------------------------------------------------------
 
 

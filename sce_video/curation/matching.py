@@ -18,9 +18,9 @@ from itertools import product
 
 import numpy as np
 
-from sce_video.datasets import VideoDecodeError, open_video, video_exists
 from sce_video.datasets.clip_sampling import shown_at
-from sce_video.datasets.readers.base import check_deadline
+from sce_video.datasets.readers.base import VideoDecodeError, check_deadline
+from sce_video.datasets.sources import open_video, video_exists
 
 #: Side of a thumbnail, pixels; the frame is squeezed to a square.
 SIDE = 32

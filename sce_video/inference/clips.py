@@ -12,7 +12,6 @@ import av
 import numpy as np
 from av.audio.resampler import AudioResampler
 
-from sce_video.datasets import open_video
 from sce_video.datasets.clip_sampling import frames_between
 from sce_video.datasets.readers.av_file import (
     best_video_stream,
@@ -23,7 +22,7 @@ from sce_video.datasets.readers.av_file import (
 from sce_video.datasets.readers.base import DecodeLimits, VideoDecodeError
 from sce_video.datasets.readers.frame_table import Clock, FrameTable
 from sce_video.datasets.segments import format_seconds
-from sce_video.datasets.sources import is_elsewhere
+from sce_video.datasets.sources import is_elsewhere, open_video
 from sce_video.utils.files import atomic_file
 
 #: Good enough that a cut cannot be told from its source, PSNR of about 45 dB.

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sce_video.datasets import VideoDecodeError
 from sce_video.datasets.clip_sampling import Windows
+from sce_video.datasets.readers.base import VideoDecodeError
 from sce_video.datasets.segments import Segment
 from sce_video.evaluation.functional.segments import evaluate_segments
 from sce_video.inference.classifier import VideoClassifier

@@ -13,8 +13,9 @@ from typing import Any, Protocol
 import numpy as np
 from torch import Tensor
 
-from sce_video.datasets import VideoReader, run_pipeline, video_exists
 from sce_video.datasets.clip_sampling import ClipIndices, uniform_positions
+from sce_video.datasets.readers import VideoReader
+from sce_video.datasets.sources import video_exists
 from sce_video.datasets.transforms import (
     CenterSegmentClip,
     DecodeSharedFrames,
@@ -23,6 +24,7 @@ from sce_video.datasets.transforms import (
     ResizeShortSide,
     UniformClips,
 )
+from sce_video.datasets.video_dataset import run_pipeline
 from sce_video.engine.weights import checked_backbone
 
 _PREPROCESSORS = ("VideoDataPreprocessor", "RecognizerDataPreprocessor")

@@ -15,15 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from sce_video.datasets import VideoDecodeError, VideoReader, open_video
 from sce_video.datasets.clip_sampling import (
     ClipIndices,
     Windows,
     clips_of_span,
     window_spans,
 )
-from sce_video.datasets.readers.base import ArrayFrames
-from sce_video.datasets.sources import is_table, list_videos, video_exists
+from sce_video.datasets.readers import VideoReader
+from sce_video.datasets.readers.base import ArrayFrames, VideoDecodeError
+from sce_video.datasets.sources import is_table, list_videos, open_video, video_exists
 from sce_video.datasets.transforms.lazy_view import LazyView
 from sce_video.evaluation.npz_files import write_npz
 from sce_video.inference.model import VideoModel

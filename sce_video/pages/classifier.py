@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sce_video.evaluation import Rows
 from sce_video.evaluation.functional.statistics import bootstrap_intervals
 from sce_video.evaluation.metrics.base import load_outcomes, outcomes_path
+from sce_video.evaluation.rows import Rows
 from sce_video.pages.frames import ClipReader, ClipTiles
 from sce_video.pages.neighbour_rows import label_name
 from sce_video.pages.parts import Part, render_part, sentence_part

@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sce_video.evaluation import Rows
 from sce_video.evaluation.functional.clusters import k_centre_greedy, unit_rows
 from sce_video.evaluation.functional.neighbours import check_features
+from sce_video.evaluation.rows import Rows
 from sce_video.pages.frames import ClipReader, Quality, Strip, clip_frames, fitting, make_strip
 from sce_video.pages.neighbour_rows import label_name, principal_plane
 from sce_video.pages.parts import Part, render_part, sentence_part

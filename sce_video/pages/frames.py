@@ -14,11 +14,11 @@ import cv2
 import numpy as np
 from PIL import Image
 
-from sce_video.datasets import IMAGE_EXTENSIONS
 from sce_video.datasets.ava import Action
 from sce_video.datasets.clip_sampling import format_duration
 from sce_video.datasets.readers.base import MAX_IMAGE_PIXELS, DecodeLimits
 from sce_video.datasets.readers.images import read_image
+from sce_video.datasets.video_list import IMAGE_EXTENSIONS
 from sce_video.pages.gallery import (
     GalleryEntry,
     data_uri,

@@ -15,13 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from sce_video.datasets import (
-    FrameCountError,
-    VideoDecodeError,
-    is_elsewhere,
-    open_video,
-    video_exists,
-)
 from sce_video.datasets.clip_sampling import (
     format_duration,
     format_moment,
@@ -29,9 +22,9 @@ from sce_video.datasets.clip_sampling import (
     segment_positions,
     shown_at,
 )
-from sce_video.datasets.readers.base import DecodeLimits
+from sce_video.datasets.readers.base import DecodeLimits, FrameCountError, VideoDecodeError
 from sce_video.datasets.readers.images import read_image
-from sce_video.datasets.sources import is_image
+from sce_video.datasets.sources import is_elsewhere, is_image, open_video, video_exists
 from sce_video.utils.files import write_text
 from sce_video.utils.html_template import render_template
 

@@ -10,8 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sce_video.evaluation import Rows, nearest_neighbours
 from sce_video.evaluation.functional.clusters import k_centre_greedy, unit_rows
+from sce_video.evaluation.functional.neighbours import nearest_neighbours
+from sce_video.evaluation.rows import Rows
 from sce_video.pages.frames import ClipReader, ClipTiles
 from sce_video.pages.parts import Part, render_part, sentence_part
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from mmengine.config import Config
 
-from sce_video.datasets import TooManyBadFilesError, VideoDecodeError
 from sce_video.datasets.clip_sampling import ClipIndices, format_duration
+from sce_video.datasets.readers.base import TooManyBadFilesError, VideoDecodeError
 from sce_video.datasets.video_dataset import SampleOrigin, SampleRequest, mix_seed
 from sce_video.models.augmentation import ViewParameters, planned_operations
 from sce_video.models.data_preprocessors import VideoDataPreprocessor

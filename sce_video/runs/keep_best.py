@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from mmengine.config import Config
 
-from sce_video.datasets import dataset_settings, list_videos
 from sce_video.datasets.labelled import NO_COLUMNS, GroupColumns, read_labelled
+from sce_video.datasets.sources import dataset_settings, list_videos
 from sce_video.datasets.video_list import PARTS, VideoList, video_of, write_annotation_list
 from sce_video.evaluation.functional.linear_probe import held_out
 from sce_video.evaluation.online_evaluation_hook import KEPT_EVENT

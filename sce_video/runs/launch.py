@@ -17,9 +17,9 @@ from mmengine.dist import get_world_size, init_dist, is_distributed
 from mmengine.hooks import Hook
 from mmengine.logging import MMLogger
 
-from sce_video.datasets import dataset_settings
 from sce_video.datasets.labelled import NO_COLUMNS, GroupColumns, read_labelled, read_pair
 from sce_video.datasets.labels import check_same_classes
+from sce_video.datasets.sources import dataset_settings
 from sce_video.engine.batch_layout import divide_global_batch
 from sce_video.engine.checkpoint import (
     find_checkpoints,
@@ -31,7 +31,7 @@ from sce_video.engine.restarts import is_restart, requeued_job, starts_of
 from sce_video.engine.runner import RANDOM, VideoRunner
 from sce_video.engine.weights import check_backbone_weights, check_classifier_weights
 from sce_video.engine.work_dir import OverwriteHook, check_unused, folder_of_run, locked_folder
-from sce_video.evaluation import PROTOCOLS
+from sce_video.evaluation.metrics import PROTOCOLS
 from sce_video.inference.encoders.run import run_of_model
 from sce_video.inference.stored_test import stored_test
 from sce_video.registry import DATASETS

@@ -16,8 +16,9 @@ import torch
 from mmengine.config import Config
 from mmengine.registry import DefaultScope
 
-from sce_video.datasets import SampleRequest, VideoDataset, dataset_settings
 from sce_video.datasets.labelled import NO_COLUMNS, GroupColumns, LabelledVideos
+from sce_video.datasets.sources import dataset_settings
+from sce_video.datasets.video_dataset import SampleRequest, VideoDataset
 from sce_video.engine.checkpoint import find_checkpoints, load_checkpoint_file
 from sce_video.engine.config.changes import available_settings
 from sce_video.engine.config.check import known_keys, options_of_settings, top_level_keys

@@ -15,7 +15,8 @@ from mmengine.dist import all_gather_object, all_reduce, broadcast, get_world_si
 from mmengine.hooks import Hook
 from torch.utils.hooks import RemovableHandle
 
-from sce_video.datasets import BadFileReport, TooManyBadFilesError
+from sce_video.datasets.loading.batches import BadFileReport
+from sce_video.datasets.readers.base import TooManyBadFilesError
 from sce_video.engine.checkpoint import find_checkpoints
 from sce_video.engine.hooks.alarms import report_alarm
 from sce_video.engine.restarts import append_or_warn, continue_rows, warned_once

@@ -60,6 +60,12 @@ class TokenDropping:
         """
         return None if self.keep_tokens == 1.0 else self._draw(self, count, grid, device)
 
+    def next_sample(self) -> tuple[int, int]:
+        """Return the view and the seed, as an unsigned number, of the next sample of the step."""
+        view, sample = divmod(self._drawn, len(self._seeds))
+        self._drawn += 1
+        return view, self._seeds[sample] % 2**64
+
 
 def _draw(
     tokens: TokenDropping, count: int, grid: Sequence[int], device: torch.device
@@ -73,10 +79,8 @@ def _draw(
     keep = max(1, round(tokens.keep_tokens * places))
     kept = np.empty((count, keep), dtype=np.int64)
     for row in kept:
-        view, sample = divmod(tokens._drawn, len(tokens._seeds))
-        words = [_STREAM, view, tokens._seeds[sample] % 2**64]
+        words = [_STREAM, *tokens.next_sample()]
         row[:] = np.sort(np.random.default_rng(words).permutation(places)[:keep])
-        tokens._drawn += 1
     if tube:
         kept = (kept[:, None] + space * np.arange(grid[0])[:, None]).reshape(count, -1)
     return to_device(kept, device)
