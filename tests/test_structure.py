@@ -177,7 +177,8 @@ def private_assignments(tree: ast.AST) -> list[int]:
             continue
         root = ast.unparse(where).split(".")[0]
         own = root in ("self", "cls") and ast.unparse(where) == root and name != "__class__"
-        if root in others or (name.startswith("_") and not own):
+        described = name in ("__name__", "__qualname__", "__doc__", "__signature__")  # public ones
+        if root in others or (name.startswith("_") and not own and not described):
             lines.append(node.lineno)
     return lines
 

@@ -25,7 +25,7 @@ from sce_video.data_tools.prepare.ava_files import (
     read_excluded,
 )
 from sce_video.data_tools.prepare.lists import (
-    Preparation,
+    ListPreparation,
     Row,
     failure_notes,
     failure_report,
@@ -66,7 +66,7 @@ _DETECTIONS = (
 
 
 @dataclass(frozen=True)
-class AvaPreparation(Preparation):
+class AvaPreparation(ListPreparation):
     """How AVA is prepared.
 
     Attributes:

@@ -56,7 +56,7 @@ def _path(folder: str | None) -> Path | None:
 
 
 def _settings(options: PrepareOptions) -> dict[str, Any]:
-    """Return the arguments of :class:`~sce_video.data_tools.prepare.lists.Preparation`."""
+    """Return the arguments of :class:`~sce_video.data_tools.prepare.lists.ListPreparation`."""
     names = ("workers", "time_limit", "ray", "keep_missing", "force")
     folders = {"root": Path(options.root), "out": _path(options.out)}
     values = {name: getattr(options, name) for name in names}
@@ -65,9 +65,9 @@ def _settings(options: PrepareOptions) -> dict[str, Any]:
 
 def _write_lists(official: Any, located: Any, options: PrepareOptions) -> PrepareResult:
     """Write the lists of a dataset whose files were located."""
-    from sce_video.data_tools.prepare.lists import Preparation, write_lists
+    from sce_video.data_tools.prepare.lists import ListPreparation, write_lists
 
-    return PrepareResult(write_lists(official, located, Preparation(**_settings(options))))
+    return PrepareResult(write_lists(official, located, ListPreparation(**_settings(options))))
 
 
 def _clips(module: ModuleType, options: PrepareOptions) -> PrepareResult:
@@ -122,7 +122,7 @@ def _imagenet(module: ModuleType, options: PrepareOptions) -> PrepareResult:
 
 
 def _transfer_set(module: ModuleType, options: PrepareOptions) -> PrepareResult:
-    settings = module.Preparation(**_settings(options))
+    settings = module.ListPreparation(**_settings(options))
     return PrepareResult(module.prepare_transfer_set(options.name, settings))
 
 
