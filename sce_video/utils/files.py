@@ -347,6 +347,7 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", errors="surrogateescape")).hexdigest()[:16]
 
 
+#: Levels of lists and objects in JSON at most: a file may be untrusted, and recursion has a limit.
 _MAX_DEPTH = 50
 
 

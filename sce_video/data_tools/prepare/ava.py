@@ -43,6 +43,7 @@ from sce_video.datasets.readers.base import DecodeLimits, VideoDecodeError
 from sce_video.datasets.video_list import VIDEO_EXTENSIONS
 
 BEGIN = 900  # second of the film at which the 15-minute cuts and the frames begin
+#: Frames per second that the official scripts extract from the cuts.
 FRAME_RATE = 30
 # A cut lasts 901 s; the films last more than half an hour.
 LONGEST_CUT = 1000.0
