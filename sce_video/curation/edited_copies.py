@@ -57,10 +57,16 @@ _SPEED_COST = 0.08
 
 @dataclass(frozen=True)
 class Line:
-    """Time of the outer video by that of the inner one."""
+    """Time of the outer video as a linear function of the time of the inner one.
 
-    pivot: float  # seconds of the inner video, at which it
-    at: float  # shows these of the outer one
+    Attributes:
+        pivot: A time of the inner video, seconds.
+        at: The time of the outer video that is shown then, seconds.
+        speed: Seconds of the outer video in one second of the inner one.
+    """
+
+    pivot: float
+    at: float
     speed: float
 
     def time(self, inner: float) -> float:
@@ -70,7 +76,16 @@ class Line:
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """That a video (``inner``) shows a part of another one (``outer``)."""
+    """The guess that one video shows a part of another one.
+
+    Attributes:
+        inner: Number of the video that shows the part.
+        outer: Number of the video whose part is shown.
+        mirrored: Whether the part is mirrored.
+        line: When it is shown.
+        part: Left, top, width and height of the part, relative to the frame.
+        votes: How strongly single frames support the guess.
+    """
 
     inner: int
     outer: int
@@ -82,16 +97,16 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class EditedCopy:
-    """Two videos of which a stretch shows the same.
+    """Two videos that share a stretch.
 
     Attributes:
-        inner: The video of which the whole frame is a part of that of the other.
-        outer: The other.
+        inner: Number of the video whose whole frame is a part of the other video's frame.
+        outer: Number of the other video.
         alignment: Similarity, 0 to 1; when in ``outer`` the inner one begins; the part it shows.
-        mirrored: Whether one is mirrored.
-        speed: Seconds of ``outer`` in one of ``inner``.
-        inner_stretch: Begin and end in ``inner``, seconds.
-        outer_stretch: And in ``outer``.
+        mirrored: Whether one of the two is mirrored.
+        speed: Seconds of ``outer`` in one second of ``inner``.
+        inner_stretch: Start and end of the stretch in ``inner``, seconds.
+        outer_stretch: Start and end of the stretch in ``outer``, seconds.
     """
 
     inner: int
@@ -333,14 +348,17 @@ _VOTES = _VoteSettings()
 def voted(
     t_in: np.ndarray, t_out: np.ndarray, parts: np.ndarray, similar: np.ndarray, speeds: np.ndarray
 ) -> Iterator[tuple[float, float, int]]:
-    """Votes, speed and the row of the answer through which it passes, of the best hypotheses.
+    """Yield the lines in time on which most answers agree, the best one first.
 
     Args:
-        t_in: (n,) seconds of the frames that were searched.
-        t_out: (n,) seconds of the answers to them.
-        parts: (n, 4) left, top, width and height of the answers.
+        t_in: (n,) timestamps of the frames that were searched, seconds.
+        t_out: (n,) timestamps of the matched frames, seconds.
+        parts: (n, 4) left, top, width and height of the matched parts, relative to the frame.
         similar: (n,) correlations.
-        speeds: That are tried.
+        speeds: Speeds that are tried.
+
+    Yields:
+        The sum of the votes, the speed, and the row of an answer that lies on the line.
     """
     left = np.ones(len(similar), dtype=bool)
     for _ in range(_VOTES.tries):
@@ -369,14 +387,24 @@ _ASKED_AT_ONCE = 2**15
 
 @dataclass(frozen=True)
 class _Answers:
-    """Frames of videos (askers) and the parts of others (owners) that they resemble; all (n,)."""
+    """Frames of some videos, and the parts of other videos that they resemble.
+
+    Attributes:
+        asker: (n,) numbers of the videos whose frames were searched.
+        owner: (n,) numbers of the videos that the parts belong to.
+        mirrored: (n,) whether the frame was mirrored.
+        t_in: (n,) timestamps of the frames, seconds.
+        t_out: (n,) timestamps of the parts, seconds.
+        part: (n, 4) left, top, width and height of the parts, relative to the frame.
+        similar: (n,) correlations, less for frames that many parts resemble.
+    """
 
     asker: np.ndarray
     owner: np.ndarray
     mirrored: np.ndarray
     t_in: np.ndarray
     t_out: np.ndarray
-    part: np.ndarray  # (n, 4)
+    part: np.ndarray
     similar: np.ndarray
 
 
@@ -450,12 +478,13 @@ def _at_rate(video: Thumbnails, rate: float) -> tuple[np.ndarray, np.ndarray]:
 def hypotheses(
     videos: Iterable[tuple[Thumbnails, list[Part]]], edits: Collection[str], most: int
 ) -> list[Hypothesis]:
-    """What frames of the videos, without borders, say about copies among them.
+    """Guess from single frames which videos show parts of others.
 
     Args:
-        videos: Or their :func:`changes`; and parts of each that are searched besides others.
-        edits: Of :data:`EDITS`.
-        most: Hypotheses of a video: those of the most votes.
+        videos: Videos without borders, or their :func:`changes`; for each, further parts that are
+            searched.
+        edits: Kinds of copies, of :data:`EDITS`.
+        most: Hypotheses of a video at most. Those with the most votes are kept.
     """
     blocks = (_agreed(answers, edits, most) for answers in _searched(videos, edits))
     return [guess for block in blocks for guess in block]
@@ -721,7 +750,13 @@ def _units(vectors: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _Fit:
-    """A stretch of the inner video that is similar along a line."""
+    """A stretch that two videos share along a line in time.
+
+    Attributes:
+        line: The line.
+        stretch: Start and end in the inner video, seconds.
+        similarity: Correlation of what changes in both, -1 to 1.
+    """
 
     line: Line
     stretch: tuple[float, float]

@@ -14,6 +14,7 @@ import numpy as np
 from sce_video.datasets.sources import Query, parse_query
 from sce_video.find.store import VideoIndex
 
+#: Smallest length of a feature that is divided by, so that zeros remain zeros.
 _TINY = 1e-12
 #: A sum of unit features that is shorter than this part of their weights has no direction.
 _CANCELLED = 1e-6

@@ -51,6 +51,7 @@ READ_ROWS = 16384  # from the file or table at a time
 FEWEST_WHITENED = 100
 #: Features from which the covariance is computed at most, at equal steps over the index.
 _MOST_WHITENED = 8192
+#: Smallest number that is added to the variances, so that a covariance of zeros is invertible.
 _TINY = 1e-12
 
 

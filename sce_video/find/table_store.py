@@ -53,8 +53,10 @@ PREFIX = "feature_"
 _NAME = re.compile(r"[A-Za-z0-9_]{1,64}")
 #: Columns of an index of windows, seconds; null in the row of a file that cannot be decoded.
 _SPAN = ("start", "end")
+#: Version of the format of an index in a table.
 _VERSION = 1
 _BATCH_BYTES = 128 * 2**20  # of rows written at a time
+#: Paths in one SQL condition at most, chosen by hand.
 _DELETED_AT_ONCE = 1000
 #: Features of this size together are held in memory once they have been read.
 _HELD_BYTES = 256 * 2**20
@@ -74,6 +76,7 @@ _PARTS = {"data", "_versions", "_transactions", "_deletions", "_indices"}
 _SUMMED = ("data", "_deletions", "_indices")
 #: The file with the checksums of their files.
 CHECKSUMS = "checksums.json"
+#: Bytes of a file that are read at a time to compute its checksum.
 _READ_BYTES = 1 << 20
 #: In place of the feature of a row that stays in the table.
 _KEPT = np.empty(0, dtype=np.float32)

@@ -35,6 +35,7 @@ _LIMITED = 1
 _SEEK_BEFORE = 1.0  # seconds of audio that a decoder may need before the first sample
 #: Containers that take any codec; others are written as Matroska.
 _REMUXED = (".mp4", ".mov", ".m4v", ".mkv", ".webm")
+#: Bytes of the source's name in the name of a clip: file systems allow 255 for the whole name.
 _STEM_BYTES = 120
 
 

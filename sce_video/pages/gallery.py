@@ -28,10 +28,13 @@ from sce_video.datasets.sources import is_elsewhere, is_image, open_video, video
 from sce_video.utils.files import write_text
 from sce_video.utils.html_template import render_template
 
+#: Frames that are shown of a video by default.
 _FRAMES = 4
 _FRAME_HEIGHT = 150  # pixels of a frame at most
 _FRAME_WIDTH = 300  # pixels of a frame at most
+#: Quality of a frame, 0 to 100, chosen by hand for small pages.
 _JPEG_QUALITY = 80
+#: Seconds after which reading a video is given up.
 _READ_SECONDS = 30.0
 _READ_AT_ONCE = 8  # frames in their full size, which may be large
 #: Seconds in the middle of a video that can be played.

@@ -74,6 +74,7 @@ class RunRecord:
         return row if row.get("event") == "end" else {}
 
 
+#: Levels of an alarm, the most urgent one first.
 _LEVELS = {"error": 0, "warning": 1}
 
 

@@ -173,6 +173,7 @@ SSV2 = Downloads(
 )
 # Goyal et al. 2017 and the data set's page.
 SSV2_CLASSES = 174
+#: Videos of each split.
 SSV2_PUBLISHED = {"train": 168913, "validation": 24777}
 
 
@@ -268,6 +269,7 @@ DIVING48 = Downloads(
 )
 # Li et al. 2018; numbers of entries of the V2 files (October 2020), which replace the first labels.
 _DIVING48_CLASSES = 48
+#: Entries of the files of each split.
 _DIVING48_COUNTS = {"train": 15027, "test": 1970}
 
 
@@ -325,6 +327,7 @@ _TRAINING_PERFORMERS = frozenset(
     (1, 2, 4, 5, 8, 9, 13, 14, 15, 16, 17, 18, 19, 25, 27, 28, 31, 34, 35, 38)
 )
 _TRAINING_CAMERAS = frozenset((2, 3))
+#: Videos in each list.
 _NTU60_COUNTS = {
     "train_subject.txt": 40320,
     "test_subject.txt": 16560,

@@ -44,6 +44,7 @@ from sce_video.datasets.video_list import VIDEO_EXTENSIONS
 from sce_video.options.data_sets import PrepareOptions
 
 BEGIN = 900  # second of the film at which the 15-minute cuts and the frames begin
+#: Frames per second that the official scripts extract from the cuts.
 FRAME_RATE = 30
 # A cut lasts 901 s; the films last more than half an hour.
 LONGEST_CUT = 1000.0

@@ -207,6 +207,7 @@ EPIC_KITCHENS = Downloads(
 )
 # Damen et al. 2022, table 2; epic-kitchens/epic-kitchens-100-annotations, README.md.
 _EPIC_COUNTS = {"train": 67217, "validation": 9668}
+#: Classes of each kind of label.
 _EPIC_CLASSES = {"verb": 97, "noun": 300}
 #: Columns that are read of the tables of classes, and of the actions.
 _CLASS = ("id", "key")

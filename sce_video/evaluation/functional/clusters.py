@@ -20,6 +20,7 @@ _ROWS_PER_CELL = 1000
 _COSINES = 2**22
 #: Clusters up to which the first centres are drawn with care, one pass over the sample for each.
 _CAREFUL = 256
+#: Value of the byte that stands for 1, the largest one that int8 has.
 _BYTE = 127.0
 _GONE = -4  # in place of a cosine
 _EQUAL = 1e-6  # difference of a cosine from 1 that rounding may make

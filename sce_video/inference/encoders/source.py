@@ -222,7 +222,9 @@ _FILES = (
     ("processor_config.json", "video_processor"),
     ("processor_config.json", "image_processor"),
 )
+#: Interpolations by their numbers in Pillow, which processors store.
 _INTERPOLATIONS = {2: "bilinear", 3: "bicubic"}
+#: The only factor on pixels that is supported. It maps bytes to 0 to 1.
 _SCALE = 1 / 255
 #: Frames of a clip where neither processor nor config names a number.
 _NUM_FRAMES = 16
