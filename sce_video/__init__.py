@@ -25,6 +25,7 @@ _FUNCTIONS = {
     "finetune": "runs.finetune",
     "load_classifier": "inference.classifier",
     "load_model": "inference.model",
+    "open_video": "datasets.sources",
     "predict": "inference.classifier",
     "predict_files": "inference.classifier",
     "pretrain": "runs.pretrain",
