@@ -2,8 +2,9 @@
 
 ``sce_video.pretrain(videos, out)`` is the command ``sce-video pretrain``, and
 ``sce_video.pretrain_seeds(videos, out, [0, 1, 2])`` the same with ``--seeds 0 1 2``.
-Likewise ``finetune`` and ``evaluate``, which return the metrics, ``embed``, ``build_index``,
-``search``, ``predict`` and ``export``.
+The functions ``finetune``, ``evaluate``, ``embed``, ``build_index``, ``search``, ``predict`` and
+``export`` are the commands of these names, too. ``open_video`` reads videos for any PyTorch code,
+and ``resolved(config)`` shows a whole recipe.
 """
 
 import importlib
@@ -30,6 +31,7 @@ _FUNCTIONS = {
     "predict_files": "inference.classifier",
     "pretrain": "runs.pretrain",
     "pretrain_seeds": "runs.seeds",
+    "resolved": "runs.resolved",
     "search": "find.search",
     "top_classes": "inference.classifier",
 }

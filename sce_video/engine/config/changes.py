@@ -12,9 +12,10 @@ and lacks a place, as a method without queue does, leaves that place out.
 from __future__ import annotations
 
 import difflib
+import re
 import threading
 from ast import literal_eval
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import reduce
 from pathlib import Path
@@ -23,6 +24,23 @@ from typing import Any
 from mmengine.config import Config, ConfigDict, DictAction
 
 _PATCH_LOCK = threading.RLock()
+
+#: The file or option that sets each value of a config, by the path of keys and numbers. A source
+#: holds for everything below its path, unless a longer path has its own source.
+Sources = dict[tuple[str, ...], str]
+
+
+def set_source(sources: Sources, path: tuple[str, ...], source: str) -> None:
+    """Note where a value comes from, and forget the sources of what it replaces."""
+    for other in [other for other in sources if other[: len(path)] == path]:
+        del sources[other]
+    sources[path] = source
+
+
+def source_of(sources: Sources, path: tuple[str, ...]) -> str | None:
+    """Return the source of the value at a path; None if it is not known."""
+    lengths = range(len(path), 0, -1)
+    return next((sources[path[:n]] for n in lengths if path[:n] in sources), None)
 
 
 def child(node: Any, part: str) -> Any:
@@ -97,12 +115,17 @@ def step_index(steps: Sequence, part: str, path: str) -> int:
     )
 
 
-def read_config(path: str | Path) -> Config:
+def read_config(path: str | Path, sources: Sources | None = None) -> Config:
     """``Config.fromfile``, with child configs that change steps of inherited lists by name.
 
     Where a base has a list of typed dicts and a child config a dict, the keys of the dict are names
     (or numbers) of steps and its values are merged into them, at any level of ``_base_``.
     ``_delete_=True`` in a step replaces it at its position. Steps cannot be added this way.
+
+    Args:
+        path: The config file.
+        sources: Is filled with the file that sets each value. It stays empty if the config imports
+            its bases (``with read_base()``) instead of naming them.
 
     Raises:
         StepError: an unknown or ambiguous name, or a step that is no dict; names the file.
@@ -111,8 +134,12 @@ def read_config(path: str | Path) -> Config:
     # ``_merge_a_into_b`` is replaced, and ``_file2dict``, which calls it once per file, to add the
     # file's name to errors. Both are put back on leaving, whatever happens.
     merge, read = vars(Config)["_merge_a_into_b"], vars(Config)["_file2dict"]
+    reading: list[str | None] = []  # files that are being read; None for one that was noted
 
     def merge_with_steps(changes: dict, base: dict, allow_list_keys: bool = False) -> dict:
+        if sources is not None and reading[-1] is not None:  # the merge of a file, not below it
+            _note_file(sources, reading[-1], changes, base)
+            reading[-1] = None
         if not allow_list_keys:
             changes = _resolve_steps(changes, base, ())
         return merge.__func__(changes, base, allow_list_keys)
@@ -124,12 +151,15 @@ def read_config(path: str | Path) -> Config:
         lazy_import: bool | None = None,
     ) -> tuple:
         options = (use_predefined_variables, use_environment_variables, lazy_import)
+        reading.append(str(filename))
         try:
             return read.__func__(filename, *options)
         except StepError as error:
             if not error.named:  # else it is that of a base of this file
                 error.args, error.named = (f"{filename}: {error}",), True
             raise
+        finally:
+            reading.pop()
 
     with _PATCH_LOCK:
         try:
@@ -139,6 +169,48 @@ def read_config(path: str | Path) -> Config:
         finally:
             Config._merge_a_into_b = merge
             Config._file2dict = read
+
+
+def _note_file(sources: Sources, file: str, changes: dict, base: dict) -> None:
+    """Note what a child config sets, before it is merged into its base."""
+    text = Path(file).read_text(encoding="utf-8", errors="replace")
+    # A file hands on whole lists and dicts of its bases: pipeline=_base_.train_pipeline.
+    variables = {
+        name: base[name]
+        for name in re.findall(r"\b_base_\.(\w+)", text)
+        if isinstance(base.get(name), dict | list | tuple)
+    }
+    for path, value in _set_values(changes, base, ()):
+        set_source(sources, path, file)
+        for below, node in _containers(value, path):
+            for name in (name for name, of_base in variables.items() if node == of_base):
+                copied = [other for other in sources if other[0] == name]
+                sources |= {(*below, *other[1:]): sources[other] for other in copied}
+
+
+def _set_values(
+    changes: dict, base: Any, path: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Paths and values that a child config sets; those in a dict or step of its base one by one."""
+    for key, value in changes.items():
+        in_list = isinstance(base, list | tuple)
+        (number, *_) = numbered_path(base, str(key).split(".")) if in_list else (str(key),)
+        below, here = child(base, number), (*path, number)
+        mergeable = isinstance(below, dict) or (
+            isinstance(below, list | tuple) and any(map(type_name, below))
+        )
+        if mergeable and isinstance(value, dict) and not value.get("_delete_"):
+            yield from _set_values(value, below, here)
+        else:
+            yield here, value
+
+
+def _containers(node: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """All dicts and lists of a value with their paths, itself included."""
+    if isinstance(node, dict | list | tuple):
+        yield path, node
+        for key, value in node.items() if isinstance(node, dict) else enumerate(node):
+            yield from _containers(value, (*path, str(key)))
 
 
 def config_files(path: str | Path) -> list[str]:
