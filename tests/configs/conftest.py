@@ -9,11 +9,13 @@ import pytest
 from mmengine.config import Config
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+known: dict = {}
 
 
-@pytest.fixture(scope="session", autouse=True)
+# Of a module: other tests of the process see files merged into their bases.
+@pytest.fixture(scope="module", autouse=True)
 def read_once():
-    original, known = vars(Config)["_file2dict"], {}
+    original = vars(Config)["_file2dict"]
 
     def read(filename, *options, **named):
         if CONFIGS not in Path(filename).resolve().parents:
