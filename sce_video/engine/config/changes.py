@@ -23,6 +23,8 @@ from typing import Any
 
 from mmengine.config import Config, ConfigDict, DictAction
 
+from sce_video.utils.files import read_text
+
 _PATCH_LOCK = threading.RLock()
 
 #: The file or option that sets each value of a config, by the path of keys and numbers. A source
@@ -173,7 +175,7 @@ def read_config(path: str | Path, sources: Sources | None = None) -> Config:
 
 def _note_file(sources: Sources, file: str, changes: dict, base: dict) -> None:
     """Note what a child config sets, before it is merged into its base."""
-    text = Path(file).read_text(encoding="utf-8", errors="replace")
+    text = read_text(file, errors="replace")
     # A file hands on whole lists and dicts of its bases: pipeline=_base_.train_pipeline.
     variables = {
         name: base[name]
