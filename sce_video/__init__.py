@@ -4,8 +4,9 @@ A command and the function of its name are the same call: ``sce_video.verify("vi
 ``sce-video verify videos``. ``sce_video.pretrain(videos, out)`` is the command ``sce-video
 pretrain``, and ``sce_video.pretrain_seeds(videos, out, [0, 1, 2])`` the same with
 ``--seeds 0 1 2``.
-Likewise ``finetune`` and ``evaluate``, which return the metrics, ``embed``, ``build_index``,
-``search``, ``predict`` and ``export``.
+The functions ``finetune``, ``evaluate``, ``embed``, ``build_index``, ``search``, ``predict`` and
+``export`` are the commands of these names, too. ``open_video`` reads videos for any PyTorch code,
+and ``resolved(config)`` shows a whole recipe.
 """
 
 import importlib
@@ -28,10 +29,12 @@ _FUNCTIONS = {
     "finetune": "runs.finetune",
     "load_classifier": "inference.classifier",
     "load_model": "inference.model",
+    "open_video": "datasets.sources",
     "predict": "inference.classifier",
     "predict_files": "inference.classifier",
     "pretrain": "runs.pretrain",
     "pretrain_seeds": "runs.seeds",
+    "resolved": "runs.resolved",
     "search": "find.search",
     "top_classes": "inference.classifier",
 }
