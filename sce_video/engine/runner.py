@@ -238,7 +238,10 @@ class VideoRunner(Runner):
         # CheckpointHook calls this before the epoch and iteration counters are increased.
         meta.setdefault("epoch", self.epoch + 1 if by_epoch else self.epoch)
         meta.setdefault("iter", self.iter if by_epoch else self.iter + 1)
-        meta["trained_epochs"] = meta["epoch"] + (not by_epoch and self._ends_epoch(meta))
+        selected = record_selection(self, filename)
+        # A selected checkpoint is written after the validation, when its epoch has been counted.
+        uncounted = not by_epoch and selected is None and self._ends_epoch(meta)
+        meta["trained_epochs"] = meta["epoch"] + uncounted
         layout = layout_of(self)
         config, training = record_training(self, self._resumed_record)
         meta |= {
@@ -249,7 +252,7 @@ class VideoRunner(Runner):
             "random_states": all_gather_object(random_states()),
             "pretrained": self._pretrained,
             "training": training,
-            "selected": record_selection(self, filename),
+            "selected": selected,
             "batch_layout": None if layout is None else asdict(layout),
             SNAPSHOT: json.dumps(config),
         }

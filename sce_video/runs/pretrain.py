@@ -541,7 +541,7 @@ def resumable_config(
     else:
         return cfg
     # A longer or shorter training is meant: its schedules are stretched.
-    changed = [text for text in changed if not text.startswith("train_cfg.max_epochs:")]
+    changed = [text for text in map(str, changed) if not text.startswith("train_cfg.max_epochs:")]
     if changed:
         shown = "; ".join(changed[:5]) + f"; and {len(changed) - 5} more" * (len(changed) > 5)
         raise ValueError(

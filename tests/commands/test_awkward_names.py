@@ -73,7 +73,10 @@ def test_evaluate(folder, reached, monkeypatch):
     pattern = {"[x]": "[x]", "2023": r"(\d+)", "a,b": "(a),(b)"}.get(folder)
     if pattern is not None:
         (cfg,), _ = reached([*words, "--group-pattern", pattern], "sce_video.runs.launch.test")
-        assert cfg.test_cfg.group_pattern == pattern and cfg.test_cfg.gallery_dataloader is None
+        assert (
+            cfg.test_cfg.group_pattern["pattern"] == pattern
+            and cfg.test_cfg.gallery_dataloader is None
+        )
 
 
 def test_train_and_test(folder, reached):

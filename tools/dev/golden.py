@@ -20,9 +20,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+
+from sce_video.utils.command import command
+from sce_video.utils.files import write_text
 
 REPO = Path(__file__).resolve().parents[2]
 METHODS = ("sce", "moco", "moco_v3", "ressl", "simclr", "byol", "swav", "lejepa")
@@ -216,7 +219,6 @@ RECORDS: dict[str, Callable[[Workspace], Entries]] = {
 def record(out: Path, only: list[str]) -> None:
     """Compute the entries and write them to a JSON file."""
     from sce_video.data_tools.generated import generate_toy_actions
-    from sce_video.utils.files import write_text
 
     with tempfile.TemporaryDirectory() as name:
         work = Workspace(Path(name))
@@ -250,7 +252,8 @@ def compare(old: Path, new: Path) -> int:
     return 1 if names else 0
 
 
-def main() -> int:
+@command
+def main(argv: Sequence[str] | None = None) -> int:
     """Record or compare."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     actions = parser.add_subparsers(dest="action", required=True)
@@ -260,7 +263,7 @@ def main() -> int:
     comparing = actions.add_parser("compare")
     comparing.add_argument("old", type=Path)
     comparing.add_argument("new", type=Path)
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     if args.action == "compare":
         return compare(args.old, args.new)
     record(args.out, args.only)
