@@ -29,10 +29,9 @@ from mmengine.registry import init_default_scope
 from peer_sides import CLIP_SECONDS, FRAMES, SIZE
 from peers import originals, repacked
 
-from sce_video.data_tools.tables import ImportOptions
 from sce_video.data_tools.tables.fill import import_videos
-from sce_video.datasets import scan_folder
 from sce_video.engine.runner import VideoRunner
+from sce_video.options.prepare import ImportOptions
 from sce_video.utils.command import command
 from sce_video.utils.files import write_json
 
@@ -125,7 +124,7 @@ def make_table(args: argparse.Namespace) -> Path:
         for number in range(args.videos):
             os.link(files[number % len(files)], videos / f"{number:05}.mp4")
         table.parent.mkdir()
-        import_videos(scan_folder(str(videos)), str(videos), str(table), ImportOptions())
+        import_videos(ImportOptions(source=videos, table=table, workers=1))
     return table
 
 

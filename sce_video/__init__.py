@@ -1,7 +1,9 @@
 """Self-supervised video representation learning: SCE and the methods it is compared with.
 
-``sce_video.pretrain(videos, out)`` is the command ``sce-video pretrain``, and
-``sce_video.pretrain_seeds(videos, out, [0, 1, 2])`` the same with ``--seeds 0 1 2``.
+A command and the function of its name are the same call: ``sce_video.verify("videos")`` is
+``sce-video verify videos``. ``sce_video.pretrain(videos, out)`` is the command ``sce-video
+pretrain``, and ``sce_video.pretrain_seeds(videos, out, [0, 1, 2])`` the same with
+``--seeds 0 1 2``.
 Likewise ``finetune`` and ``evaluate``, which return the metrics, ``embed``, ``build_index``,
 ``search``, ``predict`` and ``export``.
 """
@@ -33,13 +35,42 @@ _FUNCTIONS = {
     "search": "find.search",
     "top_classes": "inference.classifier",
 }
-__all__ = ["__version__", *_FUNCTIONS]
+# The functions that are a command: sce_video.verify(...) is sce-video verify. Each takes the
+# options of the command as arguments, or one object of their class.
+_COMMANDS = {
+    "demo": ("options.prepare.DemoOptions", "commands.demo.demo"),
+    "doctor": ("options.prepare.DoctorOptions", "runs.doctor.doctor"),
+    "import_videos": ("options.prepare.ImportOptions", "data_tools.tables.fill.import_videos"),
+    "prepare": ("options.data_sets.PrepareOptions", "data_tools.prepare.data_sets.prepare"),
+    "prepare_digits": (
+        "options.data_sets.DigitsOptions",
+        "data_tools.prepare.data_sets.prepare_digits",
+    ),
+    "prepare_toy_actions": (
+        "options.data_sets.ToyActionsOptions",
+        "data_tools.prepare.data_sets.prepare_toy_actions",
+    ),
+    "repack": ("options.prepare.RepackOptions", "data_tools.repack.run.repack"),
+    "verify": ("options.prepare.VerifyOptions", "data_tools.verify.verify"),
+}
+__all__ = ["__version__", *_FUNCTIONS, *_COMMANDS]
+
+
+def _imported(name: str) -> Any:
+    module, _, attribute = name.rpartition(".")
+    return getattr(importlib.import_module(f"sce_video.{module}"), attribute)
+
 
 _lazy = lazy_names(__name__, _FUNCTIONS)
 
 
 def __getattr__(name: str) -> Any:
+    if name in __all__:
+        # Its sentences come before the traceback of another package.
+        _imported("dependencies.check_dependencies")()
     if name in _FUNCTIONS:
-        dependencies = importlib.import_module("sce_video.dependencies")
-        dependencies.check_dependencies()  # its sentences before another package's traceback
-    return _lazy(name)
+        return _lazy(name)
+    if name in _COMMANDS:
+        options, function = map(_imported, _COMMANDS[name])
+        return _imported("options.declare.python_call")(options, function)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

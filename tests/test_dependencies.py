@@ -14,7 +14,7 @@ from packaging.version import Version
 
 import sce_video
 from sce_video.dependencies import check_dependencies, dependency_problems
-from sce_video.runs.doctor import FAILURE, check_python
+from sce_video.runs.machine_checks import FAILURE, check_python
 
 GOOD = {
     "torch": "2.13.0",

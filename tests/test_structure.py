@@ -18,7 +18,7 @@ TREES = {path: ast.parse(text) for path, text in TEXTS.items()}
 NODES = {path: list(ast.walk(tree)) for path, tree in TREES.items()}
 LINES = sum(text.count("\n") for text in TEXTS.values())
 ROOMS = sorted({p.parent.relative_to(PACKAGE).parts[0] for p in TEXTS if p.parent != PACKAGE})
-METHODS = "sce moco moco_v3 ressl simclr byol swav sigreg".split()
+METHODS = "sce moco moco_v3 ressl simclr byol swav lejepa distill".split()
 
 
 def module_name(path: Path) -> str:
@@ -76,6 +76,14 @@ def test_a_method_is_one_file(method):
     assert others == ["sce_video.models.algorithms.base"], f"{path.name} imports {others}"
 
 
+def test_a_file_name_of_the_models_stands_for_one_file():
+    """A command's own module, ``__init__.py`` and ``base.py`` may share a name with other files."""
+    paths = [p for p in TEXTS if p.name not in ("__init__.py", "base.py")]
+    names = Counter(p.name for p in paths if p.parent != PACKAGE / "commands")
+    shared = [p for p in paths if PACKAGE / "models" in p.parents and names[p.name] > 1]
+    assert not shared, f"other files have the same names: {shared}"
+
+
 # -- functions -----------------------------------------------------------------------------------
 
 
@@ -87,10 +95,11 @@ def test_functions_fit_on_a_screen_and_constructors_take_ten_arguments():
     (shuffle_bn_splits); of a backbone those without what all of them hand on to their parent.
     """
     handed_on = ("backbone", "data_preprocessor", "backward_per_query", "shuffle_bn_splits")
-    # Settings of a recipe, others are refused; a handler of botocore, which may hand it more later.
+    # Settings of a recipe, others are refused; arguments of a command, which its signature binds; a
+    # handler of botocore, which may hand it more later.
     sinks = (
         *(("pretrain.py", "pretrain"), ("finetune.py", "finetune")),
-        ("storage.py", "_wait_if_busy"),
+        *(("declare.py", "call"), ("storage.py", "_wait_if_busy")),
     )
     functions = [(p, n) for p, nodes in NODES.items() for n in nodes if type(n) is ast.FunctionDef]
     for path, node in functions:
@@ -168,7 +177,8 @@ def private_assignments(tree: ast.AST) -> list[int]:
             continue
         root = ast.unparse(where).split(".")[0]
         own = root in ("self", "cls") and ast.unparse(where) == root and name != "__class__"
-        if root in others or (name.startswith("_") and not own):
+        described = name in ("__name__", "__qualname__", "__doc__", "__signature__")  # public ones
+        if root in others or (name.startswith("_") and not own and not described):
             lines.append(node.lineno)
     return lines
 
@@ -252,6 +262,20 @@ def test_a_public_name_means_one_thing():
     # main and parse_args: of every command
     twice = {n: p for n, p in places.items() if len(p) > 1 and n not in ("main", "parse_args")}
     assert len(twice) <= BUDGETS["public_names_in_two_files"], twice
+
+
+def test_a_constant_has_a_line_of_its_own():
+    """A line of its own has room for the unit of a constant and the reason for its value."""
+    packed = [
+        f"{path.relative_to(REPO)}:{node.lineno} {ast.unparse(name)}"
+        for path, tree in TREES.items()
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Tuple | ast.List)
+        for name in target.elts
+    ]
+    assert len(packed) <= BUDGETS["tuple_packed_constants"], packed
 
 
 def test_a_helper_of_a_few_lines_is_written_where_it_is_used():

@@ -15,7 +15,7 @@ import torch
 from helpers.disk_faults import contents, file_size_limit
 from matplotlib.figure import Figure
 
-from sce_video.data_tools.prepare.lists import PrepareOptions, write_outputs
+from sce_video.data_tools.prepare.lists import ListPreparation, write_outputs
 from sce_video.data_tools.verify import Problem, write_table
 from sce_video.datasets import BadFileReport
 from sce_video.datasets.ava import Action
@@ -83,7 +83,7 @@ WRITERS = {
     "boxes.mp4": lambda p, n: write_clip(p, images(n), 5.0),
     "bad_files.jsonl": bad_files,
     "list.txt": lambda p, n: write_outputs(
-        {p.name: f"{n} a" * 99}, PrepareOptions(p.parent, force=True)
+        {p.name: f"{n} a" * 99}, ListPreparation(p.parent, force=True)
     ),
     "problems.tsv": lambda p, n: write_table(
         p, [Problem("missing", f"{n}.mp4", 1, "no " * 40, {})]

@@ -25,7 +25,7 @@ from gpu_parts.training_step import BEST, job_of
 from sce_video.data_tools.generated import generate_toy_actions
 from sce_video.data_tools.repack.encode import Job as RepackJob
 from sce_video.data_tools.repack.encode import repack_file
-from sce_video.data_tools.repack.plan import RepackOptions, Settings
+from sce_video.data_tools.repack.plan import EncoderLimits, Settings
 
 
 def make_videos(part: Part) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def make_videos(part: Part) -> dict[str, Any]:
 
     def one(path: Path) -> None:
         made = target / f"{path.parent.name}_{path.name}"
-        repack_file(RepackJob(str(path), str(made), Settings(), RepackOptions(min_psnr=0.0)))
+        repack_file(RepackJob(str(path), str(made), Settings(), EncoderLimits(min_psnr=0.0)))
 
     with ThreadPoolExecutor(cores) as pool:
         list(pool.map(one, sorted((root / "train").rglob("*.mp4"))))

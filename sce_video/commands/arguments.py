@@ -7,32 +7,18 @@ takes seconds.
 from __future__ import annotations
 
 import argparse
-import difflib
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import fields
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar, Unpack
 
 from sce_video.datasets.clip_sampling import Windows, parse_seconds
 from sce_video.datasets.labelled import NO_COLUMNS, GroupColumns, LabelledVideos
-from sce_video.datasets.sources import (
-    check_folder,
-    describe_others,
-    find_files,
-    is_elsewhere,
-    is_table,
-    is_table_folder,
-    listed_extensions,
-    no_file,
-)
-from sce_video.datasets.video_list import ALL_FILES, video_of
-from sce_video.utils.command import Progress, printable
-from sce_video.utils.files import read_text
-from sce_video.utils.run_files import MODEL_PREFIX, is_model, newest_checkpoint
+from sce_video.datasets.video_list import ALL_FILES
+from sce_video.options.command_line import Parser
+from sce_video.utils.command import printable
 from sce_video.utils.storage import is_url
 
 #: Of :mod:`sce_video.engine.logs`, whose import takes seconds.
@@ -41,35 +27,6 @@ TRACKERS = ("mlflow", "wandb")
 RUN = "run or checkpoint, also s3://...; or a model of transformers: hf:FOLDER, hf:OWNER/MODEL"
 T = TypeVar("T")
 _DEVICE = re.compile(r"(cpu|cuda|mps|xpu|npu|hpu|mlu|musa|xla|meta)(:\d{1,4})?")
-
-
-class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line, and name the option that an unknown one resembles."""
-
-    def parse_args(  # type: ignore[override]
-        self, args: Sequence[str] | None = None, namespace: Any = None
-    ) -> Any:
-        """The arguments; ends the process with status 2 for others than the parser's."""
-        given, rest = self.parse_known_args(args, namespace)
-        if rest:
-            word = next((word for word in rest if word.startswith("-")), rest[0]).partition("=")[0]
-            near = difflib.get_close_matches(word, self._option_string_actions, 1)
-            what = "no option" if word.startswith("-") else "one argument too many,"
-            self.error(f"{what} {word}{f', meant {near[0]}?' if near else ''}")
-        return given
-
-    def error(self, message: str) -> Any:
-        """Print the message, after the usage only where something is missing, and exit.
-
-        Raises:
-            ValueError: a number out of its range, as for any other wrong value.
-        """
-        found = re.fullmatch(r"argument (\S+): (must .+)", message, re.DOTALL)
-        if found:
-            raise ValueError(f"{found[1]} {found[2]}")
-        if message.startswith("the following arguments are required"):
-            self.print_usage(sys.stderr)
-        self.exit(2, f"{self.prog}: error: {message} ({self.prog} --help)\n")
 
 
 def number(
@@ -128,7 +85,7 @@ class _ListAllFiles(argparse.Action):
         os.environ[ALL_FILES] = "1"
 
 
-def add_columns(add: Options) -> None:
+def add_columns(add: ArgumentAdder) -> None:
     """Add ``--group-column`` and ``--fold-column``, of which :func:`given_columns` makes one."""
     group = "column of the CSV file with groups (person, scene): a group is tested as a whole"
     add("--group-column NAME", group)
@@ -261,7 +218,7 @@ class More(TypedDict, total=False):
     metavar: tuple[str, ...]
 
 
-class Options:
+class ArgumentAdder:
     """Adds options to a parser, or to a group of one, with less to write than argparse asks for.
 
     A name may be followed by a metavar, ``"--keep LIST"``; the type ``bool`` makes a switch, and
@@ -292,13 +249,13 @@ class Options:
         text = f"change the config, for example {example}; unknown keys are refused"
         self("--cfg-options KEY=VALUE", text, nargs="+", default=[])
 
-    def group(self, title: str, text: str | None = None) -> Options:
+    def group(self, title: str, text: str | None = None) -> ArgumentAdder:
         """For the options of a group with a title."""
-        return Options(self._container.add_argument_group(title, text))
+        return ArgumentAdder(self._container.add_argument_group(title, text))
 
-    def exclusive(self, required: bool = False) -> Options:
+    def exclusive(self, required: bool = False) -> ArgumentAdder:
         """For options of which one may be given."""
-        return Options(self._container.add_mutually_exclusive_group(required=required))
+        return ArgumentAdder(self._container.add_mutually_exclusive_group(required=required))
 
 
 def command_line(
@@ -309,19 +266,13 @@ def command_line(
     usage: str | None = None,
     as_written: bool = False,
     allow_abbrev: bool = True,
-) -> tuple[Parser, Options]:
+) -> tuple[Parser, ArgumentAdder]:
     """A parser, whose texts may keep their line breaks, and what adds its options."""
     kind = argparse.RawDescriptionHelpFormatter if as_written else argparse.HelpFormatter
     parser = Parser(
         prog, usage, description, epilog, formatter_class=kind, allow_abbrev=allow_abbrev
     )
-    return parser, Options(parser)
-
-
-def chosen(kind: type[T], args: argparse.Namespace) -> T:
-    """A dataclass of the options that have the names of its fields."""
-    names = [field.name for field in fields(kind) if hasattr(args, field.name)]  # type: ignore[arg-type]
-    return kind(**{name: getattr(args, name) for name in names})
+    return parser, ArgumentAdder(parser)
 
 
 def given_windows(args: argparse.Namespace, stored: Windows | None = None) -> Windows | None:
@@ -338,149 +289,7 @@ def given_windows(args: argparse.Namespace, stored: Windows | None = None) -> Wi
     return Windows(parse_seconds(args.windows), stride, args.shots)
 
 
-def check_run(run: str | Path) -> None:
-    """See that RUN names a checkpoint, as far as this can be seen without reading or downloading.
-
-    Raises:
-        FileNotFoundError: a folder without checkpoints, or no such file.
-        ValueError: ``hf:`` and neither a folder nor a name.
-    """
-    if is_model(run):
-        name = str(run).removeprefix(MODEL_PREFIX)
-        if not os.path.isdir(name) and name.count("/") != 1:
-            raise ValueError(f"{name} is neither a folder nor a name on the hub (owner/model)")
-    elif not is_url(run) and not os.path.isfile(path := newest_checkpoint(run)):
-        raise FileNotFoundError(f"no checkpoint at {path} (local files, s3:// and gs:// are read)")
-
-
-def check_videos(root: str, extensions: Sequence[str] | None = None) -> None:
-    """See that there is a table, or a folder with a video; print what of the folder is left out.
-
-    Raises:
-        FileNotFoundError: no such table.
-        ValueError: no such folder, a file in its place, or no video in it.
-    """
-    if is_table(root):
-        check_exists(root, "table")
-        return
-    if os.path.isfile(root):
-        raise ValueError(f"{root} is a file: give a folder of videos, or a table (v.lance)")
-    check_folder(root)
-    tell_others(root, extensions)
-
-
-def tell_others(root: str, extensions: Sequence[str] | None = None) -> None:
-    """Print how many files of a folder are no videos by their names, and so left out.
-
-    Raises:
-        ValueError: no video in the folder.
-    """
-    extensions = listed_extensions() if extensions is None else extensions
-    found, others = find_files(root, extensions)
-    if not found:
-        raise ValueError(no_file(root, extensions, others))
-    if others and os.environ.get("RANK", "0") == "0":  # of a launch with several processes one
-        count = f"{len(found)} video{'s' * (len(found) != 1)}"
-        text = f"{root}: {count}, and {describe_others(others, extensions)}"
-        print(printable(text, sys.stderr), file=sys.stderr, flush=True)
-
-
 def tell_repeated(*sets: LabelledVideos | None) -> None:
     """Print which videos of labelled sets are listed several times, or with several labels."""
     for line in (line for one in sets if one is not None for line in one.repeated()):
         print(printable(line, sys.stderr), file=sys.stderr, flush=True)
-
-
-def check_exists(path: str | os.PathLike[str] | None, what: str) -> None:
-    """Raise FileNotFoundError for a missing local path; a URL or a row of a table is not asked."""
-    if path is None:
-        return
-    name = os.fspath(path)
-    if not is_elsewhere(name) and not os.path.exists(video_of(name)):
-        raise FileNotFoundError(f"no {what} at {name}")
-
-
-def check_index(folder: str) -> None:
-    """Raise FileNotFoundError unless a folder holds an index, or is a table."""
-    files = (file for kind in ("features*", "records*") for file in Path(folder).glob(kind))
-    if not is_table_folder(folder) and next(files, None) is None:
-        raise FileNotFoundError(
-            f"there is no index in {folder}: sce-video index VIDEOS --checkpoint RUN --out {folder}"
-        )
-
-
-def check_source(
-    source: str, data_root: str | None, extensions: Sequence[str] | None = None
-) -> None:
-    """See that there is an annotation list or a folder with a video.
-
-    Raises:
-        FileNotFoundError: no such list, or folder that its paths are relative to.
-        ValueError: no video in the folder, or a folder with a ``data_root``.
-    """
-    if os.path.isdir(source):
-        if data_root is not None:
-            raise ValueError(f"{source} is a folder: --data-root goes with an annotation list")
-        check_videos(source, extensions)
-    check_exists(source, "list or folder")
-    check_exists(data_root, "folder")
-
-
-def class_names_of(path: str | None) -> list[str] | None:
-    """The lines of a file of class names (``--classes``); None without a file.
-
-    The first is that of label 0; an empty file gives ``[""]``.
-    """
-    if path is None:
-        return None
-    return read_text(path).rstrip("\n").split("\n")
-
-
-#: Problems that a command prints; the number of the others follows.
-_SHOWN = 20
-
-
-def shown_failures(failures: Sequence[tuple[str, str]], where: str = "") -> list[str]:
-    """A line for each of the first failures (path, reason), and one that counts the others."""
-    lines = [f"  {path}: {reason}" for path, reason in failures[:_SHOWN]]
-    rest = len(failures) - _SHOWN
-    return [*lines, f"  and {rest} more{where}"] if rest > 0 else lines
-
-
-@contextmanager
-def progress_bar(title: str) -> Iterator[Callable[[int, bool], None]]:
-    """A function that counts a video of a total, which may have failed; the bar begins with it."""
-    bar: Progress | None = None
-
-    def count(total: int, failed: bool) -> None:
-        nonlocal bar
-        bar = bar or Progress(total, title, unit="videos")
-        bar.advance(failed)
-
-    try:
-        yield count
-    finally:
-        if bar is not None:
-            bar.finish()
-
-
-def file_progress(name: str, title: str) -> Callable[[int, int, bool], None]:
-    """A function of (done, total, failed) that prints the number of files to do, then a progress.
-
-    Args:
-        name: Of the command.
-        title: First words of the progress.
-    """
-    bar: Progress | None = None
-
-    def show(done: int, total: int, failed: bool) -> None:
-        nonlocal bar
-        if bar is None:
-            print(f"{name}: {total - done} of {total} files to do", file=sys.stderr)
-            bar = Progress(total, title, begin=done)
-        else:
-            bar.advance(failed)
-            if done == total:
-                bar.finish()
-
-    return show

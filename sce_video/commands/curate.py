@@ -21,20 +21,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sce_video.commands.arguments import (
-    check_exists,
-    check_run,
-    check_videos,
-    chosen,
-    command_line,
-    number,
-    output,
-    progress_bar,
-    shown_failures,
-)
+from sce_video.commands.arguments import command_line, number, output
+from sce_video.datasets.named_files import check_exists, check_run, check_videos
 from sce_video.datasets.sources import is_table
 from sce_video.jobs import usable_cores
-from sce_video.utils.command import command, printable
+from sce_video.options.declare import chosen
+from sce_video.utils.command import command, printable, progress_bar, shown_failures
 
 if TYPE_CHECKING:
     from sce_video.curation.curate import Curation

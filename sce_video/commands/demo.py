@@ -1,54 +1,70 @@
-"""From nothing to a search page in minutes: generated videos, a training, its test, a search.
-
-    sce-video demo [--out work_dirs/demo] [--minutes 3] [--method simclr] [--no-serve]
-
-Runs the commands that you would type for videos of your own, and prints them. Safe to repeat: the
-videos are kept, the rest is done again.
-"""
+"""``sce-video demo``."""
 
 from __future__ import annotations
 
 import os
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from sce_video.commands.arguments import command_line, number
-from sce_video.engine.recipes import methods
+from sce_video.options.command_line import parse
+from sce_video.options.prepare import DemoOptions
 from sce_video.utils.command import command
-from sce_video.utils.cores import usable_cores
 
 
 @command
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the commands one after the other; returns the exit status of the last one."""
-    parser, add = command_line("Generate videos, learn from them, search them: a page opens.")
-    add("--out", "folder of videos, run and index", Path, default=Path("work_dirs/demo"))
-    add("--minutes", "of training", number(float, above=0), default=3.0)
-    known = sorted(set(methods()) - {"distill"})
-    add("--method", "of pretraining (default: that of sce-video pretrain)", choices=known)
-    add("--no-serve", "end with the index, open no page", bool)
-    add("--smoke", "a few videos and steps: does it run here?", bool)
-    args = parser.parse_args(argv)
+    """Run the demo and return the exit status of its last command."""
+    result = demo(parse(DemoOptions, argv))
+    if result.status == 0:
+        page = result.run / "run.html"
+        print(f"\nThe page of this run: {page}. Yours: sce-video pretrain VIDEOS --out RUN")
+    return result.status
+
+
+@dataclass(frozen=True)
+class DemoResult:
+    """What the demo has made."""
+
+    videos: Path
+    run: Path
+    index: Path
+    status: int  # exit status of the last command; the demo ends with the first that fails
+
+
+def demo(options: DemoOptions) -> DemoResult:
+    """Generate videos and run the commands that a user would type for videos of their own.
+
+    Raises:
+        ValueError: If the demo cannot use this method.
+    """
+    # Imported here because a page of help does not need NumPy.
     from sce_video.commands.main import main as run_command
     from sce_video.data_tools.generated import generate_toy_actions
+    from sce_video.engine.recipes import methods
+    from sce_video.utils.cores import usable_cores
 
-    videos, run, index = (str(args.out / name) for name in ("videos", "run", "index"))
-    numbers = dict(train=32, test=24) if args.smoke else dict(train=480, test=240)
+    known = sorted(set(methods()) - {"distill"})  # which needs a teacher
+    if options.method not in (None, *known):
+        raise ValueError(f"no method {options.method!r} for the demo: choose {', '.join(known)}")
+    videos, run, index = (Path(options.out, name) for name in ("videos", "run", "index"))
+    numbers = dict(train=32, test=24) if options.smoke else dict(train=480, test=240)
     print(f"{sum(numbers.values())} videos of 12 actions in {videos}", flush=True)
-    generate_toy_actions(Path(videos), numbers, workers=usable_cores())
+    generate_toy_actions(videos, numbers, workers=usable_cores())
     train, test = os.path.join(videos, "train"), os.path.join(videos, "test")
-    budget = ["--epochs", "2"] if args.smoke else ["--hours", f"{args.minutes / 60:g}"]
-    method = ["--method", args.method] if args.method else []
+    budget = ["--epochs", "2"] if options.smoke else ["--hours", f"{options.minutes / 60:g}"]
+    method = ["--method", options.method] if options.method else []
     commands = [
-        ["pretrain", train, "--out", run, *budget, *method, "--overwrite"],
-        ["evaluate", run, "--test", test, "--gallery", train],
-        ["index", test, "--checkpoint", run, "--out", index],
-        *([] if args.no_serve else [["search", "--serve", index]]),
+        ["pretrain", train, "--out", str(run), *budget, *method, "--overwrite"],
+        ["evaluate", str(run), "--test", test, "--gallery", train],
+        ["index", test, "--checkpoint", str(run), "--out", str(index)],
+        *([["search", "--serve", str(index)]] if options.serve else []),
     ]
+    status = 0
     for words in commands:
         print(f"\n$ {shlex.join(['sce-video', *words])}", flush=True)
-        if status := run_command(words):
-            return status
-    print(f"\nThe page of this run: {run}/run.html. Yours: sce-video pretrain VIDEOS --out RUN")
-    return 0
+        status = run_command(words)
+        if status:
+            break
+    return DemoResult(videos, run, index, status)

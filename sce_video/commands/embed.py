@@ -19,17 +19,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from sce_video.commands.arguments import (
-    RUN,
-    check_exists,
-    check_run,
-    check_videos,
-    command_line,
-    given_windows,
-    number,
-    output,
-)
+from sce_video.commands.arguments import RUN, command_line, given_windows, number, output
 from sce_video.datasets.clip_sampling import Windows
+from sce_video.datasets.named_files import check_exists, check_run, check_videos
 from sce_video.engine.recipes import find_recipe
 from sce_video.utils.command import command, printable
 from sce_video.utils.files import output_file

@@ -13,7 +13,8 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from sce_video.commands.arguments import check_run, command_line, number, output
+from sce_video.commands.arguments import command_line, number, output
+from sce_video.datasets.named_files import check_run
 from sce_video.engine.recipes import find_recipe
 from sce_video.utils.command import command, printable
 from sce_video.utils.run_files import MODEL_PREFIX, find_checkpoints

@@ -24,8 +24,6 @@ from sce_video.commands.arguments import (
     FOLDS,
     RUN,
     add_columns,
-    check_run,
-    check_videos,
     command_line,
     fold_count,
     given_columns,
@@ -34,6 +32,7 @@ from sce_video.commands.arguments import (
     tell_repeated,
 )
 from sce_video.datasets.labelled import NO_COLUMNS, GroupColumns, read_labelled
+from sce_video.datasets.named_files import check_run, check_videos
 from sce_video.utils.command import command
 from sce_video.utils.storage import path_or_url
 

@@ -23,18 +23,10 @@ import os
 import shlex
 from collections.abc import Sequence
 
-from sce_video.commands.arguments import (
-    check_exists,
-    check_index,
-    check_run,
-    command_line,
-    number,
-    output,
-    progress_bar,
-    shown_failures,
-)
+from sce_video.commands.arguments import command_line, number, output
+from sce_video.datasets.named_files import check_exists, check_index, check_run
 from sce_video.jobs import usable_cores
-from sce_video.utils.command import command, printable
+from sce_video.utils.command import command, printable, progress_bar, shown_failures
 
 #: Of :mod:`sce_video.interop.export`, whose import takes seconds.
 NETWORK_FORMATS, FORMATS = ("pretrained", "onnx", "program"), ("parquet", "projector", "fiftyone")

@@ -26,8 +26,6 @@ from typing import Any
 from sce_video.commands.arguments import (
     RUN,
     add_columns,
-    check_exists,
-    check_videos,
     command_line,
     given_columns,
     number,
@@ -37,6 +35,7 @@ from sce_video.commands.arguments import (
 )
 from sce_video.commands.pretrain import PRECISIONS, check_network, parse_settings
 from sce_video.datasets.labelled import NO_COLUMNS, read_pair
+from sce_video.datasets.named_files import check_exists, check_videos
 from sce_video.datasets.sources import is_table
 from sce_video.engine.config.changes import read_config
 from sce_video.engine.recipes import find_recipe

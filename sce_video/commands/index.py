@@ -19,22 +19,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from sce_video.commands.arguments import (
-    RUN,
-    check_run,
-    check_videos,
-    command_line,
-    given_windows,
-    number,
-    output,
-    progress_bar,
-    shown_failures,
-)
+from sce_video.commands.arguments import RUN, command_line, given_windows, number, output
 from sce_video.datasets.labelled import LabelledVideos, read_labelled
+from sce_video.datasets.named_files import check_run, check_videos
 from sce_video.datasets.sources import is_table
 from sce_video.datasets.video_list import VIDEO_EXTENSIONS, video_of
 from sce_video.jobs import usable_cores
-from sce_video.utils.command import command, printable
+from sce_video.utils.command import command, printable, progress_bar, shown_failures
 
 INTERRUPTED = "interrupted; finished videos are saved, the same command resumes from here"
 _PER_GPU = 8  # processes of this machine

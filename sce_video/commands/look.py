@@ -17,14 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sce_video.commands.arguments import (
-    check_exists,
-    check_run,
-    class_names_of,
-    command_line,
-    number,
-    output,
-)
+from sce_video.commands.arguments import command_line, number, output
+from sce_video.datasets.named_files import check_exists, check_run, class_names_of
 from sce_video.utils.command import command, printable
 
 if TYPE_CHECKING:

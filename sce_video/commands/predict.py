@@ -30,21 +30,13 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from sce_video.commands.arguments import (
-    check_exists,
-    check_run,
-    check_videos,
-    class_names_of,
-    command_line,
-    number,
-    progress_bar,
-    shown_failures,
-)
+from sce_video.commands.arguments import command_line, number
 from sce_video.datasets.clip_sampling import Windows, parse_seconds
+from sce_video.datasets.named_files import check_exists, check_run, check_videos, class_names_of
 from sce_video.datasets.segments import Segment, check_segment_files, numbered_segments
 from sce_video.datasets.sources import is_table
 from sce_video.jobs import usable_cores
-from sce_video.utils.command import INTERRUPTED, command, printable
+from sce_video.utils.command import INTERRUPTED, command, printable, progress_bar, shown_failures
 from sce_video.utils.files import atomic_file
 
 if TYPE_CHECKING:

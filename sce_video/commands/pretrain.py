@@ -37,12 +37,9 @@ from typing import TYPE_CHECKING, Any
 from mmengine.config import Config
 
 from sce_video.commands.arguments import (
-    Options,
+    ArgumentAdder,
     Parser,
     add_columns,
-    check_exists,
-    check_run,
-    check_videos,
     command_line,
     given_columns,
     number,
@@ -50,6 +47,7 @@ from sce_video.commands.arguments import (
     tell_repeated,
 )
 from sce_video.datasets.labelled import NO_COLUMNS, read_labelled
+from sce_video.datasets.named_files import check_exists, check_run, check_videos
 from sce_video.engine.config.changes import available_settings, parse_value, read_config
 from sce_video.engine.recipes import find_recipe, methods
 from sce_video.utils.command import command, printable
@@ -145,7 +143,7 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[argparse.Namespace, d
 
 def parse_settings(
     parser: Parser,
-    add: Options,
+    add: ArgumentAdder,
     recipe: Config,
     texts: Mapping[str, str],
     argv: Sequence[str] | None,

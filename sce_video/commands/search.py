@@ -21,19 +21,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sce_video.commands.arguments import (
-    check_exists,
-    check_index,
-    check_run,
-    command_line,
-    number,
-    shown_failures,
-)
+from sce_video.commands.arguments import command_line, number
 from sce_video.datasets.clip_sampling import format_moment
+from sce_video.datasets.named_files import check_exists, check_index, check_run
 from sce_video.datasets.sources import Query, is_table_folder, parse_query
 from sce_video.find.columns import check_condition
 from sce_video.find.label_list import LabelList, label_file
-from sce_video.utils.command import command, printable, rare_collections
+from sce_video.utils.command import command, printable, rare_collections, shown_failures
 from sce_video.utils.files import write_json
 from sce_video.utils.storage import absolute, exists
 

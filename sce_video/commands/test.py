@@ -15,8 +15,9 @@ import argparse
 import os
 from collections.abc import Sequence
 
-from sce_video.commands.arguments import check_run, command_line
+from sce_video.commands.arguments import command_line
 from sce_video.commands.train import add_data_options, check_data_options, pop_options
+from sce_video.datasets.named_files import check_run
 from sce_video.utils.command import command
 from sce_video.utils.run_files import RANDOM
 

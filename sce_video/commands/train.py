@@ -16,14 +16,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sce_video.commands.arguments import (
-    Options,
-    check_exists,
-    check_run,
-    check_videos,
-    command_line,
-    number,
-)
+from sce_video.commands.arguments import ArgumentAdder, command_line, number
+from sce_video.datasets.named_files import check_exists, check_run, check_videos
 from sce_video.engine.recipes import find_recipe
 from sce_video.utils.command import command
 from sce_video.utils.run_files import find_checkpoints
@@ -51,7 +45,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def add_data_options(add: Options, *parts: str) -> None:
+def add_data_options(add: ArgumentAdder, *parts: str) -> None:
     """Add ``--data-root``, ``--classes``, and a list for each part of a config's data.
 
     Part ``train`` gets ``--train-list``, the annotation list that replaces that of

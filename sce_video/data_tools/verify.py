@@ -1,8 +1,8 @@
 """Find the files of a data set that cannot be decoded completely, and what is wrong with them.
 
-:func:`examine_file` decodes one file, :func:`verify_videos` all files of a list, as a batch job;
-:func:`find_problems` compares what was found with the limits and the list, :func:`write_table` and
-:func:`describe_problems` show it. The command is ``sce-video verify``.
+:func:`verify` is the command ``sce-video verify``. :func:`examine_file` decodes one file, and
+:func:`verify_videos` all files of a list, as a batch job. :func:`find_problems` compares what was
+found with the limits and the list. :func:`write_table` and :func:`describe_problems` show it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import av.logging
 import numpy as np
 
 from sce_video import jobs
+from sce_video.datasets.named_files import all_files_listed, check_source, class_names_of
 from sce_video.datasets.readers import AvReader
 from sce_video.datasets.readers.av_file import (
     best_video_stream,
@@ -28,7 +29,6 @@ from sce_video.datasets.readers.av_file import (
     open_container,
 )
 from sce_video.datasets.readers.base import (
-    MAX_PIXELS,
     DecodeLimits,
     FrameCountError,
     VideoDecodeError,
@@ -39,7 +39,9 @@ from sce_video.datasets.readers.base import (
 )
 from sce_video.datasets.sources import list_root, scan_folder
 from sce_video.datasets.video_list import VideoList, read_annotation_list
-from sce_video.utils.command import printable_utf8
+from sce_video.options.prepare import VerifyOptions
+from sce_video.options.shared import MAX_PIXELS
+from sce_video.utils.command import file_progress, printable_utf8
 from sce_video.utils.files import regular_file, text_encoding, write_text
 
 #: Kinds of problems, with their descriptions in the summary.
@@ -80,23 +82,30 @@ CONTAINERS: dict[str, frozenset[str]] = {
 #: Codecs of .webm files; with any other codec the file is a Matroska file.
 _WEBM_CODECS = frozenset({"vp8", "vp9", "av1", "libdav1d", "libvpx", "libvpx-vp9", "libaom-av1"})
 
-# Deviations of the header that are not reported: rounded durations, and a frame or two that the
-# writer counted but did not write.
-_SHARE, _FRAMES, _SECONDS = 0.1, 2, 0.5
+
+@dataclass(frozen=True)
+class _ToleranceSettings:
+    """Deviations of a header up to which it is not reported; the larger tolerance applies."""
+
+    #: Share of the stated value, which covers rounded durations of long videos.
+    share: float = 0.1
+    #: A writer may count a frame or two that it does not write.
+    frames: int = 2
+    #: Durations may be rounded.
+    seconds: float = 0.5
+
+
+_TOLERANCE = _ToleranceSettings()
 # Bytes of an MPEG-4 picture that is "not coded": the frame before it stays, and none decodes.
 _NOT_CODED = 19
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Minimum length of a video in frames and in seconds.
+    """Minimum length of a video in frames and in seconds."""
 
-    8 frames are what the recipes with the shortest clips take per view; 0.25 s accepts 8 frames at
-    30 frames per second (0.27 s).
-    """
-
-    min_frames: int = 8
-    min_duration: float = 0.25
+    min_frames: int = VerifyOptions.min_frames
+    min_duration: float = VerifyOptions.min_duration
 
 
 @dataclass(frozen=True)
@@ -109,6 +118,53 @@ class Problem:
     detail: str  # description
     # Result of :func:`examine_file`; empty if the file was not opened for this entry.
     facts: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class VerifyResult:
+    """Result of ``sce-video verify``."""
+
+    files: int  # entries of the list
+    problems: list[Problem]  # in the order of the list
+    table: Path  # which lists the problems
+
+
+def verify(options: VerifyOptions) -> VerifyResult:
+    """Decode every file of a dataset, compare the files with the list, and write a table.
+
+    Raises:
+        ValueError: If the list, the folder or the file of class names is missing or empty.
+        jobs.StoreError: If the file of the records contains something else.
+    """
+    classes = class_names_of(options.classes)
+    if classes == [""]:
+        raise ValueError(f"the file of class names {options.classes!r} is empty")
+    with all_files_listed(options.all_files):
+        check_source(options.source, options.data_root)
+        videos, root, lines = listed_videos(options.source, options.data_root)
+    source = Path(os.path.abspath(options.source))
+    name = source.name if source.is_dir() else source.stem
+    table = Path(options.out or source.with_name(f"{name}.verify.tsv"))
+    job = VerifyJob(root, options.timeout, options.max_pixels)
+    workers = jobs.Workers(options.workers, options.timeout, options.ray)
+    show = file_progress("verify", "decoding")
+    with open_records(table.with_suffix(".sqlite"), restart=options.restart) as store:
+        facts = verify_videos(
+            (videos.path(index) for index in range(len(videos))),
+            job,
+            store,
+            workers,
+            lambda done, total, known: show(done + known, total + known, False),
+        )
+        problems = find_problems(
+            videos,
+            facts,
+            limits=Limits(options.min_frames, options.min_duration),
+            lines=lines,
+            num_classes=None if classes is None else len(classes),
+        )
+    write_table(table, problems)
+    return VerifyResult(len(videos), problems, table)
 
 
 def find_problems(
@@ -197,9 +253,11 @@ def _describe_header(facts: dict[str, Any]) -> str | None:
     """Describe how the header of a complete file differs from its frames; None if it does not."""
     frames, seconds = facts["frames"], facts["seconds"]
     counted, stated = facts["header_frames"], facts["header_seconds"]
-    if counted and _less(counted, frames, _FRAMES):
+    if counted and _less(counted, frames, _TOLERANCE.frames):
         return f"the header states {counted} frames, {frames} decode"
-    if stated and (_less(stated, seconds, _SECONDS) or _less(seconds, stated, _SECONDS)):
+    if stated and (
+        _less(stated, seconds, _TOLERANCE.seconds) or _less(seconds, stated, _TOLERANCE.seconds)
+    ):
         whose = f"{stated:.2f} s for {'the file' if facts['header_of_file'] else 'the video'}"
         return f"the header states {whose}, its frames last {seconds:.2f} s"
     return None
@@ -213,20 +271,20 @@ def _describe_incomplete(facts: dict[str, Any]) -> str | None:
     if facts["refused"]:
         packets = f"{facts['refused']} packet{'s' if facts['refused'] != 1 else ''}"
         return f"{packets} cannot be decoded: {frames} of {expected} frames are usable"
-    if _less(frames, expected, _FRAMES):
+    if _less(frames, expected, _TOLERANCE.frames):
         return f"is truncated: {frames} of {expected} frames decode"
     if too_damaged(facts["damaged"], frames):
         return f"{facts['damaged']} of {frames} frames are damaged"
     stated = facts["header_seconds"]
     if not facts["header_frames"] and stated is not None and not facts["header_of_file"]:
-        if _less(seconds, stated, _SECONDS):
+        if _less(seconds, stated, _TOLERANCE.seconds):
             return f"is truncated: {seconds:.2f} of {stated:.2f} s decode"
     return None
 
 
 def _less(value: float, other: float, tolerance: float) -> bool:
     """Whether a value is smaller than the other by more than the tolerance and a tenth of it."""
-    return other - value > max(tolerance, _SHARE * other)
+    return other - value > max(tolerance, _TOLERANCE.share * other)
 
 
 def examine_file(path: str, seconds: float, max_pixels: int = MAX_PIXELS) -> dict[str, Any]:
@@ -333,7 +391,7 @@ def _hidden_samples(container: Any, stream: Any, found: int, samples: int) -> in
         found -= max(0, len(stored) - samples)  # damaged, not dropped
     elif stored and container.format.name.startswith("mov,"):
         # It ends where the edit list does, and so does the stated duration; else it is damaged.
-        ends = entries[-1].timestamp >= (1 - _SHARE) * (stream.duration or np.inf)
+        ends = entries[-1].timestamp >= (1 - _TOLERANCE.share) * (stream.duration or np.inf)
         if found or ends or len(stored) < len(entries):
             shown = sum(not entry.is_discard for entry in stored)
             found = max(found, stream.frames - shown)

@@ -29,6 +29,7 @@ from sce_video.datasets.video_list import (
     split_segment,
     video_of,
 )
+from sce_video.options.shared import is_table
 from sce_video.utils.files import file_identity, local_copy
 from sce_video.utils.storage import ObjectStoreError, exists, is_url, walk_files
 
@@ -37,13 +38,7 @@ if TYPE_CHECKING:
     from sce_video.datasets.readers.base import ReaderOptions
 
 _ROW = re.compile(r"(.*?\.lance)/+(.+)", re.S)
-_TABLE = re.compile(r".*\.lance/*", re.S)
 _MOST_KINDS = 6  # extensions that a message names
-
-
-def is_table(path: Any) -> bool:
-    """Whether a path or URL names a table where a folder may be given: it ends with ``.lance``."""
-    return isinstance(path, str | os.PathLike) and _TABLE.fullmatch(os.fspath(path)) is not None
 
 
 def is_table_folder(folder: str | Path) -> bool:

@@ -15,6 +15,7 @@ from sce_video.evaluation.features import load_features
 from sce_video.find.index import read_index
 from sce_video.find.store import FEATURES
 
+#: Paths that an error message names at most.
 _SHOWN = 3
 
 

@@ -119,8 +119,11 @@ def _clip_at(settings: ModelSettings, reader: VideoReader, at: float) -> ClipInd
     )
 
 
-#: What a query frame is compared by, besides one cell "y,x".
-MEAN, BEST = "mean", "best"
+# What a query frame is compared by, besides one cell "y,x".
+#: The mean of all cells.
+MEAN = "mean"
+#: The most similar cell.
+BEST = "best"
 _LISTED = 20  # classes of a message
 
 

@@ -46,6 +46,7 @@ _MAX_CLIPS = 1000
 _MAX_CROP_RATIO = 1.5
 #: Limits of a clip, far above every network: what a file states is allocated for every view.
 _LIMITS = {"num_frames": 4096, "short_side": 4096, "crop_size": 4096}
+#: Pixels of a clip at most, whichever of these limits it keeps.
 _MAX_CLIP_PIXELS = 2**28
 #: See :class:`ModelSettings`.
 RESIZES = ("linear", "bilinear", "bicubic", "square", "square_bicubic", "network")

@@ -9,7 +9,7 @@ import os
 import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -61,6 +61,15 @@ class Workers:
         from sce_video.jobs.ray_cluster import run_on_ray  # Ray is an extra
 
         return run_on_ray(job, items, self.ray, self.count, self.timeout)
+
+
+@contextmanager
+def resumable() -> Iterator[None]:
+    """Say in a StorageError of the block that the same command resumes the run."""
+    try:
+        yield
+    except StorageError as error:
+        raise StorageError(f"{error}; the same command resumes from here") from error
 
 
 @dataclass

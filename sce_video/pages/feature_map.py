@@ -57,7 +57,8 @@ def projections(features: Tensor, seed: int = 0) -> dict[str, np.ndarray]:
     return found
 
 
-_ID, _TITLE = "map", "Map of the features"
+_ID = "map"  # anchor of this part of the page
+_TITLE = "Map of the features"
 _LEVELS = (Quality(110, 55, 12), Quality(90, 50, 10), Quality(72, 45, 8), Quality(56, 40, 6))
 
 

@@ -37,7 +37,8 @@ def principal_plane(features: Tensor) -> Tensor:
     return x @ (plane * torch.where(largest < 0, -1.0, 1.0)).T
 
 
-_ID, _TITLE = "neighbours", "Nearest neighbours"
+_ID = "neighbours"  # anchor of this part of the page
+_TITLE = "Nearest neighbours"
 
 
 def neighbour_rows(

@@ -1,298 +1,58 @@
-"""Is this machine fit for training? One finding per property, with the line that mends it.
-
-Every check is a function of plain values, so that a test can provoke each finding; :func:`examine`
-reads the values of this machine.
-"""
+"""``sce-video doctor``: is this machine fit for training?"""
 
 from __future__ import annotations
 
-import importlib.metadata
-import math
 import os
-import platform
-import re
-import resource
-import shutil
-import sys
-import time
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import av
-import numpy as np
-import torch
-from packaging.requirements import Requirement
-from packaging.version import Version
+from sce_video.datasets.named_files import all_files_listed, check_exists, tell_others
+from sce_video.options.prepare import DoctorOptions
 
-from sce_video.datasets.readers import backend_importable
-from sce_video.datasets.readers.base import VideoDecodeError
-from sce_video.datasets.sources import is_table, list_videos, open_video
-from sce_video.datasets.tables.table import is_remote
-from sce_video.dependencies import dependency_problems, installed_version
-from sce_video.registry import READERS
-from sce_video.runs.choices import MANY_REPEATS
-from sce_video.runs.folder_facts import FolderFacts, examine_folder
-from sce_video.runs.pretrain import PlannedTraining, planned_pretraining
-from sce_video.version import __version__
-
-OK, WARNING, FAILURE = "ok", "warning", "failure"
-_GIB = 2**30
-#: Least and enough of an amount, its unit, and what mends too little.
-_AMOUNTS: dict[str, tuple[float, float, str, str]] = {
-    # A loader worker hands its batches over in shared memory: a batch of 32 x 2 views of 8x224x224
-    # is 73 MiB, and several are under way for each worker.
-    "shared memory": (
-        *(1, 8, "GiB free"),
-        "docker run --shm-size=16g (or --ipc=host); or --workers 0, without loader workers",
-    ),
-    # Loader workers, sockets and log files of a training need some hundreds.
-    "open files": (256, 4096, "allowed", "ulimit -n 65536"),
-    "disk": (1, 10, "GiB free", "free some, or give another folder with --out"),
-}
-_SECONDS_PER_BACKEND = 5.0
+if TYPE_CHECKING:
+    from sce_video.runs.machine_checks import Finding
 
 
 @dataclass(frozen=True)
-class Finding:
-    """What was found of one property.
+class DoctorResult:
+    """Findings about a machine, in the order of the checks."""
 
-    ``level`` is ``ok``, ``warning`` (slow, or may fail later) or ``failure`` (will fail), and
-    ``advice`` says what mends it.
-    """
+    findings: list[Finding]
 
-    level: str
-    what: str
-    advice: str = ""
+    @property
+    def failures(self) -> int:
+        """Number of findings that will make a training fail."""
+        from sce_video.runs.machine_checks import FAILURE  # see doctor()
 
-    def line(self) -> str:
-        """For the terminal."""
-        mark = {OK: "ok     ", WARNING: "warning", FAILURE: "FAILURE"}[self.level]
-        return f"{mark}  {self.what}" + (f"\n         -> {self.advice}" if self.advice else "")
+        return sum(finding.level == FAILURE for finding in self.findings)
 
 
-def check_python(version: tuple[int, int] = sys.version_info[:2]) -> Finding:
-    """Python itself."""
-    what, old = f"Python {version[0]}.{version[1]}", version < (3, 11)
-    return Finding(FAILURE, what, "install Python 3.11 or later") if old else Finding(OK, what)
-
-
-def check_packages(problems: list[str] | None = None) -> Iterator[Finding]:
-    """torch and the OpenMMLab packages, by :func:`~sce_video.dependencies.dependency_problems`."""
-    found = dependency_problems() if problems is None else problems
-    for problem in found:
-        what, _, advice = problem.partition(": ")
-        yield Finding(FAILURE, what, advice)
-    if not found:
-        names = ("torch", "mmengine", "mmcv-lite", "mmaction2")
-        versions = [f"{name} {installed_version(name) or 'not installed'}" for name in names]
-        yield Finding(OK, ", ".join(versions))
-
-
-def check_cudnn(version: Version | None, cudnn: int | None) -> Finding | None:
-    """torch 2.9 computes 3-D convolutions in bf16 slowly or wrongly with cuDNN before 9.15."""
-    if cudnn is None or version is None:
-        return None
-    what = f"cuDNN {cudnn // 10000}.{cudnn // 100 % 100}"
-    if (version.major, version.minor) == (2, 9) and cudnn < 91500:
-        return Finding(FAILURE, f"{what} with torch {version}", "pip install 'torch>=2.10'")
-    return Finding(OK, what)
-
-
-def _decoders(installed: bool) -> list[str]:
-    """Registered readers but those that need no library: they read folders of frames."""
-    found = [name for name, kind in READERS.module_dict.items() if kind.library or name == "av"]
-    return [name for name in found if not installed or backend_importable(name)]
-
-
-def check_nccl(gpus: int, available: bool) -> Finding | None:
-    """NCCL, through which several GPUs exchange gradients; None where nothing is wrong."""
-    if gpus == 0 or available:
-        return None
-    advice = "install torch's CUDA build for Linux, which contains NCCL; one GPU works without it"
-    what = f"this torch has no NCCL, and there are {gpus} GPUs"
-    return Finding(FAILURE if gpus > 1 else WARNING, what, advice)
-
-
-def check_decoders() -> Iterator[Finding]:
-    """Every registered decoder; PyAV must be there, the others are faster for some files."""
-    for name in _decoders(installed=False):
-        reader = READERS.module_dict[name]
-        if name == "av":
-            codec = ".".join(map(str, av.library_versions["libavcodec"]))
-            what = f"PyAV {av.__version__}, FFmpeg {av.ffmpeg_version_info}, libavcodec {codec}"
-        elif backend_importable(name):
-            # The FFmpeg inside the wheel, if it holds one.
-            files = importlib.metadata.files(reader.library) or ()
-            found = (re.match(r"libavcodec\S*\.so\.(\d+)", file.name) for file in files)
-            codec = next((f", libavcodec {match[1]}" for match in found if match), "")
-            what = f"{reader.library} {installed_version(reader.library)}{codec}"
-        else:
-            hint = reader.import_hint
-            what = "not here, and not needed" + f" ({hint})" * bool(hint)
-        yield Finding(OK, f"decoder {name}: {what}")
-
-
-def check_gpu(names: list[str], built_for_cuda: bool, device_files: bool) -> Finding:
-    """The GPUs that torch sees, beside the devices of the system."""
-    if names:
-        return Finding(OK, f"GPU: {', '.join(names)}")
-    if not device_files:
-        advice = "small networks only: sce-video pretrain chooses one that fits"
-        return Finding(WARNING, "no GPU", advice)
-    if not built_for_cuda:
-        advice = "install the CUDA build of torch (see pytorch.org, 'Start locally')"
-        return Finding(FAILURE, "there is an NVIDIA GPU, and this torch is a CPU build", advice)
-    advice = "nvidia-smi must list it, with a driver as new as torch's CUDA"
-    return Finding(FAILURE, "there is an NVIDIA GPU that torch cannot use", advice)
-
-
-def check_amount(name: str, amount: float, of: str = "") -> Finding:
-    """Free shared memory, free disk of a folder (bytes), or the limit of open files.
+def doctor(
+    options: DoctorOptions, on_finding: Callable[[Finding], None] | None = None
+) -> DoctorResult:
+    """Check packages, decoders, GPU, limits and videos.
 
     Args:
-        name: ``shared memory``, ``disk`` or ``open files``.
-        amount: Bytes, or the number of files.
-        of: Words after the name.
-    """
-    least, enough, unit, advice = _AMOUNTS[name]
-    value, shown = amount, f"{amount:.0f}"
-    if unit != "allowed":
-        value = amount / _GIB
-        shown = f"{value:.1f}"
-    level = FAILURE if value < least else WARNING if value < enough else OK
-    return Finding(level, f"{name}{of}: {shown} {unit}", "" if level == OK else advice)
-
-
-def check_video_files(facts: FolderFacts) -> Iterator[Finding]:
-    """A folder or a table of videos: can they be read, and from random positions?"""
-    yield Finding(OK, facts.describe())
-    folder = facts.folder
-    advice, copy = f"sce-video verify {folder} lists all such files", f"repack {folder} REPACKED"
-    if is_table(folder):
-        advice = f"import its file again: sce-video import FILES {folder}"
-        copy = f"repack FILES REPACKED, then sce-video import REPACKED {folder}"
-    for path, reason in facts.unreadable:
-        yield Finding(WARNING, f"{path}: {reason}", advice)
-    if facts.key_distance > 60 and facts.short_side > 128:
-        yield Finding(
-            WARNING,
-            f"a key frame every {facts.key_distance:.0f} frames: a random clip costs the decoding "
-            f"of about {facts.key_distance / 2:.0f} frames before it",
-            f"sce-video {copy}",
-        )
-    if facts.repeats > MANY_REPEATS:
-        yield Finding(
-            WARNING,
-            f"{100 * facts.repeats:.0f} % of adjacent frames are equal: the frame rate was raised, "
-            "or nothing moves; sce-video pretrain takes the next frame that differs",
-            "videos of the original frame rate, or RandomClips.diff_prob=0 for scenes that stand "
-            "still",
-        )
-    if facts.short_side > 480:
-        what = f"frames of {facts.width} x {facts.height} are decoded to be shrunk to 224 or less"
-        smaller = copy.replace("REPACKED", "REPACKED --short-side 320", 1)
-        yield Finding(WARNING, what, f"sce-video {smaller}")
-
-
-def decode_rates(folder: str, num_frames: int, duration: float) -> dict[str, float]:
-    """Clips per second and core of every decoder that is installed, on files of a folder.
-
-    Rows of a table are decoded by ``av`` alone. From object storage, single ones would measure its
-    latency: nothing.
-    """
-    if is_remote(folder):
-        return {}
-    listed, rates = list_videos(folder), {}
-    for name in ["av"] if is_table(folder) else _decoders(installed=True):
-        count, start = 0, time.perf_counter()
-        for index in range(len(listed)):
-            try:
-                reader = open_video(os.path.join(folder, listed.path(index)), name)
-            except VideoDecodeError:
-                continue
-            # A clip from the middle: beginnings are often a title or black.
-            wanted = int(min(1.0, duration / max(reader.duration, 1e-6)) * len(reader.timestamps))
-            first = (len(reader.timestamps) - wanted) // 2
-            with reader:
-                reader.read(np.unique(first + np.arange(num_frames) * wanted // num_frames))
-            count += 1
-            if time.perf_counter() - start > _SECONDS_PER_BACKEND:
-                break
-        rates[name] = count / (time.perf_counter() - start)
-    return rates
-
-
-def check_loading(planned: PlannedTraining) -> Finding:
-    """Whether the cores can feed the device at the settings that pretraining would choose."""
-    timing, cores = planned.timing, planned.machine.cores
-    # Workers that make a batch in the time of a step.
-    needed = max(1, math.ceil(timing.loading(workers=1)))
-    what = (
-        f"a step of {timing.batch} videos takes {1000 * timing.step:.0f} ms, the views of a video "
-        f"{1000 * timing.sample:.0f} ms of a core: {needed} loader workers feed the device"
-    )
-    if timing.on_gpu and needed > cores:
-        return Finding(
-            WARNING,
-            f"{what}, and there are {cores} cores",
-            f"sce-video repack {planned.facts.folder} REPACKED, or a larger network",
-        )
-    return Finding(OK, what)
-
-
-def examine(folder: Path, videos: str | None = None, named: bool = True) -> Iterator[Finding]:
-    """All findings of this machine, its disk at ``folder``, and a folder or table of videos.
-
-    The findings come as they are made. With ``videos`` (``sce-video doctor --videos``) decoders are
-    timed, and a few training steps. Without ``named`` no file or folder is named.
+        options: Options of the command.
+        on_finding: Called with each finding as soon as it is made; some checks take seconds.
 
     Raises:
-        ValueError: there is no video in the folder, one only, or none that can be read.
-        TableError: the table cannot be read.
+        FileNotFoundError: If there is no folder or table of videos of this name.
+        ValueError: If there is no video in the folder, or only one.
+        TableError: If the table cannot be read.
     """
-    yield check_python()
-    yield from check_packages()
-    yield from check_decoders()
-    names = [torch.cuda.get_device_name(device) for device in range(torch.cuda.device_count())]
-    yield check_gpu(names, torch.version.cuda is not None, Path("/dev/nvidia0").exists())
-    cudnn = check_cudnn(installed_version("torch"), torch.backends.cudnn.version())
-    nccl = check_nccl(len(names), torch.distributed.is_nccl_available())
-    yield from filter(None, (nccl, cudnn))
-    yield check_amount("shared memory", shutil.disk_usage("/dev/shm").free)
-    yield check_amount("open files", resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-    # The folder of the runs may not exist yet; its disk is that of the nearest one that does.
-    existing = next(path for path in (folder, *folder.resolve().parents) if path.is_dir())
-    yield check_amount("disk", shutil.disk_usage(existing).free, f" of {folder}" if named else "")
-    if videos is not None:
-        facts = examine_folder(videos)
-        if not named:
-            reasons = [why.replace(path, "FILE") for path, why in facts.unreadable]
-            unreadable = tuple(("FILE", reason) for reason in reasons)
-            facts = replace(facts, folder="VIDEOS", unreadable=unreadable)
-        yield from check_video_files(facts)
-        try:
-            facts.check_readable()
-        except ValueError as error:
-            yield Finding(FAILURE, str(error))
-            return
-        for name, rate in decode_rates(videos, 8, 2.56).items():
-            yield Finding(OK, f"decoder {name}: {rate:.0f} clips of 8 frames a second and core")
-        yield check_loading(replace(planned_pretraining(videos, folder), facts=facts))
+    videos, found = options.videos, []
+    with all_files_listed(options.all_files):
+        check_exists(videos, "folder or table of videos")
+        if videos is not None and os.path.isdir(videos) and not options.report:
+            tell_others(videos)
+        # Imported here because a wrong name is answered before torch is imported.
+        from sce_video.runs.machine_checks import examine
 
-
-def report_lines(folder: Path, videos: str | None = None) -> Iterator[str]:
-    """The findings as Markdown for an issue, with the versions of all packages.
-
-    No file, folder, host or user is named. Arguments and errors are those of :func:`examine`.
-    """
-    system = (platform.system(), platform.release(), platform.machine(), *platform.libc_ver())
-    yield f"sce_video {__version__}, {' '.join(system)}, {os.cpu_count()} cores\n\n```text"
-    for finding in examine(folder, videos, named=False):
-        yield finding.line()
-    yield "```\n\n<details><summary>packages</summary>\n\n```text"
-    required = importlib.metadata.requires("sce-video") if installed_version("sce-video") else ()
-    for name in sorted({Requirement(text).name for text in required or ()}, key=str.lower):
-        if version := installed_version(name):
-            yield f"{name}=={version}"
-    yield "```\n\n</details>"
+        for finding in examine(Path(options.out), videos, named=not options.report):
+            found.append(finding)
+            if on_finding is not None:
+                on_finding(finding)
+    return DoctorResult(found)

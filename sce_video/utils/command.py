@@ -92,7 +92,11 @@ def _escape_controls(text: str) -> str:
 #: Exit status after an error, that of argparse for a wrong command line. 0 is success, 1 that the
 #: work was done and has found problems in the data, 128 + n that signal n has ended it.
 ERROR = 2
+#: Exit status after Ctrl-C: 128 and the number of SIGINT.
 INTERRUPTED = 130
+#: What a command says after Ctrl-C if its results are recorded one by one.
+RESUMABLE = "interrupted; the same command resumes from here"
+#: Exit status if the reader of the output has gone: 128 and the number of SIGPIPE.
 BROKEN_PIPE = 141
 
 Main = Callable[..., int]
@@ -309,3 +313,53 @@ class Progress:
             return f"{text}, took {timedelta(seconds=round(seconds))}"
         left = timedelta(seconds=round((self.total - self.count) / rate)) if rate else "?"
         return f"{text}, {left} left"
+
+
+#: Problems that a command prints; the number of the others follows.
+_SHOWN = 20
+
+
+def shown_failures(failures: Sequence[tuple[str, str]], where: str = "") -> list[str]:
+    """A line for each of the first failures (path, reason), and one that counts the others."""
+    lines = [f"  {path}: {reason}" for path, reason in failures[:_SHOWN]]
+    rest = len(failures) - _SHOWN
+    return [*lines, f"  and {rest} more{where}"] if rest > 0 else lines
+
+
+@contextmanager
+def progress_bar(title: str) -> Iterator[Callable[[int, bool], None]]:
+    """A function that counts a video of a total, which may have failed; the bar begins with it."""
+    bar: Progress | None = None
+
+    def count(total: int, failed: bool) -> None:
+        nonlocal bar
+        bar = bar or Progress(total, title, unit="videos")
+        bar.advance(failed)
+
+    try:
+        yield count
+    finally:
+        if bar is not None:
+            bar.finish()
+
+
+def file_progress(name: str, title: str) -> Callable[[int, int, bool], None]:
+    """A function of (done, total, failed) that prints the number of files to do, then a progress.
+
+    Args:
+        name: Of the command.
+        title: First words of the progress.
+    """
+    bar: Progress | None = None
+
+    def show(done: int, total: int, failed: bool) -> None:
+        nonlocal bar
+        if bar is None:
+            print(f"{name}: {total - done} of {total} files to do", file=sys.stderr)
+            bar = Progress(total, title, begin=done)
+        else:
+            bar.advance(failed)
+            if done == total:
+                bar.finish()
+
+    return show

@@ -123,21 +123,21 @@ CASES = {
     "predict N V": "no checkpoint at N",
     "predict R N": "no video or folder at N",
     "predict R V --views 3": "--views must be CLIPSxCROPS",
-    "prepare ucf11 V": "no data set 'ucf11', meant ucf101?",
+    "prepare ucf11 V": "no dataset 'ucf11', meant ucf101?",
     "prepare kinetics E --k200-ids a b": "--k200-ids needs --k200 or --k200-classes",
     "repack N O": "no list or folder at N",
     "repack V": "give either DST, an output folder, or --to TABLE",
     "repack V O --crf 70": "crf",
-    "repack V O --short-side big": "--short-side must be a number of pixels or 'none', got 'big'",
+    "repack V O --short-side big": "--short-side must be a whole number or 'none', got 'big'",
     "repack V O --workers 0": "workers",
     "repack V O --preset quick": "quick",
     "repack V O --extensions ogv": "no video",
-    "repack V --to t.txt": "a table has a name that ends with .lance, got 't.txt'",
+    "repack V --to t.txt": "--to must be the name of a table, which ends with .lance, got 't.txt'",
     "import N O.lance": "no list or folder at N",
-    "import V t.txt": "a table has a name that ends with .lance, got 't.txt'",
+    "import V t.txt": "TABLE must be the name of a table, which ends with .lance, got 't.txt'",
     "verify N": "no list or folder at N",
     "verify V --out table.csv": "--out must end in .tsv or .md",
-    "verify V --classes N": "there is no file of class names 'N'",
+    "verify V --classes N": "no file of class names at N",
     "sweep N --out O": "no sweep N",
     "sweep video_lambda --out O --shard 3/2": "--shard must be i/n with i from 1 to n",
     "report V --out table.txt": "--out must be a folder or end in .md",
@@ -156,8 +156,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from sce_video.commands.main import COMMANDS, main
 
 for name, (function, _) in COMMANDS.items():
-    if name not in ("repack", "verify"):  # which import readers
-        importlib.import_module("sce_video.commands." + function.partition(".")[0])
+    importlib.import_module("sce_video.commands." + function.partition(".")[0])
 import sce_video.dependencies
 for words in json.load(sys.stdin):
     read, write = os.pipe()
@@ -207,8 +206,8 @@ def test_answered_before_the_imports(case, answers):
     name, *rest = case.split()
     of_set = name == "prepare" and f"sce-video prepare {rest[0]}: error: " in said
     assert of_set or f"sce-video {name}: error: " in said.splitlines()[-1]
-    # Limits of the readers are defaults of these two, and a reader imports its library.
-    light = {"av", "cv2"} if name in ("repack", "verify") else set()
+    # The functions of these commands check the files, and stand next to the readers.
+    light = {"av", "cv2"} if name in ("import", "repack", "verify") else set()
     assert not set(heavy) - light
 
 

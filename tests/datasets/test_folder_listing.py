@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from helpers.videos import numbered_frames, read_number, write_video
 
-from sce_video.commands.arguments import check_videos
 from sce_video.commands.main import main
 from sce_video.datasets import dataset_settings, open_video, scan_folder
+from sce_video.datasets.named_files import check_videos
 from sce_video.datasets.readers.av_file import CONTAINERS, holds_video
 from sce_video.datasets.video_dataset import VideoDataset
 from sce_video.datasets.video_list import ALL_FILES, VIDEO_EXTENSIONS

@@ -20,11 +20,11 @@ import pytest
 from helpers.page_commands import blocks, words_of_commands
 from helpers.training import make_videos
 
-from sce_video.commands.arguments import Parser
 from sce_video.commands.main import COMMANDS
 from sce_video.commands.main import main as front_door
 from sce_video.engine.config.load import load_config
 from sce_video.evaluation import load_features
+from sce_video.options.command_line import Parser
 from sce_video.registry import DATASETS, HOOKS, METRICS, MODELS, READERS
 from sce_video.runs import launch
 

@@ -11,11 +11,11 @@ import numpy as np
 
 from sce_video.data_tools.repack.encode import encode, encoder_options
 from sce_video.data_tools.repack.plan import Settings
-from sce_video.data_tools.tables import ImportOptions
-from sce_video.data_tools.tables.fill import Progress, import_videos
+from sce_video.data_tools.tables.fill import import_videos
 from sce_video.data_tools.tables.video_row import RowSource, video_row
 from sce_video.data_tools.tables.writer import ImportResult, TableWriter, write_rows
 from sce_video.datasets import scan_folder
+from sce_video.options.prepare import ImportOptions
 
 PIPELINE = [
     {"type": "OpenVideo"},
@@ -55,12 +55,10 @@ def write_folder(root: Path, keyint: int = 1) -> Path:
     return root
 
 
-def run(
-    folder: Path, table: str | Path, on_progress: Progress | None = None, **options: object
-) -> ImportResult:
-    """Import a folder."""
-    videos, how = scan_folder(str(folder)), ImportOptions(**options)
-    return import_videos(videos, str(folder), str(table), how, on_progress=on_progress)
+def run(folder: Path, table: str | Path, **options: object) -> ImportResult:
+    """Import a folder, or a list with the ``data_root`` of its paths."""
+    given = {"source": folder, "table": table, "workers": 1, **options}
+    return import_videos(ImportOptions(**given))
 
 
 def sources(root: Path, names: Sequence[str] | None = None) -> list[RowSource]:

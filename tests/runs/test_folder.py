@@ -13,9 +13,9 @@ from helpers.videos import write_video
 
 from sce_video.engine.config.load import load_config
 from sce_video.runs.choices import notes
-from sce_video.runs.doctor import check_video_files
 from sce_video.runs.folder import chance_level, different_settings, flattened
 from sce_video.runs.folder_facts import MAX_BAD_SHARE, examine_folder
+from sce_video.runs.machine_checks import check_video_files
 
 CONFIG = {
     "model": {"type": "SCE", "tau": 0.1, "views": (1, 2)},

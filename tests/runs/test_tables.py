@@ -16,8 +16,8 @@ from sce_video.datasets.labelled import read_labelled
 from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.registry import DATASETS
 from sce_video.runs import launch
-from sce_video.runs.doctor import check_video_files, decode_rates
 from sce_video.runs.folder_facts import examine_folder
+from sce_video.runs.machine_checks import check_video_files, decode_rates
 from sce_video.runs.pretrain import (
     _decode,
     planned_config,

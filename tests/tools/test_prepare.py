@@ -150,7 +150,7 @@ def test_an_empty_root_shows_the_official_layout(name, tmp_path, capsys):
 def test_bad_input_is_one_line_and_nothing_is_written(run, roots):
     for options, message in (
         (["--workers", "0"], "workers must be at least 1, got 0"),
-        (["--time-limit", "0"], "timeout must be positive seconds, got 0.0"),
+        (["--time-limit", "0"], "--time-limit must be above 0"),
     ):
         status, _, err = run("ssv2", *options)
         assert status == 2 and message in err

@@ -25,7 +25,7 @@ from sce_video.data_tools.prepare.ava_files import (
     read_excluded,
 )
 from sce_video.data_tools.prepare.lists import (
-    PrepareOptions,
+    ListPreparation,
     Row,
     failure_notes,
     failure_report,
@@ -41,15 +41,21 @@ from sce_video.datasets.readers.av_file import (
 )
 from sce_video.datasets.readers.base import DecodeLimits, VideoDecodeError
 from sce_video.datasets.video_list import VIDEO_EXTENSIONS
+from sce_video.options.data_sets import PrepareOptions
 
 BEGIN = 900  # second of the film at which the 15-minute cuts and the frames begin
+#: Frames per second that the official scripts extract from the cuts.
 FRAME_RATE = 30
 # A cut lasts 901 s; the films last more than half an hour.
 LONGEST_CUT = 1000.0
 
-# Gu et al. 2018 and the data set's page.
+# Numbers of Gu et al. 2018 and of the dataset's page.
+#: Videos of each split.
 PUBLISHED_VIDEOS = {"train": 235, "val": 64}
-PUBLISHED_ACTIONS, PUBLISHED_SCORED = 80, 60
+#: Actions in the official list.
+PUBLISHED_ACTIONS = 80
+#: Actions that are scored.
+PUBLISHED_SCORED = 60
 
 _FRAME = re.compile(r"(\d+)\.(?:jpe?g|png)$", re.IGNORECASE)
 _DETECTIONS = (
@@ -61,8 +67,8 @@ _DETECTIONS = (
 
 
 @dataclass(frozen=True)
-class AvaOptions(PrepareOptions):
-    """Options of a preparation of AVA.
+class AvaPreparation(ListPreparation):
+    """How AVA is prepared.
 
     Attributes:
         annotations: Folder of the official files; ``root/annotations`` or ``root`` unless given.
@@ -78,20 +84,11 @@ class AvaOptions(PrepareOptions):
     annotations: Path | None = None
     detections: tuple[Path, ...] = ()
     without_detections: bool = False
-    min_score: float = 0.9
+    min_score: float = PrepareOptions.min_score
     videos: Path | None = None
     frames: Path | None = None
     skip_frameless: bool = False
     unannotated: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.min_score <= 1:
-            raise ValueError(f"min_score must be from 0 to 1, got {self.min_score}")
-        if self.videos is not None and self.frames is not None:
-            raise ValueError("give a folder of videos or a folder of frames, not both")
-        if self.detections and self.without_detections:
-            raise ValueError("give files of detections, or without_detections, not both")
 
 
 @dataclass
@@ -116,7 +113,7 @@ class Images:
         return first <= second < end and second not in self.gaps.get(video, ())
 
 
-def find_images(options: AvaOptions, videos: list[str]) -> Images:
+def find_images(options: AvaPreparation, videos: list[str]) -> Images:
     """Which of the videos, and which of their seconds, are on disk.
 
     Raises:
@@ -215,7 +212,7 @@ class _Split:
     counts: Counter[str] = field(default_factory=Counter)
 
 
-def prepare_ava(options: AvaOptions) -> bool:
+def prepare_ava(options: AvaPreparation) -> bool:
     """Read all files, compare with the disk, print the counts, write the lists.
 
     Writes ``ava_train.jsonl`` and ``ava_val.jsonl``, one JSON object per key frame, sorted by
@@ -271,7 +268,7 @@ def prepare_ava(options: AvaOptions) -> bool:
     return all(row.agrees is not False for row in rows)
 
 
-def _read_official(options: AvaOptions) -> tuple[list[Action], list[_Split]]:
+def _read_official(options: AvaPreparation) -> tuple[list[Action], list[_Split]]:
     def find(name: str) -> Path:
         return AVA.find(options.root, options.annotations, name, name)
 
@@ -300,7 +297,7 @@ def _read_official(options: AvaOptions) -> tuple[list[Action], list[_Split]]:
     return actions, splits
 
 
-def _read_detections(options: AvaOptions, splits: list[_Split], videos: set[str]) -> Detections:
+def _read_detections(options: AvaPreparation, splits: list[_Split], videos: set[str]) -> Detections:
     """Detections of all files; the video tells the split of a detection."""
     detections = Detections()
     files: tuple[Path, ...] = options.detections
@@ -320,7 +317,7 @@ def _read_detections(options: AvaOptions, splits: list[_Split], videos: set[str]
     return detections
 
 
-def _fill(split: _Split, detections: Detections, images: Images, options: AvaOptions) -> None:
+def _fill(split: _Split, detections: Detections, images: Images, options: AvaPreparation) -> None:
     """Make the lines of a split and count them; ValueError for a key frame outside its video."""
     counts, frames = split.counts, split.annotations.frames
     frameless = []
@@ -383,7 +380,7 @@ def _describe_frameless(split: _Split, keys: list[Key], images: Images) -> str:
 
 
 def _notes(
-    splits: list[_Split], detections: Detections, images: Images, options: AvaOptions
+    splits: list[_Split], detections: Detections, images: Images, options: AvaPreparation
 ) -> Iterator[str]:
     """Notes that are printed below the table."""
     for split in splits:
@@ -410,7 +407,7 @@ def _notes(
 
 
 def _detection_notes(
-    splits: list[_Split], detections: Detections, options: AvaOptions
+    splits: list[_Split], detections: Detections, options: AvaPreparation
 ) -> Iterator[str]:
     for path, count in detections.files.items():
         yield f"note: {count:,} rows of person detections in {path}"

@@ -27,6 +27,7 @@ from sce_video.datasets.readers.base import (
 )
 from sce_video.datasets.readers.images import read_image
 from sce_video.datasets.video_list import annotation_line
+from sce_video.options.data_sets import PrepareOptions
 from sce_video.utils.command import Progress, printable_lines
 from sce_video.utils.files import read_bytes, write_text
 
@@ -163,8 +164,8 @@ class CheckJob(jobs.BatchJob):
 
 
 @dataclass(frozen=True)
-class PrepareOptions:
-    """Options of a preparation.
+class ListPreparation:
+    """How a data set is prepared: where its lists go, and how its files are checked.
 
     Attributes:
         root: Folder of the data set; paths in the lists are relative to it.
@@ -180,15 +181,11 @@ class PrepareOptions:
     root: Path
     out: Path | None = None
     workers: int | None = 1
-    time_limit: float = 60.0
+    time_limit: float = PrepareOptions.time_limit
     ray: str | None = None
     check: bool = True
     keep_missing: bool = False
     force: bool = False
-
-    def __post_init__(self) -> None:
-        if self.workers is not None and self.workers < 1:
-            raise ValueError(f"workers must be at least 1, got {self.workers}")
 
     @property
     def folder(self) -> Path:
@@ -231,8 +228,8 @@ class PrepareOptions:
         return found
 
 
-def prepare(
-    official: OfficialLists, located: Mapping[str, Located], options: PrepareOptions
+def write_lists(
+    official: OfficialLists, located: Mapping[str, Located], options: ListPreparation
 ) -> bool:
     """Check the files, print the counts, write lists, class maps and reports.
 
@@ -292,7 +289,7 @@ def prepare(
 
 
 def failure_notes(
-    what: str, kind: str, reasons: Mapping[str, str], options: PrepareOptions
+    what: str, kind: str, reasons: Mapping[str, str], options: ListPreparation
 ) -> Iterator[str]:
     """Lines for the terminal on files that are missing or unreadable: how many, and the first."""
     if reasons:
@@ -315,7 +312,7 @@ def show_counts(rows: Sequence[Row], notes: Sequence[str]) -> None:
     print(printable_lines("\n".join([format_counts(rows), *notes])))
 
 
-def write_outputs(contents: Mapping[str, str | None], options: PrepareOptions) -> None:
+def write_outputs(contents: Mapping[str, str | None], options: ListPreparation) -> None:
     """Write, replace or remove files of a folder, and print what became of each.
 
     All files are compared before the first is written, and each is replaced atomically.

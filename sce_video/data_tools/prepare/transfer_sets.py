@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import cv2
 import numpy as np
 
-from sce_video.data_tools.prepare.lists import PrepareOptions, prepare, write_outputs
+from sce_video.data_tools.prepare.lists import ListPreparation, write_lists, write_outputs
 from sce_video.data_tools.prepare.official import (
     ClassMap,
     Located,
@@ -75,7 +75,7 @@ class TransferSet(NamedTuple):
     read: Callable[[_Files], _Content]
 
 
-def prepare_transfer_set(name: str, options: PrepareOptions) -> bool:
+def prepare_transfer_set(name: str, options: ListPreparation) -> bool:
     """Check the files, print the counts, write ``train.txt``, ``val.txt``, ``test.txt``.
 
     They lie in ``root/lists`` unless ``options.out`` says otherwise. VOC2007 gets lists of paths,
@@ -116,7 +116,7 @@ def prepare_transfer_set(name: str, options: PrepareOptions) -> bool:
         path: Located(path, None if os.path.isfile(root / path) else "no such file")
         for path in official.names()
     }
-    agrees = prepare(official, located, options)
+    agrees = write_lists(official, located, options)
     write_outputs({name: table.to_text() for name, table in content.tables.items()}, options)
     return agrees
 

@@ -15,14 +15,16 @@ import av.logging
 import cv2
 import numpy as np
 
-from sce_video.data_tools.repack.plan import CRF_RANGE, RepackOptions, Settings
+from sce_video.data_tools.repack.plan import EncoderLimits, Settings
 from sce_video.data_tools.repack.source import VideoSource, read_source
 from sce_video.datasets.readers.av_file import best_video_stream, file_url, open_container
 from sce_video.datasets.readers.base import DecodeLimits, VideoDecodeError, check_regular_file
 from sce_video.jobs import ItemError, StorageError
+from sce_video.options.prepare import CRF_RANGE
 from sce_video.utils.files import regular_file
 
 _HIGHEST_PSNR = 100.0  # reported for equal frames
+#: Frames that are encoded to find the crf: few, because they are encoded several times.
 _PILOT_FRAMES = 16
 _SLOPE = 0.65  # dB that one step of crf costs on average
 _STEP = 0.25  # of crf
@@ -195,8 +197,7 @@ class Job(NamedTuple):
     source: str  # file to read
     temporary: str  # file to write
     settings: Settings  # settings of the output
-    # PSNR that the output must have, threads, largest frames that are read.
-    options: RepackOptions = RepackOptions()
+    limits: EncoderLimits = EncoderLimits()
     # (start, end) in seconds of the part to write; None for the whole file.
     span: tuple[float, float] | None = None
 
@@ -237,7 +238,7 @@ def repack_file(job: Job) -> dict[str, Any]:
 def _repack(job: Job) -> dict[str, Any]:
     check_regular_file(job.source)
     settings = job.settings
-    source = read_source(job.source, settings, DecodeLimits(job.options.max_pixels), job.span)
+    source = read_source(job.source, settings, DecodeLimits(job.limits.max_pixels), job.span)
     crf = settings.crf
     if crf is None:
         crf = choose_crf(source.held, source.preparation.size, source.schedule.rate, settings)
@@ -251,7 +252,7 @@ def _repack(job: Job) -> dict[str, Any]:
         # It was chosen by samples; all frames together may need a lower one.
         steps = max(1.0, np.ceil(missing / _SLOPE / _STEP))
         crf = float(max(CRF_RANGE[0], crf - steps * _STEP))
-    least = job.options.min_psnr
+    least = job.limits.min_psnr
     if worse < least:
         below = f"PSNR {worse:.2f} dB at crf {crf:g} is below {least:g} dB (--min-psnr)"
         raise ItemError("quality", below)
@@ -290,7 +291,7 @@ def _write(job: Job, source: VideoSource, crf: float) -> None:
             options=encoder_options(job.settings, crf),
             tags=source.tags,
             comment=COMMENT,
-            threads=job.options.threads,
+            threads=job.limits.threads,
         )
         # The rename may reach the disk before the data does, and a power failure come in between.
         with open(job.temporary, "rb", opener=regular_file) as file:

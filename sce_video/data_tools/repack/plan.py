@@ -11,10 +11,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from sce_video.data_tools.prepare.official import read_csv_table
-from sce_video.data_tools.tables import ImportOptions
-from sce_video.datasets.readers.base import MAX_PIXELS
 from sce_video.datasets.sources import scan_folder
 from sce_video.datasets.video_list import MAX_LABEL, VideoList
+from sce_video.options.prepare import RepackOptions
 
 
 @dataclass(frozen=True)
@@ -219,14 +218,6 @@ def plan_segments(source: str, data_root: str | None = None) -> RepackPlan:
     return RepackPlan(source, root, list(items.values()), list(items), labels, *names)
 
 
-PRESETS = (
-    "ultrafast", "superfast", "veryfast", "faster", "fast", "medium", "slow", "slower", "veryslow",
-)  # fmt: skip
-#: Tunings of x264. psnr (no psychovisual optimisation, no adaptive quantisation) saves a seventh of
-#: the bytes at the same PSNR; fastdecode (no CABAC, no deblocking) halves the decoding time.
-TUNES = ("psnr", "ssim", "film", "animation", "grain", "stillimage", "fastdecode")
-#: Range that ``crf=None`` searches. Below 18 no gain is visible in a training crop.
-CRF_RANGE = (18.0, 34.0)
 _VERSION = 1  # of the way files are encoded; a new version repacks all files again
 
 
@@ -238,43 +229,20 @@ class Settings:
         short_side: Pixels of the shorter side; None keeps the size. Even.
         enlarge: Also scale up smaller videos.
         keyint: Every ``keyint``-th frame is a key frame, beginning with the first.
-        crf: x264's quality from 0 (best) to 51. None: for each file the highest in
-            :data:`CRF_RANGE`, in steps of a quarter, that reaches ``psnr``.
+        crf: x264's quality from 0 (best) to 51. None: for each file the highest in ``CRF_RANGE``,
+            in steps of a quarter, that reaches ``psnr``.
         psnr: dB that luma and all planes should reach if ``crf`` is None.
         preset: x264's preset: encoding speed against file size.
         tune: x264's tunings, separated by commas; empty for none.
     """
 
-    short_side: int | None = 256
-    enlarge: bool = False
-    keyint: int = 1
-    crf: float | None = None
-    psnr: float = 36.0
-    preset: str = "medium"
-    tune: str = "psnr,fastdecode"
-
-    def __post_init__(self) -> None:
-        if self.short_side is not None and (self.short_side < 16 or self.short_side % 2):
-            raise ValueError(f"short_side must be an even number from 16 on, got {self.short_side}")
-        if self.enlarge and self.short_side is None:
-            raise ValueError("enlarge needs a short_side to enlarge to")
-        if self.keyint < 1:
-            raise ValueError(f"keyint must be at least 1, got {self.keyint}")
-        if self.crf is not None and not 0 <= self.crf <= 51:
-            raise ValueError(f"crf must lie in [0, 51], got {self.crf:g}")
-        if not 10 <= self.psnr <= 60:
-            raise ValueError(f"psnr must lie in [10, 60] dB, got {self.psnr:g}")
-        if self.preset not in PRESETS:
-            raise ValueError(f"unknown preset {self.preset!r}: choose {', '.join(PRESETS)}")
-        names = dict.fromkeys(name for name in self.tune.split(",") if name)
-        unknown = [name for name in names if name not in TUNES]
-        if unknown:
-            raise ValueError(f"unknown tune {unknown[0]!r}: choose {', '.join(TUNES)}")
-        # x264 accepts one of the others; of several it drops all but one with a warning only.
-        alone = [name for name in names if name != "fastdecode"]
-        if len(alone) > 1:
-            excluded = f"tune {alone[0]!r} and {alone[1]!r} exclude each other"
-            raise ValueError(f"{excluded}: choose one of them")
+    short_side: int | None = RepackOptions.short_side
+    enlarge: bool = RepackOptions.enlarge
+    keyint: int = RepackOptions.keyint
+    crf: float | None = RepackOptions.crf
+    psnr: float = RepackOptions.psnr
+    preset: str = RepackOptions.preset
+    tune: str = RepackOptions.tune
 
     def as_dict(self) -> dict[str, Any]:
         """The settings as JSON values; outputs with equal ones need not be repacked again."""
@@ -300,29 +268,15 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class RepackOptions(ImportOptions):
-    """How a run works; none of this changes the content of a good output.
+class EncoderLimits:
+    """What bounds the work on one file; none of it changes the content of a good output.
 
     Attributes:
-        workers, ray: As of an import.
-        timeout: Seconds a file may take.
-        retry_failed: Files that failed are always tried again.
-        force: Repack all files again and replace other files at their paths.
-        threads: Threads of the encoder in each process.
+        threads: Threads of the encoder.
         min_psnr: An output with fewer dB fails.
         max_pixels: A file with larger frames (height x width) fails.
     """
 
-    timeout: float = 1800.0
-    retry_failed: bool = True
-    threads: int = 1
-    min_psnr: float = 30.0
-    max_pixels: int = MAX_PIXELS
-
-    def __post_init__(self) -> None:
-        for name in ("threads", "max_pixels"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        super().__post_init__()
-        if not 0 <= self.min_psnr <= 100:
-            raise ValueError(f"min_psnr must lie in [0, 100] dB, got {self.min_psnr}")
+    threads: int = RepackOptions.threads
+    min_psnr: float = RepackOptions.min_psnr
+    max_pixels: int = RepackOptions.max_pixels

@@ -11,7 +11,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,21 +19,83 @@ from typing import Any
 from sce_video import jobs
 from sce_video.data_tools.repack.encode import COMMENT, Job, repack_file
 from sce_video.data_tools.repack.plan import (
+    EncoderLimits,
     PlannedFile,
-    RepackOptions,
     RepackPlan,
     Settings,
     inside,
+    make_plan,
     name_outputs,
+    plan_segments,
 )
 from sce_video.data_tools.repack.report import repack_report, result_paths, write_results
 from sce_video.data_tools.tables.fill import Progress, RowMaker, fill_table, row_sources
 from sce_video.data_tools.tables.video_row import RowSource, failed_row, row_identity, video_row
 from sce_video.data_tools.tables.writer import ImportResult
+from sce_video.data_tools.verify import listed_videos
+from sce_video.datasets.named_files import all_files_listed, check_source
 from sce_video.datasets.readers.av_file import open_container
 from sce_video.datasets.readers.base import VideoDecodeError
+from sce_video.datasets.sources import scan_folder
 from sce_video.datasets.video_list import VideoList
+from sce_video.options.declare import chosen
+from sce_video.options.prepare import RepackOptions
+from sce_video.utils.command import file_progress
 from sce_video.utils.files import read_json
+
+
+@dataclass(frozen=True)
+class RepackResult:
+    """Result of ``sce-video repack``, which writes either files or rows."""
+
+    written: list[Path]  # lists and reports
+    report: dict[str, Any] | None  # of :func:`repack_report`; None for rows
+    rows: ImportResult | None  # None for files
+
+    @property
+    def complete(self) -> bool:
+        """Whether every video was repacked."""
+        return not self.report["failed"] if self.report else bool(self.rows and self.rows.complete)
+
+
+def repack(options: RepackOptions) -> RepackResult:
+    """Re-encode videos into a folder or a table, with lists and a report.
+
+    Raises:
+        ValueError: If the source or the destination cannot be meant, or a file that was not made
+            from this source would be overwritten.
+        StorageError: If outputs cannot be written.
+    """
+    source, out = options.source, options.destination
+    if out is not None and os.path.exists(out) and not os.path.isdir(out):
+        raise ValueError(f"DST {out!r} exists and is not a folder")
+    settings, limits = chosen(Settings, options), chosen(EncoderLimits, options)
+    workers = jobs.Workers(options.workers, options.timeout, options.ray)
+    show = file_progress("repack", "repacking")
+    with all_files_listed(options.all_files), jobs.resumable():
+        check_source(source, options.data_root, options.endings)
+        if os.path.isdir(source):
+            videos, root = scan_folder(source, options.endings), source
+        elif not source.endswith(".csv"):
+            videos, root, _ = listed_videos(source, options.data_root)
+        if out is None:
+            assert options.to is not None
+            rows = repack_to_table(
+                *(videos, root, options.to, settings, limits, workers),
+                force=options.force,
+                on_progress=show,
+            )
+            return RepackResult([], None, rows)
+        if source.endswith(".csv"):
+            plan = plan_segments(source, options.data_root)
+        elif os.path.isdir(source):
+            plan = make_plan(source, out, extensions=options.endings)
+        else:
+            plan = make_plan(source, out, data_root=root, read_list=videos)
+        report, written = repack_files(
+            *(plan, out, settings, limits, workers), force=options.force, on_progress=show
+        )
+    return RepackResult(written, report, None)
 
 
 class RepackJob(jobs.BatchJob):
@@ -45,15 +107,15 @@ class RepackJob(jobs.BatchJob):
     name = "repack"
 
     def __init__(
-        self, root: str | Path, folder: str | Path, settings: Settings, options: RepackOptions
+        self, root: str | Path, folder: str | Path, settings: Settings, limits: EncoderLimits
     ) -> None:
         self.folder = os.path.abspath(folder)  # other machines have other current folders
         self.settings = settings.as_dict()
         self.root = os.path.realpath(root)
-        self.cpus = options.threads
+        self.cpus = limits.threads
         self._sources = os.path.abspath(root)
         self._encoding = settings
-        self._options = options
+        self._limits = limits
 
     def items(self, files: Iterable[PlannedFile]) -> list[jobs.Item]:
         """Items of files, with the present states of their sources."""
@@ -66,7 +128,7 @@ class RepackJob(jobs.BatchJob):
     def process(self, item: jobs.Item) -> dict[str, Any]:
         """Facts of :func:`repack_file`."""
         source = os.path.join(self._sources, item.argument.path)
-        job = Job(source, item.temporary, self._encoding, self._options, item.argument.span)
+        job = Job(source, item.temporary, self._encoding, self._limits, item.argument.span)
         return {**repack_file(job), "root": self.root}
 
     def source(self, item: jobs.Item) -> jobs.State:
@@ -76,7 +138,7 @@ class RepackJob(jobs.BatchJob):
     def holds(self, item: jobs.Item, record: jobs.Record) -> bool:
         """Whether the output is good enough, and of this root if the source does not exist now."""
         facts = record.facts
-        if not record.done or min(facts["psnr"], facts["psnr_luma"]) < self._options.min_psnr:
+        if not record.done or min(facts["psnr"], facts["psnr_luma"]) < self._limits.min_psnr:
             return False
         return item.source is not None or facts["root"] == self.root
 
@@ -187,12 +249,14 @@ def check_outputs(
 RECORDS = os.path.join(".repack", "records.sqlite")  # in the output folder
 
 
-def repack(
+def repack_files(
     plan: RepackPlan,
     destination: str,
     settings: Settings,
-    options: RepackOptions | None = None,
+    limits: EncoderLimits,
+    workers: jobs.Workers | None = None,
     *,
+    force: bool = False,
     on_progress: Progress | None = None,
 ) -> tuple[dict[str, Any], list[Path]]:
     """Repack all files that are not done yet, and write the lists.
@@ -205,7 +269,9 @@ def repack(
         plan: The data set.
         destination: Output folder.
         settings: Settings of the outputs.
-        options: Options of the run.
+        limits: Limits of the work on one file.
+        workers: Where it runs; None for one process of this machine.
+        force: Whether to repack all files again, and to replace other files.
         on_progress: Called with (files done, all files, whether the last one failed).
 
     Returns:
@@ -216,19 +282,19 @@ def repack(
             is writing to the folder.
         StorageError: Outputs cannot be written.
     """
-    options, folder = options or RepackOptions(), Path(destination)
-    check_results(plan, folder, options.force)
+    folder = Path(destination)
+    check_results(plan, folder, force)
     check_sources(plan, folder)
-    job = RepackJob(plan.root, folder, settings, options)
+    job = RepackJob(plan.root, folder, settings, limits)
     items = job.items(plan.items)
     show = on_progress or (lambda done, total, failed: None)
     begin = time.monotonic()
     with jobs.RecordStore(folder / RECORDS, job.name) as store:
         current = {item.key for item in items if jobs.is_current(job, item, store)}
-        todo = [item for item in items if options.force or item.key not in current]
-        kept = [item for item in items if not options.force and item.key in current]
+        todo = [item for item in items if force or item.key not in current]
+        kept = [item for item in items if not force and item.key in current]
         away = {item.key for item in kept if item.source is None}
-        check_outputs(items, todo, job, store, options.force)
+        check_outputs(items, todo, job, store, force)
         done = len(kept)
         show(done, len(items), False)
 
@@ -240,8 +306,8 @@ def repack(
             show(done, len(items), record is not None and not record.done)
 
         if todo:
-            workers = jobs.Workers(options.workers, options.timeout, options.ray).at_most(len(todo))
-            jobs.run_job(job, todo, store, workers, count, force=options.force)
+            workers = workers or jobs.Workers(1, RepackOptions.timeout)
+            jobs.run_job(job, todo, store, workers.at_most(len(todo)), count, force=force)
         facts = {
             "source": plan.source,
             "source_path": os.path.realpath(plan.source),
@@ -268,9 +334,9 @@ class EncodedRow(RowMaker):
     most_files, most_bytes = 64, 256 * 2**20  # which a killed process costs at most
     batches_per_worker = 8
 
-    def __init__(self, settings: Settings, options: RepackOptions) -> None:
-        self.cpus = options.threads
-        self._settings, self._options = settings, options
+    def __init__(self, settings: Settings, limits: EncoderLimits) -> None:
+        self.cpus = limits.threads
+        self._settings, self._limits = settings, limits
 
     def make(self, source: RowSource) -> dict[str, Any]:
         """The row: that of the repacked file, but for the columns on the source and ``settings``.
@@ -281,13 +347,13 @@ class EncodedRow(RowMaker):
         identity = row_identity(source)
         with _temporary_file() as path:
             try:
-                facts = repack_file(Job(source.file, path, self._settings, self._options))
+                facts = repack_file(Job(source.file, path, self._settings, self._limits))
             except jobs.StorageError as error:
                 name = f"a temporary file in {tempfile.gettempdir()} (TMPDIR)"
                 raise jobs.StorageError(str(error).replace(path, name)) from error
             except jobs.ItemError as error:
                 return failed_row(source, str(error))
-            pixels = self._options.max_pixels
+            pixels = self._limits.max_pixels
             # What this process has just written is read without a limit of its own.
             row = video_row(replace(source, file=path, timeout=None, max_pixels=pixels))
         if row_identity(source) != identity:
@@ -299,7 +365,7 @@ class EncodedRow(RowMaker):
         """Whether a row with this text in ``settings`` is good enough."""
         try:
             made = json.loads(settings)
-            good = min(made["psnr"], made["psnr_luma"]) >= self._options.min_psnr
+            good = min(made["psnr"], made["psnr_luma"]) >= self._limits.min_psnr
             return bool(made["repack"] == self._settings.as_dict() and good)
         except (ValueError, TypeError, LookupError, RecursionError):
             return False  # of a file that was imported, or of another program
@@ -321,21 +387,25 @@ def repack_to_table(
     root: str,
     table: str,
     settings: Settings,
-    options: RepackOptions | None = None,
+    limits: EncoderLimits,
+    workers: jobs.Workers | None = None,
     *,
+    force: bool = False,
     on_progress: Progress | None = None,
 ) -> ImportResult:
     """Encode the videos that have no row yet, or one of another state of the file or settings.
 
-    The rows are those of :func:`repack` and ``import_videos`` of its outputs: the paths are those
-    of the outputs, ``a.mp4`` for ``a.avi``. Files that failed are tried again.
+    The rows are those of :func:`repack_files` and ``import_videos`` of its outputs: the paths are
+    the ones of the outputs, ``a.mp4`` for ``a.avi``. Files that failed are tried again.
 
     Args:
         videos: Paths, relative to ``root``, and labels.
         root: Folder of the videos.
         table: Path or URI; made if there is none.
         settings: Settings of the streams.
-        options: Options of the run.
+        limits: Limits of the work on one file.
+        workers: Where it runs; None for one process of this machine.
+        force: Whether to make all rows again.
         on_progress: Called with (files done, all files, whether the last one failed).
 
     Raises:
@@ -343,10 +413,16 @@ def repack_to_table(
         ValueError: A path lies outside of the root, is listed with two labels, or two videos would
             have the same path.
     """
-    options = options or RepackOptions()
     paths = [inside(videos.path(i), root) for i in range(len(videos))]
     names = name_outputs(sorted(set(paths)))
     inner = VideoList.from_paths(paths, videos.labels.tolist(), videos.classes)
     sources = row_sources(inner, root, name=names.__getitem__)
-    maker = EncodedRow(settings, options)
-    return fill_table(table, sources, maker, options, on_progress)
+    return fill_table(
+        table,
+        sources,
+        EncodedRow(settings, limits),
+        workers or jobs.Workers(1, RepackOptions.timeout),
+        retry_failed=True,
+        force=force,
+        on_progress=on_progress,
+    )

@@ -11,18 +11,21 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from sce_video import jobs
-from sce_video.data_tools.tables import ImportOptions
 from sce_video.data_tools.tables.video_row import RowSource, failed_row, row_identity, video_row
 from sce_video.data_tools.tables.writer import ImportResult, Row, TableWriter, write_rows
+from sce_video.data_tools.verify import listed_videos
+from sce_video.datasets.named_files import all_files_listed, check_source
 from sce_video.datasets.tables.rows import table_path
 from sce_video.datasets.tables.table import TableError, is_remote
 from sce_video.datasets.video_list import VideoList
+from sce_video.options.prepare import ImportOptions
+from sce_video.utils.command import file_progress
 from sce_video.utils.errors import MissingPackageError
 
 #: Columns that are read of every row.
@@ -32,7 +35,10 @@ COLUMNS = ("path", "source_size", "source_mtime_ns", "label", "class_name", "set
 _ROW = np.dtype(
     [("row_id", "u8"), ("size", "i8"), ("time", "i8"), ("label", "i4"), ("flags", "u1")]
 )
-_FAILED, _CURRENT = 1, 2
+#: Flag of a row that holds a failure.
+_FAILED = 1
+#: Flag of a row whose settings are those of this run.
+_CURRENT = 2
 Label = tuple[int, str | None]
 
 
@@ -192,7 +198,10 @@ def fill_table(
     table: str,
     sources: Sequence[RowSource],
     maker: RowMaker,
-    options: ImportOptions,
+    workers: jobs.Workers,
+    *,
+    retry_failed: bool = False,
+    force: bool = False,
     on_progress: Progress | None = None,
 ) -> ImportResult:
     """Write a row for each file that has none yet, or whose row is out of date.
@@ -206,7 +215,9 @@ def fill_table(
         table: Path or URI; made if there is none.
         sources: The files, each path once.
         maker: Makes the rows.
-        options: Options of the run.
+        workers: Processes, and the seconds that a file may take.
+        retry_failed: Whether to make the rows of files again that failed before.
+        force: Whether to make the rows of all files again.
         on_progress: Called with (files done, all files, whether the last one failed).
 
     Raises:
@@ -217,9 +228,18 @@ def fill_table(
     # Other machines have other current folders.
     writer = TableWriter(table if is_remote(table) else os.path.abspath(table))
     show = on_progress or (lambda done, total, failed: None)
-    run = _Run(writer, maker, options, show, ImportResult(len(sources)))
+    due = _Due(force, retry_failed)
+    run = _Run(writer, maker, workers, due, show, ImportResult(len(sources)))
     run.fill(sources)
     return run.result
+
+
+@dataclass(frozen=True)
+class _Due:
+    """Which rows are made again, besides those that are out of date."""
+
+    all: bool
+    failed: bool
 
 
 @dataclass
@@ -228,7 +248,8 @@ class _Run:
 
     _writer: TableWriter
     _maker: RowMaker
-    _options: ImportOptions
+    _workers: jobs.Workers
+    _due: _Due
     _on_progress: Progress
     result: ImportResult
     _fragments: list[str] = field(default_factory=list)
@@ -251,8 +272,8 @@ class _Run:
         self._on_progress(self._done, len(sources), False)
         try:
             if todo:
-                cores = _SUPPOSED_PROCESSES if self._options.ray else jobs.usable_cores()
-                processes = self._options.workers or cores
+                cores = _SUPPOSED_PROCESSES if self._workers.ray else jobs.usable_cores()
+                processes = self._workers.count or cores
                 self._process(_batches(todo, self._maker, processes))
                 # The file that ends its process is not known: those of its batch come one by one.
                 again, self._again = self._again, []
@@ -283,11 +304,11 @@ class _Run:
             if known is not None:
                 self.result.known += 1
                 return False
-        if known is None or self._options.force:
+        if known is None or self._due.all:
             return True
         if known.source != (expected["source_size"], expected["source_mtime_ns"]):
             return True
-        if not known.is_current or (known.failed and self._options.retry_failed):
+        if not known.is_current or (known.failed and self._due.failed):
             return True
         label = expected["label"], expected["class_name"]
         if label != known.label:
@@ -299,11 +320,11 @@ class _Run:
     def _process(self, batches: Iterator[tuple[RowSource, ...]]) -> None:
         """Have workers write the rows of batches. Their records live as long as this call: what
         is due the table itself says."""
-        options = self._options
-        job = RowsJob(self._writer.table, self._maker, options.timeout)
+        timeout = self._workers.timeout
+        job = RowsJob(self._writer.table, self._maker, timeout)
         # Every file has a limit of its own in the worker; this one is for all else.
-        limit = max(options.timeout, min(10 * options.timeout, _LONGEST_BATCH))
-        workers = jobs.Workers(options.workers, limit, options.ray)
+        limit = max(timeout, min(10 * timeout, _LONGEST_BATCH))
+        workers = replace(self._workers, timeout=limit)
         items = (jobs.Item(batch[0].path, {"files": len(batch)}, batch) for batch in batches)
         with jobs.RecordStore(None, job.name) as store:
             jobs.run_job(job, items, store, workers, self._take)
@@ -322,7 +343,7 @@ class _Run:
             self._again += sources  # which of them is at fault is not known
             return
         else:
-            limit = f"not done after {self._options.timeout:g} s"
+            limit = f"not done after {self._workers.timeout:g} s"
             failures = [(sources[0].path, limit if record.kind == "timeout" else record.reason)]
             self._failed.append(failed_row(sources[0], failures[0][1]))
         result.imported += len(sources)
@@ -366,25 +387,25 @@ def _batches(
         yield tuple(batch)
 
 
-def import_videos(
-    videos: VideoList,
-    root: str,
-    table: str,
-    options: ImportOptions | None = None,
-    *,
-    on_progress: Progress | None = None,
-) -> ImportResult:
-    """Write a row for each repacked video that has none yet; see :func:`fill_table`.
-
-    ``root`` is the folder that the paths of ``videos`` are relative to.
+def import_videos(options: ImportOptions) -> ImportResult:
+    """Write a row for each repacked video that has none yet.
 
     Raises:
         UserError: See :func:`fill_table`.
-        ValueError: A path is listed with two labels.
+        ValueError: If there is no such list or folder, or a path is listed with two labels.
     """
-    options = options or ImportOptions()
-    sources = row_sources(videos, root, timeout=options.timeout)
-    return fill_table(table, sources, RowMaker(), options, on_progress)
+    with all_files_listed(options.all_files):
+        check_source(options.source, options.data_root)
+        videos, root, _ = listed_videos(options.source, options.data_root)
+    with jobs.resumable():
+        return fill_table(
+            options.table,
+            row_sources(videos, root, timeout=options.timeout),
+            RowMaker(),
+            jobs.Workers(options.workers, options.timeout, options.ray),
+            retry_failed=options.retry_failed,
+            on_progress=file_progress("import", "importing"),
+        )
 
 
 def row_sources(

@@ -20,6 +20,7 @@ import numpy as np
 
 from sce_video.datasets.clip_sampling import frames_between
 from sce_video.datasets.video_list import split_segment
+from sce_video.options.shared import MAX_PIXELS
 from sce_video.registry import READERS
 from sce_video.utils.errors import MissingPackageError, UserError, message_from_worker
 
@@ -70,8 +71,6 @@ class TooManyBadFilesError(UserError, RuntimeError):
         super().__init__(message_from_worker(message, type(self)))
 
 
-#: Of one frame: 8K video (7680 x 4320) has 33 million.
-MAX_PIXELS = 40_000_000
 #: Of one image: cameras have up to 100 million.
 MAX_IMAGE_PIXELS = 2**27
 #: Of the decoded frames that a reader holds at a time: 170 frames of 4K video in yuv420p.

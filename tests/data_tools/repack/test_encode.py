@@ -23,10 +23,11 @@ from helpers.videos import (
 
 from sce_video.data_tools.repack import encode as work
 from sce_video.data_tools.repack import source
-from sce_video.data_tools.repack.encode import CRF_RANGE, Job, repack_file
-from sce_video.data_tools.repack.plan import RepackOptions, Settings
+from sce_video.data_tools.repack.encode import Job, repack_file
+from sce_video.data_tools.repack.plan import EncoderLimits, Settings
 from sce_video.datasets import FrameCountError, open_reader
 from sce_video.jobs import ItemError, StorageError
+from sce_video.options.prepare import CRF_RANGE
 
 av.logging.set_libav_level(av.logging.FATAL)
 
@@ -34,7 +35,7 @@ av.logging.set_libav_level(av.logging.FATAL)
 def repacked(path, tmp_path, min_psnr=20.0, **settings):
     """(facts, path of the output)."""
     output = tmp_path / "out.mp4"
-    options = RepackOptions(min_psnr=min_psnr)
+    options = EncoderLimits(min_psnr=min_psnr)
     return repack_file(Job(str(path), str(output), Settings(**settings), options)), output
 
 

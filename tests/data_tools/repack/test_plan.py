@@ -7,10 +7,11 @@ import csv
 import numpy as np
 import pytest
 
-from sce_video.data_tools.repack.plan import RepackOptions, Settings, name_outputs, plan_segments
-from sce_video.data_tools.repack.run import repack
+from sce_video.data_tools.repack.plan import EncoderLimits, Settings, name_outputs, plan_segments
+from sce_video.data_tools.repack.run import repack_files
 from sce_video.data_tools.repack.source import read_source
 from sce_video.datasets import VideoDecodeError
+from sce_video.options.prepare import RepackOptions
 from tests.helpers.videos import (
     decode_all,
     numbered_frames,
@@ -47,14 +48,19 @@ def test_sizes(size, options, expected):
     assert Settings(**options).target_size(*size) == expected
 
 
-def test_wrong_settings():
-    for kind, options, message in (
-        (Settings, {"enlarge": True, "short_side": None}, "enlarge needs a short_side"),
-        (Settings, {"tune": "psnr,fastdecode,ssim"}, "'psnr' and 'ssim' exclude each other"),
-        (RepackOptions, {"threads": 0}, "threads must be at least 1, got 0"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            kind(**options)
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"enlarge": True, "short_side": None}, "^enlarge needs a short_side"),
+        ({"short_side": 255}, "^short_side must be an even number, got 255"),
+        ({"tune": "psnr,fastdecode,ssim"}, "'psnr' and 'ssim' of tune exclude each other"),
+        ({"tune": "best"}, "^tune must be of psnr, .*, got 'best'"),
+        ({"threads": 0}, "^threads must be at least 1, got 0"),
+    ],
+)
+def test_wrong_settings(options, message):
+    with pytest.raises(ValueError, match=message):
+        RepackOptions(source="V", destination="O", **options)
 
 
 RATE = 25
@@ -124,7 +130,7 @@ def test_a_table_becomes_files_a_list_and_records(long_video, tmp_path, in_proce
     source = table(tmp_path / "segments.csv", rows)
     out = tmp_path / "out"
     plan = plan_segments(source, str(long_video.parent))
-    report, _ = repack(plan, str(out), SETTINGS)
+    report, _ = repack_files(plan, str(out), SETTINGS, EncoderLimits())
     assert (report["done"], report["failed"]) == (2, 2)
     assert read_numbers(decode_all(out / "a/first.mp4")) == expected(0, 0.4, 120)
     assert read_numbers(decode_all(out / "second.mp4")) == expected(1.2, 2.0, 120)
@@ -133,7 +139,7 @@ def test_a_table_becomes_files_a_list_and_records(long_video, tmp_path, in_proce
     assert "long.mp4@4.000-9.000\t" in failed and "ends 4.800 s" in failed
     assert "gone.mp4@0.000-1.000\t" in failed
     written = (out / "second.mp4").stat().st_mtime_ns
-    again, _ = repack(plan, str(out), SETTINGS)
+    again, _ = repack_files(plan, str(out), SETTINGS, EncoderLimits())
     assert again["done_before"] == 2
     assert (out / "second.mp4").stat().st_mtime_ns == written
 

@@ -13,7 +13,7 @@ from helpers.videos import numbered_frames, write_video
 from sce_video.commands.import_table import main as import_main
 from sce_video.commands.repack import main
 from sce_video.data_tools.repack.encode import repack_file
-from sce_video.data_tools.repack.plan import RepackOptions, Settings
+from sce_video.data_tools.repack.plan import EncoderLimits, Settings
 from sce_video.data_tools.repack.run import EncodedRow, repack_to_table
 from sce_video.datasets import scan_folder
 from sce_video.jobs import StorageError
@@ -60,10 +60,9 @@ def by_name(in_process, monkeypatch):
     monkeypatch.setattr("sce_video.data_tools.repack.run.repack_file", note_and_repack)
 
 
-def run(folder, table, settings=FAST, **options):
-    options = {"min_psnr": 20.0, "timeout": 60.0, **options}
-    videos = scan_folder(str(folder))
-    return repack_to_table(videos, str(folder), str(table), settings, RepackOptions(**options))
+def run(folder, table, settings=FAST, force=False):
+    videos, limits = scan_folder(str(folder)), EncoderLimits(min_psnr=20.0)
+    return repack_to_table(videos, str(folder), str(table), settings, limits, force=force)
 
 
 def encoded(folder):
@@ -117,7 +116,7 @@ def test_settings_and_psnr_decide_whether_a_row_is_good_enough():
     made = {"repack": FAST.as_dict(), "psnr": 33.0, "psnr_luma": 31.0, "crf": 25}
 
     def is_good(settings, least, text):
-        return EncodedRow(settings, RepackOptions(min_psnr=least)).is_current(text)
+        return EncodedRow(settings, EncoderLimits(min_psnr=least)).is_current(text)
 
     assert is_good(FAST, 31.0, json.dumps(made))
     assert not is_good(FAST, 31.5, json.dumps(made))

@@ -7,13 +7,12 @@ import os
 import pytest
 from helpers.tables import contents, run, write_folder, write_repacked
 
-from sce_video.data_tools.tables import ImportOptions
-from sce_video.data_tools.tables.fill import RowMaker, fill_table, import_videos, row_sources
+from sce_video.data_tools.tables.fill import RowMaker, fill_table, row_sources
 from sce_video.data_tools.tables.video_row import video_row
 from sce_video.data_tools.tables.writer import TableWriter, write_rows
-from sce_video.datasets import LanceVideoDataset, read_annotation_list, scan_folder
+from sce_video.datasets import LanceVideoDataset, scan_folder
 from sce_video.datasets.tables.table import TableError
-from sce_video.jobs import StorageError
+from sce_video.jobs import StorageError, Workers
 
 lance = pytest.importorskip("lance", reason="needs Lance: pip install 'sce-video[lance]'")
 
@@ -43,7 +42,7 @@ def test_drivers_keep_the_same_row_whoever_cleans_up(folder, tmp_path, in_proces
         return video_row(source)
 
     sources = row_sources(scan_folder(str(files)), str(files))
-    result = fill_table(table, sources, Making(making), ImportOptions())
+    result = fill_table(table, sources, Making(making), Workers(1, 60.0))
     assert result.imported == 1
     assert sorted(contents(table)) == paths(files)
     assert contents(table)["a/0.mp4"]["frames"] == 20
@@ -68,7 +67,7 @@ def test_columns_of_others_stay(folder, tmp_path, in_process):
     os.rename(files / "b", files / "d")
     listed = tmp_path / "list.txt"
     listed.write_text("a/0.mp4 5\n")
-    result = import_videos(read_annotation_list(str(listed)), str(files), table)
+    result = run(listed, table, data_root=files)
     assert result.relabelled == 1
     rows = contents(table)
     assert rows["a/0.mp4"]["label"] == 5 and rows["a/0.mp4"]["feature"] == 40
@@ -86,7 +85,7 @@ def test_an_exception_costs_one_file(folder, tmp_path, in_process):
 
     table = str(tmp_path / "v.lance")
     sources = row_sources(scan_folder(str(folder)), str(folder))
-    result = fill_table(table, sources, Making(making), ImportOptions())
+    result = fill_table(table, sources, Making(making), Workers(1, 60.0))
     assert result.failures == [("b/0.mp4", "KeyError: 'no such thing'")]
     assert sorted(contents(table)) == paths(folder)
 
@@ -135,14 +134,17 @@ def _every_batch_is_committed(monkeypatch):
     monkeypatch.setattr("sce_video.data_tools.tables.fill._COMMIT_SECONDS", 0.0)
 
 
-def test_a_bucket_that_vanishes_ends_the_import(folder, bucket, in_process):
+def test_a_bucket_that_vanishes_ends_the_import(folder, bucket, in_process, monkeypatch):
     def vanish(done, total, failed):
         if done == 2:
             bucket.vanish()
 
     table = bucket.url("v.lance")
+    progress = "sce_video.data_tools.tables.fill.file_progress"
+    monkeypatch.setattr(progress, lambda *_: vanish)
     with pytest.raises((StorageError, TableError), match="the bucket does not exist"):
-        run(folder, table, vanish)
+        run(folder, table)
+    monkeypatch.setattr(progress, lambda *_: lambda *_: None)
     bucket.client.create_bucket(Bucket=bucket.name)
     assert run(folder, table).imported == 6
 

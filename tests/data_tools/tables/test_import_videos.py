@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import zlib
 from fractions import Fraction
 
@@ -154,7 +155,7 @@ def test_no_other_folder_or_file_is_taken_for_a_table(folder, tmp_path, in_proce
     with pytest.raises(TableError, match="exists and is no table"):
         run(folder, tmp_path / "file.lance")
     with pytest.raises(TableError, match="folder with other files, for example 'a'"):
-        run(folder, folder)
+        run(folder, shutil.copytree(folder, tmp_path / "other.lance"))
 
 
 def test_the_command_imports_a_list(folder, tmp_path, in_process, capsys):

@@ -13,7 +13,7 @@ import pytest
 from helpers.videos import join_recordings, numbered_frames, read_numbers, write_video
 
 from sce_video.data_tools.repack.encode import Job, repack_file
-from sce_video.data_tools.repack.plan import RepackOptions, Settings
+from sce_video.data_tools.repack.plan import EncoderLimits, Settings
 from sce_video.data_tools.tables.video_row import RowSource, video_row
 from sce_video.data_tools.verify import Limits, examine_file, file_problems
 from sce_video.datasets import VideoDecodeError, open_reader
@@ -138,7 +138,7 @@ def test_verify_says_so_and_calls_the_file_readable(two_recordings):
 def test_repack_keeps_all_frames(two_recordings, tmp_path, span):
     output = tmp_path / "out.mp4"
     settings = Settings(short_side=None, crf=12, preset="ultrafast")
-    facts = repack_file(Job(two_recordings, str(output), settings, RepackOptions(), span))
+    facts = repack_file(Job(two_recordings, str(output), settings, EncoderLimits(), span))
     first, stop = (0, 160) if span is None else (round(25 * seconds) for seconds in span)
     assert facts["frames_not_shown"] == 0 and facts["constant"]
     with open_reader(str(output)) as reader:

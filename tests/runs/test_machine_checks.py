@@ -12,33 +12,33 @@ from helpers.training import make_videos
 from packaging.version import Version
 
 from sce_video.commands.main import main
-from sce_video.runs import doctor
+from sce_video.runs import machine_checks
 from sce_video.runs.choices import Machine
-from sce_video.runs.doctor import FAILURE, OK, WARNING
 from sce_video.runs.folder_facts import examine_folder
+from sce_video.runs.machine_checks import FAILURE, OK, WARNING
 from sce_video.runs.pretrain import Timing, planned_pretraining
 
 GIB = 2**30
 
 
 def test_packages_and_a_bad_cudnn():
-    (problem,) = doctor.check_packages(["mmengine is not installed: pip install mmengine"])
+    (problem,) = machine_checks.check_packages(["mmengine is not installed: pip install mmengine"])
     assert (problem.level, problem.advice) == (FAILURE, "pip install mmengine")
-    (here,) = doctor.check_packages()
+    (here,) = machine_checks.check_packages()
     assert here.level == OK and "torch" in here.what
     for torch, cudnn, level in (
         ("2.9.1", 91002, FAILURE),
         ("2.9.1", 91500, OK),
         ("2.13.0", 91002, OK),
     ):
-        assert doctor.check_cudnn(Version(torch), cudnn).level == level
-    assert doctor.check_cudnn(Version("2.9.1"), None) is None
+        assert machine_checks.check_cudnn(Version(torch), cudnn).level == level
+    assert machine_checks.check_cudnn(Version("2.9.1"), None) is None
 
 
 def test_several_gpus_need_nccl():
-    assert doctor.check_nccl(0, False) is doctor.check_nccl(2, True) is None
-    assert doctor.check_nccl(2, False).level == doctor.FAILURE
-    assert doctor.check_nccl(1, False).level == doctor.WARNING
+    assert machine_checks.check_nccl(0, False) is machine_checks.check_nccl(2, True) is None
+    assert machine_checks.check_nccl(2, False).level == machine_checks.FAILURE
+    assert machine_checks.check_nccl(1, False).level == machine_checks.WARNING
 
 
 def test_gpus():
@@ -48,7 +48,7 @@ def test_gpus():
         ([], True, True, FAILURE, "cannot use"),
         ([], False, False, WARNING, "no GPU"),
     ):
-        found = doctor.check_gpu(names, cuda_build, devices)
+        found = machine_checks.check_gpu(names, cuda_build, devices)
         assert found.level == level and word in found.what
         assert bool(found.advice) == (level != OK)
 
@@ -58,7 +58,7 @@ def test_amounts():
         "shared memory": (GIB // 2, 2 * GIB, 9 * GIB),
         "open files": (100, 1024, 65536),
     }.items():
-        found = [doctor.check_amount(name, amount) for amount in amounts]
+        found = [machine_checks.check_amount(name, amount) for amount in amounts]
         assert [finding.level for finding in found] == [FAILURE, WARNING, OK]
         assert [bool(finding.advice) for finding in found] == [True, True, False]
 
@@ -74,17 +74,17 @@ def test_too_many_unreadable_videos_are_a_failure(tmp_path, videos):
     for name in ("a", "b"):
         shutil.copy(next(videos.rglob("v00.mp4")), tmp_path / f"{name}.mp4")
     (tmp_path / "bad.mp4").write_bytes(b"no video")
-    *_, last = doctor.examine(tmp_path / "runs", str(tmp_path), named=False)
-    assert last.level == doctor.FAILURE and "1 of 3 examined videos in VIDEOS" in last.what
+    *_, last = machine_checks.examine(tmp_path / "runs", str(tmp_path), named=False)
+    assert last.level == machine_checks.FAILURE and "1 of 3 examined videos in VIDEOS" in last.what
     assert str(tmp_path) not in last.what
 
 
 def test_videos(videos):
     facts = examine_folder(str(videos))
-    levels = [(f.level, f.what) for f in doctor.check_video_files(facts)]
+    levels = [(f.level, f.what) for f in machine_checks.check_video_files(facts)]
     assert [level for level, _ in levels] == [OK, WARNING] and "broken.mp4" in levels[1][1]
     large = replace(facts, unreadable=(), key_distance=250.0, height=1080, width=1920)
-    found = list(doctor.check_video_files(large))
+    found = list(machine_checks.check_video_files(large))
     assert [finding.level for finding in found] == [OK, WARNING, WARNING]
     assert all("sce-video repack" in finding.advice for finding in found[1:])
 
@@ -93,25 +93,30 @@ def test_cores_that_cannot_feed_a_gpu(videos, tmp_path):
     plan = planned_pretraining(videos, tmp_path, settings=dict(width=4, size=32, workers=0))
     slow = Timing(step=0.1, sample=0.05, batch=32, samples=640, on_gpu=True)
     starving = replace(plan, timing=slow, machine=Machine(cores=8, gpu="A"))
-    found = doctor.check_loading(starving)
+    found = machine_checks.check_loading(starving)
     assert found.level == WARNING and "16 loader workers" in found.what
-    assert doctor.check_loading(replace(starving, machine=Machine(cores=32, gpu="A"))).level == OK
+    assert (
+        machine_checks.check_loading(replace(starving, machine=Machine(cores=32, gpu="A"))).level
+        == OK
+    )
 
 
 def test_the_command(videos, monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(sys, "argv", ["sce-video"])
-    monkeypatch.setattr(doctor, "_SECONDS_PER_BACKEND", 0.1)
+    monkeypatch.setattr(machine_checks, "_SECONDS_PER_BACKEND", 0.1)
     assert main(["doctor", "--videos", str(videos), "--out", str(tmp_path / "new/runs")]) == 0
     shown = capsys.readouterr().out
     for word in ("Python", "FFmpeg", "shared memory", "11 videos", "clips of 8 frames a second"):
         assert word in shown
-    monkeypatch.setattr(doctor, "check_amount", lambda *_: doctor.Finding(FAILURE, "none"))
+    monkeypatch.setattr(
+        machine_checks, "check_amount", lambda *_: machine_checks.Finding(FAILURE, "none")
+    )
     assert main(["doctor"]) == 1
 
 
 def test_a_report_names_no_file(videos, monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(sys, "argv", ["sce-video"])
-    monkeypatch.setattr(doctor, "_SECONDS_PER_BACKEND", 0.1)
+    monkeypatch.setattr(machine_checks, "_SECONDS_PER_BACKEND", 0.1)
     assert main(["doctor", "--report", "--videos", str(videos), "--out", str(tmp_path / "r")]) == 0
     shown = capsys.readouterr().out
     assert "11 videos in VIDEOS" in shown and "FILE: " in shown and f"av=={av.__version__}" in shown

@@ -1,0 +1,140 @@
+"""Check the files and folders that a user names, before anything heavy is imported."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from sce_video.datasets.sources import (
+    check_folder,
+    describe_others,
+    find_files,
+    is_elsewhere,
+    is_table,
+    is_table_folder,
+    listed_extensions,
+    no_file,
+)
+from sce_video.datasets.video_list import ALL_FILES, video_of
+from sce_video.utils.command import printable
+from sce_video.utils.files import read_text
+from sce_video.utils.run_files import MODEL_PREFIX, is_model, newest_checkpoint
+from sce_video.utils.storage import is_url
+
+
+@contextmanager
+def all_files_listed(wanted: bool) -> Iterator[None]:
+    """List files of unknown extensions inside the block, too, if they hold a video.
+
+    Args:
+        wanted: Whether to do so; False leaves everything as it is.
+    """
+    before = os.environ.get(ALL_FILES)
+    if wanted:
+        os.environ[ALL_FILES] = "1"
+    try:
+        yield
+    finally:
+        if wanted and before is None:
+            del os.environ[ALL_FILES]
+        elif wanted:
+            os.environ[ALL_FILES] = str(before)
+
+
+def check_run(run: str | Path) -> None:
+    """See that RUN names a checkpoint, as far as this can be seen without reading or downloading.
+
+    Raises:
+        FileNotFoundError: a folder without checkpoints, or no such file.
+        ValueError: ``hf:`` and neither a folder nor a name.
+    """
+    if is_model(run):
+        name = str(run).removeprefix(MODEL_PREFIX)
+        if not os.path.isdir(name) and name.count("/") != 1:
+            raise ValueError(f"{name} is neither a folder nor a name on the hub (owner/model)")
+    elif not is_url(run) and not os.path.isfile(path := newest_checkpoint(run)):
+        raise FileNotFoundError(f"no checkpoint at {path} (local files, s3:// and gs:// are read)")
+
+
+def check_videos(root: str, extensions: Sequence[str] | None = None) -> None:
+    """See that there is a table, or a folder with a video; print what of the folder is left out.
+
+    Raises:
+        FileNotFoundError: no such table.
+        ValueError: no such folder, a file in its place, or no video in it.
+    """
+    if is_table(root):
+        check_exists(root, "table")
+        return
+    if os.path.isfile(root):
+        raise ValueError(f"{root} is a file: give a folder of videos, or a table (v.lance)")
+    check_folder(root)
+    tell_others(root, extensions)
+
+
+def tell_others(root: str, extensions: Sequence[str] | None = None) -> None:
+    """Print how many files of a folder are no videos by their names, and so left out.
+
+    Raises:
+        ValueError: no video in the folder.
+    """
+    extensions = listed_extensions() if extensions is None else extensions
+    found, others = find_files(root, extensions)
+    if not found:
+        raise ValueError(no_file(root, extensions, others))
+    if others and os.environ.get("RANK", "0") == "0":  # of a launch with several processes one
+        count = f"{len(found)} video{'s' * (len(found) != 1)}"
+        text = f"{root}: {count}, and {describe_others(others, extensions)}"
+        print(printable(text, sys.stderr), file=sys.stderr, flush=True)
+
+
+def check_exists(path: str | os.PathLike[str] | None, what: str) -> None:
+    """Raise FileNotFoundError for a missing local path; a URL or a row of a table is not asked."""
+    if path is None:
+        return
+    name = os.fspath(path)
+    if not is_elsewhere(name) and not os.path.exists(video_of(name)):
+        raise FileNotFoundError(f"no {what} at {name}")
+
+
+def check_index(folder: str) -> None:
+    """Raise FileNotFoundError unless a folder holds an index, or is a table."""
+    files = (file for kind in ("features*", "records*") for file in Path(folder).glob(kind))
+    if not is_table_folder(folder) and next(files, None) is None:
+        raise FileNotFoundError(
+            f"there is no index in {folder}: sce-video index VIDEOS --checkpoint RUN --out {folder}"
+        )
+
+
+def check_source(
+    source: str, data_root: str | None, extensions: Sequence[str] | None = None
+) -> None:
+    """See that there is an annotation list or a folder with a video.
+
+    Raises:
+        FileNotFoundError: no such list, or folder that its paths are relative to.
+        ValueError: no video in the folder, or a folder with a ``data_root``.
+    """
+    if os.path.isdir(source):
+        if data_root is not None:
+            raise ValueError(f"{source} is a folder: --data-root goes with an annotation list")
+        check_videos(source, extensions)
+    check_exists(source, "list or folder")
+    check_exists(data_root, "folder")
+
+
+def class_names_of(path: str | None) -> list[str] | None:
+    """The lines of a file of class names (``--classes``); None without a file.
+
+    The first is that of label 0; an empty file gives ``[""]``.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+    """
+    if path is None:
+        return None
+    check_exists(path, "file of class names")
+    return read_text(path).rstrip("\n").split("\n")

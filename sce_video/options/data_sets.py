@@ -1,0 +1,274 @@
+"""Options of ``sce-video prepare``: which datasets it prepares, and what each needs."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass, fields
+from typing import ClassVar
+
+from sce_video.options.declare import OptionError, Options, Spec, option
+from sce_video.options.shared import RAY, TIMEOUT, WORKERS
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """What the help states about a dataset.
+
+    Args:
+        about: Its name and the lists that are written.
+        options: Options of :class:`PrepareOptions` that only some datasets have.
+    """
+
+    about: str
+    options: tuple[str, ...] = ("videos", "annotations")
+
+
+DATA_SETS = {
+    "kinetics": DataSet(
+        "Kinetics-400, and Kinetics-200 from it: k400_{train,val}.txt, k200_{train,val}.txt",
+        ("videos", "annotations", "test", "k200", "k200_classes", "k200_ids"),
+    ),
+    "ucf101": DataSet(
+        "UCF101: {train,test}_split{1,2,3}.txt", ("videos", "annotations", "samples")
+    ),
+    "hmdb51": DataSet("HMDB51: {train,test}_split{1,2,3}.txt"),
+    "ssv2": DataSet("Something-Something V2: train.txt, val.txt"),
+    "diving48": DataSet("Diving48: train.txt, test.txt"),
+    "finegym": DataSet(
+        "FineGym-99, clips cut by repack: {train,val}.txt, {train,val}_{fx_s1,ub_s1}.txt",
+        ("videos", "annotations", "samples", "segments"),
+    ),
+    "ntu60": DataSet("NTU RGB+D, 60 actions: {train,test}_{subject,view}.txt", ("videos",)),
+    "epic_kitchens": DataSet(
+        "EPIC-KITCHENS-100, clips cut by repack: {train,val}_{verb,noun,action}.txt",
+        ("videos", "annotations", "segments"),
+    ),
+    "tiny_imagenet": DataSet("Tiny-ImageNet: train.txt, val.txt", ()),
+    "imagenet": DataSet(
+        "ImageNet (ILSVRC2012), or 100 classes of it: imagenet_{train,val}.txt", ("imagenet100",)
+    ),
+    "ava": DataSet(
+        "AVA v2.2: lists of key frames with boxes, actions and person detections",
+        (
+            "videos",
+            "annotations",
+            "frames",
+            "detections",
+            "no_detections",
+            "min_score",
+            "unannotated",
+            "skip_frameless",
+        ),
+    ),
+}
+#: The eleven sets of the paper's many-shot table, for transfer learning with images.
+TRANSFER_NAMES = (
+    "food101", "cifar10", "cifar100", "sun397", "cars", "aircraft", "voc2007", "dtd", "pets",
+    "caltech101", "flowers",
+)  # fmt: skip
+DATA_SETS |= {
+    name: DataSet(f"{name}: lists/{{train,val,test}}.txt for transfer learning", ())
+    for name in TRANSFER_NAMES
+}
+#: Datasets that are generated, with options of their own.
+GENERATED = {
+    "toy_actions": "generated short videos of 12 actions, to try everything with",
+    "digits": "scikit-learn's handwritten digits as image files, to try images with",
+}
+
+
+def check_name(name: str) -> None:
+    """Raise ValueError, which suggests a similar name, for an unknown dataset."""
+    known = (*DATA_SETS, *GENERATED)
+    if name not in known:
+        near = difflib.get_close_matches(name, known, 1)
+        meant = f", meant {near[0]}?" if near else ""
+        raise ValueError(f"no dataset {name!r}{meant} (known: {', '.join(known)})")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrepareOptions(Options):
+    """Write the annotation lists of a dataset from its unpacked official downloads.
+
+    Every file is opened once, and the counts are shown next to the published ones. Missing and
+    unreadable files are left out of the lists and listed in missing_NAME.txt and
+    unreadable_NAME.txt.
+    """
+
+    name: str = option(Spec("name of the dataset", positional=True, metavar="NAME"))
+    root: str = option(Spec("folder of the dataset", positional=True, metavar="ROOT"))
+    out: str | None = option(
+        Spec(
+            "folder to write the lists to; paths in them stay relative to ROOT (default: ROOT)",
+            metavar="DIR",
+        ),
+        None,
+    )
+    no_check: bool = option(
+        Spec("only check that files exist; do not decode their first frame (images: all of it)"),
+        False,
+    )
+    keep_missing: bool = option(Spec("keep missing and unreadable files in the lists"), False)
+    strict: bool = option(
+        Spec("return exit status 1 if a count differs from the published one"), False
+    )
+    force: bool = option(Spec("replace existing lists that differ"), False)
+    videos: str | None = option(Spec("folder of the videos", metavar="DIR", group="dataset"), None)
+    annotations: str | None = option(
+        Spec("folder of the official lists", metavar="DIR", group="dataset"), None
+    )
+    samples: int | None = option(
+        Spec(
+            "also write a list of about N videos of train_split1.txt (finegym: train.txt), equally "
+            "many of each class",
+            metavar="N",
+            least=1,
+            group="dataset",
+        ),
+        None,
+    )
+    test: bool = option(Spec("also prepare test.csv and test/", group="dataset"), False)
+    k200: bool = option(
+        Spec(
+            "also write lists of the 200 classes of Mini-Kinetics-200 (Xie et al. 2018)",
+            group="dataset",
+        ),
+        False,
+    )
+    k200_classes: str | None = option(
+        Spec(
+            "like --k200, with the classes of this file, one per line",
+            metavar="FILE",
+            group="dataset",
+        ),
+        None,
+    )
+    k200_ids: tuple[str, ...] | None = option(
+        Spec(
+            "with --k200, only the videos with these YouTube ids, one per line: "
+            "train_ytid_list.txt and val_ytid_list.txt from the authors of Mini-Kinetics-200",
+            metavar=("TRAIN", "VAL"),
+            group="dataset",
+        ),
+        None,
+    )
+    segments: bool = option(
+        Spec("write segments.csv for sce-video repack, and no lists", group="dataset"), False
+    )
+    imagenet100: bool = option(
+        Spec("write the lists of the 100 classes of ImageNet100", group="dataset"), False
+    )
+    frames: str | None = option(
+        Spec("folder of frame folders, instead of videos", metavar="DIR", group="dataset"), None
+    )
+    detections: tuple[str, ...] = option(
+        Spec(
+            "person detections of train and val: CSV files of SlowFast or pickles of mmaction2",
+            metavar="FILE",
+            group="dataset",
+        ),
+        (),
+    )
+    no_detections: bool = option(
+        Spec("use no detections; the lists are then not sufficient for a test", group="dataset"),
+        False,
+    )
+    min_score: float = option(
+        Spec(
+            "leave out detections with a lower score",
+            metavar="SCORE",
+            least=0,
+            most=1,
+            group="dataset",
+        ),
+        0.9,
+    )
+    unannotated: bool = option(
+        Spec("also list seconds of val without ground truth, as SlowFast does", group="dataset"),
+        False,
+    )
+    skip_frameless: bool = option(
+        Spec("leave out key frames outside of their video, instead of an error", group="dataset"),
+        False,
+    )
+    time_limit: float = option(TIMEOUT.in_group("processes"), 60.0)
+    workers: int | None = option(WORKERS.in_group("processes"), None)
+    ray: str | None = option(RAY.in_group("processes"), None)
+
+    examples: ClassVar[tuple[str, ...]] = (
+        "sce-video prepare ucf101 data/ucf101 --workers 8",
+        "sce-video prepare kinetics data/kinetics400 --k200",
+        "sce-video prepare finegym data/finegym --segments",
+        "sce-video prepare toy_actions data/toy_actions",
+    )
+    more: ClassVar[str] = (
+        "'sce-video prepare NAME --help' shows the layout and the options of a dataset.\n"
+        "More: docs/data.md"
+    )
+
+    def check(self) -> None:
+        """Raise an error for an unknown dataset, or for options that it does not have."""
+        check_name(self.name)
+        if self.name in GENERATED:
+            raise OptionError(f"{{name}} {self.name} is generated: call prepare_{self.name}()")
+        for declared in fields(self):
+            if declared.name in options_left_out(self.name):
+                if getattr(self, declared.name) != declared.default:
+                    raise OptionError(f"{{{declared.name}}} is not an option of {self.name}")
+        if self.k200_ids and not (self.k200 or self.k200_classes is not None):
+            raise OptionError("{k200_ids} needs {k200} or {k200_classes}")
+        if self.k200_ids and len(self.k200_ids) != 2:
+            raise OptionError("{k200_ids} takes the file of train and the file of val")
+        if self.videos is not None and self.frames is not None:
+            raise OptionError("give {videos} or {frames}, not both")
+        if self.detections and self.no_detections:
+            raise OptionError("give {detections} or {no_detections}, not both")
+
+
+def options_left_out(name: str) -> set[str]:
+    """Return the options of :class:`PrepareOptions` that a dataset does not have."""
+    own = {each for data_set in DATA_SETS.values() for each in data_set.options}
+    return own - {*DATA_SETS[name].options}
+
+
+def _count(part: str) -> Spec:
+    return Spec(f"number of {part} videos, 0 for none", metavar="N", least=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToyActionsOptions(Options):
+    """Write ROOT/{train,val,test}/CLASS/NUMBER.mp4: labelled h264 files of generated actions.
+
+    The same command resumes an interrupted one.
+    """
+
+    root: str = option(Spec("folder to write to", positional=True, metavar="ROOT"))
+    train: int = option(_count("training"), 480)
+    val: int = option(_count("validation"), 120)
+    test: int = option(_count("test"), 240)
+    seed: int = option(Spec("random seed", metavar="N"), 0)
+    size: int = option(Spec("height and width in pixels", metavar="N", least=2), 64)
+    num_frames: int = option(Spec("number of frames per video", metavar="N", least=1), 60)
+    fps: int = option(Spec("frames per second", metavar="N", least=1), 15)
+    workers: int = option(Spec("number of threads that render and encode", metavar="N", least=1), 2)
+    patterns: bool = option(
+        Spec("also write {train,val,test}_patterns.txt, with patterns as labels"), False
+    )
+    overwrite: bool = option(Spec("replace videos made with other parameters"), False)
+
+    examples: ClassVar[tuple[str, ...]] = (
+        "sce-video prepare toy_actions data/toy_actions",
+        "sce-video prepare toy_actions data/toy_actions --train 2400 --size 112 --workers 8",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DigitsOptions(Options):
+    """Write ROOT/{train,val,test}/{0,...,9}/NUMBER.png: 1,797 images of 8x8 pixels.
+
+    Nothing is downloaded, because scikit-learn (extra 'transfer') contains them.
+    """
+
+    root: str = option(Spec("folder to write to", positional=True, metavar="ROOT"))
+
+    examples: ClassVar[tuple[str, ...]] = ("sce-video prepare digits data/digits",)

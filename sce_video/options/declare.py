@@ -1,0 +1,321 @@
+"""Declare the options of a command once, for the command line and for Python.
+
+A class of options is a frozen dataclass that inherits from :class:`Options`. Its annotations and
+:func:`option` state the type, default, range and help text of each option.
+:func:`sce_video.options.command_line.parse` builds the command line from them, and
+:func:`python_call` builds the Python function, so that both end in the same call with an equal
+object.
+
+Nothing here imports torch or mmengine: a wrong command line is answered before their import.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+import types
+from collections.abc import Callable
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+T = TypeVar("T", bound="Options")
+R = TypeVar("R")
+D = TypeVar("D")
+
+
+class OptionError(ValueError):
+    """A value of an option that is not allowed, or a combination of options that is not.
+
+    ``str()`` writes the options as Python arguments.
+
+    Args:
+        sentence: Text in which every option stands in braces: ``"{hours} must be above 0"``.
+        got: The wrong value, which ends the message; leave it out if the sentence names no value.
+    """
+
+    def __init__(self, sentence: str, got: Any = MISSING) -> None:
+        self._sentence = sentence
+        self._end = "" if got is MISSING else f", got {got!r}"
+        super().__init__(self.naming({}))
+
+    def naming(self, names: dict[str, str]) -> str:
+        """Return the message with other names of the options.
+
+        Args:
+            names: Name of an option by its field, for example ``{"start": "--from"}``.
+        """
+        named = re.sub(r"\{(\w+)\}", lambda found: names.get(found[1], found[1]), self._sentence)
+        return named + self._end
+
+
+@dataclass(frozen=True)
+class Spec:
+    """Everything about an option that its annotation and default do not state.
+
+    Args:
+        help: Help text, without the default.
+        flag: Name on the command line; None for ``--`` and the name of the field.
+        positional: Whether it is an argument without a flag.
+        metavar: Placeholder of the value in the help, one for each value of several.
+        choices: Allowed values; None for any. A ``Literal`` annotation states them as well.
+        least: Smallest allowed number.
+        above: Number that every value must exceed.
+        most: Largest allowed number.
+        group: Title of the group of options in the help.
+        alone: Value of a flag that is given without a value; None if it needs one.
+        none: Word on the command line that stands for None, for example ``auto``.
+        problem: Function that says what is wrong with a value, ``"must be ..."``, or returns None.
+    """
+
+    help: str
+    flag: str | None = None
+    positional: bool = False
+    metavar: str | tuple[str, ...] | None = None
+    choices: tuple[Any, ...] | None = None
+    least: float | None = None
+    above: float | None = None
+    most: float | None = None
+    group: str | None = None
+    alone: Any = None
+    none: str | None = None
+    problem: Callable[[Any], str | None] | None = None
+
+    def in_group(self, title: str) -> Spec:
+        """Return the same option in another group of the help."""
+        return replace(self, group=title)
+
+
+def option(spec: Spec, default: Any = MISSING) -> Any:
+    """Declare an option of a dataclass; one without a default must be given."""
+    return field(default=default, metadata={"spec": spec})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Parent of the options of a command.
+
+    A subclass states its options as fields. It may override :meth:`check` for what concerns
+    several options; the type, choices and range of each one have been checked before. Lists become
+    tuples, paths text and whole numbers floats where a float is declared, so that equal options
+    are equal objects.
+
+    Attributes:
+        examples: Command lines that the help shows at its end.
+        more: Text after them: exit statuses, pages of the documentation.
+    """
+
+    examples: ClassVar[tuple[str, ...]] = ()
+    more: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        for declared in fields(self):
+            value = _plain(getattr(self, declared.name))
+            if value is not None:
+                _check_value(type(self), declared, value)
+                if value_types(type(self))[declared.name].item is float:
+                    value = _as_float(value)
+            object.__setattr__(self, declared.name, value)
+        self.check()
+
+    def check(self) -> None:
+        """Raise :class:`OptionError` for a combination of options that is not allowed."""
+
+
+def _plain(value: Any) -> Any:
+    """Return lists as tuples and paths as text."""
+    if isinstance(value, list | tuple):
+        return tuple(_plain(item) for item in value)
+    return str(value) if isinstance(value, Path) else value
+
+
+def _as_float(value: Any) -> Any:
+    """Return a number, or every number of several, as a float; a word stays a word."""
+    if isinstance(value, tuple):
+        return tuple(map(_as_float, value))
+    return float(value) if isinstance(value, int) else value
+
+
+@dataclass(frozen=True)
+class ValueType:
+    """The type of an option's value.
+
+    Args:
+        item: Type of one value: bool, int, float or str.
+        several: Whether the option takes several values.
+        choices: Allowed values; None for any.
+    """
+
+    item: type
+    several: bool = False
+    choices: tuple[Any, ...] | None = None
+
+
+def value_types(options: type[Options]) -> dict[str, ValueType]:
+    """Return the type of every option of a class, from its annotations.
+
+    Raises:
+        TypeError: If an annotation is neither a plain type, a ``Literal``, a tuple of one of these
+            (``tuple[int, ...]``), nor one of them or None.
+    """
+    if options not in _VALUE_TYPES:
+        hints = get_type_hints(options)
+        found = {f.name: _value_type(hints[f.name], spec_of(f), f.name) for f in fields(options)}
+        _VALUE_TYPES[options] = found
+    return _VALUE_TYPES[options]
+
+
+#: Results of :func:`value_types`, because reading annotations takes longer than checking values.
+_VALUE_TYPES: dict[type[Options], dict[str, ValueType]] = {}
+
+
+def _value_type(hint: Any, spec: Spec, name: str) -> ValueType:
+    if get_origin(hint) in (Union, types.UnionType):
+        (hint,) = (part for part in get_args(hint) if part is not type(None))
+    several = get_origin(hint) is tuple
+    item = get_args(hint)[0] if several else hint
+    choices = spec.choices
+    if get_origin(item) is Literal:
+        choices = get_args(item)
+        item = type(choices[0])
+    if item not in (bool, int, float, str):
+        raise TypeError(f"the option {name} has the unknown type {hint}")
+    return ValueType(item, several, choices)
+
+
+def spec_of(declared: Field) -> Spec:
+    """Return what :func:`option` has stated about a field."""
+    return declared.metadata["spec"]
+
+
+def flag_names(options: type[Options]) -> dict[str, str]:
+    """Return the name on the command line of every option of a class."""
+    named = {}
+    for declared in fields(options):
+        spec = spec_of(declared)
+        shown = spec.metavar if isinstance(spec.metavar, str) else declared.name.upper()
+        flag = spec.flag or "--" + declared.name.replace("_", "-")
+        named[declared.name] = shown if spec.positional else flag
+    return named
+
+
+def _check_value(options: type[Options], declared: Field, value: Any) -> None:
+    """Raise OptionError unless a value has the type, choices and range of its option."""
+    kind, spec, name = value_types(options)[declared.name], spec_of(declared), declared.name
+    if kind.several is not isinstance(value, tuple):
+        wanted = "several values" if kind.several else "one value"
+        raise OptionError(f"{{{name}}} takes {wanted}", value)
+    for item in value if kind.several else (value,):
+        _check_item(kind, spec, name, item)
+
+
+@dataclass(frozen=True)
+class _Accepted:
+    """The Python types that an option of a type accepts, and its name in an error."""
+
+    types: tuple[type, ...]
+    name: str
+
+
+_ACCEPTED = {
+    bool: _Accepted((bool,), "True or False"),
+    int: _Accepted((int,), "a whole number"),
+    float: _Accepted((int, float), "a number"),
+    str: _Accepted((str,), "text"),
+}
+
+
+def _check_item(kind: ValueType, spec: Spec, name: str, item: Any) -> None:
+    """Raise OptionError unless one value has the type, choices and range of its option."""
+    accepted = _ACCEPTED[kind.item]
+    is_switch = isinstance(item, bool)  # a bool is an int in Python, but not a number of frames
+    if not isinstance(item, accepted.types) or is_switch != (kind.item is bool):
+        if item != spec.alone:
+            raise OptionError(f"{{{name}}} must be {accepted.name}", item)
+    elif kind.choices is not None and item not in kind.choices:
+        known = ", ".join(map(str, kind.choices))
+        raise OptionError(f"{{{name}}} must be one of {known}", item)
+    elif isinstance(item, int | float) and kind.item is not bool:
+        _check_range(spec, name, item)
+    problem = None if spec.problem is None else spec.problem(item)
+    if problem is not None:
+        raise OptionError(f"{{{name}}} {problem}", item)
+
+
+def _check_range(spec: Spec, name: str, number: float) -> None:
+    """Raise OptionError for a number that is not finite or outside the range of its option."""
+    least, above, most = spec.least, spec.above, spec.most
+    bounds = [] if least is None else [f"at least {least:,}"]
+    bounds += [] if above is None else [f"above {above:,}"]
+    bounds += [] if most is None else [f"at most {most:,}"]
+    low = (least is not None and number < least) or (above is not None and number <= above)
+    high = most is not None and number > most
+    if low or high or not math.isfinite(number):
+        raise OptionError(f"{{{name}}} must be {' and '.join(bounds) or 'finite'}", number)
+
+
+def chosen(kind: type[D], options: Any) -> D:
+    """Build a dataclass from the options that have the names of its fields.
+
+    Args:
+        kind: The dataclass; other fields keep their defaults.
+        options: Options, or the arguments of a parser.
+    """
+    names = [known.name for known in fields(kind) if hasattr(options, known.name)]  # type: ignore[arg-type]
+    return kind(**{name: getattr(options, name) for name in names})
+
+
+def shown_default(declared: Field) -> str:
+    """Return the default of an option for its help; empty for None, False, or no value at all."""
+    default, spec = declared.default, spec_of(declared)
+    if default is None and spec.none is not None:
+        return spec.none
+    if default is MISSING or default in (None, False, ()):
+        return ""
+    values = default if isinstance(default, tuple) else (default,)
+    return " ".join(f"{value:g}" if isinstance(value, float) else str(value) for value in values)
+
+
+def help_of(declared: Field) -> str:
+    """Return the help text of an option with its default."""
+    default = shown_default(declared)
+    return spec_of(declared).help + (f" (default: {default})" if default else "")
+
+
+def python_call(options: type[T], function: Callable[[T], R]) -> Callable[..., R]:
+    """Return the function that takes the options of a command as arguments.
+
+    Positional options may be given by position, all others by keyword. One object of the class
+    ``options`` is accepted instead.
+
+    Args:
+        options: Class of the options.
+        function: Function of one object of this class.
+    """
+    named = sorted(fields(options), key=lambda declared: not spec_of(declared).positional)
+    parameters = inspect.Signature([_parameter(declared) for declared in named])
+
+    def call(*args: Any, **given: Any) -> R:
+        if len(args) == 1 and isinstance(args[0], options) and not given:
+            return function(args[0])
+        return function(options(**parameters.bind(*args, **given).arguments))
+
+    call.__name__ = call.__qualname__ = function.__name__
+    lines = [inspect.cleandoc(options.__doc__ or ""), "", "Args:"]
+    lines += [f"    {declared.name}: {help_of(declared)}." for declared in named]
+    call.__doc__ = "\n".join(lines)
+    call.__signature__ = parameters  # type: ignore[attr-defined]
+    return call
+
+
+def _parameter(declared: Field) -> inspect.Parameter:
+    """Return an option as a parameter of a Python function."""
+    return inspect.Parameter(
+        declared.name,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD
+        if spec_of(declared).positional
+        else inspect.Parameter.KEYWORD_ONLY,
+        default=inspect.Parameter.empty if declared.default is MISSING else declared.default,
+        annotation=declared.type,
+    )

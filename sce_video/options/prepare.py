@@ -1,0 +1,339 @@
+"""Options of the commands that prepare videos: verify, repack, import, doctor, demo."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from sce_video.options.declare import OptionError, Options, Spec, option
+from sce_video.options.shared import (
+    ALL_FILES,
+    DATA_ROOT,
+    MAX_PIXELS,
+    PIXELS,
+    RAY,
+    TIMEOUT,
+    WORKERS,
+    table_problem,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifyOptions(Options):
+    """Decode every file of a dataset completely and list the files with problems.
+
+    The table names files that are missing, bad (they cannot be opened, are truncated, too slow or
+    too large, or more than a tenth of their frames is damaged), damaged in fewer frames, too short,
+    listed more than once or labelled wrongly (with --classes), and files whose extension or header
+    does not match their content. What was found in each file is recorded next to the table. The
+    same command therefore resumes an interrupted run, and other limits need no new decoding.
+    """
+
+    source: str = option(
+        Spec("annotation list ('path label' per line) or folder", positional=True, metavar="LIST")
+    )
+    classes: str | None = option(
+        Spec("file of class names, one per line, to check the labels with", metavar="FILE"), None
+    )
+    out: str | None = option(
+        Spec(
+            "path of the table, .tsv or .md (default: LIST.verify.tsv, next to LIST)",
+            metavar="TABLE",
+        ),
+        None,
+    )
+    data_root: str | None = option(DATA_ROOT, None)
+    all_files: bool = option(ALL_FILES, False)
+    restart: bool = option(Spec("discard the records and decode all files again"), False)
+    min_frames: int = option(
+        # The recipes with the shortest clips read 8 frames per view.
+        Spec("a file with fewer frames is too short", metavar="N", least=1, group="limits"),
+        8,
+    )
+    min_duration: float = option(
+        # 0.25 s accepts 8 frames at 30 frames per second, which last 0.27 s.
+        Spec("a file with fewer seconds is too short", metavar="SECONDS", least=0, group="limits"),
+        0.25,
+    )
+    timeout: float = option(TIMEOUT.in_group("limits"), 120.0)
+    max_pixels: int = option(PIXELS.in_group("limits"), MAX_PIXELS)
+    workers: int | None = option(WORKERS.in_group("processes"), None)
+    ray: str | None = option(RAY.in_group("processes"), None)
+
+    examples: ClassVar[tuple[str, ...]] = (
+        "sce-video verify data/ucf101/train_split1.txt --workers 16",
+        "sce-video verify data/ucf101/test_split1.txt --classes data/ucf101/classes.txt",
+        "sce-video verify VIDEOS --out report/videos.md",
+    )
+    more: ClassVar[str] = (
+        "Exit status: 0 no problems, 1 problems, 2 wrong usage, 130 interrupted.\n"
+        "More: docs/data.md, docs/jobs.md (clusters)"
+    )
+
+    def check(self) -> None:
+        """Raise OptionError for a table of another format."""
+        if self.out is not None and not self.out.endswith((".tsv", ".md")):
+            raise OptionError("{out} must end in .tsv or .md", self.out)
+
+
+#: Tunings of x264. psnr (no psychovisual optimisation, no adaptive quantisation) saves a seventh of
+#: the bytes at the same PSNR; fastdecode (no CABAC, no deblocking) halves the decoding time.
+TUNES = ("psnr", "ssim", "film", "animation", "grain", "stillimage", "fastdecode")
+#: Range that ``crf=None`` searches. Below 18 no gain is visible in a training crop.
+CRF_RANGE = (18.0, 34.0)
+_PRESETS = (
+    "ultrafast", "superfast", "veryfast", "faster", "fast", "medium", "slow", "slower", "veryslow",
+)  # fmt: skip
+
+
+def _odd_side(pixels: int) -> str | None:
+    """Return what is wrong with a side, because the chroma planes have half of its pixels."""
+    return "must be an even number" if pixels % 2 else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RepackOptions(Options):
+    """Re-encode videos for fast random access: every frame a key frame, small frames.
+
+    DST gets the videos under their relative paths with the extension .mp4, the list with the new
+    paths, a report with sizes and PSNR (LIST.repack.json) and the files that failed
+    (LIST.failed.txt). With --to, every video becomes a row of a table instead. A video keeps its
+    frames. A variable frame rate becomes constant, rotation is applied, and audio is dropped. Every
+    output is decoded and compared with its source before it gets its final path.
+    """
+
+    source: str = option(
+        Spec(
+            "folder of videos, annotation list ('path label' per line), or table of segments of "
+            "long videos (.csv with the columns path, start, end, output and perhaps label)",
+            positional=True,
+            metavar="SRC",
+        )
+    )
+    destination: str | None = option(
+        Spec("output folder; several lists may have the same", positional=True, metavar="DST"), None
+    )
+    to: str | None = option(
+        Spec(
+            "write rows of this table instead of files: videos.lance, s3://bucket/videos.lance",
+            metavar="TABLE",
+            problem=table_problem,
+        ),
+        None,
+    )
+    extensions: str | None = option(
+        Spec(
+            "extensions of the videos in a folder, separated by commas (default: all that are "
+            "read)",
+            metavar="EXT",
+        ),
+        None,
+    )
+    data_root: str | None = option(DATA_ROOT, None)
+    all_files: bool = option(ALL_FILES, False)
+    force: bool = option(
+        Spec("repack all files again, and replace other files, lists, reports or rows"), False
+    )
+    short_side: int | None = option(
+        Spec(
+            "length of the shorter side, an even number of pixels; 'none' keeps the size",
+            metavar="PIXELS",
+            least=16,
+            none="none",
+            problem=_odd_side,
+            group="outputs",
+        ),
+        256,
+    )
+    enlarge: bool = option(Spec("also scale up smaller videos", group="outputs"), False)
+    keyint: int = option(
+        Spec(
+            "number of frames from one key frame to the next; with more, files are smaller and "
+            "random access is slower",
+            metavar="N",
+            least=1,
+            group="outputs",
+        ),
+        1,
+    )
+    crf: float | None = option(
+        Spec(
+            "quality for x264, 0 (best) to 51; 'auto' chooses for each file the highest number of "
+            f"{CRF_RANGE[0]:g} to {CRF_RANGE[1]:g} that reaches --psnr",
+            least=0,
+            most=51,
+            none="auto",
+            group="outputs",
+        ),
+        None,
+    )
+    psnr: float = option(
+        Spec(
+            "PSNR that luma and all planes reach with --crf auto, in dB",
+            metavar="DB",
+            least=10,
+            most=60,
+            group="outputs",
+        ),
+        36.0,
+    )
+    preset: str = option(
+        Spec("preset of x264: encoding speed against file size", choices=_PRESETS, group="outputs"),
+        "medium",
+    )
+    tune: str = option(
+        Spec("tunings of x264, separated by commas; '' for none", group="outputs"),
+        "psnr,fastdecode",
+    )
+    min_psnr: float = option(
+        Spec("an output with a lower PSNR fails", metavar="DB", least=0, most=100, group="limits"),
+        30.0,
+    )
+    timeout: float = option(TIMEOUT.in_group("limits"), 1800.0)
+    max_pixels: int = option(PIXELS.in_group("limits"), MAX_PIXELS)
+    workers: int | None = option(WORKERS.in_group("processes"), None)
+    ray: str | None = option(RAY.in_group("processes"), None)
+    threads: int = option(
+        Spec(
+            "number of threads of the encoder in each process",
+            metavar="N",
+            least=1,
+            group="processes",
+        ),
+        1,
+    )
+
+    examples: ClassVar[tuple[str, ...]] = (
+        "sce-video repack data/kinetics400/k400_train.txt data/k400_256 --workers 32",
+        "sce-video repack VIDEOS PACKED --short-side none --keyint 8 --crf 20",
+        "sce-video repack segments.csv CLIPS --data-root VIDEOS",
+        "sce-video repack LIST --to videos.lance --ray auto",
+    )
+    more: ClassVar[str] = (
+        "Exit status: 0 all done, 1 some files failed, 2 wrong usage or disk full, 130 "
+        "interrupted.\nMore: docs/repack.md, docs/tables.md, docs/jobs.md (clusters)"
+    )
+
+    @property
+    def endings(self) -> tuple[str, ...] | None:
+        """The extensions with their dots; None for all that are read."""
+        if self.extensions is None:
+            return None
+        names = self.extensions.lower().split(",")
+        return tuple(f".{name.removeprefix('.')}" for name in names if name)
+
+    def check(self) -> None:
+        """Raise OptionError for outputs or tunings that exclude each other."""
+        if (self.destination is None) == (self.to is None):
+            raise OptionError("give either {destination}, an output folder, or {to} TABLE")
+        if self.to is not None and self.source.endswith(".csv"):
+            raise OptionError(
+                "segments become files first: repack them to {destination}, then import these "
+                "files into the table"
+            )
+        if self.enlarge and self.short_side is None:
+            raise OptionError("{enlarge} needs a {short_side} to enlarge to")
+        names = dict.fromkeys(name for name in self.tune.split(",") if name)
+        unknown = [name for name in names if name not in TUNES]
+        if unknown:
+            raise OptionError(f"{{tune}} must be of {', '.join(TUNES)}", unknown[0])
+        # x264 accepts one of the others; of several it drops all but one with a warning only.
+        alone = [name for name in names if name != "fastdecode"]
+        if len(alone) > 1:
+            raise OptionError(
+                f"{alone[0]!r} and {alone[1]!r} of {{tune}} exclude each other: choose one of them"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportOptions(Options):
+    """Import repacked videos into one table (Lance), to train from a disk or an object store.
+
+    A file that cannot become a row (damaged, or not repacked) gets a row with the reason. The same
+    command resumes an interrupted run and imports files that have changed. Several processes may
+    write to one table at the same time. 'sce-video repack SRC --to TABLE' writes the same rows
+    from the original videos.
+    """
+
+    source: str = option(
+        Spec("folder of videos, or annotation list", positional=True, metavar="SRC")
+    )
+    table: str = option(
+        Spec(
+            "path or URL: videos.lance, s3://bucket/videos.lance. Rows are added to an existing "
+            "table",
+            positional=True,
+            metavar="TABLE",
+            problem=table_problem,
+        )
+    )
+    data_root: str | None = option(DATA_ROOT, None)
+    all_files: bool = option(ALL_FILES, False)
+    retry_failed: bool = option(Spec("also import files again that failed before"), False)
+    timeout: float = option(TIMEOUT, 60.0)
+    workers: int | None = option(WORKERS, None)
+    ray: str | None = option(RAY, None)
+
+    examples: ClassVar[tuple[str, ...]] = (
+        "sce-video import data/k400_256 data/k400.lance --workers 8",
+        "sce-video import data/k400_256/k400_train.txt s3://bucket/k400.lance",
+        "sce-video import LIST TABLE --ray auto",
+    )
+    more: ClassVar[str] = (
+        "Credentials and endpoint of an object store come from the environment (AWS_...).\n"
+        "Exit status: 0 all done, 1 some files failed, 2 wrong usage or a table that cannot be "
+        "written,\n130 interrupted.\nMore: docs/tables.md, docs/jobs.md (clusters)"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DoctorOptions(Options):
+    """Check packages, decoders, GPU and videos, and suggest fixes.
+
+    Every warning and every failure is followed by a line that says how to fix it.
+    """
+
+    videos: str | None = option(
+        Spec("also check a folder or table of videos; decodes some of them", metavar="VIDEOS"), None
+    )
+    all_files: bool = option(ALL_FILES, False)
+    out: str = option(
+        Spec("folder of the runs, whose disk is checked (default: this one)", metavar="DIR"), "."
+    )
+    report: bool = option(
+        Spec("print a text for an issue, which names no file or folder; exit status 0"), False
+    )
+
+    examples: ClassVar[tuple[str, ...]] = (
+        "sce-video doctor",
+        "sce-video doctor --videos VIDEOS --out RUNS",
+        "sce-video doctor --report --videos VIDEOS",
+    )
+    more: ClassVar[str] = "Exit status: 0 ready, 1 something will fail, 2 wrong usage."
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoOptions(Options):
+    """Try everything on generated videos: pretrain, evaluate, build an index and search in it.
+
+    The demo prints the commands that it runs, so that you can repeat them with your own videos. The
+    search page opens at the end. A second demo keeps the videos and does the rest again.
+    """
+
+    out: str = option(
+        Spec("folder of the videos, the run and the index", metavar="DIR"), "work_dirs/demo"
+    )
+    minutes: float = option(Spec("training time, in minutes", metavar="N", above=0), 3.0)
+    method: str | None = option(
+        Spec("method of pretraining, except distill (default: as in sce-video pretrain)"), None
+    )
+    serve: bool = option(Spec("open the search page at the end"), True)
+    smoke: bool = option(
+        Spec("use a few videos and steps, to find out whether everything runs here"), False
+    )
+
+    examples: ClassVar[tuple[str, ...]] = (
+        "sce-video demo",
+        "sce-video demo --minutes 20 --method sce --out DEMO",
+        "sce-video demo --smoke --no-serve",
+    )

@@ -1,0 +1,143 @@
+"""A command line and the Python call of its name are the same call."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import shlex
+import subprocess
+import sys
+from dataclasses import fields
+
+import pytest
+
+import sce_video
+from sce_video import _COMMANDS
+from sce_video.commands.main import COMMANDS
+from sce_video.options.declare import spec_of
+
+#: A command line and the arguments of the Python function of its name.
+CALLS = {
+    "prepare kinetics R --k200 --k200-ids a b --no-check --workers 2": {
+        "name": "kinetics",
+        "root": "R",
+        "k200": True,
+        "k200_ids": ["a", "b"],
+        "no_check": True,
+        "workers": 2,
+    },
+    "prepare ava R --detections a b --min-score 1 --out O": {
+        "name": "ava",
+        "root": "R",
+        "detections": ("a", "b"),
+        "min_score": 1,
+        "out": "O",
+    },
+    "prepare toy_actions R --train 12 --size 32": {"root": "R", "train": 12, "size": 32},
+    "prepare digits R": {"root": "R"},
+    "demo --out D --minutes 0.5 --method sce --no-serve": {
+        "out": "D",
+        "minutes": 0.5,
+        "method": "sce",
+        "serve": False,
+    },
+    "doctor --videos V --report": {"videos": "V", "report": True},
+    "repack V O --crf auto --short-side none --preset slow": {
+        "source": "V",
+        "destination": "O",
+        "short_side": None,
+        "preset": "slow",
+    },
+    "repack l.txt --to v.lance --crf 20 --data-root D": {
+        "source": "l.txt",
+        "to": "v.lance",
+        "crf": 20.0,
+        "data_root": "D",
+    },
+    "import V s3://b/v.lance --retry-failed --workers 3": {
+        "source": "V",
+        "table": "s3://b/v.lance",
+        "retry_failed": True,
+        "workers": 3,
+    },
+    "verify V --classes c.txt --min-frames 4 --timeout 5 --all-files": {
+        "source": "V",
+        "classes": "c.txt",
+        "min_frames": 4,
+        "timeout": 5,
+        "all_files": True,
+    },
+}
+#: Functions of another name: ``import`` is a word of Python, and two data sets are generated.
+NAMES = {
+    "import": "import_videos",
+    "prepare toy_actions": "prepare_toy_actions",
+    "prepare digits": "prepare_digits",
+}
+#: Commands that still parse their options by themselves.
+NOT_YET = {*COMMANDS} - {line.split()[0] for line in CALLS}
+
+
+def name_of(line):
+    """The Python function of a command line."""
+    return next((NAMES[words] for words in NAMES if line.startswith(words)), line.split()[0])
+
+
+class ReachedError(Exception):
+    """The function of a command was called."""
+
+    def __init__(self, options):
+        super().__init__(options)
+        self.options = options
+
+
+def imported(path):
+    module, _, name = path.rpartition(".")
+    return getattr(importlib.import_module(f"sce_video.{module}"), name)
+
+
+@pytest.mark.parametrize("line", CALLS)
+def test_the_command_line_and_python_call_one_function_with_equal_options(line, monkeypatch):
+    command, *words = shlex.split(line)
+    name = name_of(line)
+    options, function = _COMMANDS[name]
+
+    def note(given, *_arguments):
+        raise ReachedError(given)
+
+    imported(function)  # its module must exist before the name in it is replaced
+    monkeypatch.setattr(f"sce_video.{function}", note)
+    main = imported("commands." + COMMANDS[command][0])
+    with pytest.raises(ReachedError) as by_words:
+        main(words)
+    with pytest.raises(ReachedError) as by_keywords:
+        getattr(sce_video, name)(**CALLS[line])
+    assert type(by_words.value.options) is imported(options)
+    assert by_words.value.options == by_keywords.value.options
+
+
+def test_every_function_of_a_command_is_called():
+    assert {*map(name_of, CALLS)} == {*_COMMANDS}
+
+
+@pytest.mark.parametrize("name", _COMMANDS)
+def test_the_signature_and_the_documentation_name_every_option(name):
+    call, options = getattr(sce_video, name), imported(_COMMANDS[name][0])
+    names = {declared.name for declared in fields(options)}
+    assert {*inspect.signature(call).parameters} == names and call.__name__ == name
+    assert all(f"    {option}: " in call.__doc__ for option in names)
+    assert len(options.examples) >= (1 if name in NAMES.values() else 3)
+    assert all(spec_of(declared).help for declared in fields(options))
+
+
+@pytest.mark.parametrize("command", sorted({*COMMANDS} - NOT_YET))
+def test_help_imports_no_library(command):
+    """It is printed within a tenth of a second, and NumPy alone takes most of that."""
+    code = "import sys\nfrom sce_video.commands.main import COMMANDS\nimport importlib\n"
+    code += "name, _, function = COMMANDS[sys.argv[1]][0].partition('.')\n"
+    code += "main = getattr(importlib.import_module('sce_video.commands.' + name), function)\n"
+    code += "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
+    code += "sys.exit(', '.join({'numpy', 'torch', 'mmengine', 'av'} & {*sys.modules}) or 0)\n"
+    done = subprocess.run([sys.executable, "-c", code, command], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "\nexamples:\n  sce-video " in done.stdout
