@@ -71,7 +71,6 @@ setup(
         "python-multipart",
         "rich>=13",
         "safetensors>=0.4",
-        "setuptools<81",
         "tensorboard",
         "threadpoolctl>=3.1",
         "torch>=2.6",

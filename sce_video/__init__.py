@@ -71,9 +71,7 @@ def __getattr__(name: str) -> Any:
     if name in __all__:
         # Its sentences come before the traceback of another package.
         _imported("dependencies.check_dependencies")()
-    if name in _FUNCTIONS:
-        return _lazy(name)
     if name in _COMMANDS:
         options, function = map(_imported, _COMMANDS[name])
         return _imported("options.declare.python_call")(options, function)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _lazy(name)

@@ -16,7 +16,7 @@ from pathlib import Path
 from packaging.version import Version
 
 _INSTALL = "pip install -c requirements/constraints.txt"
-#: A maintained fork of mmengine, of the same module name, which needs no pkg_resources.
+#: A maintained fork of mmengine, of the same module name.
 _FORK = "onedl-mmengine"
 
 
@@ -71,11 +71,6 @@ def dependency_problems(
                 f"mmaction2 {mmaction} needs mmcv from 2.0.0rc4 to below {highest}, "
                 f"{mmcv or 'none'} is installed: {_INSTALL} mmcv-lite==2.0.1"
             )
-    if version_of("mmengine", "mmengine-lite") is not None and not has_module("pkg_resources"):
-        problems.append(
-            "mmengine imports pkg_resources, which setuptools 81 dropped: "
-            f"{_INSTALL} 'setuptools<81'"
-        )
     return problems
 
 

@@ -26,7 +26,7 @@ GOOD = {
 }
 
 
-def problems(modules=("pkg_resources", "mmaction.models.localizers.drn"), **changes):
+def problems(modules=("mmaction.models.localizers.drn",), **changes):
     installed = {**GOOD, **{name.replace("_", "-"): v for name, v in changes.items()}}
 
     def version_of(*names):
@@ -62,17 +62,14 @@ def test_each_problem_names_the_fix(changes, words):
 
 
 def test_the_broken_wheel_of_mmaction2_is_told_from_the_source():
-    (problem,) = problems(modules=("pkg_resources",), mmaction2="1.2.0")
+    (problem,) = problems(modules=(), mmaction2="1.2.0")
     assert "drn" in problem and "mmaction2==1.1.0" in problem
     assert problems(mmaction2="1.2.0") == []
     assert problems(mmaction2="1.2.0", mmcv_lite="2.1.0") == []
 
 
-def test_setuptools_without_pkg_resources():
-    (problem,) = problems(modules=("mmaction.models.localizers.drn",))
-    assert "setuptools<81" in problem
-    modules = ("mmaction.models.localizers.drn",)  # the fork of mmengine does without
-    assert problems(modules=modules, mmengine=None, onedl_mmengine="0.10.12") == []
+def test_the_fork_of_mmengine_is_accepted():
+    assert problems(mmengine=None, onedl_mmengine="0.10.12") == []
 
 
 def test_torch_2_9_warns(monkeypatch):
@@ -175,3 +172,9 @@ def test_transformers_is_the_one_that_was_tested(repo):
     pinned = (repo / "requirements/constraints.txt").read_text(encoding="utf-8")
     tested = re.search(r"^transformers==(\d+\.\d+)\.", pinned, re.MULTILINE)[1]
     assert set(re.findall(r'"transformers([^"]*)"', setup)) == {f">={tested}"}
+
+
+def test_pkg_resources_is_not_needed():
+    """setuptools 81 removed it; mmengine imports it in functions that this package avoids."""
+    code = "import sys; sys.modules['pkg_resources'] = None; import sce_video.runs.launch"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import importlib.util
 import os
 import re
 import tempfile
@@ -139,7 +140,15 @@ def read_config(path: str | Path, sources: Sources | None = None) -> Config:
     """
     path = str(path)
     if Config._is_lazy_import(path):  # inherits by Python's import, without merging dicts
-        return Config.fromfile(path)
+        try:
+            return Config.fromfile(path)
+        except ModuleNotFoundError as error:
+            if error.name != "pkg_resources":
+                raise
+            raise ImportError(
+                f"{path} inherits from another package by read_base(), for which mmengine needs "
+                "pkg_resources. Run pip install 'setuptools<81'"
+            ) from error
     content = _read_with_bases(path, sources)
     if imports := content.values.get("custom_imports"):
         try:
@@ -180,7 +189,7 @@ def _read_with_bases(path: str, sources: Sources | None = None) -> _Content:
         variables = Config._substitute_env_variables(filled, filled)
         placeholders = Config._pre_substitute_base_vars(filled, filled)
         for name in Config._get_base_files(filled):
-            base_path, scope = Config._get_cfg_path(name, path)
+            base_path, scope = _base_file(name, path)
             base = _read_with_bases(base_path, sources)
             if twice := inherited.keys() & base.values.keys():
                 raise KeyError(f"Duplicate key is not allowed among bases. Duplicate keys: {twice}")
@@ -201,6 +210,21 @@ def _read_with_bases(path: str, sources: Sources | None = None) -> _Content:
     values = {key: value for key, value in values.items() if not key.startswith("__")}
     texts.append(f"{path}\n{read_text(path)}")
     return _Content(values, "\n".join(texts), variables)
+
+
+def _base_file(name: str, path: str) -> tuple[str, str | None]:
+    """Path of a base that a config file names; the package of ``package::config``, or None.
+
+    mmengine's own function needs ``pkg_resources``, which setuptools 81 removed, and fails for the
+    configs of mmaction2 1.1, whose list of models it cannot read.
+    """
+    package, external, config = name.partition("::")
+    if not external:
+        return os.path.join(os.path.dirname(path), name), None
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError(f"{path} inherits from {package}, which is not installed")
+    return os.path.join(os.path.dirname(spec.origin), ".mim", "configs", config), package
 
 
 def _own_values(path: str, filled: str, inherited: ConfigDict) -> dict[str, Any]:
@@ -271,7 +295,7 @@ def config_files(path: str | Path) -> list[str]:
     """A config file and all files that it is based on, each once."""
     files = [str(path)]
     for base in Config._get_base_files(str(path)):
-        base_path, _ = Config._get_cfg_path(base, str(path))
+        base_path, _ = _base_file(base, str(path))
         files += [file for file in config_files(base_path) if file not in files]
     return files
 

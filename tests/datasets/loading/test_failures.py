@@ -24,6 +24,7 @@ from sce_video.datasets import (
     collate_views,
     report_worker_crashes,
 )
+from sce_video.utils.private_parts import end_persistent_workers
 
 
 def view(results):
@@ -176,7 +177,7 @@ def test_single_samples_and_persistent_workers(folder):
     )
     samples = list(batches_without_crashes(loader))
     assert [sample.get("index") for sample in samples] == [0, 1, None, 3, 4, 5]
-    loader._iterator = None
+    end_persistent_workers(loader)
 
 
 def test_a_crash_never_interrupts_what_is_done_with_a_batch(folder):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -244,11 +245,32 @@ custom_imports = dict(imports=["json"])
     assert own.folder == f"{tmp_path}/data" and own.frames == 32
 
 
+def test_configs_of_mmaction2_are_inherited_without_pkg_resources(tmp_path, monkeypatch):
+    """setuptools 81 removed it; mmengine's reader needs it."""
+    mmaction = pytest.importorskip("mmaction")
+    model = "recognition/slowonly/slowonly_r50_8xb16-8x8x1-256e_kinetics400-rgb.py"
+    child = tmp_path / "child.py"
+    child.write_text(f"_base_ = 'mmaction::{model}'\nmodel = dict(cls_head=dict(num_classes=7))")
+    lazy = tmp_path / "lazy.py"
+    lazy.write_text(
+        "from mmengine.config import read_base\n"
+        "with read_base():\n    from mmaction.configs._base_.default_runtime import *\n"
+    )
+    monkeypatch.setitem(sys.modules, "pkg_resources", None)
+    own = load_config(child)
+    with pytest.raises(ValueError, match=r"needs pkg_resources. Run pip install 'setuptools<81'"):
+        load_config(lazy)
+    theirs = Config.fromfile(Path(mmaction.__path__[0], ".mim", "configs", model))
+    assert own.model.backbone == theirs.model.backbone and own.keys() == theirs.keys()
+    assert own.model._scope_ == "mmaction" and own.model.cls_head.num_classes == 7
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("custom_imports = dict(imports=['no_such_package'])", "Add the folder of the module to"),
         ("_base_ = ['base.py', 'same.py']", "Duplicate keys: {'custom_hooks'}"),
+        ("_base_ = 'nowhere::a/b.py'", "inherits from nowhere, which is not installed"),
         ("_base_ = 'lazy.py'", "lazy.py, which has imports. Inherit it by read_base()"),
     ],
 )
