@@ -37,6 +37,7 @@ _FUNCTIONS = {
 # The functions that are a command: sce_video.verify(...) is sce-video verify. Each takes the
 # options of the command as arguments, or one object of their class.
 _COMMANDS = {
+    "curate": ("options.find.CurateOptions", "curation.curate.curate"),
     "demo": ("options.prepare.DemoOptions", "commands.demo.demo"),
     "doctor": ("options.prepare.DoctorOptions", "runs.doctor.doctor"),
     "import_videos": ("options.prepare.ImportOptions", "data_tools.tables.fill.import_videos"),

@@ -31,9 +31,9 @@ from sce_video.curation.matching import (
 )
 from sce_video.datasets.clip_sampling import shown_at
 from sce_video.evaluation.functional.clusters import as_bytes, nearest_in_cells
+from sce_video.options.find import EDITS
 
-#: What is searched besides near-duplicates, each at a cost (docs/curate.md).
-MIRRORED, PARTS, SPEED, SHORT, LATE = EDITS = ("mirrored", "parts", "speed", "short", "late")
+MIRRORED, PARTS, SPEED, SHORT, LATE = EDITS
 #: Seconds of a video that are read with ``late``.
 LATE_SECONDS = 3600.0
 #: Smallest similarity of a copy: other videos of two generated sets stay below (docs/curate.md).

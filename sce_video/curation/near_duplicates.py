@@ -21,8 +21,6 @@ from sce_video.evaluation.functional.clusters import as_bytes, nearest_in_cells
 _ANSWERS, _LEAST, _FEWEST_FRAMES = 10, 0.7, 3
 _CROWDED = 0.9  # correlation of the last answer to a frame that has more than these
 _VOTES_AT_ONCE = 1000  # videos
-#: What the video of a group that stays is chosen by, and in which order without another one.
-PREFERENCES = ("length", "resolution", "bitrate")
 #: Share of a video below which a stretch is a part of it; and what two stretches of a video have in
 #: common, of what they show together, if they are the same.
 _PART_SHARE, _SAME = 0.6, 0.6
@@ -147,7 +145,10 @@ class CopyQuality:
     bitrate: float  # bits of the file per second; 0 where it is unknown: objects, rows, segments
 
     def of(self, name: str) -> int:
-        """Of :data:`PREFERENCES`: larger for the better video; all but sizes to a twentieth."""
+        """Return a value of one of ``PREFERENCES``, larger for the better video.
+
+        All of them except sizes are rounded to a twentieth.
+        """
         if name == "resolution":
             return self.height * self.width
         value = self.duration if name == "length" else self.bitrate
@@ -232,7 +233,7 @@ def pairs_of_frames(
         pairs: (P, 2), candidates by features; those by frames are added.
         threshold: Smallest mean correlation of the frames of a copy.
         most: Candidates by frames of a video.
-        copies: Of :data:`~sce_video.curation.edited_copies.EDITS`: copies that are searched, too.
+        copies: Of :data:`~sce_video.options.find.EDITS`: copies that are searched, too.
         workers: Processes.
         on_video: Called with ``comparing`` or ``refining``, the total and whether it failed.
     """

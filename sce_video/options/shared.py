@@ -26,6 +26,21 @@ def table_problem(path: str) -> str | None:
     return None if is_table(path) else "must be the name of a table, which ends with .lance"
 
 
+_DEVICE = re.compile(r"(cpu|cuda|mps|xpu|npu|hpu|mlu|musa|xla|meta)(:\d{1,4})?")
+
+
+def _device_problem(name: str) -> str | None:
+    """Return what is wrong with the name of a device; torch finds out whether it is there."""
+    return None if _DEVICE.fullmatch(name) else "must be cpu, cuda or cuda:1"
+
+
+DEVICE = Spec(
+    "device to run the network on: cuda:1, cpu, ... (default: a GPU if there is one)",
+    metavar="DEVICE",
+    problem=_device_problem,
+)
+CONFIG = Spec("config file, if the checkpoint contains none", metavar="FILE")
+LABELS = Spec("list with 'path label' on every line", metavar="LIST")
 DATA_ROOT = Spec(
     "folder that the paths of a list are relative to (default: the folder of the list or the "
     "current one)",
