@@ -11,6 +11,7 @@ Likewise ``finetune`` and ``evaluate``, which return the metrics, ``embed``, ``b
 import importlib
 from typing import Any
 
+from sce_video.utils.imports import lazy_names
 from sce_video.version import __version__
 
 # Imported when one is asked for: they need torch and the whole package.
@@ -61,12 +62,15 @@ def _imported(name: str) -> Any:
     return getattr(importlib.import_module(f"sce_video.{module}"), attribute)
 
 
+_lazy = lazy_names(__name__, _FUNCTIONS)
+
+
 def __getattr__(name: str) -> Any:
     if name in __all__:
         # Its sentences come before the traceback of another package.
         _imported("dependencies.check_dependencies")()
     if name in _FUNCTIONS:
-        return _imported(f"{_FUNCTIONS[name]}.{name}")
+        return _lazy(name)
     if name in _COMMANDS:
         options, function = map(_imported, _COMMANDS[name])
         return _imported("options.declare.python_call")(options, function)

@@ -18,7 +18,7 @@ TREES = {path: ast.parse(text) for path, text in TEXTS.items()}
 NODES = {path: list(ast.walk(tree)) for path, tree in TREES.items()}
 LINES = sum(text.count("\n") for text in TEXTS.values())
 ROOMS = sorted({p.parent.relative_to(PACKAGE).parts[0] for p in TEXTS if p.parent != PACKAGE})
-METHODS = "sce moco moco_v3 ressl simclr byol swav sigreg".split()
+METHODS = "sce moco moco_v3 ressl simclr byol swav lejepa distill".split()
 
 
 def module_name(path: Path) -> str:
@@ -74,6 +74,14 @@ def test_a_method_is_one_file(method):
     path = PACKAGE / f"models/algorithms/{method}.py"
     others = [name for name in imported(path) if "models.algorithms" in name]
     assert others == ["sce_video.models.algorithms.base"], f"{path.name} imports {others}"
+
+
+def test_a_file_name_of_the_models_stands_for_one_file():
+    """A command's own module, ``__init__.py`` and ``base.py`` may share a name with other files."""
+    paths = [p for p in TEXTS if p.name not in ("__init__.py", "base.py")]
+    names = Counter(p.name for p in paths if p.parent != PACKAGE / "commands")
+    shared = [p for p in paths if PACKAGE / "models" in p.parents and names[p.name] > 1]
+    assert not shared, f"other files have the same names: {shared}"
 
 
 # -- functions -----------------------------------------------------------------------------------
@@ -139,6 +147,76 @@ def test_one_function_opens_media_and_one_chooses_the_stream():
     assert +inputs == {home: 1}, f"open files with open_container: {+inputs}"
 
 
+def private_assignments(tree: ast.AST) -> list[int]:
+    """Lines that assign to a private attribute of another object, or to parts of torch or mmengine.
+
+    Names on ``self`` and ``cls`` are a class's own, or those of the class that it extends.
+    """
+    others, lines = set(), []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [(alias.name, alias.asname or alias.name.split(".")[0]) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [(str(node.module), alias.asname or alias.name) for alias in node.names]
+        else:
+            continue
+        others |= {own for name, own in names if name.split(".")[0] in ("torch", "mmengine")}
+    for node in ast.walk(tree):
+        where, name = None, ""
+        if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
+            where, name = node.value, node.attr
+        elif isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
+            text = ast.unparse(node.value)  # vars(loader)["..."] = ...
+            if text.startswith("vars(") or text.endswith(".__dict__"):
+                where, name = node.value, "__dict__"
+        elif isinstance(node, ast.Call) and len(node.args) > 1:
+            setter = re.search(r"(setattr|delattr)(__)?$", ast.unparse(node.func))
+            if setter and isinstance(node.args[1], ast.Constant):
+                where, name = node.args[0], str(node.args[1].value)
+        if where is None:
+            continue
+        root = ast.unparse(where).split(".")[0]
+        own = root in ("self", "cls") and ast.unparse(where) == root and name != "__class__"
+        described = name in ("__name__", "__qualname__", "__doc__", "__signature__")  # public ones
+        if root in others or (name.startswith("_") and not own and not described):
+            lines.append(node.lineno)
+    return lines
+
+
+@pytest.mark.parametrize(
+    ("code", "count"),
+    [
+        ("loop._epoch = 1", 1),
+        ("a.b._c, d = 1, 2", 1),
+        ("self.loop._epoch += 1", 1),
+        ("del loader._iterator", 1),
+        ("vars(loader)['_get_iterator'] = f", 1),
+        ("loader.__dict__['x'] = f", 1),
+        ("object.__setattr__(cfg, '__class__', Other)", 1),
+        ("self.__class__ = Other", 1),
+        ("setattr(loop, '_iter', 1)", 1),
+        ("from mmengine.config import Config\nConfig.fromfile = f", 1),
+        ("import torch\ntorch.nn.Module.forward = f", 1),
+        ("self._x = cls._y = 1", 0),
+        ("object.__setattr__(self, 'stride', 1)", 0),
+        ("loader.worker_init_fn = f", 0),
+        ("x = loop._epoch", 0),
+    ],
+)
+def test_private_assignments_are_found(code, count):
+    assert len(private_assignments(ast.parse(code))) == count
+
+
+def test_one_module_assigns_private_attributes_of_torch_and_mmengine():
+    home = PACKAGE / "utils/private_parts.py"
+    tools = {path: ast.parse(path.read_text("utf-8")) for path in (REPO / "tools").rglob("*.py")}
+    for path, tree in {**TREES, **tools}.items():
+        if path != home:
+            lines = private_assignments(tree)
+            assert not lines, f"{path}: extend the class, or add it to {home.name}: lines {lines}"
+    assert len(private_assignments(TREES[home])) == 4
+
+
 # -- weight --------------------------------------------------------------------------------------
 
 
@@ -184,6 +262,20 @@ def test_a_public_name_means_one_thing():
     # main and parse_args: of every command
     twice = {n: p for n, p in places.items() if len(p) > 1 and n not in ("main", "parse_args")}
     assert len(twice) <= BUDGETS["public_names_in_two_files"], twice
+
+
+def test_a_constant_has_a_line_of_its_own():
+    """A line of its own has room for the unit of a constant and the reason for its value."""
+    packed = [
+        f"{path.relative_to(REPO)}:{node.lineno} {ast.unparse(name)}"
+        for path, tree in TREES.items()
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Tuple | ast.List)
+        for name in target.elts
+    ]
+    assert len(packed) <= BUDGETS["tuple_packed_constants"], packed
 
 
 def test_a_helper_of_a_few_lines_is_written_where_it_is_used():

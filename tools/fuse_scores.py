@@ -15,16 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from sce_video.engine.checkpoint import file_sha256
-from sce_video.evaluation import (
-    MeanClassAccuracy,
-    Rows,
-    TopKAccuracy,
-    compute_metrics,
-    fuse_scores,
-    load_scores,
-    save_scores,
-)
-from sce_video.evaluation.metrics.base import telling
+from sce_video.evaluation.metrics.base import compute_metrics, telling
+from sce_video.evaluation.metrics.classification import MeanClassAccuracy, TopKAccuracy
+from sce_video.evaluation.rows import Rows
+from sce_video.evaluation.scores import fuse_scores, load_scores, save_scores
 from sce_video.utils.command import command
 from sce_video.utils.files import write_json
 

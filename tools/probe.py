@@ -18,11 +18,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from sce_video.commands.arguments import FOLDS, fold_count
-from sce_video.evaluation import PROTOCOLS, FeatureStatistics, RowMetric, compute_metrics, group_ids
 from sce_video.evaluation.chance import chance_levels
 from sce_video.evaluation.features import FeaturePair, load_feature_pair
 from sce_video.evaluation.functional.folds import divide
+from sce_video.evaluation.functional.statistics import group_ids
+from sce_video.evaluation.metrics import PROTOCOLS
 from sce_video.evaluation.metrics.base import (
+    RowMetric,
+    compute_metrics,
     format_metric_lines,
     listed_metrics,
     metric_settings,
@@ -31,6 +34,7 @@ from sce_video.evaluation.metrics.base import (
     save_outcomes,
     telling,
 )
+from sce_video.evaluation.metrics.features import FeatureStatistics
 from sce_video.utils.command import command
 from sce_video.utils.files import write_json
 

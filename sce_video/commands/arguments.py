@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypedDict, TypeVar, Unpack
 
 from sce_video.datasets.clip_sampling import Windows, parse_seconds
-from sce_video.datasets.labelled import NO_COLUMNS, Columns, LabelledVideos
+from sce_video.datasets.labelled import NO_COLUMNS, GroupColumns, LabelledVideos
 from sce_video.datasets.named_files import write_problem
 from sce_video.datasets.video_list import ALL_FILES
 from sce_video.options.command_line import Parser
@@ -92,18 +92,18 @@ def add_columns(add: ArgumentAdder) -> None:
     add("--fold-column NAME", fold)
 
 
-def given_columns(args: argparse.Namespace, source: str | None) -> Columns:
+def given_columns(args: argparse.Namespace, source: str | None) -> GroupColumns:
     """The columns of the command line, which are taken out of it.
 
     Raises:
         ValueError: together with a pattern, or of something else than a CSV file.
     """
-    columns = Columns(args.group_column, args.fold_column)
+    columns = GroupColumns(args.group_column, args.fold_column)
     del args.group_column, args.fold_column
     if columns != NO_COLUMNS:
         if getattr(args, "group_pattern", None) is not None:
             raise ValueError("groups are named by --group-pattern or by columns. Remove one")
-        columns.check(str(source))
+        columns.check(source)
     return columns
 
 

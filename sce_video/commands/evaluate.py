@@ -31,7 +31,7 @@ from sce_video.commands.arguments import (
     pattern,
     tell_repeated,
 )
-from sce_video.datasets.labelled import NO_COLUMNS, Columns, read_labelled
+from sce_video.datasets.labelled import NO_COLUMNS, GroupColumns, read_labelled
 from sce_video.datasets.named_files import check_run, check_videos
 from sce_video.utils.command import command
 from sce_video.utils.storage import path_or_url
@@ -92,7 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _check_sets(args: argparse.Namespace, columns: Columns) -> None:
+def _check_sets(args: argparse.Namespace, columns: GroupColumns) -> None:
     """Read files of videos or segments, line by line and within a second, and look into folders."""
     sources = [source for source in (args.test, args.gallery) if source is not None]
     files = [source for source in sources if os.path.isfile(source)]

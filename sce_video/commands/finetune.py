@@ -85,7 +85,9 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[argparse.Namespace, d
     start = add.exclusive()
     start("--resume", "continue the training in RUN", bool)
     start("--overwrite", "remove the training in RUN first", bool)
-    return parse_settings(parser, add, read_config(find_recipe(FINETUNING)), _HELP, argv)
+    args, settings = parse_settings(parser, add, read_config(find_recipe(FINETUNING)), _HELP, argv)
+    args.columns = given_columns(args, args.train)
+    return args, settings
 
 
 def _check(args: argparse.Namespace, settings: dict[str, Any]) -> None:
@@ -133,7 +135,6 @@ def _check_sets(args: argparse.Namespace) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Plan, train and test; the status is that of ``tools/train.py``."""
     args, settings = parse_args(argv)
-    args.columns = given_columns(args, args.train)
     _check(args, settings)
     # Imported here, as in all commands: a wrong command line must not wait for torch.
     from mmengine.dist import is_main_process

@@ -133,7 +133,7 @@ def _look_for_class(
     args: argparse.Namespace, failures: list[tuple[str, str]]
 ) -> tuple[list[MapStrip], str, str, str]:
     """Strips, the quantity of their maps, the grid and the title, for a classifier."""
-    from sce_video.datasets import VideoDecodeError
+    from sce_video.datasets.readers.base import VideoDecodeError
     from sce_video.inference.cell_maps import class_activation
     from sce_video.inference.classifier import NoClassifierError, load_classifier
     from sce_video.pages.cell_maps import activation_strips, describe_grid

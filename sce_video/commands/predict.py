@@ -99,7 +99,7 @@ def find_videos(given: list[str]) -> list[str]:
         ValueError: a folder holds no video.
         ObjectStoreError, TableError: a store or a table cannot be read.
     """
-    from sce_video.datasets import list_videos, video_exists
+    from sce_video.datasets.sources import list_videos, video_exists
 
     paths = []
     for path in given:

@@ -36,7 +36,17 @@ from typing import TYPE_CHECKING, Any
 
 from mmengine.config import Config
 
-from sce_video.commands.arguments import ArgumentAdder, Parser, command_line, number, output
+from sce_video.commands.arguments import (
+    ArgumentAdder,
+    Parser,
+    add_columns,
+    command_line,
+    given_columns,
+    number,
+    output,
+    tell_repeated,
+)
+from sce_video.datasets.labelled import NO_COLUMNS, read_labelled
 from sce_video.datasets.named_files import check_exists, check_run, check_videos
 from sce_video.engine.config.changes import available_settings, parse_value, read_config
 from sce_video.engine.recipes import find_recipe, methods
@@ -51,6 +61,7 @@ if TYPE_CHECKING:
 PRECISIONS = ("float32", "bfloat16", "float16")
 
 KEEP = ("best", "last")
+FOLDERS = "folders"
 
 #: What the settings of the recipes are.
 _HELP = {
@@ -100,6 +111,9 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[argparse.Namespace, d
     add("--precision", "default: what is fast here", choices=PRECISIONS)
     keep = "best: that of the best held-out evaluation, never below the start; default with --from"
     add("--keep", keep, choices=KEEP)
+    labels = "with --keep best: choose by classes; folders, or a CSV file of path,label"
+    add("--labels folders|CSV", labels)
+    add_columns(add)
     add.shared("--all-files", "--track", "--mirror")
     add("--plan", "write RUN/config.py, do not train", bool)
     start = add.exclusive()
@@ -123,6 +137,7 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[argparse.Namespace, d
             if getattr(args, f"of_{other}_{name}", None) is not None:
                 option = f"--{name.replace('_', '-')}"
                 parser.error(f"{option} belongs to --method {other}. Add --method {other}")
+    args.columns = given_columns(args, args.labels)
     return args, settings
 
 
@@ -174,17 +189,29 @@ def _check(args: argparse.Namespace, settings: dict[str, Any]) -> None:
         raise ValueError("give seed or seeds, not both")
     if args.hours is not None and "epochs" in settings:
         raise ValueError("give hours or epochs, not both")
-    given = (args.videos, args.start, args.hours, args.freeze, args.lora, args.keep)
+    given = (args.videos, args.start, args.hours, args.freeze, args.lora, args.keep, args.labels)
     if args.resume and (settings or any(value is not None for value in given)):
         raise ValueError("--resume takes everything from RUN/config.py: give --out RUN alone")
     if args.method == "distill" and not args.resume and "teacher" not in settings:
         raise ValueError("--method distill needs --teacher SOURCE: a run or a checkpoint")
+    _check_labels(args)
     if args.videos is not None:
         check_videos(args.videos)
     elif not args.resume:
         raise ValueError("give the folder of videos or a table, or --resume")
     elif args.mirror is None and not any(args.out.glob(f"**/{CONFIG}")):
         raise ValueError(f"no training in {args.out} to resume: there is no {args.out / CONFIG}")
+
+
+def _check_labels(args: argparse.Namespace) -> None:
+    """Raise an error for labels, groups or folds that cannot choose the best checkpoint."""
+    given = args.labels is not None or args.columns != NO_COLUMNS
+    if given and (args.keep or ("last" if args.start is None else "best")) != "best":
+        raise ValueError("labels choose the best checkpoint. Add --keep best, or leave them out")
+    if args.labels not in (None, FOLDERS):
+        check_exists(args.labels, "CSV file of labels")
+        if not args.resume:
+            tell_repeated(read_labelled(args.labels, args.videos, columns=args.columns))
 
 
 def _check_start(args: argparse.Namespace, settings: dict[str, Any]) -> None:
@@ -267,7 +294,7 @@ def _planned(
     from sce_video.runs.continued import start_from
     from sce_video.runs.pretrain import planned_pretraining
 
-    names = ("method", "hours", "precision", "keep")
+    names = ("method", "hours", "precision", "keep", "labels", "columns")
     given = {name: getattr(args, name) for name in names}
     given["start"] = start_from(args.start, args.freeze, args.lora)
     planned = planned_pretraining(args.videos, args.out, settings=settings, begun=begun, **given)

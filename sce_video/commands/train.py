@@ -90,7 +90,7 @@ def pop_options(options: dict[str, Any], *parts: str) -> dict[str, Any]:
     Raises:
         ValueError: a malformed ``KEY=VALUE``.
     """
-    from sce_video.datasets import dataset_settings
+    from sce_video.datasets.sources import dataset_settings
     from sce_video.engine.config.changes import parse_options
 
     root, classes = options.pop("data_root"), options.pop("classes")

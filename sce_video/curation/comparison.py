@@ -25,7 +25,7 @@ from sce_video.curation.matching import (
     refined,
 )
 from sce_video.curation.moments import SAME_CHANGES, same_moment
-from sce_video.datasets import VideoDecodeError
+from sce_video.datasets.readers.base import VideoDecodeError
 from sce_video.datasets.sources import is_elsewhere
 from sce_video.datasets.video_list import video_of
 from sce_video.jobs import (

@@ -24,7 +24,10 @@ from sce_video.utils.cores import usable_cores
 if TYPE_CHECKING:
     from sce_video.curation.selection import Curation
 
-_INDEX, _PAGE, _DECISIONS = "index", "curation.html", "decisions.csv"
+# Names in the folder of the results.
+_INDEX = "index"
+_PAGE = "curation.html"
+_DECISIONS = "decisions.csv"
 
 
 @dataclass(frozen=True)

@@ -31,66 +31,35 @@ from sce_video.curation.matching import (
 )
 from sce_video.datasets.clip_sampling import shown_at
 from sce_video.evaluation.functional.clusters import as_bytes, nearest_in_cells
-from sce_video.options.find import EDITS
+from sce_video.options.find import MIRRORED, PARTS, SHORT, SPEED
 
-MIRRORED, PARTS, SPEED, SHORT, LATE = EDITS
 #: Seconds of a video that are read with ``late``.
 LATE_SECONDS = 3600.0
 #: Smallest similarity of a copy: other videos of two generated sets stay below (docs/curate.md).
 COPY_SIMILARITY = 0.85
 
-#: Frames per second that are searched, and whose parts they are searched among.
-_QUERY_RATE, _INDEX_RATE = 4.0, 1.0
-#: Sides of the parts, and the step between their places; without ``parts`` the first four sides.
-_SIDES, _STEP = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4), 0.1
-_LARGE = 4
-_PART = 8  # side of a searched part, pixels
-#: Rectangles of a video whose edges stand still: how many, their smallest side, pixels, and score;
-#: the most that a piece of an edge counts, and frames of which these are the mean.
-_RECTANGLES, _LEAST_RECTANGLE, _LEAST_EDGE, _EDGE, _EDGE_FRAMES = 4, 10, 0.4, 0.7, 40
-#: Seconds before and after a frame whose mean is subtracted from it, and by what is left counts.
-_AROUND, _GAIN = 1.0, 3.0
-_CHANGED_AT_ONCE = 1024  # frames
-#: Answers to a frame, their smallest correlation, and how much the last one may exceed half of it
-#: before all of them count less.
-_ANSWERS, _LEAST, _CONTRAST = 64, 0.7, 0.1
-#: Speeds of the copy: 1 in the middle, 3.8 % apart.
-_SPEEDS = 0.8 * (1.25 / 0.8) ** (np.arange(13) / 12)
-_PROBES, _CELL_STEPS = 5, 3
-#: Hypotheses that are tried: the most similar answers of two videos; and what may differ, seconds
-#: (two frames of the searched rate are 0.25 s apart) and shares of the frame.
-_SEEDS, _TIME_SLACK, _PART_SLACK = 12, 0.2, 0.13
-_TRIES = 2  # hypotheses of two videos
-_ASKED_AT_ONCE = 2**15  # frames
-#: Frames of a video that another one answers, their least votes, and for how many videos times
-#: those that are compared these are counted.
-_MIN_VOTES, _LEAST_VOTES, _VOTED = 2, 0.4, 2
+# The settings of each step stand before it. They were chosen by hand on the development sets of
+# benchmarks/copy_queries.py, unless a reason for one value is given (docs/curate.md).
+
+#: The part that is the whole frame.
 _WHOLE = (0.0, 0.0, 1.0, 1.0)
-#: Correlation above which frames are similar, what a speed other than 1 costs, frames of a stretch.
-_SIMILAR, _SPEED_COST, _FEWEST_FRAMES = 0.5, 0.08, 4
-#: Lines near a hypothesis, and near one that was aligned: seconds, frames per second, speeds.
-_SHIFTS, _FIRST_RATE = np.arange(-4, 5) / 12, 5.0
-_FINE_SPEEDS, _FINE_SHIFTS, _LAST_RATE = np.arange(97, 104, 1.5) / 100, np.arange(-2, 3) / 24, 12.0
-_CHANGE = 0.5  # standard deviation of a change, grey levels, below which nothing moves
-_CERTAIN_SECONDS = 1.0
-#: Similarity of two videos of which no other hypothesis is compared; rounds of alignment in place
-#: and in time, of which there is one where the first is certain or ends below.
-_CERTAIN, _ROUNDS, _UNCERTAIN = 0.95, 2, 0.4
-#: Alignment in place: frames and steps at most, the side of the smallest part, the gain that ends
-#: it, seconds between the frames of the derivative in time, and the longest step.
-_PLACED, _STEPS, _SMALLEST, _LEAST_GAIN, _INSTANT = 12, 8, 0.3, 2e-3, 1 / 12
-_MOST = np.array([0.06, 0.06, 0.06, 0.06, 0.15, 0.03])
-#: Similarity before the alignment in place, below which it is not tried; shares of the shorter
-#: video that both show.
-_PROMISING, _SHARE, _SHORT_SHARE = 0.2, 0.6, 0.15
+#: Share of its score that a line in time loses per unit of the logarithm of its speed. Where
+#: little moves, all speeds agree equally well, and the speed nearest to 1 must win.
+_SPEED_COST = 0.08
 
 
 @dataclass(frozen=True)
 class Line:
-    """Time of the outer video by that of the inner one."""
+    """Time of the outer video as a linear function of the time of the inner one.
 
-    pivot: float  # seconds of the inner video, at which it
-    at: float  # shows these of the outer one
+    Attributes:
+        pivot: A time of the inner video, seconds.
+        at: The time of the outer video that is shown then, seconds.
+        speed: Seconds of the outer video in one second of the inner one.
+    """
+
+    pivot: float
+    at: float
     speed: float
 
     def time(self, inner: float) -> float:
@@ -100,7 +69,16 @@ class Line:
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """That a video (``inner``) shows a part of another one (``outer``)."""
+    """The guess that one video shows a part of another one.
+
+    Attributes:
+        inner: Number of the video that shows the part.
+        outer: Number of the video whose part is shown.
+        mirrored: Whether the part is mirrored.
+        line: When it is shown.
+        part: Left, top, width and height of the part, relative to the frame.
+        votes: How strongly single frames support the guess.
+    """
 
     inner: int
     outer: int
@@ -112,16 +90,16 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class EditedCopy:
-    """Two videos of which a stretch shows the same.
+    """Two videos that share a stretch.
 
     Attributes:
-        inner: The video of which the whole frame is a part of that of the other.
-        outer: The other.
+        inner: Number of the video whose whole frame is a part of the other video's frame.
+        outer: Number of the other video.
         alignment: Similarity, 0 to 1; when in ``outer`` the inner one begins; the part it shows.
-        mirrored: Whether one is mirrored.
-        speed: Seconds of ``outer`` in one of ``inner``.
-        inner_stretch: Begin and end in ``inner``, seconds.
-        outer_stretch: And in ``outer``.
+        mirrored: Whether one of the two is mirrored.
+        speed: Seconds of ``outer`` in one second of ``inner``.
+        inner_stretch: Start and end of the stretch in ``inner``, seconds.
+        outer_stretch: Start and end of the stretch in ``outer``, seconds.
     """
 
     inner: int
@@ -160,6 +138,14 @@ def without_borders(video: Thumbnails) -> Thumbnails:
     return replace(video, frames=cut.round().astype(np.uint8))
 
 
+#: Seconds before and after a frame over which the mean is taken that is subtracted from it.
+_AROUND = 1.0
+#: Factor of what is left of a frame, so that small changes are not lost in rounding to bytes.
+_GAIN = 3.0
+#: Frames that are processed together: the sums of an hour would take gigabytes.
+_CHANGED_AT_ONCE = 1024
+
+
 def changes(video: Thumbnails) -> Thumbnails:
     """The video of what changes: frames minus their mean over two seconds, times 3, around 128.
 
@@ -183,6 +169,25 @@ def changes(video: Thumbnails) -> Thumbnails:
     return replace(video, frames=found)
 
 
+@dataclass(frozen=True)
+class _RectangleSettings:
+    """Search for rectangles with still edges, in thumbnails of 32 x 32 pixels."""
+
+    #: Rectangles of a video at most, because each one adds a searched part to every frame.
+    most: int = 4
+    #: Smallest side in pixels, almost a third of the frame.
+    smallest: int = 10
+    #: Smallest score of a rectangle: the mean of its sides, plus its weakest side.
+    least_score: float = 0.4
+    #: Bound on the score of one pixel of an edge: a strong piece alone does not make a side.
+    most_of_a_pixel: float = 0.7
+    #: Frames over which the edges are averaged, at equal steps, whatever the video's length is.
+    frames: int = 40
+
+
+_RECTANGLES = _RectangleSettings()
+
+
 def rectangles(video: Thumbnails) -> list[Part]:
     """Up to four rectangles that may show another video: their sides are edges that stand still.
 
@@ -191,18 +196,19 @@ def rectangles(video: Thumbnails) -> list[Part]:
     frame does not count, and of a rectangle the weakest side counts twice. Smallest side: 10 of 32
     pixels. The best come first.
     """
-    frames = video.frames[:: max(1, len(video.frames) // _EDGE_FRAMES)].astype(np.float32)
+    frames = video.frames[:: max(1, len(video.frames) // _RECTANGLES.frames)].astype(np.float32)
     spans = _spans()
     low, high = spans.T
     lengths = (high - low).astype(np.float32)[:, None]
     sums, worst = [], []
+    bound = _RECTANGLES.most_of_a_pixel
     for axis in (2, 1):  # edges between columns, between rows
         step = np.abs(np.diff(frames, axis=axis)).mean(axis=0)
         step = step if axis == 2 else step.T  # (along the edge, edges)
         wide = np.pad(step, ((0, 0), (2, 2)), mode="edge")
         edge = (step - (wide[:, :-4] + wide[:, 4:]) / 2) / (step.mean() + 2)
         # Bounded: one strong piece is no side. There is none at the borders of the frame.
-        total = np.cumsum(np.pad(edge.clip(-_EDGE, _EDGE), ((1, 0), (1, 1))), axis=0)
+        total = np.cumsum(np.pad(edge.clip(-bound, bound), ((1, 0), (1, 1))), axis=0)
         mean = (total[high] - total[low]) / lengths
         sums.append(mean[:, low] + mean[:, high])
         mean[:, [0, SIDE]] = np.inf
@@ -214,9 +220,9 @@ def rectangles(video: Thumbnails) -> list[Part]:
     score += np.minimum(worst[0], worst[1].T)
     score[sides < 2] = -1.0
     found: list[Part] = []
-    for _ in range(_RECTANGLES):
+    for _ in range(_RECTANGLES.most):
         row, column = divmod(int(score.argmax()), len(spans))
-        if score[row, column] < _LEAST_EDGE:
+        if score[row, column] < _RECTANGLES.least_score:
             break
         (top, end), (left, right) = spans[row].tolist(), spans[column].tolist()
         found.append((left / SIDE, top / SIDE, (right - left) / SIDE, (end - top) / SIDE))
@@ -228,13 +234,47 @@ def rectangles(video: Thumbnails) -> list[Part]:
 @cache
 def _spans() -> np.ndarray:
     """Begin and end of every interval of pixels that a rectangle may fill, (n, 2)."""
-    ends = [(a, b) for a in range(SIDE) for b in range(a + _LEAST_RECTANGLE, SIDE + 1)]
+    ends = [(a, b) for a in range(SIDE) for b in range(a + _RECTANGLES.smallest, SIDE + 1)]
     return np.array(ends)
+
+
+@dataclass(frozen=True)
+class _SearchSettings:
+    """Search of single frames among parts of the frames of all videos."""
+
+    #: Frames per second that are searched.
+    query_rate: float = 4.0
+    #: Frames per second whose parts they are searched among: each has many parts to keep.
+    index_rate: float = 1.0
+    #: Sides of the searched parts, relative to the frame.
+    sides: tuple[float, ...] = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4)
+    #: The first sides, which are searched without ``parts``: moved frames, borders, small crops.
+    sides_without_parts: int = 4
+    #: Step between the places of the parts, relative to the frame.
+    step: float = 0.1
+    #: Side in pixels to which a part is reduced, as in :func:`~.matching.query_vectors`.
+    pixels: int = 8
+    #: Answers to a frame.
+    answers: int = 64
+    #: Smallest correlation of an answer. Half of it is subtracted when answers are counted.
+    least: float = 0.7
+    #: How much the last answer may exceed half of ``least`` before all answers to the frame count
+    #: less: an answer that many videos give says little.
+    contrast: float = 0.1
+    #: Cells of the gallery that a frame is compared with. More cells find more, and take longer.
+    probes: int = 5
+    #: Steps of k-means that make the cells. Fewer steps take less time.
+    cell_steps: int = 3
+
+
+_SEARCH = _SearchSettings()
 
 
 def searched_parts(sides: Sequence[float]) -> list[Part]:
     """Squares in relative coordinates, in the order of :func:`part_vectors`."""
-    starts = {side: np.linspace(0, 1 - side, round((1 - side) / _STEP) + 1) for side in sides}
+    starts = {
+        side: np.linspace(0, 1 - side, round((1 - side) / _SEARCH.step) + 1) for side in sides
+    }
     return [(float(x), float(y), s, s) for s in sides for y in starts[s] for x in starts[s]]
 
 
@@ -247,17 +287,17 @@ def part_vectors(
     """
     found = []
     for side in sides:
-        starts = np.linspace(0, 1 - side, round((1 - side) / _STEP) + 1)
-        axis = averaging(starts, side, _PART)
+        starts = np.linspace(0, 1 - side, round((1 - side) / _SEARCH.step) + 1)
+        axis = averaging(starts, side, _SEARCH.pixels)
         tall = np.matmul(axis.reshape(-1, SIDE), frames.astype(np.float32))
         cut = np.matmul(tall, axis.reshape(-1, SIDE).T)
-        cut = cut.reshape(len(frames), len(axis), _PART, len(axis), _PART)
-        found.append(cut.transpose(0, 1, 3, 2, 4).reshape(len(frames), -1, _PART**2))
+        cut = cut.reshape(len(frames), len(axis), _SEARCH.pixels, len(axis), _SEARCH.pixels)
+        found.append(cut.transpose(0, 1, 3, 2, 4).reshape(len(frames), -1, _SEARCH.pixels**2))
     if others:
         left, top, wide, high = np.array(others).T
-        rows, columns = averaging(top, high, _PART), averaging(left, wide, _PART)
+        rows, columns = averaging(top, high, _SEARCH.pixels), averaging(left, wide, _SEARCH.pixels)
         cut = np.matmul(np.matmul(rows, frames[:, None].astype(np.float32)), columns.swapaxes(1, 2))
-        found.append(cut.reshape(len(frames), -1, _PART**2))
+        found.append(cut.reshape(len(frames), -1, _SEARCH.pixels**2))
     parts = np.concatenate(found, axis=1)
     parts -= parts.mean(axis=2, keepdims=True)
     return parts / _norms(parts)[..., None]
@@ -269,29 +309,61 @@ def _norms(vectors: np.ndarray) -> np.ndarray:
     return np.maximum(np.sqrt(np.einsum("...i,...i->...", vectors, vectors)), least)
 
 
+#: Speeds of a copy, relative to its original: 13 from 0.8 to 1.25, 3.8 % apart, 1 in the middle.
+_SPEEDS = 0.8 * (1.25 / 0.8) ** (np.arange(13) / 12)
+
+
+@dataclass(frozen=True)
+class _VoteSettings:
+    """Hypotheses on two videos by the answers that agree on a line in time and a part."""
+
+    #: Answers through which a line is laid: the most similar ones of the two videos.
+    seeds: int = 12
+    #: Seconds by which an answer may miss the line: less than the 0.25 s between two frames.
+    time_slack: float = 0.2
+    #: How far the place and size of a part may differ from those of the seed, relative to the
+    #: frame: a little more than one step between the searched parts.
+    part_slack: float = 0.13
+    #: Hypotheses on two videos: a second one may be right where the first is not.
+    tries: int = 2
+    #: Fewest frames of a video that another one must answer.
+    least_frames: int = 2
+    #: Smallest sum of votes. A frame that correlates by 0.9 adds at most 0.55.
+    least_votes: float = 0.4
+    #: Pairs of a video whose votes are counted, as a multiple of those that are compared later:
+    #: the order is by an upper bound of the votes, which may be wrong.
+    counted: int = 2
+
+
+_VOTES = _VoteSettings()
+
+
 def voted(
     t_in: np.ndarray, t_out: np.ndarray, parts: np.ndarray, similar: np.ndarray, speeds: np.ndarray
 ) -> Iterator[tuple[float, float, int]]:
-    """Votes, speed and the row of the answer through which it passes, of the best hypotheses.
+    """Yield the lines in time on which most answers agree, the best one first.
 
     Args:
-        t_in: (n,) seconds of the frames that were searched.
-        t_out: (n,) seconds of the answers to them.
-        parts: (n, 4) left, top, width and height of the answers.
+        t_in: (n,) timestamps of the frames that were searched, seconds.
+        t_out: (n,) timestamps of the matched frames, seconds.
+        parts: (n, 4) left, top, width and height of the matched parts, relative to the frame.
         similar: (n,) correlations.
-        speeds: That are tried.
+        speeds: Speeds that are tried.
+
+    Yields:
+        The sum of the votes, the speed, and the row of an answer that lies on the line.
     """
     left = np.ones(len(similar), dtype=bool)
-    for _ in range(_TRIES):
+    for _ in range(_VOTES.tries):
         rows = np.flatnonzero(left)
         if len(rows) < 2:
             return
-        seeds = rows[np.argsort(-similar[rows], kind="stable")[:_SEEDS]]
-        near = (np.abs(parts[rows] - parts[seeds, None]) <= _PART_SLACK).all(axis=2)
+        seeds = rows[np.argsort(-similar[rows], kind="stable")[: _VOTES.seeds]]
+        near = (np.abs(parts[rows] - parts[seeds, None]) <= _VOTES.part_slack).all(axis=2)
         line = speeds[:, None, None] * (t_in[rows] - t_in[seeds, None])
         gap = np.abs(t_out[rows] - t_out[seeds, None] - line)
-        good = near & (gap <= _TIME_SLACK)
-        weight = np.where(good, (similar[rows] - _LEAST / 2) * (1 - gap), 0)
+        good = near & (gap <= _VOTES.time_slack)
+        weight = np.where(good, (similar[rows] - _SEARCH.least / 2) * (1 - gap), 0)
         # Each frame votes once, though several parts may answer: rows are in order of the frames.
         starts = np.flatnonzero(np.diff(t_in[rows], prepend=-1))
         total = np.maximum.reduceat(weight, starts, axis=2).sum(axis=2)
@@ -302,16 +374,30 @@ def voted(
         left[rows[good[which, seed]]] = left[seeds[seed]] = False
 
 
+#: Frames whose answers are gathered together, which bounds the memory for them.
+_ASKED_AT_ONCE = 2**15
+
+
 @dataclass(frozen=True)
 class _Answers:
-    """Frames of videos (askers) and the parts of others (owners) that they resemble; all (n,)."""
+    """Frames of some videos, and the parts of other videos that they resemble.
+
+    Attributes:
+        asker: (n,) numbers of the videos whose frames were searched.
+        owner: (n,) numbers of the videos that the parts belong to.
+        mirrored: (n,) whether the frame was mirrored.
+        t_in: (n,) timestamps of the frames, seconds.
+        t_out: (n,) timestamps of the parts, seconds.
+        part: (n, 4) left, top, width and height of the parts, relative to the frame.
+        similar: (n,) correlations, less for frames that many parts resemble.
+    """
 
     asker: np.ndarray
     owner: np.ndarray
     mirrored: np.ndarray
     t_in: np.ndarray
     t_out: np.ndarray
-    part: np.ndarray  # (n, 4)
+    part: np.ndarray
     similar: np.ndarray
 
 
@@ -322,24 +408,24 @@ def _searched(
 
     Those of some hundred videos at a time: memory is that of the parts and of numbers of answers.
     """
-    sides = _SIDES if PARTS in edits else _SIDES[:_LARGE]
+    sides = _SEARCH.sides if PARTS in edits else _SEARCH.sides[: _SEARCH.sides_without_parts]
     flips = (False, True) if MIRRORED in edits else (False,)
     gallery, owners, queries, askers = [], [], [], []
     places = searched_parts(sides)
     grid = len(places)
     for number, (video, some) in enumerate(videos):
-        frames, times = _at_rate(video, _INDEX_RATE)
+        frames, times = _at_rate(video, _SEARCH.index_rate)
         vectors = part_vectors(frames, sides, some)
         # Flat parts answer to nothing.
-        frame, part = np.nonzero(np.einsum("...i,...i->...", vectors, vectors) > _LEAST**2)
+        frame, part = np.nonzero(np.einsum("...i,...i->...", vectors, vectors) > _SEARCH.least**2)
         gallery.append(as_bytes(torch.from_numpy(vectors[frame, part])))
         part[part >= grid] += len(places) - grid
         places += some
         owners.append(np.stack([np.full(len(frame), number), times[frame], part], axis=1))
-        frames, times = _at_rate(video, _QUERY_RATE)
+        frames, times = _at_rate(video, _SEARCH.query_rate)
         for flip in flips:
             vectors = query_vectors(np.ascontiguousarray(frames[:, :, ::-1] if flip else frames))
-            kept = np.flatnonzero(np.einsum("ij,ij->i", vectors, vectors) > _LEAST**2)
+            kept = np.flatnonzero(np.einsum("ij,ij->i", vectors, vectors) > _SEARCH.least**2)
             queries.append(as_bytes(torch.from_numpy(vectors[kept])))
             facts = np.full(len(kept), number), times[kept], np.full(len(kept), flip)
             askers.append(np.stack(facts, axis=1))
@@ -350,17 +436,17 @@ def _searched(
     of_queries, of_rows = (torch.from_numpy(x[:, 0].astype(np.int32)) for x in (asker, owner))
     # As many cells as make assigning rows to them as costly as the search.
     cells = max(1, round(len(rows) ** 0.5 / 2))
-    how = {"probes": _PROBES, "cells": cells, "steps": _CELL_STEPS}
+    how = {"probes": _SEARCH.probes, "cells": cells, "steps": _SEARCH.cell_steps}
     of_both = of_queries, of_rows
-    similar, where = nearest_in_cells(torch.cat(queries), rows, _ANSWERS, *of_both, **how)
+    similar, where = nearest_in_cells(torch.cat(queries), rows, _SEARCH.answers, *of_both, **how)
     boxes = np.asarray(places)
     firsts = np.flatnonzero(np.diff(asker[:, 0], prepend=-1, append=-1))  # and the end
     cuts = firsts[np.unique(np.searchsorted(firsts, range(0, len(asker), _ASKED_AT_ONCE)))]
     for begin, end in pairwise([*cuts.tolist(), len(asker)]):
         near = similar[begin:end].numpy()
-        query, slot = np.nonzero(near >= _LEAST)
+        query, slot = np.nonzero(near >= _SEARCH.least)
         # An answer that many videos give says little: it counts by how much it is better.
-        common = np.maximum(0, near[:, -1] - _LEAST / 2 - _CONTRAST)
+        common = np.maximum(0, near[:, -1] - _SEARCH.least / 2 - _SEARCH.contrast)
         values, asked = near[query, slot] - common[query], asker[begin:end][query]
         found = owner[where[begin:end].numpy()[query, slot]]
         order = np.lexsort((asked[:, 1], asked[:, 2], found[:, 0], asked[:, 0]))
@@ -385,12 +471,13 @@ def _at_rate(video: Thumbnails, rate: float) -> tuple[np.ndarray, np.ndarray]:
 def hypotheses(
     videos: Iterable[tuple[Thumbnails, list[Part]]], edits: Collection[str], most: int
 ) -> list[Hypothesis]:
-    """What frames of the videos, without borders, say about copies among them.
+    """Guess from single frames which videos show parts of others.
 
     Args:
-        videos: Or their :func:`changes`; and parts of each that are searched besides others.
-        edits: Of :data:`EDITS`.
-        most: Hypotheses of a video: those of the most votes.
+        videos: Videos without borders, or their :func:`changes`; for each, further parts that are
+            searched.
+        edits: Kinds of copies, of ``EDITS``.
+        most: Hypotheses of a video at most. Those with the most votes are kept.
     """
     blocks = (_agreed(answers, edits, most) for answers in _searched(videos, edits))
     return [guess for block in blocks for guess in block]
@@ -407,14 +494,18 @@ def _agreed(answers: _Answers, edits: Collection[str], most: int) -> list[Hypoth
     fresh[starts] = True
     # What the frames of an answer can vote at most: the sum of the best of each frame.
     firsts = np.flatnonzero(fresh)
-    bound = np.maximum.reduceat(answers.similar, firsts) - _LEAST / 2
+    bound = np.maximum.reduceat(answers.similar, firsts) - _SEARCH.least / 2
     groups = np.searchsorted(firsts, starts)
     bound, frames = np.add.reduceat(bound, groups), np.diff(groups, append=len(firsts))
     askers = answers.asker[starts]
     order = np.lexsort((-bound, askers))
     rank = np.empty(len(order), dtype=np.int64)
     rank[order] = np.arange(len(order)) - np.searchsorted(askers, askers)[order]
-    enough = (frames >= _MIN_VOTES) & (bound >= _LEAST_VOTES) & (rank < _VOTED * most)
+    enough = (
+        (frames >= _VOTES.least_frames)
+        & (bound >= _VOTES.least_votes)
+        & (rank < _VOTES.counted * most)
+    )
     ends = np.append(starts[1:], len(key))
     found: dict[int, list[Hypothesis]] = {}
     for begin, end in zip(starts[enough].tolist(), ends[enough].tolist(), strict=True):
@@ -422,13 +513,84 @@ def _agreed(answers: _Answers, edits: Collection[str], most: int) -> list[Hypoth
         facts = answers.t_in[some], answers.t_out[some], answers.part[some], answers.similar[some]
         asker, owner = int(answers.asker[begin]), int(answers.owner[begin])
         for votes, speed, row in voted(*facts, speeds):
-            if votes < _LEAST_VOTES:
+            if votes < _VOTES.least_votes:
                 break
             left, top, wide, high = answers.part[begin + row].tolist()
             at = Line(float(facts[0][row]), float(facts[1][row]), speed)
             how = bool(answers.mirrored[begin]), at, (left, top, wide, high), votes
             found.setdefault(asker, []).append(Hypothesis(asker, owner, *how))
     return [h for some in found.values() for h in sorted(some, key=lambda h: -h.votes)[:most]]
+
+
+@dataclass(frozen=True)
+class _LineSettings:
+    """Comparison of two videos along lines in time, first near a hypothesis, then more finely."""
+
+    #: Correlation that a frame must exceed to lengthen a stretch. Less shortens it.
+    similar: float = 0.5
+    #: Fewest compared frames of a stretch.
+    fewest_frames: int = 4
+    #: Compared frames per second near a hypothesis. They are few, because many lines are tried.
+    first_rate: float = 5.0
+    #: Compared frames per second after the alignment in place.
+    last_rate: float = 12.0
+
+
+_LINES = _LineSettings()
+#: Seconds by which a line near a hypothesis is moved: more than ``time_slack`` of the votes.
+_SHIFTS = np.arange(-4, 5) / 12
+#: Seconds by which a line is moved after the alignment in place.
+_FINE_SHIFTS = np.arange(-2, 3) / 24
+#: Factors on the speed of a line after the alignment in place: 3 % to either side.
+_FINE_SPEEDS = np.arange(97, 104, 1.5) / 100
+
+
+@dataclass(frozen=True)
+class _PlacementSettings:
+    """Alignment of two videos in place and time by Gauss-Newton steps."""
+
+    #: Compared frames at most, at equal steps over the stretch.
+    frames: int = 12
+    #: Steps at most.
+    steps: int = 8
+    #: Smallest side of the part, relative to the frame: below the 0.4 of the searched parts.
+    smallest: float = 0.3
+    #: Gain of the mean correlation in one step below which the alignment ends.
+    least_gain: float = 2e-3
+    #: Seconds before and after a frame from which the derivative in time is computed.
+    instant: float = 1 / 12
+
+
+_PLACEMENT = _PlacementSettings()
+#: Longest step: the left, top, right and lower edge (shares of the frame), seconds, and speed.
+#: Without a bound a step that follows from few pixels would leave the neighbourhood.
+_LONGEST_STEP = np.array([0.06, 0.06, 0.06, 0.06, 0.15, 0.03])
+
+
+@dataclass(frozen=True)
+class _DecisionSettings:
+    """Whether a stretch that two videos share makes a copy, and when to stop looking."""
+
+    #: Standard deviation of a change in grey levels below which nothing moves.
+    moves: float = 0.5
+    #: Seconds over which a stretch becomes certain: the similarity is multiplied by
+    #: 1 - exp(-seconds / this), so that stretches of three seconds and more lose at most 5 %.
+    certain_seconds: float = 1.0
+    #: Similarity before the alignment in place below which the alignment is not tried.
+    promising: float = 0.2
+    #: Rounds of alignment in place and time at most.
+    rounds: int = 2
+    #: Similarity up to which a round is hopeless, so that no other one follows.
+    hopeless: float = 0.4
+    #: Similarity from which a copy is certain: no other round or hypothesis is tried.
+    certain: float = 0.95
+    #: Share of the shorter video that both must show (docs/curate.md).
+    share: float = 0.6
+    #: The same share with ``short``: a little less than a sixth.
+    short_share: float = 0.15
+
+
+_DECISION = _DecisionSettings()
 
 
 #: A video, and its changes.
@@ -486,7 +648,7 @@ class _Pair:
         # Changes count as much as frames, and nothing where nothing moves: there they are short.
         weight = np.outer(np.linalg.norm(moves, axis=1), np.linalg.norm(others, axis=1))
         table = (table + moves @ others.T) / (1 + weight)
-        similar = np.where(common, table[np.arange(len(own)), where] - _SIMILAR, -1.0)
+        similar = np.where(common, table[np.arange(len(own)), where] - _LINES.similar, -1.0)
         total = np.cumsum(np.pad(similar, ((0, 0), (0, 0), (1, 0))), axis=2)
         gain = (total - np.minimum.accumulate(total, axis=2)).max(axis=2)
         # Of equally good lines the one of less change, and of the speed nearest to 1.
@@ -495,7 +657,7 @@ class _Pair:
         sums = total[best]
         end = int((sums - np.minimum.accumulate(sums)).argmax())
         begin = int(sums[: end + 1].argmin())
-        if end - begin < _FEWEST_FRAMES:
+        if end - begin < _LINES.fewest_frames:
             return None
         found = replace(line, at=line.at + shifts[best[1]], speed=line.speed * speeds[best[0]])
         first, last = own[begin], own[end - 1]
@@ -507,22 +669,24 @@ class _Pair:
     def placed(self, fit: _Fit, part: Part, faster: bool) -> tuple[Line, Part]:
         """The line and the part at which the stretch of a fit is most similar, near a part.
 
-        Gauss-Newton steps (Lucas and Kanade 1981) on unit vectors of up to 24 frames: in the four
+        Gauss-Newton steps (Lucas and Kanade 1981) on unit vectors of up to 12 frames: in the four
         edges of the part, in time and, with ``faster``, in speed.
         """
         line, (begin, end) = fit.line, fit.stretch
         inside = np.flatnonzero((self.middles >= begin) & (self.middles < end))
-        own = inside[np.linspace(0, len(inside) - 1, min(len(inside), _PLACED)).round().astype(int)]
+        count = min(len(inside), _PLACEMENT.frames)
+        own = inside[np.linspace(0, len(inside) - 1, count).round().astype(int)]
         since, last = self.middles[own] - line.pivot, self.outer.times[-1]
         ours = _units(_pixels(self.inner.frames[own], _WHOLE))
         left, top, wide, high = part
         place = np.array([left, top, left + wide, top + high, line.at, line.speed])
         step, best = np.zeros(6), -1.0
-        for _ in range(_STEPS):
+        least, instant = _PLACEMENT.smallest, _PLACEMENT.instant
+        for _ in range(_PLACEMENT.steps):
             tried = place + step
-            tried[:4] = tried[:4].clip([0, 0, _SMALLEST, _SMALLEST], [*2 * [1 - _SMALLEST], 1, 1])
-            tried[2:4] = np.maximum(tried[2:4], tried[:2] + _SMALLEST)
-            times = tried[4] + tried[5] * since + np.array([[0], [-_INSTANT], [_INSTANT]])
+            tried[:4] = tried[:4].clip([0, 0, least, least], [1 - least, 1 - least, 1, 1])
+            tried[2:4] = np.maximum(tried[2:4], tried[:2] + least)
+            times = tried[4] + tried[5] * since + np.array([[0], [-instant], [instant]])
             numbers = shown_at(self.outer.times, times.clip(0, last).ravel())
             cut = _pixels(self.outer.frames[numbers], _between(tried[:4]))
             here, before, after = _units(cut).reshape(3, *ours.shape)
@@ -531,10 +695,10 @@ class _Pair:
                 step /= 2
                 continue
             best, place = best + gain, tried
-            if gain < _LEAST_GAIN:
+            if gain < _PLACEMENT.least_gain:
                 break
             slopes = [*_edge_slopes(cut[: len(own)], here, place[:4])]
-            slopes.append((after - before) / (2 * _INSTANT))
+            slopes.append((after - before) / (2 * instant))
             slopes += [slopes[-1] * since[:, None]] if faster else []
             rows = np.stack([slope.ravel() for slope in slopes])
             square = rows @ rows.T
@@ -542,7 +706,7 @@ class _Pair:
             square[np.diag_indices(len(rows))] += 1e-6
             step = np.zeros(6)
             step[: len(rows)] = np.linalg.solve(square, rows @ (ours - here).ravel())
-            step = step.clip(-_MOST, _MOST)
+            step = step.clip(-_LONGEST_STEP, _LONGEST_STEP)
         return Line(line.pivot, float(place[4]), float(place[5])), _between(place[:4])
 
 
@@ -579,7 +743,13 @@ def _units(vectors: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _Fit:
-    """A stretch of the inner video that is similar along a line."""
+    """A stretch that two videos share along a line in time.
+
+    Attributes:
+        line: The line.
+        stretch: Start and end in the inner video, seconds.
+        similarity: Correlation of what changes in both, -1 to 1.
+    """
 
     line: Line
     stretch: tuple[float, float]
@@ -607,13 +777,13 @@ def _pixels(frames: np.ndarray, part: Part) -> np.ndarray:
 def _similarity(theirs: np.ndarray, ours: np.ndarray, stretch: tuple[float, float]) -> float:
     """Correlation of what changes in the frames (T, 256) of two videos, less for short stretches.
 
-    Frames minus their mean over time: unlike those, backgrounds of other videos may be the same.
-    The norms are at least those of changes of two grey levels, the noise of an encoder.
+    The mean over time is subtracted, because other videos may have the same background.
+    The norms are at least those of changes of half a grey level, below which nothing moves.
     """
     theirs, ours = theirs - theirs.mean(axis=0), ours - ours.mean(axis=0)
-    least = _CHANGE * np.sqrt(ours.size)
+    least = _DECISION.moves * np.sqrt(ours.size)
     norms = [max(float(np.linalg.norm(x)), least) for x in (theirs, ours)]
-    certain = 1 - np.exp((stretch[0] - stretch[1]) / _CERTAIN_SECONDS)
+    certain = 1 - np.exp((stretch[0] - stretch[1]) / _DECISION.certain_seconds)
     return float(certain * (theirs * ours).sum() / (norms[0] * norms[1]))
 
 
@@ -626,24 +796,24 @@ def verified(
         outer: The video of which a part is shown, without borders, and its changes.
         inner: The one that shows it, also both.
         guess: Of :func:`hypotheses`.
-        edits: Of :data:`EDITS`: whether the speed varies, and how short the stretch may be.
+        edits: Of ``EDITS``: whether the speed varies, and how short the stretch may be.
     """
     pair = _Pair(outer, inner, guess.mirrored)
     near, fine = np.ones(1), np.ones(1)
     if SPEED in edits:
         near, fine = _SPEEDS[::2] / guess.line.speed, _FINE_SPEEDS
-    fit = pair.fitted(guess.line, guess.part, near, _SHIFTS, _FIRST_RATE)
-    if fit is None or fit.similarity < _PROMISING:
+    fit = pair.fitted(guess.line, guess.part, near, _SHIFTS, _LINES.first_rate)
+    if fit is None or fit.similarity < _DECISION.promising:
         return None
     part = guess.part
     best: list[tuple[_Fit, Part]] = []
-    while fit is not None and len(best) < _ROUNDS:
+    while fit is not None and len(best) < _DECISION.rounds:
         line, part = pair.placed(fit, part, SPEED in edits)
         middle = sum(fit.stretch) / 2
         line = Line(middle, line.time(middle), line.speed)
-        fit = pair.fitted(line, part, fine, _FINE_SHIFTS, _LAST_RATE)
+        fit = pair.fitted(line, part, fine, _FINE_SHIFTS, _LINES.last_rate)
         best += [] if fit is None else [(fit, part)]
-        if fit is not None and not _UNCERTAIN < fit.similarity < _CERTAIN:
+        if fit is not None and not _DECISION.hopeless < fit.similarity < _DECISION.certain:
             break
     if not best:
         return None
@@ -651,7 +821,7 @@ def verified(
     line, shown = fit.line, (fit.line.time(fit.stretch[0]), fit.line.time(fit.stretch[1]))
     length = fit.stretch[1] - fit.stretch[0]
     shorter = min(inner[0].end, outer[0].end / line.speed, MAX_SECONDS)
-    if length < (_SHORT_SHARE if SHORT in edits else _SHARE) * shorter:
+    if length < (_DECISION.short_share if SHORT in edits else _DECISION.share) * shorter:
         return None
     where = Alignment(fit.similarity, line.time(0.0), part)
     return EditedCopy(
@@ -703,7 +873,7 @@ def edited_copies(
 
     Args:
         stored: Thumbnails of the videos.
-        edits: Of :data:`EDITS`.
+        edits: Of ``EDITS``.
         most: Hypotheses of a video that are compared.
         workers: Processes; 0 for this one.
         on_step: Called with ``comparing copies``, the number of videos and False after each.
@@ -754,7 +924,7 @@ def verify_all(
         for guess in some:
             copy = verified(videos[guess.outer], videos[guess.inner], guess, edits)
             copies += [copy] if copy is not None else []
-            if copies and copies[-1].alignment.similarity >= _CERTAIN:
+            if copies and copies[-1].alignment.similarity >= _DECISION.certain:
                 break
         found += sorted(copies, key=lambda copy: -copy.alignment.similarity)[:1]
     return found

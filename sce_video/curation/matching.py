@@ -18,16 +18,20 @@ from itertools import product
 
 import numpy as np
 
-from sce_video.datasets import VideoDecodeError, open_video, video_exists
 from sce_video.datasets.clip_sampling import shown_at
-from sce_video.datasets.readers.base import check_deadline
+from sce_video.datasets.readers.base import VideoDecodeError, check_deadline
+from sce_video.datasets.sources import open_video, video_exists
 
 #: Side of a thumbnail, pixels; the frame is squeezed to a square.
 SIDE = 32
-#: Frames per second of the first comparison and, at most, of those that are kept; and the longest
-#: stretch that is read, from the beginning of the video.
-RATE, MAX_RATE, MAX_SECONDS = 16.0, 32.0, 60.0
-READ_SECONDS = 60.0  # for a file
+#: Frames per second of the first comparison.
+RATE = 16.0
+#: Frames per second that are kept at most. The refinement in time uses all of them.
+MAX_RATE = 32.0
+#: Seconds of a video that are read at most, from its beginning.
+MAX_SECONDS = 60.0
+#: Seconds after which reading a file is given up. Longer stretches may take as long as they last.
+READ_SECONDS = 60.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,11 +98,14 @@ def read_thumbnail(file: str, most: float = MAX_SECONDS) -> Thumbnails:
 
 #: Side of a compared part, pixels: enough to tell videos apart, and blind to the encoding.
 _PART = 8
-#: Sides of the parts relative to the frame, and the step between their places.
-SCALES, STEP = (1.0, 0.9, 0.8, 0.7, 0.6), 0.05
-#: Compared frames of the shorter video, at equal steps, and the share of them that two videos must
-#: have in common.
-ANCHORS, _LEAST_INSIDE = 8, 0.65
+#: Sides of the parts relative to the frame. Smaller ones would need many more parts.
+SCALES = (1.0, 0.9, 0.8, 0.7, 0.6)
+#: Step between the places of the parts, relative to the frame. The refinement closes the gaps.
+STEP = 0.05
+#: Compared frames of the shorter video at least, at equal steps.
+ANCHORS = 8
+#: Share of the compared frames that both videos must show: about two thirds of the shorter one.
+_LEAST_INSIDE = 0.65
 #: Correlations that are computed at once, 4 bytes each: 16 MB, or those of one video if more.
 _COMPARED = 2**22
 #: Frames per second whose parts are indexed for candidates.
@@ -293,17 +300,27 @@ class CopyMatcher:
         ]
 
 
-#: Similarity from which an alignment is refined, first in time, then in place; and how many of one
-#: pair are, in time and in place.
-REFINED, MOST_STARTS, _MOST_CLIMBED = 0.5, 6, 2
-#: Side of a compared part, pixels, and compared frames.
-FINE, _ANCHORS = 16, 16
+#: Similarity from which an alignment is refined, first in time, then in place.
+REFINED = 0.5
+#: Alignments of one pair that are refined in time at most.
+MOST_STARTS = 6
+#: Alignments of one pair that are refined in place as well at most, which takes longer.
+_MOST_CLIMBED = 2
+#: Side of a compared part, pixels. At 8 x 8 pixels similar videos correlate almost like copies.
+FINE = 16
+#: Compared frames at most, at equal steps.
+_ANCHORS = 16
 #: Displacements on either side, in units of seconds: 3/32, half as much again as a sample lasts.
 _SHIFTS = np.arange(-6, 7) / 64
-_STEPS, _MOST_MOVES = (0.03, 0.015, 0.0075, 0.004), 6
-#: What similarity may still gain after a move, and after all moves of each step: about twice the
-#: most that 355 alignments at 0.93 or more gained (0.24; 0.10, 0.08, 0.01).
-_FIRST_GAIN, _GAINS = 0.4, (0.2, 0.15, 0.04, 0.0)
+#: Steps of the hill climbing: shares of the frame for the place, of the part for its size.
+_STEPS = (0.03, 0.015, 0.0075, 0.004)
+#: Moves by each step at most.
+_MOST_MOVES = 6
+#: What similarity may still gain after a move: about twice 0.24, which is the most that 355
+#: alignments at 0.93 or more gained.
+_FIRST_GAIN = 0.4
+#: What it may still gain after all moves of each step: about twice 0.10, 0.08 and 0.01.
+_GAINS = (0.2, 0.15, 0.04, 0.0)
 _MIDDLE = 128  # grey level, subtracted so that sums of squares are small
 
 

@@ -16,17 +16,35 @@ from sce_video.datasets.clip_sampling import shown_at
 
 #: Smallest agreement of what changes in two copies (measured: docs/curate.md).
 SAME_CHANGES = 0.78
-#: Standard deviation of a change, grey levels, below which nothing moves.
-_STILL = 0.5
-#: Compared frames; rounds of alignment in time and place, and the agreement that a further round
-#: can still bring to the limit.
-_FRAMES, _ROUNDS, _PROMISING = 32, 3, 0.5
-#: Displacements that are tried, seconds, and the step of the derivative in time.
-_SHIFTS, _INSTANT = np.arange(-6, 7, 2) / 64, 1 / 32
-#: Distance from the border of the frame up to which a part is the whole frame, and how much of the
-#: difference between neighbouring pixels may differ at the edges of a part that was cut.
-_BORDER, _TOLERANCE = 0.01, 0.25
-_MOST_MOVED = 0.1  # of a side in one round
+#: Seconds by which an alignment is moved in each round.
+_SHIFTS = np.arange(-6, 7, 2) / 64
+
+
+@dataclass(frozen=True)
+class _MomentSettings:
+    """Comparison of what changes in two aligned videos; the values were chosen by hand."""
+
+    #: Compared frames at most, at equal steps over what both videos show.
+    frames: int = 32
+    #: Rounds of alignment in time and place at most.
+    rounds: int = 3
+    #: Agreement below which a further round cannot bring it to ``SAME_CHANGES``.
+    promising: float = 0.5
+    #: Seconds before and after a frame from which the derivative in time is computed: one frame
+    #: at the highest rate of thumbnails.
+    instant: float = 1 / 32
+    #: Distance from the border, as a share of the frame, up to which a part is the whole frame.
+    border: float = 0.01
+    #: Share of the difference between neighbouring pixels by which the means of the two videos may
+    #: differ where a part was cut: its edges lie between the pixels of a thumbnail.
+    tolerance: float = 0.25
+    #: How far a part may move in one round, as a share of its side.
+    most_moved: float = 0.1
+    #: Standard deviation of a change in grey levels below which nothing moves.
+    still: float = 0.5
+
+
+_MOMENT = _MomentSettings()
 
 
 @dataclass(frozen=True)
@@ -57,14 +75,14 @@ def same_moment(outer: Thumbnails, inner: Thumbnails, start: Alignment) -> Align
     """
     offset, part = start.offset, start.part
     best = _agreement(outer, inner, offset, part)
-    for _ in range(_ROUNDS):
+    for _ in range(_MOMENT.rounds):
         tried = {
             offset + shift: _agreement(outer, inner, offset + shift, part) for shift in _SHIFTS
         }
         offset = max(tried, key=lambda moved: (tried[moved].changes, -abs(moved - offset)))
         best = max(best, tried[offset], key=lambda found: found.changes)
         moved = _agreement(outer, inner, offset, tried[offset].nearby)
-        if best.changes < _PROMISING or moved.changes <= best.changes:
+        if best.changes < _MOMENT.promising or moved.changes <= best.changes:
             break
         best, part = moved, tried[offset].nearby
     return replace(start, changes=best.value)
@@ -76,9 +94,9 @@ def _agreement(outer: Thumbnails, inner: Thumbnails, offset: float, part: Part) 
     common = np.flatnonzero((moments >= 0) & (moments < outer.end))
     if len(common) < 2:
         return _Agreement(0.0, 0.0, part)
-    steps = np.linspace(0, len(common) - 1, min(len(common), _FRAMES))
+    steps = np.linspace(0, len(common) - 1, min(len(common), _MOMENT.frames))
     chosen = common[steps.round().astype(int)]
-    times = moments[chosen] + np.array([[0.0], [-_INSTANT], [_INSTANT]])
+    times = moments[chosen] + np.array([[0.0], [-_MOMENT.instant], [_MOMENT.instant]])
     numbers = shown_at(outer.times, times.clip(0, outer.times[-1]).ravel())
     theirs, before, after = np.split(_cut(outer.frames[numbers], part), 3)
     ours = _cut(inner.frames[chosen], (0.0, 0.0, 1.0, 1.0))
@@ -86,13 +104,16 @@ def _agreement(outer: Thumbnails, inner: Thumbnails, offset: float, part: Part) 
     mean = ours.mean(axis=0)
     differ = mean - fitted.mean(axis=0)
     left, top, wide, high = part
-    if max(left, top, 1 - left - wide, 1 - top - high) > _BORDER:
+    if max(left, top, 1 - left - wide, 1 - top - high) > _MOMENT.border:
         # Edges in the 32 pixels of a cut frame are between pixels, not where the copy has them.
-        differ = np.maximum(np.abs(differ) - _TOLERANCE * _contrast(mean), 0)
+        wide_mean = np.pad(mean, 1, mode="edge")
+        sides = wide_mean[2:, 1:-1], wide_mean[:-2, 1:-1], wide_mean[1:-1, 2:], wide_mean[1:-1, :-2]
+        contrast = np.abs(np.stack(sides) - mean).max(axis=0)
+        differ = np.maximum(np.abs(differ) - _MOMENT.tolerance * contrast, 0)
     a, b = ours - mean, fitted - fitted.mean(axis=0)
     product, energy = 2 * float((a * b).sum()), float((a**2).sum() + (b**2).sum())
     still = len(ours) * float((differ**2).sum()) / 2
-    least = 2 * _STILL**2 * a.size
+    least = 2 * _MOMENT.still**2 * a.size
     value = (product - still) / max(energy + still, least)
     return _Agreement(value, product / max(energy, least), nearby)
 
@@ -123,17 +144,11 @@ def _fitted(
     square[np.diag_indices(len(square))] *= 1 + 1e-6
     square[np.diag_indices(len(square))] += 1e-6
     weights = np.linalg.solve(square, rows @ ours.ravel())
-    moves = (weights[2:6] / max(weights[0], 0.5) / FINE).clip(-_MOST_MOVED, _MOST_MOVED)
+    most = _MOMENT.most_moved
+    moves = (weights[2:6] / max(weights[0], 0.5) / FINE).clip(-most, most)
     size = np.array(part[2:]) * (1 + moves[2:])
     begin = np.array(part[:2]) + np.array(part[2:]) * (0.5 + moves[:2]) - size / 2
     end = np.minimum(begin + size, 1)
     begin = np.maximum(begin, 0)
     (left, top), (wide, high) = begin.tolist(), (end - begin).tolist()
     return (weights @ rows).reshape(ours.shape), (left, top, wide, high)
-
-
-def _contrast(image: np.ndarray) -> np.ndarray:
-    """The largest difference of every pixel from its four neighbours."""
-    padded = np.pad(image, 1, mode="edge")
-    sides = padded[2:, 1:-1], padded[:-2, 1:-1], padded[1:-1, 2:], padded[1:-1, :-2]
-    return np.abs(np.stack(sides) - image).max(axis=0)

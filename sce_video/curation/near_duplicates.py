@@ -17,13 +17,30 @@ from sce_video.datasets.sources import is_elsewhere
 from sce_video.datasets.video_list import split_segment
 from sce_video.evaluation.functional.clusters import as_bytes, nearest_in_cells
 
-#: Answers to a frame, the smallest correlation of one, and the frames that a candidate answers for.
-_ANSWERS, _LEAST, _FEWEST_FRAMES = 10, 0.7, 3
-_CROWDED = 0.9  # correlation of the last answer to a frame that has more than these
-_VOTES_AT_ONCE = 1000  # videos
-#: Share of a video below which a stretch is a part of it; and what two stretches of a video have in
-#: common, of what they show together, if they are the same.
-_PART_SHARE, _SAME = 0.6, 0.6
+#: Videos whose answers are counted together: the keys of all frames would take too much memory.
+_VOTES_AT_ONCE = 1000
+#: Share of a video below which a stretch is a part of it. A longer stretch makes a copy.
+_PART_SHARE = 0.6
+#: Share of what two stretches of a video show together that they must have in common to be the
+#: same.
+_SAME = 0.6
+
+
+@dataclass(frozen=True)
+class _CandidateSettings:
+    """Search for candidates by single frames; the values were chosen by hand."""
+
+    #: Answers to a frame.
+    answers: int = 10
+    #: Smallest correlation of an answer.
+    least: float = 0.7
+    #: Fewest frames of a video that a candidate must answer.
+    fewest_frames: int = 3
+    #: Correlation of the last answer from which a frame resembles more parts than were answered.
+    crowded: float = 0.9
+
+
+_CANDIDATES = _CandidateSettings()
 
 
 def pairs_by_frames(stored: ThumbnailFile, numbers: Sequence[int], most: int) -> np.ndarray:
@@ -65,15 +82,16 @@ def _asked(
         parts.append(as_bytes(torch.from_numpy(index_vectors(sampled))).numpy())
         frames.append(as_bytes(torch.from_numpy(query_vectors(sampled))).numpy())
     (gallery, owners), (queries, askers) = _gathered(parts), _gathered(frames)
-    similar, where = nearest_in_cells(
-        queries, gallery, _ANSWERS, torch.from_numpy(askers), torch.from_numpy(owners), seed=0
-    )
+    of_both = torch.from_numpy(askers), torch.from_numpy(owners)
+    similar, where = nearest_in_cells(queries, gallery, _CANDIDATES.answers, *of_both, seed=0)
     pairs, votes = _votes(similar.numpy(), where.numpy(), askers, owners)
-    pairs, votes = pairs[votes >= _FEWEST_FRAMES], votes[votes >= _FEWEST_FRAMES]
+    enough = votes >= _CANDIDATES.fewest_frames
+    pairs, votes = pairs[enough], votes[enough]
     pairs = pairs[np.lexsort((-votes, pairs[:, 0]))]
     starts = np.searchsorted(pairs[:, 0], pairs[:, 0])
     pairs = pairs[np.arange(len(pairs)) - starts < most]
-    full = np.bincount(askers, similar[:, -1].numpy() >= _CROWDED) >= np.bincount(askers) / 2
+    crowded = similar[:, -1].numpy() >= _CANDIDATES.crowded
+    full = np.bincount(askers, crowded) >= np.bincount(askers) / 2
     known = np.asarray(numbers, dtype=np.int64)
     return known[pairs], known[np.flatnonzero(full)].tolist()
 
@@ -112,7 +130,7 @@ def _votes(
     begins = np.searchsorted(askers, np.arange(0, count, _VOTES_AT_ONCE))
     for begin, end in zip(begins, [*begins[1:], len(askers)], strict=True):
         # In blocks: the keys of all frames would take as much memory as the answers.
-        good = similar[begin:end] >= _LEAST
+        good = similar[begin:end] >= _CANDIDATES.least
         frame = np.broadcast_to(np.arange(begin, end)[:, None], good.shape)[good]
         once = np.unique(frame * count + owners[where[begin:end][good]])
         frame, other = np.divmod(once, count)
@@ -233,7 +251,7 @@ def pairs_of_frames(
         pairs: (P, 2), candidates by features; those by frames are added.
         threshold: Smallest mean correlation of the frames of a copy.
         most: Candidates by frames of a video.
-        copies: Of :data:`~sce_video.options.find.EDITS`: copies that are searched, too.
+        copies: Of ``EDITS``: copies that are searched, too.
         workers: Processes.
         on_video: Called with ``comparing`` or ``refining``, the total and whether it failed.
     """

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,14 +18,33 @@ from sce_video.curation.matching import SIDE, Part, Thumbnails, averaging
 from sce_video.curation.near_duplicates import Removed
 from sce_video.datasets.clip_sampling import shown_at
 
-#: Side of a part, relative to the frame, below which it is a crop; and how far the edges of a
-#: picture in a picture are from those of the part that shows it.
-_WHOLE_SIDE, _NEAR = 0.96, 0.08
-#: Compared frames; pixels that an overlay covers at least, and by how many grey levels and how many
-#: times the median they differ.
-_FRAMES, _FEWEST_PIXELS, _DIFFERENT, _TIMES_MEDIAN = 32, 3, 8.0, 4.0
-#: Share of the changes and of the contrast of one video that the other has where both are alike.
-_FEWER_CHANGES, _MORE_CONTRAST = 0.7, 1.2
+#: Side of a part, relative to the frame, below which one of the videos was cropped. It is a little
+#: below 1, because an alignment is not exact.
+_WHOLE_SIDE = 0.96
+#: Distance between the edges of a picture in a picture and of the part that shows it, as a share of
+#: the frame: two to three of its 32 pixels.
+_NEAR = 0.08
+
+
+@dataclass(frozen=True)
+class _OverlaySettings:
+    """Search for something that lies before the picture; the values were chosen by hand."""
+
+    #: Compared frames at most, at equal steps over what both videos show.
+    frames: int = 32
+    #: Pixels that an overlay covers at least, of 32 x 32.
+    fewest_pixels: int = 3
+    #: Grey levels by which covered pixels of the two videos differ at least.
+    different: float = 8.0
+    #: The same relative to the median difference, because a new encoding changes all pixels.
+    times_median: float = 4.0
+    #: Ratio of the changes below which the video that changes less has the overlay.
+    fewer_changes: float = 0.7
+    #: Ratio of the contrasts from which the video of more contrast has the overlay.
+    more_contrast: float = 1.2
+
+
+_OVERLAY = _OverlaySettings()
 
 
 def edited_videos(
@@ -100,7 +120,7 @@ def _shared_frames(
         assert edge.alignment is not None
         begin, end = max(0.0, -edge.alignment.offset), inner.end
         start, speed, flip = begin + edge.alignment.offset, 1.0, 1
-    moments = begin + (np.arange(_FRAMES) + 0.5) / _FRAMES * (end - begin)
+    moments = begin + (np.arange(_OVERLAY.frames) + 0.5) / _OVERLAY.frames * (end - begin)
     times = start + speed * (moments - begin)
     common = (times >= 0) & (times < outer.end) & (moments < inner.end)
     if common.sum() < 2:
@@ -120,13 +140,13 @@ def _overlaid(outer: np.ndarray, inner: np.ndarray) -> str | None:
     changes there in either video, the one with more contrast there has the overlay.
     """
     different = np.abs(outer - inner - np.median(outer - inner)).mean(axis=0)
-    where = different > max(_DIFFERENT, _TIMES_MEDIAN * float(np.median(different)))
-    if where.sum() < _FEWEST_PIXELS:
+    where = different > max(_OVERLAY.different, _OVERLAY.times_median * float(np.median(different)))
+    if where.sum() < _OVERLAY.fewest_pixels:
         return None
     changes = [float(frames.std(axis=0)[where].sum()) for frames in (outer, inner)]
-    if min(changes) < _FEWER_CHANGES * max(changes):
+    if min(changes) < _OVERLAY.fewer_changes * max(changes):
         return "outer" if changes[0] < changes[1] else "inner"
     contrast = [float(np.hypot(*np.gradient(f.mean(axis=0)))[where].sum()) for f in (outer, inner)]
-    if max(contrast) < _MORE_CONTRAST * min(contrast):
+    if max(contrast) < _OVERLAY.more_contrast * min(contrast):
         return None
     return "outer" if contrast[0] > contrast[1] else "inner"

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from sce_video.curation.comparison import ThumbnailFile, read_thumbnails
-from sce_video.curation.edited_copies import LATE, LATE_SECONDS
+from sce_video.curation.edited_copies import LATE_SECONDS
 from sce_video.curation.matching import MAX_SECONDS, Thumbnails
 from sce_video.curation.near_duplicates import (
     Decisions,
@@ -37,17 +37,21 @@ from sce_video.evaluation.functional.clusters import (
 )
 from sce_video.evaluation.functional.neighbours import check_features, feature_mean
 from sce_video.find.stored_features import ExportedVideos
-from sce_video.options.find import FEATURES, FRAMES, NONE, CurateOptions
+from sce_video.options.find import FEATURES, FRAMES, LATE, NONE, CurateOptions
 from sce_video.utils.cores import usable_cores
 
+#: Nearest videos whose mean distance makes an outlier (docs/curate.md).
 _OUTLIER_NEIGHBOURS = 10
 #: Standard deviations of a normal distribution, estimated by the median absolute deviation.
 _OUTLIER_DEVIATIONS = 5.0
-#: Seconds between two compared frames of a video, and grey levels below which nothing moved between
-#: them: encoders change still frames by less.
-_MOTION_STEP, _STILL = 0.5, 0.5
-#: What a line of a file of decisions says of a video.
-KEPT, NOT_A_COPY = "keep", "not a copy"
+#: Seconds between two compared frames of a video.
+_MOTION_STEP = 0.5
+#: Grey levels below which nothing moved between two frames: encoders change still frames by less.
+_STILL = 0.5
+#: Decision that a video stays, in a file of decisions.
+KEPT = "keep"
+#: Decision that a video is not a copy of another one, in a file of decisions.
+NOT_A_COPY = "not a copy"
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,7 +6,7 @@ import csv
 import io
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +21,22 @@ from sce_video.options.find import FRAMES, NONE
 from sce_video.pages.clip_groups import Choices, ClipRow, ClipSection, ShownClip, write_clip_groups
 from sce_video.utils.files import write_json, write_text
 
-KEEP, SUBSET, CLUSTERS, CLASSES = "keep.txt", "subset.txt", "clusters.txt", "classes.txt"
-REMOVED, REPORT, DECISIONS = "removed.csv", "report.json", "decisions.csv"
-INTROS, MOTION = "intros.csv", "motion.csv"
+# Files of a curation; docs/curate.md describes the content of each.
+KEEP = "keep.txt"
+SUBSET = "subset.txt"
+CLUSTERS = "clusters.txt"
+CLASSES = "classes.txt"
+REMOVED = "removed.csv"
+REPORT = "report.json"
+DECISIONS = "decisions.csv"
+INTROS = "intros.csv"
+MOTION = "motion.csv"
 #: What a curation leaves in its folder, besides what a later run uses.
 _RESULTS = (
     *(KEEP, SUBSET, CLUSTERS, CLASSES, REMOVED, INTROS, MOTION, REPORT),
     "curation.html",
 )
+#: Videos of a cluster or a stretch that are shown. Half of a cluster's lie nearest to its centre.
 _EXAMPLES = 8
 _COLUMNS = (
     "path", "reason", "kept", "match", "similarity", "start", "left", "top", "width", "height",
@@ -321,8 +329,23 @@ def _is_decided(found: Curation, group: DuplicateGroup) -> bool:
     return any(found.videos.paths[row] in found.decisions.keep for row in group.rows)
 
 
-_GROUPS, _OUTLIERS, _SUBSET, _CLUSTERS, _STILL = 100, 16, 24, 40, 24
-_OF_GROUP = 7  # removed videos shown of a group
+@dataclass(frozen=True)
+class _ShownSettings:
+    """Most entries of each section of the page, because every shown video has a clip in it."""
+
+    #: Groups of near-duplicates: many, because a reader decides on them.
+    groups: int = 100
+    #: Removed videos of one group.
+    of_group: int = 7
+    outliers: int = 16
+    subset: int = 24
+    #: Clusters, and stretches that many videos share.
+    clusters: int = 40
+    #: Videos that were removed for little motion.
+    still: int = 24
+
+
+_SHOWN = _ShownSettings()
 
 
 def write_curation_page(path: str | os.PathLike, found: Curation, report: dict[str, Any]) -> None:
@@ -380,18 +403,18 @@ def _duplicates(found: Curation) -> ClipSection:
         what = (
             "frames correlate" if found.options.duplicates == FRAMES else "features have a cosine"
         )
-        more = _shown(groups, _GROUPS, "groups") if groups else " There are none."
+        more = _shown(groups, _SHOWN.groups, "groups") if groups else " There are none."
         also = f", their changes by {COPY_SIMILARITY:g}," if found.options.copies else ""
         note = (
             f"Videos whose {what} by {found.options.threshold:g}{also} or more with those of "
             f"another one of the group. Kept: {_kept_of_a_group(found)}.{more}"
         )
     rows = []
-    for group in groups[:_GROUPS]:
+    for group in groups[: _SHOWN.groups]:
         shown = [(row, "", KEPT) for row in (group.kept, *group.also_kept)]
         shown += [(v.row, f"{v.similarity:.2f}", "remove") for v in group.removed]
         clips = []
-        for row, fact, decision in shown[: _OF_GROUP + 1]:
+        for row, fact, decision in shown[: _SHOWN.of_group + 1]:
             best = found.duplicates.quality.get(row)
             if best is not None:
                 size = f"{best.width} x {best.height}"
@@ -399,7 +422,7 @@ def _duplicates(found: Curation) -> ClipSection:
                 fact += f" · {best.bitrate / 1000:,.0f} kbit/s" if best.bitrate else ""
             quality = {} if best is None else {name: best.of(name) for name in _WORDS}
             clips.append(_clip(found, row, fact)._replace(decision=decision, quality=quality))
-        beyond = [found.videos.paths[row] for row, _, _ in shown[_OF_GROUP + 1 :]]
+        beyond = [found.videos.paths[row] for row, _, _ in shown[_SHOWN.of_group + 1 :]]
         decided = " · decided" if _is_decided(found, group) else ""
         left_out = f"and {len(beyond)} more, in report.json" if beyond else ""
         rows.append(ClipRow(f"{len(shown)} videos{decided}", clips, left_out, beyond))
@@ -430,9 +453,9 @@ def _shared(found: Curation) -> ClipSection:
     note = (
         f"Stretches that are a part of more than {found.options.intros} videos, such as intros and "
         f"credits. They make no copies; all of them are in {INTROS}."
-    ) + _shown(parts, _CLUSTERS, "stretches")
+    ) + _shown(parts, _SHOWN.clusters, "stretches")
     rows = []
-    for number, part in enumerate(parts[:_CLUSTERS], 1):
+    for number, part in enumerate(parts[: _SHOWN.clusters], 1):
         clips = [
             _clip(found, row, f"{begin:.1f} to {end:.1f} s")
             for row, begin, end in part.stretches[:_EXAMPLES]
@@ -450,13 +473,13 @@ def _motion(found: Curation) -> ClipSection:
         "Motion: how much frames half a second apart differ, in grey levels of thumbnails of 32 x "
         f"32 pixels, mean over time. Removed: below {motion.limit:.2f} (quantile "
         f"{found.options.motion:g}), and frozen videos, in which no step differs by 0.5."
-    ) + (_shown(motion.removed, _STILL, "videos") if motion.removed else " There are none.")
+    ) + (_shown(motion.removed, _SHOWN.still, "videos") if motion.removed else " There are none.")
     keep = np.array(found.keep, dtype=np.int64)
     keep = keep[np.isfinite(motion.motion[keep])]
     least = keep[np.argsort(motion.motion[keep], kind="stable")][:_EXAMPLES].tolist()
     rows = []
     for title, videos in (
-        ("Removed", motion.removed[:_STILL]),
+        ("Removed", motion.removed[: _SHOWN.still]),
         ("Kept, of the least motion", least),
     ):
         facts = [f"{motion.motion[r]:.2f}, frozen {100 * motion.frozen[r]:.0f} %" for r in videos]
@@ -469,12 +492,13 @@ def _outliers(found: Curation) -> ClipSection:
     """Videos far from all others, the farthest first."""
     rows = found.outliers
     fate = "removed" if found.options.drop_outliers else "kept"
-    more = _shown(rows, _OUTLIERS, "outliers") if rows else " There are none."
+    more = _shown(rows, _SHOWN.outliers, "outliers") if rows else " There are none."
     note = (
         "Videos far from all others in features: the mean cosine distance to the 10 nearest is "
         f"above {found.limit:.3f}. They were {fate}.{more}"
     )
-    clips = [_clip(found, row, f"{float(found.distances[row]):.3f}") for row in rows[:_OUTLIERS]]
+    shown = rows[: _SHOWN.outliers]
+    clips = [_clip(found, row, f"{float(found.distances[row]):.3f}") for row in shown]
     return ClipSection("outliers", "Outliers", note, [ClipRow("", clips)] if clips else [])
 
 
@@ -482,7 +506,7 @@ def _clusters(found: Curation) -> ClipSection:
     examples = cluster_examples(found)
     note = (
         "Spherical k-means of the features; the first examples of a cluster are those nearest to "
-        "its centre, the last one is the farthest." + _shown(examples, _CLUSTERS, "clusters")
+        "its centre, the last one is the farthest." + _shown(examples, _SHOWN.clusters, "clusters")
     )
     rows = [
         ClipRow(
@@ -492,7 +516,7 @@ def _clusters(found: Curation) -> ClipSection:
         )
         for number, (size, rows) in enumerate(examples)
     ]
-    return ClipSection("clusters", "Clusters", note, rows[:_CLUSTERS])
+    return ClipSection("clusters", "Clusters", note, rows[: _SHOWN.clusters])
 
 
 def _subset(found: Curation) -> ClipSection:
@@ -500,7 +524,7 @@ def _subset(found: Curation) -> ClipSection:
     rows = found.subset
     note = (
         "The most diverse videos, each the farthest from those before it (k-centre greedy)."
-        + _shown(rows, _SUBSET, "videos")
+        + _shown(rows, _SHOWN.subset, "videos")
     )
-    clips = [_clip(found, row, f"{i}") for i, row in enumerate(rows[:_SUBSET], 1)]
+    clips = [_clip(found, row, f"{i}") for i, row in enumerate(rows[: _SHOWN.subset], 1)]
     return ClipSection("subset", "Diverse subset", note, [ClipRow("", clips)])

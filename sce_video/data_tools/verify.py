@@ -82,9 +82,20 @@ CONTAINERS: dict[str, frozenset[str]] = {
 #: Codecs of .webm files; with any other codec the file is a Matroska file.
 _WEBM_CODECS = frozenset({"vp8", "vp9", "av1", "libdav1d", "libvpx", "libvpx-vp9", "libaom-av1"})
 
-# Deviations of the header that are not reported: rounded durations, and a frame or two that the
-# writer counted but did not write.
-_SHARE, _FRAMES, _SECONDS = 0.1, 2, 0.5
+
+@dataclass(frozen=True)
+class _ToleranceSettings:
+    """Deviations of a header up to which it is not reported; the larger tolerance applies."""
+
+    #: Share of the stated value, which covers rounded durations of long videos.
+    share: float = 0.1
+    #: A writer may count a frame or two that it does not write.
+    frames: int = 2
+    #: Durations may be rounded.
+    seconds: float = 0.5
+
+
+_TOLERANCE = _ToleranceSettings()
 # Bytes of an MPEG-4 picture that is "not coded": the frame before it stays, and none decodes.
 _NOT_CODED = 19
 
@@ -111,11 +122,17 @@ class Problem:
 
 @dataclass(frozen=True)
 class VerifyResult:
-    """Result of ``sce-video verify``."""
+    """Result of ``sce-video verify``.
 
-    files: int  # entries of the list
-    problems: list[Problem]  # in the order of the list
-    table: Path  # which lists the problems
+    Attributes:
+        files: Number of entries of the list.
+        problems: Problems in the order of the list.
+        table: Path of the table that lists the problems.
+    """
+
+    files: int
+    problems: list[Problem]
+    table: Path
 
 
 def verify(options: VerifyOptions) -> VerifyResult:
@@ -242,9 +259,11 @@ def _describe_header(facts: dict[str, Any]) -> str | None:
     """Describe how the header of a complete file differs from its frames; None if it does not."""
     frames, seconds = facts["frames"], facts["seconds"]
     counted, stated = facts["header_frames"], facts["header_seconds"]
-    if counted and _less(counted, frames, _FRAMES):
+    if counted and _less(counted, frames, _TOLERANCE.frames):
         return f"the header states {counted} frames, {frames} decode"
-    if stated and (_less(stated, seconds, _SECONDS) or _less(seconds, stated, _SECONDS)):
+    if stated and (
+        _less(stated, seconds, _TOLERANCE.seconds) or _less(seconds, stated, _TOLERANCE.seconds)
+    ):
         whose = f"{stated:.2f} s for {'the file' if facts['header_of_file'] else 'the video'}"
         return f"the header states {whose}, its frames last {seconds:.2f} s"
     return None
@@ -258,20 +277,20 @@ def _describe_incomplete(facts: dict[str, Any]) -> str | None:
     if facts["refused"]:
         packets = f"{facts['refused']} packet{'s' if facts['refused'] != 1 else ''}"
         return f"{packets} cannot be decoded: {frames} of {expected} frames are usable"
-    if _less(frames, expected, _FRAMES):
+    if _less(frames, expected, _TOLERANCE.frames):
         return f"is truncated: {frames} of {expected} frames decode"
     if too_damaged(facts["damaged"], frames):
         return f"{facts['damaged']} of {frames} frames are damaged"
     stated = facts["header_seconds"]
     if not facts["header_frames"] and stated is not None and not facts["header_of_file"]:
-        if _less(seconds, stated, _SECONDS):
+        if _less(seconds, stated, _TOLERANCE.seconds):
             return f"is truncated: {seconds:.2f} of {stated:.2f} s decode"
     return None
 
 
 def _less(value: float, other: float, tolerance: float) -> bool:
     """Whether a value is smaller than the other by more than the tolerance and a tenth of it."""
-    return other - value > max(tolerance, _SHARE * other)
+    return other - value > max(tolerance, _TOLERANCE.share * other)
 
 
 def examine_file(path: str, seconds: float, max_pixels: int = MAX_PIXELS) -> dict[str, Any]:
@@ -378,7 +397,7 @@ def _hidden_samples(container: Any, stream: Any, found: int, samples: int) -> in
         found -= max(0, len(stored) - samples)  # damaged, not dropped
     elif stored and container.format.name.startswith("mov,"):
         # It ends where the edit list does, and so does the stated duration; else it is damaged.
-        ends = entries[-1].timestamp >= (1 - _SHARE) * (stream.duration or np.inf)
+        ends = entries[-1].timestamp >= (1 - _TOLERANCE.share) * (stream.duration or np.inf)
         if found or ends or len(stored) < len(entries):
             shown = sum(not entry.is_discard for entry in stored)
             found = max(found, stream.frames - shown)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -46,7 +47,7 @@ _SHOWN = 5  # videos with several labels
 
 
 @dataclass(frozen=True)
-class Columns:
+class GroupColumns:
     """Columns of a CSV file besides path and label, by their names in its header.
 
     Attributes:
@@ -58,10 +59,14 @@ class Columns:
     group: str | None = None
     fold: str | None = None
 
-    def check(self, source: str) -> Columns:
+    def check(self, source: str | None) -> GroupColumns:
         """These columns; ValueError where ``source`` is no CSV file, and has none."""
         given = self.group or self.fold
-        if given and (os.path.isdir(source) or Path(source).suffix.lower() not in DELIMITERS):
+        if not given:
+            return self
+        if source is None:
+            raise ValueError(f"{given!r} names a column of a CSV file, and none is given")
+        if os.path.isdir(source) or Path(source).suffix.lower() not in DELIMITERS:
             raise ValueError(
                 f"{given!r} names a column of a CSV file, and {source} is none. Give the videos as "
                 "a CSV file with the columns path, label and this one"
@@ -74,7 +79,7 @@ class Columns:
         return None if self.fold is None else self.fold.partition("=")[0]
 
 
-NO_COLUMNS = Columns()
+NO_COLUMNS = GroupColumns()
 
 
 @dataclass(frozen=True)
@@ -129,7 +134,7 @@ class LabelledVideos:
         videos = self.videos.select(indices)
         return replace(self, videos=videos, listed=True, lines=(), groups=groups, folds=folds)
 
-    def in_fold(self, columns: Columns) -> np.ndarray:
+    def in_fold(self, columns: GroupColumns) -> np.ndarray:
         """Mask (N,) of the fold that ``NAME=VALUE`` chooses; of the first one without a value.
 
         Raises:
@@ -162,7 +167,7 @@ class LabelledVideos:
         return str(file)
 
     def repeated(self, rule: str = "") -> list[str]:
-        """Sentences on videos that are listed again, and on the first that have another label.
+        """Sentences on videos that are listed again, or labelled twice, and groups in two folds.
 
         Args:
             rule: What is done about it, after the first sentence.
@@ -173,9 +178,15 @@ class LabelledVideos:
         kept = [first.setdefault(file, i) for i, file in enumerate(files)]
         again = sum(i != old for i, old in enumerate(kept))
         other = [(i, old) for i, old in enumerate(kept) if labels[i] != labels[old]]
-        if not again:
-            return []
+        pairs = {*zip(self.groups, self.folds, strict=False)}
+        torn = sum(count > 1 for count in Counter(group for group, _ in pairs).values())
         lines = [
+            f"{torn} groups of {self.source} are in several folds, so their videos are compared "
+            "with each other"
+        ] * (torn > 0)
+        if not again:
+            return lines
+        lines += [
             f"{again} rows of {self.source} name a video or segment again, {len(other)} of them "
             f"with another label{rule}"
         ]
@@ -262,7 +273,7 @@ def read_labelled(
     source: str,
     data_root: str | None = None,
     fewest: int = 2,
-    columns: Columns = Columns(),
+    columns: GroupColumns = NO_COLUMNS,
 ) -> LabelledVideos:
     """The labelled videos that a user names.
 
@@ -289,7 +300,7 @@ def read_labelled(
     elif not os.path.exists(source):
         raise ValueError(f"there is no folder, list or CSV file {source!r}")
     else:
-        table = Path(source).suffix.lower() in DELIMITERS and not _is_list(source)
+        table = Path(source).suffix.lower() in DELIMITERS
         found = _read_csv(source, columns) if table else _read_list(source)
         root = list_root(source, data_root, found.videos)
         found = replace(found, root=root, videos=_relative(found.videos, root))
@@ -327,13 +338,6 @@ def _check_segments(listed: LabelledVideos) -> None:
     check_segment_files((listed.where(i), file, end) for i, file, end in ends)
 
 
-def _is_list(source: str) -> bool:
-    """Whether a ``.csv`` file has ``path label`` on its first line, as SlowFast's lists."""
-    _, cells = next(read_csv_lines(source), (0, []))
-    before, _, last = (cells or [""])[0].rpartition(" ")
-    return len(cells) == 1 and before != "" and last.isdecimal()
-
-
 def _read_list(source: str) -> LabelledVideos:
     stem = Path(source).stem
     stems = (stem, stem.removesuffix("_train"), stem.removesuffix("_test"))
@@ -342,11 +346,14 @@ def _read_list(source: str) -> LabelledVideos:
     return LabelledVideos(source, "", read_annotation_list(source, class_file=class_file), True)
 
 
-def _read_csv(source: str, more: Columns) -> LabelledVideos:
+def _read_csv(source: str, more: GroupColumns) -> LabelledVideos:
     """The videos of a table of text; labels are names, numbered in sorted order."""
     lines = list(read_csv_lines(source))
     if not lines:
         raise ValueError(f"{source} is empty: it must have a line for each video")
+    before, _, last = lines[0][1][0].rpartition(" ")
+    if len(lines[0][1]) == 1 and before and last.isdecimal() and more == NO_COLUMNS:
+        return _read_list(source)  # SlowFast's lists of path and label are named .csv
     path, label = columns = _columns(source, lines[0][1])
     rows = lines[lines[0][1][path].lower() in PATH_COLUMNS :]
     for number, row in rows:
@@ -411,7 +418,7 @@ def read_pair(
     train: str,
     test: str | None,
     data_root: str | None = None,
-    columns: Columns = Columns(),
+    columns: GroupColumns = NO_COLUMNS,
 ) -> tuple[LabelledVideos, LabelledVideos | None]:
     """The videos to train and to test a classifier, of the same classes; see :func:`read_labelled`.
 

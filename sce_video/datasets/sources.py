@@ -223,13 +223,16 @@ def list_root(source: str, data_root: str | None, videos: VideoList) -> str:
     for root in roots:
         if any(video_exists(os.path.join(root, path)) for path in first):
             return root
+    advice = "give their folder with --data-root"
+    if data_root is not None:
+        advice = f"its paths must be relative to {data_root!r}, or absolute"
     raise ValueError(
         f"none of the first {len(first)} videos of {source!r} exist, for example "
-        f"{os.path.join(roots[0], first[0])!r}: {advice_on_path(first[0])}"
+        f"{os.path.join(roots[0], first[0])!r}: {advice_on_path(first[0], advice)}"
     )
 
 
-def advice_on_path(path: str, otherwise: str = "give their folder with --data-root") -> str:
+def advice_on_path(path: str, otherwise: str) -> str:
     """What to change in a list whose ``path`` does not exist, by how it looks."""
     before, _, last = path.rpartition(" ")
     if before.lower().endswith(VIDEO_EXTENSIONS + IMAGE_EXTENSIONS):

@@ -1,63 +1,34 @@
 """Runner, training loop, hooks, optimisers, schedules and checkpoints."""
 
-from typing import TYPE_CHECKING
-
 from sce_video.utils.imports import lazy_names
 
-if TYPE_CHECKING:
-    from sce_video.engine.hooks.alarms import AlarmHook, ChanceLevelHook
-    from sce_video.engine.hooks.budget import BudgetHook
-    from sce_video.engine.hooks.checkpoint import CheckpointHook, MirrorHook
-    from sce_video.engine.hooks.progress import (
-        BadFileHook,
-        LoggerHook,
-        LogReductionHook,
-        OptimizerStepHook,
-        ProgressHook,
-    )
-    from sce_video.engine.logs import (
-        MeanLogProcessor,
-        MLflowVisBackend,
-        ScreenProgressHook,
-        TensorboardVisBackend,
-        Visualizer,
-        WandbVisBackend,
-    )
-    from sce_video.engine.optimizers import (
-        LARS,
-        MixedPrecisionOptimWrapper,
-        NoNormDecayConstructor,
-        ProbeGridConstructor,
-    )
-    from sce_video.engine.runner import VideoRunner
-    from sce_video.engine.schedules import ScheduleHook
-    from sce_video.engine.train_loop import ResumableTrainLoop, TrainingStepError
+#: The public names and their modules.
+_MODULES = {
+    "LARS": "optimizers",
+    "AlarmHook": "hooks.alarms",
+    "BadFileHook": "hooks.progress",
+    "BudgetHook": "hooks.budget",
+    "ChanceLevelHook": "hooks.alarms",
+    "CheckpointHook": "hooks.checkpoint",
+    "LogReductionHook": "hooks.progress",
+    "LoggerHook": "hooks.progress",
+    "MLflowVisBackend": "logs",
+    "MeanLogProcessor": "logs",
+    "MirrorHook": "hooks.checkpoint",
+    "MixedPrecisionOptimWrapper": "optimizers",
+    "NoNormDecayConstructor": "optimizers",
+    "OptimizerStepHook": "hooks.progress",
+    "ProbeGridConstructor": "optimizers",
+    "ProgressHook": "hooks.progress",
+    "ResumableTrainLoop": "train_loop",
+    "ScheduleHook": "schedules",
+    "ScreenProgressHook": "logs",
+    "TensorboardVisBackend": "logs",
+    "TrainingStepError": "train_loop",
+    "VideoRunner": "runner",
+    "Visualizer": "logs",
+    "WandbVisBackend": "logs",
+}
+__all__ = [*_MODULES]
 
-__all__ = [
-    "LARS",
-    "AlarmHook",
-    "BadFileHook",
-    "BudgetHook",
-    "ChanceLevelHook",
-    "CheckpointHook",
-    "LogReductionHook",
-    "LoggerHook",
-    "MLflowVisBackend",
-    "MeanLogProcessor",
-    "MirrorHook",
-    "MixedPrecisionOptimWrapper",
-    "NoNormDecayConstructor",
-    "OptimizerStepHook",
-    "ProbeGridConstructor",
-    "ProgressHook",
-    "ResumableTrainLoop",
-    "ScheduleHook",
-    "ScreenProgressHook",
-    "TensorboardVisBackend",
-    "TrainingStepError",
-    "VideoRunner",
-    "Visualizer",
-    "WandbVisBackend",
-]
-
-__getattr__ = lazy_names(__name__, __file__)
+__getattr__ = lazy_names(__name__, _MODULES)

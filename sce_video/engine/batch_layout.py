@@ -7,6 +7,8 @@ from typing import Any, cast
 
 from mmengine.dist import get_world_size
 
+from sce_video.utils.private_parts import set_accumulation
+
 
 @dataclass(frozen=True)
 class BatchLayout:
@@ -100,7 +102,7 @@ def resumed_iteration(runner: Any, meta: dict[str, Any], name: str) -> int:
             "learning rate and steps per epoch are those of the new one"
         )
     if accumulated != now.accumulated:
-        runner.optim_wrapper._accumulative_counts = accumulated
+        set_accumulation(runner.optim_wrapper, accumulated)
         runner.logger.warning(
             f"{name} has a global batch of {before}: with {now.processes} x {now.batch_size} "
             f"samples, optim_wrapper.accumulative_counts is {accumulated}, not {now.accumulated}"

@@ -57,19 +57,36 @@ def fold_backbones(model: nn.Module) -> int:
     Raises:
         ValueError: there is none, as in an image network or a transformer.
     """
-    count = 0
+    spatial: list[nn.Module] = []
     for conv in (part for backbone in _backbones(model) for part in backbone.modules()):
         if type(conv) is not nn.Conv3d or isinstance(conv.padding, str):
             continue
         over_time = (conv.kernel_size[0], conv.stride[0], conv.padding[0])
         if over_time == (1, 1, 0) and conv.padding_mode == "zeros":
-            conv.__class__ = FoldedConv3d
-            count += 1
+            spatial.append(conv)
+    count = _replace(model, dict.fromkeys(spatial, FoldedConv3d))
     if not count:
         raise ValueError(
             "conv_2d=True: the backbone has no three-dimensional convolution over space alone"
         )
     return count
+
+
+def _replace(module: nn.Module, classes: dict[Any, type]) -> int:
+    """Replace convolutions inside a module by others of the same state; returns the number.
+
+    Args:
+        module: Contains the convolutions, some perhaps at several places.
+        classes: For each convolution the class of the new one.
+    """
+    made: dict[Any, Any] = {}
+    for conv, kind in classes.items():
+        made[conv] = object.__new__(kind)
+        made[conv].__setstate__(vars(conv))  # the same settings, parameters and hooks
+    for name, part in list(module.named_modules(remove_duplicate=False)):
+        if part in made:
+            module.set_submodule(name, made[part])
+    return len(made)
 
 
 def _backbones(model: nn.Module) -> list[nn.Module]:
@@ -103,15 +120,13 @@ _CLASSES: dict[type, type] = {
 
 
 def guard_small_convolutions(module: nn.Module) -> int:
-    """Let the convolutions of a module leave bf16 where it is wrong; returns their number.
+    """Let the convolutions inside a module leave bf16 where it is wrong; returns their number.
 
     Convolutions without padding are right. Names and values of the weights stay.
     """
     found: list[Any] = [part for part in module.modules() if type(part) in _CLASSES]
     found = [c for c in found if isinstance(c.padding, str) or any(c.padding)]
-    for conv in found:
-        conv.__class__ = _CLASSES[type(conv)]
-    return len(found)
+    return _replace(module, {conv: _CLASSES[type(conv)] for conv in found})
 
 
 def too_small(conv: nn.Conv3d | nn.Conv2d, sizes: tuple[int, ...]) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import os
 import time
@@ -48,19 +47,24 @@ from sce_video.models.modules.lora import add_adapters
 from sce_video.registry import RUNNERS
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
 from sce_video.utils.files import WriteError, check_regular, write_text
+from sce_video.utils.private_parts import set_progress
 from sce_video.utils.run_files import RANDOM
 
 
 class _FormattedOnce(Config):
-    """mmengine's config, whose text, asked for five times a run, is kept until it changes."""
+    """A config that keeps its text, which mmengine requests five times a run, until it changes."""
+
+    def __init__(self, config: Config) -> None:
+        self.__setstate__(config.__getstate__())
 
     @property
     def pretty_text(self) -> str:
-        content, known = repr(self._cfg_dict), self.__dict__.get("_formatted", ("", ""))
-        if known[0] != content:
-            known = content, super().pretty_text
-            self.__dict__["_formatted"] = known
-        return known[1]
+        texts = self.__dict__.setdefault("_texts", {})  # an assignment would become a setting
+        content = repr(self._cfg_dict)
+        if content not in texts:
+            texts.clear()
+            texts[content] = super().pretty_text
+        return texts[content]
 
 
 @RUNNERS.register_module()
@@ -81,11 +85,8 @@ class VideoRunner(Runner):
 
     @classmethod
     def from_cfg(cls, cfg: dict | Config | ConfigDict) -> Runner:
-        """As mmengine's; the config is formatted once, not for each log."""
-        if isinstance(cfg, Config):
-            cfg = copy.copy(cfg)
-            object.__setattr__(cfg, "__class__", _FormattedOnce)  # Config sets its values instead
-        return super().from_cfg(cfg)
+        """Build a runner like mmengine, but format the config once, not for each log."""
+        return super().from_cfg(_FormattedOnce(cfg) if isinstance(cfg, Config) else cfg)
 
     @staticmethod
     def build_dataloader(
@@ -407,8 +408,7 @@ class VideoRunner(Runner):
             text = "the weights were replaced after the training had written them"
             self.logger.warning(f"{filename}: {text}")
             self._resumed_record["changed"] = [*self._resumed_record.get("changed", ()), text]
-        self.train_loop._epoch = meta["epoch"]
-        self.train_loop._iter = resumed_iteration(self, meta, filename)
+        set_progress(self.train_loop, meta["epoch"], resumed_iteration(self, meta, filename))
         seed, configured = meta.get("seed"), self._randomness_cfg.get("seed")
         if seed is not None:  # the sampler, which is built already, takes it too
             if configured not in (None, seed):

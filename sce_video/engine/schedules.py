@@ -222,7 +222,7 @@ class ScheduleHook(Hook):
             it constant.
 
     Raises:
-        ValueError: ``base_batch_size`` below 1.
+        ValueError: ``base_batch_size`` below 1, or durations of another type.
     """
 
     priority = "HIGHEST"  # before RuntimeInfoHook, which logs the rates
@@ -236,6 +236,9 @@ class ScheduleHook(Hook):
     ) -> None:
         if base_batch_size is not None and base_batch_size < 1:
             raise ValueError(f"base_batch_size must be at least 1 or None, got {base_batch_size}")
+        for spec in (lr, weight_decay, *(model or {}).values()):
+            if isinstance(spec, Mapping):
+                _check_durations(spec, dict(spec))
         self.lr, self.model, self.base_batch_size = lr, dict(model or {}), base_batch_size
         self.weight_decay, self._is_decayed = weight_decay, [False]
         self._base_lrs: list[float] = []

@@ -24,8 +24,12 @@ from mmengine.dist import all_reduce, get_world_size, is_main_process
 from mmengine.runner import EpochBasedTrainLoop, Runner
 from torch.utils.data import DataLoader
 
-from sce_video.datasets import report_worker_crashes
-from sce_video.datasets.loading.batches import STOPPING, outliving_workers
+from sce_video.datasets.loading.batches import (
+    STOPPING,
+    outliving_workers,
+    report_worker_crashes,
+    start_workers,
+)
 from sce_video.engine.checkpoint import STOP_CHECKPOINT
 from sce_video.engine.restarts import recorded_start
 from sce_video.engine.training_check import check_training, describe_training, training_warnings
@@ -33,6 +37,7 @@ from sce_video.registry import LOOPS
 from sce_video.utils.distributed import unwrap_model
 from sce_video.utils.errors import UserError
 from sce_video.utils.files import WriteError
+from sce_video.utils.private_parts import end_persistent_workers
 
 
 class StopSignals:
@@ -271,10 +276,8 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
                     raise self.failure
         finally:
             self.runner.call_hook("after_stop")
-            # Persistent workers end at once when their iterator is dropped here; left to the
-            # garbage collector each of them delays the end of the program by seconds.
             with suppress(RuntimeError):  # torch may report a crashed worker here again
-                self.dataloader._iterator = None
+                end_persistent_workers(self.dataloader)
         return self.runner.model
 
     def run_epoch(self) -> None:
@@ -299,7 +302,7 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
             with report_worker_crashes(self.dataloader):
                 device = next(unwrap_model(self.runner.model).parameters()).device
                 alone = get_world_size() == 1 or device.type == "cpu"
-                batches = copied_ahead(islice(self.dataloader, left), device)
+                batches = copied_ahead(islice(start_workers(self.dataloader), left), device)
                 for idx, data_batch in enumerate(batches, start=seen):
                     self.run_iter(idx, data_batch)
                     steps, micro_batches = divmod(self._iter, self._accumulation)

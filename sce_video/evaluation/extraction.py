@@ -27,7 +27,7 @@ from mmengine.runner import BaseLoop, Runner
 from torch import nn
 from torch.utils.data import DataLoader
 
-from sce_video.datasets import VideoDecodeError
+from sce_video.datasets.readers.base import VideoDecodeError
 from sce_video.datasets.transforms import PackVideo
 from sce_video.engine.checkpoint import save_checkpoint_file
 from sce_video.evaluation.features import save_features

@@ -22,17 +22,27 @@ from sce_video.utils.files import atomic_file, regular_file
 _ALIGNMENT = 64
 #: Smaller members are read: mapping them saves nothing.
 _MAPPED_BYTES = 1 << 20
-#: Bytes of the fixed part of a zip member's header, and of its record of 64-bit sizes.
-_LOCAL_HEADER, _ZIP64_RECORD = 30, 20
+#: Bytes of the fixed part of a zip member's header.
+_LOCAL_HEADER = 30
+#: Bytes of a zip member's record of 64-bit sizes.
+_ZIP64_RECORD = 20
 #: Id of the zip extra field for padding, the same as of Android's zipalign.
 _PADDING_FIELD = 0xD935
-#: A compressed file that becomes more than this many times as large is no file of arrays.
-_MAX_EXPANSION, _SMALL_BYTES = 100, 1 << 26
-_MAX_MEMBERS, _MAX_SIDE = 1000, 2**40
+# Limits that no file of arrays reaches, against files that fill the memory.
+#: How many times as large a file becomes at most when it is decompressed.
+_MAX_EXPANSION = 100
+#: Decompressed bytes that are allowed in addition, so that small files of equal numbers are read.
+_SMALL_BYTES = 1 << 26
+#: Arrays in a file at most.
+_MAX_MEMBERS = 1000
+#: Length of one axis of an array at most.
+_MAX_SIDE = 2**40
 #: Bytes of an array that are in memory at once where it is written from an iterator.
 BLOCK_BYTES = 8 << 20
-#: Bytes that share a checksum, and the end of the name of the member with those of an array.
-DIGEST_BYTES, _DIGESTS = 1 << 18, ".crc32"
+#: Bytes of an array that share a checksum: as much is read when one row of it is used.
+DIGEST_BYTES = 1 << 18
+#: End of the name of the member with the checksums of an array.
+_DIGESTS = ".crc32"
 
 
 @dataclass(frozen=True)
@@ -305,19 +315,14 @@ def _members(
         layout: Any = (offset, shape, "F" if fortran else "C")
         arrays[name] = np.memmap(path, dtype, "c", *layout)
         if name not in lazy:
-            _check_member(archive, info)
+            with archive.open(info) as member:  # at its end zipfile compares the checksum
+                while member.read(1 << 20):
+                    pass
     for name in [name for name in arrays if name.endswith(_DIGESTS)]:
         digests, array = arrays.pop(name), name.removesuffix(_DIGESTS)
         if array in lazy and array in arrays:
             arrays[array] = CheckedArray(arrays[array], digests, f"{array!r} of {path}")
     return arrays
-
-
-def _check_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> None:
-    """Read a member to its end, where zipfile compares its checksum; BadZipFile if it differs."""
-    with archive.open(info) as member:
-        while member.read(1 << 20):
-            pass
 
 
 def _mapped_offset(path: str | Path, info: zipfile.ZipInfo) -> int | None:

@@ -24,15 +24,25 @@ from sce_video.evaluation.functional.neighbours import knn_scores
 from sce_video.evaluation.functional.statistics import bootstrap_intervals
 from sce_video.models.losses import effective_rank
 
-BETTER, NO_BETTER, UNDECIDED = "better", "no better", "undecided"
+# Outcomes of a comparison; the module's docstring defines them.
+BETTER = "better"
+NO_BETTER = "no better"
+UNDECIDED = "undecided"
 #: What a network is compared with, by the name in a row.
 OTHERS = {"random": "random weights", "start": "the weights it started from"}
 #: The measures by their names in a row.
 MEASURES = {"knn": "kNN accuracy", "retrieval": "retrieval of the other clip of a video"}
 #: Fewer points more than this are hardly worth a training.
 LEAST_GAIN = 0.05
-_MIN_VIDEOS, _CEILING, _HIGHER_RANK = 16, 0.95, 1.1
+#: Fewest videos of a comparison: an interval over fewer says little.
+_MIN_VIDEOS = 16
+#: Score of the other network above which nothing can be better.
+_CEILING = 0.95
+#: Ratio of the effective ranks from which, without classes, a network is not called no better.
+_HIGHER_RANK = 1.1
+#: Mean number of videos per class from which labels are used.
 _VIDEOS_PER_CLASS = 4
+#: Neighbours that vote for the class of a clip.
 _K = 20
 
 

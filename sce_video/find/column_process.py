@@ -21,10 +21,20 @@ from contextlib import suppress
 from typing import Any, BinaryIO
 
 FACTS = "CREATE TABLE facts (text TEXT, video_of_row BLOB)"
-TABLE, KEY = "videos", "#"
-KEYS, DONE, FAILED = b"+", b".", b"-"
-#: Bytes of a cell and of a message about a condition, and of the facts as text.
-LONGEST_CELL, LONGEST_FACTS = 1_000_000, 8 * 2**20
+#: Name of the table with the columns, which conditions may read.
+TABLE = "videos"
+#: Column with the number of the video, a name that no file of columns can have.
+KEY = "#"
+#: First byte of a message with the numbers of videos.
+KEYS = b"+"
+#: First byte of the message that ends the answer to a condition.
+DONE = b"."
+#: First byte of a message with the reason why a condition failed.
+FAILED = b"-"
+#: Bytes of a cell, and of a message about a condition, at most.
+LONGEST_CELL = 1_000_000
+#: Bytes of the facts as text at most.
+LONGEST_FACTS = 8 * 2**20
 _MEMORY = 2**30  # bytes, in addition to the facts and to a database in memory
 _BLOCK = 16384  # videos at a time
 _FUNCTIONS = frozenset(

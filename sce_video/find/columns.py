@@ -37,18 +37,23 @@ from sce_video.utils.storage import absolute
 if TYPE_CHECKING:  # which needs torch; a mistyped condition is told before that is imported
     from sce_video.find.store import VideoIndex
 
-#: The file beside an index that is read unless another is named, and the database made of it.
-COLUMNS, DATABASE = "columns.csv", "columns.sqlite"
+#: The file next to an index that is read unless another is named.
+COLUMNS = "columns.csv"
+#: The database that is made of the file.
+DATABASE = "columns.sqlite"
 _VERSION = 1  # of the database
 _SECONDS = 5.0  # for one condition
-_SHOWN_VALUES, _SHOWN_TEXT = 50, 100  # values of a column, for the page, and their characters
+_SHOWN_VALUES = 50  # different values of a column that the page offers at most
+_SHOWN_TEXT = 100  # characters of a value that the page offers at most
 _READ_TWICE = 4 * 2**20  # bytes; a larger file takes as long as the imports that come after it
 _MANY = 20_000  # rows of an index whose database is kept
 _KEPT = 32  # conditions of which the rows are kept
 _BLOCK = 16384  # rows at a time
 _NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][-+]?\d{1,2})?", re.ASCII)
-_TABLE, _KEY = column_process.TABLE, column_process.KEY
-_MOST_COLUMNS, _MOST_TEXT = 200, 10_000
+_TABLE = column_process.TABLE
+_KEY = column_process.KEY
+_MOST_COLUMNS = 200  # columns of a file, which may be untrusted
+_MOST_TEXT = 10_000  # characters of a cell of such a file
 _DAMAGED = f"{DATABASE} beside the index is damaged: remove it"
 #: Columns of a table of videos that say nothing of a video itself.
 _OF_THE_TABLE = {"settings", "failure", "source_size", "source_mtime_ns"}

@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from sce_video.datasets import VideoDecodeError, scan_folder
 from sce_video.datasets.clip_sampling import Windows
 from sce_video.datasets.labelled import LabelledVideos
-from sce_video.datasets.sources import is_table, list_videos
+from sce_video.datasets.readers.base import VideoDecodeError
+from sce_video.datasets.sources import is_table, list_videos, scan_folder
 from sce_video.datasets.tables.table import TableError, read_table
 from sce_video.datasets.video_list import video_of
 from sce_video.evaluation.extraction import (

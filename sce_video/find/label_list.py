@@ -14,6 +14,7 @@ import numpy as np
 from sce_video.datasets.video_list import MAX_LABEL, list_line, read_annotation_list, split_segment
 from sce_video.utils.files import read_bytes, read_text, remove_unfinished, write_text
 
+#: Characters of the name of a label at most, chosen by hand.
 _MAX_NAME = 100
 _UNDONE = 200  # changes that can be taken back
 

@@ -14,6 +14,7 @@ import numpy as np
 from sce_video.datasets.sources import Query, parse_query
 from sce_video.find.store import VideoIndex
 
+#: Smallest length of a feature that is divided by, so that zeros remain zeros.
 _TINY = 1e-12
 #: A sum of unit features that is shorter than this part of their weights has no direction.
 _CANCELLED = 1e-6
@@ -212,18 +213,27 @@ def merge_moments(ranked: Callable[[int], Sequence[Match]], k: int) -> list[Matc
         count *= 4
 
 
-#: Rows read from the file at a time, and compared at a time: these stay in the cache of a core.
-_READ_ROWS, _CACHED_ROWS = 16384, 512
-#: Candidates of a vector index beyond k, which are ranked in double precision; and a difference of
-#: similarities that rounding to single precision may make.
-_SPARE, _ROUNDING = 16, 1e-6
-#: Windows that are compared after whitening: at least so many, or this part of the index.
-_POOL, _POOL_PART = 1000, 50
+#: Rows that are read from the file at a time.
+_READ_ROWS = 16384
+#: Rows that are compared at a time, so that they stay in the cache of a core.
+_CACHED_ROWS = 512
+#: Candidates of a vector index beyond k, which are then ranked in double precision.
+_SPARE = 16
+#: Difference between two similarities that rounding to single precision may make.
+_ROUNDING = 1e-6
+#: Windows that are compared after whitening at least.
+_POOL = 1000
+#: Windows that are compared after whitening in a large index: one of this many.
+_POOL_PART = 50
 #: Candidates that a vector index gives within some dozen milliseconds, for whitening and filters.
 _MOST_CANDIDATES = 2000
-#: With more rows left out it is asked for more candidates in proportion, and some more; unless so
-#: few rows remain that they are compared one by one.
-_MOST_LEFT_OUT, _MORE, _FEW = 1000, 1.5, 5000
+#: Rows left out up to which a vector index is asked for as many more candidates. With more rows
+#: left out it is asked for more in proportion.
+_MOST_LEFT_OUT = 1000
+#: Factor on that proportion, chosen by hand, because the rows left out need not be typical.
+_MORE = 1.5
+#: Remaining rows up to which they are compared one by one, without the vector index.
+_FEW = 5000
 #: Where a smaller part of the rows remains, only these are read.
 _SMALL_PART = 8
 

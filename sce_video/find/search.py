@@ -315,7 +315,7 @@ def refine_moments(
     Raises:
         ValueError: The index has no windows, or they end at cuts.
     """
-    from sce_video.datasets import VideoDecodeError
+    from sce_video.datasets.readers.base import VideoDecodeError
 
     step = _refinable_step(index)
     if whitened is None:

@@ -14,7 +14,9 @@ from sce_video.datasets.clip_sampling import check_span
 
 #: Of all addresses; another one follows where an answer changes in a way that breaks programs.
 PREFIX = "/api/v1"
+#: Results of one search at most.
 MAX_RESULTS = 500
+#: Examples and counter-examples of one search at most, each.
 _MAX_EXAMPLES = 100
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Weight = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]

@@ -18,8 +18,10 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 #: Seconds until the head of the first request has arrived.
 HEAD_SECONDS = 10.0
-#: Connections without a request: of one address, and of all. A browser opens some in advance.
-MOST_OF_AN_ADDRESS, MOST_WAITING = 32, 128
+#: Connections of one address without a request at most. A browser opens some in advance.
+MOST_OF_AN_ADDRESS = 32
+#: Connections of all addresses without a request at most.
+MOST_WAITING = 128
 #: Bytes of a request's body that is held in memory: JSON with 100,000 rows has 1 MB.
 MOST_BODY = 4 * 2**20
 _CLOSE_SECONDS = 1  # for a browser that is still reading a video

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from pebble import ProcessExpired, ProcessPool
 
-from sce_video.datasets import VideoDecodeError
+from sce_video.datasets.readers.base import VideoDecodeError
 from sce_video.datasets.sources import Query, is_image
 from sce_video.find.search import (
     checkpoint_of_index,

@@ -186,8 +186,10 @@ def _refused_html(reason: str) -> str:
     return render_template(_PACKAGE, "search_refused.html", {"reason": reason})
 
 
-#: Largest video and image that may be dropped on the page, bytes.
-UPLOAD_LIMIT, IMAGE_LIMIT = 2 * 2**30, 64 * 2**20
+#: Bytes of a video that may be dropped on the page. It is written to a file.
+UPLOAD_LIMIT = 2 * 2**30
+#: Bytes of an image that may be dropped on the page.
+IMAGE_LIMIT = 64 * 2**20
 _UPLOAD = f"{api.PREFIX}/upload"  # its body is written to a file
 _TOO_LONG = f"the request has more than {MOST_BODY / 2**20:.0f} MB: send fewer rows or examples"
 #: Requests with a body that change nothing; all others that are no GET are for the page alone.

@@ -55,9 +55,14 @@ class Network(NamedTuple):
 
 #: Points of the map; of a larger index, this many at equal steps.
 MAP_POINTS = 20_000
-#: Seconds until a worker is ended; readers have lower limits of their own.
-_PICTURE_SECONDS, _EMBED_SECONDS = 45.0, 240.0
-_KEPT_UPLOADS, _KEPT_FEATURES = 32, 256
+#: Seconds until a worker that makes a picture is ended; readers have lower limits of their own.
+_PICTURE_SECONDS = 45.0
+#: Seconds until a worker that embeds a file or cuts a clip is ended.
+_EMBED_SECONDS = 240.0
+#: Dropped files that are kept for further searches. The oldest one goes first.
+_KEPT_UPLOADS = 32
+#: Features of moments and texts that are kept for further searches. The oldest one goes first.
+_KEPT_FEATURES = 256
 
 
 class NoRowError(UserError, RuntimeError):

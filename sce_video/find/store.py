@@ -36,14 +36,22 @@ from sce_video.utils.files import write_json
 if TYPE_CHECKING:  # which needs torch; to find what is in an index takes numpy alone
     from sce_video.inference.views import EmbedOptions
 
-FEATURES, TABLE, DESCRIPTION = "features.npz", "features.lance", "index.json"
-_VERSION, _VERSION_OF_WINDOWS = 2, 3
+# Names in the folder of an index, which contains either the file or the table.
+FEATURES = "features.npz"
+TABLE = "features.lance"
+DESCRIPTION = "index.json"
+#: Version of the file of an index of videos.
+_VERSION = 2
+#: Version of the file of an index of windows, whose rows are not videos.
+_VERSION_OF_WINDOWS = 3
 _MAX_CLIPS = 10_000  # of a video
 _CHECKED_ROWS = 1 << 16  # at a time
 READ_ROWS = 16384  # from the file or table at a time
-#: Whitening: fewer features say too little of their covariance, for which at most so many, at
-#: equal steps, are taken.
-FEWEST_WHITENED, _MOST_WHITENED = 100, 8192
+#: Features from which an index is whitened: fewer ones say too little of their covariance.
+FEWEST_WHITENED = 100
+#: Features from which the covariance is computed at most, at equal steps over the index.
+_MOST_WHITENED = 8192
+#: Smallest number that is added to the variances, so that a covariance of zeros is invertible.
 _TINY = 1e-12
 
 

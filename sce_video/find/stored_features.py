@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from sce_video.datasets.video_list import read_annotation_list
-from sce_video.evaluation import load_features
+from sce_video.evaluation.features import load_features
 from sce_video.find.index import read_index
 from sce_video.find.store import FEATURES
 
+#: Paths that an error message names at most.
 _SHOWN = 3
 
 

@@ -42,26 +42,41 @@ from sce_video.find.store import (
     VideoIndex,
     checked_header,
 )
-from sce_video.utils.files import read_json, write_json
+from sce_video.utils.files import read_json, regular_file, write_json
 
-FEATURE, FACTS, PREFIX = "feature", "sce_video.index", "feature_"
+#: Column with the features of an index of its own.
+FEATURE = "feature"
+#: Key of the description of an index, in the metadata of its column of features.
+FACTS = "sce_video.index"
+#: Beginning of the names of columns of features in a table of videos.
+PREFIX = "feature_"
 _NAME = re.compile(r"[A-Za-z0-9_]{1,64}")
 #: Columns of an index of windows, seconds; null in the row of a file that cannot be decoded.
 _SPAN = ("start", "end")
+#: Version of the format of an index in a table.
 _VERSION = 1
 _BATCH_BYTES = 128 * 2**20  # of rows written at a time
+#: Paths in one SQL condition at most, chosen by hand.
 _DELETED_AT_ONCE = 1000
 #: Features of this size together are held in memory once they have been read.
 _HELD_BYTES = 256 * 2**20
-#: A vector index is made from this many rows on without being asked for; and if it was.
-APPROXIMATE_ROWS, FEWEST_INDEXED = 200_000, 256
-#: Of a search: cells of the clustering, and candidates per result of which the features are read.
-#: Measured in docs/search.md. Of many results the caller compares the features again.
-_PROBES, _REFINED, _MANY = 80, 5, 1000
+#: Rows from which a vector index is made without being asked for.
+APPROXIMATE_ROWS = 200_000
+#: Rows from which a vector index is made if it is asked for.
+FEWEST_INDEXED = 256
+#: Cells of the clustering that a search compares (measured in docs/search.md).
+_PROBES = 80
+#: Candidates per result whose features are read (measured in docs/search.md).
+_REFINED = 5
+#: Results from which no features of candidates are read here: the caller compares them again.
+_MANY = 1000
 #: What Lance writes into the folder of a table.
 _PARTS = {"data", "_versions", "_transactions", "_deletions", "_indices"}
-#: Folders of a table whose files never change, and the file that has their checksums.
-_SUMMED, CHECKSUMS = ("data", "_deletions", "_indices"), "checksums.json"
+#: Folders of a table whose files never change.
+_SUMMED = ("data", "_deletions", "_indices")
+#: The file with the checksums of their files.
+CHECKSUMS = "checksums.json"
+#: Bytes of a file that are read at a time to compute its checksum.
 _READ_BYTES = 1 << 20
 #: In place of the feature of a row that stays in the table.
 _KEPT = np.empty(0, dtype=np.float32)
@@ -446,7 +461,7 @@ class TableStore(IndexStore):
 def _checksum(file: Path) -> int:
     """CRC-32 of a file."""
     total = 0
-    with open(file, "rb") as opened:
+    with open(file, "rb", opener=regular_file) as opened:
         while data := opened.read(_READ_BYTES):
             total = crc32(data, total)
     return total

@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from sce_video.datasets import collate_boxes, open_reader, run_pipeline
 from sce_video.datasets.clip_sampling import shown_at
+from sce_video.datasets.loading.batches import collate_boxes
+from sce_video.datasets.readers import open_reader
 from sce_video.datasets.readers.images import FrameFolderReader
+from sce_video.datasets.video_dataset import run_pipeline
 from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.engine.config.load import check_config, load_config
 from sce_video.engine.weights import check_backbone_weights, check_classifier_weights

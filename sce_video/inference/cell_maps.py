@@ -18,17 +18,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sce_video.datasets import (
-    IMAGE_EXTENSIONS,
-    VideoReader,
-    open_video,
-    run_pipeline,
-    video_exists,
-)
 from sce_video.datasets.clip_sampling import ClipIndices, make_clip
+from sce_video.datasets.readers import VideoReader
 from sce_video.datasets.readers.base import DecodeLimits
 from sce_video.datasets.readers.images import read_image
+from sce_video.datasets.sources import open_video, video_exists
 from sce_video.datasets.transforms import cut_views
+from sce_video.datasets.video_dataset import run_pipeline
+from sce_video.datasets.video_list import IMAGE_EXTENSIONS
 from sce_video.inference.classifier import VideoClassifier
 from sce_video.inference.model import VideoModel
 from sce_video.inference.views import ModelSettings, pack_array, view_steps
@@ -122,8 +119,11 @@ def _clip_at(settings: ModelSettings, reader: VideoReader, at: float) -> ClipInd
     )
 
 
-#: What a query frame is compared by, besides one cell "y,x".
-MEAN, BEST = "mean", "best"
+# What a query frame is compared by, besides one cell "y,x".
+#: The mean of all cells.
+MEAN = "mean"
+#: The most similar cell.
+BEST = "best"
 _LISTED = 20  # classes of a message
 
 

@@ -12,7 +12,6 @@ import av
 import numpy as np
 from av.audio.resampler import AudioResampler
 
-from sce_video.datasets import open_video
 from sce_video.datasets.clip_sampling import frames_between
 from sce_video.datasets.readers.av_file import (
     best_video_stream,
@@ -23,16 +22,20 @@ from sce_video.datasets.readers.av_file import (
 from sce_video.datasets.readers.base import DecodeLimits, VideoDecodeError
 from sce_video.datasets.readers.frame_table import Clock, FrameTable
 from sce_video.datasets.segments import format_seconds
-from sce_video.datasets.sources import is_elsewhere
+from sce_video.datasets.sources import is_elsewhere, open_video
 from sce_video.utils.files import atomic_file
 
 #: Good enough that a cut cannot be told from its source, PSNR of about 45 dB.
 _ENCODER = {"crf": "16", "preset": "veryfast"}
 _TICKS = 90_000  # of a second: time stamps of frames are kept, also of variable frame rates
-_BT601, _LIMITED = 6, 1  # swscale converts RGB to this matrix and range
+#: FFmpeg's number of the colour matrix to which swscale converts RGB (AVCOL_SPC_SMPTE170M).
+_BT601 = 6
+#: FFmpeg's number of the range to which swscale converts RGB (AVCOL_RANGE_MPEG).
+_LIMITED = 1
 _SEEK_BEFORE = 1.0  # seconds of audio that a decoder may need before the first sample
 #: Containers that take any codec; others are written as Matroska.
 _REMUXED = (".mp4", ".mov", ".m4v", ".mkv", ".webm")
+#: Bytes of the source's name in the name of a clip: file systems allow 255 for the whole name.
 _STEM_BYTES = 120
 
 

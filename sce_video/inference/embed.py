@@ -15,15 +15,12 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
-from sce_video.datasets import (
-    VideoDataset,
-    VideoDecodeError,
-    VideoList,
-    batches_without_crashes,
-)
 from sce_video.datasets.clip_sampling import Windows
-from sce_video.datasets.readers.base import VideoReader
+from sce_video.datasets.loading.batches import batches_without_crashes
+from sce_video.datasets.readers.base import VideoDecodeError, VideoReader
 from sce_video.datasets.transforms import OpenVideo
+from sce_video.datasets.video_dataset import VideoDataset
+from sce_video.datasets.video_list import VideoList
 from sce_video.inference.model import VideoModel, check_model
 from sce_video.inference.views import (
     EmbedOptions,

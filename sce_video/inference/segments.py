@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sce_video.datasets import VideoDecodeError
 from sce_video.datasets.clip_sampling import Windows
+from sce_video.datasets.readers.base import VideoDecodeError
 from sce_video.datasets.segments import Segment
 from sce_video.evaluation.functional.segments import evaluate_segments
 from sce_video.inference.classifier import VideoClassifier
@@ -28,9 +28,11 @@ from sce_video.inference.windows import WindowFeatures, embed_windows
 
 #: A class of this name is what a video shows besides: it makes no segments.
 BACKGROUND = "background"
-#: What :func:`choose_rule` tries: thresholds, and lengths in windows.
+#: Thresholds that :func:`choose_rule` tries.
 _THRESHOLDS = tuple(round(0.1 + 0.05 * i, 2) for i in range(18))
+#: Smallest lengths that :func:`choose_rule` tries, in windows.
 _LENGTHS = (0.0, 0.5, 1.0, 1.5, 2.0)
+#: Overlap from which a segment is correct when :func:`choose_rule` compares rules.
 _TIOU = 0.5
 
 Found = tuple[str, "ClassTimeline | None", list[Segment], str]

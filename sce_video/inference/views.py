@@ -13,8 +13,9 @@ from typing import Any, Protocol
 import numpy as np
 from torch import Tensor
 
-from sce_video.datasets import VideoReader, run_pipeline, video_exists
 from sce_video.datasets.clip_sampling import ClipIndices, uniform_positions
+from sce_video.datasets.readers import VideoReader
+from sce_video.datasets.sources import video_exists
 from sce_video.datasets.transforms import (
     CenterSegmentClip,
     DecodeSharedFrames,
@@ -23,6 +24,7 @@ from sce_video.datasets.transforms import (
     ResizeShortSide,
     UniformClips,
 )
+from sce_video.datasets.video_dataset import run_pipeline
 from sce_video.engine.weights import checked_backbone
 
 _PREPROCESSORS = ("VideoDataPreprocessor", "RecognizerDataPreprocessor")
@@ -44,6 +46,7 @@ _MAX_CLIPS = 1000
 _MAX_CROP_RATIO = 1.5
 #: Limits of a clip, far above every network: what a file states is allocated for every view.
 _LIMITS = {"num_frames": 4096, "short_side": 4096, "crop_size": 4096}
+#: Pixels of a clip at most, whichever of these limits it keeps.
 _MAX_CLIP_PIXELS = 2**28
 #: See :class:`ModelSettings`.
 RESIZES = ("linear", "bilinear", "bicubic", "square", "square_bicubic", "network")

@@ -15,15 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from sce_video.datasets import VideoDecodeError, VideoReader, open_video
 from sce_video.datasets.clip_sampling import (
     ClipIndices,
     Windows,
     clips_of_span,
     window_spans,
 )
-from sce_video.datasets.readers.base import ArrayFrames
-from sce_video.datasets.sources import is_table, list_videos, video_exists
+from sce_video.datasets.readers import VideoReader
+from sce_video.datasets.readers.base import ArrayFrames, VideoDecodeError
+from sce_video.datasets.sources import is_table, list_videos, open_video, video_exists
 from sce_video.datasets.transforms.lazy_view import LazyView
 from sce_video.evaluation.npz_files import write_npz
 from sce_video.inference.model import VideoModel
@@ -92,12 +92,25 @@ def embed_windows(
         return windows_of_reader(network, reader, spans, options)
 
 
-_SIDE, _BINS = 32, 8
-#: A cut changes this much of the colours (half the L1 distance of two histograms, 0 to 1), and this
-#: many times as much as the frames around it.
-_LEAST_CHANGE, _TIMES = 0.3, 3.0
-_AROUND = 6  # frames on either side
-_SHORTEST = 0.5  # seconds of a shot
+@dataclass(frozen=True)
+class _CutSettings:
+    """Search for cuts by the colour histograms of frames; the values were chosen by hand."""
+
+    #: Side in pixels to which a frame is reduced before its colours are counted.
+    side: int = 32
+    #: Bins per colour channel.
+    bins: int = 8
+    #: Share of the colours that a cut changes at least: half the L1 distance of two histograms.
+    least_change: float = 0.3
+    #: How many times as much as the frames around it a cut changes at least.
+    times: float = 3.0
+    #: Frames on either side that a cut is compared with.
+    around: int = 6
+    #: Seconds that a shot lasts at least.
+    shortest: float = 0.5
+
+
+_CUT = _CutSettings()
 
 
 def find_cuts(reader: VideoReader, patience: float | None = None) -> np.ndarray:
@@ -115,18 +128,19 @@ def find_cuts(reader: VideoReader, patience: float | None = None) -> np.ndarray:
     for numbers, frames in reader.stream(np.arange(len(reader.timestamps)), patience):
         times += reader.timestamps[numbers].tolist()
         for i in range(len(frames)):
-            small = cv2.resize(frames[i], (_SIDE, _SIDE), interpolation=cv2.INTER_AREA)
-            bins = small.reshape(-1, 3).astype(np.int64) * _BINS // 256
-            colours = (bins[:, 0] * _BINS + bins[:, 1]) * _BINS + bins[:, 2]
-            shares = np.bincount(colours, minlength=_BINS**3).astype(np.float32) / len(colours)
+            small = cv2.resize(frames[i], (_CUT.side, _CUT.side), interpolation=cv2.INTER_AREA)
+            bins = small.reshape(-1, 3).astype(np.int64) * _CUT.bins // 256
+            colours = (bins[:, 0] * _CUT.bins + bins[:, 1]) * _CUT.bins + bins[:, 2]
+            shares = np.bincount(colours, minlength=_CUT.bins**3).astype(np.float32) / len(colours)
             if before is not None:
                 found.append(float(np.abs(shares - before).sum() / 2))
             before = shares
     cuts, changes = [0.0], np.array(found)
-    for i in np.flatnonzero(changes >= _LEAST_CHANGE).tolist():
-        around = np.concatenate([changes[max(0, i - _AROUND) : i], changes[i + 1 :][:_AROUND]])
+    for i in np.flatnonzero(changes >= _CUT.least_change).tolist():
+        earlier, later = changes[max(0, i - _CUT.around) : i], changes[i + 1 :][: _CUT.around]
+        around = np.concatenate([earlier, later])
         usual = float(np.median(around)) if len(around) else 0.0
-        if changes[i] >= _TIMES * usual and times[i + 1] - cuts[-1] >= _SHORTEST:
+        if changes[i] >= _CUT.times * usual and times[i + 1] - cuts[-1] >= _CUT.shortest:
             cuts.append(times[i + 1])
     return np.array(cuts[1:])
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch.nn.functional import normalize
 
-from sce_video.datasets import VideoDecodeError
+from sce_video.datasets.readers.base import VideoDecodeError
 from sce_video.inference.embed import embed
 from sce_video.inference.model import VideoModel, check_model
 from sce_video.inference.views import EmbedOptions

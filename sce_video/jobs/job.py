@@ -373,7 +373,7 @@ def _check_header(path: Path, mode: str) -> None:
                 raise sqlite3.DatabaseError("it is no SQLite file")
     journal = path.with_name(f"{path.name}-journal")
     if journal.is_file() and (size := journal.stat().st_size) >= len(_NAMES_A_FILE):
-        with open(journal, "rb") as file:
+        with open(journal, "rb", opener=regular_file) as file:
             file.seek(size - len(_NAMES_A_FILE))
             if file.read() == _NAMES_A_FILE:
                 raise sqlite3.DatabaseError(f"{journal.name} names another file: remove it")

@@ -26,7 +26,10 @@ from sce_video.jobs.process_pool import Done, Outcome, PackedJob, WorkersEndedEr
 from sce_video.utils.errors import MissingPackageError, UserError
 from sce_video.version import __version__
 
-_CONNECT_SECONDS, _CHECK_SECONDS = 10.0, 60.0
+#: Seconds until the address of a cluster must answer.
+_CONNECT_SECONDS = 10.0
+#: Seconds until each node must tell its version.
+_CHECK_SECONDS = 60.0
 _WATCH = "import sys; sys.stdin.buffer.read() or print(sys.argv[1], file=sys.stderr)"
 _ENDED = (
     "error: this program was ended, by a signal or by Ray since the Ray process of this machine "
@@ -124,8 +127,14 @@ def check_versions(ray: Any) -> None:
 
 
 _AHEAD = 2  # calls scheduled per actor: the one in progress and the next
-_CALL_SECONDS, _MOST_TOGETHER = 1.0, 64  # of the items of a call, and their number
-_MOST_CRASHES, _MOST_LOSSES = 2, 5  # attempts of one item that may end so
+#: Seconds that the items of one call should take: short calls would spend their time on overhead.
+_CALL_SECONDS = 1.0
+#: Items of one call at most. If the call is lost, all of them are processed again, one by one.
+_MOST_TOGETHER = 64
+#: Attempts of one item that may end in a crash. The item may be the cause.
+_MOST_CRASHES = 2
+#: Attempts of one item that may be lost with their node. The item is rarely the cause.
+_MOST_LOSSES = 5
 _MOST_STARTS = 10  # of processes that end before they process an item, one after the other
 _PATIENCE = 300.0  # seconds without a free slot in the cluster, beyond what items may take
 _LOOK_EVERY = 10.0  # seconds between two looks at the size of the cluster

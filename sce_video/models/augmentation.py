@@ -164,15 +164,22 @@ class ViewParameters:
 
 
 # Paper, table tab:augmentations, with the colour jitter of strength 1, twice the table's.
-_STRONG: dict[str, Any] = dict(
-    brightness=0.8, contrast=0.8, hue=0.2, jitter_prob=0.8, grey_prob=0.2, flip_prob=0.5
+_STRONG = ViewAugmentation(
+    brightness=0.8,
+    contrast=0.8,
+    saturation=0.8,
+    hue=0.2,
+    jitter_prob=0.8,
+    grey_prob=0.2,
+    blur_prob=0.5,
+    flip_prob=0.5,
 )
 _NAMED = {
     "weak": ViewAugmentation(flip_prob=0.5),
-    "strong": ViewAugmentation(**_STRONG, saturation=0.8, blur_prob=0.5, solarise_prob=0.0),
-    "strong-alpha": ViewAugmentation(**_STRONG, saturation=0.4, blur_prob=1.0, solarise_prob=0.0),
-    "strong-beta": ViewAugmentation(**_STRONG, saturation=0.4, blur_prob=0.1, solarise_prob=0.2),
-    "strong-gamma": ViewAugmentation(**_STRONG, saturation=0.4, blur_prob=0.5, solarise_prob=0.2),
+    "strong": _STRONG,
+    "strong-alpha": replace(_STRONG, saturation=0.4, blur_prob=1.0),
+    "strong-beta": replace(_STRONG, saturation=0.4, blur_prob=0.1, solarise_prob=0.2),
+    "strong-gamma": replace(_STRONG, saturation=0.4, solarise_prob=0.2),
 }
 
 
@@ -233,14 +240,16 @@ def draw_parameters(
     u = np.array([np.random.default_rng(words).random(_DRAWS) for words in entropy])
     u = u.reshape(-1, _DRAWS)
     a = augmentation
-    names = "jitter", "grey", "blur", "solarise", "flip"
-    decisions = u[:, :5] < np.array([getattr(a, f"{name}_prob") for name in names])
     spread = np.array([a.brightness, a.contrast, a.saturation])
     low = np.append(np.maximum(0.0, 1.0 - spread), -a.hue)
     high = np.append(1.0 + spread, a.hue)
     sigma_low, sigma_high = a.blur_sigma
     return ViewParameters(
-        **dict(zip(names, decisions.T, strict=True)),
+        jitter=u[:, 0] < a.jitter_prob,
+        grey=u[:, 1] < a.grey_prob,
+        blur=u[:, 2] < a.blur_prob,
+        solarise=u[:, 3] < a.solarise_prob,
+        flip=u[:, 4] < a.flip_prob,
         factors=(low + u[:, 5:9] * (high - low)).astype(np.float32),
         order=np.argsort(u[:, 10:14], axis=1),
         sigma=(sigma_low + u[:, 9] * (sigma_high - sigma_low)).astype(np.float32),

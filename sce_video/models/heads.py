@@ -77,9 +77,13 @@ class MLP(BaseModule):
         init_cfg: dict | None = None,
     ) -> None:
         super().__init__(init_cfg=init_cfg)
-        names = ("in_channels", "hidden_channels", "out_channels", "num_layers")
-        sizes = (in_channels, hidden_channels, out_channels, num_layers)
-        for name, value in zip(names, sizes, strict=True):
+        sizes = {
+            "in_channels": in_channels,
+            "hidden_channels": hidden_channels,
+            "out_channels": out_channels,
+            "num_layers": num_layers,
+        }
+        for name, value in sizes.items():
             if value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
         if affine_output and not norm_output:
@@ -144,10 +148,19 @@ class AttentiveProbe(nn.Module):
     ) -> None:
         super().__init__()
         self.num_heads = num_heads
-        options: dict[str, Any] = dict(dropout=0.0, activation="gelu", layer_norm_eps=_EPS)
-        options |= dict(batch_first=True, norm_first=True)
-        sizes = channels, num_heads, 4 * channels
-        blocks = (nn.TransformerEncoderLayer(*sizes, **options) for _ in range(depth - 1))
+        blocks = [
+            nn.TransformerEncoderLayer(
+                channels,
+                num_heads,
+                dim_feedforward=4 * channels,
+                dropout=0.0,
+                activation="gelu",
+                layer_norm_eps=_EPS,
+                batch_first=True,
+                norm_first=True,
+            )
+            for _ in range(depth - 1)
+        ]
         self.blocks = nn.Sequential(*blocks)
         self.query = nn.Parameter(torch.empty(channels))
         self.norm = nn.LayerNorm(channels)  # its weight and bias alone, see keys and classify
@@ -238,7 +251,8 @@ class AttentiveProbeHead(nn.Module):
         selected: int | None = None,
     ) -> None:
         super().__init__()
-        num_classes, in_channels = num_classes or 0, in_channels or 0
+        num_classes = num_classes or 0
+        in_channels = in_channels or 0
         wrong = ""
         if num_classes < 2:
             wrong = f"a classifier needs two classes or more, got num_classes={num_classes}"
@@ -250,7 +264,9 @@ class AttentiveProbeHead(nn.Module):
         if wrong:
             raise ValueError(wrong)
         grid = _checked_grid(lrs, weight_decays)
-        self.num_classes, self.in_channels, self.depth = num_classes, in_channels, depth
+        self.num_classes = num_classes
+        self.in_channels = in_channels
+        self.depth = depth
         # A buffer: a checkpoint says which grid it was trained with.
         self.register_buffer("points", torch.tensor(grid, dtype=torch.float64))
         first = AttentiveProbe(in_channels, num_classes, num_heads, depth, mlp_ratio)
@@ -289,7 +305,8 @@ class AttentiveProbeHead(nn.Module):
                 "an attentive probe is trained on a frozen backbone, and this one takes gradients: "
                 "set model.backbone.frozen_stages=4"
             )
-        tokens, one = map_tokens(features), None if self.training else self.selected
+        tokens = map_tokens(features)
+        one = None if self.training else self.selected
         probes: list[Any] = list(self.probes) if one is None else [self.probes[one]]
         if self.depth > 1:
             pooled = [attend(probe.blocks(tokens), probe.keys()) for probe in probes]
@@ -353,7 +370,9 @@ class RoIActionHead(nn.Module):
         dropout_ratio: float = 0.5,
     ) -> None:
         super().__init__()
-        self.num_classes, self.roi_size, self.stride = num_classes, roi_size, stride
+        self.num_classes = num_classes
+        self.roi_size = roi_size
+        self.stride = stride
         self.dropout = nn.Dropout(dropout_ratio)
         self.fc_cls = nn.Linear(in_channels, num_classes)
         nn.init.normal_(self.fc_cls.weight, std=0.01)

@@ -62,9 +62,13 @@ class I3DHead(BaseModule):
         super().__init__()
         if average_clips not in ("prob", "score", None):
             raise ValueError(f"average_clips must be prob, score or None, got {average_clips!r}")
-        self.num_classes, self.in_channels, self.topk = num_classes, in_channels, topk
-        self.dropout_ratio, self.init_std = dropout_ratio, init_std
-        self.average_clips, self.label_smooth_eps = average_clips, label_smooth_eps
+        self.num_classes = num_classes
+        self.in_channels = in_channels
+        self.dropout_ratio = dropout_ratio
+        self.init_std = init_std
+        self.average_clips = average_clips
+        self.label_smooth_eps = label_smooth_eps
+        self.topk = topk
         self.dropout = nn.Dropout(dropout_ratio) if dropout_ratio else None
         self.fc_cls = nn.Linear(in_channels, num_classes)
 

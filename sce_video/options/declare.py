@@ -171,6 +171,16 @@ _VALUE_TYPES: dict[type[Options], dict[str, ValueType]] = {}
 
 
 def _value_type(hint: Any, spec: Spec, name: str) -> ValueType:
+    """Return the type of an option.
+
+    Args:
+        hint: Its annotation.
+        spec: What else is declared about it.
+        name: Its name, for the error.
+
+    Raises:
+        TypeError: If the annotation is not one of those that :func:`value_types` lists.
+    """
     if get_origin(hint) in (Union, types.UnionType):
         (hint,) = (part for part in get_args(hint) if part is not type(None))
     several = get_origin(hint) is tuple

@@ -8,12 +8,20 @@ from typing import ClassVar
 from sce_video.options.declare import OptionError, Options, Spec, option
 from sce_video.options.shared import ALL_FILES, CONFIG, DEVICE, LABELS
 
-#: What decides on near-duplicates.
-FRAMES, FEATURES, NONE = "frames", "features", "none"
+# What decides on near-duplicates: aligned frames, features alone, or nothing.
+FRAMES = "frames"
+FEATURES = "features"
+NONE = "none"
 #: Smallest similarity of a near-duplicate, by what is compared (measured: docs/curate.md).
 THRESHOLDS = {FRAMES: 0.97, FEATURES: 0.99}
-#: Edited copies that can be searched besides near-duplicates, each at a cost (docs/curate.md).
-EDITS = ("mirrored", "parts", "speed", "short", "late")
+# Names of the kinds of edited copies that are searched besides near-duplicates (docs/curate.md).
+MIRRORED = "mirrored"
+PARTS = "parts"
+SPEED = "speed"
+SHORT = "short"
+LATE = "late"
+#: All kinds of edited copies. Each of them costs processor time, so each is switched on by name.
+EDITS = (MIRRORED, PARTS, SPEED, SHORT, LATE)
 #: What decides which video of a group stays, in this order by default.
 PREFERENCES = ("length", "resolution", "bitrate")
 
@@ -102,6 +110,7 @@ class CurateOptions(Options):
             "also search edited copies: mirrored; parts (crops down to 40 % of a side, pictures in "
             "pictures); speed (0.8 to 1.25); short (a shared stretch); late (after the first "
             "minute); or all",
+            metavar="KIND",
             choices=(*EDITS, "all"),
             group="near-duplicates",
         ),
@@ -109,7 +118,8 @@ class CurateOptions(Options):
     )
     prefer: tuple[str, ...] = option(
         Spec(
-            "what decides which video of a group stays",
+            "what decides which video of a group stays: its length, resolution or bitrate",
+            metavar="WHAT",
             choices=PREFERENCES,
             group="near-duplicates",
         ),

@@ -10,17 +10,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sce_video.evaluation import Rows
 from sce_video.evaluation.functional.statistics import bootstrap_intervals
 from sce_video.evaluation.metrics.base import load_outcomes, outcomes_path
+from sce_video.evaluation.rows import Rows
 from sce_video.pages.frames import ClipReader, ClipTiles
 from sce_video.pages.neighbour_rows import label_name
 from sce_video.pages.parts import Part, render_part, sentence_part
 from sce_video.pages.run_record import RunRecord
 from sce_video.utils.run_files import PROBE, RESULTS
 
-#: Classes of which the whole matrix is drawn, confusions and mistakes that are listed.
-_MAX_CLASSES, _MAX_PAIRS, _MISTAKES = 30, 20, 12
+#: Classes up to which the whole confusion matrix is drawn: its cells must remain readable.
+_MAX_CLASSES = 30
+#: Pairs of confused classes that are listed at most.
+_MAX_PAIRS = 20
+#: Most confident mistakes that are shown, each as a clip.
+_MISTAKES = 12
 
 
 def classifier_parts(

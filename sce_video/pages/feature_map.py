@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sce_video.evaluation import Rows
 from sce_video.evaluation.functional.clusters import k_centre_greedy, unit_rows
 from sce_video.evaluation.functional.neighbours import check_features
+from sce_video.evaluation.rows import Rows
 from sce_video.pages.frames import ClipReader, Quality, Strip, clip_frames, fitting, make_strip
 from sce_video.pages.neighbour_rows import label_name, principal_plane
 from sce_video.pages.parts import Part, render_part, sentence_part
@@ -57,7 +57,8 @@ def projections(features: Tensor, seed: int = 0) -> dict[str, np.ndarray]:
     return found
 
 
-_ID, _TITLE = "map", "Map of the features"
+_ID = "map"  # anchor of this part of the page
+_TITLE = "Map of the features"
 _LEVELS = (Quality(110, 55, 12), Quality(90, 50, 10), Quality(72, 45, 8), Quality(56, 40, 6))
 
 

@@ -14,11 +14,11 @@ import cv2
 import numpy as np
 from PIL import Image
 
-from sce_video.datasets import IMAGE_EXTENSIONS
 from sce_video.datasets.ava import Action
 from sce_video.datasets.clip_sampling import format_duration
 from sce_video.datasets.readers.base import MAX_IMAGE_PIXELS, DecodeLimits
 from sce_video.datasets.readers.images import read_image
+from sce_video.datasets.video_list import IMAGE_EXTENSIONS
 from sce_video.pages.gallery import (
     GalleryEntry,
     data_uri,
@@ -33,8 +33,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-#: Seconds a frame is shown at least and at most, where a strip plays.
-_FASTEST, _SLOWEST = 0.06, 0.4
+#: Seconds that a frame of a strip is shown at least, so that short clips can be followed.
+_FASTEST = 0.06
+#: Seconds that a frame of a strip is shown at most, so that long clips still move.
+_SLOWEST = 0.4
 _TILE = (132, 110)  # largest width and height of a video in rows of clips, CSS pixels
 #: Height, quality and frames of these clips, best first.
 _TILE_SIZES = ((120, 65, 16), (96, 60, 12), (84, 50, 10), (64, 45, 8), (48, 40, 6), (48, 40, 1))

@@ -15,13 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from sce_video.datasets import (
-    FrameCountError,
-    VideoDecodeError,
-    is_elsewhere,
-    open_video,
-    video_exists,
-)
 from sce_video.datasets.clip_sampling import (
     format_duration,
     format_moment,
@@ -29,19 +22,25 @@ from sce_video.datasets.clip_sampling import (
     segment_positions,
     shown_at,
 )
-from sce_video.datasets.readers.base import DecodeLimits
+from sce_video.datasets.readers.base import DecodeLimits, FrameCountError, VideoDecodeError
 from sce_video.datasets.readers.images import read_image
-from sce_video.datasets.sources import is_image
+from sce_video.datasets.sources import is_elsewhere, is_image, open_video, video_exists
 from sce_video.utils.files import write_text
 from sce_video.utils.html_template import render_template
 
+#: Frames that are shown of a video by default.
 _FRAMES = 4
-_FRAME_HEIGHT, _FRAME_WIDTH = 150, 300  # largest size of a frame, pixels
+_FRAME_HEIGHT = 150  # pixels of a frame at most
+_FRAME_WIDTH = 300  # pixels of a frame at most
+#: Quality of a frame, 0 to 100, chosen by hand for small pages.
 _JPEG_QUALITY = 80
+#: Seconds after which reading a video is given up.
 _READ_SECONDS = 30.0
 _READ_AT_ONCE = 8  # frames in their full size, which may be large
-#: The stretch in the middle of a video that can be played, and its frames per second.
-_PLAYED_SECONDS, _PLAYED_RATE = 3.0, 8
+#: Seconds in the middle of a video that can be played.
+_PLAYED_SECONDS = 3.0
+#: Frames per second of what can be played: few, because they are part of the page.
+_PLAYED_RATE = 8
 
 
 @dataclass(frozen=True)

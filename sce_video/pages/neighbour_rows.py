@@ -10,8 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sce_video.evaluation import Rows, nearest_neighbours
 from sce_video.evaluation.functional.clusters import k_centre_greedy, unit_rows
+from sce_video.evaluation.functional.neighbours import nearest_neighbours
+from sce_video.evaluation.rows import Rows
 from sce_video.pages.frames import ClipReader, ClipTiles
 from sce_video.pages.parts import Part, render_part, sentence_part
 
@@ -36,7 +37,8 @@ def principal_plane(features: Tensor) -> Tensor:
     return x @ (plane * torch.where(largest < 0, -1.0, 1.0)).T
 
 
-_ID, _TITLE = "neighbours", "Nearest neighbours"
+_ID = "neighbours"  # anchor of this part of the page
+_TITLE = "Nearest neighbours"
 
 
 def neighbour_rows(

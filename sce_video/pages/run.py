@@ -18,6 +18,7 @@ from sce_video.utils.metric_names import NOT_FRACTIONS
 from sce_video.utils.run_files import RESULTS
 from sce_video.version import __version__
 
+#: Entries of a list in the settings that are shown, such as the names of classes.
 _MAX_CLASSES = 24
 _DATA_NAMES = {
     "type": "Data set",
@@ -213,6 +214,7 @@ def metric_text(name: str, value: float) -> str:
 
 
 _PACKAGE = "sce_video.pages"
+#: Unreadable files that are listed at most. The page counts the others.
 _MAX_BAD_FILES = 200
 
 

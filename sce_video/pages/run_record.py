@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-#: States of a run.
-RUNNING, FINISHED, INTERRUPTED = "running", "finished", "interrupted"
-FAILED, UNKNOWN = "failed", "unknown"
+# States of a run.
+RUNNING = "running"
+FINISHED = "finished"
+INTERRUPTED = "interrupted"
+FAILED = "failed"
+UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,7 @@ class RunRecord:
         return row if row.get("event") == "end" else {}
 
 
+#: Levels of an alarm, the most urgent one first.
 _LEVELS = {"error": 0, "warning": 1}
 
 

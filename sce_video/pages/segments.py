@@ -23,6 +23,7 @@ from sce_video.utils.html_template import render_template
 
 #: Columns of a score curve: of a longer video each is the largest score of a stretch.
 _COLUMNS = 1500
+#: Classes whose curves are drawn at most.
 _LANES = 40
 _COLOURS = 8  # of theme.css
 _TICKS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400)  # seconds

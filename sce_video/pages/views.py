@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from mmengine.config import Config
 
-from sce_video.datasets import TooManyBadFilesError, VideoDecodeError
 from sce_video.datasets.clip_sampling import ClipIndices, format_duration
+from sce_video.datasets.readers.base import TooManyBadFilesError, VideoDecodeError
 from sce_video.datasets.video_dataset import SampleOrigin, SampleRequest, mix_seed
 from sce_video.models.augmentation import ViewParameters, planned_operations
 from sce_video.models.data_preprocessors import VideoDataPreprocessor
@@ -177,12 +177,14 @@ def training_views(
     return views, failures
 
 
-_ID, _TITLE = "views", "What the network sees"
+_ID = "views"  # anchor of this part of the page
+_TITLE = "What the network sees"
 #: Frames of the network's size where they fit, so that the sheet shows just its input.
 _SIZES = ((160, 85, 16), (112, 80, 16), (96, 70, 12), (64, 60, 8), (48, 50, 8))
 _LEVELS = tuple(Quality(*size) for size in _SIZES)
 #: Height of the largest view on the page, CSS pixels; smaller views are smaller in proportion.
 _SHOWN_HEIGHT = 104
+#: Steps of a time axis at most.
 _AXIS_LABELS = 5
 
 

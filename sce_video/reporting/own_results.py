@@ -174,5 +174,7 @@ def describe_weights(result: Result) -> str:
     if samples is not None:
         unit = "images" if "Image" in str(nested(record, "data", "type")) else "videos"
         words += f" on {samples:,} {unit}"
+    if any(nested(result.at(name), "other_weights") for name in ("checkpoint", "pretrained")):
+        suffix += "; not the weights that the training wrote"
     chosen = selection_of(result.protocol)
     return f"{words}{suffix}{f' ({chosen})' if chosen else ''}"

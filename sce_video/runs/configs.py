@@ -14,7 +14,7 @@ import torch
 from mmengine.config import Config
 from mmengine.logging import print_log
 
-from sce_video.datasets import dataset_settings
+from sce_video.datasets.sources import dataset_settings
 from sce_video.engine.checkpoint import BEST, find_checkpoints, load_checkpoint_file
 from sce_video.engine.config.changes import parse_options
 from sce_video.engine.config.load import check_config, load_config, set_backend

@@ -32,6 +32,7 @@ from sce_video.inference.embed import iterate_samples
 from sce_video.inference.model import VideoModel, build_model, load_model, with_random_weights
 from sce_video.inference.views import EmbedOptions
 from sce_video.pages.run_record import FINISHED, RunRecord, run_state
+from sce_video.runs.keep_best import keeps_best
 from sce_video.runs.launch import cores_for_workers
 from sce_video.utils.command import Progress
 from sce_video.utils.errors import NamedWarning
@@ -161,6 +162,8 @@ def compare_at_end(runner: VideoRunner, videos: int, budget: BudgetHook | None) 
         checkpoint = newest_checkpoint(runner.work_dir)
         start = runner.cfg.get("pretrained") or runner.cfg.get("load_from")
         start = None if start == RANDOM or runner.resumed_from == start else start
+        # It says itself, by held-out videos, whether its result is better than the start.
+        start = None if keeps_best(runner.cfg) else start
         dataset = runner.train_dataloader.dataset
         row = compare_with_random(checkpoint, dataset, videos, start, seconds)
     except Exception as error:  # as for the page: a data set of one's own can raise anything

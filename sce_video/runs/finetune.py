@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from mmengine.config import Config
 
-from sce_video.datasets.labelled import NO_COLUMNS, Columns, LabelledVideos, read_pair
+from sce_video.datasets.labelled import NO_COLUMNS, GroupColumns, LabelledVideos, read_pair
 from sce_video.datasets.sources import is_table
 from sce_video.datasets.video_list import split_segment, video_of
 from sce_video.engine.config.check import options_of_settings
@@ -67,7 +67,7 @@ def labelled_parts(
     *,
     data_root: str | Path | None = None,
     group_pattern: str | None = None,
-    columns: Columns = NO_COLUMNS,
+    columns: GroupColumns = NO_COLUMNS,
     few: int | None = None,
     seed: int = 0,
 ) -> tuple[LabelledVideos, LabelledVideos, tuple[Choice, ...]]:
@@ -99,7 +99,7 @@ def labelled_parts(
 
 
 def _divided(
-    videos: LabelledVideos, group_pattern: str | None, columns: Columns, seed: int
+    videos: LabelledVideos, group_pattern: str | None, columns: GroupColumns, seed: int
 ) -> tuple[np.ndarray, np.ndarray, str]:
     """Masks (N,) of what is to train and to test with, and a sentence on them."""
     if videos.folds:
@@ -177,7 +177,7 @@ def planned_finetuning(
     test: str | Path | None = None,
     data_root: str | Path | None = None,
     group_pattern: str | None = None,
-    columns: Columns = NO_COLUMNS,
+    columns: GroupColumns = NO_COLUMNS,
     few: int | None = None,
     hours: float | None = None,
     settings: Mapping[str, Any] | None = None,
@@ -360,7 +360,7 @@ def finetune(
     test: str | Path | None = None,
     data_root: str | Path | None = None,
     group_pattern: str | None = None,
-    columns: Columns = NO_COLUMNS,
+    columns: GroupColumns = NO_COLUMNS,
     few: int | None = None,
     hours: float | None = None,
     overwrite: bool = False,

@@ -12,15 +12,14 @@ from itertools import pairwise
 
 import numpy as np
 
-from sce_video.datasets import VideoList, list_videos, open_video
 from sce_video.datasets.readers.av_reader import AvReader
 from sce_video.datasets.readers.base import FrameCountError, VideoDecodeError
-from sce_video.datasets.sources import is_table
+from sce_video.datasets.sources import is_table, list_videos, open_video
 from sce_video.datasets.tables.rows import FrameIndex
 from sce_video.datasets.tables.table import is_remote
 from sce_video.datasets.tables.table_rows import named_rows
 from sce_video.datasets.transforms.lazy_view import is_repeat
-from sce_video.datasets.video_list import split_segment
+from sce_video.datasets.video_list import VideoList, split_segment
 
 #: Files or rows that are opened, at equal steps over the sorted list.
 EXAMINED = 48

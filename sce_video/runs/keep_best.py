@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import copy
+import os
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 from mmengine.config import Config
 
-from sce_video.datasets import dataset_settings, list_videos
-from sce_video.datasets.video_list import PARTS
+from sce_video.datasets.labelled import NO_COLUMNS, GroupColumns, read_labelled
+from sce_video.datasets.sources import dataset_settings, list_videos
+from sce_video.datasets.video_list import PARTS, VideoList, video_of, write_annotation_list
+from sce_video.evaluation.functional.linear_probe import held_out
 from sce_video.evaluation.online_evaluation_hook import KEPT_EVENT
 from sce_video.pages.curves import read_history
 from sce_video.runs.choices import Choice
@@ -18,6 +26,8 @@ from sce_video.runs.launch import longest_queue
 
 #: What ``--keep`` takes.
 KEEP = ("best", "last")
+#: The word for ``--labels`` if the sub-folders are classes.
+FOLDERS = "folders"
 #: Evaluations of a training after that of its start.
 EVALUATIONS = 20
 #: Number by which the best checkpoint is chosen with classes, and without (docs/metrics.md).
@@ -51,26 +61,125 @@ def held_out_count(num_videos: int) -> int:
     return min(_MOST, max(num_videos // _SHARE, min(_FEW, num_videos // _SHARE_OF_FEW)))
 
 
-def evaluated_count(facts: FolderFacts) -> int:
-    """Videos that each evaluation reads: those held out, and with classes their gallery."""
-    held_out = held_out_count(facts.num_videos)
-    gallery = min(_MOST, facts.num_videos - held_out)
-    return held_out + gallery * (_measure(facts) == LABELLED)
+@dataclass(frozen=True)
+class HeldOut:
+    """Videos that a pretraining is not trained on, and how it is evaluated on them.
+
+    Attributes:
+        count: Videos that are not trained on.
+        evaluated: Videos that each evaluation reads.
+        measure: Number that decides.
+        words: What was held out.
+        lists: Paths, and labels, of each part of a CSV file; empty if a seed divides the folder.
+    """
+
+    count: int
+    evaluated: int
+    measure: str
+    words: str
+    lists: Mapping[str, VideoList] = field(default_factory=dict)
 
 
-def keep_best(config: Config, facts: FolderFacts, seed: int = 0) -> Choice:
+def hold_out(
+    facts: FolderFacts, labels: str | None = None, columns: GroupColumns = NO_COLUMNS, seed: int = 0
+) -> HeldOut:
+    """Decide what is held out of a pretraining to find its best checkpoint.
+
+    Args:
+        facts: Videos of the pretraining.
+        labels: None for a measure without labels, because sub-folders may be cameras or dates;
+            ``folders`` if they are classes; or a CSV file of path and label.
+        columns: Columns of the CSV file with groups, which are held out as a whole, or with folds,
+            of which one is held out.
+        seed: Seed of the draw.
+
+    Raises:
+        ValueError: If there are too few videos, or labels that cannot be used.
+    """
+    if labels is None and columns != NO_COLUMNS:
+        raise ValueError("columns of groups and folds are those of --labels FILE.csv: give it too")
+    if labels not in (None, FOLDERS):
+        return _hold_out_listed(facts, str(labels), columns, seed)
+    count = held_out_count(facts.num_videos)
+    if labels is None:
+        return HeldOut(count, count, LABEL_FREE, f"{count} videos")
+    columns.check(FOLDERS)
+    most = min(_MOST, facts.num_videos // _VIDEOS_PER_CLASS)
+    # Videos next to the sub-folders have no label.
+    unlabelled = int((list_videos(facts.folder).labels < 0).sum())
+    if unlabelled or not 2 <= facts.num_classes <= most:
+        raise ValueError(
+            f"--labels {FOLDERS} needs 2 to {most} sub-folders with all of the {facts.num_videos} "
+            f"videos: there are {facts.num_classes}, and {unlabelled} videos next to them. Leave "
+            "it out, or give a CSV file of path and label"
+        )
+    gallery = min(_MOST, facts.num_videos - count)
+    return HeldOut(count, count + gallery, LABELLED, f"{count} videos")
+
+
+def _hold_out_listed(facts: FolderFacts, source: str, columns: GroupColumns, seed: int) -> HeldOut:
+    """Hold videos of a CSV file out, whole groups and recordings; see :func:`hold_out`."""
+    found = read_labelled(source, facts.folder, columns=columns)
+    files = [os.path.normpath(video_of(os.path.join(found.root, path))) for path in found.paths()]
+    units, number = np.unique(found.groups or files, return_inverse=True)
+    classes, words = found.videos.labels, f"of {len(units)} groups"
+    if found.folds:
+        held = found.in_fold(columns)
+        words = f"of the fold {found.folds[int(held.argmax())]} of {columns.fold_name}"
+    else:
+        groups = torch.from_numpy(number) if len(units) < len(found) else None
+        share = held_out_count(len(found)) / len(found)
+        held = held_out(torch.from_numpy(classes), groups, share, seed).numpy()
+        words = f"{words if groups is not None else ''}"
+    rest = np.flatnonzero(~held)
+    alone = sorted({*classes[held].tolist()} - {*classes[rest].tolist()})
+    if not held.any() or alone:
+        name = f"the class {found.name(alone[0])!r}" if alone else "every class"
+        raise ValueError(
+            f"{name} of {source} is in one group or fold only, so nothing can be held out by which "
+            "it is recognised. Use other groups or folds, or leave out --labels"
+        )
+    parts = {
+        "held_out": _balanced(classes, np.flatnonzero(held), seed),
+        "gallery": _balanced(classes, rest, seed),
+    }
+    out = {file for file, is_held in zip(files, held.tolist(), strict=True) if is_held}
+    every = list_videos(facts.folder)
+    paths = [every.path(i) for i in range(len(every))]
+    kept = [p for p in paths if os.path.normpath(os.path.join(found.root, p)) not in out]
+    lists = {name: found.videos.select(indices) for name, indices in parts.items()}
+    lists["training"] = VideoList.from_paths(kept, [-1] * len(kept))
+    evaluated, count = sum(map(len, parts.values())), len(paths) - len(kept)
+    return HeldOut(count, evaluated, LABELLED, f"{count} videos {words}".strip(), lists)
+
+
+def _balanced(labels: np.ndarray, indices: np.ndarray, seed: int) -> np.ndarray:
+    """Up to :data:`_MOST` of some indices, equally many of each class as far as there are."""
+    order = np.random.default_rng(seed).permutation(indices)
+    seen: Counter[int] = Counter()
+    ranks = []
+    for label in labels[order].tolist():
+        ranks.append(seen[label])
+        seen[label] += 1
+    return np.sort(order[np.argsort(ranks, kind="stable")][:_MOST])
+
+
+def keep_best(
+    config: Config, facts: FolderFacts, seed: int = 0, held: HeldOut | None = None
+) -> Choice:
     """Let a planned pretraining keep its best checkpoint, in place; what was chosen, for the plan.
 
-    A part of the videos is held out of the training, drawn by the seed, of each class its share.
-    Before the first step and 20 times in the training the network is evaluated on them
-    (:class:`~sce_video.evaluation.OnlineEvaluationHook`): with a class per sub-folder by kNN among
-    training videos, else by RankMe. A queue of keys is shortened to the videos that are left.
+    Videos are held out of the training (:func:`hold_out`; None for the default). Before the first
+    step and 20 times in the training the network is evaluated on them
+    (:class:`~sce_video.evaluation.OnlineEvaluationHook`): with labels by kNN among training videos,
+    else by RankMe. A queue of keys is shortened to the videos that are left. Lists are written to
+    the folder of the run.
 
     Raises:
         ValueError: too few videos.
     """
-    held_out, measure = held_out_count(facts.num_videos), _measure(facts)
-    division = {"held_out": held_out, "seed": int(seed)}
+    held = hold_out(facts) if held is None else held
+    division = {"held_out": held.count, "seed": int(seed)}
     test, loader = config.test_dataloader, config.train_dataloader
     pipeline = copy.deepcopy(test.dataset.pipeline)
     for step in pipeline:
@@ -78,33 +187,38 @@ def keep_best(config: Config, facts: FolderFacts, seed: int = 0) -> Choice:
             step["num_clips"] = _CLIPS
 
     def part(name: str, gallery: int = 0) -> dict[str, Any]:
+        if not held.lists:
+            return {"subset": {"part": name, "gallery": gallery, **division}}
+        file, listed = str(Path(config.work_dir, f"keep_{name}.txt").resolve()), held.lists[name]
+        paths = [listed.path(i) for i in range(len(listed))]
+        if refused := write_annotation_list(file, paths, listed.labels.tolist()):
+            raise ValueError(f"a list cannot hold the name {refused[0]!r:.200}: rename the video")
+        return {"ann_file": file}
+
+    def evaluated(name: str, gallery: int = 0) -> dict[str, Any]:
         dataset = {"type": loader.dataset.type, **dataset_settings(facts.folder)}
-        dataset |= {"on_error": "skip", "pipeline": pipeline}
-        dataset["subset"] = {"part": name, "gallery": gallery, **division}
+        dataset |= {"on_error": "skip", "pipeline": pipeline, **part(name, gallery)}
         sizes = {"batch_size": test.batch_size, "num_workers": test.num_workers}
         return {**sizes, "dataset": dataset}
 
-    hook: dict[str, Any] = {"type": "OnlineEvaluationHook", "gallery": part("held_out")}
-    if measure == LABELLED:
-        hook |= {"gallery": part("gallery", gallery=_MOST), "queries": part("held_out")}
-    hook["metrics"] = [{"type": name} for name in _METRICS[measure]]
-    hook |= {"evaluations": EVALUATIONS, "keep": measure}
+    hook: dict[str, Any] = {"type": "OnlineEvaluationHook", "gallery": evaluated("held_out")}
+    if held.measure == LABELLED:
+        hook |= {"gallery": evaluated("gallery", _MOST), "queries": evaluated("held_out")}
+    hook["metrics"] = [{"type": name} for name in _METRICS[held.measure]]
+    hook |= {"evaluations": EVALUATIONS, "keep": held.measure}
     config.custom_hooks = [*(config.get("custom_hooks") or ()), hook]
-    loader.dataset.subset = {"part": "training", **division}
-    left, size = facts.num_videos - held_out, config.model.get("queue_size")
+    loader.dataset.update(part("training"))
+    left, size = facts.num_videos - held.count, config.model.get("queue_size")
     if size is not None:
         config.model.queue_size = min(size, longest_queue(left, loader.batch_size))
-    reason = f"by {measure} of {held_out} videos, which are not trained on; never below the start"
+    reason = f"by {held.measure} of {held.words}, which are not trained on; never below the start"
     return Choice("keep", "best", reason)
 
 
-def _measure(facts: FolderFacts) -> str:
-    """With too few videos of a class, or more classes than videos are read, labels tell little."""
-    most = min(_MOST, facts.num_videos // _VIDEOS_PER_CLASS)
-    if not 2 <= facts.num_classes <= most:
-        return LABEL_FREE
-    # Videos beside the sub-folders have no label.
-    return LABELLED if (list_videos(facts.folder).labels >= 0).all() else LABEL_FREE
+def keeps_best(config: Config) -> bool:
+    """Whether a training keeps its best checkpoint, which it compares with its start itself."""
+    hooks = config.get("custom_hooks") or ()
+    return any(isinstance(hook, dict) and hook.get("keep") is not None for hook in hooks)
 
 
 def kept_message(folder: str | Path) -> str | None:

@@ -17,9 +17,9 @@ from mmengine.dist import get_world_size, init_dist, is_distributed
 from mmengine.hooks import Hook
 from mmengine.logging import MMLogger
 
-from sce_video.datasets import dataset_settings
-from sce_video.datasets.labelled import NO_COLUMNS, Columns, read_labelled, read_pair
+from sce_video.datasets.labelled import NO_COLUMNS, GroupColumns, read_labelled, read_pair
 from sce_video.datasets.labels import check_same_classes
+from sce_video.datasets.sources import dataset_settings
 from sce_video.engine.batch_layout import divide_global_batch
 from sce_video.engine.checkpoint import (
     find_checkpoints,
@@ -31,7 +31,7 @@ from sce_video.engine.restarts import is_restart, requeued_job, starts_of
 from sce_video.engine.runner import RANDOM, VideoRunner
 from sce_video.engine.weights import check_backbone_weights, check_classifier_weights
 from sce_video.engine.work_dir import OverwriteHook, check_unused, folder_of_run, locked_folder
-from sce_video.evaluation import PROTOCOLS
+from sce_video.evaluation.metrics import PROTOCOLS
 from sce_video.inference.encoders.run import run_of_model
 from sce_video.inference.stored_test import stored_test
 from sce_video.registry import DATASETS
@@ -292,7 +292,7 @@ def evaluate(
     gallery: str | Path | None = None,
     data_root: str | Path | None = None,
     group_pattern: str | None = None,
-    columns: Columns = NO_COLUMNS,
+    columns: GroupColumns = NO_COLUMNS,
     folds: int | str | None = None,
     protocols: Sequence[str] | None = None,
     pairs: str | None = None,
@@ -371,7 +371,7 @@ def evaluate(
 
 
 def _labelled_settings(
-    source: str | Path, data_root: str | Path | None, folder: Path, name: str, columns: Columns
+    source: str | Path, data_root: str | Path | None, folder: Path, name: str, columns: GroupColumns
 ) -> tuple[dict[str, Any], str | None]:
     """Settings of a data set, and the file of its groups and folds, if there is one.
 

@@ -25,10 +25,9 @@ import torch
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from sce_video.datasets import list_videos, open_video
 from sce_video.datasets.readers import backend_importable
 from sce_video.datasets.readers.base import VideoDecodeError
-from sce_video.datasets.sources import is_table
+from sce_video.datasets.sources import is_table, list_videos, open_video
 from sce_video.datasets.tables.table import is_remote
 from sce_video.dependencies import dependency_problems, installed_version
 from sce_video.registry import READERS

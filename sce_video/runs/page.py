@@ -87,7 +87,10 @@ def run_features(
         rows, provenance = load_features(cache)
         states = [video_state(path) for path in rows.paths]
         same = states == provenance.get("states") or not any(states)
-        if provenance.get("checkpoint") == key and same and not rows.failures:  # may be back
+        # Files that were unreadable may be back, and there may be time for more videos.
+        in_time = provenance.get("late_after") is None or provenance["late_after"] >= seconds
+        usable = same and in_time and not rows.failures
+        if provenance.get("checkpoint") == key and usable:
             return rows, []
     dataset = DATASETS.build({**dataset_config, "pipeline": []})
     kind = getattr(dataset, "kind", type(dataset).__name__)
@@ -102,7 +105,9 @@ def run_features(
     if not len(rows):
         return None, notes
     states = [video_state(path) for path in rows.paths]
-    save_features(cache, rows, {"checkpoint": key, "states": states})
+    late = len(rows) + len(rows.failures) < min(videos, len(dataset))
+    made = {"checkpoint": key, "states": states, "late_after": seconds if late else None}
+    save_features(cache, rows, made)
     return rows, notes
 
 

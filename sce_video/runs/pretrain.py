@@ -16,8 +16,9 @@ import torch
 from mmengine.config import Config
 from mmengine.registry import DefaultScope
 
-from sce_video.datasets import SampleRequest, VideoDataset, dataset_settings
-from sce_video.datasets.labelled import LabelledVideos
+from sce_video.datasets.labelled import NO_COLUMNS, GroupColumns, LabelledVideos
+from sce_video.datasets.sources import dataset_settings
+from sce_video.datasets.video_dataset import SampleRequest, VideoDataset
 from sce_video.engine.checkpoint import find_checkpoints, load_checkpoint_file
 from sce_video.engine.config.changes import available_settings
 from sce_video.engine.config.check import known_keys, options_of_settings, top_level_keys
@@ -68,8 +69,8 @@ from sce_video.runs.keep_best import (
     EVALUATIONS,
     KEEP,
     TEXTS,
-    evaluated_count,
-    held_out_count,
+    HeldOut,
+    hold_out,
     keep_best,
 )
 from sce_video.runs.launch import cores_for_workers, training_config
@@ -268,6 +269,8 @@ def planned_pretraining(
     start: Start | None = None,
     begun: float | None = None,
     keep: str | None = None,
+    labels: str | None = None,
+    columns: GroupColumns = NO_COLUMNS,
 ) -> PlannedTraining:
     """Examine videos and machine, choose what is not given, and measure a few steps.
 
@@ -282,8 +285,8 @@ def planned_pretraining(
         raise ValueError("give hours or epochs, not both")
     machine, all_facts = this_machine(), examine_folder(str(videos)).check_readable()
     method, why = (method, "") if method else default_method(machine, given)
-    held_out = held_out_count(all_facts.num_videos) if keep == "best" else 0
-    facts = replace(all_facts, num_videos=all_facts.num_videos - held_out)  # what is trained on
+    seed = int(given.get("seed", 0))
+    held, facts = _held_out(all_facts, keep, labels, columns, seed)
     teacher = plan_teacher(facts, given) if method == "distill" else None
     wanted = {**given, **({} if teacher is None else teacher.given), "precision": precision}
     recipe, chosen = _choices(facts, machine, (method, why), wanted, start)
@@ -310,8 +313,8 @@ def planned_pretraining(
     least = _STEPS_TO_CONTINUE if start else least_steps(machine, chosen["width"].value)
     seconds = timing.epoch(machine.cores, first.train_dataloader.num_workers)
     evaluation = 0.0  # seconds of each
-    if held_out:
-        evaluation = evaluated_count(all_facts) * timing.features(networks=1)
+    if held is not None:
+        evaluation = held.evaluated * timing.features(networks=1)
     spent = other + (1 + EVALUATIONS) * evaluation
     epochs = chosen.get("epochs") or choose_epochs(steps, least, hours, seconds, spent)
     own = {*names, "predictor"} - (chosen.keys() - {"queue"}) - given.keys()
@@ -319,8 +322,8 @@ def planned_pretraining(
     chosen |= {c.name: c for c in length if c.name in own}
     config = _config(base, chosen, data, out, start)
     config.run_page.compared = compared
-    if held_out:
-        chosen["keep"] = keep_best(config, all_facts, config.randomness.seed)
+    if held is not None:
+        chosen["keep"] = keep_best(config, all_facts, seed, held)
     if hours is not None:
         add_budget(config, hours, other - after, after)
     found = [] if start is None else remarks(start, chosen["size"].value, facts)
@@ -335,6 +338,18 @@ def planned_pretraining(
     planned = PlannedTraining(config, all_facts, machine, shown, timing, *how)
     config.plan = planned.lines()
     return planned
+
+
+def _held_out(
+    facts: FolderFacts, keep: str, labels: str | None, columns: GroupColumns, seed: int
+) -> tuple[HeldOut | None, FolderFacts]:
+    """What is held out to find the best checkpoint, if it is kept, and what is trained on."""
+    if keep == "best":
+        held = hold_out(facts, labels, columns, seed)
+        return held, replace(facts, num_videos=facts.num_videos - held.count)
+    if labels is not None or columns != NO_COLUMNS:
+        raise ValueError("labels choose the best checkpoint. Add --keep best, or leave them out")
+    return None, facts
 
 
 def _choices(
@@ -617,6 +632,8 @@ def pretrain(
     precision: str | None = None,
     overwrite: bool = False,
     keep: str | None = None,
+    labels: str | None = None,
+    columns: GroupColumns = NO_COLUMNS,
     **settings: Any,
 ) -> VideoRunner:
     """Pretrain a network on a folder or a table of videos, labels not needed.
@@ -640,6 +657,10 @@ def pretrain(
         keep: "best" for the checkpoint that is best on videos held out of the training, which is
             never below the start; the training ends when it has been below it for a fifth. None is
             "best" with ``start``, else "last".
+        labels: With "best": "folders" if the sub-folders are classes, or a CSV file of path and
+            label; the best checkpoint is then the one that recognises held-out videos best. None
+            for a measure without labels.
+        columns: Columns of groups, or of folds, in this CSV file.
         settings: Those that the recipe declares: ``frames=16, size=112, width=32, lr=1e-3,
             epochs=50, ...``; others are refused.
 
@@ -658,6 +679,8 @@ def pretrain(
             settings=settings,
             start=start_from(start, freeze, lora),
             keep=keep,
+            labels=labels,
+            columns=columns,
         )
 
     with claimed_plan(out, plan, overwrite) as config:

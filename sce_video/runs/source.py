@@ -125,7 +125,7 @@ def find_source(source: str | os.PathLike) -> Source:
         of_family = family_of(family)
         per_frame = of_family.per_frame
         pool = settings.backbone.get("pool")
-        classifies |= of_family.classifier is not None and pool == of_family.classifier[1]
+        classifies |= of_family.classifier is not None and pool == of_family.classifier.pool
     return Source(
         checkpoint=path,
         settings=settings,

@@ -25,7 +25,7 @@ from sce_video.evaluation.rows import Rows
 from sce_video.inference.embed import EmbedOptions, iterate_embeddings
 from sce_video.inference.model import VideoModel, build_model, load_model
 from sce_video.inference.views import ModelSettings
-from sce_video.models.algorithms.distill import OBJECTIVES
+from sce_video.models.algorithms.distill import OBJECTIVES, TeacherClip
 from sce_video.registry import DATASETS
 from sce_video.runs.choices import Choice
 from sce_video.runs.folder_facts import FolderFacts
@@ -270,7 +270,7 @@ def give_teacher(
     if features is not None:
         student.set_teacher(features=features.to(next(student.parameters()).device))
     elif model is not None:
-        clip = (model.settings.num_frames, model.settings.crop_size)
+        clip = TeacherClip(model.settings.num_frames, model.settings.crop_size)
         student.set_teacher(model.encoder, clip=clip)
 
 

@@ -92,9 +92,11 @@ def _escape_controls(text: str) -> str:
 #: Exit status after an error, that of argparse for a wrong command line. 0 is success, 1 that the
 #: work was done and has found problems in the data, 128 + n that signal n has ended it.
 ERROR = 2
+#: Exit status after Ctrl-C: 128 and the number of SIGINT.
 INTERRUPTED = 130
 #: What a command says after Ctrl-C if its results are recorded one by one.
 RESUMABLE = "interrupted; the same command resumes from here"
+#: Exit status if the reader of the output has gone: 128 and the number of SIGPIPE.
 BROKEN_PIPE = 141
 
 Main = Callable[..., int]

@@ -6,8 +6,10 @@ import os
 import time
 from pathlib import Path
 
-#: Root of the control groups, and seconds in which the idle time of the cores is measured.
-_CGROUP, _SAMPLE_SECONDS = Path("/sys/fs/cgroup"), 0.25
+#: Root of the control groups.
+_CGROUP = Path("/sys/fs/cgroup")
+#: Seconds in which the idle time of the cores is measured. A command waits for that long.
+_SAMPLE_SECONDS = 0.25
 #: Share of the usable cores that is taken however busy they are.
 _LEAST_SHARE = 4
 

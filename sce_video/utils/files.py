@@ -157,7 +157,14 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
 def unfinished_path(path: Path) -> Path:
     """A path next to another, for what :func:`remove_unfinished` removes after a kill."""
     # Processes of several machines on one file system may have the same id.
-    return path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.part")
+    name = f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.part"
+    _MADE_HERE.add(name)
+    return path.with_name(name)
+
+
+#: Names that this process has given. A restarted container often gives a process the id of the
+#: killed one, so the id in a name does not tell whether this process is writing there.
+_MADE_HERE: set[str] = set()
 
 
 def remove_unfinished(folder: str | Path, name: str | None = None) -> None:
@@ -168,9 +175,9 @@ def remove_unfinished(folder: str | Path, name: str | None = None) -> None:
     """
     for path in Path(folder).glob(".*.part"):
         found = _UNFINISHED.fullmatch(path.name)
-        if found and name in (None, found["name"]):
+        if found and name in (None, found["name"]) and path.name not in _MADE_HERE:
             try:
-                if int(found["pid"]) != os.getpid():  # of a restarted machine or container
+                if int(found["pid"]) != os.getpid():
                     os.kill(int(found["pid"]), 0)
                     continue
             except (ProcessLookupError, OverflowError):
@@ -347,6 +354,7 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", errors="surrogateescape")).hexdigest()[:16]
 
 
+#: Levels of lists and objects in JSON at most: a file may be untrusted, and recursion has a limit.
 _MAX_DEPTH = 50
 
 

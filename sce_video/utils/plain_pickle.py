@@ -74,7 +74,9 @@ class ArrayRecord:
     def of(cls, raw: object, dtype: object, shape: object, order: object) -> ArrayRecord:
         """A record of these components."""
         record = cls()
-        record._parts = (raw, dtype, shape, order)
+        if order not in ("C", "F"):
+            raise pickle.UnpicklingError("a malformed array")
+        record.__setstate__((shape, dtype, order == "F", raw))
         return record
 
     def array(self) -> np.ndarray:
@@ -96,7 +98,7 @@ class ArrayRecord:
             and len(shape) <= _MAX_DIMENSIONS
             and all(type(n) is int and 0 <= n < 2**48 for n in shape)
         )
-        if not isinstance(raw, bytes | bytearray) or not plain_shape or order not in ("C", "F"):
+        if not isinstance(raw, bytes | bytearray) or not plain_shape:
             raise pickle.UnpicklingError("a malformed array")
         if math.prod(shape) * real.itemsize != len(raw):
             raise pickle.UnpicklingError(f"an array of shape {shape} with {len(raw)} bytes")

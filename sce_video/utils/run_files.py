@@ -22,11 +22,16 @@ PAGE = "run.html"
 PAGE_FEATURES = "run_page_features.npz"
 #: The features that the teacher of a distillation has given of the training videos.
 TEACHER_FEATURES = "teacher.npz"
-#: Results of a test, as JSON; of a finetuning also the scores of every test video, and the linear
-#: probe of the network that it started from.
-RESULTS, SCORES, PROBE = "results.json", "scores.npz", "linear_probe.json"
-#: The two files of a pretrained network (:mod:`sce_video.engine.weights`).
-WEIGHTS, MODEL_CONFIG = "model.safetensors", "config.json"
+#: Results of a test, as JSON.
+RESULTS = "results.json"
+#: Scores of every test video, of a finetuning run.
+SCORES = "scores.npz"
+#: Linear probe of the network that a finetuning run started from.
+PROBE = "linear_probe.json"
+#: Weights of a pretrained network (:mod:`sce_video.engine.weights`).
+WEIGHTS = "model.safetensors"
+#: Config of a pretrained network, in the same folder.
+MODEL_CONFIG = "config.json"
 #: What is known of an exported network, for its users.
 CARD = "README.md"
 #: mmengine's note of the checkpoint that was written last.

@@ -23,13 +23,21 @@ from sce_video.utils.errors import MissingPackageError, UserError
 
 #: Package that reads and writes a scheme, and the extra of this package that installs it.
 _PACKAGES = {"s3": ("s3fs", "s3"), "gs": ("gcsfs", "gs")}
-#: Seconds to connect, seconds without a byte, attempts of a request: an error is raised within a
-#: minute, and in most cases within seconds.
-_CONNECT, _READ, _ATTEMPTS = 5, 15, 3
-#: Statuses of S3 that mean "later": SlowDown is 503. Such a request is repeated for 63 to 126
-#: seconds. The client's own retries end sooner: in its standard mode all requests of a process
-#: share a budget, which half of them failing use up within 250, and each waits for 2 s at most.
-_BUSY, _BUSY_ATTEMPTS, _LONGEST_WAIT = (429, 500, 502, 503, 504), 16, 10.0
+# With these limits an error is raised within a minute, and in most cases within seconds.
+#: Seconds to connect.
+_CONNECT = 5
+#: Seconds without a byte.
+_READ = 15
+#: Attempts of a request.
+_ATTEMPTS = 3
+#: Statuses of S3 that mean "later": SlowDown is 503.
+_BUSY = (429, 500, 502, 503, 504)
+#: Attempts of a request that was answered so, which take 63 to 126 seconds. The client's own
+#: retries end sooner: in its standard mode all requests of a process share a budget, which half
+#: of them failing use up within 250, and each waits for 2 s at most.
+_BUSY_ATTEMPTS = 16
+#: Seconds between two of these attempts at most.
+_LONGEST_WAIT = 10.0
 _ABORT = 2.0  # seconds to remove the parts of an interrupted upload
 #: Words in the names of errors of connections: EndpointConnectionError, ClientConnectorError, ...
 _CONNECTION_WORDS = ("Connect", "Timeout", "gaierror")

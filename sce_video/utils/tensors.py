@@ -1,7 +1,8 @@
-"""Memory of large CPU tensors, used again as soon as nothing refers to them any more.
+"""Reused memory of large CPU tensors, and numbers and copies for which the host does not wait.
 
-The system hands out new memory page by page, cleared, and malloc gives blocks of more than 32 MB
-back to it at once: for a batch of views that takes as long as resizing its frames.
+Memory is used again as soon as nothing refers to a tensor any more. The system hands out new memory
+page by page, cleared, and malloc returns blocks of more than 32 MB to it immediately, which for a
+batch of views takes as long as resizing its frames.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import math
 import os
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from threading import Lock
 
 import numpy as np
@@ -19,7 +21,10 @@ from torch import Tensor
 #: Bytes before the tensor in its memory. The first two tell who still uses it: the process that
 #: made it, and one that it was sent to.
 HEADER = 64
-MAKER, RECEIVER = 0, 1
+#: Entry of the header that tells whether the process that made the tensor still uses it.
+MAKER = 0
+#: Entry of the header that tells whether the process that received the tensor still uses it.
+RECEIVER = 1
 
 
 class ReusedMemory:
@@ -90,33 +95,24 @@ def empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
     return _memory.empty(shape, dtype)[0]
 
 
-class HostValue:
-    """A logged value whose computation would make the host wait for the device.
+@dataclass(frozen=True)
+class DeferredNumber:
+    """A number to log whose computation would make the host wait for the device.
 
-    It stands for a scalar, the result of ``compute`` of a tensor on the CPU. Reading it waits for
-    the device, so the engine does it only when it logs.
+    The engine reads it only when it writes the log, so that no step waits.
     """
 
-    def __init__(self, tensor: Tensor, compute: Callable[[Tensor], Tensor]) -> None:
-        self._tensor = tensor.detach()
-        self._compute = compute
+    tensor: Tensor  # on the device, without gradient
+    compute: Callable[[Tensor], Tensor]  # maps a copy of the tensor on the CPU to a scalar
 
     @torch.no_grad()
-    def item(self) -> float:
-        """The value; waits for the device."""
-        return float(self._compute(self._tensor.cpu()))
+    def read(self) -> float:
+        """Compute the number; waits for the device."""
+        return float(self.compute(self.tensor.cpu()))
 
-    def numel(self) -> int:
-        """1, as of a scalar tensor."""
-        return 1
 
-    def mean(self) -> HostValue:
-        """Itself: it is one value."""
-        return self
-
-    def detach(self) -> HostValue:
-        """Itself: it has no gradient."""
-        return self
+#: What a method's ``loss()`` returns under a name: a scalar tensor, or a number to compute later.
+LoggedValue = Tensor | DeferredNumber
 
 
 def to_device(array: np.ndarray, device: torch.device) -> Tensor:

@@ -6,23 +6,24 @@ import copy
 from pathlib import Path
 
 import pytest
-from mmengine.config import Config
+
+from sce_video.engine.config import changes
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 
 
 @pytest.fixture(scope="session", autouse=True)
 def read_once():
-    original, known = vars(Config)["_file2dict"], {}
+    original, known = changes._read_with_bases, {}
 
-    def read(filename, *options, **named):
-        if CONFIGS not in Path(filename).resolve().parents:
-            return original.__func__(filename, *options, **named)
-        key = (str(Path(filename).resolve()), options, tuple(named.items()))
-        if key not in known:
-            known[key] = original.__func__(filename, *options, **named)
-        return copy.deepcopy(known[key])
+    def read(path):
+        resolved = Path(path).resolve()
+        if CONFIGS not in resolved.parents:
+            return original(path)
+        if resolved not in known:
+            known[resolved] = original(path)
+        return copy.deepcopy(known[resolved])
 
-    Config._file2dict = staticmethod(read)
-    yield
-    Config._file2dict = original
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(changes, "_read_with_bases", read)
+        yield

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from sce_video.datasets import VideoDataset
-from sce_video.datasets.labelled import Columns, read_groups, read_labelled, read_pair
+from sce_video.datasets.labelled import GroupColumns, read_groups, read_labelled, read_pair
 
 
 def touch(root: Path, *paths: str) -> Path:
@@ -117,18 +117,23 @@ def test_groups_and_folds_are_columns(tmp_path):
     source = str(tmp_path / "clips.csv")
     plain = read_labelled(source)
     assert (plain.groups, plain.folds) == ((), ()) and plain.write_groups(tmp_path, "x") is None
-    found = read_labelled(source, columns=Columns("group", "fold"))
+    found = read_labelled(source, columns=GroupColumns("group", "fold"))
+    assert found.repeated() == []
+    torn = source.replace("clips", "torn")
+    (tmp_path / "torn.csv").write_text(CLIPS + "d.mp4,jump,ann,10\n")
+    (said,) = read_labelled(torn, columns=GroupColumns("group", "fold")).repeated()
+    assert said.startswith(f"1 groups of {torn} are in several folds")
     assert found.groups == ("ann", "bob", "ann") and found.folds == ("2", "10", "2")
     assert found.subset(np.array([1])).groups == ("bob",)
     written = found.write_groups(tmp_path, "x")
     assert read_groups(written, 3) == (["ann", "bob", "ann"], ["2", "10", "2"])
-    only = read_labelled(source, columns=Columns(fold="fold")).write_groups(tmp_path, "y")
+    only = read_labelled(source, columns=GroupColumns(fold="fold")).write_groups(tmp_path, "y")
     assert read_groups(only, 3) == ([], ["2", "10", "2"])
     # Without a value the first fold, of which 2 comes before 10.
-    assert found.in_fold(Columns(fold="fold")).tolist() == [True, False, True]
-    assert found.in_fold(Columns(fold="fold=10")).tolist() == [False, True, False]
+    assert found.in_fold(GroupColumns(fold="fold")).tolist() == [True, False, True]
+    assert found.in_fold(GroupColumns(fold="fold=10")).tolist() == [False, True, False]
     with pytest.raises(ValueError, match="has the folds 2, 10, of which '3' cannot be held out"):
-        found.in_fold(Columns(fold="fold=3"))
+        found.in_fold(GroupColumns(fold="fold=3"))
 
 
 @pytest.mark.parametrize(
@@ -137,12 +142,17 @@ def test_groups_and_folds_are_columns(tmp_path):
         (
             "c.csv",
             CLIPS,
-            Columns("person"),
+            GroupColumns("person"),
             r"no column 'person'. Its first line is path, label",
         ),
-        ("c.csv", CLIPS.replace("ann,2", ",2"), Columns("group"), r"c\.csv, line 2: .* 'group'"),
-        ("c.txt", "a.mp4 1\n", Columns("group"), "'group' names a column of a CSV file, and"),
-        ("c.csv", "a.mp4,1\nb.mp4,2\n", Columns("group"), "has no column 'group'"),
+        (
+            "c.csv",
+            CLIPS.replace("ann,2", ",2"),
+            GroupColumns("group"),
+            r"line 2: .* 'group'",
+        ),
+        ("c.txt", "a.mp4 1\n", GroupColumns("group"), "'group' names a column of a CSV file, and"),
+        ("c.csv", "a.mp4,1\nb.mp4,2\n", GroupColumns("group"), "has no column 'group'"),
     ],
 )
 def test_columns_that_are_not_there(tmp_path, name, text, columns, message):

@@ -45,9 +45,16 @@ def test_strides_dilation_groups_and_bias():
                      groups=2)  # fmt: skip
     x = torch.rand(2, 4, 3, 9, 8)
     expected = conv(x)
-    assert fold_backbones(nn.ModuleDict({"backbone": conv})) == 1
-    assert isinstance(conv, FoldedConv3d)
-    torch.testing.assert_close(conv(x), expected)
+    seen: list = []
+    conv.register_forward_hook(lambda module, *_: seen.append(module))
+    model = nn.ModuleDict({"backbone": nn.ModuleList([conv.eval(), conv])})
+    assert fold_backbones(model) == 1
+    folded, again = model["backbone"]
+    assert isinstance(folded, FoldedConv3d) and folded is again and not folded.training
+    assert folded.weight is conv.weight and folded.bias is conv.bias
+    assert type(conv) is nn.Conv3d
+    torch.testing.assert_close(folded(x), expected)
+    assert seen == [folded]
 
 
 @pytest.mark.parametrize(
@@ -95,11 +102,12 @@ def test_gradients_are_those_of_float32(wrong):
     kernel, padding, stride, size = wrong
     torch.manual_seed(0)
     conv = nn.Conv3d(16, 16, kernel, stride, padding, bias=False)
-    assert guard_small_convolutions(nn.Sequential(conv)) == 1
+    guarded = nn.Sequential(conv)
+    assert guard_small_convolutions(guarded) == 1
     for _ in range(3):
         freed = [torch.full((2**n,), float("nan")) for n in range(8, 20)]
         del freed  # what is read without having been written is NaN
         x = torch.randn(2, 16, *size)
         expected = gradients(conv, x, torch.float32)
-        for found, right in zip(gradients(conv, x, torch.bfloat16), expected, strict=True):
+        for found, right in zip(gradients(guarded[0], x, torch.bfloat16), expected, strict=True):
             assert float((found - right).norm() / right.norm()) < 0.02

@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from sce_video.engine import ScheduleHook
 from sce_video.engine.schedules import build_schedule, multistep
 
 
@@ -85,3 +86,10 @@ def test_lines_and_cosines_against_a_loop():
 def test_unknown_names_and_arguments_are_refused(spec, match):
     with pytest.raises(ValueError, match=match):
         build_schedule(spec, 10)
+
+
+def test_durations_of_another_type_are_refused_when_the_hook_is_built():
+    milestones = dict(name="multistep", milestone_epochs=1)
+    for options in ({"lr": milestones}, {"model": {"tau": milestones}}):
+        with pytest.raises(ValueError, match=r"write milestone_epochs=\[1\]"):
+            ScheduleHook(**options)

@@ -25,6 +25,7 @@ from sce_video.engine.train_loop import (
     StopSignals,
     copied_ahead,
     outliving_workers,
+    start_workers,
 )
 
 
@@ -195,7 +196,7 @@ def test_workers_are_ended_by_their_parent_only(tmp_path):
     )
     own = loader.worker_init_fn
     with outliving_workers(loader):
-        batches = iter(loader)
+        batches = start_workers(loader)
         torch.set_num_threads(threads)
         pids = {int(next(batches)) for _ in range(2)}
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

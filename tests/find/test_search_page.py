@@ -9,7 +9,7 @@ from helpers.search_page import EVIL, NAMES
 from helpers.tiny_encoder import moving_frames, save_tiny, tiny_backbone, write_lossless
 
 from sce_video.datasets import open_video
-from sce_video.find.search_state import Network
+from sce_video.find.search_state import Network, NoRowError
 from sce_video.inference.embed import EmbedOptions, embed
 
 
@@ -163,6 +163,17 @@ def test_an_index_by_a_stranger_serves_nothing_outside_its_folder(
     monkeypatch.setattr(searched.state, "_videos", stranger)
     error = error_of(client.get("/api/v1/video/0"), 404)
     assert "is no video of its folder" in error
+
+
+def test_a_file_of_another_name_is_served_if_it_holds_a_video(searched, state, monkeypatch):
+    """As --all-files lists it; an index by somebody else may name any file of the folder."""
+    folder = searched.folder / "videos"
+    shutil.copy(folder / state._videos[0], folder / "camera.rec")
+    (folder / "secret.rec").write_text("secret")
+    monkeypatch.setattr(state, "_videos", ["camera.rec", "secret.rec"])
+    assert state.file(0) == str(folder / "camera.rec")
+    with pytest.raises(NoRowError, match="is no video of its folder"):
+        state.file(1)
 
 
 def test_a_video_that_has_gone(client, state, changed):

@@ -114,6 +114,7 @@ def test_training_from_random_weights_is_the_baseline_of_finetuning():
         ({"path": None, "source": "trained in this run, 5 iterations"}, "trained in this run"),
         (None, "unknown weights"),
         ({**SCE, "selected": {"data_root": "/data/test"}}, "(best epoch on the test set"),
+        ({**SCE, "other_weights": True}, "not the weights that the training wrote"),
     ],
 )
 def test_what_was_evaluated(checkpoint, words):

@@ -15,7 +15,7 @@ from helpers.training import make_videos
 
 import sce_video
 from sce_video.commands.main import main
-from sce_video.datasets.labelled import Columns
+from sce_video.datasets.labelled import GroupColumns
 from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.engine.config.load import load_config
 from sce_video.evaluation.functional.linear_probe import fit_linear_probe
@@ -170,16 +170,16 @@ def test_groups_or_a_fold_of_a_column_are_held_out(tmp_path):
     file = tmp_path / "clips.csv"
     file.write_text("\n".join(["path,label,group,fold", *map(",".join, rows)]))
     group, fold = {r[0]: r[2] for r in rows}, {r[0]: r[3] for r in rows}
-    train, test, (_, row) = labelled_parts(file, None, columns=Columns("group"))
+    train, test, (_, row) = labelled_parts(file, None, columns=GroupColumns("group"))
     sides = [{group[path] for path in part.paths()} for part in (train, test)]
     assert not sides[0] & sides[1] and len(sides[1]) == 1 and len(train) + len(test) == 24
     assert "a quarter of the groups of group" in row.reason
     for given, held in (("fold", "0"), ("fold=2", "2")):
-        train, test, (_, row) = labelled_parts(file, None, columns=Columns("group", given))
+        train, test, (_, row) = labelled_parts(file, None, columns=GroupColumns("group", given))
         assert {fold[path] for path in test.paths()} == {held} and len(train) == 16
         assert f"the fold {held} of fold is held out" in row.reason
     with pytest.raises(ValueError, match="where there is no --test"):
-        labelled_parts(file, file, columns=Columns("group"))
+        labelled_parts(file, file, columns=GroupColumns("group"))
 
 
 def segment_rows(folder, rows):

@@ -7,7 +7,11 @@ import json
 import math
 import shutil
 import sys
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -16,6 +20,8 @@ from helpers.training import Recorder, clock_of_steps, make_videos, small_config
 
 import sce_video
 from sce_video.commands.main import main
+from sce_video.datasets import list_videos
+from sce_video.datasets.labelled import GroupColumns
 from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.engine.hooks import checkpoint as hook_module
 from sce_video.engine.hooks.checkpoint import add_mirror, restore_run
@@ -24,9 +30,16 @@ from sce_video.evaluation.online_evaluation_hook import BestSoFar
 from sce_video.pages.curves import read_history
 from sce_video.registry import DATASETS
 from sce_video.runs.configs import checkpoints_to_test, training_config
+from sce_video.runs.does_it_help import compare_at_end
 from sce_video.runs.folder import read_run
 from sce_video.runs.folder_facts import examine_folder
-from sce_video.runs.keep_best import held_out_count, keep_best, kept_message
+from sce_video.runs.keep_best import (
+    held_out_count,
+    hold_out,
+    keep_best,
+    keeps_best,
+    kept_message,
+)
 from sce_video.runs.pretrain import planned_config
 from sce_video.utils.run_files import KEPT, newest_checkpoint
 from sce_video.utils.storage import ObjectStoreError
@@ -254,8 +267,9 @@ def test_what_is_held_out(videos):
     ]
     with pytest.raises(ValueError, match="there are 5: --keep last"):
         held_out_count(5)
+    facts = examine_folder(str(videos))
     cfg = small_config(videos, "run", model__queue_size=100)
-    keep_best(cfg, examine_folder(str(videos)), seed=1)
+    keep_best(cfg, facts, seed=1, held=hold_out(facts, "folders"))
     hook = cfg.custom_hooks[-1]
     assert hook.keep == "knn_top1" and cfg.model.queue_size == 4  # a batch, of the 8 that are left
     parts = [cfg.train_dataloader.dataset, hook.gallery.dataset, hook.queries.dataset]
@@ -265,13 +279,103 @@ def test_what_is_held_out(videos):
     assert gallery == training  # there are fewer than a gallery may have
 
 
+def test_sub_folders_are_no_classes_unless_the_user_says_so(videos):
+    """They may be cameras or dates, of which the best recogniser is not wanted."""
+    facts = examine_folder(str(videos))
+    assert facts.num_classes == 2
+    cfg = small_config(videos, "run", model__queue_size=100)
+    choice = keep_best(cfg, facts)
+    hook = cfg.custom_hooks[-1]
+    assert hook.keep == "rankme" and "queries" not in hook and "by rankme of 4" in choice.reason
+    one = replace(facts, num_classes=1)
+    with pytest.raises(ValueError, match="needs 2 to 3 sub-folders .* there are 1"):
+        hold_out(one, "folders")
+    with pytest.raises(ValueError, match="those of --labels FILE.csv"):
+        hold_out(facts, None, GroupColumns("scene"))
+
+
+def listed_scenes(videos, folder, scenes, folds=3):
+    """A CSV file of all videos: labels that cross the folders, scenes, folds; and its rows."""
+    names = list_videos(str(videos))
+    paths = [names.path(i) for i in range(len(names))]
+    rows = {p: ("xy"[i % 2], f"s{i // 2 % scenes}", str(i % folds)) for i, p in enumerate(paths)}
+    lines = [",".join((path, *row)) for path, row in rows.items()]
+    file = folder / "labels.csv"
+    file.write_text("\n".join(["path,label,scene,fold", *lines, ""]))
+    return str(file), rows
+
+
+@pytest.mark.parametrize(
+    "columns", [GroupColumns("scene"), GroupColumns(fold="fold=1"), GroupColumns()]
+)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_labels_of_a_file_hold_whole_groups_or_a_fold_out(videos, tmp_path, columns, seed):
+    file, rows = listed_scenes(videos, tmp_path, scenes=5)
+    facts = examine_folder(str(videos))
+    cfg = small_config(videos, tmp_path, model__queue_size=100)
+    held = hold_out(facts, file, columns, seed)
+    keep_best(cfg, facts, seed, held)
+    hook = cfg.custom_hooks[-1]
+    parts = (cfg.train_dataloader.dataset, hook.gallery.dataset, hook.queries.dataset)
+    built = [DATASETS.build({**part, "pipeline": []}) for part in parts]
+    training, gallery, queries = ([d.videos.path(i) for i in range(len(d))] for d in built)
+    assert hook.keep == "knn_top1" and held.evaluated == len(gallery) + len(queries)
+    assert sorted([*training, *queries]) == sorted(rows) and set(gallery) <= set(training)
+    assert held.count == len(queries) >= 2
+    for dataset, paths in zip(built[1:], (gallery, queries), strict=True):
+        assert dataset.labels.tolist() == ["xy".index(rows[path][0]) for path in paths]
+    if columns.group:
+        assert not {rows[p][1] for p in queries} & {rows[p][1] for p in training}
+    if columns.fold:
+        assert {rows[p][2] for p in queries} == {"1"} and "of the fold 1" in held.words
+    assert built[0].labels.tolist() == [-1] * len(training)
+
+
+def test_labels_that_nothing_can_be_held_out_of(videos, tmp_path):
+    file, rows = listed_scenes(videos, tmp_path, scenes=1)
+    facts = examine_folder(str(videos))
+    with pytest.raises(ValueError, match="every class of .* is in one group or fold only"):
+        hold_out(facts, file, GroupColumns("scene"))
+    lines = [f"{path},{'ab'[row[2] == '1']},{row[2]}" for path, row in rows.items()]
+    (tmp_path / "labels.csv").write_text("\n".join(["path,label,fold", *lines]))
+    with pytest.raises(ValueError, match="the class 'b' of .* is in one group or fold only"):
+        hold_out(facts, file, GroupColumns(fold="fold=1"))
+
+
+def test_one_line_says_whether_the_result_is_better_than_the_start(videos, tmp_path, monkeypatch):
+    """The comparison with random weights has other videos, and another measure."""
+    compared = []
+    room = "sce_video.runs.does_it_help"
+    monkeypatch.setattr(
+        f"{room}.compare_with_random", lambda *given: compared.append(given[3]) or {}
+    )
+    cfg = small_config(videos, tmp_path / "last")
+    assert not keeps_best(cfg)
+    keep_best(cfg, examine_folder(str(videos)))
+    assert keeps_best(cfg)
+    for config in (cfg, small_config(videos, tmp_path / "last")):
+        config.pretrained = "start.pth"
+        loader = MagicMock(dataset=range(8))
+        runner = SimpleNamespace(
+            cfg=config,
+            work_dir=str(tmp_path),
+            resumed_from=None,
+            train_dataloader=loader,
+            logger=MagicMock(),
+        )
+        monkeypatch.setattr(f"{room}.newest_checkpoint", lambda _: "end.pth")
+        with suppress(KeyError, AttributeError):  # nothing is logged here
+            compare_at_end(runner, 4, None)
+    assert compared == [None, "start.pth"]
+
+
 def test_by_command_with_classes(videos, tmp_path, capsys, monkeypatch):
     """The last line, the page and the config; a later training does not keep the old result."""
     monkeypatch.setattr(sys, "argv", ["sce-video"])
     run = tmp_path / "run"
     words = [w for k, v in TINY.items() for w in (f"--{k.replace('_', '-')}", str(v))]
     start = ["pretrain", str(videos), "--out", str(run), "--epochs", "2", "--method", "sce", *words]
-    assert main([*start, "--keep", "best"]) == 0
+    assert main([*start, "--keep", "best", "--labels", "folders"]) == 0
     shown = capsys.readouterr().out
     assert "by knn_top1 of 4 videos, which are not trained on" in shown
     assert shown.splitlines()[-1] == f"{run}: {kept_message(run)}"
@@ -286,6 +390,10 @@ def test_by_command_with_classes(videos, tmp_path, capsys, monkeypatch):
     assert main(["pretrain", "--out", str(run), "--resume", "--keep", "best"]) == 2
     assert main([*start, "--overwrite"]) == 0
     assert not (run / KEPT).exists() and kept_message(run) is None
+    for words in (["--labels", "folders"], ["--keep", "best", "--group-column", "scene"]):
+        assert main([*start, "--overwrite", *words]) == 2
+    said = capsys.readouterr().err
+    assert "labels choose the best checkpoint" in said and "'scene' names a column of a CSV" in said
     few = make_videos(tmp_path / "few", 4)
     assert main(["pretrain", str(few), "--out", str(tmp_path / "no"), "--keep", "best"]) == 2
     assert "needs 6 videos or more, there are 4" in capsys.readouterr().err

@@ -141,12 +141,15 @@ def test_a_budget_makes_the_length(videos, tmp_path):
     assert plan.config.train_cfg.max_epochs == pytest.approx(epochs, rel=1e-4, abs=1)
     assert plan.hours <= 10
     # 21 evaluations of the 4 videos that are held out and the 8 others, their gallery.
-    best = planned_pretraining(videos, tmp_path, hours=10, settings=TINY, keep="best")
+    best = planned_pretraining(
+        videos, tmp_path, hours=10, settings=TINY, keep="best", labels="folders"
+    )
     evaluating = 21 * 12 * best.timing.features(networks=1)
     assert best.evaluation_seconds == pytest.approx(evaluating)
     epochs = (36_000 - best.other_seconds - evaluating) / best.epoch_seconds
     assert best.config.train_cfg.max_epochs == pytest.approx(epochs, rel=1e-4, abs=1)
-    few = planned_pretraining(videos, tmp_path, settings={**TINY, "epochs": 3}, keep="best")
+    given = {"settings": {**TINY, "epochs": 3}, "keep": "best", "labels": "folders"}
+    few = planned_pretraining(videos, tmp_path, **given)
     evaluating = 7 * 12 * few.timing.features(networks=1)  # six steps
     assert 3600 * few.hours == pytest.approx(3 * few.epoch_seconds + evaluating)
     assert f"s an epoch, {evaluating:.0f} s for all evaluations)" in "\n".join(few.lines())

@@ -227,3 +227,14 @@ def test_a_failed_training_has_a_page_and_a_refused_start_has_none(run, monkeypa
     if began:
         html = (run / PAGE).read_text()
         assert "The training failed in epoch 2 of 2. NonFiniteLossError" in html
+
+
+def test_features_that_a_short_budget_has_cut_are_computed_again_with_more_time(run):
+    (run / PAGE_FEATURES).unlink()
+    config = read_run(run).config["train_dataloader"]["dataset"]
+    few, notes = run_page.run_features(run, config, 4, seconds=0)
+    assert len(few) == 1 and "1 of 4 videos were embedded within 0 s" in notes[0]
+    again, notes = run_page.run_features(run, config, 4, seconds=0)
+    assert len(again) == 1 and not notes  # as much time: those of the file
+    assert len(run_page.run_features(run, config, 4, seconds=60)[0]) == 4
+    assert len(run_page.run_features(run, config, 4, seconds=0)[0]) == 4

@@ -126,7 +126,8 @@ def test_what_killed_processes_left_is_removed(tmp_path):
     ended = subprocess.run(["sh", "-c", "echo $$"], capture_output=True, text=True).stdout.strip()
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "kept").touch()
-    own = unfinished_path(tmp_path / "a")
+    own = unfinished_path(tmp_path / "a")  # another part of this process is writing it
+    earlier = tmp_path / f".a.{os.getpid()}-0123abcd.part"  # of a killed process with this id
     running = tmp_path / f".a.{os.getppid()}-0123abcd.part"
     for name in (f".a.{ended}-01234567.part", f".b.{ended}-01234567.part", ".a.part", "a"):
         (tmp_path / name).touch()
@@ -134,10 +135,10 @@ def test_what_killed_processes_left_is_removed(tmp_path):
     folder.mkdir()
     (folder / "inside").touch()
     link.symlink_to(tmp_path / "elsewhere")
-    for path in (own, running):
+    for path in (own, earlier, running):
         path.touch()
     remove_unfinished(tmp_path, "a")
-    left = {".a.part", "a", "elsewhere", running.name}
+    left = {".a.part", "a", "elsewhere", running.name, own.name}
     assert set(os.listdir(tmp_path)) == left | {f".b.{ended}-01234567.part"}
     remove_unfinished(tmp_path)
     assert set(os.listdir(tmp_path)) == left

@@ -18,8 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sce_video.datasets import read_key_frames
-from sce_video.datasets.ava import Action, box_iou, read_actions
+from sce_video.datasets.ava import Action, box_iou, read_actions, read_key_frames
 from sce_video.engine.config.load import load_config
 from sce_video.inference.actions import load_action_model, read_moment, score_boxes
 from sce_video.pages.frames import draw_boxes, top_actions, write_clip, write_image

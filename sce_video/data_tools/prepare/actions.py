@@ -38,8 +38,11 @@ UCF101 = Downloads(
     lists=("ucfTrainTestlist",),
     files=("UCF-101",),
 )
-# Soomro et al. 2012; numbers of lines in the official lists.
-_UCF101_VIDEOS, _UCF101_CLASSES = 13320, 101
+#: Videos of UCF101 (Soomro et al. 2012).
+_UCF101_VIDEOS = 13320
+#: Classes of UCF101 (Soomro et al. 2012).
+_UCF101_CLASSES = 101
+#: Lines of the official lists, train and test, by the number of the split.
 _UCF101_COUNTS = {1: (9537, 3783), 2: (9586, 3734), 3: (9624, 3696)}
 
 
@@ -114,8 +117,11 @@ HMDB51 = Downloads(
     lists=("testTrainMulti_7030_splits",),
     files=("hmdb51_org",),
 )
-# Kuehne et al. 2011: 70 training and 30 test videos per class and split.
-_HMDB51_VIDEOS, _HMDB51_CLASSES = 6766, 51
+#: Videos of HMDB51 (Kuehne et al. 2011).
+_HMDB51_VIDEOS = 6766
+#: Classes of HMDB51 (Kuehne et al. 2011).
+_HMDB51_CLASSES = 51
+#: Videos per class and split (Kuehne et al. 2011).
 _HMDB51_PER_CLASS = {"train": 70, "test": 30}
 _MARKS = "'NAME.avi MARK' with mark 0 (not used), 1 (train) or 2 (test)"
 
@@ -167,6 +173,7 @@ SSV2 = Downloads(
 )
 # Goyal et al. 2017 and the data set's page.
 SSV2_CLASSES = 174
+#: Videos of each split.
 SSV2_PUBLISHED = {"train": 168913, "validation": 24777}
 
 
@@ -262,6 +269,7 @@ DIVING48 = Downloads(
 )
 # Li et al. 2018; numbers of entries of the V2 files (October 2020), which replace the first labels.
 _DIVING48_CLASSES = 48
+#: Entries of the files of each split.
 _DIVING48_COUNTS = {"train": 15027, "test": 1970}
 
 
@@ -319,6 +327,7 @@ _TRAINING_PERFORMERS = frozenset(
     (1, 2, 4, 5, 8, 9, 13, 14, 15, 16, 17, 18, 19, 25, 27, 28, 31, 34, 35, 38)
 )
 _TRAINING_CAMERAS = frozenset((2, 3))
+#: Videos in each list.
 _NTU60_COUNTS = {
     "train_subject.txt": 40320,
     "test_subject.txt": 16560,

@@ -25,7 +25,7 @@ from sce_video.data_tools.prepare.ava_files import (
     read_excluded,
 )
 from sce_video.data_tools.prepare.lists import (
-    Preparation,
+    ListPreparation,
     Row,
     failure_notes,
     failure_report,
@@ -44,13 +44,18 @@ from sce_video.datasets.video_list import VIDEO_EXTENSIONS
 from sce_video.options.data_sets import PrepareOptions
 
 BEGIN = 900  # second of the film at which the 15-minute cuts and the frames begin
+#: Frames per second that the official scripts extract from the cuts.
 FRAME_RATE = 30
 # A cut lasts 901 s; the films last more than half an hour.
 LONGEST_CUT = 1000.0
 
-# Gu et al. 2018 and the data set's page.
+# Numbers of Gu et al. 2018 and of the dataset's page.
+#: Videos of each split.
 PUBLISHED_VIDEOS = {"train": 235, "val": 64}
-PUBLISHED_ACTIONS, PUBLISHED_SCORED = 80, 60
+#: Actions in the official list.
+PUBLISHED_ACTIONS = 80
+#: Actions that are scored.
+PUBLISHED_SCORED = 60
 
 _FRAME = re.compile(r"(\d+)\.(?:jpe?g|png)$", re.IGNORECASE)
 _DETECTIONS = (
@@ -62,7 +67,7 @@ _DETECTIONS = (
 
 
 @dataclass(frozen=True)
-class AvaPreparation(Preparation):
+class AvaPreparation(ListPreparation):
     """How AVA is prepared.
 
     Attributes:

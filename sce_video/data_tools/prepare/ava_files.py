@@ -34,7 +34,10 @@ AVA = Downloads(
     files=("videos", "videos_15min", "frames", "rawframes"),
     what="videos or frames",
 )
-FIRST_SECOND, LAST_SECOND = 902, 1798  # ava_included_timestamps_v2.2.txt
+#: First annotated second of each film, by ava_included_timestamps_v2.2.txt.
+FIRST_SECOND = 902
+#: Last annotated second of each film, by the same file.
+LAST_SECOND = 1798
 OVERSHOOT = 0.005  # of the frame; boxes outside of it by at most this are clipped
 
 Key = tuple[str, int]

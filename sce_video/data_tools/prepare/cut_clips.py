@@ -99,9 +99,12 @@ FINEGYM = Downloads(
     uncut="videos",
     extension=".mp4",
 )
-# Shao et al. 2020; numbers of lines of the lists, the training list in version 1.0.
+# Numbers of Shao et al. 2020.
 _FINEGYM_CLASSES = 99
-_FINEGYM_TRAIN, _FINEGYM_VAL = 20484, 8521
+#: Lines of the training list in version 1.0.
+_FINEGYM_TRAIN = 20484
+#: Lines of the validation list.
+_FINEGYM_VAL = 8521
 #: Sets of elements with lists of their own, and their labels in FineGym-99: leaps, jumps and hops
 #: on the floor, and circles on the uneven bars (the SEVERE benchmark's FX-S1 and UB-S1;
 #: fmthoker/SEVERE-BENCHMARK, action_recognition/datasets/gym_set_{FX,UB}_S1.py).
@@ -204,6 +207,7 @@ EPIC_KITCHENS = Downloads(
 )
 # Damen et al. 2022, table 2; epic-kitchens/epic-kitchens-100-annotations, README.md.
 _EPIC_COUNTS = {"train": 67217, "validation": 9668}
+#: Classes of each kind of label.
 _EPIC_CLASSES = {"verb": 97, "noun": 300}
 #: Columns that are read of the tables of classes, and of the actions.
 _CLASS = ("id", "key")

@@ -38,9 +38,13 @@ or, in place of the last three,
 #: "classes" of the appendix, which is the list of CMC (Tian et al. 2020) and
 #: ``Imagenet100DataModule.class_list`` in eztorch/datamodules/imagenet.py of juliendenize/eztorch.
 IMAGENET100_CLASSES = read_class_file("imagenet100")
+#: Classes of ImageNet.
 PUBLISHED_CLASSES = 1000
+#: Training images of ImageNet.
 PUBLISHED_TRAIN = 1_281_167
+#: Training images of ImageNet100.
 PUBLISHED_TRAIN_100 = 126_689
+#: Validation images of each class.
 VAL_PER_CLASS = 50
 _TRAIN_ARCHIVE = "ILSVRC2012_img_train.tar"
 _VAL_ARCHIVE = "ILSVRC2012_img_val.tar"
@@ -178,6 +182,7 @@ TINY_IMAGENET = Downloads(
 
 # Le and Yang 2015: 500 training and 50 validation images of each class.
 TINY_IMAGENET_CLASSES = 200
+#: Images of each class and split of Tiny ImageNet.
 PER_CLASS = {"train": 500, "val": 50}
 _ARCHIVE = "tiny-imagenet-200.zip"
 

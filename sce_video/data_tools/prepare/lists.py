@@ -164,7 +164,7 @@ class CheckJob(jobs.BatchJob):
 
 
 @dataclass(frozen=True)
-class Preparation:
+class ListPreparation:
     """How a data set is prepared: where its lists go, and how its files are checked.
 
     Attributes:
@@ -229,7 +229,7 @@ class Preparation:
 
 
 def write_lists(
-    official: OfficialLists, located: Mapping[str, Located], options: Preparation
+    official: OfficialLists, located: Mapping[str, Located], options: ListPreparation
 ) -> bool:
     """Check the files, print the counts, write lists, class maps and reports.
 
@@ -289,7 +289,7 @@ def write_lists(
 
 
 def failure_notes(
-    what: str, kind: str, reasons: Mapping[str, str], options: Preparation
+    what: str, kind: str, reasons: Mapping[str, str], options: ListPreparation
 ) -> Iterator[str]:
     """Lines for the terminal on files that are missing or unreadable: how many, and the first."""
     if reasons:
@@ -312,7 +312,7 @@ def show_counts(rows: Sequence[Row], notes: Sequence[str]) -> None:
     print(printable_lines("\n".join([format_counts(rows), *notes])))
 
 
-def write_outputs(contents: Mapping[str, str | None], options: Preparation) -> None:
+def write_outputs(contents: Mapping[str, str | None], options: ListPreparation) -> None:
     """Write, replace or remove files of a folder, and print what became of each.
 
     All files are compared before the first is written, and each is replaced atomically.

@@ -369,6 +369,7 @@ def locate_images(root: Path, folder: Path, official: OfficialLists) -> dict[str
     return _locate(root, folder, names, paths, top_and_name, "several files of that name", MOVED)
 
 
+#: Seed of the original script, so that the same videos are drawn.
 _SEED = 99999
 
 

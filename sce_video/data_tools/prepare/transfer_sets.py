@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import cv2
 import numpy as np
 
-from sce_video.data_tools.prepare.lists import Preparation, write_lists, write_outputs
+from sce_video.data_tools.prepare.lists import ListPreparation, write_lists, write_outputs
 from sce_video.data_tools.prepare.official import (
     ClassMap,
     Located,
@@ -75,7 +75,7 @@ class TransferSet(NamedTuple):
     read: Callable[[_Files], _Content]
 
 
-def prepare_transfer_set(name: str, options: Preparation) -> bool:
+def prepare_transfer_set(name: str, options: ListPreparation) -> bool:
     """Check the files, print the counts, write ``train.txt``, ``val.txt``, ``test.txt``.
 
     They lie in ``root/lists`` unless ``options.out`` says otherwise. VOC2007 gets lists of paths,

@@ -24,6 +24,7 @@ from sce_video.options.prepare import CRF_RANGE
 from sce_video.utils.files import regular_file
 
 _HIGHEST_PSNR = 100.0  # reported for equal frames
+#: Frames that are encoded to find the crf: few, because they are encoded several times.
 _PILOT_FRAMES = 16
 _SLOPE = 0.65  # dB that one step of crf costs on average
 _STEP = 0.25  # of crf

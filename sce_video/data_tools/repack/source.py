@@ -254,8 +254,12 @@ def _usual_rate(timestamps: np.ndarray, stated: Sequence[Fraction], tick: float)
 HELD_BYTES = 256 * 2**20
 #: Of a longer one this much is kept to compare with, and it is decoded a second time.
 SAMPLE_BYTES = 32 * 2**20
+#: Frames of a longer video that are kept at most, whatever their size is.
 _SAMPLE_FRAMES = 240
-_RGB, _UNSPECIFIED = 0, 2  # of the colour matrix
+#: FFmpeg's number of the colour matrix of RGB, which has none (AVCOL_SPC_RGB).
+_RGB = 0
+#: FFmpeg's number of an unknown colour matrix (AVCOL_SPC_UNSPECIFIED).
+_UNSPECIFIED = 2
 
 
 @dataclass

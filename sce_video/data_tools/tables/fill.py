@@ -35,7 +35,10 @@ COLUMNS = ("path", "source_size", "source_mtime_ns", "label", "class_name", "set
 _ROW = np.dtype(
     [("row_id", "u8"), ("size", "i8"), ("time", "i8"), ("label", "i4"), ("flags", "u1")]
 )
-_FAILED, _CURRENT = 1, 2
+#: Flag of a row that holds a failure.
+_FAILED = 1
+#: Flag of a row whose settings are those of this run.
+_CURRENT = 2
 Label = tuple[int, str | None]
 
 

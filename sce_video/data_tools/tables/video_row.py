@@ -25,6 +25,7 @@ from sce_video.datasets.readers.frame_table import is_restart_point
 from sce_video.datasets.tables.rows import INDEX, STREAM, CodecParameters, FrameIndex, table_path
 from sce_video.datasets.tables.table_rows import TableReader
 
+#: Bytes of the hash of a stream, enough that no two streams have the same.
 _HASH_BYTES = 16
 _LARGEST_STREAM = 2**31  # bytes of one row, which is held in memory while it is written
 

@@ -254,6 +254,7 @@ def _lists_of(rows: Sequence[int], most: int) -> Iterator[str]:
         yield ", ".join(str(int(number)) for number in rows[begin : begin + most])
 
 
+#: Failures that are printed at most. The table contains all of them.
 _SHOWN_FAILURES = 20
 
 

@@ -28,6 +28,7 @@ from sce_video.datasets.readers.base import TooManyBadFilesError
 from sce_video.registry import FUNCTIONS
 from sce_video.utils.errors import CRASH_SIGNALS, UserError, message_from_worker
 from sce_video.utils.files import regular_file, write_text
+from sce_video.utils.private_parts import end_persistent_workers
 from sce_video.utils.tensors import RECEIVER, ReusedMemory, flags, shown
 
 
@@ -385,37 +386,34 @@ def _report_unless_parent_left(
         sys.__excepthook__(kind, error, trace)
 
 
-def _with_sigterm_blocked(start: Callable[[], Iterator]) -> Iterator:
-    """Iterator of a loader whose workers have had SIGTERM blocked since they were forked.
+def start_workers(loader: DataLoader) -> Iterator[Any]:
+    """Return an iterator of a loader, whose workers are forked with SIGTERM blocked.
 
     Before a worker is initialised torch starts threads in it (its pool, where the parent has called
     ``torch.set_num_threads``). They inherit the mask, or would let SIGTERM end the worker.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     try:
-        return start()
+        return iter(loader)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager
 def outliving_workers(*dataloaders: DataLoader) -> Iterator[None]:
-    """Workers that the loaders start inside the block outlive signals to the whole process group.
+    """Let workers that :func:`start_workers` starts outlive signals to the whole process group.
 
-    torch would report a worker that ends as an error, wherever the main process is then.
+    Without it torch would report a worker that ends as an error, wherever the main process is then.
     """
-    # Of a block inside another one the outer one counts.
-    dataloaders = tuple(loader for loader in dataloaders if "_get_iterator" not in vars(loader))
     own = [loader.worker_init_fn for loader in dataloaders]
     for loader in dataloaders:
-        loader.worker_init_fn = partial(outlive_signals, loader.worker_init_fn)
-        vars(loader)["_get_iterator"] = partial(_with_sigterm_blocked, loader._get_iterator)
+        if getattr(loader.worker_init_fn, "func", None) is not outlive_signals:
+            loader.worker_init_fn = partial(outlive_signals, loader.worker_init_fn)
     try:
         yield
     finally:
         for loader, worker_init in zip(dataloaders, own, strict=True):
             loader.worker_init_fn = worker_init
-            vars(loader).pop("_get_iterator", None)  # the class's again
 
 
 def batches_without_crashes(dataloader: DataLoader) -> Iterator[Any]:
@@ -440,7 +438,7 @@ def batches_without_crashes(dataloader: DataLoader) -> Iterator[Any]:
             # A crash is reported when the next batch is asked for, not before: torch's signal
             # handler would raise in whatever the main process is computing meanwhile.
             with report_worker_crashes(loader), outliving_workers(loader):
-                for batch in loader:
+                for batch in start_workers(loader):
                     delivered += 1
                     with _child_signals_deferred():
                         yield batch
@@ -458,7 +456,7 @@ def batches_without_crashes(dataloader: DataLoader) -> Iterator[Any]:
                     part.mark_bad(path, reason)
         with _child_signals_deferred(deliver=False):  # as the other workers end
             if loader.persistent_workers:
-                loader._iterator = None
+                end_persistent_workers(loader)
             gc.collect()  # the iterator may be part of a cycle with the traceback of the crash
         names = ("num_workers", "collate_fn", "pin_memory", "timeout", "worker_init_fn",
                  "multiprocessing_context", "prefetch_factor", "generator")  # fmt: skip

@@ -19,8 +19,10 @@ import numpy as np
 
 from sce_video.utils.files import regular_file
 
-# Seconds. A free-running clock restarts where it goes further ahead, or back between key frames.
-_JUMP, _SLIP = Fraction(10), Fraction(1, 10)
+#: A clock that goes further ahead than this many seconds has restarted, as in the ffmpeg program.
+_JUMP = Fraction(10)
+#: Between key frames a clock may go back by this many seconds before it counts as restarted.
+_SLIP = Fraction(1, 10)
 _MAX_MOOV_BYTES = 256 * 2**20  # a larger header is taken to be corrupt
 
 

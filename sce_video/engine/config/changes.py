@@ -11,18 +11,25 @@ and lacks a place, as a method without queue does, leaves that place out.
 
 from __future__ import annotations
 
+import ast
 import difflib
-import threading
-from ast import literal_eval
+import os
+import tempfile
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
+from types import FunctionType, ModuleType
 from typing import Any
 
+import mmengine
 from mmengine.config import Config, ConfigDict, DictAction
+from mmengine.config.utils import RemoveAssignFromAST
+from mmengine.utils import check_file_exist, import_modules_from_strings
 
-_PATCH_LOCK = threading.RLock()
+from sce_video.utils.files import read_text
 
 
 def child(node: Any, part: str) -> Any:
@@ -98,47 +105,97 @@ def step_index(steps: Sequence, part: str, path: str) -> int:
 
 
 def read_config(path: str | Path) -> Config:
-    """``Config.fromfile``, with child configs that change steps of inherited lists by name.
+    """Read a config file like ``Config.fromfile``, and change steps of inherited lists by name.
 
     Where a base has a list of typed dicts and a child config a dict, the keys of the dict are names
     (or numbers) of steps and its values are merged into them, at any level of ``_base_``.
     ``_delete_=True`` in a step replaces it at its position. Steps cannot be added this way.
 
     Raises:
-        StepError: an unknown or ambiguous name, or a step that is no dict; names the file.
+        StepError: If a step has an unknown or ambiguous name, or is not a dict; names the file.
     """
-    # mmengine 0.10 refuses it ("cannot inherit from base") and has no hook to say otherwise: its
-    # ``_merge_a_into_b`` is replaced, and ``_file2dict``, which calls it once per file, to add the
-    # file's name to errors. Both are put back on leaving, whatever happens.
-    merge, read = vars(Config)["_merge_a_into_b"], vars(Config)["_file2dict"]
-
-    def merge_with_steps(changes: dict, base: dict, allow_list_keys: bool = False) -> dict:
-        if not allow_list_keys:
-            changes = _resolve_steps(changes, base, ())
-        return merge.__func__(changes, base, allow_list_keys)
-
-    def read_with_name(
-        filename: str,
-        use_predefined_variables: bool = True,
-        use_environment_variables: bool = True,
-        lazy_import: bool | None = None,
-    ) -> tuple:
-        options = (use_predefined_variables, use_environment_variables, lazy_import)
+    path = str(path)
+    if Config._is_lazy_import(path):  # inherits by Python's import, without merging dicts
+        return Config.fromfile(path)
+    content = _read_with_bases(path)
+    if imports := content.values.get("custom_imports"):
         try:
-            return read.__func__(filename, *options)
-        except StepError as error:
-            if not error.named:  # else it is that of a base of this file
-                error.args, error.named = (f"{filename}: {error}",), True
-            raise
+            import_modules_from_strings(**imports)
+        except ImportError as error:
+            hint = "Add the folder of the module to PYTHONPATH."
+            raise ImportError(f"custom_imports={imports}: {error}. {hint}") from error
+    return Config(content.values, content.text, path, content.variables)
 
-    with _PATCH_LOCK:
-        try:
-            Config._merge_a_into_b = staticmethod(merge_with_steps)
-            Config._file2dict = staticmethod(read_with_name)
-            return Config.fromfile(str(path))
-        finally:
-            Config._merge_a_into_b = merge
-            Config._file2dict = read
+
+@dataclass
+class _Content:
+    """Values of a config file with what it inherits, the text of all files, and used variables."""
+
+    values: dict[str, Any]
+    text: str
+    variables: dict[str, str]
+
+
+def _read_with_bases(path: str) -> _Content:
+    """Read the bases of a config file, then the file, and merge its values into theirs.
+
+    mmengine 0.10 does the same, but refuses a dict over a list ("cannot inherit from base"), and
+    its functions that read files cannot be told to merge in another way.
+    """
+    if Config._is_lazy_import(path):
+        raise ValueError(f"_base_ names {path}, which has imports. Inherit it by read_base().")
+    path = os.path.abspath(os.path.expanduser(path))
+    check_file_exist(path)
+    if not path.endswith((".py", ".json", ".yaml", ".yml")):
+        raise OSError("Only py/yml/yaml/json type are supported now!")
+    inherited, texts = ConfigDict(), []
+    with tempfile.TemporaryDirectory() as folder:
+        filled = str(Path(folder, f"config{Path(path).suffix}"))
+        Config._substitute_predefined_vars(path, filled)
+        variables = Config._substitute_env_variables(filled, filled)
+        placeholders = Config._pre_substitute_base_vars(filled, filled)
+        for name in Config._get_base_files(filled):
+            base_path, scope = Config._get_cfg_path(name, path)
+            base = _read_with_bases(base_path)
+            if twice := inherited.keys() & base.values.keys():
+                raise KeyError(f"Duplicate key is not allowed among bases. Duplicate keys: {twice}")
+            inherited.update(Config._dict_to_config_dict(base.values, scope))
+            texts.append(base.text)
+            variables.update(base.variables)
+        values = _own_values(path, filled, inherited)
+    if notice := values.pop("_deprecation_", None):
+        warnings.warn(f"The config file {path} is deprecated: {notice}", DeprecationWarning, 2)
+    values = Config._substitute_base_vars(values, placeholders, inherited)
+    values.pop("_base_", None)
+    try:
+        values = Config._merge_a_into_b(_resolve_steps(values, inherited, ()), inherited)
+    except StepError as error:
+        raise StepError(f"{path}: {error}") from None
+    values = {key: value for key, value in values.items() if not key.startswith("__")}
+    texts.append(f"{path}\n{read_text(path)}")
+    return _Content(values, "\n".join(texts), variables)
+
+
+def _own_values(path: str, filled: str, inherited: ConfigDict) -> dict[str, Any]:
+    """Values that a config file itself sets.
+
+    Args:
+        path: The file.
+        filled: Copy of the file in which the variables are replaced by their values.
+        inherited: Values of the bases, which the file may use as ``_base_``.
+    """
+    if not path.endswith(".py"):
+        return mmengine.load(filled)
+    tree = ast.parse(read_text(filled))
+    names: dict[str, Any] = {"_base_": inherited}
+    exec(compile(RemoveAssignFromAST("_base_").visit(tree), path, "exec"), names)
+    return {
+        name: value
+        for name, value in names.items()
+        if name != "_base_"
+        and not name.startswith("__")
+        and not isinstance(value, FunctionType | ModuleType)
+    }
 
 
 def config_files(path: str | Path) -> list[str]:
@@ -152,8 +209,6 @@ def config_files(path: str | Path) -> list[str]:
 
 class StepError(ValueError):
     """A wrong step in a child config; the message begins with the file."""
-
-    named = False
 
 
 def _resolve_steps(changes: dict, base: dict, path: tuple[str, ...]) -> dict:
@@ -241,7 +296,7 @@ def parse_value(text: str) -> Any:
     """
     if text[:1] in ("'", '"'):
         with suppress(ValueError, SyntaxError):
-            quoted = literal_eval(text)
+            quoted = ast.literal_eval(text)
             if isinstance(quoted, str):
                 return quoted
     try:

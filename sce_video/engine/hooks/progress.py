@@ -15,7 +15,8 @@ from mmengine.dist import all_gather_object, all_reduce, broadcast, get_world_si
 from mmengine.hooks import Hook
 from torch.utils.hooks import RemovableHandle
 
-from sce_video.datasets import BadFileReport, TooManyBadFilesError
+from sce_video.datasets.loading.batches import BadFileReport
+from sce_video.datasets.readers.base import TooManyBadFilesError
 from sce_video.engine.checkpoint import find_checkpoints
 from sce_video.engine.hooks.alarms import report_alarm
 from sce_video.engine.restarts import append_or_warn, continue_rows, warned_once
@@ -24,7 +25,7 @@ from sce_video.utils.command import printable_utf8
 from sce_video.utils.distributed import unwrap_model
 from sce_video.utils.errors import NamedWarning, UserError
 from sce_video.utils.run_files import METRICS
-from sce_video.utils.tensors import HostValue
+from sce_video.utils.tensors import DeferredNumber
 
 BAD_FILES = "bad_files.jsonl"
 
@@ -96,7 +97,7 @@ class _Values(NamedTuple):
 
     iteration: int
     tensors: dict[str, torch.Tensor]
-    on_host: dict[str, HostValue]
+    deferred: dict[str, DeferredNumber]
     samples: torch.Tensor | None  # indices of the samples of the batch
 
 
@@ -107,8 +108,8 @@ class LogReductionHook(Hook):
     Reading waits for the device, and a GPU that waits for its next kernels idles. So on a GPU the
     values of all iterations since the last line of the log are read together, when the next line is
     due, at the end of an epoch, and before a checkpoint. In between, the ``outputs`` that other
-    hooks get are without them. Values that the host computes (the effective rank on a GPU) are
-    those of the last of these iterations, for all of them.
+    hooks get are without them. A :class:`~sce_video.utils.tensors.DeferredNumber`
+    (the effective rank on a GPU) is read from the last of these iterations and logged for all.
 
     Args:
         max_nonfinite: Consecutive iterations whose loss may be infinite or NaN (a few are normal
@@ -146,10 +147,10 @@ class LogReductionHook(Hook):
         if not outputs:
             return
         tensors = {k: v.detach() for k, v in outputs.items() if isinstance(v, torch.Tensor)}
-        on_host = {k: v for k, v in outputs.items() if isinstance(v, HostValue)}
+        deferred = {k: v for k, v in outputs.items() if isinstance(v, DeferredNumber)}
         index = (data_batch or {}).get("index")
-        self._waiting.append(_Values(runner.iter, tensors, on_host, index))
-        for name in (*tensors, *on_host):
+        self._waiting.append(_Values(runner.iter, tensors, deferred, index))
+        for name in (*tensors, *deferred):
             del outputs[name]
         full = len(self._waiting) >= (self.interval or math.inf)
         is_logged = (batch_idx + 1) % self._log_interval == 0
@@ -169,7 +170,7 @@ class LogReductionHook(Hook):
         waiting, self._waiting = self._waiting, []
         names = list(waiting[-1].tensors)
         values = torch.stack([torch.stack([w.tensors[n].float() for n in names]) for w in waiting])
-        on_host = {name: value.item() for name, value in waiting[-1].on_host.items()}
+        on_host = {name: number.read() for name, number in waiting[-1].deferred.items()}
         if get_world_size() > 1:
             computed = values.new_tensor(list(on_host.values())).expand(len(waiting), -1)
             values = torch.cat([values, computed], dim=1)

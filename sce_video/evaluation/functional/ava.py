@@ -41,6 +41,7 @@ GroundTruth = Mapping[Key, tuple[np.ndarray, Sequence[Sequence[int]]]]  # and li
 #: one core for 100,000 detections.
 RESAMPLES = 500
 _BLOCK = 4_000_000  # numbers at a time
+#: Smallest overlap of a detection with a true box, the one of the official evaluation.
 _IOU = 0.5
 
 

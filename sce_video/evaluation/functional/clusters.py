@@ -10,13 +10,17 @@ from torch import Tensor
 
 from sce_video.evaluation.functional.neighbours import ROW_BLOCK, nearest_neighbours, normalised
 
-#: Rows from which cluster centres are computed, per cluster; and rows up to which all are compared.
-_ROWS_PER_CENTRE, EXACT_ROWS = 256, 30_000
+#: Rows per cluster from which the cluster centres are computed: a random sample is enough.
+_ROWS_PER_CENTRE = 256
+#: Rows up to which each is compared with all others, because the time grows with their square.
+EXACT_ROWS = 30_000
+#: Rows per cell where not all rows are compared.
 _ROWS_PER_CELL = 1000
 #: Cosines that are computed at once: 16 MB, that the processor's cache holds most of.
 _COSINES = 2**22
 #: Clusters up to which the first centres are drawn with care, one pass over the sample for each.
 _CAREFUL = 256
+#: Value of the byte that stands for 1, the largest one that int8 has.
 _BYTE = 127.0
 _GONE = -4  # in place of a cosine
 _EQUAL = 1e-6  # difference of a cosine from 1 that rounding may make

@@ -11,8 +11,10 @@ from torch import Tensor
 
 #: The word for as many folds as there are groups.
 LEAVE_ONE_OUT = "loo"
-#: Groups from which several share a fold by default, and the folds that there are then.
-MANY_GROUPS, DEFAULT_FOLDS = 20, 10
+#: Groups from which several share a fold by default.
+MANY_GROUPS = 20
+#: Folds by default where several groups share one.
+DEFAULT_FOLDS = 10
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+#: Confidence level of all intervals.
 CONFIDENCE = 0.95
+#: Bootstrap resamples by default.
 RESAMPLES = 2000
 _BLOCK = 2_000_000  # numbers drawn at a time
 #: Sign flips of the permutation test; the smallest p-value is one over this plus one.

@@ -179,7 +179,8 @@ def import_encoder(
     family = family_of(config.model_type)
     brought = brought_pool(folder, config)
     pool = brought or family.pools[0] if pool is None else pool
-    known = [p for p in family.pools if p == brought or p not in (family.classifier or ())]
+    of_classifiers = family.classifier.pool if family.classifier else None
+    known = [p for p in family.pools if p == brought or p != of_classifiers]
     if pool not in known:
         raise ValueError(f"pool of {name} must be one of {', '.join(known)}, got {pool!r}")
     settings = read_processor(folder, config).with_clip(frames, fps)
@@ -192,9 +193,8 @@ def import_encoder(
         raise EncoderError(f"{name}: its network cannot be built: {error}") from error
     clip = {"frames": settings.num_frames, "size": settings.crop_size}
     if refused := encoder.refused(clip["frames"], clip["size"], clip["size"]):
-        what, taken = refused
-        advice = ": leave --frames out" if frames is not None and what == "frames" else ""
-        raise ValueError(f"{name} takes {taken}, got {clip[what]}{advice}")
+        advice = ": leave --frames out" if frames is not None and refused.what == "frames" else ""
+        raise ValueError(f"{name} takes {refused.takes}, got {clip[refused.what]}{advice}")
     parts, unused = load_parts(folder, config, pool)
     if settings.in_float:
         backbone["resize_to"] = settings.crop_size

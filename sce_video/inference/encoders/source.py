@@ -99,11 +99,12 @@ def read_encoder_config(folder: Path) -> Any:
 
 def brought_pool(folder: Path, config: Any) -> str | None:
     """The pool that a classifier brings, None for other models."""
-    kind, pool = family_of(config.model_type).classifier or ("", None)
+    classifier = family_of(config.model_type).classifier
     architectures = read_json(folder / _CONFIG).get("architectures")
-    if not isinstance(architectures, list) or kind not in architectures:
+    if classifier is None or not isinstance(architectures, list):
         return None
-    return pool if getattr(config, "use_mean_pooling", True) else None
+    brings = classifier.model in architectures and getattr(config, "use_mean_pooling", True)
+    return classifier.pool if brings else None
 
 
 @contextmanager
@@ -221,7 +222,9 @@ _FILES = (
     ("processor_config.json", "video_processor"),
     ("processor_config.json", "image_processor"),
 )
+#: Interpolations by their numbers in Pillow, which processors store.
 _INTERPOLATIONS = {2: "bilinear", 3: "bicubic"}
+#: The only factor on pixels that is supported. It maps bytes to 0 to 1.
 _SCALE = 1 / 255
 #: Frames of a clip where neither processor nor config names a number.
 _NUM_FRAMES = 16

@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sce_video.datasets import VideoDecodeError, VideoReader, open_video
 from sce_video.datasets.clip_sampling import frames_between
+from sce_video.datasets.readers import VideoReader
+from sce_video.datasets.readers.base import VideoDecodeError
 from sce_video.datasets.segments import Segment, check_segment_files, numbered_segments
+from sce_video.datasets.sources import open_video
 from sce_video.interop.export.videos import new_folder, write_lines
 from sce_video.utils.files import write_text
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from sce_video.datasets import IMAGE_EXTENSIONS, VideoDecodeError
-from sce_video.datasets.readers.base import DecodeLimits
+from sce_video.datasets.readers.base import DecodeLimits, VideoDecodeError
 from sce_video.datasets.readers.images import read_image
+from sce_video.datasets.video_list import IMAGE_EXTENSIONS
 from sce_video.evaluation.functional.neighbours import nearest_neighbours
 from sce_video.find.stored_features import ExportedVideos
 from sce_video.jobs.process_pool import call, process_items

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from sce_video.datasets import IMAGE_EXTENSIONS
+from sce_video.datasets.video_list import IMAGE_EXTENSIONS
 from sce_video.find.stored_features import read_videos
 from sce_video.interop.export.videos import (
     Bundle,

@@ -7,11 +7,11 @@ from sce_video.models.algorithms.base import SelfSupervisedModel
 from sce_video.models.algorithms.byol import BYOL
 from sce_video.models.algorithms.distill import Distill
 from sce_video.models.algorithms.encoder import ActionDetector, Encoder
+from sce_video.models.algorithms.lejepa import LeJEPA
 from sce_video.models.algorithms.moco import MoCo
 from sce_video.models.algorithms.moco_v3 import MoCoV3
 from sce_video.models.algorithms.ressl import ReSSL
 from sce_video.models.algorithms.sce import SCE
-from sce_video.models.algorithms.sigreg import LeJEPA
 from sce_video.models.algorithms.simclr import SimCLR
 from sce_video.models.algorithms.swav import SwAV
 from sce_video.utils.imports import import_submodules

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ from sce_video.models.losses.siamese import check_temperature, full_precision
 from sce_video.models.modules import KeyQueue, TargetEncoder, check_momentum, queue_warnings
 from sce_video.models.modules.view_pairs import check_target_views, check_views, pair_views
 from sce_video.registry import MODELS
-from sce_video.utils.tensors import HostValue
+from sce_video.utils.tensors import DeferredNumber, LoggedValue
 
 
 class SelfSupervisedModel(BaseModel):
@@ -95,7 +96,8 @@ class SelfSupervisedModel(BaseModel):
         """Set ``target``, a copy of backbone and projector, and a ``queue`` of its keys."""
         check_target_views(target_views)
         self.momentum = momentum
-        self.symmetric, self.target_views = symmetric, target_views
+        self.symmetric = symmetric
+        self.target_views = target_views
         self.target = TargetEncoder(self.backbone, self.projector, shuffle_bn_splits)
         if queue_size is not None:
             self.queue = KeyQueue(queue_size, self.projector.out_channels)
@@ -148,10 +150,11 @@ class SelfSupervisedModel(BaseModel):
         return list(joint.split(samples)), list(self.projector(joint).split(samples))
 
     @abstractmethod
-    def loss(self, views: Sequence[Tensor]) -> dict[str, Tensor]:
-        """Scalars of one step: ``loss`` is minimised, all others are only logged.
+    def loss(self, views: Sequence[Tensor]) -> Mapping[str, LoggedValue]:
+        """Compute the scalars of one step: ``loss`` is minimised, all others are only logged.
 
-        ``views`` are V views (N, 3, T, H, W) of any T, H and W.
+        ``views`` are V views (N, 3, T, H, W) of any T, H and W. A number that makes the host wait
+        for the device is logged as a :class:`~sce_video.utils.tensors.DeferredNumber`.
         """
 
     def check_settings(self) -> None:
@@ -204,7 +207,7 @@ class SelfSupervisedModel(BaseModel):
 
     def forward(
         self, inputs: Sequence[Tensor], data_samples: Any = None, mode: str = "tensor"
-    ) -> dict[str, Tensor] | list[Tensor]:
+    ) -> Mapping[str, LoggedValue] | list[Tensor]:
         """Of V views (N, 3, T, H, W) the :meth:`loss`, or h (N, C) of each if ``mode="tensor"``.
 
         Of ``data_samples`` the ``seed`` of each is handed to a backbone that drops tokens; without
@@ -226,36 +229,43 @@ class SelfSupervisedModel(BaseModel):
             "labels"
         )
 
-    def loss_of_samples(self, views: Sequence[Tensor], samples: Any) -> dict[str, Tensor]:
+    def loss_of_samples(self, views: Sequence[Tensor], samples: Any) -> Mapping[str, LoggedValue]:
         """:meth:`loss`; a method that needs more of the samples than their views replaces this."""
         return self.loss(views)
 
-    def parse_losses(self, losses: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-        """The value to minimise, the entry called ``loss``, and all values to log.
+    def parse_losses(
+        self, losses: Mapping[str, LoggedValue]
+    ) -> tuple[Tensor, dict[str, LoggedValue]]:
+        """Return the value to minimise, the entry called ``loss``, and all values to log.
 
         mmengine's would add up every entry with "loss" in its name.
         """
         method = f"{type(self).__name__}.loss() must return"
         if "loss" not in losses:
             raise ValueError(f"{method} a 'loss', got {sorted(losses)}")
+        scalars: dict[str, Tensor] = {}
+        deferred: dict[str, DeferredNumber] = {}
         for name, value in losses.items():
-            logged = isinstance(value, HostValue) and name != "loss"
-            if not logged and (not isinstance(value, Tensor) or value.numel() != 1):
+            if isinstance(value, DeferredNumber) and name != "loss":
+                deferred[name] = replace(value, tensor=value.tensor.detach())  # frees the graph
+            elif isinstance(value, Tensor) and value.numel() == 1:
+                scalars[name] = value.mean()
+            else:
                 shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
                 raise ValueError(f"{method} scalar tensors, {name!r} is {shape}")
-        loss = losses["loss"].mean()
-        return loss, {"loss": loss, **{n: v.mean() for n, v in losses.items() if n != "loss"}}
+        loss = scalars.pop("loss")
+        return loss, {"loss": loss, **scalars, **deferred}
 
     @torch.no_grad()
-    def collapse_metrics(self, h: Tensor, z: Tensor | None = None) -> dict[str, Any]:
-        """Spread ``h_std`` and effective rank ``h_rank`` of representations h (N, C).
+    def collapse_metrics(self, h: Tensor, z: Tensor | None = None) -> dict[str, LoggedValue]:
+        """Compute the spread ``h_std`` and effective rank ``h_rank`` of representations h (N, C).
 
         They fall towards 0 when the representation collapses. A collapse of the projector's
         embeddings z (N, D), spread ``z_std``, comes first, and behind a head of several layers it
         can stay alone: equal embeddings pass no gradient on to the backbone.
         """
         h = h.float()
-        found = {"h_std": feature_std(h), "h_rank": logged_rank(h)}
+        found: dict[str, LoggedValue] = {"h_std": feature_std(h), "h_rank": logged_rank(h)}
         return found if z is None else {**found, "z_std": feature_std(z)}
 
 
@@ -275,6 +285,7 @@ class QuerySum:
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         self._gradients: list[Tensor | None] = [None] * len(self._parameters)
         self._sums: dict[str, Tensor] = {}
+        self._collapse: dict[str, LoggedValue] = {}
 
     def add(self, h: Tensor, z: Tensor, terms: dict[str, Tensor]) -> None:
         """Add the scalars of a query, its ``loss`` among them; ValueError under fp16 autocast.
@@ -282,7 +293,7 @@ class QuerySum:
         The collapse metrics of the step are those of the first query's h (N, C) and z (N, D).
         """
         if not self._sums:
-            terms = {**terms, **self._model.collapse_metrics(h, z)}
+            self._collapse = self._model.collapse_metrics(h, z)
         if self._one_each:
             kind = terms["loss"].device.type
             if torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) == torch.float16:
@@ -301,12 +312,12 @@ class QuerySum:
         for name, value in terms.items():
             self._sums[name] = self._sums[name] + value if name in self._sums else value
 
-    def total(self) -> dict[str, Tensor]:
-        """The sums by name: what :meth:`SelfSupervisedModel.loss` returns."""
+    def total(self) -> dict[str, LoggedValue]:
+        """Return sums and collapse metrics by name, as :meth:`SelfSupervisedModel.loss` does."""
         if self._one_each:
             loss = _StoredGradients.apply(self._sums["loss"], self._gradients, *self._parameters)
             self._sums["loss"] = loss
-        return self._sums
+        return {**self._sums, **self._collapse}
 
 
 class _StoredGradients(torch.autograd.Function):

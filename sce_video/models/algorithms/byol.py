@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from sce_video.models.algorithms.base import QuerySum, SelfSupervisedModel
 from sce_video.models.losses import byol_loss
 from sce_video.registry import MODELS
+from sce_video.utils.tensors import LoggedValue
 
 
 @MODELS.register_module()
@@ -42,7 +43,7 @@ class BYOL(SelfSupervisedModel):
         self.build_target(momentum, symmetric, target_views)
         self.check_settings()
 
-    def loss(self, views: Sequence[Tensor]) -> dict[str, Tensor]:
+    def loss(self, views: Sequence[Tensor]) -> dict[str, LoggedValue]:
         """Squared distances of predictions and targets, and the mean cosine of the pairs."""
         # The target gets no gradient: it is the stop-gradient of the method.
         keys, keys_of = self.encode_keys(views)

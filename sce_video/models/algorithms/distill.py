@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,12 +13,21 @@ from torch import Tensor, nn
 
 from sce_video.models.algorithms.base import QuerySum, SelfSupervisedModel, unit_vectors
 from sce_video.models.backbones.common import average_pool, rows_of_positions
-from sce_video.models.losses.sce import check_sce, sce_terms
+from sce_video.models.losses.sce_loss import check_sce, sce_terms
 from sce_video.models.losses.siamese import byol_loss
 from sce_video.models.modules import KeyQueue, queue_warnings
 from sce_video.registry import MODELS
+from sce_video.utils.tensors import LoggedValue
 
 OBJECTIVES = ("cosine", "tokens", "relations")
+
+
+@dataclass(frozen=True)
+class TeacherClip:
+    """The size of the clips that a teacher network takes."""
+
+    frames: int
+    side: int  # height and width in pixels
 
 
 @MODELS.register_module()
@@ -60,7 +70,10 @@ class Distill(SelfSupervisedModel):
     ) -> None:
         super().__init__(backbone, data_preprocessor or {"type": "VideoDataPreprocessor"})
         self.build_heads({**projector, "out_channels": teacher_channels})
-        self.objective, self.lambda_, self.tau, self.tau_m = objective, lambda_, tau, tau_m
+        self.objective = objective
+        self.lambda_ = lambda_
+        self.tau = tau
+        self.tau_m = tau_m
         if objective == "relations":
             self.queue = KeyQueue(queue_size, teacher_channels)
         self.set_teacher(None if teacher is None else MODELS.build(teacher))
@@ -86,15 +99,16 @@ class Distill(SelfSupervisedModel):
         self,
         network: nn.Module | None = None,
         features: Tensor | None = None,
-        clip: tuple[int, int] | None = None,
+        clip: TeacherClip | None = None,
     ) -> None:
         """Give the teacher: an ``Encoder``, or its features (videos, clips, D).
 
-        ``clip`` are the frames and the side in pixels that the network takes; None: the student's.
+        Without ``clip`` the network sees the student's view in the student's size.
         """
         # In a tuple, not a submodule: neither trained, saved, initialised nor set to training mode.
         self._teacher: Any = () if network is None else (network.eval().requires_grad_(False),)
-        self._features, self._clip = features, clip
+        self._features = features
+        self._clip = clip
 
     @torch.no_grad()
     def teach(self, view: Tensor, samples: Mapping[str, Tensor] | None) -> Tensor:
@@ -103,39 +117,48 @@ class Distill(SelfSupervisedModel):
             return self._features[samples["index"], samples["clip"]]
         if not self._teacher:
             raise ValueError("Distill has no teacher: give teacher_checkpoint, or model.teacher")
-        teacher, own = self._teacher[0].to(view.device), self.data_preprocessor
+        teacher = self._teacher[0].to(view.device)
+        own = self.data_preprocessor
         its = teacher.data_preprocessor
         shown = ((view * own.std + own.mean - its.mean) / its.std).to(view.dtype)
         if self._clip is not None:
-            frames, side = self._clip
+            frames = self._clip.frames
+            side = self._clip.side
             kept = torch.arange(frames, device=view.device) * (view.shape[2] - 1)
             shown = shown.index_select(2, kept // max(1, frames - 1))
             if shown.shape[3:] != (side, side):
                 shown = F.interpolate(shown, (frames, side, side), mode="trilinear")
         return teacher.backbone(shown) if self.objective == "tokens" else teacher.represent(shown)
 
-    def loss_of_samples(self, views: Sequence[Tensor], samples: Any) -> dict[str, Tensor]:
+    def loss_of_samples(self, views: Sequence[Tensor], samples: Any) -> dict[str, LoggedValue]:
         """The loss, which finds the teacher's features by index and clip of the samples."""
         return self.loss(views, samples)
 
     def loss(
         self, views: Sequence[Tensor], samples: Mapping[str, Tensor] | None = None
-    ) -> dict[str, Tensor]:
+    ) -> dict[str, LoggedValue]:
         """The objective and its parts; ``samples`` have ``index`` and ``clip`` (N,)."""
         sums = QuerySum(self)
         for view in views:
             taught = self.teach(view, samples)  # without gradient
             if self.objective == "tokens":  # a row for each position
                 features = self.backbone(view)
-                h, (rows, keys) = average_pool(features), rows_of_positions(features, taught)
+                h = average_pool(features)
+                rows, keys = rows_of_positions(features, taught)
             else:
                 h = rows = self.represent(view)
                 keys = taught
             z = self.projector(rows)
             query, key = unit_vectors(z), unit_vectors(keys).to(z.dtype)
             if self.objective == "relations":
-                options: Any = {name: getattr(self, name) for name in ("lambda_", "tau", "tau_m")}
-                parts = sce_terms(query, key, self.queue.keys, **options)._asdict()
+                parts = sce_terms(
+                    query,
+                    key,
+                    self.queue.keys,
+                    lambda_=self.lambda_,
+                    tau=self.tau,
+                    tau_m=self.tau_m,
+                )._asdict()
                 if view is views[0]:  # enters the queue after the optimiser step
                     self.queue.stage(key)
             else:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from sce_video.models.algorithms.base import QuerySum, SelfSupervisedModel, mean_cosines
 from sce_video.models.losses import info_nce_loss
 from sce_video.registry import MODELS
+from sce_video.utils.tensors import LoggedValue
 
 
 @MODELS.register_module()
@@ -61,7 +62,7 @@ class MoCo(SelfSupervisedModel):
         queries = self._num_queries if self.sum_queries else 1
         return None if queries is None else queries * math.log(len(self.queue.keys) + 1)
 
-    def loss(self, views: Sequence[Tensor]) -> dict[str, Tensor]:
+    def loss(self, views: Sequence[Tensor]) -> dict[str, LoggedValue]:
         """InfoNCE of every pair of views against the queue, and the mean cosine of the pairs."""
         keys, keys_of = self.encode_keys(views)
         num_pairs = sum(map(len, keys_of.values()))

@@ -14,6 +14,7 @@ from sce_video.models.losses import moco_v3_loss
 from sce_video.models.modules.view_pairs import check_batch_negatives
 from sce_video.registry import MODELS
 from sce_video.utils.distributed import gather_samples, global_positions
+from sce_video.utils.tensors import LoggedValue
 
 
 @MODELS.register_module()
@@ -62,7 +63,7 @@ class MoCoV3(SelfSupervisedModel):
         """
         return self._chance
 
-    def loss(self, views: Sequence[Tensor]) -> dict[str, Tensor]:
+    def loss(self, views: Sequence[Tensor]) -> dict[str, LoggedValue]:
         """Contrastive losses within the batch, and the mean cosine of the pairs."""
         keys, keys_of = self.encode_keys(views)
         num_pairs = sum(map(len, keys_of.values()))

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from sce_video.models.algorithms.base import QuerySum, SelfSupervisedModel, mean_cosines
-from sce_video.models.losses.sce import ressl_loss, sharpness_warnings
+from sce_video.models.losses.sce_loss import ressl_loss, sharpness_warnings
 from sce_video.registry import MODELS
+from sce_video.utils.tensors import LoggedValue
 
 
 @MODELS.register_module()
@@ -47,7 +48,8 @@ class ReSSL(SelfSupervisedModel):
         super().__init__(backbone, data_preprocessor, backward_per_query)
         self.build_heads(projector)
         self.build_target(momentum, symmetric, target_views, shuffle_bn_splits, queue_size)
-        self.tau, self.tau_m = tau, tau_m
+        self.tau = tau
+        self.tau_m = tau_m
         self.check_settings()
 
     def check_training(self, num_samples: int, batch_size: int, num_views: int | None) -> list[str]:
@@ -59,15 +61,17 @@ class ReSSL(SelfSupervisedModel):
         """log(K): the loss if query and queue are unrelated; the positive takes no part."""
         return math.log(len(self.queue.keys))
 
-    def loss(self, views: Sequence[Tensor]) -> dict[str, Tensor]:
+    def loss(self, views: Sequence[Tensor]) -> dict[str, LoggedValue]:
         """Cross-entropy of the relations of every pair, and the mean cosine of the pairs."""
         keys, keys_of = self.encode_keys(views)
         num_pairs = sum(map(len, keys_of.values()))
-        taus = {"tau": self.tau, "tau_m": self.tau_m}
         sums = QuerySum(self)
         for i, own in keys_of.items():
             h, _, query = self.encode_query(views[i])
-            losses = [ressl_loss(query, keys[j], self.queue.keys, **taus) for j in own]
+            losses = [
+                ressl_loss(query, keys[j], self.queue.keys, tau=self.tau, tau_m=self.tau_m)
+                for j in own
+            ]
             loss = torch.stack(losses).sum() / num_pairs
             similarity = mean_cosines(query, [keys[j] for j in own]).sum() / num_pairs
             sums.add(h, query, {"loss": loss, "positive_similarity": similarity})

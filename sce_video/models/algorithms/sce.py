@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from sce_video.models.algorithms.base import QuerySum, SelfSupervisedModel
-from sce_video.models.losses.sce import SCETerms, check_sce, sce_terms, sce_warnings
+from sce_video.models.losses.sce_loss import SCETerms, check_sce, sce_terms, sce_warnings
 from sce_video.models.modules import check_momentum
 from sce_video.registry import MODELS
+from sce_video.utils.tensors import LoggedValue
 
 
 @MODELS.register_module()
@@ -65,14 +66,15 @@ class SCE(SelfSupervisedModel):
             wanted = "one number or the three (lambda, mu, eta) of eq. 10"
             raise ValueError(f"lambda_ must be {wanted}, got {lambda_}")
         self.lambda_, self.mu, self.eta = given
-        self.tau, self.tau_m = tau, tau_m
+        self.tau = tau
+        self.tau_m = tau_m
         self.mask_positive = mask_positive
         self.check_settings()
 
     def check_settings(self) -> None:
         """Raise ValueError for a coefficient, temperature or ``momentum`` out of its range."""
         check_momentum(self.momentum)
-        check_sce(**self._objective())
+        check_sce(self.lambda_, self.mu, self.eta, self.tau, self.tau_m, self.mask_positive)
 
     def check_training(self, num_samples: int, batch_size: int, num_views: int | None) -> list[str]:
         """Warn of an unsuitable queue or objective; ValueError if the views form no pairs."""
@@ -86,22 +88,33 @@ class SCE(SelfSupervisedModel):
             return info_nce
         return self.lambda_ * info_nce + self.mu * ressl + self.eta * (info_nce - ressl)
 
-    def loss(self, views: Sequence[Tensor]) -> dict[str, Tensor]:
-        """The pseudo-code (appendix A) for any number of views; the parts are those of SCETerms."""
+    def loss(self, views: Sequence[Tensor]) -> dict[str, LoggedValue]:
+        """Compute the paper's pseudo-code (appendix A) for any number of views; log SCETerms."""
         # Only target views pass through the target branch, without gradient ...
         keys, keys_of = self.encode_keys(views)
         num_pairs = sum(map(len, keys_of.values()))
-        queue, objective = self.queue.keys, self._objective()
         sums = QuerySum(self)
         for i, own in keys_of.items():
             # ... and only queries through the online branch, with gradient.
             h, z, query = self.encode_query(views[i])
-            pairs = [sce_terms(query, keys[j], queue, **objective) for j in own]
-            terms = SCETerms(*(torch.stack(x).sum() / num_pairs for x in zip(*pairs, strict=True)))
-            sums.add(h, z, terms._asdict())
+            pairs = [self._pair_terms(query, keys[j]) for j in own]
+            terms = {
+                name: torch.stack([getattr(pair, name) for pair in pairs]).sum() / num_pairs
+                for name in SCETerms._fields
+            }
+            sums.add(h, z, terms)
         return sums.total()
 
-    def _objective(self) -> dict[str, Any]:
-        """The settings of the loss as they stand; a schedule may change them at every step."""
-        names = ("lambda_", "mu", "eta", "tau", "tau_m", "mask_positive")
-        return {name: getattr(self, name) for name in names}
+    def _pair_terms(self, query: Tensor, key: Tensor) -> SCETerms:
+        """Compare a query with a key, by settings that a schedule may change at every step."""
+        return sce_terms(
+            query,
+            key,
+            self.queue.keys,
+            lambda_=self.lambda_,
+            mu=self.mu,
+            eta=self.eta,
+            tau=self.tau,
+            tau_m=self.tau_m,
+            mask_positive=self.mask_positive,
+        )

@@ -15,6 +15,7 @@ from sce_video.models.algorithms.base import SelfSupervisedModel, unit_vectors
 from sce_video.models.losses import nt_xent_loss
 from sce_video.models.modules.view_pairs import check_batch_negatives, check_views
 from sce_video.registry import MODELS
+from sce_video.utils.tensors import LoggedValue
 
 
 @MODELS.register_module()
@@ -65,7 +66,7 @@ class SimCLR(SelfSupervisedModel):
         """
         return self._chance
 
-    def loss(self, views: Sequence[Tensor]) -> dict[str, Tensor]:
+    def loss(self, views: Sequence[Tensor]) -> dict[str, LoggedValue]:
         """NT-Xent of the pairs of views, and their mean cosine."""
         if len(views) < 2:
             raise ValueError(f"SimCLR contrasts at least two views, got {len(views)}")

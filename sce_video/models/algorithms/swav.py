@@ -12,11 +12,12 @@ from mmengine.dist import get_rank, get_world_size
 from torch import Tensor, nn
 
 from sce_video.models.algorithms.base import SelfSupervisedModel, unit_vectors
-from sce_video.models.losses.siamese import full_precision
-from sce_video.models.losses.swav import check_sinkhorn, check_tau, sinkhorn, swav_loss
+from sce_video.models.losses.siamese import check_temperature, full_precision
+from sce_video.models.losses.swav_loss import check_sinkhorn, sinkhorn, swav_loss
 from sce_video.models.modules import KeyQueue, StepGenerator, uneven_queue_warnings
 from sce_video.models.modules.view_pairs import check_target_views, check_views
 from sce_video.registry import MODELS
+from sce_video.utils.tensors import LoggedValue
 
 
 class Prototypes(nn.Module):
@@ -82,9 +83,11 @@ class SwAV(SelfSupervisedModel):
         check_target_views(target_views)
         self.build_heads(projector)
         self.prototypes = Prototypes(self.projector.out_channels, num_prototypes)
-        self.tau, self.epsilon = tau, epsilon
+        self.tau = tau
+        self.epsilon = epsilon
         self.frozen_prototype_steps = frozen_prototype_steps
-        self.queue_size, self.queue_start_steps = queue_size, queue_start_steps
+        self.queue_size = queue_size
+        self.queue_start_steps = queue_start_steps
         self.target_views = tuple(target_views)
         self.check_settings()
         self.steps = StepGenerator()
@@ -95,7 +98,7 @@ class SwAV(SelfSupervisedModel):
 
     def check_settings(self) -> None:
         """Raise ValueError for a number out of its range."""
-        check_tau(self.tau)
+        check_temperature("tau", self.tau)
         check_sinkhorn(self.epsilon)
         for name in ("frozen_prototype_steps", "queue_size", "queue_start_steps"):
             if getattr(self, name) < 0:
@@ -119,7 +122,7 @@ class SwAV(SelfSupervisedModel):
         """log(K): the loss if each view predicts all prototypes alike."""
         return math.log(len(self.prototypes.weight))
 
-    def loss(self, views: Sequence[Tensor]) -> dict[str, Tensor]:
+    def loss(self, views: Sequence[Tensor]) -> dict[str, LoggedValue]:
         """Swapped prediction (eq. 1), for any number of views.
 
         Returns:

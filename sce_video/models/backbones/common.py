@@ -355,7 +355,8 @@ class ResNetBase(StagedBackbone):
         """
         self.out_channels = base_channels
         for stage, count in enumerate(STAGE_BLOCKS[depth]):
-            channels, blocks = base_channels * 2**stage, []
+            channels = base_channels * 2**stage
+            blocks: list[nn.Module] = []
             for i in range(count):
                 blocks.append(block(stage, self.out_channels, channels, i == 0))
                 self.out_channels = channels * (1 if depth < 50 else 4)

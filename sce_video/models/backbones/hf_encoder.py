@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from importlib.util import find_spec
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -34,8 +34,31 @@ _ASKS_FOR_MORE = ("adapter", "backbone", "kernel", "quant", "remote_code")
 _IMPLEMENTATIONS = ("eager", "sdpa")
 #: Parts whose class the file may choose, in transformers: by their ``model_type``, these alone.
 _CHOSEN = {"modernbert": "ModernBertConfig"}
-#: Largest whole number, and length of a list: configs and layers make lists of such lengths.
-_MOST, _LONGEST = 2**20, 1000
+#: Largest whole number in an untrusted config, since transformers makes lists of such lengths.
+_LARGEST_NUMBER = 2**20
+#: Longest list in an untrusted config, since transformers makes a layer for each entry.
+_LONGEST_LIST = 1000
+
+
+class PoolingClassifier(NamedTuple):
+    """A classifier of a family, whose layers pool the tokens in a way of their own."""
+
+    model: str  # name of the class in transformers
+    pool: str
+
+
+class VisionPart(NamedTuple):
+    """The vision part of a family whose models have texts, too."""
+
+    model: str  # name of the class in transformers
+    path: str  # of the network inside a model of this class
+
+
+class Refusal(NamedTuple):
+    """Why an encoder does not take a clip."""
+
+    what: str  # "frames" or "size"
+    takes: str  # what the encoder takes instead
 
 
 @dataclass(frozen=True)
@@ -46,13 +69,11 @@ class Family:
     model: str  # name of the class in transformers
     pools: tuple[str, ...]  # ways to pool its features; the first is the default
     per_frame: bool = False  # it encodes images, a clip frame by frame
-    # Class of its vision part, where that is a model of its own, and the path of that part.
-    vision: tuple[str, str] | None = None
+    vision: VisionPart | None = None  # if the vision part is a model of its own
     layers: tuple[str, ...] = ("encoder.layer",)  # lists of blocks of the network
     embeddings: tuple[str, ...] = ("embeddings",)  # what comes before the blocks
     unused: tuple[str, ...] = ()  # parts that no representation needs; they are removed
-    # Class of its classifiers and the pool that they bring, which is then the default.
-    classifier: tuple[str, str] | None = None
+    classifier: PoolingClassifier | None = None  # its pool is then the default
     # Layers that pool for a classifier or, without one, project; of the class, in their order.
     head: tuple[str, ...] = ()
     encoder: str = ""  # path of the module that maps clips to tokens
@@ -90,11 +111,15 @@ class Family:
 
     def pools_with_head(self) -> str | None:
         """The pool to which ``head`` belongs."""
-        return self.classifier[1] if self.classifier else "projection" if self.head else None
+        if self.classifier:
+            return self.classifier.pool
+        return "projection" if self.head else None
 
     def built_by(self, pool: str) -> str:
         """The class with all parts that the pool needs."""
-        return self.classifier[0] if self.classifier and self.classifier[1] == pool else self.model
+        if self.classifier and self.classifier.pool == pool:
+            return self.classifier.model
+        return self.model
 
     def split(self, model: Any, pool: str) -> tuple[nn.Module, nn.Sequential]:
         """The network without what no representation needs, and the layers that pool."""
@@ -103,7 +128,7 @@ class Family:
         # base_model of DINOv3 is its encoder without embeddings and norm: that of classifiers only.
         network = model if self.built_by(pool) == self.model else model.base_model
         if self.vision:
-            network = getattr(model, self.vision[1], model)
+            network = getattr(model, self.vision.path, model)
         for name in (*self.unused, *self.text, *self.head):
             if hasattr(network, name):
                 delattr(network, name)
@@ -113,25 +138,42 @@ class Family:
         return network, pooler
 
 
-_DINO: dict[str, Any] = dict(pools=("class", "mean"), per_frame=True, size=None)
-_PROMPTS = ("prompts_visual_layernorm", "prompts_visual_projection", "prompts_generator")
-_CLIP: dict[str, Any] = dict(
+# Families of one kind change a few fields of the first of them.
+_DINOV2 = Family("Dinov2Model", pools=("class", "mean"), per_frame=True, size=None)
+_CLIP = Family(
+    "CLIPModel",
     pools=("projection",),
+    per_frame=True,
     layers=("vision_model.encoder.layers",),
+    embeddings=("vision_model.embeddings", "vision_model.pre_layrnorm"),
     part="vision_config",
     projected="projection_dim",
-    unused=("logit_scale", *_PROMPTS),
+    projection="get_image_features",
+    unused=(
+        "logit_scale",
+        "prompts_visual_layernorm",
+        "prompts_visual_projection",
+        "prompts_generator",
+    ),
     text=("text_model", "text_projection"),
 )
-_SIGLIP: dict[str, Any] = dict(
+_SIGLIP = Family(
+    "SiglipModel",
     pools=("projection", "mean"),
     per_frame=True,
+    vision=VisionPart("SiglipVisionModel", "vision_model"),
     layers=("encoder.layers",),
     part="vision_config",
     text=("text_model",),
     siglip_text=True,
 )
-_PRISM: dict[str, Any] = dict(
+_VIDEOPRISM = Family(
+    "VideoPrismVisionModel",
+    pools=("mean", "attentive"),
+    classifier=PoolingClassifier("VideoPrismForVideoClassification", "attentive"),
+    head=("head", "head_layernorm"),
+    layers=("spatial_layers", "temporal_layers"),
+    embeddings=("spatial_embeddings", "temporal_embeddings"),
     pixels="pixel_values_videos",
     patch="tubelet_size",
     fixed_frames=True,
@@ -144,7 +186,7 @@ FAMILIES: dict[str, Family] = {
     "videomae": Family(
         "VideoMAEModel",
         pools=("mean", "mean_norm"),
-        classifier=("VideoMAEForVideoClassification", "mean_norm"),
+        classifier=PoolingClassifier("VideoMAEForVideoClassification", "mean_norm"),
         head=("fc_norm",),
         drops="mask",
         fixed_frames=True,
@@ -154,7 +196,7 @@ FAMILIES: dict[str, Family] = {
     "vjepa2": Family(
         "VJEPA2Model",
         pools=("mean", "attentive"),
-        classifier=("VJEPA2ForVideoClassification", "attentive"),
+        classifier=PoolingClassifier("VJEPA2ForVideoClassification", "attentive"),
         head=("pooler",),
         drops="positions",
         encoder="encoder",
@@ -167,24 +209,18 @@ FAMILIES: dict[str, Family] = {
         frames_per_second=4.0,
         source="4 frames per second (arXiv 2506.09985, section 2)",
     ),
-    "videoprism_vision_model": Family(
-        "VideoPrismVisionModel",
-        pools=("mean", "attentive"),
-        classifier=("VideoPrismForVideoClassification", "attentive"),
-        head=("head", "head_layernorm"),
-        layers=("spatial_layers", "temporal_layers"),
-        embeddings=("spatial_embeddings", "temporal_embeddings"),
-        **_PRISM,
-    ),
-    "videoprism": Family(
-        "VideoPrismClipModel",
+    "videoprism_vision_model": _VIDEOPRISM,
+    "videoprism": replace(
+        _VIDEOPRISM,
+        model="VideoPrismClipModel",
         pools=("projection", "mean"),
-        vision=("VideoPrismVideoModel", "video_model"),
+        classifier=None,
+        head=(),
+        vision=VisionPart("VideoPrismVideoModel", "video_model"),
         layers=("vision_model.spatial_layers", "vision_model.temporal_layers", "auxiliary_layers"),
         embeddings=("vision_model.spatial_embeddings", "vision_model.temporal_embeddings"),
         part="vision_config",
         text=("text_model",),
-        **_PRISM,
     ),
     "pe_video": Family(
         "PeVideoModel",
@@ -207,43 +243,38 @@ FAMILIES: dict[str, Family] = {
         text_projection="text_video_head",
         package="timm",
     ),
-    "dinov2": Family("Dinov2Model", **_DINO),
-    "dinov2_with_registers": Family("Dinov2WithRegistersModel", **_DINO),
-    "dinov3_vit": Family("DINOv3ViTModel", layers=("model.layer",), in_float=True, **_DINO),
-    "dinov3_convnext": Family(
-        "DINOv3ConvNextModel",
+    "dinov2": _DINOV2,
+    "dinov2_with_registers": replace(_DINOV2, model="Dinov2WithRegistersModel"),
+    "dinov3_vit": replace(_DINOV2, model="DINOv3ViTModel", layers=("model.layer",), in_float=True),
+    "dinov3_convnext": replace(
+        _DINOV2,
+        model="DINOv3ConvNextModel",
         layers=("model.stages",),
         embeddings=("model.stages.0.downsample_layers",),
         width="hidden_sizes",
         stride=32,
         in_float=True,
-        **_DINO,
     ),
-    "clip": Family(
-        "CLIPModel",
-        per_frame=True,
-        embeddings=("vision_model.embeddings", "vision_model.pre_layrnorm"),
-        projection="get_image_features",
-        **_CLIP,
-    ),
-    "xclip": Family(
-        "XCLIPModel",
+    "clip": _CLIP,
+    "xclip": replace(
+        _CLIP,
+        model="XCLIPModel",
+        per_frame=False,
         embeddings=("vision_model.embeddings", "vision_model.pre_layernorm"),
         fixed_frames=True,
         projection="get_video_features",
         frames_per_second=None,
         source="frames spread over the whole video (arXiv 2208.02816, section 4)",
-        **_CLIP,
     ),
     # Published SigLIP 2 is of this type, too, except for those of variable resolution.
-    "siglip": Family("SiglipModel", vision=("SiglipVisionModel", "vision_model"), **_SIGLIP),
-    "siglip2": Family(
-        "Siglip2Model",
-        vision=("Siglip2VisionModel", "vision_model"),
+    "siglip": _SIGLIP,
+    "siglip2": replace(
+        _SIGLIP,
+        model="Siglip2Model",
+        vision=VisionPart("Siglip2VisionModel", "vision_model"),
         size=None,
         in_patches=True,
         in_float=True,
-        **_SIGLIP,
     ),
 }
 
@@ -314,7 +345,8 @@ def _checked(stored: dict[str, Any], kind: Any, path: str) -> dict[str, Any]:
     own |= {"qkv_bias"} | ({"num_classes"} if "architecture" in own else set())
     taken: dict[str, Any] = {}
     for key, value in stored.items():
-        name, part = f"{path}{key}", kind.sub_configs.get(str(key).removesuffix("_dict"))
+        name = f"{path}{key}"
+        part = kind.sub_configs.get(str(key).removesuffix("_dict"))
         if part is not None and isinstance(value, dict):
             of_type = _part_of_type(part, value.get("model_type"), name)
             taken[key] = _checked(value, of_type, f"{name}.")
@@ -356,14 +388,14 @@ def _part_of_type(part: Any, model_type: Any, name: str) -> Any:
 def _size(value: Any, name: str) -> Any:
     """A number, a switch, the name of an activation, or a list of these; a table of these where
     the name is that of a rotary embedding."""
-    if isinstance(value, list | tuple) and len(value) <= _LONGEST:
+    if isinstance(value, list | tuple) and len(value) <= _LONGEST_LIST:
         return [_size(item, name) for item in value]
     if isinstance(value, dict) and ".rope_parameters" in name and name.count(".") < 9:
         return {str(key): _size(item, f"{name}.{key}") for key, item in value.items()}
     if name.endswith(".architecture") and not str(value).startswith("vit_pe_core_"):
         raise ValueError(f"{name} is {value!r:.80}, which is no vit_pe_core_ of timm")
-    if isinstance(value, int) and abs(value) > _MOST:
-        raise ValueError(f"{name} must be at most {_MOST}, got {value!r:.30}")
+    if isinstance(value, int) and abs(value) > _LARGEST_NUMBER:
+        raise ValueError(f"{name} must be at most {_LARGEST_NUMBER}, got {value!r:.30}")
     plain = value is None or isinstance(value, bool | int | float)
     if not plain and not (isinstance(value, str) and value.isidentifier()):
         raise ValueError(f"{name} must be a number or a name, got {value!r:.80}")
@@ -443,10 +475,11 @@ class HFEncoder(FreezableBackbone):
         config = config_of(architecture)
         self.resize_to = resize_to
         self.frozen_stages = frozen_stages
-        family, package = self.family, transformers()
+        family = self.family
+        package = transformers()
         vision: Any = getattr(config, family.part) if family.part else config
         if family.vision:  # without the texts, whose vocabulary is larger than the rest
-            model = getattr(package, family.vision[0])(vision)
+            model = getattr(package, family.vision.model)(vision)
         else:
             model = getattr(package, family.built_by(self.pool_name))(config)
         self.network: Any
@@ -564,24 +597,29 @@ class HFEncoder(FreezableBackbone):
             tokens = layer(tokens, kept)[0]
         return encoder.layernorm(tokens)
 
-    def refused(self, frames: int, height: int, width: int) -> tuple[str, str] | None:
-        """What of a clip does not fit, "frames" or "size", and what the encoder takes; or None."""
+    def refused(self, frames: int, height: int, width: int) -> Refusal | None:
+        """Return what of a clip does not fit, or None if all of it fits."""
         if self._frames is not None and frames != self._frames:
-            return "frames", f"clips of {self._frames} frames, to which its positions belong"
+            taken = f"clips of {self._frames} frames, to which its positions belong"
+            return Refusal("frames", taken)
         if frames > self._tubelet and frames % self._tubelet:
-            return "frames", f"a number of frames that is a multiple of {self._tubelet}"
+            return Refusal("frames", f"a number of frames that is a multiple of {self._tubelet}")
         if self._size and {height, width} != {self._size}:
-            return "size", f"frames of {self._size}x{self._size} pixels, as its positions do"
+            return Refusal(
+                "size", f"frames of {self._size}x{self._size} pixels, as its positions do"
+            )
         if height % self._patch or width % self._patch:
-            return "size", f"sides that are multiples of its patches of {self._patch} pixels"
+            return Refusal(
+                "size", f"sides that are multiples of its patches of {self._patch} pixels"
+            )
         return None
 
     def check_clip(self, frames: int, height: int, width: int) -> None:
         """Raise ValueError, which says what the encoder takes, for other clips."""
         if refused := self.refused(frames, height, width):
-            got = frames if refused[0] == "frames" else f"{height}x{width}"
+            got = frames if refused.what == "frames" else f"{height}x{width}"
             name = type(self.network).__name__
-            raise ValueError(f"{name} takes {refused[1]}, got {got}: change the pipelines")
+            raise ValueError(f"{name} takes {refused.takes}, got {got}: change the pipelines")
 
     @property
     def takes_one_size(self) -> bool:

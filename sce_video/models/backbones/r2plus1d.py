@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor, nn
 
 from sce_video.models.backbones.common import ResNetBase, check_arguments, check_view
@@ -16,14 +14,23 @@ def _factorised(
     """A (1, k, k) convolution, BN, ReLU, a (3, 1, 1) convolution; ``strides`` of (time, space)."""
     temporal, spatial = strides
     pad = kernel // 2
-    space: dict[str, Any] = dict(stride=(1, spatial, spatial), padding=(0, pad, pad), bias=False)
-    time: dict[str, Any] = dict(stride=(temporal, 1, 1), padding=(1, 0, 0), bias=False)
-    return nn.Sequential(
-        nn.Conv3d(in_channels, mid, (1, kernel, kernel), **space),
-        nn.BatchNorm3d(mid),
-        nn.ReLU(inplace=True),
-        nn.Conv3d(mid, out_channels, (3, 1, 1), **time),
+    in_space = nn.Conv3d(
+        in_channels,
+        mid,
+        kernel_size=(1, kernel, kernel),
+        stride=(1, spatial, spatial),
+        padding=(0, pad, pad),
+        bias=False,
     )
+    in_time = nn.Conv3d(
+        mid,
+        out_channels,
+        kernel_size=(3, 1, 1),
+        stride=(temporal, 1, 1),
+        padding=(1, 0, 0),
+        bias=False,
+    )
+    return nn.Sequential(in_space, nn.BatchNorm3d(mid), nn.ReLU(inplace=True), in_time)
 
 
 class R2Plus1dBlock(nn.Module):

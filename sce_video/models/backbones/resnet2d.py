@@ -58,7 +58,10 @@ class ResNet2d(ResNetBase):
         if stem not in STEMS:
             raise ValueError(f"stem must be one of {', '.join(STEMS)}, got {stem!r}")
         small = stem == "small"
-        self.conv1 = _conv(in_channels, base_channels, *((3, 1) if small else (7, 2)))
+        if small:
+            self.conv1 = _conv(in_channels, base_channels, kernel=3)
+        else:
+            self.conv1 = _conv(in_channels, base_channels, kernel=7, stride=2)
         self.bn1 = nn.BatchNorm2d(base_channels)
         self.relu = nn.ReLU(inplace=True)
         self.maxpool = nn.Identity() if small else nn.MaxPool2d(3, stride=2, padding=1)

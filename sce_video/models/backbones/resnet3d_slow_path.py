@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor, nn
 
 from sce_video.models.backbones.common import ResidualBlock, ResNetBase, check_arguments, check_view
@@ -16,9 +14,15 @@ def _conv(
     """A convolution with kernel (time, space), "same" padding, spatial stride and dilation."""
     temporal, spatial = kernel
     pad = dilation * (spatial // 2)
-    options: dict[str, Any] = dict(padding=(temporal // 2, pad, pad), bias=False)
-    options |= dict(stride=(1, stride, stride), dilation=(1, dilation, dilation))
-    return nn.Conv3d(in_channels, out_channels, (temporal, spatial, spatial), **options)
+    return nn.Conv3d(
+        in_channels,
+        out_channels,
+        kernel_size=(temporal, spatial, spatial),
+        stride=(1, stride, stride),
+        padding=(temporal // 2, pad, pad),
+        dilation=(1, dilation, dilation),
+        bias=False,
+    )
 
 
 @MODELS.register_module()

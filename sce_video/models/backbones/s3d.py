@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -9,18 +11,42 @@ from torch.nn import functional as F
 from sce_video.models.backbones.common import StagedBackbone, check_arguments, check_view
 from sce_video.registry import MODELS
 
-# Channels of an Inception block: branch 0; branch 1 inside and out; branch 2 inside and out;
-# branch 3. At base_channels 64 (torchvision/models/video/s3d.py, the widths of Inception v1).
-_BLOCKS: tuple[tuple[tuple[int, int, int, int, int, int], ...], ...] = (
-    ((64, 96, 128, 16, 32, 32), (128, 128, 192, 32, 96, 64)),
+
+@dataclass(frozen=True)
+class InceptionWidths:
+    """Channels of the four branches of an Inception block; ``mid`` ones are inside a branch."""
+
+    branch0: int
+    branch1_mid: int
+    branch1: int
+    branch2_mid: int
+    branch2: int
+    branch3: int
+
+    def scaled(self, base_channels: int) -> InceptionWidths:
+        """Change all widths in proportion to a stem of ``base_channels`` instead of 64."""
+        # At least one channel, because tests build tiny networks.
+        scaled = {n: max(1, width * base_channels // 64) for n, width in asdict(self).items()}
+        return InceptionWidths(**scaled)
+
+
+# By stage, at base_channels 64 (torchvision/models/video/s3d.py, the widths of Inception v1).
+_BLOCKS = (
     (
-        (192, 96, 208, 16, 48, 64),
-        (160, 112, 224, 24, 64, 64),
-        (128, 128, 256, 24, 64, 64),
-        (112, 144, 288, 32, 64, 64),
-        (256, 160, 320, 32, 128, 128),
+        InceptionWidths(64, 96, 128, 16, 32, 32),
+        InceptionWidths(128, 128, 192, 32, 96, 64),
     ),
-    ((256, 160, 320, 32, 128, 128), (384, 192, 384, 48, 128, 128)),
+    (
+        InceptionWidths(192, 96, 208, 16, 48, 64),
+        InceptionWidths(160, 112, 224, 24, 64, 64),
+        InceptionWidths(128, 128, 256, 24, 64, 64),
+        InceptionWidths(112, 144, 288, 32, 64, 64),
+        InceptionWidths(256, 160, 320, 32, 128, 128),
+    ),
+    (
+        InceptionWidths(256, 160, 320, 32, 128, 128),
+        InceptionWidths(384, 192, 384, 48, 128, 128),
+    ),
 )
 
 
@@ -51,7 +77,8 @@ def _conv(
     """A convolution with kernel (time, space), BN and ReLU; the stride on what is wider than 1."""
     temporal, spatial = kernel
     strides = (stride if temporal > 1 else 1, *(stride if spatial > 1 else 1,) * 2)
-    size, padding = (temporal, spatial, spatial), (temporal // 2, spatial // 2, spatial // 2)
+    size = (temporal, spatial, spatial)
+    padding = (temporal // 2, spatial // 2, spatial // 2)
     conv = nn.Conv3d(in_channels, channels, size, strides, padding, bias=False)
     return nn.Sequential(conv, nn.BatchNorm3d(channels, eps=1e-3), nn.ReLU(inplace=True))
 
@@ -72,23 +99,24 @@ def _gate(layers: nn.Sequential, channels: int, gating: bool) -> nn.Sequential:
 
 
 class InceptionBlock(nn.Module):
-    """Four branches side by side, gated or not: 1x1x1, two separable 3x3x3, and pooling.
+    """Four branches side by side, gated or not: 1x1x1, two separable 3x3x3, and pooling."""
 
-    ``widths`` are their channels, see ``_BLOCKS``.
-    """
-
-    def __init__(
-        self, in_channels: int, widths: tuple[int, int, int, int, int, int], gating: bool
-    ) -> None:
+    def __init__(self, in_channels: int, widths: InceptionWidths, gating: bool) -> None:
         super().__init__()
-        b0, b1_mid, b1, b2_mid, b2, b3 = widths
-        self.out_channels = b0 + b1 + b2 + b3
-        self.branch0 = _gate(_conv(in_channels, b0), b0, gating)
-        for name, mid, out in (("branch1", b1_mid, b1), ("branch2", b2_mid, b2)):
-            branch = nn.Sequential(_conv(in_channels, mid), _separable(mid, out, 3))
-            self.add_module(name, _gate(branch, out, gating))
-        branch3 = nn.Sequential(nn.MaxPool3d(3, stride=1, padding=1), _conv(in_channels, b3))
-        self.branch3 = _gate(branch3, b3, gating)
+        w = widths
+        self.out_channels = w.branch0 + w.branch1 + w.branch2 + w.branch3
+        branch0 = _conv(in_channels, w.branch0)
+        self.branch0 = _gate(branch0, w.branch0, gating)
+        branch1 = nn.Sequential(
+            _conv(in_channels, w.branch1_mid), _separable(w.branch1_mid, w.branch1, 3)
+        )
+        self.branch1 = _gate(branch1, w.branch1, gating)
+        branch2 = nn.Sequential(
+            _conv(in_channels, w.branch2_mid), _separable(w.branch2_mid, w.branch2, 3)
+        )
+        self.branch2 = _gate(branch2, w.branch2, gating)
+        branch3 = nn.Sequential(nn.MaxPool3d(3, stride=1, padding=1), _conv(in_channels, w.branch3))
+        self.branch3 = _gate(branch3, w.branch3, gating)
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.cat([getattr(self, f"branch{i}")(x) for i in range(4)], dim=1)
@@ -147,9 +175,7 @@ class S3D(StagedBackbone):
         for pool, blocks in zip(pools, _BLOCKS, strict=True):
             layers.append(pool)
             for widths in blocks:
-                # Widths in proportion, at least one channel: tests build tiny networks.
-                b0, b1_mid, b1, b2_mid, b2, b3 = (max(1, w * base_channels // 64) for w in widths)
-                block = InceptionBlock(self.out_channels, (b0, b1_mid, b1, b2_mid, b2, b3), gating)
+                block = InceptionBlock(self.out_channels, widths.scaled(base_channels), gating)
                 layers.append(block)
                 self.out_channels = block.out_channels
         self.features = nn.Sequential(*layers)

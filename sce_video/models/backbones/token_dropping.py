@@ -33,7 +33,8 @@ class TokenDropping:
         if pattern not in TOKEN_PATTERNS:
             known = ", ".join(TOKEN_PATTERNS)
             raise ValueError(f"token_pattern must be one of {known}, got {pattern!r}")
-        self.keep_tokens, self.pattern = keep_tokens, pattern
+        self.keep_tokens = keep_tokens
+        self.pattern = pattern
         self._seeds: Sequence[int] = ()
         self._drawn = 0
         # Numbers of the host, other ones in every step. Not a decorator: it imports torch._dynamo.
@@ -45,7 +46,8 @@ class TokenDropping:
 
         The backbone gets the views of all samples one after the other, or several in one batch.
         """
-        self._seeds, self._drawn = seeds, 0
+        self._seeds = seeds
+        self._drawn = 0
         try:
             yield
         finally:
@@ -58,6 +60,12 @@ class TokenDropping:
         """
         return None if self.keep_tokens == 1.0 else self._draw(self, count, grid, device)
 
+    def next_sample(self) -> tuple[int, int]:
+        """Return the view and the seed, as an unsigned number, of the next sample of the step."""
+        view, sample = divmod(self._drawn, len(self._seeds))
+        self._drawn += 1
+        return view, self._seeds[sample] % 2**64
+
 
 def _draw(
     tokens: TokenDropping, count: int, grid: Sequence[int], device: torch.device
@@ -65,15 +73,14 @@ def _draw(
     """As :meth:`TokenDropping.draw`, below share 1."""
     if not tokens._seeds or not torch.is_grad_enabled():
         return None
-    tube, space = tokens.pattern == "tube", grid[1] * grid[2]
+    tube = tokens.pattern == "tube"
+    space = grid[1] * grid[2]
     places = space if tube else grid[0] * space
     keep = max(1, round(tokens.keep_tokens * places))
     kept = np.empty((count, keep), dtype=np.int64)
     for row in kept:
-        view, sample = divmod(tokens._drawn, len(tokens._seeds))
-        words = [_STREAM, view, tokens._seeds[sample] % 2**64]
+        words = [_STREAM, *tokens.next_sample()]
         row[:] = np.sort(np.random.default_rng(words).permutation(places)[:keep])
-        tokens._drawn += 1
     if tube:
         kept = (kept[:, None] + space * np.arange(grid[0])[:, None]).reshape(count, -1)
     return to_device(kept, device)

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sce_video.utils.tensors import HostValue
+from sce_video.utils.tensors import DeferredNumber, LoggedValue
 
 # Singular values below this fraction of the matrix' norm are float32 rounding noise, not rank.
 _NOISE = 1e-6
@@ -41,17 +41,15 @@ def effective_rank(h: Tensor) -> Tensor:
     return _rank_of(_gram_and_norm(h)).to(h.device)
 
 
-def logged_rank(h: Tensor) -> Tensor | HostValue:
-    """:func:`effective_rank`, without waiting for a device that is no CPU.
+def logged_rank(h: Tensor) -> LoggedValue:
+    """Compute :func:`effective_rank` without waiting for a GPU.
 
-    Eigenvalues make the host wait, since it reads whether the solver has converged. So only the
-    Gram matrix is computed on the device.
+    Eigenvalues make the host wait, since it reads whether the solver has converged. So a GPU
+    computes the Gram matrix only, and the host the rest when it is read.
     """
-    # Eigenvalues make the host wait, since it reads whether the solver has converged: so only the
-    # Gram matrix is computed on the device.
     if _is_on_host(h):
         return effective_rank(h)
-    return HostValue(_gram_and_norm(h), _rank_of)
+    return DeferredNumber(_gram_and_norm(h), _rank_of)
 
 
 def _check(h: Tensor) -> None:

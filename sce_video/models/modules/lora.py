@@ -31,8 +31,8 @@ class LoRALinear(nn.Linear):
     lora_scale: Tensor  # in the checkpoint, so that W + scale B A can be computed from it alone
 
     def __init__(self, linear: nn.Linear, rank: int, alpha: float) -> None:
-        sizes, biased = (linear.in_features, linear.out_features), linear.bias is not None
-        super().__init__(*sizes, bias=biased, device="meta")
+        has_bias = linear.bias is not None
+        super().__init__(linear.in_features, linear.out_features, bias=has_bias, device="meta")
         self.weight, self.bias = linear.weight, linear.bias
         self.lora_A = nn.Parameter(linear.weight.new_empty(rank, linear.in_features))
         self.lora_B = nn.Parameter(linear.weight.new_zeros(linear.out_features, rank))

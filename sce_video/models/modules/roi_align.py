@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -16,6 +17,17 @@ BACKENDS = ("auto", "torch", "torchvision")
 
 # Elements of the largest intermediate tensor: 64 MB in float32.
 CHUNK_ELEMENTS = 2**24
+
+
+@dataclass(frozen=True)
+class _Sampling:
+    """How a box becomes a grid of values, see :func:`roi_align`."""
+
+    height: int  # bins of the grid
+    width: int
+    scale: float  # cells of the map per pixel of the input frame
+    ratio: int  # points per bin and axis; 0: as many as the box needs
+    aligned: bool
 
 
 def roi_align(
@@ -63,53 +75,52 @@ def roi_align(
     pair = tuple(output_size) if isinstance(output_size, Sequence) else (output_size,) * 2
     if len(pair) != 2 or not all(type(n) is int and n >= 1 for n in pair):
         raise ValueError(f"output_size is an int or (h, w), each at least 1, got {output_size!r}")
-    size = (pair[0], pair[1])
     _check_inputs(features, rois, spatial_scale, sampling_ratio)
     name = _choose_backend(backend, features.device)
     if rois.shape[0] == 0:
-        return features[:0, :, :1, :1].expand(-1, -1, *size)
+        return features[:0, :, :1, :1].expand(-1, -1, *pair)
     dtype = torch.float64 if features.dtype == torch.float64 else torch.float32
     on_host = rois.detach().to("cpu", dtype)
     _check_rois(on_host, features.shape[0])
-    options = size, float(spatial_scale), int(sampling_ratio), aligned
+    sampling = _Sampling(pair[0], pair[1], float(spatial_scale), int(sampling_ratio), aligned)
     with torch.autocast(features.device.type, enabled=False):
         inputs = features.to(dtype)
         if name == "torch":
-            pooled = _roi_align_torch(inputs, on_host, *options)
+            pooled = _roi_align_torch(inputs, on_host, sampling)
         else:
             # The compiled implementation needs contiguous memory and one dtype.
             boxes = rois.detach().to(features.device, dtype).contiguous()
             compiled: Any = _import_torchvision()[0]
-            pooled = compiled.roi_align(inputs.contiguous(), boxes, *options)
+            pooled = compiled.roi_align(
+                inputs.contiguous(),
+                boxes,
+                output_size=(sampling.height, sampling.width),
+                spatial_scale=sampling.scale,
+                sampling_ratio=sampling.ratio,
+                aligned=sampling.aligned,
+            )
     return pooled.to(features.dtype)
 
 
 # --- pure PyTorch -----------------------------------------------------------------------------
 
 
-def _roi_align_torch(
-    features: Tensor,
-    rois: Tensor,
-    size: tuple[int, int],
-    spatial_scale: float,
-    sampling_ratio: int,
-    aligned: bool,
-) -> Tensor:
+def _roi_align_torch(features: Tensor, rois: Tensor, sampling: _Sampling) -> Tensor:
     """RoIAlign as two matrix products per box: ``rows (h, H) @ map (H, W) @ columns (W, w)``."""
     # A bilinear weight is that of the row times that of the column, and the points of a bin are a
     # grid: so the average over the points separates into a matrix for the rows and one for the
     # columns. These are small and computed on the CPU, the products on the features' device.
-    corners = rois[:, 1:] * spatial_scale - (0.5 if aligned else 0.0)
+    corners = rois[:, 1:] * sampling.scale - (0.5 if sampling.aligned else 0.0)
     x1, y1, x2, y2 = corners.unbind(1)
-    rows = _axis_weights(y1, y2, size[0], features.shape[2], sampling_ratio, aligned)
-    columns = _axis_weights(x1, x2, size[1], features.shape[3], sampling_ratio, aligned)
+    rows = _axis_weights(y1, y2, sampling.height, features.shape[2], sampling)
+    columns = _axis_weights(x1, x2, sampling.width, features.shape[3], sampling)
     # Sorted by frame: the map of a frame enters one large product for all of its boxes.
     frames = rois[:, 0].long()
     order = torch.argsort(frames, stable=True)
     counts = torch.bincount(frames, minlength=features.shape[0]).tolist()
     rows, columns = (weights[order].to(features.device) for weights in (rows, columns))
 
-    box_elements = size[0] * features.shape[1] * features.shape[3]
+    box_elements = sampling.height * features.shape[1] * features.shape[3]
     chunk = max(1, CHUNK_ELEMENTS // max(1, box_elements))
     parts = []
     # unbind, not features[n]: each gradient of the latter is as large as the whole batch.
@@ -126,21 +137,19 @@ def _roi_align_torch(
     return pooled.contiguous()
 
 
-def _axis_weights(
-    start: Tensor, end: Tensor, bins: int, cells: int, sampling_ratio: int, aligned: bool
-) -> Tensor:
+def _axis_weights(start: Tensor, end: Tensor, bins: int, cells: int, sampling: _Sampling) -> Tensor:
     """Weights (R, bins, cells) of the cells of one axis in each bin of each box."""
     # ``start`` and ``end`` (R,) are in cells, with a cell's centre at its integer index. The order
     # of operations is that of mmcv's kernel (open-mmlab/mmcv, roi_align_cuda_kernel.cuh): rounding
     # decides whether a bin of just above one cell has one point or two.
     length = end - start
-    if not aligned:
+    if not sampling.aligned:
         length = length.clamp(min=1)
     bin_size = (length / bins)[:, None, None]
-    grid = torch.full_like(bin_size, sampling_ratio) if sampling_ratio else bin_size.ceil()
+    grid = torch.full_like(bin_size, sampling.ratio) if sampling.ratio else bin_size.ceil()
     grid = grid.clamp(min=0)
     bin_start = start[:, None, None] + torch.arange(bins)[:, None] * bin_size  # (R, bins, 1)
-    point = _point_numbers(bin_start, bin_size, grid, cells, sampling_ratio)
+    point = _point_numbers(bin_start, bin_size, grid, cells, sampling.ratio)
     at = bin_start + (point + 0.5) * bin_size / grid.clamp(min=1)  # (R, bins, points)
     counts = (point < grid) & (at >= -1) & (at <= cells)
 

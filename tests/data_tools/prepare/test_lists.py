@@ -9,7 +9,7 @@ from helpers import preparation_fakes
 from helpers.videos import numbered_frames, write_video
 
 from sce_video.data_tools.prepare.lists import (
-    Preparation,
+    ListPreparation,
     count_rows,
     first_frame_error,
     format_counts,
@@ -77,7 +77,7 @@ def touch(folder, names):
 
 def test_crashes_affect_one_file_only(tmp_path):
     names = touch(tmp_path, ["good1", "bad", "crash", "error", "good2"])
-    check, function = Preparation(tmp_path).check_files, preparation_fakes.fail_by_name
+    check, function = ListPreparation(tmp_path).check_files, preparation_fakes.fail_by_name
     found = check(tmp_path, [*names, "gone"], function, "x")
     assert list(found) == [*names, "gone"]  # in the order of the files
     assert {name: reason for name, reason in found.items() if reason is not None} == {
@@ -115,7 +115,7 @@ def prepared(root, located, **options):
     entries = tuple(Entry(name, i % 2) for i, name in enumerate(sorted(located)))
     class_map = ClassMap("classes.txt", ("p", "q"), 2)
     official = OfficialLists("x", (Split("a.txt", entries),), (class_map,))
-    return write_lists(official, located, Preparation(root=root, check=False, **options))
+    return write_lists(official, located, ListPreparation(root=root, check=False, **options))
 
 
 def test_unusual_paths_can_be_read_from_the_list(tmp_path, capsys):
@@ -158,7 +158,7 @@ def test_written_unchanged_replaced_removed(tmp_path, capsys):
     folder = tmp_path / "new/folder"
 
     def written(contents, force=False):
-        write_outputs(contents, Preparation(tmp_path, out=folder, force=force))
+        write_outputs(contents, ListPreparation(tmp_path, out=folder, force=force))
         lines = capsys.readouterr().out.splitlines()
         return dict(line.removeprefix(f"{folder}/").split(": ") for line in lines)
 

@@ -13,7 +13,7 @@ from helpers.image_trees import colour, draw
 from helpers.transfer_trees import TREES, VOC_CLASSES
 from scipy.io import savemat
 
-from sce_video.data_tools.prepare.lists import Preparation
+from sce_video.data_tools.prepare.lists import ListPreparation
 from sce_video.data_tools.prepare.transfer_sets import TRANSFER_SETS, prepare_transfer_set
 from sce_video.datasets.labels import read_label_table
 from sce_video.datasets.video_list import read_annotation_list
@@ -40,7 +40,7 @@ def make(name: str, root: Path) -> Path:
 
 
 def prepare(name: str, root: Path, **options: object) -> bool:
-    return prepare_transfer_set(name, Preparation(root=root, check=False, **options))
+    return prepare_transfer_set(name, ListPreparation(root=root, check=False, **options))
 
 
 @pytest.mark.parametrize("name", TRANSFER_SETS)

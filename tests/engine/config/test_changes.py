@@ -213,16 +213,59 @@ def test_a_child_that_fits_no_step_is_refused_with_its_file(child_of, text, mess
         assert str(faulty) in str(error.value) and str(grandchild) not in str(error.value)
 
 
-def test_nothing_stays_patched(child_of):
-    good, bad = child_of(CHILD), child_of("custom_hooks = dict(No=dict())", name="bad.py")
-    before = {name: vars(Config)[name] for name in ("_merge_a_into_b", "_file2dict")}
-    load_config(good)
-    with pytest.raises(ValueError):
-        load_config(bad)
-    for name, function in before.items():
-        assert vars(Config)[name] is function
-    with pytest.raises(TypeError, match="cannot inherit from base"):
-        Config.fromfile(str(good))
+def test_without_steps_by_name_a_file_is_read_as_by_mmengine(tmp_path, monkeypatch):
+    """Every syntax of mmengine's config files: the values, their types, the text, the variables."""
+    monkeypatch.setenv("SCE_VIDEO_TEST_CLASSES", "12")
+    (tmp_path / "a.yaml").write_text("frames: 16\nhead: {type: Head, classes: 3, drop: 0.5}\n")
+    (tmp_path / "b.json").write_text('{"names": ["a", "b"], "folder": "{{ fileDirname }}/data"}')
+    middle = """
+_base_ = ["a.yaml", "b.json"]
+import os.path
+def double(number):
+    return 2 * number
+head = dict(classes='{{$SCE_VIDEO_TEST_CLASSES:4}}', scale='{{ $SCE_VIDEO_TEST_SCALE:1.5 }}')
+clips = [dict(type="A", frames=_base_.frames), dict(type="B", frames={{ _base_.frames }})]
+frames = double(_base_.frames)
+__hidden__ = 1
+"""
+    (tmp_path / "middle.py").write_text(middle)
+    child = tmp_path / "child.py"
+    child.write_text("""
+_base_ = "middle.py"
+clips = ({{_base_.clips}}, "{{fileBasenameNoExtension}}{{ fileExtname }}")
+head = dict(_delete_=True, type="Other", inner=dict(names=_base_.names))
+custom_imports = dict(imports=["json"])
+""")
+    own, theirs = load_config(child), Config.fromfile(str(child))
+    assert own._cfg_dict == theirs._cfg_dict and own.head.inner.names == ["a", "b"]
+    assert [type(clip) for clip in own.clips[0]] == [type(clip) for clip in theirs.clips[0]]
+    assert (own.text, own.filename) == (theirs.text, theirs.filename)
+    assert own.env_variables == theirs.env_variables == {"SCE_VIDEO_TEST_CLASSES": "12"}
+    assert own.folder == f"{tmp_path}/data" and own.frames == 32
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("custom_imports = dict(imports=['no_such_package'])", "Add the folder of the module to"),
+        ("_base_ = ['base.py', 'same.py']", "Duplicate keys: {'custom_hooks'}"),
+        ("_base_ = 'lazy.py'", "lazy.py, which has imports. Inherit it by read_base()"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_an_error(base, text, message):
+    (base.parent / "same.py").write_text("custom_hooks = []")
+    (base.parent / "lazy.py").write_text("from torch.optim import SGD")
+    child = base.parent / "child.py"
+    child.write_text(text)
+    with pytest.raises(ValueError, match="cannot read the config") as error:
+        load_config(child)
+    assert message in str(error.value)
+
+
+def test_a_deprecated_file_warns(base, child_of):
+    child = child_of("_deprecation_ = dict(expected='new.py')")
+    with pytest.warns(DeprecationWarning, match="child.py is deprecated.*new.py"):
+        assert "_deprecation_" not in load_config(child)
 
 
 # Settings by one name that stand at several places of a recipe.

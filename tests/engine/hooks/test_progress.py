@@ -28,7 +28,7 @@ from sce_video.engine.checkpoint import pack_message_hub, unpack_message_hub
 from sce_video.engine.hooks import progress
 from sce_video.models import SCE
 from sce_video.registry import LOG_PROCESSORS
-from sce_video.utils.tensors import HostValue
+from sce_video.utils.tensors import DeferredNumber
 
 
 def algorithm() -> SCE:
@@ -283,7 +283,7 @@ def run(hook, runner, iterations):
     for iteration in range(iterations):
         runner.iter = iteration
         outputs = {"loss": torch.tensor(float(iteration)), "other": torch.tensor(-1.0)}
-        outputs["rank"] = HostValue(torch.full((2,), float(iteration)), torch.sum)
+        outputs["rank"] = DeferredNumber(torch.full((2,), float(iteration)), torch.sum)
         hook.after_train_iter(runner, iteration % 10, {"index": torch.arange(2)}, outputs)
         found.append(outputs)
     return found

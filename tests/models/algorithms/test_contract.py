@@ -32,6 +32,7 @@ from torch import Tensor
 from sce_video.models.algorithms import SelfSupervisedModel
 from sce_video.models.modules.lora import add_adapters
 from sce_video.registry import MODELS
+from sce_video.utils.tensors import DeferredNumber
 
 REGISTERED = sorted(
     name
@@ -184,6 +185,11 @@ def test_only_loss_is_minimised():
     loss, logged = model.parse_losses(scalars)
     assert loss.item() == 2.0
     assert {name: value.item() for name, value in logged.items()} == dict(loss=2, loss_x=3, b=1)
+    norm = DeferredNumber(torch.tensor([3.0, 4.0], requires_grad=True), torch.linalg.vector_norm)
+    _, logged = model.parse_losses({**scalars, "norm": norm})
+    assert logged["norm"].read() == 5.0 and not logged["norm"].tensor.requires_grad
+    with pytest.raises(ValueError, match="scalar tensors, 'loss' is DeferredNumber"):
+        model.parse_losses({"loss": norm})
     with pytest.raises(ValueError, match=r"must return a 'loss', got \['loss_x'\]"):
         model.parse_losses({"loss_x": torch.tensor(1.0)})
     with pytest.raises(ValueError, match=r"scalar tensors, 'b' is \(2,\)"):

@@ -12,6 +12,7 @@ from helpers.query_methods import TINY, gradients_of, make_views
 from torch import nn
 
 from sce_video.models.algorithms import Distill
+from sce_video.models.algorithms.distill import TeacherClip
 from sce_video.models.backbones.common import rows_of_positions
 from sce_video.registry import MODELS
 
@@ -117,7 +118,7 @@ def test_the_network_sees_the_students_view_in_its_own_way():
     before = {name: value.clone() for name, value in teacher.state_dict().items()}
     pixels = torch.rand(2, 3, 8, 32, 32, generator=torch.Generator().manual_seed(0))
     view = (pixels - 0.45) / 0.225  # as the student's preprocessor does
-    model.set_teacher(teacher, clip=(4, 48))
+    model.set_teacher(teacher, clip=TeacherClip(4, 48))
     shown = pixels[:, :, [0, 2, 4, 7]]
     shown = torch.stack([nn.functional.interpolate(x, (48, 48), mode="bilinear") for x in
                          shown.unbind(2)], dim=2)  # fmt: skip
@@ -154,7 +155,7 @@ def test_no_step_waits_for_the_device(objective, stored, monkeypatch):
 def test_wrong_settings_and_a_missing_teacher():
     for changes, message in (
         (dict(objective="l2"), "objective must be one of cosine, tokens, relations, got 'l2'"),
-        (dict(tau_m=0.0), "temperatures must be above 0"),
+        (dict(tau_m=0.0), "tau_m must be a finite number above 0, got 0.0"),
         (dict(lambda_=2.0), "lambda_ must be from 0 to 1"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -14,7 +14,7 @@ from helpers.query_methods import QUERY_METHODS, TINY, build_method, make_views
 from torch import Tensor
 
 from sce_video.engine import OptimizerStepHook
-from sce_video.models.algorithms.sigreg import RandomDirections
+from sce_video.models.algorithms.lejepa import RandomDirections
 from sce_video.models.losses import sigreg_loss
 from sce_video.registry import MODELS
 
@@ -297,11 +297,11 @@ def test_data_that_do_not_suit_are_warned_of(name, options, data, words):
         ("SCE", dict(lambda_=(0.5, 0.5)), r"three \(lambda, mu, eta\) of eq. 10, got \(0.5, 0.5\)"),
         ("SCE", dict(lambda_=(0.0, 0.0, 1.0)), "nothing that brings query and key together"),
         ("SCE", dict(lambda_=(0.5, 0.5, 0), mask_positive=False), "need mask_positive=True"),
-        ("SCE", dict(tau=0), "temperatures must be above 0"),
+        ("SCE", dict(tau=0), "tau must be a finite number above 0, got 0"),
         ("MoCo", dict(tau=0), "tau must be a finite number above 0, got 0"),
         ("BYOL", dict(momentum=2), "momentum must be from 0 to 1, got 2"),
         ("BYOL", dict(target_views=(1, 1)), "target_views must be one or more different indices"),
-        ("SwAV", dict(tau=0), "tau=0"),
+        ("SwAV", dict(tau=0), "tau must be a finite number above 0, got 0"),
         ("SwAV", dict(epsilon=-1), "epsilon must be above 0, got -1"),
         ("SwAV", dict(num_prototypes=1), "num_prototypes must be at least 2, got 1"),
         ("LeJEPA", dict(global_views=(1, 1)), "global_views must be one or more different"),

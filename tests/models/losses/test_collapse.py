@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from sce_video.models.losses import effective_rank, feature_std
+from sce_video.models.losses import collapse, effective_rank, feature_std
+from sce_video.utils.tensors import DeferredNumber
 
 
 def test_random_directions_have_spread_one():
@@ -50,3 +51,13 @@ def test_bad_input():
         for metric in (feature_std, effective_rank):
             with pytest.raises(ValueError, match="must be"):
                 metric(bad)
+
+
+@pytest.mark.parametrize("shape", [(40, 20), (20, 40)])
+def test_a_rank_that_is_read_later_is_the_same(monkeypatch, shape):
+    h = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    expected = collapse.effective_rank(h).item()
+    monkeypatch.setattr(collapse, "_is_on_host", lambda h: False)
+    later = collapse.logged_rank(h)
+    assert isinstance(later, DeferredNumber) and not isinstance(later, torch.Tensor)
+    assert later.read() == expected

@@ -15,6 +15,7 @@ from sce_video.models.losses.sigreg import sigreg_loss
 from sce_video.models.modules import StepGenerator
 from sce_video.models.modules.view_pairs import check_target_views, default_target_views
 from sce_video.registry import MODELS
+from sce_video.utils.tensors import LoggedValue
 
 
 class RandomDirections(StepGenerator):
@@ -25,7 +26,8 @@ class RandomDirections(StepGenerator):
         if min(count, dim) < 1:
             least = "directions need a number and a size of at least 1"
             raise ValueError(f"{least}, got {count} and {dim}")
-        self.count, self.dim = count, dim
+        self.count = count
+        self.dim = dim
 
     def forward(self) -> Tensor:
         """Directions (M, D) of the current step, float32, on the device of the module."""
@@ -91,7 +93,7 @@ class LeJEPA(SelfSupervisedModel):
             raise ValueError(f"{given} must be below the number of views, {num_views}")
         return []
 
-    def loss(self, views: Sequence[Tensor]) -> dict[str, Tensor]:
+    def loss(self, views: Sequence[Tensor]) -> dict[str, LoggedValue]:
         """Prediction and SIGReg, for any number of views.
 
         Returns:

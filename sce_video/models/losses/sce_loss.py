@@ -15,8 +15,8 @@ Its parts, with ``pos`` and ``neg_k`` the logits of p1::
     Ceil    = logsumexp([pos, neg]) - logsumexp(neg)                             (Proposition 1)
 
 Proposition 1: SCE is ``lambda InfoNCE + (1-lambda) (ReSSL + Ceil)``. So ``lambda_=0`` of SCE is not
-ReSSL, it is ReSSL plus Ceil. Eq. 10 gives the three parts free coefficients, ``lambda_, mu, eta``;
-``mu`` and ``eta`` are None where there is one lambda.
+ReSSL, it is ReSSL plus Ceil. Eq. 10 weights the three parts freely by ``lambda_``, ``mu`` and
+``eta``; ``mu`` and ``eta`` are None if there is one lambda.
 
 Losses are means over the samples, scalar tensors in fp32 at least, also under autocast; key and
 queue get no gradient.
@@ -25,7 +25,8 @@ queue get no gradient.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -54,7 +55,7 @@ def sce_loss(
     tau_m: float = 0.05,
     mask_positive: bool = True,
 ) -> Tensor:
-    """The SCE loss (eq. 9), a scalar tensor; no gradient flows into key and queue.
+    """Compute the SCE loss (eq. 9), a scalar tensor; no gradient flows into key and queue.
 
     Args:
         query: z1, the online embeddings, (N, D), l2-normalised.
@@ -83,79 +84,86 @@ def sce_terms(
     tau_m: float = 0.05,
     mask_positive: bool = True,
 ) -> SCETerms:
-    """:func:`sce_loss` with its components, for logging; same arguments and errors.
+    """Compute :func:`sce_loss` and its components, which are logged.
 
-    With ``mask_positive=False`` the components are still those of eq. 10, and their sum differs
-    from the loss by the share of the positive in the relations. With ``mu`` and ``eta`` the loss is
-    that of :func:`sce_free_loss`, and ``target_entropy`` that of the target scaled to mass 1.
+    Without ``mu`` and ``eta`` the loss is eq. 9. With both it is eq. 10, the sum of InfoNCE, ReSSL
+    and Ceil weighted by ``lambda_``, ``mu`` and ``eta``, and ``target_entropy`` belongs to the
+    target scaled to mass 1. With ``mask_positive=False`` the components are the same as with True,
+    so their sum differs from the loss by the positive's share in the relations.
+
+    Args:
+        mu: Weight of ReSSL in eq. 10; None for eq. 9.
+        eta: Weight of Ceil in eq. 10; None for eq. 9.
+
+    Other arguments: see :func:`sce_loss`.
     """
     check_sce(lambda_, mu, eta, tau, tau_m, mask_positive)
-    if mu is not None and eta is not None:
-        taus: dict[str, Any] = {"tau": tau, "tau_m": tau_m}
-        with torch.no_grad():
-            parts = sce_terms(query, key, queue, lambda_=lambda_ / (lambda_ + mu), **taus)
-        free = sce_free_loss(query, key, queue, lambda_=lambda_, mu=mu, eta=eta, **taus)
-        return parts._replace(loss=free)
     check_shapes(query, key, queue)
     # fp32 under autocast too: exp(1/0.05) and sums over 65,536 keys need more than 16 bits.
     with torch.autocast(query.device.type, enabled=False):
         query, key, queue = (full_precision(x) for x in (query, key.detach(), queue.detach()))
-        positive = (query * key).sum(dim=1) / tau  # (N,), never concatenated with the negatives
-        # Not the product is divided, but a factor: (N, K) is large, and a quotient another copy.
-        negatives = (query / tau) @ queue.T  # (N, K)
         with torch.no_grad():
-            relations = (key / tau_m) @ queue.T  # (N, K), logits of s2
+            relations = _logits(key, queue, tau_m)  # (N, K), logits of s2
             log_normaliser = relations.logsumexp(dim=1)
-            s2_positive = torch.zeros_like(positive)
+            s2 = torch.softmax(relations, dim=1)  # over the negatives only
+            entropy_s2 = log_normaliser - (s2 * relations).sum(dim=1)
+            s2_positive = torch.zeros_like(log_normaliser)
             if not mask_positive:
                 unmasked = torch.logaddexp(log_normaliser, torch.zeros_like(log_normaliser))
                 s2_positive = torch.exp(-unmasked)
-            s2 = torch.softmax(relations, dim=1)  # over the negatives only
-            w2_positive = lambda_ + (1 - lambda_) * s2_positive
-            w2_negatives = (1 - lambda_) * (1 - s2_positive)  # their sum; each is this times s2
-        # From here on all tensors are (N,): float64 is cheap and keeps Proposition 1 to 1e-6.
-        log_mass_negatives = negatives.logsumexp(dim=1).double()
-        expected = (s2 * negatives).sum(dim=1).double()
-        positive = positive.double()
-        log_mass = torch.logaddexp(positive, log_mass_negatives)
-        loss = log_mass - w2_positive * positive - w2_negatives * expected
+            share = lambda_ if mu is None else lambda_ / (lambda_ + mu)
+            w2_positive = share + (1 - share) * s2_positive
+            w2_negatives = (1 - share) * (1 - s2_positive)  # their sum; each is this times s2
+        negatives = _logits(query, queue, tau)  # (N, K)
+        cosine = (query * key).sum(dim=1)  # (N,)
+        if mu is None or eta is None:
+            parts = _parts(cosine / tau, negatives, s2)
+            loss = parts.log_mass - w2_positive * parts.positive - w2_negatives * parts.expected
+        else:
+            # Divided in float64 as in the losses of the single parts, whose sum this is.
+            parts = _parts(cosine.double() / tau, negatives, s2)
+            loss = lambda_ * parts.infonce + mu * parts.ressl + eta * parts.ceil
 
         with torch.no_grad():
-            entropy_s2 = log_normaliser - (s2 * relations).sum(dim=1)
             entropy = torch.special.entr(w2_positive) + torch.special.entr(w2_negatives)
-            parts = SCETerms(
+            terms = SCETerms(
                 loss=loss,
-                infonce=log_mass - positive,
-                ressl=log_mass_negatives - expected,
-                ceil=log_mass - log_mass_negatives,
+                infonce=parts.infonce,
+                ressl=parts.ressl,
+                ceil=parts.ceil,
                 target_entropy=entropy + w2_negatives * entropy_s2,
-                positive_similarity=positive * tau,
+                positive_similarity=parts.positive * tau,
             )
-            parts = SCETerms(*(part.mean().to(query.dtype) for part in parts))
-        return parts._replace(loss=loss.mean().to(query.dtype))
+            terms = SCETerms(*(term.mean().to(query.dtype) for term in terms))
+        return terms._replace(loss=loss.mean().to(query.dtype))
 
 
 def info_nce_loss(query: Tensor, key: Tensor, queue: Tensor, *, tau: float) -> Tensor:
-    """InfoNCE with a queue (eq. 1; MoCo, He et al. 2020), a scalar; else as :func:`sce_loss`."""
-    infonce, _, _ = _parts(query, key, queue, tau)
+    """Compute InfoNCE with a queue (eq. 1; MoCo, He et al. 2020), a scalar.
+
+    Arguments and errors: see :func:`sce_loss`.
+    """
+    infonce = _compared(query, key, queue, tau).infonce
     return infonce.mean().to(full_precision(query).dtype)
 
 
 def ressl_loss(query: Tensor, key: Tensor, queue: Tensor, *, tau: float, tau_m: float) -> Tensor:
-    """Cross-entropy of the relations (eq. 4; ReSSL, Zheng et al. 2021); else as :func:`sce_loss`.
+    """Compute the cross-entropy of the relations (eq. 4; ReSSL, Zheng et al. 2021), a scalar.
 
-    ``tau_m`` should be below ``tau``, see :func:`sharpness_warnings`.
+    ``tau_m`` should be below ``tau``, see :func:`sharpness_warnings`. Other arguments and errors:
+    see :func:`sce_loss`.
     """
-    _, ressl, _ = _parts(query, key, queue, tau, tau_m)
+    ressl = _compared(query, key, queue, tau, tau_m).ressl
     return ressl.mean().to(full_precision(query).dtype)
 
 
 def ceil_loss(query: Tensor, key: Tensor, queue: Tensor, *, tau: float) -> Tensor:
-    """Minus log of the probability of the negatives (Proposition 1); else as :func:`sce_loss`.
+    """Compute minus the log of the negatives' probability (Proposition 1), a scalar.
 
-    It pushes query and key apart, and is of use only beside a loss that attracts.
+    It pushes query and key apart, so it is useful only next to a loss that attracts them.
+    Arguments and errors: see :func:`sce_loss`.
     """
-    _, _, ceil = _parts(query, key, queue, tau)
+    ceil = _compared(query, key, queue, tau).ceil
     return ceil.mean().to(full_precision(query).dtype)
 
 
@@ -170,37 +178,69 @@ def sce_free_loss(
     tau: float,
     tau_m: float,
 ) -> Tensor:
-    """``lambda_*InfoNCE + mu*ReSSL + eta*Ceil`` (eq. 10); else as :func:`sce_loss`.
+    """Compute ``lambda_*InfoNCE + mu*ReSSL + eta*Ceil`` (eq. 10), a scalar.
 
-    ``mu = eta = 1 - lambda_`` is the SCE loss.
+    ``mu = eta = 1 - lambda_`` gives the SCE loss. Arguments and errors: see :func:`sce_terms`.
     """
-    check_coefficients(lambda_, mu, eta)
-    infonce, ressl, ceil = _parts(query, key, queue, tau, tau_m)
-    loss = lambda_ * infonce + mu * ressl + eta * ceil
-    return loss.mean().to(full_precision(query).dtype)
+    return sce_terms(query, key, queue, lambda_=lambda_, mu=mu, eta=eta, tau=tau, tau_m=tau_m).loss
 
 
-def _parts(
+@dataclass(frozen=True)
+class _Parts:
+    """Logits of each sample, (N,) in float64, and the losses that they give.
+
+    All tensors from here on are (N,), so float64 is cheap and keeps Proposition 1 to 1e-6.
+    """
+
+    positive: Tensor  # logit of the key
+    log_mass_negatives: Tensor  # log-sum-exp of the queue's logits
+    log_mass: Tensor  # log-sum-exp of the logits of key and queue
+    expected: Tensor  # mean logit of the queue under the relations s2; 0 without relations
+
+    @property
+    def infonce(self) -> Tensor:
+        return self.log_mass - self.positive
+
+    @property
+    def ressl(self) -> Tensor:
+        return self.log_mass_negatives - self.expected
+
+    @property
+    def ceil(self) -> Tensor:
+        return self.log_mass - self.log_mass_negatives
+
+
+def _parts(positive: Tensor, negatives: Tensor, s2: Tensor | None) -> _Parts:
+    """Reduce the logits of the key (N,) and the queue (N, K); s2 (N, K) are the relations."""
+    log_mass_negatives = negatives.logsumexp(dim=1).double()
+    expected = torch.zeros_like(log_mass_negatives)
+    if s2 is not None:
+        expected = (s2 * negatives).sum(dim=1).double()
+    positive = positive.double()
+    # Not logsumexp of a concatenation, which would copy the (N, K) logits.
+    log_mass = torch.logaddexp(positive, log_mass_negatives)
+    return _Parts(positive, log_mass_negatives, log_mass, expected)
+
+
+def _compared(
     query: Tensor, key: Tensor, queue: Tensor, tau: float, tau_m: float | None = None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """InfoNCE, ReSSL (of no relations without ``tau_m``) and Ceil of each sample, (N,) float64."""
+) -> _Parts:
+    """Check and compare embeddings for a single part of the loss; ``tau_m`` is for ReSSL alone."""
     check_shapes(query, key, queue)
     check_temperature("tau", tau)
     if tau_m is not None:
         check_temperature("tau_m", tau_m)
     with torch.autocast(query.device.type, enabled=False):
         query, key, queue = (full_precision(x) for x in (query, key.detach(), queue.detach()))
-        logits = (query / tau) @ queue.T  # (N, K), without a copy for the quotient
-        # All that follows is (N,): float64 is cheap and keeps Proposition 1 to 1e-6.
+        s2 = None if tau_m is None else torch.softmax(_logits(key, queue, tau_m), dim=1)
         positive = (query * key).sum(dim=1).double() / tau
-        negatives = logits.logsumexp(dim=1).double()
-        expected = torch.zeros_like(positive)
-        if tau_m is not None:
-            s2 = torch.softmax((key / tau_m) @ queue.T, dim=1)
-            expected = (s2 * logits).sum(dim=1).double()
-        # Not logsumexp of a concatenation: that would copy the (N, K) logits.
-        joint = torch.logaddexp(positive, negatives)
-    return joint - positive, negatives - expected, joint - negatives
+        return _parts(positive, _logits(query, queue, tau), s2)
+
+
+def _logits(embeddings: Tensor, queue: Tensor, temperature: float) -> Tensor:
+    """Similarities (N, K) to the queue over a temperature, the largest tensors of the loss."""
+    # Dividing the product instead of a factor would make another copy of (N, K).
+    return (embeddings / temperature) @ queue.T
 
 
 def check_sce(
@@ -212,30 +252,27 @@ def check_sce(
     mask_positive: bool = True,
 ) -> None:
     """Raise ValueError for a coefficient or temperature out of its range."""
-    if mu is None and not 0.0 <= lambda_ <= 1.0:
-        raise ValueError(f"lambda_ must be from 0 to 1, got {lambda_}")
-    if not (tau > 0 and tau_m > 0):
-        raise ValueError(f"temperatures must be above 0, got tau={tau}, tau_m={tau_m}")
-    if mu is None or eta is None:
+    check_temperature("tau", tau)
+    check_temperature("tau_m", tau_m)
+    if mu is None and eta is None:
+        if not 0.0 <= lambda_ <= 1.0:
+            raise ValueError(f"lambda_ must be from 0 to 1, got {lambda_}")
         return
-    check_coefficients(lambda_, mu, eta)
-    if not mask_positive:
-        raise ValueError(
-            "the free coefficients of eq. 10 need mask_positive=True: with False the loss is "
-            "no sum of InfoNCE, ReSSL and Ceil"
-        )
-
-
-def check_coefficients(lambda_: float, mu: float, eta: float) -> None:
-    """Raise ValueError for negative or infinite coefficients of eq. 10, or ``lambda_ = mu = 0``."""
+    if mu is None or eta is None:
+        raise ValueError(f"eq. 10 needs both mu and eta, got mu={mu}, eta={eta}: give both or none")
     for name, value in (("lambda_", lambda_), ("mu", mu), ("eta", eta)):
         if not (math.isfinite(value) and value >= 0):
-            raise ValueError(f"coefficient {name} must be a finite number from 0, got {value}")
+            raise ValueError(f"coefficient {name} must be finite and at least 0, got {value}")
     # Ceil alone has its minimum where the positive has probability 0.
     if lambda_ + mu == 0:
         raise ValueError(
             f"coefficients lambda_=0, mu=0, eta={eta} leave nothing that brings query and key "
             "together: lambda_ (InfoNCE) or mu (ReSSL) must be above 0"
+        )
+    if not mask_positive:
+        raise ValueError(
+            "the free coefficients of eq. 10 need mask_positive=True: with False the loss is "
+            "not a sum of InfoNCE, ReSSL and Ceil"
         )
 
 

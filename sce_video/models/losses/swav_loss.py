@@ -17,7 +17,7 @@ import torch
 from mmengine.dist import all_reduce
 from torch import Tensor
 
-from sce_video.models.losses.siamese import full_precision
+from sce_video.models.losses.siamese import check_temperature, full_precision
 
 
 @torch.no_grad()
@@ -69,7 +69,7 @@ def swav_loss(scores: Sequence[Tensor], codes: Sequence[Tensor | None], *, tau: 
     shapes = [tuple(x.shape) for x in [*scores, *codes] if x is not None]
     if len(set(shapes)) > 1 or len(shapes[0]) != 2 or 0 in shapes[0]:
         raise ValueError(f"scores and codes must be (B, K) of the same shape, got {shapes}")
-    check_tau(tau)
+    check_temperature("tau", tau)
     # fp32 under autocast too: no product of matrices follows, so full precision costs little.
     with torch.autocast(scores[0].device.type, enabled=False):
         log_p = [torch.log_softmax(full_precision(score) / tau, dim=1) for score in scores]
@@ -81,12 +81,6 @@ def swav_loss(scores: Sequence[Tensor], codes: Sequence[Tensor | None], *, tau: 
             if view != assigned
         ]
         return torch.stack(costs).mean()
-
-
-def check_tau(tau: float) -> None:
-    """Raise ValueError for a temperature not above 0."""
-    if not tau > 0:
-        raise ValueError(f"temperatures must be above 0, got tau={tau}")
 
 
 def check_sinkhorn(epsilon: float, iterations: int = 3) -> None:

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from sce_video.models.losses import (
     ceil_loss,
@@ -134,6 +135,70 @@ def test_equals_the_loop_of_sce_parts(name):
     assert single.item() == pytest.approx(expected, abs=1e-5)
 
 
+FREE = dict(lambda_=0.3, mu=0.6, eta=0.2)
+
+
+def test_free_coefficients_weight_the_parts_of_the_loop():
+    """Eq. 10 and its logged components against loops in float64; the target has mass 1."""
+    arrays, tensors = inputs()
+    terms = sce_terms(*tensors, **FREE, tau=0.1, tau_m=0.05)
+    expected = loop(*arrays, 0.1, 0.05)
+    for name, value in dict(loss="free", infonce="infonce", ressl="ressl", ceil="ceil").items():
+        assert getattr(terms, name).item() == pytest.approx(expected[value], abs=1e-12)
+    entropies = []
+    for key in arrays[1]:
+        relations = [math.exp(float(key @ m) / 0.05) for m in arrays[2]]
+        w2 = [0.3 / 0.9, *(0.6 / 0.9 * r / sum(relations) for r in relations)]
+        entropies.append(-sum(w * math.log(w) for w in w2))
+    assert terms.target_entropy.item() == pytest.approx(np.mean(entropies), abs=1e-12)
+
+
+def test_gradient_of_free_coefficients_equals_the_formula():
+    """Derivatives of eq. 10 by hand, of the logits of the key and of each negative."""
+    (queries, keys, queue), tensors = inputs()
+    query = tensors[0].requires_grad_()
+    sce_terms(query, *tensors[1:], **FREE, tau=0.1, tau_m=0.05).loss.backward()
+    for q, k, found in zip(queries, keys, query.grad.numpy(), strict=True):
+        positive, negatives = math.exp(q @ k / 0.1), np.exp(queue @ q / 0.1)
+        relations = np.exp(queue @ k / 0.05)
+        total = positive + negatives.sum()
+        among_negatives = negatives / negatives.sum()
+        of_positive = 0.3 * (positive / total - 1) + 0.2 * positive / total
+        of_negatives = 0.3 * negatives / total
+        of_negatives += 0.6 * (among_negatives - relations / relations.sum())
+        of_negatives += 0.2 * (negatives / total - among_negatives)
+        expected = (of_positive * k + of_negatives @ queue) / 0.1 / len(queries)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+
+
+class CountProducts(TorchDispatchMode):
+    """Counts products with the queue."""
+
+    count = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.count += function is torch.ops.aten.mm.default
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(
+    ("loss", "products"),
+    [
+        (lambda *x: sce_terms(*x), 2),
+        (lambda *x: sce_terms(*x, **FREE), 2),
+        (LOSSES["free"], 2),
+        (LOSSES["ressl"], 2),
+        (LOSSES["infonce"], 1),
+        (LOSSES["ceil"], 1),
+    ],
+    ids=["one lambda", "free coefficients", "eq. 10", "ressl", "infonce", "ceil"],
+)
+def test_queries_and_keys_are_multiplied_with_the_queue_once(loss, products):
+    with CountProducts() as mode:
+        loss(*tensors_of())
+    assert mode.count == products
+
+
 @pytest.mark.parametrize("name", LOSSES)
 def test_gradient_is_correct_and_reaches_the_query_only_of_sce_parts(name):
     query, key, queue = (x.requires_grad_() for x in tensors_of(n=3, k=7, d=5))
@@ -160,6 +225,12 @@ def test_bad_values_are_named_of_sce_parts(change, match):
     good = dict(lambda_=0.5, mu=0.5, eta=0.5, tau=0.1, tau_m=0.05)
     with pytest.raises(ValueError, match=match):
         sce_free_loss(*tensors_of(), **{**good, **change})
+
+
+@pytest.mark.parametrize("given", [dict(mu=0.5), dict(eta=0.5)])
+def test_one_of_two_coefficients_is_refused(given):
+    with pytest.raises(ValueError, match="needs both mu and eta, got mu="):
+        sce_terms(*tensors_of(), **given)
 
 
 @pytest.mark.parametrize("name", LOSSES)
