@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from sce_video.options.declare import OptionError, Options, Spec, option
+from sce_video.options.declare import OptionError, Options, option
 from sce_video.options.shared import ALL_FILES, CONFIG, DEVICE, LABELS
 
 # What decides on near-duplicates: aligned frames, features alone, or nothing.
@@ -37,149 +37,112 @@ class CurateOptions(Options):
     """
 
     source: str = option(
-        Spec(
-            "index, feature file (.npz) or table with features; with --checkpoint, a folder or "
-            "table of videos",
-            positional=True,
-            metavar="SOURCE",
-        )
+        "index, feature file (.npz) or table with features; with --checkpoint, a folder or "
+        "table of videos",
+        positional=True,
+        metavar="SOURCE",
     )
-    out: str = option(Spec("folder of the lists, the report and the page", metavar="DIR"))
+    out: str = option("folder of the lists, the report and the page", metavar="DIR")
     keep: str | None = option(
-        Spec("list of the videos to keep (default: OUT/keep.txt)", metavar="LIST"), None
+        "list of the videos to keep (default: OUT/keep.txt)", None, metavar="LIST"
     )
     column: str | None = option(
-        Spec("column of the features, if the table has several", metavar="NAME"), None
+        "column of the features, if the table has several", None, metavar="NAME"
     )
     labels: str | None = option(LABELS, None)
-    classes: str | None = option(
-        Spec("names of the labels' classes, one per line", metavar="FILE"), None
-    )
+    classes: str | None = option("names of the labels' classes, one per line", None, metavar="FILE")
     decisions: str | None = option(
-        Spec(
-            "decisions that an earlier page has saved (default: OUT/decisions.csv, if it exists)",
-            metavar="FILE",
-        ),
+        "decisions that an earlier page has saved (default: OUT/decisions.csv, if it exists)",
         None,
+        metavar="FILE",
     )
-    no_page: bool = option(Spec("do not write the page"), False)
-    overwrite: bool = option(Spec("replace the results of an earlier curation in OUT"), False)
+    no_page: bool = option("do not write the page", False)
+    overwrite: bool = option("replace the results of an earlier curation in OUT", False)
     workers: int | None = option(
-        Spec(
-            "number of processes that decode and compare; 0 works in this process (default: all "
-            "cores)",
-            metavar="N",
-            least=0,
-        ),
+        "number of processes that decode and compare; 0 works in this process (default: all cores)",
         None,
+        least=0,
     )
     checkpoint: str | None = option(
-        Spec(
-            "embed the videos first, into OUT/index, with this run or checkpoint",
-            metavar="RUN",
-            group="features of new videos",
-        ),
+        "embed the videos first, into OUT/index, with this run or checkpoint",
         None,
+        metavar="RUN",
+        group="features of new videos",
     )
-    config: str | None = option(CONFIG.in_group("features of new videos"), None)
-    device: str | None = option(DEVICE.in_group("features of new videos"), None)
-    all_files: bool = option(ALL_FILES.in_group("features of new videos"), False)
+    config: str | None = option(CONFIG, None, group="features of new videos")
+    device: str | None = option(DEVICE, None, group="features of new videos")
+    all_files: bool = option(ALL_FILES, False, group="features of new videos")
     duplicates: str = option(
-        Spec(
-            "what decides on near-duplicates: their frames, their features alone (no video is "
-            "opened), or none, which does not search them",
-            choices=(FRAMES, FEATURES, NONE),
-            group="near-duplicates",
-        ),
+        "what decides on near-duplicates: their frames, their features alone (no video is "
+        "opened), or none, which does not search them",
         FRAMES,
+        choices=(FRAMES, FEATURES, NONE),
+        group="near-duplicates",
     )
     similarity: float | None = option(
-        Spec(
-            "smallest similarity of near-duplicates (default: "
-            + ", ".join(f"{value:g} for {name}" for name, value in THRESHOLDS.items())
-            + ")",
-            metavar="X",
-            above=0,
-            most=1,
-            group="near-duplicates",
-        ),
+        "smallest similarity of near-duplicates (default: "
+        + ", ".join(f"{value:g} for {name}" for name, value in THRESHOLDS.items())
+        + ")",
         None,
+        metavar="X",
+        above=0,
+        most=1,
+        group="near-duplicates",
     )
     copies: tuple[str, ...] = option(
-        Spec(
-            "also search edited copies: mirrored; parts (crops down to 40 % of a side, pictures in "
-            "pictures); speed (0.8 to 1.25); short (a shared stretch); late (after the first "
-            "minute); or all",
-            metavar="KIND",
-            choices=(*EDITS, "all"),
-            group="near-duplicates",
-        ),
+        "also search edited copies: mirrored; parts (crops down to 40 % of a side, pictures in "
+        "pictures); speed (0.8 to 1.25); short (a shared stretch); late (after the first "
+        "minute); or all",
         (),
+        metavar="KIND",
+        choices=(*EDITS, "all"),
+        group="near-duplicates",
     )
     prefer: tuple[str, ...] = option(
-        Spec(
-            "what decides which video of a group stays: its length, resolution or bitrate",
-            metavar="WHAT",
-            choices=PREFERENCES,
-            group="near-duplicates",
-        ),
+        "what decides which video of a group stays: its length, resolution or bitrate",
         PREFERENCES,
+        metavar="WHAT",
+        choices=PREFERENCES,
+        group="near-duplicates",
     )
     intros: int = option(
-        Spec(
-            "a stretch that is part of more than N videos is an intro or credits, and makes no "
-            "copies",
-            metavar="N",
-            least=1,
-            group="near-duplicates",
-        ),
+        "a stretch that is part of more than N videos is an intro or credits, and makes no copies",
         10,
+        least=1,
+        group="near-duplicates",
     )
     neighbours: int = option(
-        Spec(
-            "number of nearest videos by features, and as many by frames, that each video is "
-            "compared with",
-            metavar="K",
-            least=1,
-            group="near-duplicates",
-        ),
+        "number of nearest videos by features, and as many by frames, that each video is "
+        "compared with",
         20,
+        metavar="K",
+        least=1,
+        group="near-duplicates",
     )
     motion: float | None = option(
-        Spec(
-            "remove frozen videos and those below this quantile of motion; 0.05 without a number",
-            metavar="Q",
-            least=0,
-            most=0.99,
-            alone=0.05,
-            group="what else is removed or listed",
-        ),
+        "remove frozen videos and those below this quantile of motion; 0.05 without a number",
         None,
+        metavar="Q",
+        least=0,
+        most=0.99,
+        alone=0.05,
+        group="what else is removed or listed",
     )
     drop_outliers: bool = option(
-        Spec("remove outliers from the list to keep", group="what else is removed or listed"), False
+        "remove outliers from the list to keep", False, group="what else is removed or listed"
     )
     subset: int = option(
-        Spec(
-            "list the K most diverse videos",
-            metavar="K",
-            least=0,
-            group="what else is removed or listed",
-        ),
+        "list the K most diverse videos",
         0,
+        metavar="K",
+        least=0,
+        group="what else is removed or listed",
     )
     clusters: int = option(
-        Spec("number of clusters", metavar="K", least=1, group="what else is removed or listed"),
-        20,
+        "number of clusters", 20, metavar="K", least=1, group="what else is removed or listed"
     )
     seed: int = option(
-        Spec(
-            "random seed of the clusters",
-            metavar="N",
-            least=0,
-            group="what else is removed or listed",
-        ),
-        0,
+        "random seed of the clusters", 0, least=0, group="what else is removed or listed"
     )
 
     examples: ClassVar[tuple[str, ...]] = (

@@ -49,7 +49,6 @@ DATA_ROOT = Spec(
 ALL_FILES = Spec("in folders, also read files of unknown extensions if they hold a video")
 WORKERS = Spec(
     "number of processes (default: all cores; with --ray, all cores of the cluster)",
-    metavar="N",
     least=1,
 )
 RAY = Spec(
