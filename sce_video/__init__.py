@@ -5,7 +5,7 @@ A command and the function of its name are the same call: ``sce_video.verify("vi
 pretrain``, and ``sce_video.pretrain_seeds(videos, out, [0, 1, 2])`` the same with
 ``--seeds 0 1 2``.
 Likewise ``finetune`` and ``evaluate``, which return the metrics, ``embed``, ``build_index``,
-``search``, ``predict`` and ``export``.
+``search`` and ``export``.
 """
 
 import importlib
@@ -21,6 +21,7 @@ _FUNCTIONS = {
     "VideoClassifier": "inference.classifier",
     "VideoModel": "inference.model",
     "build_index": "find.index",
+    "class_probabilities": "inference.classifier",
     "embed": "inference.embed",
     "embed_files": "inference.embed",
     "evaluate": "runs.launch",
@@ -28,7 +29,6 @@ _FUNCTIONS = {
     "finetune": "runs.finetune",
     "load_classifier": "inference.classifier",
     "load_model": "inference.model",
-    "predict": "inference.classifier",
     "predict_files": "inference.classifier",
     "pretrain": "runs.pretrain",
     "pretrain_seeds": "runs.seeds",
@@ -42,6 +42,7 @@ _COMMANDS = {
     "demo": ("options.prepare.DemoOptions", "commands.demo.demo"),
     "doctor": ("options.prepare.DoctorOptions", "runs.doctor.doctor"),
     "import_videos": ("options.prepare.ImportOptions", "data_tools.tables.fill.import_videos"),
+    "predict": ("options.find.PredictOptions", "find.predict.predict"),
     "prepare": ("options.data_sets.PrepareOptions", "data_tools.prepare.data_sets.prepare"),
     "prepare_digits": (
         "options.data_sets.DigitsOptions",

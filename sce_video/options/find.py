@@ -1,12 +1,13 @@
-"""Options of the commands that find videos: curate."""
+"""Options of the commands that find and classify videos: curate, predict."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import ClassVar
 
 from sce_video.options.declare import OptionError, Options, option
-from sce_video.options.shared import ALL_FILES, CONFIG, DEVICE, LABELS
+from sce_video.options.shared import ALL_FILES, CONFIG, DEVICE, LABELS, MAX_VIEWS, TIMEOUT
 
 # What decides on near-duplicates: aligned frames, features alone, or nothing.
 FRAMES = "frames"
@@ -178,3 +179,149 @@ class CurateOptions(Options):
             raise OptionError(
                 "{column} names existing features, but {checkpoint} makes new ones. Remove one"
             )
+
+
+#: A class of this name is what a video shows besides: it makes no segments.
+BACKGROUND = "background"
+
+
+def _views_problem(text: str) -> str | None:
+    """Return what is wrong with a number of clips and crops."""
+    if re.fullmatch(r"[1-9]\d{0,3}x[13]", text):
+        return None
+    return "must be CLIPSxCROPS with 1 or 3 crops, for example 10x3"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictOptions(Options):
+    """Classify new videos with a finetuned checkpoint.
+
+    Network, class names and views (clips x crops) are read from the checkpoint; the probabilities
+    are the ones that 'sce-video test' computes. The command prints the most probable classes of
+    every video, or writes them to a CSV file, and lists files that cannot be decoded with the
+    reason.
+
+    With --windows, long videos are divided into windows and the output are segments: path, start,
+    end, label, score. A class has a segment where the mean score of the windows that show a moment
+    reaches --threshold for at least --min-length.
+    """
+
+    checkpoint: str = option(
+        "checkpoint of a finetuning, or the folder of its run",
+        positional=True,
+        metavar="CHECKPOINT",
+    )
+    videos: tuple[str, ...] = option(
+        "files, folders, tables (v.lance) and their rows (v.lance/a.mp4), or URLs",
+        positional=True,
+        metavar="VIDEOS",
+    )
+    csv: str | None = option("write a row per video instead of printing it", None, metavar="OUT")
+    top: int = option("number of classes per video", 3, least=1)
+    views: str | None = option(
+        "for example 10x3, or 1x1, which is fastest (default: as in the test of the checkpoint)",
+        None,
+        metavar="CLIPSxCROPS",
+        problem=_views_problem,
+    )
+    classes: str | None = option(
+        "class names, one per line, if the checkpoint contains none", None, metavar="FILE"
+    )
+    config: str | None = option(CONFIG, None)
+    device: str | None = option(DEVICE, None)
+    all_files: bool = option(ALL_FILES, False)
+    timeout: float = option(TIMEOUT, 60.0)
+    max_views: int = option(MAX_VIEWS, 32)
+    workers: int | None = option(
+        "number of decoding processes (default: one per core, at most 8)", None, least=0
+    )
+    windows: str | None = option(
+        "score windows of this length, 2s or 0:30, and join them to segments",
+        None,
+        metavar="TIME",
+        group="segments of long videos",
+    )
+    stride: str | None = option(
+        "time between window starts (default: a quarter of a window)",
+        None,
+        metavar="TIME",
+        group="segments of long videos",
+    )
+    threshold: float | None = option(
+        "smallest score of a segment (default: 0.5)",
+        None,
+        metavar="P",
+        above=0,
+        most=1,
+        group="segments of long videos",
+    )
+    min_length: str | None = option(
+        "shortest segment (default: 0)", None, metavar="TIME", group="segments of long videos"
+    )
+    segments: str | None = option(
+        "CSV file with path,start,end,label: choose threshold and length on these segments, and "
+        "print the segment mAP on their videos",
+        None,
+        metavar="LABELS",
+        group="segments of long videos",
+    )
+    data_root: str | None = option(
+        "folder that the paths of LABELS are relative to (default: the folder of LABELS)",
+        None,
+        metavar="DIR",
+        group="segments of long videos",
+    )
+    background: str = option(
+        "class that makes no segments", BACKGROUND, metavar="CLASS", group="segments of long videos"
+    )
+    json: str | None = option(
+        "write the scores of all windows, and the segments",
+        None,
+        metavar="OUT",
+        group="segments of long videos",
+    )
+    html: str | None = option(
+        "write a page with players and time lines, a lane per class",
+        None,
+        metavar="PAGE",
+        group="segments of long videos",
+    )
+    clips: str | None = option(
+        "write the segments as video files, exact to the frame",
+        None,
+        metavar="DIR",
+        group="segments of long videos",
+    )
+    fast: bool = option(
+        "with --clips, cut at key frames, without re-encoding",
+        False,
+        group="segments of long videos",
+    )
+
+    examples: ClassVar[tuple[str, ...]] = (
+        "sce-video predict CLASSIFIER VIDEOS --csv predictions.csv",
+        "sce-video predict CLASSIFIER a.mp4 b.mp4 --top 1 --views 1x1",
+        "sce-video predict CLASSIFIER long.mp4 --windows 2s --stride 0.5s --html segments.html",
+    )
+    more: ClassVar[str] = (
+        "Exit status: 0 classified, 1 no file could be decoded, 2 wrong usage, 130 interrupted.\n"
+        "More: docs/videos.md, docs/long_videos.md"
+    )
+
+    def check(self) -> None:
+        """Raise OptionError for options of segments without windows."""
+        only = (
+            "stride",
+            "threshold",
+            "min_length",
+            "segments",
+            "data_root",
+            "json",
+            "html",
+            "clips",
+        )
+        given = [name for name in only if getattr(self, name) is not None]
+        if given and self.windows is None:
+            raise OptionError(f"{{{given[0]}}} needs {{windows}}: {{windows}} 2s")
+        if self.fast and self.clips is None:
+            raise OptionError("{fast} is how {clips} cuts: give {clips} DIR")

@@ -51,6 +51,7 @@ WORKERS = Spec(
     "number of processes (default: all cores; with --ray, all cores of the cluster)",
     least=1,
 )
+MAX_VIEWS = Spec("largest number of views that the network sees together", least=1)
 RAY = Spec(
     "run on the Ray cluster at this address; 'auto' finds the cluster that this machine belongs "
     "to. --workers then limits the files in progress (default: run on this machine)",
