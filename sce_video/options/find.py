@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import ClassVar
 
 from sce_video.options.declare import OptionError, Options, option
-from sce_video.options.shared import ALL_FILES, CONFIG, DEVICE, LABELS, MAX_VIEWS, TIMEOUT
+from sce_video.options.shared import ALL_FILES, CONFIG, DEVICE, LABELS, MAX_VIEWS, TIMEOUT, matching
 
 # What decides on near-duplicates: aligned frames, features alone, or nothing.
 FRAMES = "frames"
@@ -185,13 +184,6 @@ class CurateOptions(Options):
 BACKGROUND = "background"
 
 
-def _views_problem(text: str) -> str | None:
-    """Return what is wrong with a number of clips and crops."""
-    if re.fullmatch(r"[1-9]\d{0,3}x[13]", text):
-        return None
-    return "must be CLIPSxCROPS with 1 or 3 crops, for example 10x3"
-
-
 @dataclass(frozen=True, kw_only=True)
 class PredictOptions(Options):
     """Classify new videos with a finetuned checkpoint.
@@ -222,7 +214,9 @@ class PredictOptions(Options):
         "for example 10x3, or 1x1, which is fastest (default: as in the test of the checkpoint)",
         None,
         metavar="CLIPSxCROPS",
-        problem=_views_problem,
+        problem=matching(
+            r"[1-9]\d{0,3}x[13]", "must be CLIPSxCROPS with 1 or 3 crops, for example 10x3"
+        ),
     )
     classes: str | None = option(
         "class names, one per line, if the checkpoint contains none", None, metavar="FILE"

@@ -89,11 +89,6 @@ _PRESETS = (
 )  # fmt: skip
 
 
-def _odd_side(pixels: int) -> str | None:
-    """Return what is wrong with a side, because the chroma planes have half of its pixels."""
-    return "must be an even number" if pixels % 2 else None
-
-
 @dataclass(frozen=True, kw_only=True)
 class RepackOptions(Options):
     """Re-encode videos for fast random access: every frame a key frame, small frames.
@@ -136,7 +131,7 @@ class RepackOptions(Options):
         metavar="PIXELS",
         least=16,
         none="none",
-        problem=_odd_side,
+        problem=lambda pixels: "must be an even number" if pixels % 2 else None,
         group="outputs",
     )
     enlarge: bool = option("also scale up smaller videos", False, group="outputs")
