@@ -4,8 +4,9 @@ A command and the function of its name are the same call: ``sce_video.verify("vi
 ``sce-video verify videos``. ``sce_video.pretrain(videos, out)`` is the command ``sce-video
 pretrain``, and ``sce_video.pretrain_seeds(videos, out, [0, 1, 2])`` the same with
 ``--seeds 0 1 2``.
-Likewise ``finetune`` and ``evaluate``, which return the metrics, ``embed``, ``build_index``,
-``search`` and ``export``.
+The functions ``finetune``, ``evaluate``, ``embed``, ``build_index``, ``search`` and ``export`` do
+the work of the commands of these names, with arguments of their own. ``open_video`` reads videos
+for any PyTorch code, and ``resolved(config)`` shows a whole recipe.
 """
 
 import importlib
@@ -29,9 +30,11 @@ _FUNCTIONS = {
     "finetune": "runs.finetune",
     "load_classifier": "inference.classifier",
     "load_model": "inference.model",
+    "open_video": "datasets.sources",
     "predict_files": "inference.classifier",
     "pretrain": "runs.pretrain",
     "pretrain_seeds": "runs.seeds",
+    "resolved": "runs.resolved",
     "search": "find.search",
     "top_classes": "inference.classifier",
 }

@@ -84,9 +84,9 @@ def _recipes_are_read_once() -> Iterator[None]:
 
     folder, read, known = REPO / "configs", config.read_config, {}
 
-    def read_once(path: str | Path) -> mmengine.config.Config:
-        if folder not in Path(path).absolute().parents:
-            return read(path)
+    def read_once(path: str | Path, sources: dict | None = None) -> mmengine.config.Config:
+        if sources is not None or folder not in Path(path).absolute().parents:
+            return read(path, sources)
         if str(path) not in known:
             cfg = read(path)
             if cfg.env_variables:

@@ -6,7 +6,7 @@ One process: as above. Several: bash tools/dist_train.sh CONFIG NPROC ...
 Ctrl-C, SIGTERM or SIGHUP (a closed terminal) completes the current step, writes a checkpoint and
 exits with status 130, 143 or 129; --resume continues from there. A second Ctrl-C stops at once,
 without a checkpoint. SIGUSR1 does the same and requeues the Slurm job. Started again by torchrun or
-Slurm, a training resumes by itself.
+Slurm, a training resumes by itself. --print shows the whole recipe instead of training.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 from sce_video.commands.arguments import ArgumentAdder, command_line, number
 from sce_video.datasets.named_files import check_exists, check_run, check_videos
 from sce_video.engine.recipes import find_recipe
-from sce_video.utils.command import command
+from sce_video.utils.command import command, printable_lines
 from sce_video.utils.run_files import find_checkpoints
 
 
@@ -40,6 +40,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add("--deterministic", "use deterministic algorithms where they exist (slower)", bool)
     add("--auto-scale-lr", "scale the learning rate with the batch (our recipes always do)", bool)
     add.changes("model.tau_m=0.07")
+    add("--print", "print every value of the recipe with its source, and do not train", bool)
     add.shared("--backend", "--track", "--mirror", "--launcher")
     add_data_options(add, "train", "val")
     return parser.parse_args(argv)
@@ -134,9 +135,21 @@ def pop_switches(options: dict[str, Any], changes: Mapping[str, Any]) -> dict[st
     return {**found, "auto_scale_lr.enable": True}
 
 
+def option_of(key: str, value: Any) -> str:
+    """Return the option that sets a key of the config to a value, other than ``--cfg-options``."""
+    part, last = key.partition("_")[0], key.rpartition(".")[2]
+    names = {
+        "ann_file": "--data-root" if value is None else f"--{part}-list",
+        "class_file": "--classes",
+        "deterministic": "--deterministic",
+        "enable": "--auto-scale-lr",
+    }
+    return names.get(last, "--data-root")
+
+
 @command
 def main(argv: Sequence[str] | None = None) -> int:
-    """Train; returns the exit status, 128 + n where signal n has stopped the training."""
+    """Train or print the recipe; returns the exit status, 128 + n if signal n has stopped it."""
     args = parse_args(argv)
     check_data_options(args, "train", "val")
     # These words stand for no file.
@@ -146,14 +159,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Imported here, as in all commands: a wrong command line must not wait for torch.
     from sce_video.runs import launch
     from sce_video.runs.page import train_with_page
+    from sce_video.runs.resolved import resolved
     from sce_video.utils.distributed import leave_process_group
 
     options = vars(args)
-    overwrite = options.pop("overwrite")
+    overwrite, only_print = options.pop("overwrite"), options.pop("print")
+    typed = {option.partition("=")[0] for option in args.cfg_options}
     cfg = None
     try:
         changes = pop_options(options, "train", "val")
         changes |= pop_switches(options, changes)
+        if only_print:
+            names = {k: option_of(k, v) for k, v in changes.items() if k not in typed}
+            recipe = resolved(**options, cfg_options=changes, option_of=names)
+            print(printable_lines(str(recipe)))
+            return 0
         cfg = launch.training_config(**options, cfg_options=changes)
         runner = train_with_page(cfg, overwrite)
     except KeyboardInterrupt:  # before the training started, or the second one

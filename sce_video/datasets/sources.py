@@ -52,16 +52,37 @@ def split_row_path(path: str) -> tuple[str, str] | None:
     return None if found is None else (found[1], found[2])
 
 
-def open_video(path: str, backend: str = "av", **options: Unpack[ReaderOptions]) -> VideoReader:
-    """Open a video, wherever it is: as :func:`~sce_video.datasets.readers.open_reader`.
+def open_video(
+    path: str | os.PathLike[str], backend: str = "av", **options: Unpack[ReaderOptions]
+) -> VideoReader:
+    """Open a video for reading, wherever it is.
 
-    ``path`` may be a row, a URL, or a segment of one; ``backend`` is that of files.
-    VideoDecodeError if it cannot be opened or downloaded, TableError if the table cannot be read.
+    The reader is a context manager, which closes the file::
+
+        with open_video("a.mp4") as reader:
+            batch = reader.frames_played_at([0.5, 1.0])
+
+    Args:
+        path: A video file, a URL (``s3://bucket/a.mp4``), a table row (``videos.lance/a.mp4``), or
+            a segment of any of them (``a.mp4@12.5-17``).
+        backend: Decoder of files, see :func:`~sce_video.datasets.readers.open_reader`.
+        options: See :class:`~sce_video.datasets.readers.base.ReaderOptions`.
+
+    Returns:
+        The reader: timestamps of all frames, and frames by number (``frames_at``) or by time
+        (``frames_played_at``).
+
+    Raises:
+        VideoDecodeError: If the video cannot be opened or downloaded.
+        TableError: If the table cannot be read.
+        ValueError: If the backend is unknown.
+        ImportError: If the backend is not installed.
     """
     from sce_video.datasets.readers import open_reader
     from sce_video.datasets.readers.base import SegmentReader, VideoDecodeError
     from sce_video.datasets.tables.table_rows import named_rows
 
+    path = os.fspath(path)
     row, segment = split_row_path(path), split_segment(path)
     try:
         if segment is not None and is_elsewhere(path) and not _is_there(path):

@@ -128,8 +128,6 @@ def read_moment(
         times = np.array([second])
         if around > 0:
             times = np.arange(max(0.0, second - around), second + around, 1 / rate)
-        # The frame on the screen at that second, not the nearest one.
-        indices = shown_at(reader.timestamps, times)
-        needed, order = np.unique(indices, return_inverse=True)
-        frames = reader.read(needed)
-    return [frames[i] for i in order], rate
+        # Not frames_played_at: beyond the end of the video its last frame stands still.
+        batch = reader.frames_at(shown_at(reader.timestamps, times))
+    return list(batch.frames.numpy()), rate

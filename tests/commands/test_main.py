@@ -128,7 +128,8 @@ def configured(repo):
     def configure(*arguments):
         recipe = str(repo / "configs/sce/sce_r3d18_folder.py")
         options = vars(train.parse_args([recipe, *arguments]))
-        assert options.pop("overwrite") is ("--overwrite" in arguments)
+        for switch in ("overwrite", "print"):
+            assert options.pop(switch) is (f"--{switch}" in arguments)
         changes = train.pop_options(options, "train", "val")
         changes |= train.pop_switches(options, changes)
         return training_config(**options, cfg_options=changes)

@@ -10,16 +10,18 @@ import pytest
 from sce_video.engine.config import changes
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+known: dict = {}
 
 
-@pytest.fixture(scope="session", autouse=True)
+# Of a module: other tests of the process see files merged into their bases.
+@pytest.fixture(scope="module", autouse=True)
 def read_once():
-    original, known = changes._read_with_bases, {}
+    original = changes._read_with_bases
 
-    def read(path):
+    def read(path, sources=None):
         resolved = Path(path).resolve()
-        if CONFIGS not in resolved.parents:
-            return original(path)
+        if sources is not None or CONFIGS not in resolved.parents:
+            return original(path, sources)
         if resolved not in known:
             known[resolved] = original(path)
         return copy.deepcopy(known[resolved])

@@ -235,6 +235,8 @@ def data(tmp_path_factory):
         array = np.random.default_rng(i).integers(0, 256, (12, 32, 32, 3), dtype=np.uint8)
         np.save(root / f"arrays/{i}.npy", array)
     registries = (DATASETS, METRICS, MODELS, READERS)
+    for registry in registries:  # a class of the package is registered once per process
+        registry.import_from_location()
     before = [dict(registry.module_dict) for registry in registries]
     yield root
     for registry, content in zip(registries, before, strict=True):

@@ -11,18 +11,21 @@ import threading
 import time
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
 import numpy as np
 
-from sce_video.datasets.clip_sampling import frames_between
+from sce_video.datasets.clip_sampling import frames_between, shown_at
 from sce_video.datasets.video_list import split_segment
 from sce_video.options.shared import MAX_PIXELS
 from sce_video.registry import READERS
 from sce_video.utils.errors import MissingPackageError, UserError, message_from_worker
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class VideoDecodeError(UserError, RuntimeError):
@@ -250,6 +253,21 @@ class ArrayFrames(DecodedFrames):
         return self._frames[index]
 
 
+@dataclass(frozen=True)
+class FrameBatch:
+    """Frames of a video with the times at which they are displayed."""
+
+    #: (n, H, W, 3) uint8 RGB on the CPU, rotated as the file's metadata says.
+    frames: Tensor
+    #: (n,) float64, start of each frame in seconds from the start of the video's first frame.
+    timestamps: Tensor
+    #: (n,) float64, seconds for which each frame is displayed.
+    durations: Tensor
+
+    def __len__(self) -> int:
+        return len(self.frames)
+
+
 class ReaderOptions(TypedDict, total=False):
     """Options with which every reader is opened."""
 
@@ -367,6 +385,69 @@ class VideoReader(ABC):
         for part in np.split(indices, range(STREAMED_FRAMES, len(indices), STREAMED_FRAMES)):
             yield part, self.decode(part)
 
+    def frames_at(self, indices: Sequence[int] | np.ndarray | Tensor) -> FrameBatch:
+        """Decode frames by number, and return them with their times.
+
+        Each frame is decoded once, in one pass through the file.
+
+        Args:
+            indices: Frame numbers from 0, in any order. A number may be repeated.
+
+        Returns:
+            The frames in the order of ``indices``.
+
+        Raises:
+            ValueError: If there is no index or one is outside of the video.
+            VideoDecodeError: If the frames cannot be decoded.
+        """
+        wanted = np.asarray(indices)
+        if wanted.ndim != 1 or wanted.size == 0 or wanted.dtype.kind not in "iu":
+            raise ValueError(f"indices must be a list of whole numbers, got {indices!r:.100}")
+        numbers, places = np.unique(wanted, return_inverse=True)
+        try:
+            frames = self.read(self._check_indices(numbers))
+        except FrameCountError as error:  # readers for training sample again from those that exist
+            reason = f"only {len(error.timestamps)} of its {error.promised} promised frames decode"
+            raise VideoDecodeError(self.path, reason, permanent=False) from error
+        if not np.array_equal(numbers, wanted):
+            self.limits.check_held(self.path, len(wanted), len(wanted) * frames[0].nbytes)
+            frames = frames[places]
+        import torch  # here, because programs that only list or index videos do without it
+
+        durations = np.diff(self.timestamps, append=self.duration)
+        return FrameBatch(
+            frames=torch.from_numpy(frames),
+            timestamps=torch.from_numpy(self.timestamps[wanted]),
+            durations=torch.from_numpy(durations[wanted]),
+        )
+
+    def frames_played_at(self, seconds: Sequence[float] | np.ndarray | Tensor) -> FrameBatch:
+        """Decode the frames that are displayed at given times, and return them with their times.
+
+        A frame is displayed from its timestamp until the next one begins. A time up to a
+        microsecond before a frame counts as the frame's start, because timestamps are rounded.
+
+        Args:
+            seconds: Times in seconds from the start of the first frame, in any order.
+
+        Returns:
+            The frames in the order of ``seconds``.
+
+        Raises:
+            ValueError: If there is no time or one is outside of ``[0, duration)``.
+            VideoDecodeError: If the frames cannot be decoded.
+        """
+        times = np.asarray(seconds, dtype=np.float64)
+        if times.ndim != 1 or times.size == 0:
+            raise ValueError(f"seconds must be a list of times, got {seconds!r:.100}")
+        outside = times[~((times >= 0) & (times < self.duration))]  # NaN is outside, too
+        if outside.size:
+            raise ValueError(
+                f"no frame of {self.path} is displayed at {outside[0]:g} s. Give times from 0 s "
+                f"to below {self.duration:g} s"
+            )
+        return self.frames_at(shown_at(self.timestamps, times))
+
     @abstractmethod
     def close(self) -> None:
         """Close the file; may be called more than once."""
@@ -386,8 +467,10 @@ class VideoReader(ABC):
             )
         count = len(self.timestamps)
         if indices[0] < 0 or indices[-1] >= count:
-            wrong = f"frame indices {indices[0]}..{indices[-1]} are outside"
-            raise ValueError(f"{wrong} the {count} frames of {self.path}")
+            wrong = indices[0] if indices[0] < 0 else indices[-1]
+            raise ValueError(
+                f"{self.path} has no frame {wrong}. Its frames are numbered 0 to {count - 1}"
+            )
         return indices
 
 

@@ -14,9 +14,10 @@ from __future__ import annotations
 import ast
 import difflib
 import os
+import re
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce
@@ -30,6 +31,23 @@ from mmengine.config.utils import RemoveAssignFromAST
 from mmengine.utils import check_file_exist, import_modules_from_strings
 
 from sce_video.utils.files import read_text
+
+#: The file or option that sets each value of a config, by the path of keys and numbers. A source
+#: holds for everything below its path, unless a longer path has its own source.
+Sources = dict[tuple[str, ...], str]
+
+
+def set_source(sources: Sources, path: tuple[str, ...], source: str) -> None:
+    """Note where a value comes from, and forget the sources of what it replaces."""
+    for other in [other for other in sources if other[: len(path)] == path]:
+        del sources[other]
+    sources[path] = source
+
+
+def source_of(sources: Sources, path: tuple[str, ...]) -> str | None:
+    """Return the source of the value at a path; None if it is not known."""
+    lengths = range(len(path), 0, -1)
+    return next((sources[path[:n]] for n in lengths if path[:n] in sources), None)
 
 
 def child(node: Any, part: str) -> Any:
@@ -104,12 +122,17 @@ def step_index(steps: Sequence, part: str, path: str) -> int:
     )
 
 
-def read_config(path: str | Path) -> Config:
+def read_config(path: str | Path, sources: Sources | None = None) -> Config:
     """Read a config file like ``Config.fromfile``, and change steps of inherited lists by name.
 
     Where a base has a list of typed dicts and a child config a dict, the keys of the dict are names
     (or numbers) of steps and its values are merged into them, at any level of ``_base_``.
     ``_delete_=True`` in a step replaces it at its position. Steps cannot be added this way.
+
+    Args:
+        path: The config file.
+        sources: Is filled with the file that sets each value. It stays empty if the config imports
+            its bases (``with read_base()``) instead of naming them.
 
     Raises:
         StepError: If a step has an unknown or ambiguous name, or is not a dict; names the file.
@@ -117,7 +140,7 @@ def read_config(path: str | Path) -> Config:
     path = str(path)
     if Config._is_lazy_import(path):  # inherits by Python's import, without merging dicts
         return Config.fromfile(path)
-    content = _read_with_bases(path)
+    content = _read_with_bases(path, sources)
     if imports := content.values.get("custom_imports"):
         try:
             import_modules_from_strings(**imports)
@@ -136,8 +159,10 @@ class _Content:
     variables: dict[str, str]
 
 
-def _read_with_bases(path: str) -> _Content:
+def _read_with_bases(path: str, sources: Sources | None = None) -> _Content:
     """Read the bases of a config file, then the file, and merge its values into theirs.
+
+    ``sources`` is filled as by :func:`read_config`.
 
     mmengine 0.10 does the same, but refuses a dict over a list ("cannot inherit from base"), and
     its functions that read files cannot be told to merge in another way.
@@ -156,7 +181,7 @@ def _read_with_bases(path: str) -> _Content:
         placeholders = Config._pre_substitute_base_vars(filled, filled)
         for name in Config._get_base_files(filled):
             base_path, scope = Config._get_cfg_path(name, path)
-            base = _read_with_bases(base_path)
+            base = _read_with_bases(base_path, sources)
             if twice := inherited.keys() & base.values.keys():
                 raise KeyError(f"Duplicate key is not allowed among bases. Duplicate keys: {twice}")
             inherited.update(Config._dict_to_config_dict(base.values, scope))
@@ -167,6 +192,8 @@ def _read_with_bases(path: str) -> _Content:
         warnings.warn(f"The config file {path} is deprecated: {notice}", DeprecationWarning, 2)
     values = Config._substitute_base_vars(values, placeholders, inherited)
     values.pop("_base_", None)
+    if sources is not None:
+        _note_file(sources, path, values, inherited)
     try:
         values = Config._merge_a_into_b(_resolve_steps(values, inherited, ()), inherited)
     except StepError as error:
@@ -196,6 +223,48 @@ def _own_values(path: str, filled: str, inherited: ConfigDict) -> dict[str, Any]
         and not name.startswith("__")
         and not isinstance(value, FunctionType | ModuleType)
     }
+
+
+def _note_file(sources: Sources, file: str, changes: dict, base: dict) -> None:
+    """Note what a child config sets, before it is merged into its base."""
+    text = read_text(file, errors="replace")
+    # A file hands on whole lists and dicts of its bases: pipeline=_base_.train_pipeline.
+    variables = {
+        name: base[name]
+        for name in re.findall(r"\b_base_\.(\w+)", text)
+        if isinstance(base.get(name), dict | list | tuple)
+    }
+    for path, value in _set_values(changes, base, ()):
+        set_source(sources, path, file)
+        for below, node in _containers(value, path):
+            for name in (name for name, of_base in variables.items() if node == of_base):
+                copied = [other for other in sources if other[0] == name]
+                sources |= {(*below, *other[1:]): sources[other] for other in copied}
+
+
+def _set_values(
+    changes: dict, base: Any, path: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Paths and values that a child config sets; those in a dict or step of its base one by one."""
+    for key, value in changes.items():
+        in_list = isinstance(base, list | tuple)
+        (number, *_) = numbered_path(base, str(key).split(".")) if in_list else (str(key),)
+        below, here = child(base, number), (*path, number)
+        mergeable = isinstance(below, dict) or (
+            isinstance(below, list | tuple) and any(map(type_name, below))
+        )
+        if mergeable and isinstance(value, dict) and not value.get("_delete_"):
+            yield from _set_values(value, below, here)
+        else:
+            yield here, value
+
+
+def _containers(node: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """All dicts and lists of a value with their paths, itself included."""
+    if isinstance(node, dict | list | tuple):
+        yield path, node
+        for key, value in node.items() if isinstance(node, dict) else enumerate(node):
+            yield from _containers(value, (*path, str(key)))
 
 
 def config_files(path: str | Path) -> list[str]:

@@ -20,12 +20,14 @@ from mmengine.config import Config, ConfigDict
 from sce_video.datasets.readers import check_backend
 from sce_video.datasets.transforms import OpenVideo
 from sce_video.engine.config.changes import (
+    Sources,
     StepError,
     named_path,
     node_at,
     numbered_path,
     parse_options,
     read_config,
+    set_source,
     step_index,
 )
 from sce_video.engine.config.check import (
@@ -82,7 +84,29 @@ def load_config(
     return cfg
 
 
-def _read(path: str | Path) -> Config:
+def value_sources(
+    path: str | Path | Config,
+    cfg_options: Sequence[str] | Mapping[str, Any],
+    option_of: Mapping[str, str],
+) -> Sources:
+    """Find out which file or option sets each value of the config of :func:`load_config`.
+
+    Args:
+        path: As in :func:`load_config`, with its errors. The values of a config that was read
+            before have no source.
+        cfg_options: As in :func:`load_config`.
+        option_of: Name of the option that stands for a key of ``cfg_options``, if it is another
+            one than ``--cfg-options``.
+    """
+    sources: Sources = {}
+    cfg = path if isinstance(path, Config) else _read(find_recipe(path), sources)
+    for key, _ in _flat(cfg, parse_options(cfg_options)):
+        parts = numbered_path(cfg, key.split("."))
+        set_source(sources, parts, option_of.get(key, "--cfg-options"))
+    return sources
+
+
+def _read(path: str | Path, sources: Sources | None = None) -> Config:
     """The config of a file; whatever fails in it is a ValueError with file and line."""
     if Path(path).name == MODEL_CONFIG:
         stored = read_json(path)
@@ -92,7 +116,7 @@ def _read(path: str | Path) -> Config:
             settings["model"]["backbone"] = checked_backbone(settings["model"]["backbone"])
             return Config({**runtime, **settings}, filename=str(path))
     try:
-        return read_config(path)
+        return read_config(path, sources)
     except (StepError, FileNotFoundError):
         raise
     except Exception as error:  # the file is code: it may raise anything

@@ -1,0 +1,191 @@
+"""The whole recipe of a training on one page, with the source of each value."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypedDict, Unpack
+
+from mmengine.config import Config
+
+from sce_video.engine.config.changes import named_path, parse_value, source_of
+from sce_video.engine.config.check import top_level_keys
+from sce_video.engine.config.load import load_config, value_sources
+from sce_video.engine.config.snapshot import plain
+from sce_video.engine.hooks.checkpoint import mirror_of
+from sce_video.engine.recipes import find_recipe, shipped_folder
+from sce_video.runs.configs import training_config
+
+#: Source of what neither a file nor an option states, for example the work dir.
+COMMAND = "sce-video train"
+#: Longest ``KEY = VALUE`` behind which the sources of a section are aligned, characters.
+_ALIGNED = 88
+
+
+class TrainingOptions(TypedDict, total=False):
+    """Options of a training, see :func:`~sce_video.runs.configs.training_config`."""
+
+    work_dir: str | Path | None
+    resume: str | None
+    amp: str | None
+    seed: int | None
+    pretrained: str | None
+    backend: str | None
+    launcher: str
+    track: Sequence[str]
+    mirror: str | None
+
+
+@dataclass(frozen=True)
+class ResolvedSetting:
+    """A value of a resolved recipe.
+
+    Attributes:
+        key: Its name, as ``--cfg-options`` accepts it.
+        value: Its value as JSON data; classes are replaced by their names.
+        source: The config file that sets it, ``--cfg-options``, another option of sce-video train,
+            or ``sce-video train`` itself.
+    """
+
+    key: str
+    value: Any
+    source: str
+
+
+@dataclass(frozen=True)
+class ResolvedRecipe:
+    """The config of a training and the source of each of its values.
+
+    ``print()`` shows it on one page.
+    """
+
+    config: Config
+    settings: tuple[ResolvedSetting, ...]
+
+    def __str__(self) -> str:
+        sections: dict[str, list[tuple[str, str]]] = {"": []}  # first what belongs to no section
+        for setting in self.settings:
+            line = f"{setting.key} = {_shown(setting.value)}"
+            section, dot, _ = setting.key.partition(".")
+            sections.setdefault(section * bool(dot), []).append((line, setting.source))
+        name = self.config.filename or "a config"
+        blocks = [f"# Recipe of {name}: every value, and its source behind the #"]
+        for lines in sections.values():
+            width = max((len(line) for line, _ in lines if len(line) <= _ALIGNED), default=0)
+            blocks.append("\n".join(f"{line:<{width}}  # {source}" for line, source in lines))
+        return "\n\n".join(blocks)
+
+
+def resolved(
+    config: str | Path | Config,
+    cfg_options: Sequence[str] | Mapping[str, Any] = (),
+    *,
+    option_of: Mapping[str, str] | None = None,
+    **options: Unpack[TrainingOptions],
+) -> ResolvedRecipe:
+    """Resolve the config of a training, and find the source of each value. Nothing is trained.
+
+    The config is the one that a training with these options gets. Variables of config files that
+    no part of a training reads are left out.
+
+    Args:
+        config: A config file, the name of a recipe, or a config.
+        cfg_options: Changes of the config, ``KEY=VALUE`` each, or the values by key.
+        option_of: Name of the option that stands for a key of ``cfg_options``, if it is another
+            one than ``--cfg-options``.
+        options: The other options, see :func:`~sce_video.runs.configs.training_config`.
+
+    Raises:
+        FileNotFoundError: If there is no such config.
+        ValueError: If :func:`~sce_video.runs.configs.training_config` raises it, or a run would be
+            restored from its mirror.
+    """
+    loaded = load_config(config, cfg_options)
+    if options.get("resume") == "auto" and (options.get("mirror") or mirror_of(loaded)):
+        raise ValueError(
+            "cannot print the recipe with --resume and a mirror, because a newer run there would "
+            "be restored first. Give --resume RUN"
+        )
+    cfg = training_config(config, cfg_options=cfg_options, **options)
+    values, before = _values(cfg), _values(loaded)
+    sources = value_sources(config, cfg_options, option_of or {})
+    by_option: dict[tuple[str, ...], str] = {}
+    for name, given in options.items():
+        if given not in (None, "none", [], ()):
+            others: Any = {other: value for other, value in options.items() if other != name}
+            try:
+                with _quiet():
+                    without = _values(training_config(config, cfg_options=cfg_options, **others))
+            except (ValueError, OSError):  # the recipe cannot be trained without this option
+                without = before
+            changed = [p for p in values if p not in without or without[p] != values[p]]
+            by_option |= dict.fromkeys(changed, f"--{name.replace('_', '-')}")
+    settings = []
+    for path, value in values.items():
+        source = by_option.get(path)
+        if source is None and path in before and before[path] == value:
+            source = _short(source_of(sources, path) or _unknown_source(config))
+        settings.append(ResolvedSetting(named_path(cfg, path), value, source or COMMAND))
+    return ResolvedRecipe(cfg, tuple(settings))
+
+
+def _unknown_source(config: str | Path | Config) -> str:
+    """Source of a value of which no file was noted."""
+    if isinstance(config, Config):
+        return "the given config"
+    file = _short(str(find_recipe(config)))
+    # mmengine merges imported configs by itself.
+    return f"{file}, or a config that it imports" if file.endswith(".py") else file
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep back the warnings that the first config has caused already."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
+def _values(cfg: Config) -> dict[tuple[str, ...], Any]:
+    """Single values and plain lists by their paths of keys and numbers, as JSON data."""
+    known = top_level_keys() - {"settings"}
+    return dict(_leaves(plain({key: value for key, value in cfg.items() if key in known}), ()))
+
+
+def _leaves(node: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    items: Any = ()
+    if isinstance(node, dict):
+        items = node.items()
+    elif isinstance(node, list) and any(isinstance(value, dict) for value in node):
+        items = enumerate(node)
+    if not items:
+        yield path, node
+    for key, value in items:
+        yield from _leaves(value, (*path, str(key)))
+
+
+def _short(file: str) -> str:
+    """A source as it is shown: files of the current folder and shipped ones by a short path."""
+    path = Path(os.path.abspath(file))
+    if not path.is_file():
+        return file
+    for folder in (Path.cwd(), shipped_folder()):
+        if path.is_relative_to(folder):
+            return str(path.relative_to(folder))
+    return str(path)
+
+
+def _shown(value: Any) -> str:
+    """A value as ``--cfg-options`` reads it."""
+    if isinstance(value, str):
+        with suppress(ValueError):
+            return value if parse_value(value) == value and value.strip() == value else repr(value)
+        return repr(value)
+    return repr(value).replace(" ", "") if isinstance(value, list) else repr(value)
