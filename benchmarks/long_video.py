@@ -62,7 +62,7 @@ from sce_video.find.query import Match, query_index
 from sce_video.find.search import MOST_REFINED, query_feature, refine_moments, windows_near
 from sce_video.find.store import FEATURES, TABLE, FileRecord, FileStore, VideoIndex
 from sce_video.find.table_store import TableStore
-from sce_video.inference.classifier import load_classifier, predict
+from sce_video.inference.classifier import class_probabilities, load_classifier
 from sce_video.inference.model import load_model
 from sce_video.inference.segments import BACKGROUND
 from sce_video.utils.files import write_json
@@ -295,7 +295,7 @@ def segments(folder: Path, checkpoint: str, hours: float, seed: int) -> dict[str
     classifier = load_classifier(run, device="cpu")
     cut = [segment_path(str(folder / s.path), s.start, s.end) for s in planted["test"]]
     numbers = [classifier.classes.index(s.label) for s in planted["test"]]
-    predicted = predict(classifier, cut).argmax(axis=1)
+    predicted = class_probabilities(classifier, cut).argmax(axis=1)
     return {
         "hours": hours,
         "seed": seed,

@@ -53,16 +53,7 @@ from copy_queries import (
 )
 
 from sce_video.curation.comparison import ThumbnailFile, compare_pairs, read_thumbnails
-from sce_video.curation.curate import (
-    FEATURES,
-    THRESHOLDS,
-    CurateOptions,
-    curate,
-    find_outliers,
-    outlier_distances,
-)
 from sce_video.curation.edited_copies import COPY_SIMILARITY, LATE_SECONDS, edited_copies
-from sce_video.curation.edited_copies import EDITS as SEARCHED
 from sce_video.curation.matching import Thumbnails
 from sce_video.curation.near_duplicates import (
     Decisions,
@@ -71,6 +62,7 @@ from sce_video.curation.near_duplicates import (
     pairs_by_frames,
     pairs_of_features,
 )
+from sce_video.curation.selection import curate_videos, find_outliers, outlier_distances
 from sce_video.data_tools.generated import CLASSES, encode_h264, render_toy_action
 from sce_video.datasets import open_video
 from sce_video.datasets.clip_sampling import Windows, shown_at
@@ -87,6 +79,8 @@ from sce_video.find.stored_features import read_videos
 from sce_video.inference.embed import EmbedOptions
 from sce_video.inference.model import load_model
 from sce_video.inference.windows import embed_windows
+from sce_video.options.find import EDITS as SEARCHED
+from sce_video.options.find import FEATURES, THRESHOLDS, CurateOptions
 from sce_video.utils.command import command
 from sce_video.utils.files import write_bytes, write_text
 
@@ -201,7 +195,7 @@ def true_pairs(videos: Sequence[dict[str, Any]]) -> dict[tuple[str, str], str]:
 
 
 class _Clock:
-    """Seconds of the parts of :func:`~sce_video.curation.curate`, by its reports."""
+    """Seconds of the parts of ``curate_videos``, by its reports."""
 
     def __init__(self) -> None:
         self._begin = time.perf_counter()
@@ -239,9 +233,9 @@ def measure(
     build_index(load_model(checkpoint, device="cpu"), root, index, options)
     clock = _Clock()
     begin = time.perf_counter()
-    found = curate(
+    found = curate_videos(
         read_videos(index),
-        CurateOptions(workers=workers),
+        CurateOptions(source=index, out=root.parent, workers=workers),
         folder=root.parent,
         on_video=clock.report,
     )
@@ -553,8 +547,10 @@ def measure_intros(folder: Path, count: int, seed: int, workers: int) -> dict[st
     np.savez(folder / "f.npz", features=features.astype(np.float32), paths=files)
     results: dict[str, Any] = {"videos": len(shown), "copies": len(shown) - count}
     for words, most in (("intros make no copies", 10), ("all make copies", count)):
-        options = CurateOptions(copies=("short",), intros=most, workers=workers)
-        found = curate(read_videos(str(folder / "f.npz")), options, folder=folder)
+        options = CurateOptions(
+            source=folder, out=folder, copies=("short",), intros=most, workers=workers
+        )
+        found = curate_videos(read_videos(str(folder / "f.npz")), options, folder=folder)
         pairs = [(g.kept, v.row) for g in found.duplicates.groups for v in g.removed]
         originals = [Path(file).stem.split()[0] for file in files]
         right = sum(originals[one] == originals[two] for one, two in pairs)

@@ -57,14 +57,14 @@ def _facts(job: Job, found: set[tuple[int, int]], names: list[str]) -> None:
 def our_copies(job: Job) -> None:
     """``sce-video curate`` by frames: thumbnails of all frames, candidates, alignment."""
     from sce_video.curation.comparison import ThumbnailFile, read_thumbnails
-    from sce_video.curation.curate import THRESHOLDS, CurateOptions
     from sce_video.curation.near_duplicates import pairs_of_frames
+    from sce_video.options.find import THRESHOLDS, CurateOptions
 
     files = sorted(map(str, Path(job["folder"], "videos").iterdir()))
     none = np.empty((0, 2), dtype=np.int64)
     with tempfile.TemporaryDirectory() as folder, closing(ThumbnailFile(folder)) as stored:
         read_thumbnails(stored, files, 0)
-        edges, _ = pairs_of_frames(stored, none, THRESHOLDS["frames"], CurateOptions().neighbours)
+        edges, _ = pairs_of_frames(stored, none, THRESHOLDS["frames"], CurateOptions.neighbours)
     _facts(job, set(edges), [Path(file).name for file in files])
 
 

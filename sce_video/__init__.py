@@ -4,9 +4,9 @@ A command and the function of its name are the same call: ``sce_video.verify("vi
 ``sce-video verify videos``. ``sce_video.pretrain(videos, out)`` is the command ``sce-video
 pretrain``, and ``sce_video.pretrain_seeds(videos, out, [0, 1, 2])`` the same with
 ``--seeds 0 1 2``.
-The functions ``finetune``, ``evaluate``, ``embed``, ``build_index``, ``search``, ``predict`` and
-``export`` are the commands of these names, too. ``open_video`` reads videos for any PyTorch code,
-and ``resolved(config)`` shows a whole recipe.
+The functions ``finetune``, ``evaluate``, ``embed``, ``build_index``, ``search`` and ``export`` do
+the work of the commands of these names, with arguments of their own. ``open_video`` reads videos
+for any PyTorch code, and ``resolved(config)`` shows a whole recipe.
 """
 
 import importlib
@@ -22,6 +22,7 @@ _FUNCTIONS = {
     "VideoClassifier": "inference.classifier",
     "VideoModel": "inference.model",
     "build_index": "find.index",
+    "class_probabilities": "inference.classifier",
     "embed": "inference.embed",
     "embed_files": "inference.embed",
     "evaluate": "runs.launch",
@@ -30,7 +31,6 @@ _FUNCTIONS = {
     "load_classifier": "inference.classifier",
     "load_model": "inference.model",
     "open_video": "datasets.sources",
-    "predict": "inference.classifier",
     "predict_files": "inference.classifier",
     "pretrain": "runs.pretrain",
     "pretrain_seeds": "runs.seeds",
@@ -41,9 +41,11 @@ _FUNCTIONS = {
 # The functions that are a command: sce_video.verify(...) is sce-video verify. Each takes the
 # options of the command as arguments, or one object of their class.
 _COMMANDS = {
+    "curate": ("options.find.CurateOptions", "curation.curate.curate"),
     "demo": ("options.prepare.DemoOptions", "commands.demo.demo"),
     "doctor": ("options.prepare.DoctorOptions", "runs.doctor.doctor"),
     "import_videos": ("options.prepare.ImportOptions", "data_tools.tables.fill.import_videos"),
+    "predict": ("options.find.PredictOptions", "find.predict.predict"),
     "prepare": ("options.data_sets.PrepareOptions", "data_tools.prepare.data_sets.prepare"),
     "prepare_digits": (
         "options.data_sets.DigitsOptions",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sce_video.curation.curate import read_decisions
+from sce_video.curation.selection import read_decisions
 from sce_video.datasets.ava import read_key_frames
 from sce_video.datasets.labelled import read_labelled
 from sce_video.datasets.labels import read_label_table

@@ -11,15 +11,14 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, TypedDict, TypeVar, Unpack
 
 from sce_video.datasets.clip_sampling import Windows, parse_seconds
 from sce_video.datasets.labelled import NO_COLUMNS, GroupColumns, LabelledVideos
+from sce_video.datasets.named_files import write_problem
 from sce_video.datasets.video_list import ALL_FILES
 from sce_video.options.command_line import Parser
 from sce_video.utils.command import printable
-from sce_video.utils.storage import is_url
 
 #: Of :mod:`sce_video.engine.logs`, whose import takes seconds.
 TRACKERS = ("mlflow", "wandb")
@@ -133,15 +132,8 @@ def output(kind: Callable[[str], T]) -> Callable[[str], T]:
     """
 
     def read(text: str) -> T:
-        path = Path(os.path.abspath(text))
-        # Its own folder, or of those around it the first that there is.
-        around = [path] * path.is_dir() + list(path.parents)
-        nearest = next(folder for folder in around if os.path.lexists(folder))
-        reason = "" if os.access(nearest, os.W_OK | os.X_OK) else f"no rights to write in {nearest}"
-        reason = reason if nearest.is_dir() else f"{nearest} is not a folder"
-        if reason and not is_url(text):
-            must = f"must be a path that can be written, got {text}: {reason}"
-            raise argparse.ArgumentTypeError(must)
+        if problem := write_problem(text):
+            raise argparse.ArgumentTypeError(problem)
         return kind(text)
 
     return read

@@ -25,12 +25,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @dataclass(frozen=True)
 class DemoResult:
-    """What the demo has made."""
+    """What the demo has made.
+
+    Attributes:
+        videos: Folder of the generated videos.
+        run: Folder of the pretraining run.
+        index: Folder of the search index.
+        status: Exit status of the last command; the demo ends with the first that fails.
+    """
 
     videos: Path
     run: Path
     index: Path
-    status: int  # exit status of the last command; the demo ends with the first that fails
+    status: int
 
 
 def demo(options: DemoOptions) -> DemoResult:

@@ -1,409 +1,126 @@
-"""Near-duplicates, outliers, clusters and a diverse subset of the videos of a set of features."""
+"""``sce-video curate``: from videos or features to lists, a report and a page."""
 
 from __future__ import annotations
 
 import os
-import tempfile
-from collections.abc import Callable, Sequence
-from contextlib import closing, nullcontext
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import torch
-from torch import Tensor
-
-from sce_video.curation.comparison import ThumbnailFile, read_thumbnails
-from sce_video.curation.edited_copies import EDITS, LATE, LATE_SECONDS
-from sce_video.curation.matching import MAX_SECONDS, Thumbnails
-from sce_video.curation.near_duplicates import (
-    PREFERENCES,
-    Decisions,
-    Duplicates,
-    candidate_pairs,
-    grouped,
-    pairs_of_features,
-    pairs_of_frames,
-    qualities,
-    shared_parts,
+from sce_video.datasets.named_files import (
+    all_files_listed,
+    check_exists,
+    check_run,
+    check_videos,
+    write_problem,
 )
-from sce_video.curation.originals import edited_videos
-from sce_video.datasets.clip_sampling import shown_at
-from sce_video.datasets.segments import read_csv_lines
-from sce_video.evaluation.functional.clusters import (
-    assign,
-    k_centre_greedy,
-    k_means,
-    neighbour_graph,
-    unit_rows,
-)
-from sce_video.evaluation.functional.neighbours import check_features, feature_mean
-from sce_video.find.stored_features import ExportedVideos
+from sce_video.datasets.sources import is_table
+from sce_video.options.find import CurateOptions
+from sce_video.utils.command import progress_bar
+from sce_video.utils.cores import usable_cores
 
-# What decides on near-duplicates: aligned frames, features alone, or nothing.
-FRAMES = "frames"
-FEATURES = "features"
-NONE = "none"
-#: Smallest similarity of a near-duplicate, by what is compared (measured: docs/curate.md).
-THRESHOLDS = {FRAMES: 0.97, FEATURES: 0.99}
-#: Nearest videos whose mean distance makes an outlier (docs/curate.md).
-_OUTLIER_NEIGHBOURS = 10
-#: Standard deviations of a normal distribution, estimated by the median absolute deviation.
-_OUTLIER_DEVIATIONS = 5.0
-#: Seconds between two compared frames of a video.
-_MOTION_STEP = 0.5
-#: Grey levels below which nothing moved between two frames: encoders change still frames by less.
-_STILL = 0.5
-#: Decision that a video stays, in a file of decisions.
-KEPT = "keep"
-#: Decision that a video is not a copy of another one, in a file of decisions.
-NOT_A_COPY = "not a copy"
+if TYPE_CHECKING:
+    from sce_video.curation.selection import Curation
+
+# Names in the folder of the results.
+_INDEX = "index"
+_PAGE = "curation.html"
+_DECISIONS = "decisions.csv"
 
 
-@dataclass(frozen=True, kw_only=True)
-class CurateOptions:
-    """What is searched, and how.
+@dataclass(frozen=True)
+class CurateResult:
+    """Result of a curation.
 
     Attributes:
-        duplicates: What decides on near-duplicates: ``frames`` of the candidates, ``features``
-            alone, or ``none`` (they are not searched).
-        similarity: Smallest similarity of near-duplicates; None for that of ``THRESHOLDS``.
-        copies: Edited copies that are searched as well, of ``mirrored``, ``parts`` (crops to 40 %
-            of a side, pictures in pictures), ``speed``, ``short`` (shared stretches from a sixth of
-            the shorter video on) and ``late`` (in the first hour instead of the first minute).
-        prefer: What the video of a group that stays is chosen by: ``length``, ``resolution`` and
-            ``bitrate`` in any order; of equal ones the first path.
-        intros: Videos of which a stretch may be a part and its videos still be copies: one that
-            is part of more is an intro, or credits.
-        motion: Quantile of motion: videos below it, and those in which nothing moves, are left
-            out of the list to keep; None: motion is not measured.
-        neighbours: Nearest videos by features, and as many by frames, that each is compared with.
-        drop_outliers: Whether outliers are left out of the list to keep.
-        subset: Size of the most diverse subset; 0 for none.
-        clusters: Number of clusters; at most that of the videos.
-        seed: Of the clusters.
-        workers: Processes that read and compare frames; 0 for none besides this one.
+        found: What was found.
+        report: Content of report.json.
+        page: The page; None if it was not written.
     """
 
-    duplicates: str = FRAMES
-    similarity: float | None = None
-    copies: Sequence[str] = ()
-    prefer: Sequence[str] = PREFERENCES
-    intros: int = 10
-    motion: float | None = None
-    neighbours: int = 20
-    drop_outliers: bool = False
-    subset: int = 0
-    clusters: int = 20
-    seed: int = 0
-    workers: int = 0
-
-    def __post_init__(self) -> None:
-        if self.duplicates not in (FRAMES, FEATURES, NONE):
-            raise ValueError(
-                f"duplicates must be {FRAMES}, {FEATURES} or {NONE}, got {self.duplicates!r}"
-            )
-        if self.similarity is not None and not 0 < self.similarity <= 1:
-            raise ValueError(f"similarity must be above 0 and at most 1, got {self.similarity}")
-        if self.similarity is not None and self.duplicates == NONE:
-            raise ValueError("similarity is that of near-duplicates, which are not searched")
-        unknown = sorted(set(self.copies) - set(EDITS))
-        if unknown:
-            raise ValueError(f"copies must be of {', '.join(EDITS)}, got {', '.join(unknown)}")
-        if self.copies and self.duplicates != FRAMES:
-            raise ValueError("copies are found by frames, which are not compared")
-        unknown = sorted(set(self.prefer) - set(PREFERENCES))
-        if unknown:
-            raise ValueError(f"prefer must be of {', '.join(PREFERENCES)}, got {unknown[0]}")
-        if self.motion is not None and not 0 <= self.motion < 1:
-            raise ValueError(f"motion must be a quantile, from 0 to below 1, got {self.motion:g}")
-        for name, least in (
-            ("intros", 1), ("neighbours", 1), ("subset", 0), ("clusters", 1), ("seed", 0),
-            ("workers", 0),
-        ):  # fmt: skip
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
-
-    @property
-    def threshold(self) -> float:
-        """Smallest similarity of near-duplicates."""
-        return THRESHOLDS[self.duplicates] if self.similarity is None else self.similarity
+    found: Curation
+    report: dict[str, Any]
+    page: Path | None
 
 
-@dataclass(frozen=True, eq=False)
-class Motion:
-    """How much moves in videos, and which are left out for it.
-
-    Attributes:
-        motion: (N,) mean over time of how much frames half a second apart differ: grey levels, of
-            thumbnails of 32 x 32 pixels; NaN for videos that cannot be read.
-        frozen: (N,) share of these steps in which they differ by less than 0.5; NaN too.
-        limit: Quantile of ``motion``.
-        removed: Videos of less motion, and those that are frozen all the time, the stillest first.
-    """
-
-    motion: np.ndarray
-    frozen: np.ndarray
-    limit: float
-    removed: list[int]
-
-
-@dataclass(frozen=True, eq=False)
-class Curation:
-    """What was found; videos are numbers, rows of ``videos``.
-
-    Attributes:
-        videos: Of the source.
-        options: Of the search.
-        duplicates: Groups of near-duplicates.
-        decisions: That were respected.
-        motion: Of every video, or None where it was not measured.
-        distances: (N,) mean cosine distance to the 10 nearest videos that are no duplicates.
-        limit: Distance above which a video is an outlier.
-        outliers: Of the videos that are no duplicates, the farthest first.
-        keep: Those that stay, ascending.
-        subset: Of those, the most diverse, most typical first.
-        cluster: (N,) number of the cluster of every video, the largest being 0.
-        centrality: (N,) cosine with the centre of the cluster.
-        notes: Sentences on what differs from what was asked for.
-    """
-
-    videos: ExportedVideos
-    options: CurateOptions
-    duplicates: Duplicates
-    decisions: Decisions
-    motion: Motion | None
-    distances: Tensor
-    limit: float
-    outliers: list[int]
-    keep: list[int]
-    subset: list[int]
-    cluster: Tensor
-    centrality: Tensor
-    notes: list[str] = field(default_factory=list)
-
-
-def curate(
-    videos: ExportedVideos,
-    options: CurateOptions | None = None,
-    *,
-    decisions: Decisions | None = None,
-    folder: str | os.PathLike | None = None,
-    on_video: Callable[[str, int, bool], None] | None = None,
-) -> Curation:
-    """Search near-duplicates, outliers, clusters and a diverse subset.
-
-    Features are compared by cosine after their mean was subtracted. Near-duplicates: the nearest
-    videos of each, by features and by single frames, are candidates; their frames, aligned in time
-    and place, decide (:mod:`sce_video.curation.matching`). Outliers:
-    the mean distance to the 10 nearest videos (Ramaswamy et al. 2000) exceeds the median by five
-    standard deviations, estimated by the median absolute deviation. Subset: k-centre greedy.
-
-    Args:
-        videos: From :func:`~sce_video.find.stored_features.read_videos`.
-        options: None for the defaults.
-        decisions: On groups of an earlier run, of :func:`read_decisions`.
-        folder: For temporary files, and thumbnails of the videos that a later run uses: 32 KB per
-            second of video, at most, each; None for a temporary one.
-        on_video: Called with what is done, the total and whether a video failed.
+def curate(options: CurateOptions) -> CurateResult:
+    """Find near-duplicates, outliers, clusters and a diverse subset, and write lists and a page.
 
     Raises:
-        ValueError: fewer than two videos, features that are not finite, or all equal; more videos
-            in the subset than remain.
+        FileNotFoundError: If a named file or folder is missing.
+        ValueError: If the source cannot be meant, or the videos cannot be told apart.
     """
-    options, decisions = options or CurateOptions(), decisions or Decisions()
-    features = torch.from_numpy(videos.features)
-    if len(videos) < 2:
-        raise ValueError(f"{videos.source} has one video: there is nothing to compare it with")
-    check_features(features, videos.source)
-    x = unit_rows(features, feature_mean(features))
-    if float(x.std(dim=0).max()) < 1e-6:
-        raise ValueError(f"{videos.source}: all features are equal, they tell no videos apart")
-    similar, where = neighbour_graph(x, max(options.neighbours, _OUTLIER_NEIGHBOURS))
-    near, rows = similar[:, : options.neighbours], where[:, : options.neighbours]
-    found, motion = Duplicates([], 0), None
-    pairs = np.empty((0, 2), dtype=np.int64)
-    if options.duplicates != NONE:
-        pairs = candidate_pairs(near, rows)
-    if options.duplicates == FRAMES or options.motion is not None:
-        with tempfile.TemporaryDirectory() if folder is None else nullcontext(folder) as place:
-            found, motion = _by_frames(videos, pairs, options, decisions, place, on_video)
-    if options.duplicates == FEATURES:
-        edges, closeness = pairs_of_features(near, rows, options.threshold)
-        paths = videos.paths
-        worth = {row: (-round(value, 6), paths[row]) for row, value in closeness.items()}
-        groups = grouped(edges, worth.__getitem__, paths, decisions)
-        found = Duplicates(groups, len(pairs), found.unread)
-    gone = {video.row for group in found.groups for video in group.removed}
-    gone |= set() if motion is None else set(motion.removed)
-    if len(gone) == len(videos):
-        raise ValueError(f"nothing moves in the videos of {videos.source}: leave out --motion")
-    distances = outlier_distances(similar, where, gone)
-    limit, outliers = find_outliers(distances, gone)
-    dropped = gone | set(outliers) if options.drop_outliers else gone
-    keep = [row for row in range(len(videos)) if row not in dropped]
-    if options.subset > len(keep):
-        raise ValueError(f"a subset of {options.subset} videos was asked for, {len(keep)} remain")
-    chosen = k_centre_greedy(x[keep], options.subset) if options.subset else []
-    clusters = min(options.clusters, len(videos))
-    cluster, centrality = assign(x, k_means(x, clusters, seed=options.seed))
-    notes = []
-    if clusters < options.clusters:
-        notes.append(f"{clusters} clusters, not {options.clusters}: there are no more videos")
-    decided = {*decisions.keep, *decisions.apart}
-    missing = len(decided.difference(videos.paths))
-    if missing:
-        notes.append(f"{missing} of {len(decided)} videos with a decision are not among these")
-    return Curation(
-        videos=videos,
-        options=options,
-        duplicates=found,
-        decisions=decisions,
-        motion=motion,
-        distances=distances,
-        limit=limit,
-        outliers=outliers,
-        keep=keep,
-        subset=[keep[i] for i in chosen],
-        cluster=cluster,
-        centrality=centrality,
-        notes=notes,
-    )
+    with all_files_listed(options.all_files):
+        _check_files(options)
+    # Imported here because wrong names are answered before torch is imported.
+    from sce_video.curation.selection import curate_videos, read_decisions
+    from sce_video.curation.write import check_curated_folder, write_curation, write_curation_page
+    from sce_video.find.stored_features import read_videos
+
+    check_curated_folder(options.out, options.keep, options.overwrite)
+    out, source = Path(options.out), options.source
+    file = options.decisions or out / _DECISIONS
+    decisions = read_decisions(file) if os.path.exists(file) else None
+    if options.checkpoint is not None:
+        with all_files_listed(options.all_files):
+            source = _embed(options, options.checkpoint, out / _INDEX)
+    videos = read_videos(source, options.labels, options.classes, options.column)
+    # After the reading: a wrong source leaves no folder behind.
+    out.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        bars: dict[str, Callable[[int, bool], None]] = {}
+
+        def count(what: str, total: int, failed: bool) -> None:
+            if what not in bars:
+                stack.close()  # finishes the bar before
+                bars[what] = stack.enter_context(progress_bar(what))
+            bars[what](total, failed)
+
+        found = curate_videos(videos, options, decisions=decisions, folder=out, on_video=count)
+    report = write_curation(found, out, options.keep, options.overwrite)
+    page = None if options.no_page else out / _PAGE
+    if page is not None:
+        write_curation_page(page, found, report)
+    return CurateResult(found, report, page)
 
 
-def _by_frames(
-    videos: ExportedVideos,
-    pairs: np.ndarray,
-    options: CurateOptions,
-    decisions: Decisions,
-    folder: str | os.PathLike,
-    on_video: Callable[[str, int, bool], None] | None,
-) -> tuple[Duplicates, Motion | None]:
-    """What frames say of videos: groups of copies, of which the best is kept, and motion.
-
-    Arguments are as of :func:`curate`; ``pairs`` (P, 2) are candidates by features.
-
-    Raises:
-        ValueError: fewer than two of the videos can be read.
-    """
-    files, paths = videos.files, videos.paths
-    seconds = LATE_SECONDS if LATE in options.copies else MAX_SECONDS
-    with closing(ThumbnailFile(folder)) as stored:
-        unread = read_thumbnails(stored, files, options.workers, on_video, seconds)
-        if len(stored.places) < 2:
-            row, reason = unread[0]
+def _check_files(options: CurateOptions) -> None:
+    """Raise an error for files that are missing, or a source that cannot be meant."""
+    if problem := write_problem(options.out):
+        raise ValueError(f"--out {problem}")
+    check_exists(options.labels, "file")
+    check_exists(options.decisions, "file")
+    check_exists(options.classes, "file")
+    source = options.source
+    has_index = any(Path(source, name).exists() for name in ("features.npz", "features.lance"))
+    folder = os.path.isdir(source) and not is_table(source)
+    if options.checkpoint is None:
+        if folder and not has_index:
             raise ValueError(
-                f"no two of the videos of {videos.source} can be read, the first is "
-                f"{files[row]}: {reason}. Run where the videos are, or compare features "
-                "alone (--duplicates features)"
+                f"{source} is not an index. Give the folder of sce-video index, or, to embed the "
+                "videos in it, a network (--checkpoint RUN)"
             )
-        found, gone = Duplicates([], 0, unread), set()
-        if options.duplicates == FRAMES:
-            how = options.threshold, options.neighbours, options.copies, options.workers, on_video
-            edges, compared = pairs_of_frames(stored, pairs, *how)
-            ends = {
-                row: min(place.facts[0], place.facts[3]) for row, place in stored.places.items()
-            }
-            shared = shared_parts(edges, ends, options.intros)
-            quality = qualities(stored, files, {row for pair in edges for row in pair})
-
-            def worth(row: int) -> tuple:
-                return *(-quality[row].of(name) for name in options.prefer), files[row]
-
-            edited = edited_videos(stored.places, edges, files)
-            groups = grouped(edges, worth, paths, decisions, edited)
-            found = Duplicates(groups, compared, unread, shared, quality)
-            gone = {video.row for group in groups for video in group.removed}
-        if options.motion is None:
-            return found, None
-        values = np.full((2, len(files)), np.nan)
-        for row, place in stored.places.items():
-            values[:, row] = motion_of(place.read())
-    motion, frozen = values
-    limit = float(np.nanquantile(motion, options.motion))
-    still = np.flatnonzero((motion < limit) | (frozen == 1))
-    kept = gone | {row for row in still.tolist() if paths[row] in decisions.keep}
-    order = still[np.argsort(motion[still], kind="stable")].tolist()
-    return found, Motion(motion, frozen, limit, [row for row in order if row not in kept])
+        check_exists(source, "index, feature file or table")
+        return
+    if folder and has_index:
+        raise ValueError(f"{source} is an index, which has features: leave out --checkpoint")
+    check_videos(source)
+    check_run(options.checkpoint)
 
 
-def motion_of(video: Thumbnails) -> tuple[float, float]:
-    """Mean difference of frames half a second apart, and the share of steps in which none moves.
+def _embed(options: CurateOptions, checkpoint: str, folder: Path) -> str:
+    """Embed a folder or a table of videos and return the folder of the index."""
+    from sce_video.find.index import build_index
+    from sce_video.inference.embed import EmbedOptions
+    from sce_video.inference.model import load_model
 
-    Differences are mean absolute ones of the thumbnails, grey levels of 255; a step below 0.5 of
-    these has none. Of a shorter video its first and last frame are compared, of one frame: 0 and 1.
-    """
-    if len(video.times) < 2:
-        return 0.0, 1.0
-    moments = np.arange(0.0, video.end, min(_MOTION_STEP, float(video.times[-1])))
-    shown = video.frames[shown_at(video.times, moments)].astype(np.float32)
-    steps = np.abs(np.diff(shown, axis=0)).mean(axis=(1, 2))
-    return float(steps.mean()), float((steps < _STILL).mean())
-
-
-def read_decisions(file: str | os.PathLike) -> Decisions:
-    """Decisions on groups from a table of text, ``path,decision,other``.
-
-    ``keep`` on a line says that the video stays, ``not a copy`` that it is none of the video
-    ``other``.
-
-    Raises:
-        ValueError: it is no such table, or a line has another decision, or too few paths; with
-            file and line.
-    """
-    keep: set[str] = set()
-    apart: dict[str, set[str]] = {}
-    header = None
-    for line, cells in read_csv_lines(file):
-        if header is None:
-            header = cells
-            if header != ["path", "decision", "other"]:
-                raise ValueError(f"{file}: the first line must be path,decision,other")
-            continue
-        where = f"{file}, line {line}"
-        path, decision, other = [*cells, "", ""][:3]
-        if not path or len(cells) > 3:
-            raise ValueError(f"{where}: a path, a decision and another path belong there")
-        if decision == KEPT:
-            keep.add(path)
-        elif decision == NOT_A_COPY and other:
-            for one, two in ((path, other), (other, path)):
-                apart.setdefault(one, set()).add(two)
-        else:
-            what = "names no other video" if decision == NOT_A_COPY else f"is {decision!r:.100}"
-            raise ValueError(
-                f"{where}: the decision {what}; use {KEPT}, or {NOT_A_COPY} and a video"
-            )
-    return Decisions(frozenset(keep), apart)
-
-
-def outlier_distances(similar: Tensor, where: Tensor, gone: set[int]) -> Tensor:
-    """Mean cosine distance (N,) to the 10 nearest not ``gone``, or of all where none is left.
-
-    Args:
-        similar: (N, k) cosines with the neighbours of each video, in descending order, -inf in an
-            empty slot, as :func:`~sce_video.evaluation.functional.clusters.neighbour_graph` gives.
-        where: (N, k) rows of these.
-        gone: Rows of removed duplicates.
-    """
-    left = torch.ones(len(similar), dtype=torch.bool)
-    left[list(gone)] = False
-    usable = (similar > -torch.inf) & left[where]
-    usable |= ~usable.any(dim=1, keepdim=True) & (similar > -torch.inf)
-    usable &= usable.cumsum(dim=1) <= _OUTLIER_NEIGHBOURS
-    total = torch.where(usable, 1 - similar, 0.0).sum(dim=1)
-    return total / usable.sum(dim=1).clamp_min(1)
-
-
-def find_outliers(distances: Tensor, gone: set[int]) -> tuple[float, list[int]]:
-    """The limit, and the rows above it that are not ``gone``, farthest first.
-
-    The limit is the median plus 5 standard deviations, estimated as 1.4826 times the median
-    absolute deviation, of the distances of videos that are not ``gone``.
-    """
-    rows = [row for row in range(len(distances)) if row not in gone]
-    own = distances[rows]
-    middle = own.median()
-    deviation = 1.4826 * (own - middle).abs().median()
-    limit = float(middle + _OUTLIER_DEVIATIONS * deviation)
-    order = own.argsort(descending=True, stable=True).tolist()
-    return limit, [rows[i] for i in order if float(own[i]) > limit + 1e-6]
+    model = load_model(checkpoint, options.config, options.device)
+    workers = usable_cores() if options.workers is None else options.workers
+    with progress_bar("embedding") as count:
+        build_index(
+            *(model, options.source, str(folder), EmbedOptions(num_workers=workers)),
+            on_video=lambda done, total, reason: count(total, bool(reason)),
+        )
+    return str(folder)

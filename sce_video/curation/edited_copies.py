@@ -31,15 +31,8 @@ from sce_video.curation.matching import (
 )
 from sce_video.datasets.clip_sampling import shown_at
 from sce_video.evaluation.functional.clusters import as_bytes, nearest_in_cells
+from sce_video.options.find import MIRRORED, PARTS, SHORT, SPEED
 
-# Names of the kinds of edited copies that are searched besides near-duplicates (docs/curate.md).
-MIRRORED = "mirrored"
-PARTS = "parts"
-SPEED = "speed"
-SHORT = "short"
-LATE = "late"
-#: All kinds of edited copies. Each of them costs processor time, so each is switched on by name.
-EDITS = (MIRRORED, PARTS, SPEED, SHORT, LATE)
 #: Seconds of a video that are read with ``late``.
 LATE_SECONDS = 3600.0
 #: Smallest similarity of a copy: other videos of two generated sets stay below (docs/curate.md).
@@ -483,7 +476,7 @@ def hypotheses(
     Args:
         videos: Videos without borders, or their :func:`changes`; for each, further parts that are
             searched.
-        edits: Kinds of copies, of :data:`EDITS`.
+        edits: Kinds of copies, of ``EDITS``.
         most: Hypotheses of a video at most. Those with the most votes are kept.
     """
     blocks = (_agreed(answers, edits, most) for answers in _searched(videos, edits))
@@ -803,7 +796,7 @@ def verified(
         outer: The video of which a part is shown, without borders, and its changes.
         inner: The one that shows it, also both.
         guess: Of :func:`hypotheses`.
-        edits: Of :data:`EDITS`: whether the speed varies, and how short the stretch may be.
+        edits: Of ``EDITS``: whether the speed varies, and how short the stretch may be.
     """
     pair = _Pair(outer, inner, guess.mirrored)
     near, fine = np.ones(1), np.ones(1)
@@ -880,7 +873,7 @@ def edited_copies(
 
     Args:
         stored: Thumbnails of the videos.
-        edits: Of :data:`EDITS`.
+        edits: Of ``EDITS``.
         most: Hypotheses of a video that are compared.
         workers: Processes; 0 for this one.
         on_step: Called with ``comparing copies``, the number of videos and False after each.

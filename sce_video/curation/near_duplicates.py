@@ -19,8 +19,6 @@ from sce_video.evaluation.functional.clusters import as_bytes, nearest_in_cells
 
 #: Videos whose answers are counted together: the keys of all frames would take too much memory.
 _VOTES_AT_ONCE = 1000
-#: What the video of a group that stays is chosen by, and in which order without another one.
-PREFERENCES = ("length", "resolution", "bitrate")
 #: Share of a video below which a stretch is a part of it. A longer stretch makes a copy.
 _PART_SHARE = 0.6
 #: Share of what two stretches of a video show together that they must have in common to be the
@@ -165,7 +163,10 @@ class CopyQuality:
     bitrate: float  # bits of the file per second; 0 where it is unknown: objects, rows, segments
 
     def of(self, name: str) -> int:
-        """Of :data:`PREFERENCES`: larger for the better video; all but sizes to a twentieth."""
+        """Return a value of one of ``PREFERENCES``, larger for the better video.
+
+        All of them except sizes are rounded to a twentieth.
+        """
         if name == "resolution":
             return self.height * self.width
         value = self.duration if name == "length" else self.bitrate
@@ -250,7 +251,7 @@ def pairs_of_frames(
         pairs: (P, 2), candidates by features; those by frames are added.
         threshold: Smallest mean correlation of the frames of a copy.
         most: Candidates by frames of a video.
-        copies: Of :data:`~sce_video.curation.edited_copies.EDITS`: copies that are searched, too.
+        copies: Of ``EDITS``: copies that are searched, too.
         workers: Processes.
         on_video: Called with ``comparing`` or ``refining``, the total and whether it failed.
     """

@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from sce_video.curation.curate import FRAMES, KEPT, NONE, NOT_A_COPY, Curation
 from sce_video.curation.edited_copies import COPY_SIMILARITY
 from sce_video.curation.near_duplicates import DuplicateGroup, Removed
+from sce_video.curation.selection import KEPT, NOT_A_COPY, Curation
 from sce_video.datasets.segments import Segment, write_segment_file
 from sce_video.datasets.video_list import write_annotation_list
+from sce_video.options.find import FRAMES, NONE
 from sce_video.pages.clip_groups import Choices, ClipRow, ClipSection, ShownClip, write_clip_groups
 from sce_video.utils.files import write_json, write_text
 
@@ -76,7 +77,7 @@ def write_curation(
     Every video of the source is in the list to keep or, with the reason, in ``removed.csv``.
 
     Args:
-        found: Of :func:`~sce_video.curation.curate`.
+        found: Of :func:`~sce_video.curation.selection.curate_videos`.
         folder: For all files; made if needed.
         keep: The list to keep; None for ``keep.txt`` in the folder.
         overwrite: Whether results of an earlier curation are removed first.
@@ -350,7 +351,8 @@ _SHOWN = _ShownSettings()
 def write_curation_page(path: str | os.PathLike, found: Curation, report: dict[str, Any]) -> None:
     """Write the page: duplicates, outliers, clusters and subset with clips.
 
-    ``found`` is of :func:`~sce_video.curation.curate`, ``report`` of :func:`write_curation`.
+    ``found`` is of :func:`~sce_video.curation.selection.curate_videos`, ``report`` of
+    :func:`write_curation`.
     """
     counts = report["counts"]
     facts = [

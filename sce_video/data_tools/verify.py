@@ -122,11 +122,17 @@ class Problem:
 
 @dataclass(frozen=True)
 class VerifyResult:
-    """Result of ``sce-video verify``."""
+    """Result of ``sce-video verify``.
 
-    files: int  # entries of the list
-    problems: list[Problem]  # in the order of the list
-    table: Path  # which lists the problems
+    Attributes:
+        files: Number of entries of the list.
+        problems: Problems in the order of the list.
+        table: Path of the table that lists the problems.
+    """
+
+    files: int
+    problems: list[Problem]
+    table: Path
 
 
 def verify(options: VerifyOptions) -> VerifyResult:

@@ -126,6 +126,22 @@ def check_source(
     check_exists(data_root, "folder")
 
 
+def write_problem(path: str) -> str | None:
+    """Return why a file or folder cannot be made at a path; None if it can, or for a URL.
+
+    A place where nothing can be written is refused before hours of work, not after them.
+    """
+    target = Path(os.path.abspath(path))
+    # Its own folder, or of those around it the first that there is.
+    around = [target] * target.is_dir() + list(target.parents)
+    nearest = next(folder for folder in around if os.path.lexists(folder))
+    reason = "" if os.access(nearest, os.W_OK | os.X_OK) else f"no rights to write in {nearest}"
+    reason = reason if nearest.is_dir() else f"{nearest} is not a folder"
+    if not reason or is_url(path):
+        return None
+    return f"must be a path that can be written, got {path}: {reason}"
+
+
 def class_names_of(path: str | None) -> list[str] | None:
     """The lines of a file of class names (``--classes``); None without a file.
 

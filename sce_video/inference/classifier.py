@@ -199,7 +199,7 @@ def _class_names(
     return names
 
 
-def predict(
+def class_probabilities(
     classifier: VideoClassifier,
     videos: Video | Sequence[Video],
     options: EmbedOptions | None = None,

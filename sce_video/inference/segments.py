@@ -25,9 +25,8 @@ from sce_video.evaluation.functional.segments import evaluate_segments
 from sce_video.inference.classifier import VideoClassifier
 from sce_video.inference.views import EmbedOptions
 from sce_video.inference.windows import WindowFeatures, embed_windows
+from sce_video.options.find import BACKGROUND
 
-#: A class of this name is what a video shows besides: it makes no segments.
-BACKGROUND = "background"
 #: Thresholds that :func:`choose_rule` tries.
 _THRESHOLDS = tuple(round(0.1 + 0.05 * i, 2) for i in range(18))
 #: Smallest lengths that :func:`choose_rule` tries, in windows.

@@ -106,8 +106,10 @@ def parser_of(
         epilog=f"{examples}\n\n{options.more}".rstrip(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
+        add_help=False,
         argument_default=argparse.SUPPRESS,  # the defaults are those of the dataclass
     )
+    parser.add_argument("-h", "--help", action="help", help="show this message and exit")
     groups: dict[str | None, Any] = {None: parser}
     for declared in shown:
         spec = spec_of(declared)
@@ -115,6 +117,10 @@ def parser_of(
             groups[spec.group] = parser.add_argument_group(spec.group)
         _add(groups[spec.group], options, declared)
     return parser
+
+
+#: Placeholders of numbers in the help; texts have the name of their option.
+_PLACEHOLDERS = {int: "N", float: "X"}
 
 
 def _add(container: Any, options: type[Options], declared: Field) -> None:
@@ -129,7 +135,7 @@ def _add(container: Any, options: type[Options], declared: Field) -> None:
         settings |= {
             "type": _reader(kind.item, spec.none),
             "choices": kind.choices,
-            "metavar": spec.metavar,
+            "metavar": spec.metavar or (None if kind.choices else _PLACEHOLDERS.get(kind.item)),
         }
         if isinstance(spec.metavar, tuple):
             settings["nargs"] = len(spec.metavar)

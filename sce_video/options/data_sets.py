@@ -95,105 +95,84 @@ class PrepareOptions(Options):
     unreadable_NAME.txt.
     """
 
-    name: str = option(Spec("name of the dataset", positional=True, metavar="NAME"))
-    root: str = option(Spec("folder of the dataset", positional=True, metavar="ROOT"))
+    name: str = option("name of the dataset", positional=True, metavar="NAME")
+    root: str = option("folder of the dataset", positional=True, metavar="ROOT")
     out: str | None = option(
-        Spec(
-            "folder to write the lists to; paths in them stay relative to ROOT (default: ROOT)",
-            metavar="DIR",
-        ),
+        "folder to write the lists to; paths in them stay relative to ROOT (default: ROOT)",
         None,
+        metavar="DIR",
     )
     no_check: bool = option(
-        Spec("only check that files exist; do not decode their first frame (images: all of it)"),
-        False,
+        "only check that files exist; do not decode their first frame (images: all of it)", False
     )
-    keep_missing: bool = option(Spec("keep missing and unreadable files in the lists"), False)
-    strict: bool = option(
-        Spec("return exit status 1 if a count differs from the published one"), False
-    )
-    force: bool = option(Spec("replace existing lists that differ"), False)
-    videos: str | None = option(Spec("folder of the videos", metavar="DIR", group="dataset"), None)
+    keep_missing: bool = option("keep missing and unreadable files in the lists", False)
+    strict: bool = option("return exit status 1 if a count differs from the published one", False)
+    force: bool = option("replace existing lists that differ", False)
+    videos: str | None = option("folder of the videos", None, metavar="DIR", group="dataset")
     annotations: str | None = option(
-        Spec("folder of the official lists", metavar="DIR", group="dataset"), None
+        "folder of the official lists", None, metavar="DIR", group="dataset"
     )
     samples: int | None = option(
-        Spec(
-            "also write a list of about N videos of train_split1.txt (finegym: train.txt), equally "
-            "many of each class",
-            metavar="N",
-            least=1,
-            group="dataset",
-        ),
+        "also write a list of about N videos of train_split1.txt (finegym: train.txt), equally "
+        "many of each class",
         None,
+        least=1,
+        group="dataset",
     )
-    test: bool = option(Spec("also prepare test.csv and test/", group="dataset"), False)
+    test: bool = option("also prepare test.csv and test/", False, group="dataset")
     k200: bool = option(
-        Spec(
-            "also write lists of the 200 classes of Mini-Kinetics-200 (Xie et al. 2018)",
-            group="dataset",
-        ),
+        "also write lists of the 200 classes of Mini-Kinetics-200 (Xie et al. 2018)",
         False,
+        group="dataset",
     )
     k200_classes: str | None = option(
-        Spec(
-            "like --k200, with the classes of this file, one per line",
-            metavar="FILE",
-            group="dataset",
-        ),
+        "like --k200, with the classes of this file, one per line",
         None,
+        metavar="FILE",
+        group="dataset",
     )
     k200_ids: tuple[str, ...] | None = option(
-        Spec(
-            "with --k200, only the videos with these YouTube ids, one per line: "
-            "train_ytid_list.txt and val_ytid_list.txt from the authors of Mini-Kinetics-200",
-            metavar=("TRAIN", "VAL"),
-            group="dataset",
-        ),
+        "with --k200, only the videos with these YouTube ids, one per line: "
+        "train_ytid_list.txt and val_ytid_list.txt from the authors of Mini-Kinetics-200",
         None,
+        metavar=("TRAIN", "VAL"),
+        group="dataset",
     )
     segments: bool = option(
-        Spec("write segments.csv for sce-video repack, and no lists", group="dataset"), False
+        "write segments.csv for sce-video repack, and no lists", False, group="dataset"
     )
     imagenet100: bool = option(
-        Spec("write the lists of the 100 classes of ImageNet100", group="dataset"), False
+        "write the lists of the 100 classes of ImageNet100", False, group="dataset"
     )
     frames: str | None = option(
-        Spec("folder of frame folders, instead of videos", metavar="DIR", group="dataset"), None
+        "folder of frame folders, instead of videos", None, metavar="DIR", group="dataset"
     )
     detections: tuple[str, ...] = option(
-        Spec(
-            "person detections of train and val: CSV files of SlowFast or pickles of mmaction2",
-            metavar="FILE",
-            group="dataset",
-        ),
+        "person detections of train and val: CSV files of SlowFast or pickles of mmaction2",
         (),
+        metavar="FILE",
+        group="dataset",
     )
     no_detections: bool = option(
-        Spec("use no detections; the lists are then not sufficient for a test", group="dataset"),
-        False,
+        "use no detections; the lists are then not sufficient for a test", False, group="dataset"
     )
     min_score: float = option(
-        Spec(
-            "leave out detections with a lower score",
-            metavar="SCORE",
-            least=0,
-            most=1,
-            group="dataset",
-        ),
+        "leave out detections with a lower score",
         0.9,
+        metavar="SCORE",
+        least=0,
+        most=1,
+        group="dataset",
     )
     unannotated: bool = option(
-        Spec("also list seconds of val without ground truth, as SlowFast does", group="dataset"),
-        False,
+        "also list seconds of val without ground truth, as SlowFast does", False, group="dataset"
     )
     skip_frameless: bool = option(
-        Spec("leave out key frames outside of their video, instead of an error", group="dataset"),
-        False,
+        "leave out key frames outside of their video, instead of an error", False, group="dataset"
     )
-    time_limit: float = option(TIMEOUT.in_group("processes"), 60.0)
-    workers: int | None = option(WORKERS.in_group("processes"), None)
-    ray: str | None = option(RAY.in_group("processes"), None)
+    time_limit: float = option(TIMEOUT, 60.0, group="processes")
+    workers: int | None = option(WORKERS, None, group="processes")
+    ray: str | None = option(RAY, None, group="processes")
 
     examples: ClassVar[tuple[str, ...]] = (
         "sce-video prepare ucf101 data/ucf101 --workers 8",
@@ -242,19 +221,19 @@ class ToyActionsOptions(Options):
     The same command resumes an interrupted one.
     """
 
-    root: str = option(Spec("folder to write to", positional=True, metavar="ROOT"))
+    root: str = option("folder to write to", positional=True, metavar="ROOT")
     train: int = option(_count("training"), 480)
     val: int = option(_count("validation"), 120)
     test: int = option(_count("test"), 240)
-    seed: int = option(Spec("random seed", metavar="N"), 0)
-    size: int = option(Spec("height and width in pixels", metavar="N", least=2), 64)
-    num_frames: int = option(Spec("number of frames per video", metavar="N", least=1), 60)
-    fps: int = option(Spec("frames per second", metavar="N", least=1), 15)
-    workers: int = option(Spec("number of threads that render and encode", metavar="N", least=1), 2)
+    seed: int = option("random seed", 0)
+    size: int = option("height and width in pixels", 64, least=2)
+    num_frames: int = option("number of frames per video", 60, least=1)
+    fps: int = option("frames per second", 15, least=1)
+    workers: int = option("number of threads that render and encode", 2, least=1)
     patterns: bool = option(
-        Spec("also write {train,val,test}_patterns.txt, with patterns as labels"), False
+        "also write {train,val,test}_patterns.txt, with patterns as labels", False
     )
-    overwrite: bool = option(Spec("replace videos made with other parameters"), False)
+    overwrite: bool = option("replace videos made with other parameters", False)
 
     examples: ClassVar[tuple[str, ...]] = (
         "sce-video prepare toy_actions data/toy_actions",
@@ -269,6 +248,6 @@ class DigitsOptions(Options):
     Nothing is downloaded, because scikit-learn (extra 'transfer') contains them.
     """
 
-    root: str = option(Spec("folder to write to", positional=True, metavar="ROOT"))
+    root: str = option("folder to write to", positional=True, metavar="ROOT")
 
     examples: ClassVar[tuple[str, ...]] = ("sce-video prepare digits data/digits",)

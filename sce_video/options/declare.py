@@ -18,7 +18,18 @@ import types
 from collections.abc import Callable
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    ClassVar,
+    Literal,
+    TypedDict,
+    TypeVar,
+    Union,
+    Unpack,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 T = TypeVar("T", bound="Options")
 R = TypeVar("R")
@@ -58,7 +69,8 @@ class Spec:
         help: Help text, without the default.
         flag: Name on the command line; None for ``--`` and the name of the field.
         positional: Whether it is an argument without a flag.
-        metavar: Placeholder of the value in the help, one for each value of several.
+        metavar: Placeholder of the value in the help, one for each value of several; None for N
+            (whole number), X (number) or the name of the field.
         choices: Allowed values; None for any. A ``Literal`` annotation states them as well.
         least: Smallest allowed number.
         above: Number that every value must exceed.
@@ -82,13 +94,32 @@ class Spec:
     none: str | None = None
     problem: Callable[[Any], str | None] | None = None
 
-    def in_group(self, title: str) -> Spec:
-        """Return the same option in another group of the help."""
-        return replace(self, group=title)
+
+class _Spec(TypedDict, total=False):
+    """The arguments of :class:`Spec` besides the help text."""
+
+    flag: str
+    positional: bool
+    metavar: str | tuple[str, ...]
+    choices: tuple[Any, ...]
+    least: float
+    above: float
+    most: float
+    group: str
+    alone: Any
+    none: str
+    problem: Callable[[Any], str | None]
 
 
-def option(spec: Spec, default: Any = MISSING) -> Any:
-    """Declare an option of a dataclass; one without a default must be given."""
+def option(about: str | Spec, default: Any = MISSING, **more: Unpack[_Spec]) -> Any:
+    """Declare an option of a dataclass.
+
+    Args:
+        about: Help text; or the declaration that several commands share.
+        default: Default; an option without one must be given.
+        more: Arguments of :class:`Spec`.
+    """
+    spec = replace(about, **more) if isinstance(about, Spec) else Spec(about, **more)
     return field(default=default, metadata={"spec": spec})
 
 
@@ -171,6 +202,16 @@ _VALUE_TYPES: dict[type[Options], dict[str, ValueType]] = {}
 
 
 def _value_type(hint: Any, spec: Spec, name: str) -> ValueType:
+    """Return the type of an option.
+
+    Args:
+        hint: Its annotation.
+        spec: What else is declared about it.
+        name: Its name, for the error.
+
+    Raises:
+        TypeError: If the annotation is not one of those that :func:`value_types` lists.
+    """
     if get_origin(hint) in (Union, types.UnionType):
         (hint,) = (part for part in get_args(hint) if part is not type(None))
     several = get_origin(hint) is tuple

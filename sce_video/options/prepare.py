@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from sce_video.options.declare import OptionError, Options, Spec, option
+from sce_video.options.declare import OptionError, Options, option
 from sce_video.options.shared import (
     ALL_FILES,
     DATA_ROOT,
@@ -30,35 +30,38 @@ class VerifyOptions(Options):
     """
 
     source: str = option(
-        Spec("annotation list ('path label' per line) or folder", positional=True, metavar="LIST")
+        "annotation list ('path label' per line) or folder", positional=True, metavar="LIST"
     )
     classes: str | None = option(
-        Spec("file of class names, one per line, to check the labels with", metavar="FILE"), None
+        "file of class names, one per line, to check the labels with", None, metavar="FILE"
     )
     out: str | None = option(
-        Spec(
-            "path of the table, .tsv or .md (default: LIST.verify.tsv, next to LIST)",
-            metavar="TABLE",
-        ),
+        "path of the table, .tsv or .md (default: LIST.verify.tsv, next to LIST)",
         None,
+        metavar="TABLE",
     )
     data_root: str | None = option(DATA_ROOT, None)
     all_files: bool = option(ALL_FILES, False)
-    restart: bool = option(Spec("discard the records and decode all files again"), False)
+    restart: bool = option("discard the records and decode all files again", False)
     min_frames: int = option(
         # The recipes with the shortest clips read 8 frames per view.
-        Spec("a file with fewer frames is too short", metavar="N", least=1, group="limits"),
+        "a file with fewer frames is too short",
         8,
+        least=1,
+        group="limits",
     )
     min_duration: float = option(
         # 0.25 s accepts 8 frames at 30 frames per second, which last 0.27 s.
-        Spec("a file with fewer seconds is too short", metavar="SECONDS", least=0, group="limits"),
+        "a file with fewer seconds is too short",
         0.25,
+        metavar="SECONDS",
+        least=0,
+        group="limits",
     )
-    timeout: float = option(TIMEOUT.in_group("limits"), 120.0)
-    max_pixels: int = option(PIXELS.in_group("limits"), MAX_PIXELS)
-    workers: int | None = option(WORKERS.in_group("processes"), None)
-    ray: str | None = option(RAY.in_group("processes"), None)
+    timeout: float = option(TIMEOUT, 120.0, group="limits")
+    max_pixels: int = option(PIXELS, MAX_PIXELS, group="limits")
+    workers: int | None = option(WORKERS, None, group="processes")
+    ray: str | None = option(RAY, None, group="processes")
 
     examples: ClassVar[tuple[str, ...]] = (
         "sce-video verify data/ucf101/train_split1.txt --workers 16",
@@ -86,11 +89,6 @@ _PRESETS = (
 )  # fmt: skip
 
 
-def _odd_side(pixels: int) -> str | None:
-    """Return what is wrong with a side, because the chroma planes have half of its pixels."""
-    return "must be an even number" if pixels % 2 else None
-
-
 @dataclass(frozen=True, kw_only=True)
 class RepackOptions(Options):
     """Re-encode videos for fast random access: every frame a key frame, small frames.
@@ -103,104 +101,82 @@ class RepackOptions(Options):
     """
 
     source: str = option(
-        Spec(
-            "folder of videos, annotation list ('path label' per line), or table of segments of "
-            "long videos (.csv with the columns path, start, end, output and perhaps label)",
-            positional=True,
-            metavar="SRC",
-        )
+        "folder of videos, annotation list ('path label' per line), or table of segments of "
+        "long videos (.csv with the columns path, start, end, output and perhaps label)",
+        positional=True,
+        metavar="SRC",
     )
     destination: str | None = option(
-        Spec("output folder; several lists may have the same", positional=True, metavar="DST"), None
+        "output folder; several lists may have the same", None, positional=True, metavar="DST"
     )
     to: str | None = option(
-        Spec(
-            "write rows of this table instead of files: videos.lance, s3://bucket/videos.lance",
-            metavar="TABLE",
-            problem=table_problem,
-        ),
+        "write rows of this table instead of files: videos.lance, s3://bucket/videos.lance",
         None,
+        metavar="TABLE",
+        problem=table_problem,
     )
     extensions: str | None = option(
-        Spec(
-            "extensions of the videos in a folder, separated by commas (default: all that are "
-            "read)",
-            metavar="EXT",
-        ),
+        "extensions of the videos in a folder, separated by commas (default: all that are read)",
         None,
+        metavar="EXT",
     )
     data_root: str | None = option(DATA_ROOT, None)
     all_files: bool = option(ALL_FILES, False)
     force: bool = option(
-        Spec("repack all files again, and replace other files, lists, reports or rows"), False
+        "repack all files again, and replace other files, lists, reports or rows", False
     )
     short_side: int | None = option(
-        Spec(
-            "length of the shorter side, an even number of pixels; 'none' keeps the size",
-            metavar="PIXELS",
-            least=16,
-            none="none",
-            problem=_odd_side,
-            group="outputs",
-        ),
+        "length of the shorter side, an even number of pixels; 'none' keeps the size",
         256,
+        metavar="PIXELS",
+        least=16,
+        none="none",
+        problem=lambda pixels: "must be an even number" if pixels % 2 else None,
+        group="outputs",
     )
-    enlarge: bool = option(Spec("also scale up smaller videos", group="outputs"), False)
+    enlarge: bool = option("also scale up smaller videos", False, group="outputs")
     keyint: int = option(
-        Spec(
-            "number of frames from one key frame to the next; with more, files are smaller and "
-            "random access is slower",
-            metavar="N",
-            least=1,
-            group="outputs",
-        ),
+        "number of frames from one key frame to the next; with more, files are smaller and "
+        "random access is slower",
         1,
+        least=1,
+        group="outputs",
     )
     crf: float | None = option(
-        Spec(
-            "quality for x264, 0 (best) to 51; 'auto' chooses for each file the highest number of "
-            f"{CRF_RANGE[0]:g} to {CRF_RANGE[1]:g} that reaches --psnr",
-            least=0,
-            most=51,
-            none="auto",
-            group="outputs",
-        ),
+        "quality for x264, 0 (best) to 51; 'auto' chooses for each file the highest number of "
+        f"{CRF_RANGE[0]:g} to {CRF_RANGE[1]:g} that reaches --psnr",
         None,
+        least=0,
+        most=51,
+        none="auto",
+        group="outputs",
     )
     psnr: float = option(
-        Spec(
-            "PSNR that luma and all planes reach with --crf auto, in dB",
-            metavar="DB",
-            least=10,
-            most=60,
-            group="outputs",
-        ),
+        "PSNR that luma and all planes reach with --crf auto, in dB",
         36.0,
+        metavar="DB",
+        least=10,
+        most=60,
+        group="outputs",
     )
     preset: str = option(
-        Spec("preset of x264: encoding speed against file size", choices=_PRESETS, group="outputs"),
+        "preset of x264: encoding speed against file size",
         "medium",
+        choices=_PRESETS,
+        group="outputs",
     )
     tune: str = option(
-        Spec("tunings of x264, separated by commas; '' for none", group="outputs"),
-        "psnr,fastdecode",
+        "tunings of x264, separated by commas; '' for none", "psnr,fastdecode", group="outputs"
     )
     min_psnr: float = option(
-        Spec("an output with a lower PSNR fails", metavar="DB", least=0, most=100, group="limits"),
-        30.0,
+        "an output with a lower PSNR fails", 30.0, metavar="DB", least=0, most=100, group="limits"
     )
-    timeout: float = option(TIMEOUT.in_group("limits"), 1800.0)
-    max_pixels: int = option(PIXELS.in_group("limits"), MAX_PIXELS)
-    workers: int | None = option(WORKERS.in_group("processes"), None)
-    ray: str | None = option(RAY.in_group("processes"), None)
+    timeout: float = option(TIMEOUT, 1800.0, group="limits")
+    max_pixels: int = option(PIXELS, MAX_PIXELS, group="limits")
+    workers: int | None = option(WORKERS, None, group="processes")
+    ray: str | None = option(RAY, None, group="processes")
     threads: int = option(
-        Spec(
-            "number of threads of the encoder in each process",
-            metavar="N",
-            least=1,
-            group="processes",
-        ),
-        1,
+        "number of threads of the encoder in each process", 1, least=1, group="processes"
     )
 
     examples: ClassVar[tuple[str, ...]] = (
@@ -255,21 +231,16 @@ class ImportOptions(Options):
     from the original videos.
     """
 
-    source: str = option(
-        Spec("folder of videos, or annotation list", positional=True, metavar="SRC")
-    )
+    source: str = option("folder of videos, or annotation list", positional=True, metavar="SRC")
     table: str = option(
-        Spec(
-            "path or URL: videos.lance, s3://bucket/videos.lance. Rows are added to an existing "
-            "table",
-            positional=True,
-            metavar="TABLE",
-            problem=table_problem,
-        )
+        "path or URL: videos.lance, s3://bucket/videos.lance. Rows are added to an existing table",
+        positional=True,
+        metavar="TABLE",
+        problem=table_problem,
     )
     data_root: str | None = option(DATA_ROOT, None)
     all_files: bool = option(ALL_FILES, False)
-    retry_failed: bool = option(Spec("also import files again that failed before"), False)
+    retry_failed: bool = option("also import files again that failed before", False)
     timeout: float = option(TIMEOUT, 60.0)
     workers: int | None = option(WORKERS, None)
     ray: str | None = option(RAY, None)
@@ -294,14 +265,14 @@ class DoctorOptions(Options):
     """
 
     videos: str | None = option(
-        Spec("also check a folder or table of videos; decodes some of them", metavar="VIDEOS"), None
+        "also check a folder or table of videos; decodes some of them", None, metavar="VIDEOS"
     )
     all_files: bool = option(ALL_FILES, False)
     out: str = option(
-        Spec("folder of the runs, whose disk is checked (default: this one)", metavar="DIR"), "."
+        "folder of the runs, whose disk is checked (default: this one)", ".", metavar="DIR"
     )
     report: bool = option(
-        Spec("print a text for an issue, which names no file or folder; exit status 0"), False
+        "print a text for an issue, which names no file or folder; exit status 0", False
     )
 
     examples: ClassVar[tuple[str, ...]] = (
@@ -321,15 +292,15 @@ class DemoOptions(Options):
     """
 
     out: str = option(
-        Spec("folder of the videos, the run and the index", metavar="DIR"), "work_dirs/demo"
+        "folder of the videos, the run and the index", "work_dirs/demo", metavar="DIR"
     )
-    minutes: float = option(Spec("training time, in minutes", metavar="N", above=0), 3.0)
+    minutes: float = option("training time, in minutes", 3.0, above=0)
     method: str | None = option(
-        Spec("method of pretraining, except distill (default: as in sce-video pretrain)"), None
+        "method of pretraining, except distill (default: as in sce-video pretrain)", None
     )
-    serve: bool = option(Spec("open the search page at the end"), True)
+    serve: bool = option("open the search page at the end", True)
     smoke: bool = option(
-        Spec("use a few videos and steps, to find out whether everything runs here"), False
+        "use a few videos and steps, to find out whether everything runs here", False
     )
 
     examples: ClassVar[tuple[str, ...]] = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from typing import Any
 
 from sce_video.options.declare import Spec
@@ -13,19 +14,38 @@ from sce_video.options.declare import Spec
 MAX_PIXELS = 40_000_000
 #: Longest time limit in seconds that the timers of all systems accept.
 MAX_TIMEOUT = 1_000_000
-_TABLE = re.compile(r".*\.lance/*", re.DOTALL)
+_TABLE = r".*\.lance/*"
 
 
 def is_table(path: Any) -> bool:
     """Return whether a path or URL names a table, which ends with ``.lance``."""
-    return isinstance(path, str | os.PathLike) and _TABLE.fullmatch(os.fspath(path)) is not None
+    return isinstance(path, str | os.PathLike) and bool(
+        re.fullmatch(_TABLE, os.fspath(path), re.DOTALL)
+    )
 
 
-def table_problem(path: str) -> str | None:
-    """Return what is wrong with the name of a table that is written."""
-    return None if is_table(path) else "must be the name of a table, which ends with .lance"
+def matching(pattern: str, problem: str) -> Callable[[str], str | None]:
+    """Return the ``problem`` function of a text that must match a regular expression.
+
+    Args:
+        pattern: The expression.
+        problem: What is wrong with any other text: ``"must be ..."``.
+    """
+    return lambda text: None if re.fullmatch(pattern, text, re.DOTALL) else problem
 
 
+#: Whether the device is there, torch finds out.
+DEVICE = Spec(
+    "device to run the network on: cuda:1, cpu, ... (default: a GPU if there is one)",
+    metavar="DEVICE",
+    problem=matching(
+        r"(cpu|cuda|mps|xpu|npu|hpu|mlu|musa|xla|meta)(:\d{1,4})?", "must be cpu, cuda or cuda:1"
+    ),
+)
+CONFIG = Spec("config file, if the checkpoint contains none", metavar="FILE")
+LABELS = Spec("list with 'path label' on every line", metavar="LIST")
+#: What is wrong with the name of a table that is written.
+table_problem = matching(_TABLE, "must be the name of a table, which ends with .lance")
 DATA_ROOT = Spec(
     "folder that the paths of a list are relative to (default: the folder of the list or the "
     "current one)",
@@ -34,9 +54,9 @@ DATA_ROOT = Spec(
 ALL_FILES = Spec("in folders, also read files of unknown extensions if they hold a video")
 WORKERS = Spec(
     "number of processes (default: all cores; with --ray, all cores of the cluster)",
-    metavar="N",
     least=1,
 )
+MAX_VIEWS = Spec("largest number of views that the network sees together", least=1)
 RAY = Spec(
     "run on the Ray cluster at this address; 'auto' finds the cluster that this machine belongs "
     "to. --workers then limits the files in progress (default: run on this machine)",

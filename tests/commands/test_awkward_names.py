@@ -14,8 +14,9 @@ import pytest
 
 from sce_video.commands import finetune as finetune_command
 from sce_video.commands import train as train_command
-from sce_video.commands.curate import describe
+from sce_video.commands.curate import describe_curation
 from sce_video.commands.main import main
+from sce_video.curation.curate import CurateResult
 from sce_video.find.search_state import SearchState
 
 NAMES = ["2023", "[x]", "a,b", 'it\'s "a"=b $HOME']
@@ -168,6 +169,7 @@ def test_printed_commands_can_be_pasted(folder):
         duplicates=SimpleNamespace(unread=[]),
         motion=None,
     )
-    words = shlex.split(describe(found, report, path, False).splitlines()[-1])
+    result = CurateResult(found, report, page=None)
+    words = shlex.split(describe_curation(result, path).splitlines()[-1])
     args = train_command.parse_args(words[3:])
     assert (args.data_root, args.train_list) == (folder, lists["keep"])

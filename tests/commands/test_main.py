@@ -233,7 +233,7 @@ def test_an_output_that_cannot_be_written_is_refused_before_any_work(
     monkeypatch.setattr(sys, "argv", ["sce-video"])
 
     def refused(out, reason):
-        assert main([name, "--out", str(out)]) == 2
+        assert main([name, *(["I"] if name == "curate" else []), "--out", str(out)]) == 2
         text = f"error: --out must be a path that can be written, got {out}: {reason}\n"
         assert capsys.readouterr().err == f"sce-video {name}: {text}"
 

@@ -12,7 +12,7 @@ from helpers.tiny_encoder import moving_frames, save_tiny, write_lossless
 from sce_video.commands import predict as tool
 from sce_video.datasets.segments import read_segments
 from sce_video.engine.checkpoint import load_checkpoint_file, save_checkpoint_file
-from sce_video.inference.classifier import load_classifier, predict
+from sce_video.inference.classifier import class_probabilities, load_classifier
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,9 @@ def test_the_file_has_the_probabilities_of_the_test_views(
     rows = list(csv.DictReader(out.read_text().splitlines()))
     assert [row["path"] for row in rows] == list(map(str, paths))
     assert list(rows[0]) == "path class_1 probability_1 class_2 probability_2 failure".split()
-    expected = predict(load_classifier(folder_classifier, device="cpu"), [paths[0], paths[2]])
+    expected = class_probabilities(
+        load_classifier(folder_classifier, device="cpu"), [paths[0], paths[2]]
+    )
     for row, probabilities in zip([rows[0], rows[2]], expected, strict=True):
         assert row["class_1"] == f"class{probabilities.argmax()}"
         found = [float(row["probability_1"]), float(row["probability_2"])]
@@ -106,7 +108,7 @@ def test_mistakes_and_nothing_decoded(folder_classifier, folder, tmp_path, capsy
     for message, words in {
         "3 class names are given": (folder_classifier, video, "--classes", tmp_path / "two"),
         "has no classifier": (tmp_path / "tiny.pth", video),
-        "1 or 3 crops, for example 10x3, got 1x2": (folder_classifier, video, "--views", "1x2"),
+        "1 or 3 crops, for example 10x3, got '1x2'": (folder_classifier, video, "--views", "1x2"),
     }.items():
         assert tool.main(arguments(*words)) == 2, message
         error = capsys.readouterr().err

@@ -12,7 +12,6 @@ import pytest
 
 from sce_video.commands import (
     arguments,
-    curate,
     encoder,
     evaluate,
     export,
@@ -22,9 +21,6 @@ from sce_video.commands import (
     search,
 )
 from sce_video.commands.main import COMMANDS
-from sce_video.curation.curate import THRESHOLDS
-from sce_video.curation.edited_copies import EDITS
-from sce_video.curation.near_duplicates import PREFERENCES
 from sce_video.engine.config.changes import available_settings, read_config
 from sce_video.engine.logs import TRACKERS
 from sce_video.engine.recipes import find_recipe, methods
@@ -109,11 +105,11 @@ CASES = {
     "search V/a.mp4 --serve I": "give a query or --serve, not both",
     "search --serve": "--serve needs the folder of an index",
     "search --serve N": "there is no index in N",
-    "curate V --out O": "V is no index: give the folder of sce-video index",
+    "curate V --out O": "V is not an index. Give the folder of sce-video index",
     "curate I --out O --motion 1": "must be at least 0 and at most 0.99, got 1",
     "curate I --out O --decisions N": "no file at N",
     "curate I --out O --similarity 2": "must be above 0 and at most 1, got 2",
-    "curate I --out O --duplicates none --similarity 0.9": "similarity is that of near-duplicates",
+    "curate I --out O --duplicates none --similarity 0.9": "--similarity has no effect with",
     "look N V/a.mp4 --out o.png": "no checkpoint at N",
     "look R --query V/a.mp4 --key V/a.mp4 --cell 2 --out o.png": "--cell must be mean, best or",
     "export I --to projector --out O --no-embedding": "leave out --no-embedding",
@@ -221,8 +217,7 @@ def test_choices_are_those_of_the_heavy_modules():
     assert sorted(TRACKERS) == list(arguments.TRACKERS)
     pools = {pool for family in FAMILIES.values() for pool in family.pools}
     assert pools == {*encoder.POOLS} and MOST_REFINED == search.MOST_REFINED
-    assert (MEAN, BEST) == (look.MEAN, look.BEST) and THRESHOLDS == curate.THRESHOLDS
-    assert EDITS == curate.EDITS and PREFERENCES == curate.PREFERENCES
+    assert (MEAN, BEST) == (look.MEAN, look.BEST)
     assert (NETWORK_FORMATS, tuple(FORMATS)) == (export.NETWORK_FORMATS, export.FORMATS)
     assert pretrain.PRECISIONS == PRECISIONS and pretrain.KEEP == KEEP
     known = (FINETUNING, NONE, HEADS)

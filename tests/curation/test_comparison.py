@@ -10,8 +10,8 @@ from helpers.tiny_encoder import moving_frames, write_lossless
 
 from sce_video.curation import comparison
 from sce_video.curation.comparison import ThumbnailFile, read_thumbnails
-from sce_video.curation.curate import motion_of
 from sce_video.curation.matching import SIDE
+from sce_video.curation.selection import motion_of
 from sce_video.jobs import StoreError
 
 FACTS = {"duration": 1.0, "height": 48, "width": 64}

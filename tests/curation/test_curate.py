@@ -210,7 +210,7 @@ def test_thumbnails_are_kept_until_a_file_changes(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["FOLDER"], "is no index"),
+        (["FOLDER"], "is not an index"),
         (["FEATURES", "--similarity", "2"], "similarity must be above 0"),
         (["FEATURES", "--subset", "99", "--duplicates", "none"], "14 remain"),
         (["FEATURES", "--column", "a"], "is no table of videos"),

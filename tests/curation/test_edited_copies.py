@@ -14,6 +14,7 @@ from sce_video.commands.curate import main
 from sce_video.curation import edited_copies as copies
 from sce_video.curation.comparison import ThumbnailFile
 from sce_video.curation.matching import SIDE, Thumbnails
+from sce_video.options.find import EDITS
 
 _FPS, _SIZE = 12, 96
 
@@ -117,9 +118,9 @@ def test_without_the_option_they_are_not_found_and_flat_videos_match_nothing(tmp
     shown = [filmed(2), *(EDITED[kind][1](filmed(2)) for kind in kinds)]
     assert {c.inner for c in found(tmp_path, shown, ()) if c.outer == 0} <= {3 * 3}
     flat = np.full((40, _SIZE, _SIZE), 90, np.uint8)
-    assert found(tmp_path, [flat, flat], copies.EDITS) == []
+    assert found(tmp_path, [flat, flat], EDITS) == []
     still = np.repeat(filmed(0)[:1], 50, axis=0)
-    assert found(tmp_path, [still, still], copies.EDITS) == []
+    assert found(tmp_path, [still, still], EDITS) == []
 
 
 def test_votes_pass_through_the_answers_that_agree():
@@ -140,9 +141,9 @@ def test_hypotheses_do_not_depend_on_how_many_videos_are_asked_at_once(monkeypat
     shown = [filmed(0), np.full((40, _SIZE, _SIZE), 90, np.uint8), filmed(1), texted(filmed(0))]
     shown += [filmed(1)[8:, :, ::-1], inset(filmed(0))]
     videos = [(video(frames), []) for frames in shown]
-    once = copies.hypotheses(videos, copies.EDITS, 5)
+    once = copies.hypotheses(videos, EDITS, 5)
     monkeypatch.setattr(copies, "_ASKED_AT_ONCE", 30)
-    assert copies.hypotheses(videos, copies.EDITS, 5) == once
+    assert copies.hypotheses(videos, EDITS, 5) == once
     assert {(0, 3), (2, 4)} <= {(guess.inner, guess.outer) for guess in once}
 
 

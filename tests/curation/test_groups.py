@@ -12,10 +12,10 @@ from helpers.browser import browser_page, low_contrast
 from helpers.tiny_encoder import write_lossless
 
 from sce_video.commands.curate import main
-from sce_video.curation.curate import motion_of, read_decisions
 from sce_video.curation.edited_copies import EditedCopy
 from sce_video.curation.matching import Alignment, Thumbnails
 from sce_video.curation.near_duplicates import Decisions, Removed, connected, grouped, shared_parts
+from sce_video.curation.selection import motion_of, read_decisions
 from sce_video.datasets.segments import read_segments
 
 from .test_curate import panned, resized

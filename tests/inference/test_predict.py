@@ -9,7 +9,12 @@ from helpers.tiny_encoder import save_tiny
 
 from sce_video.engine.checkpoint import load_checkpoint_file, save_checkpoint_file
 from sce_video.evaluation.scores import load_scores
-from sce_video.inference.classifier import load_classifier, predict, predict_files, top_classes
+from sce_video.inference.classifier import (
+    class_probabilities,
+    load_classifier,
+    predict_files,
+    top_classes,
+)
 from sce_video.runs import launch
 
 
@@ -48,7 +53,7 @@ def changed(folder_classifier, tmp_path):
 
 
 def test_probabilities_equal_those_of_the_test(classifier, scores, tmp_path):
-    probabilities = predict(classifier, scores.paths)
+    probabilities = class_probabilities(classifier, scores.paths)
     assert probabilities.dtype == np.float32
     np.testing.assert_allclose(probabilities, scores.scores.numpy(), rtol=0, atol=1e-6)
     assert len(np.unique(probabilities[:, 0])) == len(scores)  # the videos are told apart
@@ -56,7 +61,7 @@ def test_probabilities_equal_those_of_the_test(classifier, scores, tmp_path):
     np.testing.assert_array_equal(found.probabilities, probabilities[:2])
     assert [path for path, _ in found.failures] == [str(tmp_path)]
     one = replace(classifier.options, num_clips=1, num_crops=1)
-    central = predict(classifier, scores.paths[:2], one)
+    central = class_probabilities(classifier, scores.paths[:2], one)
     assert np.abs(central - probabilities[:2]).max() > 1e-5
 
 

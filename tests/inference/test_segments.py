@@ -6,7 +6,7 @@ from helpers.tiny_encoder import moving_frames, write_lossless
 
 from sce_video.datasets.clip_sampling import Windows, window_spans
 from sce_video.datasets.segments import Segment, segment_path
-from sce_video.inference.classifier import load_classifier, predict
+from sce_video.inference.classifier import class_probabilities, load_classifier
 from sce_video.inference.embed import EmbedOptions
 from sce_video.inference.segments import (
     ClassTimeline,
@@ -142,7 +142,9 @@ def test_scores_are_those_of_the_segments_as_videos(folder_classifier, tmp_path)
     (path, line, segments, reason), broken = found
     assert (path, reason) == (video, "") and broken[1] is None and "cannot" in broken[3]
     paths = [segment_path(video, *span) for span in line.found.spans.tolist()]
-    np.testing.assert_allclose(line.found.features, predict(classifier, paths, options), atol=1e-6)
+    np.testing.assert_allclose(
+        line.found.features, class_probabilities(classifier, paths, options), atol=1e-6
+    )
     assert said[0].startswith("chosen on 1 labelled segments: --threshold")
     assert "chosen on them" in said[1] and all(s.path == video for s in segments)
     options = {"labelled": labelled, "threshold": 0.4, "say": said.append}

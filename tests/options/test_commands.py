@@ -18,6 +18,21 @@ from sce_video.options.declare import spec_of
 
 #: A command line and the arguments of the Python function of its name.
 CALLS = {
+    "predict R a.mp4 V --windows 2s --threshold 0.4 --html p.html": {
+        "checkpoint": "R",
+        "videos": ["a.mp4", "V"],
+        "windows": "2s",
+        "threshold": 0.4,
+        "html": "p.html",
+    },
+    "curate I --out O --copies short late --motion --prefer bitrate --workers 0": {
+        "source": "I",
+        "out": "O",
+        "copies": ["short", "late"],
+        "motion": 0.05,
+        "prefer": ("bitrate",),
+        "workers": 0,
+    },
     "prepare kinetics R --k200 --k200-ids a b --no-check --workers 2": {
         "name": "kinetics",
         "root": "R",

@@ -83,7 +83,7 @@ def test_the_results_are_those_of_predict_and_of_the_frozen_network(trained, vid
     scores, _ = load_scores(trained / SCORES)
     assert len(scores) == 6 and record.data["classes"] == ["class0", "class1"]
     classifier = sce_video.load_classifier(trained)
-    probabilities = sce_video.predict(classifier, scores.paths)
+    probabilities = sce_video.class_probabilities(classifier, scores.paths)
     np.testing.assert_allclose(probabilities, scores.values.numpy(), atol=1e-5)
     accuracy = (probabilities.argmax(axis=1) == scores.labels.numpy()).mean()
     assert record.results[RESULTS]["top1"] == pytest.approx(accuracy)
@@ -257,7 +257,7 @@ def test_an_attentive_head_is_trained_tested_and_predicts(videos, tmp_path):
     scores, _ = load_scores(tmp_path / "run" / SCORES)
     classifier = sce_video.load_classifier(tmp_path / "run")
     assert type(classifier.recognizer.cls_head).__name__ == "AttentiveProbeHead"
-    probabilities = sce_video.predict(classifier, scores.paths)
+    probabilities = sce_video.class_probabilities(classifier, scores.paths)
     np.testing.assert_allclose(probabilities, scores.values.numpy(), atol=1e-5)
 
 

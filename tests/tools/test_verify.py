@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from helpers.videos import numbered_frames, write_video
 
+import sce_video
 from sce_video.commands import verify
 
 pytestmark = pytest.mark.usefixtures("in_process")
@@ -64,6 +65,21 @@ def test_all_problems_are_in_the_table(data, capsys, monkeypatch):
     assert "short" not in [r["problem"] for r in rows(table)]
     assert verify.main([*command, "--restart"]) == 1
     assert "5 of 6 files to do" in capsys.readouterr().err
+
+
+def test_python_does_what_the_command_does(data):
+    """The same table, and the problems as data; an option of one call does not outlive it."""
+    (data / "Two/e.avi").write_bytes(b"no video")
+    shutil.copy(data / "One/c.avi", data / "One/c.film")
+    assert verify.main([str(data), "--all-files", "--workers", "2"]) == 1
+    table = data.with_name("data.verify.tsv")
+    written = table.read_text()
+    result = sce_video.verify(data, all_files=True, workers=2, restart=True)
+    assert table.read_text() == written and result.table == table and result.files == 5
+    assert [(p.kind, p.path) for p in result.problems] == [("bad", "Two/e.avi")]
+    assert sce_video.verify(data, workers=2).files == 4
+    with pytest.raises(FileNotFoundError, match="no list or folder at"):
+        sce_video.verify(data / "none")
 
 
 def test_a_folder_and_a_table_elsewhere(data, tmp_path, capsys):

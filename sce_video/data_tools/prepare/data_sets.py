@@ -20,10 +20,15 @@ from sce_video.options.data_sets import (
 
 @dataclass(frozen=True)
 class PrepareResult:
-    """Result of a preparation."""
+    """Result of a preparation.
 
-    agrees: bool | None  # whether all counts are the published ones; None without counts
-    text: str = ""  # what there is to say
+    Attributes:
+        agrees: Whether all counts agree with the published ones; None without counts.
+        text: What was written, for the terminal; empty if the counts were printed.
+    """
+
+    agrees: bool | None
+    text: str = ""
 
 
 def prepare(options: PrepareOptions) -> PrepareResult:
@@ -95,6 +100,7 @@ def _clips(module: ModuleType, options: PrepareOptions) -> PrepareResult:
 
 
 def _kinetics(module: ModuleType, options: PrepareOptions) -> PrepareResult:
+    """Prepare Kinetics-400, and the lists of the 200 classes if they are wanted."""
     root = Path(options.root)
     parts = ("train", "val", "test") if options.test else ("train", "val")
     official = module.read_kinetics400(root, _path(options.annotations), parts)
@@ -110,10 +116,14 @@ def _kinetics(module: ModuleType, options: PrepareOptions) -> PrepareResult:
     return _write_lists(official, located, options)
 
 
-def _imagenet(module: ModuleType, options: PrepareOptions) -> PrepareResult:
+def _images(module: ModuleType, options: PrepareOptions) -> PrepareResult:
+    """Prepare a dataset of images."""
     from sce_video.data_tools.prepare.official import locate_images
 
     root = Path(options.root)
+    if options.name in TRANSFER_NAMES:
+        settings = module.ListPreparation(**_settings(options))
+        return PrepareResult(module.prepare_transfer_set(options.name, settings))
     if options.name == "imagenet":
         official, folder = module.read_imagenet(root, options.imagenet100), root
     else:
@@ -121,12 +131,8 @@ def _imagenet(module: ModuleType, options: PrepareOptions) -> PrepareResult:
     return _write_lists(official, locate_images(root, folder, official), options)
 
 
-def _transfer_set(module: ModuleType, options: PrepareOptions) -> PrepareResult:
-    settings = module.ListPreparation(**_settings(options))
-    return PrepareResult(module.prepare_transfer_set(options.name, settings))
-
-
 def _ava(module: ModuleType, options: PrepareOptions) -> PrepareResult:
+    """Prepare AVA, whose lists name key frames with boxes and actions."""
     settings = module.AvaPreparation(
         **_settings(options),
         annotations=_path(options.annotations),
@@ -154,10 +160,10 @@ _Writer = Callable[[ModuleType, PrepareOptions], PrepareResult]
 #: How the lists are written; :func:`_clips` for all others.
 _WRITERS: dict[str, _Writer] = {
     "kinetics": _kinetics,
-    "tiny_imagenet": _imagenet,
-    "imagenet": _imagenet,
+    "tiny_imagenet": _images,
+    "imagenet": _images,
     "ava": _ava,
-    **dict.fromkeys(TRANSFER_NAMES, _transfer_set),
+    **dict.fromkeys(TRANSFER_NAMES, _images),
 }
 
 

@@ -46,11 +46,17 @@ from sce_video.utils.files import read_json
 
 @dataclass(frozen=True)
 class RepackResult:
-    """Result of ``sce-video repack``, which writes either files or rows."""
+    """Result of ``sce-video repack``, which writes either files or rows.
 
-    written: list[Path]  # lists and reports
-    report: dict[str, Any] | None  # of :func:`repack_report`; None for rows
-    rows: ImportResult | None  # None for files
+    Attributes:
+        written: Paths of the lists and reports that were written.
+        report: Sizes, times, PSNR and failures, from :func:`repack_report`; None for rows.
+        rows: Counts and failures of the rows; None for files.
+    """
+
+    written: list[Path]
+    report: dict[str, Any] | None
+    rows: ImportResult | None
 
     @property
     def complete(self) -> bool:

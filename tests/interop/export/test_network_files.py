@@ -14,7 +14,7 @@ from helpers.tiny_encoder import CONFIG, moving_frames, save_tiny, tiny_backbone
 
 from sce_video.commands import export
 from sce_video.datasets.transforms.decoding import cut_views
-from sce_video.inference.classifier import predict
+from sce_video.inference.classifier import class_probabilities
 from sce_video.inference.embed import EmbedOptions, VideoFiles, embed
 from sce_video.inference.model import load_model
 from sce_video.interop.export.networks import ClipNetwork, export_network, largest_difference
@@ -136,7 +136,7 @@ def test_accuracy_of_the_classifier_is_unchanged(exported, folder_classifier, sp
     videos = sorted(split_videos.glob("class*/*.mp4"))
     labels = [int(video.parent.name == "class1") for video in videos]
     options = EmbedOptions(num_clips=1, num_crops=1)
-    wanted = predict(classifier, videos, options)
+    wanted = class_probabilities(classifier, videos, options)
     reader = VideoFiles(classifier, options)
     clips = np.concatenate([cut_views(reader.read(str(video))).numpy() for video in videos])
     found = runner(exported)(clips)[1]
