@@ -41,8 +41,27 @@ class Variant:
     source: str
 
 
+@dataclass(frozen=True)
+class Pretraining:
+    """A pretraining of the paper: the best setting of a method, or a row of an ablation.
+
+    Attributes:
+        name: Name for readers, ``SCE, tau_m 0.07``.
+        method: Its recipes' ``method`` in ``recipes.csv``.
+        options: What it changes in the recipe.
+    """
+
+    name: str
+    method: str
+    options: dict[str, Any]
+
+
 _ROWS = read_published("recipes.csv")
-PRETRAININGS = {row["pretraining"]: row for row in read_published("pretrainings.csv")}
+#: By the name in benchmarks, ``sce_tau_m_0.07``.
+PRETRAININGS = {
+    row["pretraining"]: Pretraining(row["name"], row["method"], json.loads(row["options"] or "{}"))
+    for row in read_published("pretrainings.csv")
+}
 VARIANTS = tuple(
     Variant(row["recipes"], row["key"], json.loads(row["value"]), row["source"])
     for row in read_published("variants.csv")
@@ -67,12 +86,11 @@ def pretraining_recipe(
         size: Height and width of a clip, pixels.
         epochs: Epochs of the training where the paper has several numbers for one method.
     """
-    row = PRETRAININGS.get(str(pretraining))
-    if row is None:
+    known = PRETRAININGS.get(str(pretraining))
+    if known is None:
         return None
-    setting = (dataset, network, frames, size, epochs)
-    name = _recipe("pretraining", row["method"], *setting)
-    return None if name is None else Recipe(name, json.loads(row["options"] or "{}"))
+    name = _recipe("pretraining", known.method, dataset, network, frames, size, epochs)
+    return None if name is None else Recipe(name, dict(known.options))
 
 
 def evaluation_recipe(
@@ -80,14 +98,9 @@ def evaluation_recipe(
 ) -> str | None:
     """Return the name of the recipe of an evaluation, or None if the paper has none.
 
-    Args:
-        protocol: ``linear``, ``finetune``, ``retrieval``, ``supervised``, ``detection``,
-            ``many_shot`` or ``low_shot_svm``.
-        dataset: Test data.
-        network: ``r3d18``, ...
-        frames: Frames of a clip; 1 for images.
-        size: Height and width of a training crop, pixels.
-        pretraining: Images that were pretrained with LARS have a linear evaluation of their own.
+    ``protocol`` is ``linear``, ``finetune``, ``retrieval``, ``supervised``, ``detection``,
+    ``many_shot`` or ``low_shot_svm``; ``dataset`` is the test data. ``pretraining`` matters only
+    for images: a network that was pretrained with LARS has a linear evaluation of its own.
     """
     return _recipe(protocol, pretraining, dataset, network, frames, size, None)
 

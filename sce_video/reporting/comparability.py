@@ -87,17 +87,18 @@ def compare(result: Result) -> Comparability:
 
 def _compare_splits(result: Result) -> Comparability:
     """Compare every split; a deviation that all of them share is listed once, without the split."""
-    compared = [(part.split, compare(part)) for part in result.parts]
-    shared = set.intersection(*(set(part.deviations) for _, part in compared))
-    obstacles = [f"split {n}: {text}" for n, part in compared for text in part.obstacles]
-    deviations = [
-        text if text in shared else f"split {n}: {text}"
-        for n, part in compared
-        for text in part.deviations
-    ]
-    notes = [text for _, part in compared for text in part.notes]
-    unique = tuple(tuple(dict.fromkeys(texts)) for texts in (deviations, notes))
-    return Comparability(tuple(obstacles), *unique)
+    compared = [(f"split {part.split}: ", compare(part)) for part in result.parts]
+    shared = set.intersection(*(set(found.deviations) for _, found in compared))
+    deviations = (
+        text if text in shared else split + text
+        for split, found in compared
+        for text in found.deviations
+    )
+    return Comparability(
+        obstacles=tuple(split + text for split, found in compared for text in found.obstacles),
+        deviations=tuple(dict.fromkeys(deviations)),
+        notes=tuple(dict.fromkeys(text for _, found in compared for text in found.notes)),
+    )
 
 
 def compare_training(
@@ -356,19 +357,15 @@ def _check_test_set(result: Result) -> _Found:
         yield _DEVIATION, f"{failed:,} {unit} failed" if failed > 1 else f"1 {unit[:-1]} failed"
     if protocol == "retrieval":
         size, lost = result.count("bank_videos"), result.count("bank_failures") or 0
-        gallery = sets.TRAINING_SETS.get((dataset, _split_of(result)))
+        gallery = sets.TRAINING_SETS.get((dataset, result.split or 1))
         yield from _check_size(None if size is None else size + lost, gallery, "gallery videos")
         if size is not None and lost:
             yield _DEVIATION, f"{lost:,} gallery videos failed"
 
 
-def _split_of(result: Result) -> int | str:
-    return 1 if result.split is None else result.split
-
-
 def _published_test_set(result: Result) -> sets.PublishedSize | None:
     dataset = result.benchmark["dataset"]
-    return sets.TEST_SETS.get((dataset, _split_of(result))) or sets.IMAGE_TEST_SETS.get(dataset)
+    return sets.TEST_SETS.get((dataset, result.split or 1)) or sets.IMAGE_TEST_SETS.get(dataset)
 
 
 def is_published_set(result: Result) -> bool:

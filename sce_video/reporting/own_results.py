@@ -101,17 +101,15 @@ def group_results(found: Sequence[tuple[Result, tuple[str, ...]]]) -> tuple[Test
 
 
 def _group(members: list[tuple[Result, tuple[str, ...]]]) -> TestSetResults:
+    described = [(result, describe_weights(result), reasons) for result, reasons in members]
+    baselines = [result for result, words, _ in described if words in _RANDOM]
     rows = []
-    for result, reasons in members:
-        network, weights = result.at("network"), describe_weights(result)
-        same = (
-            other
-            for other, _ in members
-            if network is not None and network == other.at("network")
-            if weights not in _RANDOM and describe_weights(other) in _RANDOM
-        )
+    for result, words, reasons in described:
+        network = result.at("network")
+        same = [r for r in baselines if network is not None and r.at("network") == network]
+        baseline = same[0] if same and words not in _RANDOM else None
         claimed = reasons if result.benchmark else result.faults
-        rows.append(OwnResult(result, weights, next(same, None), claimed))
+        rows.append(OwnResult(result, words, baseline, claimed))
     first = members[0][0]
     # All metrics except those that few classes make trivial.
     classes = first.count("test", "num_classes") or first.count("num_classes")

@@ -16,7 +16,7 @@ from sce_video.utils.metric_names import NOT_FRACTIONS, is_trivial
 
 #: Names of data sets, networks, methods and metrics, and titles of the paper's tables.
 _NAMES = {row["key"]: row["name"] for row in read_published("names.csv")}
-_NAMES |= {name: row["name"] for name, row in PRETRAININGS.items()}
+_NAMES |= {key: pretraining.name for key, pretraining in PRETRAININGS.items()}
 
 
 def name_of(value: Any) -> str:

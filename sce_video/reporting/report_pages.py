@@ -34,6 +34,11 @@ class AblationRow:
     row: str
     values: list[str]
 
+    @property
+    def count(self) -> int:
+        """How many numbers the row has."""
+        return sum(map(bool, self.values))
+
 
 class MissingImages(TypedDict):
     """The numbers on images of one table and data set that have no result, as one text."""
