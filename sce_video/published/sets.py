@@ -33,10 +33,10 @@ class PublishedSize:
         return self.least <= samples <= self.most
 
 
-def _read_sizes(part: str) -> dict[tuple[str, int | str], PublishedSize]:
-    """Read the sizes of the test, training or pretraining sets by data set and split."""
+def _sizes(part: str) -> dict[tuple[str, int | str], PublishedSize]:
+    """Return the sizes of the test, training or pretraining sets by data set and split."""
     sizes = {}
-    for row in read_published("sets.csv"):
+    for row in _ROWS:
         if row["part"] == part:
             low, high, least, most = (int(row[n]) for n in ("low", "high", "least", "most"))
             classes = int(row["classes"]) if row["classes"] else None
@@ -45,7 +45,8 @@ def _read_sizes(part: str) -> dict[tuple[str, int | str], PublishedSize]:
     return sizes
 
 
-_TEST, _TRAINING = _read_sizes("test"), _read_sizes("training")
+_ROWS = read_published("sets.csv")
+_TEST, _TRAINING = _sizes("test"), _sizes("training")
 #: Sizes of the sets of videos by data set and split; a training set is also the gallery of
 #: retrieval.
 TEST_SETS = {key: size for key, size in _TEST.items() if key[1]}
@@ -55,7 +56,7 @@ TRAINING_SETS = {key: size for key, size in _TRAINING.items() if key[1]}
 IMAGE_TEST_SETS = {name: size for (name, split), size in _TEST.items() if not split}
 IMAGE_TRAINING_SETS = {name: size for (name, split), size in _TRAINING.items() if not split}
 #: Sets whose pretraining has other images than the training of a classifier.
-PRETRAINING_SETS = {name: size for (name, _), size in _read_sizes("pretraining").items()}
+PRETRAINING_SETS = {name: size for (name, _), size in _sizes("pretraining").items()}
 #: Data sets with three official splits; of the others the only test set is called ``val``.
 WITH_SPLITS = frozenset({"ucf101", "hmdb51"})
 #: Protocols on feature files (``tools/transfer.py``), whose recipes name no test set.

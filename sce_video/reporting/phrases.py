@@ -115,18 +115,12 @@ class PaperTexts:
         network: Network and clip.
         source: Data, method and epochs of the pretraining.
         value: Percent as printed, ``74.4 / 85.6 / 90.0``.
-        note: Remark, and where else the number is printed.
-        table: Label of the table.
-        row: Row of the table.
     """
 
     benchmark: str
     network: str
     source: str
     value: str
-    note: str
-    table: str
-    row: str
 
 
 def describe_papers(papers: Sequence[PaperResult]) -> PaperTexts:
@@ -146,9 +140,6 @@ def describe_papers(papers: Sequence[PaperResult]) -> PaperTexts:
         network=f"{name_of(paper.network)}, {_clip(paper.frames, paper.size)}",
         source=source,
         value=format_values((p.value for p in papers), papers),
-        note=paper.remark,
-        table=paper.table,
-        row=paper.row,
     )
 
 

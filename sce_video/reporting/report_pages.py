@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict
 
+from sce_video.published.paper_results import PaperResult
 from sce_video.reporting import phrases
 from sce_video.reporting.own_results import group_results
-from sce_video.reporting.paper_cells import Report
-from sce_video.reporting.phrases import PaperTexts, describe_papers, format_values, name_of
+from sce_video.reporting.paper_cells import Cell, Report
+from sce_video.reporting.phrases import format_values, name_of
 from sce_video.utils.files import regular_file, write_text
 from sce_video.utils.html_template import render_template
 
-#: In the templates, too; by its title a report is recognised before it is replaced.
+#: By its title a report is recognised before it is replaced.
 TITLE = "Results compared with those of the paper"
 #: Tables of the video ablations, and the test sets of their columns.
 _ABLATIONS = frozenset(
@@ -27,11 +28,12 @@ _METHOD = "SCE, "  # left out where all rows have it
 
 @dataclass(frozen=True)
 class AblationRow:
-    """A row of an ablation with the paper's numbers that have no result, by test set."""
+    """A row of an ablation with the numbers that have no result, by test set.
 
-    pretraining: str
-    table: str
-    row: str
+    Its first number is ``paper``.
+    """
+
+    paper: PaperResult
     values: list[str]
 
     @property
@@ -84,6 +86,7 @@ def _values(report: Report) -> dict[str, Any]:
     return {
         "phrases": phrases,
         "zip": zip,
+        "title": TITLE,
         "report": report,
         "measured": measured,
         "found": bool(report.others or any(measured.values())),
@@ -95,17 +98,16 @@ def _values(report: Report) -> dict[str, Any]:
     }
 
 
-def _missing(report: Report) -> tuple[list[PaperTexts], list[AblationRow]]:
+def _missing(report: Report) -> tuple[list[Cell], list[AblationRow]]:
     """Return the numbers on videos without a result: others, and the ablations' by row."""
-    others: list[PaperTexts] = []
+    others: list[Cell] = []
     ablations: dict[tuple[str, str], AblationRow] = {}
     for cell in (cell for cell in report.cells if not cell.measurements):
         paper = cell.papers[0]
         if paper.table not in _ABLATIONS or paper.pretraining is None:
-            others.append(describe_papers(cell.papers))
+            others.append(cell)
             continue
-        empty = AblationRow(name_of(paper.pretraining), paper.table, paper.row, ["", "", ""])
-        row = ablations.setdefault((paper.table, paper.row), empty)
+        row = ablations.setdefault((paper.table, paper.row), AblationRow(paper, ["", "", ""]))
         row.values[_ABLATION_SETS.index(paper.dataset)] = f"{paper.value:.1f}"
     return others, list(ablations.values())
 
