@@ -1,8 +1,8 @@
 """The numbers of the paper, each with the setting it was measured in: ``paper_results.csv``.
 
-A number that several tables print is listed once, with the others in ``also``; the baseline of the
-ablations is a row of all their tables. tab:video-sota-action has means over three splits, but for
-the network of K200, whose numbers are those of tab:video-best on split 1.
+A number that several tables print is listed once, with the others in ``also``. The baseline of the
+ablations is a row of all their tables. tab:video-sota-action has means over three splits, except
+for the K200 network, whose numbers are on split 1, as in tab:video-best.
 """
 
 from __future__ import annotations

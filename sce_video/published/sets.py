@@ -1,4 +1,4 @@
-"""Published sizes of the data sets: those of the lists in ``sce_video/data_tools/prepare``."""
+"""Published sizes of the data sets, which the lists in ``sce_video/data_tools/prepare`` have."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ CLASS_LISTS = {"imagenet100": "d61d354b64beb3ce2c2c9cf04a874298362dc9fcd589e15ee
 
 
 def class_list_problem(dataset: str, names: Any) -> str | None:
-    """Return why class names, in the order of their labels, are not those of a data set.
+    """Return why class names, in the order of their labels, are not a data set's.
 
     Only the sets of :data:`CLASS_LISTS` are checked.
     """

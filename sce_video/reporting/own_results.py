@@ -1,4 +1,4 @@
-"""Results on one's own videos: grouped by test set, each next to random weights if they exist."""
+"""Results on the user's own videos, grouped by test set, next to random weights if they exist."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _RANDOM = ("random weights", "trained from random weights")
 
 @dataclass(frozen=True)
 class OwnResult:
-    """A result on a test set of one's own.
+    """A result on the user's own test set.
 
     Attributes:
         result: The result.

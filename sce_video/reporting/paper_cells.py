@@ -114,11 +114,8 @@ def assign_results(collection: Collection) -> Report:
     part of a mean fills the cell of the mean, as a deviation. A cell shows all its results. The
     mean of tab:many-shot is the mean of the other cells of the table.
     """
-    cells = {
-        _cell_key(group[0]): Cell(group, ())
-        for papers in (PAPER_RESULTS, IMAGE_RESULTS)
-        for group in (tuple(members) for _, members in groupby(papers, key=_cell_key))
-    }
+    groups = groupby((*PAPER_RESULTS, *IMAGE_RESULTS), key=_cell_key)
+    cells = {key: Cell(tuple(papers), ()) for key, papers in groups}
     others = []
     for result in collection.results:
         reasons: list[str] = []

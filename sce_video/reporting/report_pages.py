@@ -113,7 +113,7 @@ def _missing(report: Report) -> tuple[list[Cell], list[AblationRow]]:
 
 
 def missing_images(report: Report) -> list[MissingImages]:
-    """Return the numbers on images without a result, each behind what tells it from the others."""
+    """Return the numbers on images without a result, each after the name that distinguishes it."""
     groups: dict[tuple[str, str], dict[str, str]] = {}
     for paper in (cell.papers[0] for cell in report.images if not cell.measurements):
         name = name_of(paper.pretraining if paper.protocol == "linear" else paper.metric)

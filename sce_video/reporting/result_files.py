@@ -104,7 +104,7 @@ def nested(content: Any, *names: str) -> Any:
 
 
 def collect_results(sources: Iterable[str | os.PathLike[str]]) -> Collection:
-    """Read all results below folders, and those of files given directly.
+    """Read all results below folders and in files that are given directly.
 
     Results of the three splits that a ``splits.json`` lists are joined to their mean.
 
@@ -128,7 +128,7 @@ def collect_results(sources: Iterable[str | os.PathLike[str]]) -> Collection:
                 single[real] = _checked(parse_result(name, content), path)
         except ValueError as error:
             collection.skipped.append((name, str(error)))
-    # After all files are read, since those of the splits are among them.
+    # After all files are read, since the files of the splits are among them.
     for real, (name, content) in summaries.items():
         try:
             collection.results += _join_splits(name, real, content, single)
