@@ -46,7 +46,7 @@ class Pretraining:
     """A pretraining of the paper: the best setting of a method, or a row of an ablation.
 
     Attributes:
-        name: Name for readers, ``SCE, tau_m 0.07``.
+        name: Name for readers; empty if the settings in its key are its name.
         method: Its recipes' ``method`` in ``recipes.csv``.
         options: What it changes in the recipe.
     """

@@ -16,19 +16,26 @@ from sce_video.utils.metric_names import NOT_FRACTIONS, is_trivial
 
 #: Names of data sets, networks, methods and metrics, and titles of the paper's tables.
 _NAMES = {row["key"]: row["name"] for row in read_published("names.csv")}
-_NAMES |= {key: pretraining.name for key, pretraining in PRETRAININGS.items()}
+_NAMES |= {key: pretraining.name for key, pretraining in PRETRAININGS.items() if pretraining.name}
+#: Between the settings in the name of a row of an ablation, ``sce_baseline_lambda_0.125``.
+_BETWEEN_SETTINGS = re.compile(r"_(?=(?:lambda|tau|tau_m|strength|jitter|reverse|diff)_\d)")
 
 
 def name_of(value: Any) -> str:
     """Return the name of a data set, network, pretraining, metric or table for readers.
 
-    A name that is not known is returned as it is, anything but text as its ``str``.
+    A row of an ablation is named by what it varies, ``SCE, lambda 0.125``. A name that is not known
+    is returned as it is, anything but text as its ``str``.
     """
     if recall := re.fullmatch(r"retrieval_(plain_)?r(\d+)", str(value)):
         return f"R@{recall[2]}{' (plain)' if recall[1] else ''}"
     if shots := re.fullmatch(r"low_shot_map_(\d+)", str(value)):
         return f"mAP, {shots[1]} images per class"
-    return _NAMES.get(str(value), str(value))
+    method, *settings = _BETWEEN_SETTINGS.split(str(value))
+    if str(value) in _NAMES or not settings or not method.startswith("sce"):
+        return _NAMES.get(str(value), str(value))
+    words = (" ".join(setting.rsplit("_", 1)) for setting in settings)
+    return ", ".join([name_of(method.removesuffix("_images")), *words])
 
 
 def describe_evaluation(result: Result) -> str:
