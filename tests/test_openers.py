@@ -66,7 +66,7 @@ def test_the_page_of_a_run_does_not_wait_for_a_pipe(name, tmp_path):
 
 
 #: Files that open others of this package, not of a user.
-_OWN_FILES = {"published/paper_results.py", "find/search_page.py"}
+_OWN_FILES = {"published/__init__.py", "find/search_page.py"}
 _OWN_FILES |= {"pages/parts.py", "engine/config/check.py", "data_tools/prepare/official.py"}
 
 

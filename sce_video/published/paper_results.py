@@ -1,16 +1,16 @@
 """The numbers of the paper, each with the setting it was measured in: ``paper_results.csv``.
 
-A number that several tables print is listed once, with the others in ``also``; the baseline of the
-ablations is a row of all their tables. tab:video-sota-action has means over three splits, but for
-the network of K200, whose numbers are those of tab:video-best on split 1.
+A number that several tables print is listed once, with the others in ``also``. The baseline of the
+ablations is a row of all their tables. tab:video-sota-action has means over three splits, except
+for the K200 network, whose numbers are on split 1, as in tab:video-best.
 """
 
 from __future__ import annotations
 
-import csv
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
+
+from sce_video.published import read_published
 
 #: ``PaperResult.split`` for a mean over the three splits of UCF101 or HMDB51.
 MEAN_OF_SPLITS = "mean of 3"
@@ -74,24 +74,23 @@ MEAN_OF_SETS = "many_shot_mean"
 
 
 def _read_results() -> tuple[PaperResult, ...]:
-    """The rows of the file, in the order of the report: those of videos, then those of images."""
+    """Read the numbers in the order of the report: those on videos, then those on images."""
     results = []
-    with open(Path(__file__).with_suffix(".csv"), encoding="utf-8", newline="") as file:
-        for cells in csv.DictReader(file):
-            elsewhere = (cell.split(" ") for cell in cells["also"].split("; ") if cell)
-            split, epochs = cells["split"], cells["pretraining_epochs"]
-            own: dict[str, Any] = {
-                "split": int(split) if split.isdecimal() else split,
-                "value": float(cells["value"]),
-                "decimals": len(cells["value"].partition(".")[2]),
-                "frames": int(cells["frames"]),
-                "size": int(cells["size"]),
-                "pretrained_on": cells["pretrained_on"] or None,
-                "pretraining": cells["pretraining"] or None,
-                "pretraining_epochs": int(epochs) if epochs else None,
-                "also": tuple((table, float(value)) for table, value in elsewhere),
-            }
-            results.append(PaperResult(**{**cells, **own}))
+    for cells in read_published("paper_results.csv"):
+        elsewhere = (cell.split(" ") for cell in cells["also"].split("; ") if cell)
+        split, epochs = cells["split"], cells["pretraining_epochs"]
+        own: dict[str, Any] = {
+            "split": int(split) if split.isdecimal() else split,
+            "value": float(cells["value"]),
+            "decimals": len(cells["value"].partition(".")[2]),
+            "frames": int(cells["frames"]),
+            "size": int(cells["size"]),
+            "pretrained_on": cells["pretrained_on"] or None,
+            "pretraining": cells["pretraining"] or None,
+            "pretraining_epochs": int(epochs) if epochs else None,
+            "also": tuple((table, float(value)) for table, value in elsewhere),
+        }
+        results.append(PaperResult(**{**cells, **own}))
     return tuple(results)
 
 

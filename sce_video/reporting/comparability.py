@@ -1,9 +1,10 @@
 """Decides whether a result may be shown next to a number of the paper, and with which remarks.
 
-It may if the resolved configs that trained its weights equal those of the shipped recipes, but for
-paths, workers, devices and logging. Two lists are made of every result. Obstacles make it
-incomparable: another training, other videos than the published sets, random weights. Deviations
-leave it comparable but are shown with the number: other views, another crop, a few videos missing.
+It may if the resolved configs that trained its weights equal the configs of the shipped recipes,
+except for paths, workers, devices and logging. An obstacle makes a result incomparable: another
+training, other videos than the published sets, random weights. A deviation leaves it comparable but
+is shown with the number: other views, another crop, a few missing videos. A note tells the reader
+something about the paper's number.
 """
 
 from __future__ import annotations
@@ -15,11 +16,10 @@ from functools import cache
 from typing import Any
 
 from sce_video.engine.config.snapshot import PRECISION, TEST, ConfigDifference, differences
-from sce_video.engine.recipes import recipe_names
 from sce_video.published import sets
 from sce_video.published.paper_results import PaperResult
 from sce_video.published.recipes import (
-    LARS,
+    Recipe,
     Variant,
     evaluation_recipe,
     pretraining_recipe,
@@ -39,9 +39,9 @@ _ENTRIES = {
 }
 #: Protocols that evaluate the weights of the pretraining itself.
 _OF_PRETRAINING = ("retrieval", *sets.TRANSFER)
-#: What a check has found: (kind, text), see :class:`Comparability`.
+_OBSTACLE, _DEVIATION, _NOTE = "obstacle", "deviation", "note"
+#: What a check finds: kind and text.
 _Found = Iterator[tuple[str, str]]
-_OBSTACLE, _DEVIATION, _NOTE = "obstacles", "deviations", "notes"
 
 
 @dataclass(frozen=True)
@@ -51,43 +51,30 @@ class Comparability:
     Attributes:
         obstacles: Why it may not; empty if it may.
         deviations: Where its evaluation differs from the paper's.
-        notes: What a reader must know of the paper's number beside it.
+        notes: What a reader must know of the paper's number next to it.
     """
 
     obstacles: tuple[str, ...] = ()
     deviations: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
+    @classmethod
+    def of(cls, found: Iterable[tuple[str, str]]) -> Comparability:
+        """Sort what checks have found by its kind."""
+        items = list(found)
+        kinds = (_OBSTACLE, _DEVIATION, _NOTE)
+        return cls(*(tuple(text for k, text in items if k == kind) for kind in kinds))
+
 
 def compare(result: Result) -> Comparability:
-    """Obstacles and deviations of a result.
-
-    Obstacles: the setting is not stated; a config that trained the weights is unknown or not the
-    recipe's; the training data or the test set are not the published ones; more than 1 % of the
-    videos failed, or the weights are random. What else differs (the test's config, an epoch chosen
-    by its metrics, some videos missing or failed) is a deviation.
-    """
+    """Compare what a result states of its trainings, data and test with the paper's."""
     if result.parts:
-        compared = [(part.split, compare(part)) for part in result.parts]
-        common = set.intersection(*(set(part.deviations) for _, part in compared))
-        # Those of all splits once, the others with the split.
-        deviations = (
-            text if text in common else f"split {n}: {text}"
-            for n, part in compared
-            for text in part.deviations
-        )
-        return Comparability(
-            tuple(f"split {n}: {what}" for n, part in compared for what in part.obstacles),
-            tuple(dict.fromkeys(deviations)),
-            tuple(dict.fromkeys(text for _, part in compared for text in part.notes)),
-        )
-    benchmark = result.benchmark
-    missing = ", ".join(name for name in _SETTING if name not in benchmark)
+        return _compare_splits(result)
+    missing = ", ".join(name for name in _SETTING if name not in result.benchmark)
+    if not result.benchmark:
+        return Comparability(("states no benchmark: own data or settings",))
     if missing:
-        stated = f"its benchmark does not state {missing}"
-        return Comparability(
-            (stated if benchmark else "states no benchmark: own data or settings",)
-        )
+        return Comparability((f"its benchmark does not state {missing}",))
     checks = (
         _check_mixups,
         _check_test_set,
@@ -96,13 +83,29 @@ def compare(result: Result) -> Comparability:
         _check_trainings,
         _check_test,
     )
-    return _by_kind(item for check in checks for item in check(result))
+    return Comparability.of(item for check in checks for item in check(result))
+
+
+def _compare_splits(result: Result) -> Comparability:
+    """Compare every split; a deviation that all of them share is listed once, without the split."""
+    compared = [(f"split {part.split}: ", compare(part)) for part in result.parts]
+    shared = set.intersection(*(set(found.deviations) for _, found in compared))
+    deviations = (
+        text if text in shared else split + text
+        for split, found in compared
+        for text in found.deviations
+    )
+    return Comparability(
+        obstacles=tuple(split + text for split, found in compared for text in found.obstacles),
+        deviations=tuple(dict.fromkeys(deviations)),
+        notes=tuple(dict.fromkeys(text for _, found in compared for text in found.notes)),
+    )
 
 
 def compare_training(
     benchmark: dict[str, Any], split: int | None, training: dict[str, Any]
 ) -> tuple[str, Comparability] | None:
-    """Whether a training that begins can stand next to a number of the paper.
+    """Compare a training that begins with the recipe of the paper's number.
 
     Args:
         benchmark: What its config claims to reproduce.
@@ -115,51 +118,45 @@ def compare_training(
     """
     clip = benchmark.get("network"), benchmark.get("frames"), benchmark.get("size")
     protocol, dataset = benchmark.get("protocol"), benchmark.get("dataset")
-    epochs = nested(training, "config", "train_cfg", "max_epochs")
-    pretrains = protocol == "pretraining"
-    if pretrains:
-        recipes = [pretraining_recipe(benchmark.get("pretraining"), dataset, *clip, epochs)]
-    else:  # the linear evaluation of images depends on the pretraining, which is not known yet
-        names = [evaluation_recipe(protocol, dataset, *clip, of) for of in (None, LARS[0])]
-        recipes = [(name, {}) for name in dict.fromkeys(names) if name is not None]
-    known = [recipe for recipe in recipes if recipe is not None and recipe[0] in _recipe_names()]
-    if not known:
-        return None
     record = {"training": training}
-    checks = [list(_training_obstacles("training", record, *recipe)) for recipe in known]
-    items = min(checks, key=lambda check: sum(kind == _OBSTACLE for kind, _ in check))
-    name = known[checks.index(items)][0]
-    items += _data_obstacles(record, dataset, split, "pretrained" if pretrains else "trained")
-    return name, _by_kind(items)
-
-
-def _by_kind(found: Iterable[tuple[str, str]]) -> Comparability:
-    items = list(found)
-    kinds = (_OBSTACLE, _DEVIATION, _NOTE)
-    return Comparability(*(tuple(text for k, text in items if k == kind) for kind in kinds))
+    if protocol == "pretraining":
+        epochs = _planned(record)
+        known = [pretraining_recipe(benchmark.get("pretraining"), dataset, *clip, epochs)]
+    else:  # the linear evaluation of images depends on the pretraining, which is not known yet
+        origins = (None, "sce_images_lars")
+        names = dict.fromkeys(evaluation_recipe(protocol, dataset, *clip, of) for of in origins)
+        known = [Recipe(name, {}) for name in names if name is not None]
+    recipes = [recipe for recipe in known if recipe is not None]
+    if not recipes:
+        return None
+    found = [list(_training_obstacles("training", record, recipe)) for recipe in recipes]
+    best = min(found, key=lambda items: sum(kind == _OBSTACLE for kind, _ in items))
+    done = "pretrained" if protocol == "pretraining" else "trained"
+    everything = [*best, *_data_obstacles(record, dataset, split, done)]
+    return recipes[found.index(best)].name, Comparability.of(everything)
 
 
 def setting_of(paper: PaperResult) -> tuple[Any, ...]:
-    """What a result must share with a number of the paper, apart from the split."""
+    """Return what a result must share with a number of the paper, apart from the split."""
     return tuple(getattr(paper, name) for name in _SETTING)
 
 
 def is_setting_of(paper: PaperResult, result: Result) -> bool:
-    """Whether a result states the setting of a number of the paper, apart from the split."""
+    """Return whether a result states the setting of a number of the paper, apart from the split."""
     benchmark, epochs = result.benchmark, paper.pretraining_epochs
     same_epochs = epochs in (None, benchmark.get("pretraining_epochs"))
     return same_epochs and tuple(map(benchmark.get, _SETTING)) == setting_of(paper)
 
 
 def unit_of(protocol: dict[str, Any]) -> str:
-    """``images`` or ``videos``: what the samples of a test are."""
+    """Return what the samples of a test are: ``images`` or ``videos``."""
     frames = nested(protocol, "benchmark", "frames")
     kind = str(nested(protocol, "test", "type"))
     return "images" if frames == 1 or "Image" in kind else "videos"
 
 
 def views_of(protocol: dict[str, Any]) -> tuple[int, int] | None:
-    """(clips, crops) of a test, stated or derived from the number of views; None if unknown."""
+    """Return clips and crops of a test, stated or derived from the number of views."""
     views = count_of(protocol.get("views"))
     for source in (protocol, protocol.get("test")):
         clips, crops = (count_of(nested(source, name)) for name in ("clips", "crops"))
@@ -171,7 +168,7 @@ def views_of(protocol: dict[str, Any]) -> tuple[int, int] | None:
 
 
 def selection_of(protocol: dict[str, Any]) -> str | None:
-    """How the tested epoch was chosen, in words; None if it was not chosen by its metrics.
+    """Return how the tested epoch was chosen; None if it was not chosen by its metrics.
 
     A chosen epoch counts as chosen on the test set unless ``chosen_on_test`` of the
     protocol is False.
@@ -193,42 +190,23 @@ def _recipe(name: str, options: str = "{}") -> dict[str, Any]:
     return recipe_config(name, json.loads(options))
 
 
-_recipe_names = cache(recipe_names)
-
-
-def _evaluation_recipe(benchmark: dict[str, Any]) -> str | None:
-    clip = benchmark["network"], benchmark["frames"], benchmark["size"]
-    of_test = benchmark["protocol"], benchmark["dataset"]
-    recipe = evaluation_recipe(*of_test, *clip, benchmark["pretraining"])
-    # A file of results may state any network: only shipped recipes are read.
-    return recipe if recipe in _recipe_names() else None
+def _recipe_of_test(benchmark: dict[str, Any]) -> str | None:
+    names = ("protocol", "dataset", "network", "frames", "size", "pretraining")
+    return evaluation_recipe(*(benchmark[name] for name in names))
 
 
 def _check_trainings(result: Result) -> _Found:
-    """How the weights were trained, and pretrained before."""
-    benchmark, dataset = result.benchmark, result.benchmark["dataset"]
-    recipe, source = _evaluation_recipe(benchmark), benchmark["pretrained_on"]
+    """Check how the weights were trained, and pretrained before."""
+    benchmark, source = result.benchmark, result.benchmark["pretrained_on"]
     clip = benchmark["network"], benchmark["frames"], benchmark["size"]
     epochs = benchmark.get("pretraining_epochs")
     pretraining = pretraining_recipe(benchmark["pretraining"], source, *clip, epochs)
-    if pretraining is not None and pretraining[0] not in _recipe_names():
-        pretraining = None
-    checkpoint = origin = result.at("checkpoint")
-    chosen = selection_of(result.protocol)
-    if benchmark["protocol"] not in _OF_PRETRAINING:
-        origin = result.at("pretrained")
-        if recipe is not None and nested(checkpoint, "path") is not None:
-            yield from _training_obstacles("training", checkpoint, recipe, {})
-            yield from _data_obstacles(checkpoint, dataset, result.split, "trained")
-        trained, planned = result.count("epochs"), count_of(_planned(checkpoint))
-        if trained is None:
-            yield _OBSTACLE, "the epochs of the training are not stated"
-        elif chosen is not None:
-            yield _DEVIATION, chosen
-        elif planned is not None and trained != planned:
-            yield _DEVIATION, f"epoch {trained} of a schedule of {planned}"
+    on_weights_of_pretraining = benchmark["protocol"] in _OF_PRETRAINING
+    origin = result.at("checkpoint" if on_weights_of_pretraining else "pretrained")
+    if not on_weights_of_pretraining:
+        yield from _check_classifier(result)
     if pretraining is not None and nested(origin, "path") is not None:
-        yield from _training_obstacles("pretraining", origin, *pretraining)
+        yield from _training_obstacles("pretraining", origin, pretraining)
         yield from _data_obstacles(origin, source, None, "pretrained")
         if origin.get("pretrained") not in (None, "random"):
             yield _OBSTACLE, "the pretraining did not start from random weights"
@@ -237,16 +215,32 @@ def _check_trainings(result: Result) -> _Found:
     # The authors keep the epoch that is best on the test split: ``eztorch/configs/run/evaluation/
     # linear_classifier`` of juliendenize/eztorch. One of our own is a deviation with its own text.
     on_images = benchmark["frames"] == 1 and pretraining is not None
-    if on_images and benchmark["protocol"] == "linear" and chosen is None:
+    if on_images and benchmark["protocol"] == "linear" and selection_of(result.protocol) is None:
         yield _NOTE, "paper: best epoch on the test split"
+
+
+def _check_classifier(result: Result) -> _Found:
+    """Check the training of a classifier or detector."""
+    checkpoint, recipe = result.at("checkpoint"), _recipe_of_test(result.benchmark)
+    if recipe is not None and nested(checkpoint, "path") is not None:
+        yield from _training_obstacles("training", checkpoint, Recipe(recipe, {}))
+        yield from _data_obstacles(checkpoint, result.benchmark["dataset"], result.split, "trained")
+    trained, planned = result.count("epochs"), count_of(_planned(checkpoint))
+    chosen = selection_of(result.protocol)
+    if trained is None:
+        yield _OBSTACLE, "the epochs of the training are not stated"
+    elif chosen is not None:
+        yield _DEVIATION, chosen
+    elif planned is not None and trained != planned:
+        yield _DEVIATION, f"epoch {trained} of a schedule of {planned}"
 
 
 def _planned(provenance: Any) -> Any:
     return nested(provenance, "training", "config", "train_cfg", "max_epochs")
 
 
-def _training_obstacles(what: str, provenance: Any, recipe: str, options: dict[str, Any]) -> _Found:
-    """Where a checkpoint's training is not that of a recipe with the options of a row.
+def _training_obstacles(what: str, provenance: Any, recipe: Recipe) -> _Found:
+    """Check whether a checkpoint's training is the recipe's.
 
     Less precise arithmetic is a deviation, a variant of the paper a note.
     """
@@ -258,7 +252,7 @@ def _training_obstacles(what: str, provenance: Any, recipe: str, options: dict[s
         return
     yield from _check_code(what, nested(provenance, "training", "foreign_classes"))
     other = []
-    for difference, variant in _explained(config, recipe, options):
+    for difference, variant in _explained(config, recipe):
         if variant is not None:
             yield _NOTE, f"{what}: {difference}, a variant ({variant.source})"
         elif difference.key == PRECISION:
@@ -266,38 +260,38 @@ def _training_obstacles(what: str, provenance: Any, recipe: str, options: dict[s
         else:
             other.append(str(difference))
     if other:
-        changed = f" with {', '.join(f'{k}={v}' for k, v in options.items())}" if options else ""
-        yield _OBSTACLE, f"{what}: not the recipe {recipe}{changed}: {'; '.join(other)}"
+        options = ", ".join(f"{key}={value}" for key, value in recipe.options.items())
+        name = f"{recipe.name} with {options}" if options else recipe.name
+        yield _OBSTACLE, f"{what}: not the recipe {name}: {'; '.join(other)}"
     later = nested(provenance, "training", "changed") or []
     changes = [str(text) for text in (later if isinstance(later, list) else [later])]
-    for kind, precision in ((_DEVIATION, True), (_OBSTACLE, False)):
-        texts = [text for text in changes if text.startswith(f"{PRECISION}:") is precision]
+    for kind, of_precision in ((_DEVIATION, True), (_OBSTACLE, False)):
+        texts = [text for text in changes if text.startswith(f"{PRECISION}:") is of_precision]
         if texts:
             yield kind, f"{what}: changed when it was resumed: {'; '.join(texts)}"
 
 
 def _explained(
-    config: dict[str, Any], recipe: str, options: dict[str, Any]
+    config: dict[str, Any], recipe: Recipe
 ) -> list[tuple[ConfigDifference, Variant | None]]:
-    """What differs from a recipe with options, each with the variant of the paper that it is."""
-    found = differences(config, _recipe(recipe, json.dumps(options)))
+    """Return what differs from a recipe, each with the variant of the paper that it is."""
+    found = differences(config, _recipe(recipe.name, json.dumps(recipe.options)))
     variant_of: dict[str, Variant] = {}
-    for variant in variants(recipe) if found else ():
-        with_it = _recipe(recipe, json.dumps({**options, **variant.options}))
-        left = {difference.key for difference in differences(config, with_it)}
-        variant_of |= {d.key: variant for d in found if d.key not in left}
+    for variant in variants(recipe.name) if found else ():
+        options = {**recipe.options, variant.key: variant.value}
+        left = differences(config, _recipe(recipe.name, json.dumps(options)))
+        keys = {difference.key for difference in left}
+        variant_of |= {d.key: variant for d in found if d.key not in keys}
     return [(difference, variant_of.get(difference.key)) for difference in found]
 
 
 def _check_test(result: Result) -> _Found:
-    """The config of the test."""
-    recipe = _evaluation_recipe(result.benchmark)
+    """Check the config of the test."""
+    recipe = _recipe_of_test(result.benchmark)
     if recipe is None:
         return
-    # A file of features says how they were made; its metrics are those of the tool.
-    files = result.at("files")
-    of_parts = files.values() if isinstance(files, dict) else ()
-    parts = (result.at("query"), result.at("bank"), *of_parts)
+    # A file of features says how they were made; its metrics are the tool's.
+    parts = (result.at("query"), result.at("bank"), *_feature_files(result))
     stored = (nested(part, "protocol", "resolved_config") for part in parts)
     configs = [config for config in stored if isinstance(config, dict)]
     keys = [key for key in TEST if not (configs and key in ("test_cfg", "test_evaluator"))]
@@ -315,15 +309,17 @@ def _check_test(result: Result) -> _Found:
 
 
 def _check_mixups(result: Result) -> _Found:
-    """Numbers that contradict each other, code of other packages, and lists used twice."""
+    """Check for numbers that contradict each other, foreign code, and lists that are used twice."""
     for fault in result.faults:
         yield _OBSTACLE, f"the numbers contradict each other: {fault}"
     yield from _check_code("test", result.at("foreign_classes"))
     tested = result.at("test", "ann_sha256")
+    if tested is None:
+        return
     for what, name in (("trained", "checkpoint"), ("pretrained", "pretrained")):
-        if tested is not None and tested == result.at(name, "training", "data", "ann_sha256"):
+        if tested == result.at(name, "training", "data", "ann_sha256"):
             yield _OBSTACLE, f"tested on the list that the network was {what} on"
-    if tested is not None and tested == result.at("bank", "ann_sha256"):
+    if tested == result.at("bank", "ann_sha256"):
         yield _OBSTACLE, "the gallery is the list of the queries"
 
 
@@ -334,7 +330,7 @@ def _check_code(what: str, classes: Any) -> _Found:
 
 
 def _check_test_set(result: Result) -> _Found:
-    """What was tested on, for a result that states its benchmark."""
+    """Check what was tested on, for a result that states its benchmark."""
     dataset, protocol = result.benchmark["dataset"], result.benchmark["protocol"]
     for what, stated in (("measured", result.at("dataset")), ("tested", result.at("test", "name"))):
         if stated not in (None, dataset):
@@ -342,11 +338,10 @@ def _check_test_set(result: Result) -> _Found:
     if result.split is None:
         yield _DEVIATION, "split not stated"
     tested, failed = result.count("videos"), result.count("failures") or 0
-    unit = unit_of(result.protocol)
+    unit, published = unit_of(result.protocol), _published_test_set(result)
     if tested is None:
         yield _OBSTACLE, f"the number of {unit} is not stated"
         return
-    published = _published_test_set(result)
     classes, wanted = result.count("test", "num_classes"), published and published.classes
     if None not in (classes, wanted) and classes != wanted:
         yield _OBSTACLE, f"tested on {classes:,} classes, {dataset} has {wanted:,}"
@@ -363,23 +358,19 @@ def _check_test_set(result: Result) -> _Found:
         yield _DEVIATION, f"{failed:,} {unit} failed" if failed > 1 else f"1 {unit[:-1]} failed"
     if protocol == "retrieval":
         size, lost = result.count("bank_videos"), result.count("bank_failures") or 0
-        gallery = sets.TRAINING_SETS.get((dataset, _split_of(result)))
+        gallery = sets.TRAINING_SETS.get((dataset, result.split or 1))
         yield from _check_size(None if size is None else size + lost, gallery, "gallery videos")
         if size is not None and lost:
             yield _DEVIATION, f"{lost:,} gallery videos failed"
 
 
-def _split_of(result: Result) -> int | str:
-    return 1 if result.split is None else result.split
-
-
 def _published_test_set(result: Result) -> sets.PublishedSize | None:
     dataset = result.benchmark["dataset"]
-    return sets.TEST_SETS.get((dataset, _split_of(result))) or sets.IMAGE_TEST_SETS.get(dataset)
+    return sets.TEST_SETS.get((dataset, result.split or 1)) or sets.IMAGE_TEST_SETS.get(dataset)
 
 
 def is_published_set(result: Result) -> bool:
-    """Whether a result was measured on the published test set that it names."""
+    """Return whether a result was measured on the published test set that it names."""
     part = result.parts[0] if result.parts else result
     if not {"dataset", "protocol"} <= set(part.benchmark) or _published_test_set(part) is None:
         return False
@@ -387,7 +378,7 @@ def is_published_set(result: Result) -> bool:
 
 
 def _data_obstacles(provenance: Any, dataset: Any, split: int | str | None, what: str) -> _Found:
-    """Why the training data are not the named set; sets without published size are not checked."""
+    """Check whether the training data are the named set, if its size is published."""
     data = nested(provenance, "training", "data")
     key = dataset, (split or 1) if dataset in sets.WITH_SPLITS else "val"
     size = sets.TRAINING_SETS.get(key) or sets.IMAGE_TRAINING_SETS.get(dataset)
@@ -414,7 +405,7 @@ def _data_obstacles(provenance: Any, dataset: Any, split: int | str | None, what
 
 
 def _check_size(count: int | None, published: sets.PublishedSize | None, what: str) -> _Found:
-    """Whether a set has its published size."""
+    """Check whether a set has its published size."""
     if count is None:
         yield _OBSTACLE, f"the number of {what} is not stated"
     elif published is None:
@@ -428,7 +419,7 @@ def _check_size(count: int | None, published: sets.PublishedSize | None, what: s
 
 
 def _check_weights(result: Result) -> _Found:
-    """What was evaluated, and what is not known of its pretraining."""
+    """Check what was evaluated, and what is not known of its pretraining."""
     problems = result.at("benchmark_problems")
     if not isinstance(problems, dict):
         yield _OBSTACLE, "does not state what is known of its training"
@@ -437,15 +428,15 @@ def _check_weights(result: Result) -> _Found:
         same = [str(entry) for entry, text in problems.items() if str(text) == why]
         names = dict.fromkeys(_ENTRIES.get(entry, entry) for entry in same)
         yield _OBSTACLE, f"{', '.join(names)}: {why}"
-    checkpoint = result.at("checkpoint")
-    for what, file in (("checkpoint", checkpoint), ("pretraining", result.at("pretrained"))):
+    checkpoint, pretrained = result.at("checkpoint"), result.at("pretrained")
+    for what, file in (("checkpoint", checkpoint), ("pretraining", pretrained)):
         if nested(file, "other_weights"):
             yield _OBSTACLE, f"{what}: its weights are not those that its training wrote"
     if isinstance(checkpoint, dict) and checkpoint.get("path") is None:
         yield _OBSTACLE, f"weights: {checkpoint.get('source', 'no checkpoint')}"
-    if result.at("pretrained") == "random" and result.benchmark["protocol"] != "supervised":
+    if pretrained == "random" and result.benchmark["protocol"] != "supervised":
         yield _OBSTACLE, "trained from random weights, not pretrained"
-    if _of_several(map(result.at, ("query", "bank"))):
+    if _of_several([result.at("query"), result.at("bank")]):
         yield _OBSTACLE, "queries and gallery were embedded by different checkpoints"
     if result.at("fusion") is not None:
         yield _OBSTACLE, f"fuses the scores of {result.count('fusion') or 'several'} models"
@@ -453,22 +444,28 @@ def _check_weights(result: Result) -> _Found:
         yield _OBSTACLE, "retrieves within one set, leaving out the query's own group"
 
 
-def _of_several(files: Iterable[Any]) -> bool:
-    """Whether files of features were made by different checkpoints."""
+def _feature_files(result: Result) -> list[Any]:
+    """Return what a result of tools/transfer.py states of its files of features."""
+    files = result.at("files")
+    return list(files.values()) if isinstance(files, dict) else []
+
+
+def _of_several(files: list[Any]) -> bool:
+    """Return whether files of features were made by different checkpoints."""
     hashes = {nested(file, "protocol", "checkpoint", "sha256") for file in files}
     return len(hashes - {None}) > 1
 
 
 def _check_transfer(result: Result) -> _Found:
-    """A result on feature files (tools/transfer.py)."""
-    benchmark, files = result.benchmark, result.at("files")
+    """Check a result on feature files (tools/transfer.py)."""
+    benchmark = result.benchmark
     if benchmark["protocol"] not in sets.TRANSFER:
         return
     train, val = (result.count("images", part) for part in ("train", "val"))
     total = None if not train else train + (val or 0)
     published = sets.IMAGE_TRAINING_SETS.get(benchmark["dataset"])
     yield from _check_size(total, published, "training images")
-    if _of_several(files.values() if isinstance(files, dict) else ()):
+    if _of_several(_feature_files(result)):
         yield _OBSTACLE, "the features of the parts were made by different checkpoints"
     if benchmark["protocol"] == "many_shot":
         tried = result.at("validation")

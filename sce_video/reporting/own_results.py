@@ -1,4 +1,4 @@
-"""Results on one's own videos: grouped by test set, each beside random weights where they exist."""
+"""Results on the user's own videos, grouped by test set, next to random weights if they exist."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sce_video.reporting.comparability import is_published_set, selection_of, unit_of
-from sce_video.reporting.phrases import describe_test
+from sce_video.reporting.phrases import describe_benchmark, describe_test
 from sce_video.reporting.result_files import Result, count_of, nested
 from sce_video.utils.metric_names import NOT_FRACTIONS, is_trivial
 
@@ -19,7 +19,7 @@ _RANDOM = ("random weights", "trained from random weights")
 
 @dataclass(frozen=True)
 class OwnResult:
-    """A result on a test set of one's own.
+    """A result on the user's own test set.
 
     Attributes:
         result: The result.
@@ -36,17 +36,24 @@ class OwnResult:
     reasons: tuple[str, ...]
 
     @property
+    def verdict(self) -> str:
+        """What the reasons mean."""
+        if self.result.benchmark:
+            return f"not comparable with the paper ({describe_benchmark(self.result)})"
+        return "its numbers contradict each other"
+
+    @property
     def random(self) -> bool:
         """Whether the weights are random."""
         return self.weights in _RANDOM
 
     def gain(self, name: str) -> float | None:
-        """Difference of a fraction to that of random weights, in percentage points."""
-        if name in NOT_FRACTIONS:
-            return None
+        """Return the gain of a fraction over random weights, in percentage points."""
         own = self.result.metric(name)
         other = None if self.baseline is None else self.baseline.metric(name)
-        return None if own is None or other is None else 100 * (own - other)
+        if name in NOT_FRACTIONS or own is None or other is None:
+            return None
+        return 100 * (own - other)
 
 
 @dataclass(frozen=True)
@@ -75,54 +82,52 @@ class TestSetResults:
 
 
 def group_results(found: Sequence[tuple[Result, tuple[str, ...]]]) -> tuple[TestSetResults, ...]:
-    """Results by test set, with the reasons why each is not comparable with the paper.
+    """Group results by test set, with the reasons why each is not comparable with the paper.
 
     Results share a test set if their kind of evaluation, split, lists or folders of files, number
-    of videos, groups, folds and test pipeline are the same; one that states no test set is a group
-    of its own.
+    of videos, groups, folds and test pipeline are the same. A result that states no test set is a
+    group of its own.
     """
-    groups: dict[tuple[Any, ...], list[tuple[Result, tuple[str, ...]]]] = {}
+    groups: dict[str, list[tuple[Result, tuple[str, ...]]]] = {}
     for result, reasons in found:
-        key: tuple[Any, ...] = (result.name,)
+        key: list[Any] = [result.name]
         if isinstance(result.at("test"), dict):
             files = ("data_root", "ann_file", "ann_sha256")
-            lists = (result.at(part, name) for part in ("test", "bank") for name in files)
-            divided = (result.at("group_pattern"), result.at("folds"))
-            others = (*divided, result.at("test", "pipeline"))
-            key = (
-                *(result.at("kind"), result.split, result.count("videos")),
-                *map(str, (*lists, *others)),
-            )
-        groups.setdefault(key, []).append((result, reasons))
+            key = [result.split, result.count("videos"), result.at("test", "pipeline")]
+            key += [result.at(name) for name in ("kind", "group_pattern", "folds")]
+            key += [result.at(part, name) for part in ("test", "bank") for name in files]
+        groups.setdefault(repr(key), []).append((result, reasons))
     return tuple(_group(members) for members in groups.values())
 
 
 def _group(members: list[tuple[Result, tuple[str, ...]]]) -> TestSetResults:
+    described = [(result, describe_weights(result), reasons) for result, reasons in members]
+    baselines = [result for result, words, _ in described if words in _RANDOM]
     rows = []
-    for result, reasons in members:
-        network, weights = result.at("network"), describe_weights(result)
-        same = (
-            other
-            for other, _ in members
-            if network is not None and network == other.at("network")
-            if weights not in _RANDOM and describe_weights(other) in _RANDOM
-        )
+    for result, words, reasons in described:
+        network = result.at("network")
+        same = [r for r in baselines if network is not None and r.at("network") == network]
+        baseline = same[0] if same and words not in _RANDOM else None
         claimed = reasons if result.benchmark else result.faults
-        rows.append(OwnResult(result, weights, next(same, None), claimed))
-    # Stable: random weights first, the others in the order of their files.
-    rows.sort(key=lambda row: not row.random)
+        rows.append(OwnResult(result, words, baseline, claimed))
     first = members[0][0]
-    # All metrics but those that few classes make trivial.
+    # All metrics except those that few classes make trivial.
     classes = first.count("test", "num_classes") or first.count("num_classes")
     names = dict.fromkeys(name for result, _ in members for name in result.metrics)
     kept = [name for name in names if not is_trivial(name, classes)]
     kept.sort(key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER))
-    title, published = describe_test_set(first), is_published_set(first)
-    return TestSetResults(title, published, _details(first), tuple(kept), tuple(rows))
+    return TestSetResults(
+        title=describe_test_set(first),
+        published=is_published_set(first),
+        details=_details(first),
+        metrics=tuple(kept),
+        # Stable: the others stay in the order of their files.
+        results=tuple(sorted(rows, key=lambda row: not row.random)),
+    )
 
 
 def describe_test_set(result: Result) -> str:
-    """The published set with its split, else the classes of one's own videos, else their file."""
+    """Describe the published set with its split, else the classes, else the file of the videos."""
     if is_published_set(result):
         return describe_test(result)
     names = result.at("test", "classes")
@@ -137,7 +142,7 @@ def describe_test_set(result: Result) -> str:
 
 
 def _details(result: Result) -> str:
-    """Number of videos and classes, where they are, and what they were compared with."""
+    """Describe how many videos and classes there are, where, and what they were compared with."""
     videos, gallery = result.count("videos"), result.count("bank_videos")
     classes, groups = result.count("test", "num_classes"), result.at("groups")
     unit = unit_of(result.protocol)
@@ -152,7 +157,7 @@ def _details(result: Result) -> str:
 
 
 def describe_weights(result: Result) -> str:
-    """What was evaluated: method, epochs and data of the pretraining, or random weights."""
+    """Describe the evaluated weights: method, epochs and data of the pretraining, or random."""
     result = result.parts[0] if result.parts else result
     origin, suffix = result.at("checkpoint"), ""
     if nested(origin, "path") is None:
@@ -165,16 +170,15 @@ def describe_weights(result: Result) -> str:
             return _RANDOM[1]
         epochs = result.at("epochs")
         suffix = f"; trained for {epochs} epochs" if epochs is not None else ""
-    record = nested(origin, "training")
-    method = str(nested(record, "config", "model", "type") or "").rpartition(".")[2]
+    method = str(nested(origin, "training", "config", "model", "type") or "").rpartition(".")[2]
     if not method:
         return f"unknown pretraining{suffix}"
     words = f"{method}, {nested(origin, 'epoch')} epochs"
-    samples = count_of(nested(record, "data", "samples"))
+    samples = count_of(nested(origin, "training", "data", "samples"))
     if samples is not None:
-        unit = "images" if "Image" in str(nested(record, "data", "type")) else "videos"
-        words += f" on {samples:,} {unit}"
+        kind = str(nested(origin, "training", "data", "type"))
+        words += f" on {samples:,} {'images' if 'Image' in kind else 'videos'}"
     if any(nested(result.at(name), "other_weights") for name in ("checkpoint", "pretrained")):
         suffix += "; not the weights that the training wrote"
     chosen = selection_of(result.protocol)
-    return f"{words}{suffix}{f' ({chosen})' if chosen else ''}"
+    return f"{words}{suffix} ({chosen})" if chosen else words + suffix

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -29,20 +29,22 @@ class Measurement:
     """One result in a cell.
 
     Attributes:
+        papers: The numbers of the cell.
         name: File of the result.
         values: Percent, one for each number of the cell.
+        how: The evaluation in words.
         plain: Retrieval without centring, percent; empty if not measured.
         deviations: Where the evaluation differs from the paper's.
-        how: The evaluation in words.
-        notes: What a reader must know of the paper's number beside it.
+        notes: What a reader must know of the paper's number next to it.
         weights: SHA-256 of the checkpoint; empty if not stated.
     """
 
+    papers: tuple[PaperResult, ...]
     name: str
     values: tuple[float, ...]
-    plain: tuple[float, ...]
-    deviations: tuple[str, ...]
     how: str
+    plain: tuple[float, ...] = ()
+    deviations: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     weights: str = ""
 
@@ -69,9 +71,13 @@ class OtherResult(NamedTuple):
 
 @dataclass(frozen=True)
 class Report:
-    """Everything that the pages show: cells of the tables on videos and on images, in the order of
-    the paper's results, results that are comparable with no number of the paper, and (file, reason)
-    of JSON files without results.
+    """Everything that the pages show.
+
+    Attributes:
+        cells: The paper's numbers on videos, in the order of its results.
+        others: Results that are comparable with no number of the paper.
+        skipped: File and reason of JSON files without results.
+        images: The paper's numbers on images.
     """
 
     cells: tuple[Cell, ...]
@@ -93,9 +99,7 @@ class Report:
         return on_videos or not self.with_images or any(cell.measurements for cell in self.cells)
 
     def status_counts(self, cells: Sequence[Cell] | None = None) -> Counter[str]:
-        """Number of cells by status, of the tables on videos if none are given; a cell counts with
-        its best measurement.
-        """
+        """Count cells by the status of their best measurement; by default the cells on videos."""
         counts: Counter[str] = Counter()
         for cell in self.cells if cells is None else cells:
             found = {measurement.status for measurement in cell.measurements}
@@ -108,24 +112,20 @@ def assign_results(collection: Collection) -> Report:
 
     A mean of three splits also fills the cells of its single splits. A single split that is not
     part of a mean fills the cell of the mean, as a deviation. A cell shows all its results. The
-    mean of tab:many-shot is that of the other cells of the table.
+    mean of tab:many-shot is the mean of the other cells of the table.
     """
-    videos, images = (
-        [tuple(group) for _, group in groupby(papers, key=_cell_key)]
-        for papers in (PAPER_RESULTS, IMAGE_RESULTS)
-    )
-    groups = [*videos, *images]
-    filled: list[list[Measurement]] = [[] for _ in groups]
+    groups = groupby((*PAPER_RESULTS, *IMAGE_RESULTS), key=_cell_key)
+    cells = {key: Cell(tuple(papers), ()) for key, papers in groups}
     others = []
     for result in collection.results:
         reasons: list[str] = []
         assigned = False
-        for measurements, group in zip(filled, groups, strict=True):
+        for key, cell in cells.items():
             # A split of a mean may have a number of its own in another table.
             for candidate in (result, *result.parts):
-                found = _measure(candidate, group, standalone=candidate is result)
+                found = _measure(candidate, cell.papers, standalone=candidate is result)
                 if isinstance(found, Measurement):
-                    measurements.append(found)
+                    cells[key] = replace(cells[key], measurements=(*cells[key].measurements, found))
                     assigned = assigned or candidate is result
                 elif found is not None and candidate is result:
                     reasons.append(found)
@@ -133,29 +133,13 @@ def assign_results(collection: Collection) -> Report:
             unknown = f"the paper has no number for: {describe_benchmark(result)}"
             why = compare(result).obstacles or tuple(dict.fromkeys(reasons)) or (unknown,)
             others.append(OtherResult(result, why))
-    cells = [Cell(group, tuple(found)) for group, found in zip(groups, filled, strict=True)]
-    means = [n for n, cell in enumerate(cells) if cell.papers[0].metric == MEAN_OF_SETS]
-    for number in means:
-        cells[number] = _mean_of_sets(cells[number], cells)
-    first, skipped = len(videos), tuple(collection.skipped)
-    return Report(tuple(cells[:first]), tuple(others), skipped, tuple(cells[first:]))
-
-
-def _mean_of_sets(cell: Cell, cells: Sequence[Cell]) -> Cell:
-    """The cell of the mean over sets with the means of all weights that were tested on all sets."""
-    parts = [c for c in cells if c.papers[0].table == cell.papers[0].table and c is not cell]
-    # Reversed: of several results of one checkpoint the first counts.
-    by_weights = [{m.weights: m for m in reversed(part.measurements)} for part in parts]
-    means = []
-    for weights in by_weights[0]:
-        chosen = [found[weights] for found in by_weights if weights and weights in found]
-        if len(chosen) == len(parts):
-            name = f"{chosen[0].name} and {len(chosen) - 1} others"
-            values = (fmean(m.values[0] for m in chosen),)
-            deviations = tuple(dict.fromkeys(d for m in chosen for d in m.deviations))
-            how = f"mean of the {len(chosen)} results of this checkpoint ({weights[:12]})"
-            means.append(Measurement(name, values, (), deviations, how, weights=weights))
-    return Cell(cell.papers, tuple(means))
+    filled = [
+        _mean_of_sets(cell, list(cells.values())) if cell.papers[0].metric == MEAN_OF_SETS else cell
+        for cell in cells.values()
+    ]
+    videos = tuple(cell for cell in filled if cell.papers[0].frames > 1)
+    images = tuple(cell for cell in filled if cell.papers[0].frames == 1)
+    return Report(videos, tuple(others), tuple(collection.skipped), images)
 
 
 def _cell_key(paper: PaperResult) -> tuple[Any, ...]:
@@ -163,10 +147,31 @@ def _cell_key(paper: PaperResult) -> tuple[Any, ...]:
     return (*setting_of(paper), paper.pretraining_epochs, paper.split, paper.table, metric)
 
 
+def _mean_of_sets(cell: Cell, cells: Sequence[Cell]) -> Cell:
+    """Fill the cell of the mean over sets with the means of weights that were tested on all."""
+    parts = [c for c in cells if c.papers[0].table == cell.papers[0].table and c is not cell]
+    # Reversed, since the first of several results of one checkpoint counts.
+    by_weights = [{m.weights: m for m in reversed(part.measurements)} for part in parts]
+    means = []
+    for weights in by_weights[0]:
+        chosen = [found[weights] for found in by_weights if weights and weights in found]
+        if len(chosen) == len(parts):
+            mean = Measurement(
+                papers=cell.papers,
+                name=f"{chosen[0].name} and {len(chosen) - 1} others",
+                values=(fmean(m.values[0] for m in chosen),),
+                how=f"mean of the {len(chosen)} results of this checkpoint ({weights[:12]})",
+                deviations=tuple(dict.fromkeys(d for m in chosen for d in m.deviations)),
+                weights=weights,
+            )
+            means.append(mean)
+    return replace(cell, measurements=tuple(means))
+
+
 def _measure(
     result: Result, papers: tuple[PaperResult, ...], standalone: bool
 ) -> Measurement | str | None:
-    """The measurement for a cell, why there is none, or None if the setting is another one.
+    """Return the measurement for a cell, why there is none, or None for another setting.
 
     A result is ``standalone`` if it is not one split of a mean.
     """
@@ -186,30 +191,31 @@ def _measure(
     if comparability.obstacles:
         return None
     names = [paper.metric for paper in papers]
-    values = percentages(result, names)
+    values, plain = _percentages(result, names), None
     if isinstance(values, str):
         return values
-    plain: tuple[float, ...] | str = ()
     if papers[0].protocol == "retrieval":
-        uncentred = [name.replace("retrieval_", "retrieval_plain_") for name in names]
-        plain = percentages(result, uncentred)
+        plain = _percentages(result, [n.replace("retrieval_", "retrieval_plain_") for n in names])
     return Measurement(
+        papers=papers,
         name=result.name,
         values=values,
-        plain=() if isinstance(plain, str) else plain,
-        deviations=(*deviations, *comparability.deviations),
         how=describe_evaluation(result),
+        plain=plain if isinstance(plain, tuple) else (),
+        deviations=(*deviations, *comparability.deviations),
         notes=comparability.notes,
         weights=str(result.at("checkpoint", "sha256") or ""),
     )
 
 
-def percentages(result: Result, metrics: Sequence[str]) -> tuple[float, ...] | str:
-    """Metrics in percent, or why they cannot be shown so."""
-    values = [result.metric(name) for name in metrics]
-    for name, value in zip(metrics, values, strict=True):
+def _percentages(result: Result, metrics: Sequence[str]) -> tuple[float, ...] | str:
+    """Return metrics in percent, or why they cannot be shown so."""
+    values = []
+    for name in metrics:
+        value = result.metric(name)
         if value is None:
             return f"has no {name}"
         if not (math.isfinite(value) and 0 <= value <= 1):
             return f"{name} is {value:g}, which is not a fraction from 0 to 1"
-    return tuple(100 * value for value in values if value is not None)
+        values.append(100 * value)
+    return tuple(values)

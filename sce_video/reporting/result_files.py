@@ -19,12 +19,13 @@ from sce_video.utils.storage import walk_files
 #: Other names of a metric: mmaction2 prefixes the name of the metric class.
 _ALIASES = {"mAP": ("mAP/overall",)}
 _SKIPPED_FOLDERS = frozenset({"vis_data"})  # scalars and configs logged during training
-#: Other files that the tools write: a log beside vis_data, the settings of a run over splits, the
+#: Other files that the tools write: a log next to vis_data, the settings of a run over splits, the
 #: state of a step of a sweep.
 _NOT_RESULTS = re.compile(r"(^|/)(\d{8}_\d{6}/\d{8}_\d{6}|split_settings|done|failed)\.json$")
 #: ``kind`` of the table of a sweep, whose results lie in files of their own.
 SWEEP = "sweep"
 _MAX_BYTES = 2**26  # of a JSON file with results
+_ROUNDING = 1e-5  # outcomes of single samples are stored in float32
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Result:
     Attributes:
         name: Path of the file as it was found, with ``/``.
         metrics: Values by name; fractions from 0 to 1, with few exceptions (``effective_rank``).
-        protocol: What the file states about the evaluation.
+        protocol: What the file states about the evaluation: JSON of any shape.
         split: Number of the split, ``val``, ``mean of 3``, or None if the file does not state it.
         parts: Results of the single splits, if this is a mean over splits.
         intervals: 95 % confidence intervals by metric, of the files that state them.
@@ -60,15 +61,15 @@ class Result:
         return {name: v if isinstance(v, hashable) else str(v) for name, v in items}
 
     def at(self, *names: str) -> Any:
-        """``protocol[name][...]``, None where something is missing or no dict."""
+        """Return ``protocol[name][...]``, or None if something is missing or not a dict."""
         return nested(self.protocol, *names)
 
     def count(self, *names: str) -> int | None:
-        """A count of the protocol, or the length of a list there; None for anything else."""
+        """Return a count of the protocol, or the length of a list there."""
         return count_of(self.at(*names))
 
     def metric(self, name: str) -> float | None:
-        """Value of a metric, or None if the file does not have it."""
+        """Return the value of a metric, or None if the file does not state it."""
         names = (name, *_ALIASES.get(name, ()))
         return next((self.metrics[n] for n in names if n in self.metrics), None)
 
@@ -85,20 +86,34 @@ class Collection:
     skipped: list[tuple[str, str]] = field(default_factory=list)
 
 
+def count_of(value: Any) -> int | None:
+    """Return a count, or the length of a list; None for anything else."""
+    if isinstance(value, list):
+        return len(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def nested(content: Any, *names: str) -> Any:
+    """Return ``content[name][...]``, or None if something is missing or not a dict."""
+    for name in names:
+        content = content.get(name) if isinstance(content, dict) else None
+    return content
+
+
 # -- finding and reading -------------------------------------------------------------------
 
 
 def collect_results(sources: Iterable[str | os.PathLike[str]]) -> Collection:
-    """Read all results below folders, and those of files given directly.
+    """Read all results below folders and in files that are given directly.
 
     Results of the three splits that a ``splits.json`` lists are joined to their mean.
 
     Raises:
-        FileNotFoundError: One of them does not exist.
+        FileNotFoundError: If one of the sources does not exist.
     """
     collection = Collection()
     single: dict[str, Result] = {}
-    summaries: dict[str, tuple[str, dict[str, Any]]] = {}
+    summaries: dict[str, tuple[str, Any]] = {}  # of splits: shown name and content, by path
     seen: set[str] = set()
     for name, path in _find(sources):
         real = os.path.realpath(path)
@@ -113,13 +128,12 @@ def collect_results(sources: Iterable[str | os.PathLike[str]]) -> Collection:
                 single[real] = _checked(parse_result(name, content), path)
         except ValueError as error:
             collection.skipped.append((name, str(error)))
-    # After all files are read: those of the splits are among them.
+    # After all files are read, since the files of the splits are among them.
     for real, (name, content) in summaries.items():
-        best = content.get("best")
         try:
-            collection.results += _join_summary(name, real, content, single)
-            if isinstance(best, dict):
-                collection.results += _join_summary(f"{name}, best epochs", real, best, single)
+            collection.results += _join_splits(name, real, content, single)
+            if isinstance(best := content.get("best"), dict):
+                collection.results += _join_splits(f"{name}, best epochs", real, best, single)
         except ValueError as error:
             collection.skipped.append((name, str(error)))
     used = {part.name for result in collection.results for part in (*result.parts, result)}
@@ -130,47 +144,51 @@ def collect_results(sources: Iterable[str | os.PathLike[str]]) -> Collection:
 
 
 def parse_result(name: str, content: dict[str, Any]) -> Result:
-    """The result that the content of a JSON file describes, under a name for the report.
+    """Return the result that the content of a JSON file describes, under a name for the report.
 
     Raises:
-        ValueError: ``metrics`` or ``protocol`` is missing, or there is no number in ``metrics``.
+        ValueError: If ``metrics`` or ``protocol`` is missing, or ``metrics`` holds no number.
     """
     metrics, protocol = content.get("metrics"), content.get("protocol")
     if not isinstance(metrics, dict) or not isinstance(protocol, dict):
         raise ValueError("holds no results ('metrics' and 'protocol')")
-    values = _numbers(metrics)
+    values = {key: value for key, v in metrics.items() if (value := _number(v)) is not None}
     if not values:
         raise ValueError("its 'metrics' hold no number")
+    intervals = {}
     stated = content.get("intervals")
-    ends = {n: _numbers(v) for n, v in stated.items()} if isinstance(stated, dict) else {}
-    intervals = {n: (v[0], v[1]) for n, v in ends.items() if list(v) == [0, 1]}
+    for key, ends in stated.items() if isinstance(stated, dict) else ():
+        low, high = (
+            map(_number, ends) if isinstance(ends, list) and len(ends) == 2 else (None, None)
+        )
+        if low is not None and high is not None:
+            intervals[key] = (low, high)
+    return Result(name, values, protocol, _split_of(protocol), intervals=intervals)
+
+
+def _split_of(protocol: dict[str, Any]) -> int | str | None:
     split = protocol.get("split")
-    if isinstance(split, str) and split.isdecimal() and len(split) < 10:
-        split = int(split)
-    elif isinstance(split, bool) or not isinstance(split, int | str):
-        dataset = nested(protocol, "benchmark", "dataset")
-        # A list or dict in a file is no name; of sets without splits the test is "val".
-        known = dataset is None or str(dataset) in WITH_SPLITS
-        split = None if known else "val"
-    return Result(name, values, protocol, split, intervals=intervals)
+    if isinstance(split, str):
+        return int(split) if split.isdecimal() and len(split) < 10 else split
+    if isinstance(split, int) and not isinstance(split, bool):
+        return split
+    # A list or dict in a file is not a name; the test of sets without splits is "val".
+    dataset = nested(protocol, "benchmark", "dataset")
+    return None if dataset is None or str(dataset) in WITH_SPLITS else "val"
 
 
-def count_of(value: Any) -> int | None:
-    """A count, or the length of a list; None for anything else."""
-    if isinstance(value, list):
-        return len(value)
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def nested(content: Any, *names: str) -> Any:
-    """``content[name][...]``, None where something is missing or no dict."""
-    for name in names:
-        content = content.get(name) if isinstance(content, dict) else None
-    return content
+def _number(value: Any) -> float | None:
+    """Return a number of JSON; a whole number beyond all floats is infinite."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
 
 
 def _find(sources: Iterable[str | os.PathLike[str]]) -> Iterator[tuple[str, str]]:
-    """(displayed name, path) of every JSON file."""
+    """Yield the displayed name and the path of every JSON file."""
     for source in sources:
         given = os.fspath(source)
         if os.path.isfile(given):
@@ -184,7 +202,7 @@ def _find(sources: Iterable[str | os.PathLike[str]]) -> Iterator[tuple[str, str]
 
 
 def _displayed(path: str) -> str:
-    """A path as printable UTF-8 text with ``/``; bytes that are not UTF-8 are replaced."""
+    """Return a path as printable UTF-8 text with ``/``; bytes that are not UTF-8 are replaced."""
     text = os.fsencode(os.path.normpath(path)).decode("utf-8", "replace").replace(os.sep, "/")
     return printable_utf8(text)
 
@@ -202,39 +220,22 @@ def _read(path: str) -> dict[str, Any]:
     return printable_values(content)
 
 
-def _numbers(stated: Any) -> dict[Any, float]:
-    """The metrics, or entries of a list by index, that are numbers; one beyond all floats is
-    infinite.
-    """
-    found = {}
-    items = dict(enumerate(stated)) if isinstance(stated, list) else stated
-    for name, value in items.items() if isinstance(items, dict) else ():
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            try:
-                found[name] = float(value)
-            except OverflowError:
-                found[name] = math.inf if value > 0 else -math.inf
-    return found
-
-
 # -- contradictions ------------------------------------------------------------------------
-
-_ROUNDING = 1e-5  # outcomes are stored in float32
 
 
 def _checked(result: Result, path: str) -> Result:
-    """A result with what contradicts its numbers: its intervals, and the outcomes beside it."""
+    """Add what contradicts the numbers of a result: its intervals, and its file of outcomes."""
+    from sce_video.evaluation.metrics.base import outcomes_path  # here, since it imports torch
+
     faults = [
         f"{name} is {result.metrics[name]:.6g}, outside its interval {low:.6g} to {high:.6g}"
         for name, (low, high) in result.intervals.items()
         if name in result.metrics
         and not low - _ROUNDING <= result.metrics[name] <= high + _ROUNDING
     ]
-    from sce_video.evaluation.metrics.base import outcomes_path  # here, since it imports torch
-
     if os.path.isfile(outcomes_path(path)):
         faults += _faults_of_outcomes(result, outcomes_path(path))
-    return replace(result, faults=tuple(faults)) if faults else result
+    return replace(result, faults=tuple(faults))
 
 
 def _faults_of_outcomes(result: Result, file: str) -> Iterator[str]:
@@ -257,12 +258,12 @@ def _faults_of_outcomes(result: Result, file: str) -> Iterator[str]:
 # -- joining splits ------------------------------------------------------------------------
 
 
-def _join_summary(
+def _join_splits(
     name: str, path: str, content: dict[str, Any], single: dict[str, Result]
 ) -> list[Result]:
-    """The mean over the splits that a ``splits.json`` lists; fewer than three stay single results.
+    """Return the mean over the splits that a ``splits.json`` lists, or fewer than three splits.
 
-    Each is the results file of the split, at the stated path or relative to the ``splits.json``.
+    Each split has a file of results, at the stated path or relative to the ``splits.json``.
     """
     listed = content.get("splits")
     if not isinstance(listed, dict) or not listed:
@@ -271,17 +272,16 @@ def _join_summary(
     for key, entry in sorted(listed.items()):
         if not (key.isdecimal() and len(key) < 10) or not isinstance(entry, dict):
             raise ValueError(f"split {key!r:.40} is not a number with results")
-        stated = str(entry.get("results"))  # as it is, or relative to the ``splits.json``
+        stated = str(entry.get("results"))
         candidates = [stated, os.path.join(os.path.dirname(path), stated)]
-        files = [file for file in candidates if os.path.isfile(file)]
-        if not files:
+        file = next(filter(os.path.isfile, candidates), None)
+        if file is None:
             raise ValueError(f"split {key} has no results at {stated:.200}")
-        part = single.get(os.path.realpath(files[0]))
-        part = part or _checked(parse_result(_displayed(files[0]), _read(files[0])), files[0])
+        part = single.get(os.path.realpath(file))
+        part = part or _checked(parse_result(_displayed(file), _read(file)), file)
         parts.append(replace(part, split=int(key)))
     if [part.split for part in parts] != [1, 2, 3]:
         return parts
-    # The mean over the three splits, of the metrics that all of them have.
     common = [n for n in parts[0].metrics if all(n in part.metrics for part in parts)]
     metrics = {n: fmean(part.metrics[n] for part in parts) for n in common}
     return [Result(name, metrics, parts[0].protocol, MEAN_OF_SPLITS, tuple(parts))]

@@ -1,16 +1,22 @@
-"""HTML pages from jinja2 templates."""
+"""Pages from jinja2 templates."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from typing import Any
 
 from sce_video.utils.command import printable_utf8, printable_values
 
 
-def render_template(package: str, name: str, values: dict[str, Any]) -> str:
-    r"""The page of a template in ``<package>/templates``; every value in it is escaped.
+def render_template(
+    package: str, name: str, values: dict[str, Any], escape: Callable[[str], Any] | None = None
+) -> str:
+    r"""Render a template in ``<package>/templates``; every value in it is escaped.
+
+    ``escape`` returns a text as literal markup of the page (an object with ``__html__``); None is
+    for HTML.
 
     Control and bidirectional characters are written as in Python, since a name may hold them:
     ``\\u202e`` turns what stands after it around. Line breaks and tabs are kept. A variable of the
@@ -21,6 +27,8 @@ def render_template(package: str, name: str, values: dict[str, Any]) -> str:
     def escaped(value: Any) -> Any:
         if not isinstance(value, str) or hasattr(value, "__html__"):  # numbers, and HTML of ours
             return value
+        if escape is not None:
+            return escape(value)
         return re.sub(r"[^\n\t]+", lambda part: printable_utf8(part[0]), value)
 
     environment = jinja2.Environment(

@@ -18,7 +18,7 @@ from helpers.results_files import (
 
 from sce_video.engine.config.snapshot import differences
 from sce_video.engine.recipes import recipe_names
-from sce_video.published.recipes import _VARIANTS
+from sce_video.published.recipes import VARIANTS
 from sce_video.reporting.comparability import (
     Comparability,
     compare,
@@ -131,11 +131,11 @@ def test_variants_of_the_paper_stand_beside_its_number_with_a_note(options, sour
 
 
 def test_every_advised_option_is_a_variant_of_a_shipped_recipe():
-    for names, variant in _VARIANTS:
-        recipes = [name for name in recipe_names() if re.fullmatch(names, name)]
+    for variant in VARIANTS:
+        recipes = [name for name in recipe_names() if re.fullmatch(variant.recipes, name)]
         assert recipes
         for name in recipes:
-            ours = config_of(name, variant.options)
+            ours = config_of(name, {variant.key: variant.value})
             assert differences(ours, config_of(name)), (name, variant)
 
 

@@ -19,6 +19,7 @@ from sce_video.datasets import image_datasets
 from sce_video.engine.config.load import recipe_config
 from sce_video.engine.recipes import recipe_names
 from sce_video.evaluation.transfer import LOW_SHOT_PUBLISHED, MANY_SHOT_SETS
+from sce_video.published import read_published
 from sce_video.published.paper_results import IMAGE_RESULTS, MEAN_OF_SPLITS, PAPER_RESULTS
 from sce_video.published.recipes import evaluation_recipe, pretraining_recipe
 from sce_video.published.sets import (
@@ -102,6 +103,17 @@ def test_every_number_names_recipes_that_are_shipped():
         for p in EVERYTHING
     }
     assert len(different) == len(methods)
+
+
+def test_every_row_of_the_tables_of_recipes_is_shipped_and_used():
+    """A file of results may state any setting: it can only lead to a recipe of the table."""
+    rows = read_published("recipes.csv")
+    assert {row["recipe"] for row in rows} <= set(recipe_names())
+    methods = {row["method"] for row in read_published("pretrainings.csv")}
+    assert methods == {row["method"] for row in rows if row["protocol"] == "pretraining"}
+    assert evaluation_recipe("linear", K4, "../evil", 8, 224) is None
+    assert pretraining_recipe("sce_tau_m_0.09", K2, "r3d18", 8, 224) is None
+    assert pretraining_recipe("sce_lambda_0.125", K4, "r3d18", 8, 224) is None
 
 
 def test_the_transfer_tables_agree_with_the_tool():
