@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sce_video.engine.checkpoint import find_checkpoints, is_plain, load_checkpoint_file
+from sce_video.engine.config.check import registered
 from sce_video.engine.config.load import load_config
 from sce_video.engine.config.snapshot import parse_config_text, recorded_training
 from sce_video.engine.recipes import recipe_names
@@ -42,13 +43,16 @@ def chance_level(config: dict[str, Any]) -> float | None:
     model = config.get("model")
     if not isinstance(model, dict) or not isinstance(model.get("type"), str):
         return None
-    kind = MODELS.get(model["type"])
-    ours = isinstance(kind, type) and kind.__module__.startswith("sce_video.")
-    if not (ours and issubclass(kind, SelfSupervisedModel)):
+    # A look-up by MODELS.get would import the module of an unknown name.
+    kinds = [kind for kind in registered(model["type"]) if isinstance(kind, type)]
+    ours = kinds and kinds[0].__module__.startswith("sce_video.")
+    if not (ours and issubclass(kinds[0], SelfSupervisedModel)):
         return None
     settings = {**model, "backbone": _BACKBONE, "data_preprocessor": None}
     heads = [value for value in settings.values() if isinstance(value, dict)]
     if any(head.get("type", "MLP") not in ("MLP", "ResNet2d") for head in heads):
+        return None
+    if any("_scope_" in part for part in (settings, *heads)):  # a package that mmengine imports
         return None
     with contextlib.suppress(Exception):  # a wrong argument can raise any error in a constructor
         return MODELS.build(settings).chance_level()
