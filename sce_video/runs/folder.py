@@ -10,8 +10,9 @@ from typing import Any
 from sce_video.engine.checkpoint import find_checkpoints, is_plain, load_checkpoint_file
 from sce_video.engine.config.check import registered
 from sce_video.engine.config.load import load_config
-from sce_video.engine.config.snapshot import parse_config_text, recorded_training
+from sce_video.engine.config.snapshot import parse_config_text, plain, recorded_training
 from sce_video.engine.recipes import recipe_names
+from sce_video.engine.run_json import RunDescription, read_run_json
 from sce_video.engine.work_dir import CONFIG, config_of_run, is_locked
 from sce_video.evaluation.random_weights import is_comparison
 from sce_video.models.algorithms import SelfSupervisedModel
@@ -22,7 +23,6 @@ from sce_video.pages.curves import (
     read_scalars,
     read_validations,
 )
-from sce_video.pages.run import plan_of
 from sce_video.pages.run_record import RunRecord
 from sce_video.registry import MODELS
 from sce_video.reporting.result_files import collect_results
@@ -61,7 +61,7 @@ def chance_level(config: dict[str, Any]) -> float | None:
 
 #: Of a run, not of its settings: names, folders and what tools have written into the config.
 _NOT_SETTINGS = frozenset(
-    "work_dir launcher experiment_name resume load_from plan settings adopted run_page".split()
+    "work_dir launcher experiment_name resume load_from planned settings adopted run_page".split()
 )
 _ABSENT = "not set"
 
@@ -75,7 +75,7 @@ def flattened(config: dict[str, Any]) -> dict[str, str]:
     found: dict[str, str] = {}
 
     def add(node: Any, path: tuple[str, ...]) -> None:
-        if isinstance(node, list | tuple) and any(isinstance(item, dict) for item in node):
+        if isinstance(node, list) and any(isinstance(item, dict) for item in node):
             types = [str(item.get("type", "")) if isinstance(item, dict) else "" for item in node]
             # By position where the type is missing or not unique.
             names = [k if k and types.count(k) == 1 else str(i) for i, k in enumerate(types)]
@@ -85,10 +85,10 @@ def flattened(config: dict[str, Any]) -> dict[str, str]:
                 if path or not (key in _NOT_SETTINGS or str(key).startswith("_")):
                     add(value, (*path, str(key)))
         elif path:
-            value = list(node) if isinstance(node, tuple) else node
-            found[".".join(path)] = "''" if value == "" else str(value)
+            found[".".join(path)] = "''" if node == "" else str(node)
 
-    add(config, ())
+    # A config file has tuples where run.json has lists.
+    add(plain(config), ())
     return found
 
 
@@ -112,11 +112,13 @@ def read_run(folder: str | Path) -> RunRecord:
     path = Path(folder)
     check_run_folder(path)
     notes: list[str] = []
-    config_file, text, config = _config(path, notes)
-    # That of its plan, or the one of its name.
-    stem = Path(config_file).stem if config_file else ""
-    named = stem if stem != Path(CONFIG).stem and stem in recipe_names() else ""
-    recipe = next((c[1] for c in plan_of(config).choices if c[0] == "recipe"), named)
+    description = _description(path, notes)
+    config_file, text, config = _config(path, notes, description)
+    if description is not None:
+        recipe = description.plan.recipe
+    else:  # the config of a recipe has its name
+        stem = Path(config_file).stem if config_file else ""
+        recipe = stem if stem != Path(CONFIG).stem and stem in recipe_names() else ""
     changes: dict[str, list[str]] = {}
     if config and recipe in recipe_names():
         changes = different_settings([load_config(recipe).to_dict(), config])
@@ -151,6 +153,7 @@ def read_run(folder: str | Path) -> RunRecord:
         config=config,
         config_text=text,
         recipe=recipe,
+        description=description,
         changes=[(name, a, b) for name, (a, b) in changes.items()],
         scalars=scalars,
         evaluations=rows(read_online_evaluations, "online_evaluation.jsonl"),
@@ -171,14 +174,33 @@ def read_run(folder: str | Path) -> RunRecord:
     )
 
 
-def _config(path: Path, notes: list[str]) -> tuple[str, str, dict[str, Any]]:
-    """Path, text and content of the config; empty with a note if it cannot be read as data."""
+def _description(path: Path, notes: list[str]) -> RunDescription | None:
+    """Return what ``run.json`` says; None without one, or with a note if it cannot be read."""
+    try:
+        return read_run_json(path)
+    except FileNotFoundError:  # train CONFIG writes none
+        return None
+    except (OSError, ValueError) as error:
+        notes.append(f"{error}.")
+        return None
+
+
+def _config(
+    path: Path, notes: list[str], description: RunDescription | None
+) -> tuple[str, str, dict[str, Any]]:
+    """Return path, text and content of the config; empty with a note if it cannot be read as data.
+
+    The content is that of ``run.json`` if the run has one.
+    """
     try:
         file = config_of_run(path)
         text = read_text(file, "replace")
     except OSError as error:
-        notes.append(f"{error}: settings are not shown.")
-        return "", "", {}
+        shown = "settings are" if description is None else "its text is"
+        notes.append(f"{error}: {shown} not shown.")
+        return "", "", {} if description is None else description.config
+    if description is not None:
+        return str(file), text, description.config
     try:
         return str(file), text, parse_config_text(text, str(file))
     except ValueError as error:

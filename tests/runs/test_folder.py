@@ -22,7 +22,7 @@ CONFIG = {
     "model": {"type": "SCE", "tau": 0.1, "views": (1, 2)},
     "pipeline": [{"type": "OpenVideo"}, {"type": "RandomClips", "num_frames": 8}],
     "stages": [{"type": "A", "n": 1}, {"type": "A", "n": 2}],
-    "plan": ["not a setting"],
+    "planned": True,
     "_helper": 3,
     "work_dir": "runs/a",
 }
