@@ -216,6 +216,8 @@ _PAGE_VIDEOS, _PAGE_SECONDS = 64, 10.0
 #: Steps without a budget of a training that continues, and rows of a plan that are no settings.
 _STEPS_TO_CONTINUE = 2000
 _SOURCE = "starts from"
+#: What JSON calls the containers of a config.
+_KINDS = {dict: "an object", list: "a list"}
 _ROWS = ("recipe", _SOURCE, "precision", "keep", "predictor")
 
 
@@ -681,6 +683,8 @@ def planned_config(
             f"{path} names {recipe!r:.100}, which is not a recipe of pretrain or finetune; {advice}"
         )
     base = load_config(recipe)
+    if problem := _other_shape(stored, base):
+        raise ValueError(f"{path} does not describe a run: {problem}; {advice}")
     for name in ("adopted", "experiment_name", "launcher"):  # of an earlier start
         stored.pop(name, None)
     # Where it continues from, the caller says, not a file that may have been changed.
@@ -703,6 +707,25 @@ def planned_config(
         )
     # Without a text, mmengine would read the file of this name.
     return Config(stored, cfg_text=str(path), filename=str(program))
+
+
+def _other_shape(config: Mapping[str, Any], recipe: Config) -> str | None:
+    """Say which part of a config is not of the recipe's kind, an object or a list; None if all are.
+
+    The types of single values are checked with the classes that take them.
+    """
+    for name in sorted(config.keys() - top_level_keys()):
+        return f"config has the unknown key {name!r:.60}"
+    for name, value in plain(recipe).items():
+        given = config.get(name)
+        if not isinstance(value, dict | list) or (given is None and name != "default_hooks"):
+            continue
+        if not isinstance(given, type(value)):
+            return f"config.{name} must be {_KINDS[type(value)]}, got {given!r:.60}"
+        wrong = [entry for entry in given if not isinstance(entry, dict)]
+        if isinstance(value, list) and wrong:
+            return f"config.{name} must be a list of objects, got {wrong[0]!r:.60}"
+    return None
 
 
 def _texts(node: Any, urls: bool = False) -> Iterator[str]:

@@ -334,7 +334,7 @@ def test_an_index_of_a_store(tmp_path, monkeypatch):
 @pytest.mark.parametrize("key", ["data_root", "ann_file", "work_dir"])
 def test_a_run_of_a_store_is_not_resumed(key, tmp_path, monkeypatch):
     plan = Plan("sce_r3d18_folder_small", (), (), "")
-    config = {"train_dataloader": {"dataset": {key: STORE}}}
+    config = {"train_dataloader": {"dataset": {key: STORE}}, "default_hooks": {}}
     write_run_json(tmp_path, RunDescription("pretrain", {}, plan, config, {}))
     with pytest.raises(ValueError, match="SCE_VIDEO_STORES"):
         planned_config(tmp_path)

@@ -10,6 +10,7 @@ import pytest
 from mmengine.config import Config
 
 from sce_video.commands.main import main
+from sce_video.engine.config.check import top_level_keys
 from sce_video.engine.config.load import load_config
 from sce_video.engine.config.snapshot import plain
 from sce_video.engine.recipes import methods
@@ -45,9 +46,15 @@ def described(recipe, config):
     return RunDescription("pretrain", {}, Plan(recipe, (), (), ""), config, {})
 
 
+def config_of(recipe):
+    """The config of a recipe as a plan has it, without the variables of its files."""
+    config = plain(load_config(recipe)).items()
+    return {name: value for name, value in config if name in top_level_keys()}
+
+
 def changed(path, value):
-    """The config of the recipe with one value of another kind."""
-    config = plain(load_config(RECIPE))
+    """The config of the recipe with another value."""
+    config = config_of(RECIPE)
     node = config
     for key in path[:-1]:
         node = node[key]
@@ -92,10 +99,30 @@ def test_nothing_in_it_is_used(name, canary, capsys):
     assert read_run(run).recipe == RECIPE  # for the page and the comparison
 
 
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (("filename",), 3, "config has the unknown key 'filename'"),
+        (("model",), 3, "config.model must be an object, got 3"),
+        (("default_hooks",), None, "config.default_hooks must be an object, got None"),
+        (("optim_wrapper",), [], r"config.optim_wrapper must be an object, got \[\]"),
+        (("custom_hooks",), {}, "config.custom_hooks must be a list, got {}"),
+        (("custom_hooks", 0), None, "config.custom_hooks must be a list of objects, got None"),
+    ],
+)
+def test_another_shape_is_one_line(path, value, message, canary, capsys):
+    run, _ = canary
+    write_run_json(run, described(RECIPE, changed(path, value)))
+    with pytest.raises(ValueError, match=message):
+        planned_config(run)
+    assert main(["pretrain", "--out", str(run), "--resume"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
 @pytest.mark.parametrize("recipe", ["canary_in_run_json", "../run/config.py", "demo", ""])
 def test_another_recipe_is_not_read(recipe, canary):
     run, _ = canary
-    write_run_json(run, described(recipe, plain(load_config(RECIPE))))
+    write_run_json(run, described(recipe, config_of(RECIPE)))
     with pytest.raises(ValueError, match="which is not a recipe of pretrain or finetune"):
         planned_config(run)
     assert read_run(run).changes == []
@@ -104,8 +131,7 @@ def test_another_recipe_is_not_read(recipe, canary):
 @pytest.mark.parametrize("method", methods())
 def test_the_config_is_the_planned_one(method, tmp_path):
     """Of every method: values of JSON instead of Python change nothing."""
-    base = load_config(methods()[method])
-    write_run_json(tmp_path, described(methods()[method], plain(base)))
+    write_run_json(tmp_path, described(methods()[method], config_of(methods()[method])))
     config = planned_config(tmp_path)
     assert isinstance(config, Config) and Path(config.filename) == tmp_path / "config.py"
     given = {"load_from": None, "resume": False}
