@@ -641,9 +641,9 @@ def check_unedited(path: Path) -> None:
     changes = different_settings([read_run_json(path.parent).config, edited])
     for name, (recorded, written) in changes.items():
         raise ValueError(
-            f"{path} was edited ({name}: {recorded} -> {written}), but {RUN_JSON} is what --resume "
-            f"continues. Undo the change, or train the edited config: sce-video train {path} "
-            "--resume"
+            f"{path} was edited ({name}: {recorded:.60} -> {written:.60}), but {RUN_JSON} is what "
+            "--resume continues. Undo the change, or train the edited config: sce-video train "
+            f"{path} --resume"
         )
 
 
