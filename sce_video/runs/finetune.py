@@ -215,15 +215,14 @@ def planned_finetuning(
     network = None if str(source) == NONE else find_source(source)
     machine, counts = this_machine(), np.bincount(videos.videos.labels)
     of_list = videos.videos if videos.listed and not is_table(videos.root) else None
-    facts = examine_folder(videos.root, of_list).check_readable()
-    facts = replace(facts, num_videos=len(videos))
+    examined = examine_folder(videos.root, of_list).check_readable()
+    facts = replace(examined, num_videos=len(videos))
     per_class = int(np.median(counts[counts > 0]))
     chosen = choose_finetuning(facts, machine, network, per_class, given, videos.videos.classes)
     decay = layer_decay(network, chosen["frozen"].value)
     # Measured with the chosen network and batch, and any length: epochs follow from the speed.
     with tempfile.TemporaryDirectory(prefix="sce_video_") as lists:
-        listed = _data(videos, tested, lists)
-        timing = measure(_config(base, chosen, listed, network, out))
+        timing = measure(_config(base, chosen, _data(videos, tested, lists), network, out))
     data = _data(videos, tested, out, write=False)
     now, after = time.monotonic(), _seconds_after(timing, len(videos), len(tested), chosen)
     other = 0.0 if hours is None else now - (start if begun is None else begun) + after

@@ -114,11 +114,7 @@ def read_run(folder: str | Path) -> RunRecord:
     notes: list[str] = []
     description = _description(path, notes)
     config_file, text, config = _config(path, notes, description)
-    if description is not None:
-        recipe = description.plan.recipe
-    else:  # the config of a recipe has its name
-        stem = Path(config_file).stem if config_file else ""
-        recipe = stem if stem != Path(CONFIG).stem and stem in recipe_names() else ""
+    recipe = _recipe_by_name(config_file) if description is None else description.plan.recipe
     changes: dict[str, list[str]] = {}
     if config and recipe in recipe_names():
         changes = different_settings([load_config(recipe).to_dict(), config])
@@ -183,6 +179,12 @@ def _description(path: Path, notes: list[str]) -> RunDescription | None:
     except (OSError, ValueError) as error:
         notes.append(f"{error}.")
         return None
+
+
+def _recipe_by_name(config_file: str) -> str:
+    """Return the recipe that a config file has its name from; empty if there is none."""
+    stem = Path(config_file).stem if config_file else ""
+    return stem if stem != Path(CONFIG).stem and stem in recipe_names() else ""
 
 
 def _config(
