@@ -37,7 +37,7 @@ READERS = {
     "segments.csv": lambda path: read_segments(str(path)),
     "table.tsv": read_label_table,
     "key_frames.jsonl": lambda path: list(read_key_frames(str(path))),
-    "config.py": planned_config,
+    "run.json": lambda path: planned_config(path.parent),
     "epoch_1.pth": load_checkpoint_file,
     "weights.safetensors": load_checkpoint_file,
     "epoch_2.pth": file_sha256,

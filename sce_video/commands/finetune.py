@@ -9,7 +9,7 @@ label' as the search page writes them, or CSV files with the columns path and la
 a quarter of the videos is held out. Prints the chosen settings with a reason each, writes them to
 RUN/config.py, trains, tests with several views of each video, and writes the page RUN/run.html.
 Ctrl-C, SIGTERM or SIGHUP completes the current step and writes a checkpoint; --out RUN --resume
-continues from it, and reads RUN/config.py as data. `python tools/train.py RUN/config.py` is the
+continues from it, and reads RUN/run.json as data. `python tools/train.py RUN/config.py` is the
 same training, and runs that file. Then: sce-video predict RUN VIDEOS
 """
 
@@ -97,7 +97,7 @@ def _check(args: argparse.Namespace, settings: dict[str, Any]) -> None:
         names = ("source", "train", "test", "hours", "few", "head", "precision")
         given = [getattr(args, name) for name in names]
         if any(value is not None for value in given) or settings:
-            raise ValueError("--resume takes everything from RUN/config.py: give --out RUN alone")
+            raise ValueError("--resume takes everything from RUN/run.json: give --out RUN alone")
         if not config.is_file():
             raise ValueError(f"no training in {args.out} to resume: there is no {config}")
         return

@@ -3,9 +3,9 @@
     sce-video pretrain VIDEOS --out RUN [--method simclr] [--hours 2 | --epochs 50] [--frames 16]
 
 Looks at the videos and the machine, prints the chosen settings with a reason each, writes them to
-RUN/config.py, and trains. Ctrl-C, SIGTERM or SIGHUP (a closed terminal) completes the current step
-and writes a checkpoint; --resume continues from it, and reads RUN/config.py as data. `python
-tools/train.py RUN/config.py` is the same training, and runs that file.
+RUN/run.json and RUN/config.py, and trains. Ctrl-C, SIGTERM or SIGHUP (a closed terminal) completes
+the current step and writes a checkpoint; --resume continues from it, and reads RUN/run.json as
+data. `python tools/train.py RUN/config.py` is the same training, and runs that file.
 
 --memory needs less memory for more time, with the same result. It is chosen where a GPU's memory
 would not suffice; --no-memory prevents it.
@@ -191,7 +191,7 @@ def _check(args: argparse.Namespace, settings: dict[str, Any]) -> None:
         raise ValueError("give hours or epochs, not both")
     given = (args.videos, args.start, args.hours, args.freeze, args.lora, args.keep, args.labels)
     if args.resume and (settings or any(value is not None for value in given)):
-        raise ValueError("--resume takes everything from RUN/config.py: give --out RUN alone")
+        raise ValueError("--resume takes everything from RUN/run.json: give --out RUN alone")
     if args.method == "distill" and not args.resume and "teacher" not in settings:
         raise ValueError("--method distill needs --teacher SOURCE: a run or a checkpoint")
     _check_labels(args)

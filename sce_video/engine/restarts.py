@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import platform
 import signal
 import socket
 import subprocess
@@ -25,12 +24,11 @@ from typing import Any
 import torch
 from mmengine.dist import get_world_size, is_main_process
 
-from sce_video.dependencies import installed_version
 from sce_video.engine.checkpoint import describe_samples
+from sce_video.engine.run_json import RUNNING, installed_versions, update_run_json
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
 from sce_video.utils.files import WriteError, append_text, read_bytes, read_json_lines, write_text
-from sce_video.utils.run_files import HISTORY
-from sce_video.version import __version__
+from sce_video.utils.run_files import HISTORY, RUN_JSON
 
 #: Variables with the number of earlier starts of a launch. tools/dist_train.sh has none: its id
 #: is new for each launch. torchrun counts only the starts after a failure on the same machine.
@@ -165,15 +163,6 @@ def recorded_start(runner: Any) -> Iterator[dict[str, str]]:
     Hooks hear of a failure by ``after_failure``.
     """
     model = unwrap_model(runner.model)
-    versions = {
-        "sce_video": __version__,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        **{name: str(installed_version(name)) for name in ("mmengine", "mmaction2")},
-    }
-    if torch.cuda.is_available():
-        versions["cuda"] = str(torch.version.cuda)
-        versions["cudnn"] = str(torch.backends.cudnn.version())
     program, *arguments = sys.argv
     if program.startswith("sce-video "):  # sce-video X names itself "sce-video X" in usages
         program = "sce-video"
@@ -189,11 +178,12 @@ def recorded_start(runner: Any) -> Iterator[dict[str, str]]:
         "ranks": get_world_size(),
         "threads": torch.get_num_threads(),
         "accumulated": runner.optim_wrapper._accumulative_counts,
-        "versions": versions,
+        "versions": installed_versions(),
         "data": describe_samples(runner.train_dataloader.dataset),
         "model": type(model).__name__,
     }
     append_or_warn(runner, HISTORY, start)
+    _record_state(runner, RUNNING, runner.cfg)
     _started.add(Path(runner.work_dir).resolve())
     end = {"status": "finished", "message": ""}
     try:
@@ -207,6 +197,14 @@ def recorded_start(runner: Any) -> Iterator[dict[str, str]]:
     finally:
         row = {"event": "end", "time": time.time(), "iter": runner.iter, **end}
         append_or_warn(runner, HISTORY, row)
+        _record_state(runner, end["status"])
+
+
+def _record_state(runner: Any, state: str, config: Mapping[str, Any] | None = None) -> None:
+    """Update ``run.json`` on rank 0; a full disk is a warning."""
+    if is_main_process():
+        with warned_once(runner, RUN_JSON):
+            update_run_json(runner.work_dir, state, config)
 
 
 def device_name(device: torch.device) -> str:

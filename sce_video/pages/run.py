@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import time
 from collections.abc import Mapping, Sequence
@@ -139,11 +138,17 @@ def provenance_rows(record: RunRecord) -> list[tuple[str, str]]:
         ("Resumed from", start.get("resumed_from")),
         ("Device", start.get("device")),
         ("Processes", start.get("ranks")),
-        ("Git", joined(start.get("git"))),
+        ("Commit", _commit(record)),
         ("Versions", joined(start.get("versions"))),
         ("Checkpoints", ", ".join(record.checkpoints[:6])),
     ]
     return [(name, str(value)) for name, value in rows if value not in (None, "", {})]
+
+
+def _commit(record: RunRecord) -> str:
+    """Return the git commit of the code that planned a run; empty if it is not known."""
+    code = record.description and record.description.environment.get("code")
+    return str(code.get("commit") or "") if isinstance(code, dict) else ""
 
 
 def network(config: Mapping[str, Any]) -> str:
@@ -169,26 +174,6 @@ def data_rows(record: RunRecord) -> list[tuple[str, str]]:
         value = number_text(value) if name == "samples" else value
         rows.append((_DATA_NAMES.get(name, name), value))
     return [(name, str(value)) for name, value in rows]
-
-
-class PlanText(NamedTuple):
-    """The choices of ``sce-video pretrain``: sentences, and (setting, value, reason)."""
-
-    sentences: list[str]
-    choices: list[tuple[str, str, str]]
-
-
-def plan_of(config: Mapping[str, Any]) -> PlanText:
-    """The plan in a config; empty if it was not planned."""
-    lines = config.get("plan")
-    plan = PlanText([], [])
-    for line in map(str, lines if isinstance(lines, list) else ()):
-        parts = re.split(r"\s{2,}", line.strip())
-        if line.startswith(" ") and len(parts) == 3:
-            plan.choices.append((parts[0], parts[1], parts[2]))
-        elif line.strip():
-            plan.sentences.append(line.strip())
-    return plan
 
 
 def result_rows(
@@ -261,7 +246,7 @@ def render_run_page(
         **_bad_files(record),
         "command": shlex.join(map(str, words)) if isinstance(words, list) else "",
         "provenance": provenance_rows(record),
-        "plan": plan_of(record.config),
+        "plan": record.description and record.description.plan,
         "changes": record.changes,
         "config_text": record.config_text,
         **page_frame([chart.data() for chart in charts], bool(charts or parts)),

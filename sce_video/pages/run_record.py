@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-# States of a run.
-RUNNING = "running"
-FINISHED = "finished"
-INTERRUPTED = "interrupted"
-FAILED = "failed"
+from sce_video.engine.run_json import FAILED, FINISHED, INTERRUPTED, RUNNING, RunDescription
+
+#: State of a run without a log. The others are those of ``run.json``.
 UNKNOWN = "unknown"
 
 
@@ -24,6 +22,7 @@ class RunRecord:
     config: dict[str, Any] = field(default_factory=dict)  # as plain data
     config_text: str = ""
     recipe: str = ""  # that the config comes from
+    description: RunDescription | None = None  # of a run that pretrain or finetune has planned
     # (key, value of the recipe, value of the run) of the settings that differ.
     changes: list[tuple[str, str, str]] = field(default_factory=list)
     scalars: list[dict[str, Any]] = field(default_factory=list)  # see curves.read_scalars

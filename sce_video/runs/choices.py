@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from sce_video.engine.run_json import Choice
 from sce_video.runs.folder_facts import FolderFacts
 from sce_video.utils.cores import usable_cores
 
@@ -77,15 +78,6 @@ _CUT = (
     "Cut long videos into pieces first: ffmpeg -i VIDEO.mp4 -c copy -f segment -segment_time 10 "
     "-reset_timestamps 1 PIECE%05d.mp4"
 )
-
-
-@dataclass(frozen=True)
-class Choice:
-    """A setting and why it has its value."""
-
-    name: str  # ``recipe``, ``precision``, or a setting that the recipe declares: ``frames``
-    value: Any
-    reason: str  # a few words for the user; ``given`` if the user chose it
 
 
 def default_method(machine: Machine, given: Container[str]) -> tuple[str, str]:

@@ -124,10 +124,9 @@ def training_config(
         cfg = adopted_config(config, cfg_options, resumed, "resume", content)
     elif "pretrained" in cfg and pretrained not in (None, RANDOM):
         _check_file(pretrained, "trains without one")
-        # Network and views of a plan are those that were chosen.
-        cfg = (
-            cfg if cfg.get("plan") else adopted_config(config, cfg_options, pretrained, "finetune")
-        )
+        # Network and views of a planned training have been chosen already.
+        chosen = cfg.get("planned")
+        cfg = cfg if chosen else adopted_config(config, cfg_options, pretrained, "finetune")
     if backend is not None:
         set_backend(cfg, backend)
     cfg.launcher, cfg.work_dir = launcher, work_dir

@@ -7,7 +7,7 @@ import os
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,12 @@ from sce_video.datasets.sources import is_table
 from sce_video.datasets.video_list import split_segment, video_of
 from sce_video.engine.config.check import options_of_settings
 from sce_video.engine.config.load import load_config
+from sce_video.engine.run_json import Choice
 from sce_video.engine.runner import RANDOM
 from sce_video.evaluation.functional.linear_probe import held_out
 from sce_video.evaluation.functional.statistics import group_ids
 from sce_video.inference.views import TEST_CROPS
-from sce_video.runs.choices import Choice, choose_epochs, this_machine, warmup_and_momentum
+from sce_video.runs.choices import choose_epochs, this_machine, warmup_and_momentum
 from sce_video.runs.configs import complete_classifier
 from sce_video.runs.continued import NO_DECAY, take_network
 from sce_video.runs.finetune_choices import (
@@ -43,9 +44,11 @@ from sce_video.runs.pretrain import (
     PlannedTraining,
     Timing,
     add_budget,
+    check_length,
     claimed_plan,
     count_seconds,
     filled_recipe,
+    given_values,
     measure,
     resumable_config,
 )
@@ -190,11 +193,13 @@ def planned_finetuning(
     the videos, where they are needed, come with :func:`~sce_video.runs.pretrain.write_config`.
     """
     start, given = time.monotonic(), dict(settings or {})
+    sets = {"source": source, "train": train, "test": test, "data_root": data_root, "few": few}
+    held = {"group_pattern": group_pattern, **asdict(columns)}
+    request = given_values({**sets, **held, "hours": hours, **given})
     if given.get("precision", PRECISIONS[0]) not in PRECISIONS:
         known = ", ".join(PRECISIONS)
         raise ValueError(f"precision must be one of {known}, got {given['precision']!r}")
-    if hours is not None and "epochs" in given:
-        raise ValueError("give hours or epochs, not both")
+    check_length(hours, given)
     base = load_config(FINETUNING)
     of_recipe = {k: v for k, v in given.items() if k not in ("precision", "head")}
     options_of_settings(base, of_recipe)  # unknown ones end here
@@ -210,16 +215,14 @@ def planned_finetuning(
     network = None if str(source) == NONE else find_source(source)
     machine, counts = this_machine(), np.bincount(videos.videos.labels)
     of_list = videos.videos if videos.listed and not is_table(videos.root) else None
-    facts = examine_folder(videos.root, of_list).check_readable()
-    facts = replace(facts, num_videos=len(videos))
-    classes = videos.videos.classes
+    examined = examine_folder(videos.root, of_list).check_readable()
+    facts = replace(examined, num_videos=len(videos))
     per_class = int(np.median(counts[counts > 0]))
-    chosen = choose_finetuning(facts, machine, network, per_class, given, classes)
+    chosen = choose_finetuning(facts, machine, network, per_class, given, videos.videos.classes)
     decay = layer_decay(network, chosen["frozen"].value)
     # Measured with the chosen network and batch, and any length: epochs follow from the speed.
     with tempfile.TemporaryDirectory(prefix="sce_video_") as lists:
-        listed = _data(videos, tested, lists)
-        timing = measure(_config(base, chosen, listed, network, out))
+        timing = measure(_config(base, chosen, _data(videos, tested, lists), network, out))
     data = _data(videos, tested, out, write=False)
     now, after = time.monotonic(), _seconds_after(timing, len(videos), len(tested), chosen)
     other = 0.0 if hours is None else now - (start if begun is None else begun) + after
@@ -234,14 +237,21 @@ def planned_finetuning(
         add_budget(config, hours, other - after, after)
     shared = len({*_recordings(videos)} & {*_recordings(tested)})
     loading = timing.loading(chosen["workers"].value)
-    size = chosen["size"].value
-    remarks = finetuning_notes(counts[counts > 0].tolist(), len(tested), shared, size, loading)
+    each, size = counts[counts > 0].tolist(), chosen["size"].value
+    remarks = finetuning_notes(each, len(tested), shared, size, loading)
     about = (Choice("recipe", FINETUNING, "of finetune"), _of_source(network), *rows)
-    shown = (*about, *chosen.values(), *((decay,) if decay else ()))
-    planned = PlannedTraining(config, facts, machine, shown, timing, other, tuple(remarks))
-    planned = replace(planned, lists=(("train", videos), ("test", tested)))
-    config.plan = planned.lines()
-    return planned
+    return PlannedTraining(
+        command="finetune",
+        request=request,
+        config=config,
+        facts=facts,
+        machine=machine,
+        choices=(*about, *chosen.values(), *((decay,) if decay else ())),
+        timing=timing,
+        other_seconds=other,
+        remarks=tuple(remarks),
+        lists=(("train", videos), ("test", tested)),
+    )
 
 
 def _of_source(source: Source | None) -> Choice:

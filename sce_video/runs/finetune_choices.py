@@ -13,7 +13,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sce_video.runs.choices import Choice, Machine, choose, slow_loading
+from sce_video.engine.run_json import Choice
+from sce_video.runs.choices import Machine, choose, slow_loading
 from sce_video.runs.continued import LAYER_DECAY, clip_of_network, names_layers
 from sce_video.runs.folder_facts import FolderFacts
 from sce_video.runs.source import Source

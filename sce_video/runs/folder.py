@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from sce_video.engine.checkpoint import find_checkpoints, is_plain, load_checkpoint_file
+from sce_video.engine.config.check import registered
 from sce_video.engine.config.load import load_config
-from sce_video.engine.config.snapshot import parse_config_text, recorded_training
+from sce_video.engine.config.snapshot import parse_config_text, plain, recorded_training
 from sce_video.engine.recipes import recipe_names
+from sce_video.engine.run_json import RunDescription, read_run_json
 from sce_video.engine.work_dir import CONFIG, config_of_run, is_locked
 from sce_video.evaluation.random_weights import is_comparison
 from sce_video.models.algorithms import SelfSupervisedModel
@@ -21,7 +23,6 @@ from sce_video.pages.curves import (
     read_scalars,
     read_validations,
 )
-from sce_video.pages.run import plan_of
 from sce_video.pages.run_record import RunRecord
 from sce_video.registry import MODELS
 from sce_video.reporting.result_files import collect_results
@@ -42,13 +43,16 @@ def chance_level(config: dict[str, Any]) -> float | None:
     model = config.get("model")
     if not isinstance(model, dict) or not isinstance(model.get("type"), str):
         return None
-    kind = MODELS.get(model["type"])
-    ours = isinstance(kind, type) and kind.__module__.startswith("sce_video.")
-    if not (ours and issubclass(kind, SelfSupervisedModel)):
+    # A look-up by MODELS.get would import the module of an unknown name.
+    kinds = [kind for kind in registered(model["type"]) if isinstance(kind, type)]
+    ours = kinds and kinds[0].__module__.startswith("sce_video.")
+    if not (ours and issubclass(kinds[0], SelfSupervisedModel)):
         return None
     settings = {**model, "backbone": _BACKBONE, "data_preprocessor": None}
     heads = [value for value in settings.values() if isinstance(value, dict)]
     if any(head.get("type", "MLP") not in ("MLP", "ResNet2d") for head in heads):
+        return None
+    if any("_scope_" in part for part in (settings, *heads)):  # a package that mmengine imports
         return None
     with contextlib.suppress(Exception):  # a wrong argument can raise any error in a constructor
         return MODELS.build(settings).chance_level()
@@ -57,7 +61,7 @@ def chance_level(config: dict[str, Any]) -> float | None:
 
 #: Of a run, not of its settings: names, folders and what tools have written into the config.
 _NOT_SETTINGS = frozenset(
-    "work_dir launcher experiment_name resume load_from plan settings adopted run_page".split()
+    "work_dir launcher experiment_name resume load_from planned settings adopted run_page".split()
 )
 _ABSENT = "not set"
 
@@ -71,7 +75,7 @@ def flattened(config: dict[str, Any]) -> dict[str, str]:
     found: dict[str, str] = {}
 
     def add(node: Any, path: tuple[str, ...]) -> None:
-        if isinstance(node, list | tuple) and any(isinstance(item, dict) for item in node):
+        if isinstance(node, list) and any(isinstance(item, dict) for item in node):
             types = [str(item.get("type", "")) if isinstance(item, dict) else "" for item in node]
             # By position where the type is missing or not unique.
             names = [k if k and types.count(k) == 1 else str(i) for i, k in enumerate(types)]
@@ -81,10 +85,10 @@ def flattened(config: dict[str, Any]) -> dict[str, str]:
                 if path or not (key in _NOT_SETTINGS or str(key).startswith("_")):
                     add(value, (*path, str(key)))
         elif path:
-            value = list(node) if isinstance(node, tuple) else node
-            found[".".join(path)] = "''" if value == "" else str(value)
+            found[".".join(path)] = "''" if node == "" else str(node)
 
-    add(config, ())
+    # A config file has tuples where run.json has lists.
+    add(plain(config), ())
     return found
 
 
@@ -108,11 +112,9 @@ def read_run(folder: str | Path) -> RunRecord:
     path = Path(folder)
     check_run_folder(path)
     notes: list[str] = []
-    config_file, text, config = _config(path, notes)
-    # That of its plan, or the one of its name.
-    stem = Path(config_file).stem if config_file else ""
-    named = stem if stem != Path(CONFIG).stem and stem in recipe_names() else ""
-    recipe = next((c[1] for c in plan_of(config).choices if c[0] == "recipe"), named)
+    description = _description(path, notes)
+    config_file, text, config = _config(path, notes, description)
+    recipe = _recipe_by_name(config_file) if description is None else description.plan.recipe
     changes: dict[str, list[str]] = {}
     if config and recipe in recipe_names():
         changes = different_settings([load_config(recipe).to_dict(), config])
@@ -147,6 +149,7 @@ def read_run(folder: str | Path) -> RunRecord:
         config=config,
         config_text=text,
         recipe=recipe,
+        description=description,
         changes=[(name, a, b) for name, (a, b) in changes.items()],
         scalars=scalars,
         evaluations=rows(read_online_evaluations, "online_evaluation.jsonl"),
@@ -167,14 +170,39 @@ def read_run(folder: str | Path) -> RunRecord:
     )
 
 
-def _config(path: Path, notes: list[str]) -> tuple[str, str, dict[str, Any]]:
-    """Path, text and content of the config; empty with a note if it cannot be read as data."""
+def _description(path: Path, notes: list[str]) -> RunDescription | None:
+    """Return what ``run.json`` says; None without one, or with a note if it cannot be read."""
+    try:
+        return read_run_json(path)
+    except FileNotFoundError:  # train CONFIG writes none
+        return None
+    except (OSError, ValueError) as error:
+        notes.append(f"{error}.")
+        return None
+
+
+def _recipe_by_name(config_file: str) -> str:
+    """Return the recipe that a config file has its name from; empty if there is none."""
+    stem = Path(config_file).stem if config_file else ""
+    return stem if stem != Path(CONFIG).stem and stem in recipe_names() else ""
+
+
+def _config(
+    path: Path, notes: list[str], description: RunDescription | None
+) -> tuple[str, str, dict[str, Any]]:
+    """Return path, text and content of the config; empty with a note if it cannot be read as data.
+
+    The content is that of ``run.json`` if the run has one.
+    """
     try:
         file = config_of_run(path)
         text = read_text(file, "replace")
     except OSError as error:
-        notes.append(f"{error}: settings are not shown.")
-        return "", "", {}
+        shown = "settings are" if description is None else "its text is"
+        notes.append(f"{error}: {shown} not shown.")
+        return "", "", {} if description is None else description.config
+    if description is not None:
+        return str(file), text, description.config
     try:
         return str(file), text, parse_config_text(text, str(file))
     except ValueError as error:

@@ -17,10 +17,10 @@ from mmengine.config import Config
 from sce_video.datasets.labelled import NO_COLUMNS, GroupColumns, read_labelled
 from sce_video.datasets.sources import dataset_settings, list_videos
 from sce_video.datasets.video_list import PARTS, VideoList, video_of, write_annotation_list
+from sce_video.engine.run_json import Choice
 from sce_video.evaluation.functional.linear_probe import held_out
 from sce_video.evaluation.online_evaluation_hook import KEPT_EVENT
 from sce_video.pages.curves import read_history
-from sce_video.runs.choices import Choice
 from sce_video.runs.folder_facts import FolderFacts
 from sce_video.runs.launch import longest_queue
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -26,23 +26,31 @@ from sce_video.engine.config.load import load_config
 from sce_video.engine.config.snapshot import (
     differences,
     parse_config_text,
+    plain,
     resolved_config,
     stored_config,
 )
 from sce_video.engine.logs import TRACKERS
 from sce_video.engine.recipes import methods
 from sce_video.engine.restarts import is_restart
+from sce_video.engine.run_json import (
+    PLANNED,
+    Choice,
+    Plan,
+    RunDescription,
+    describe_environment,
+    read_run_json,
+    write_run_json,
+)
 from sce_video.engine.runner import VideoRunner
 from sce_video.engine.weights import checked_backbone
 from sce_video.engine.work_dir import CONFIG, claimed_folder, remove_training
 from sce_video.models.algorithms import SelfSupervisedModel
 from sce_video.models.algorithms.distill import OBJECTIVES
-from sce_video.pages.run import plan_of
 from sce_video.registry import DATASETS, MODELS
 from sce_video.runs.choices import (
     FEW_STEPS,
     WARMUP_SHARE,
-    Choice,
     Machine,
     choose,
     choose_epochs,
@@ -64,6 +72,7 @@ from sce_video.runs.continued import (
     remarks,
     start_from,
 )
+from sce_video.runs.folder import different_settings
 from sce_video.runs.folder_facts import FolderFacts, examine_folder
 from sce_video.runs.keep_best import (
     EVALUATIONS,
@@ -77,7 +86,7 @@ from sce_video.runs.launch import cores_for_workers, training_config
 from sce_video.runs.page import train_with_page
 from sce_video.runs.teacher import PlannedTeacher, plan_teacher
 from sce_video.utils.files import read_text, write_text
-from sce_video.utils.run_files import is_model
+from sce_video.utils.run_files import RUN_JSON, is_model
 from sce_video.utils.storage import STORES, trusted_stores
 
 _STEPS = 3
@@ -196,9 +205,9 @@ _CHOSEN_CLASSES = (
 )
 #: And a finetuning, to resize frames as the encoder of others does that it starts from.
 _RESIZING = ("ResizeAsProcessor", "bicubic", "bilinear")
-#: Settings that say where the run and its videos are, and why it was planned so.
+#: Settings that say where the run and its videos are.
 _OF_THE_RUN = (
-    *("ann_file", "class_file", "data_root", "extensions", "plan", "run_dir"),
+    *("ann_file", "class_file", "data_root", "extensions", "run_dir"),
     *("teacher_checkpoint", "work_dir"),
 )
 # Videos at the end: most and least that are compared, the share of a budget for them, those that
@@ -208,6 +217,8 @@ _PAGE_VIDEOS, _PAGE_SECONDS = 64, 10.0
 #: Steps without a budget of a training that continues, and rows of a plan that are no settings.
 _STEPS_TO_CONTINUE = 2000
 _SOURCE = "starts from"
+#: What JSON calls the containers of a config.
+_KINDS = {dict: "an object", list: "a list"}
 _ROWS = ("recipe", _SOURCE, "precision", "keep", "predictor")
 
 
@@ -215,12 +226,22 @@ _ROWS = ("recipe", _SOURCE, "precision", "keep", "predictor")
 class PlannedTraining:
     """A pretraining or finetuning that has not begun.
 
-    ``choices`` are all chosen or given settings with the reason, in the order to show, ``remarks``
-    sentences about what is unusual; ``evaluation_seconds`` the time in which the best checkpoint is
-    looked for, ``other_seconds`` that of a command with a budget before and after the training.
-    ``lists`` are named videos whose lists are written with the config.
+    Attributes:
+        command: ``pretrain`` or ``finetune``.
+        request: What the user asked for, by the name of the argument, as JSON data.
+        config: Config of the training.
+        facts: Facts of the videos.
+        machine: That trains.
+        choices: All chosen or given settings, in the order to show them.
+        timing: Measured times.
+        other_seconds: Time before and after the training, of a command with a budget.
+        remarks: Sentences about what is unusual.
+        evaluation_seconds: Time in which the best checkpoint is looked for.
+        lists: Named videos whose lists are written with the config.
     """
 
+    command: str
+    request: dict[str, Any]
     config: Config
     facts: FolderFacts
     machine: Machine
@@ -243,19 +264,35 @@ class PlannedTraining:
         seconds = self.config.train_cfg.max_epochs * self.epoch_seconds
         return (seconds + self.evaluation_seconds + self.other_seconds) / 3600
 
-    def lines(self) -> list[str]:
+    @property
+    def plan(self) -> Plan:
         """What was found and chosen, for the user."""
-        width = max(len(choice.name) for choice in self.choices)
-        wide = f"<{max(len(str(choice.value)) for choice in self.choices)}"
-        rows = [f"  {c.name:<{width}}  {c.value!s:{wide}}  {c.reason}" for c in self.choices]
         minutes = max(1, round(60 * self.hours))
         in_minutes = f"{minutes} minute{'s' * (minutes > 1)}"
         duration = f"{self.hours:.1f} hours" if self.hours >= 1 else in_minutes
         each, evaluations = f"{self.epoch_seconds:.0f} s an epoch", self.evaluation_seconds
         each += f", {evaluations:.0f} s for all evaluations" if evaluations else ""
-        length = f"about {duration} of training ({each})"
-        remarks = [f"note: {remark}" for remark in self.remarks]
-        return [self.facts.describe(), self.machine.describe(), *rows, length, *remarks]
+        return Plan(
+            recipe=next(c.value for c in self.choices if c.setting == "recipe"),
+            facts=(self.facts.describe(), self.machine.describe()),
+            choices=self.choices,
+            length=f"about {duration} of training ({each})",
+            remarks=self.remarks,
+        )
+
+    def lines(self) -> list[str]:
+        """Return the plan as text for a terminal."""
+        return self.plan.lines()
+
+    def description(self) -> RunDescription:
+        """Return the content of ``run.json`` before the training."""
+        return RunDescription(
+            command=self.command,
+            request=self.request,
+            plan=self.plan,
+            config=plain(self.config),
+            environment=describe_environment(),
+        )
 
 
 def planned_pretraining(
@@ -279,10 +316,11 @@ def planned_pretraining(
     the command began, which counts for ``hours``; None for now.
     """
     began, worked, given = time.monotonic(), time.process_time(), dict(settings or {})
+    words = {"method": method, "precision": precision, "keep": keep, "labels": labels}
+    request = _request(videos, start, {**words, "hours": hours, **asdict(columns), **given})
     keep = keep or ("last" if start is None else "best")
     _check_words(method or "sce", precision, keep)
-    if hours is not None and "epochs" in given:
-        raise ValueError("give hours or epochs, not both")
+    check_length(hours, given)
     machine, all_facts = this_machine(), examine_folder(str(videos)).check_readable()
     method, why = (method, "") if method else default_method(machine, given)
     seed = int(given.get("seed", 0))
@@ -295,10 +333,7 @@ def planned_pretraining(
     names = available_settings(base, known_keys)
     options_of_settings(base, given)  # unknown names end here
     # Measured with the chosen network and batch, and any length: epochs follow from the speed.
-    of_videos = dataset_settings(facts.folder).items()
-    data: dict[str, Any] = {f"train_dataloader.dataset.{name}": v for name, v in of_videos}
-    if teacher is not None:
-        data["model.teacher_channels"] = teacher.model.feature_size
+    data = _data(facts, teacher)
     first = _config(base, chosen, data, out, start)
     timing = measure(first, teacher)
     # Before the first step, so that a teacher that these videos do not suit ends it here.
@@ -312,14 +347,12 @@ def planned_pretraining(
     steps = max(1, samples // chosen["batch"].value)
     least = _STEPS_TO_CONTINUE if start else least_steps(machine, chosen["width"].value)
     seconds = timing.epoch(machine.cores, first.train_dataloader.num_workers)
-    evaluation = 0.0  # seconds of each
-    if held is not None:
-        evaluation = held.evaluated * timing.features(networks=1)
+    evaluation = 0.0 if held is None else held.evaluated * timing.features(networks=1)
     spent = other + (1 + EVALUATIONS) * evaluation
     epochs = chosen.get("epochs") or choose_epochs(steps, least, hours, seconds, spent)
     own = {*names, "predictor"} - (chosen.keys() - {"queue"}) - given.keys()
     length = _of_length(recipe, chosen, epochs, steps, start)
-    chosen |= {c.name: c for c in length if c.name in own}
+    chosen |= {c.setting: c for c in length if c.setting in own}
     config = _config(base, chosen, data, out, start)
     config.run_page.compared = compared
     if held is not None:
@@ -327,17 +360,33 @@ def planned_pretraining(
     if hours is not None:
         add_budget(config, hours, other - after, after)
     found = [] if start is None else remarks(start, chosen["size"].value, facts)
-    loader = config.train_dataloader
-    differences = max(step.get("diff_prob", 0.0) for step in loader.dataset.pipeline)
-    loading = timing.loading(loader.num_workers)
-    found += notes(all_facts, chosen["size"].value, loading, differences)
-    rows = chosen.values()
-    shown = tuple(row for row in rows if row.name in {*names, *ROWS, *_ROWS})
-    evaluating = (1 + min(EVALUATIONS, epochs.value * steps)) * evaluation
-    how = (other, tuple(found), evaluating)
-    planned = PlannedTraining(config, all_facts, machine, shown, timing, *how)
-    config.plan = planned.lines()
-    return planned
+    found += _notes(all_facts, chosen["size"].value, config, timing)
+    shown = {*names, *ROWS, *_ROWS}
+    return PlannedTraining(
+        command="pretrain",
+        request=request,
+        config=config,
+        facts=all_facts,
+        machine=machine,
+        choices=tuple(choice for choice in chosen.values() if choice.setting in shown),
+        timing=timing,
+        other_seconds=other,
+        remarks=tuple(found),
+        evaluation_seconds=(1 + min(EVALUATIONS, epochs.value * steps)) * evaluation,
+    )
+
+
+def _request(videos: str | Path, start: Start | None, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a user asked of a pretraining, by the name of the option."""
+    of_start = {}
+    if start is not None:
+        of_start = {"from": start.source.name, "freeze": start.freeze, "lora": start.lora}
+    return given_values({"videos": videos, **of_start, **values})
+
+
+def given_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments that a user gave, as JSON data."""
+    return {name: plain(value) for name, value in values.items() if value is not None}
 
 
 def _held_out(
@@ -398,6 +447,28 @@ def _check_words(method: str, precision: str | None, keep: str) -> None:
             raise ValueError(f"{what} must be one of {', '.join(known)}, got {value!r}")
 
 
+def check_length(hours: float | None, given: Container[str]) -> None:
+    """Raise ValueError if a training is given its duration twice."""
+    if hours is not None and "epochs" in given:
+        raise ValueError("give hours or epochs, not both")
+
+
+def _data(facts: FolderFacts, teacher: PlannedTeacher | None) -> dict[str, Any]:
+    """Return changes of the recipe by key: the videos, and the size of a teacher's features."""
+    of_videos = dataset_settings(facts.folder).items()
+    data: dict[str, Any] = {f"train_dataloader.dataset.{name}": v for name, v in of_videos}
+    if teacher is not None:
+        data["model.teacher_channels"] = teacher.model.feature_size
+    return data
+
+
+def _notes(facts: FolderFacts, size: int, config: Config, timing: Timing) -> Iterator[str]:
+    """Return sentences about what is unusual in the videos and their loading."""
+    loader = config.train_dataloader
+    differences = max(step.get("diff_prob", 0.0) for step in loader.dataset.pipeline)
+    return notes(facts, size, timing.loading(loader.num_workers), differences)
+
+
 def _comparison(
     timing: Timing, num_videos: int, hours: float | None, slowness: float
 ) -> tuple[int, float]:
@@ -456,20 +527,26 @@ def filled_recipe(
     config = load_config(base.filename, options)
     for variable in set(config) - top_level_keys():  # of the recipe's files, without effect here
         config.pop(variable)
-    config.work_dir = str(Path(out).resolve())
+    config.work_dir, config.planned = str(Path(out).resolve()), True
     return config
 
 
 def write_config(planned: PlannedTraining) -> Path:
-    """Write the planned config, with the choices as ``plan``, into the folder of the run.
+    """Write the planned config and ``run.json`` into the folder of the run.
 
     ``python tools/train.py RUN/config.py`` is the same training.
     """
-    path = Path(planned.config.work_dir, CONFIG)
+    folder = Path(planned.config.work_dir)
     for name, videos in planned.lists:
-        videos.dataset(path.parent, name)
-    write_text(path, planned.config.pretty_text)
-    return path
+        videos.dataset(folder, name)
+    write_run(folder, planned.config, planned.description())
+    return folder / CONFIG
+
+
+def write_run(folder: Path, config: Config, run: RunDescription) -> None:
+    """Write a config that has not been trained, and its description, into the folder of a run."""
+    write_text(folder / CONFIG, config.pretty_text)
+    write_run_json(folder, replace(run, config=plain(config), state=PLANNED))
 
 
 @contextmanager
@@ -514,18 +591,22 @@ def resumable_config(
     """The config of a planned training that begins or, with ``resume``, continues.
 
     Args:
-        path: ``RUN/config.py``, which is read as data (:func:`planned_config`).
+        path: ``RUN/config.py``. The ``run.json`` next to it is read (:func:`planned_config`).
         resume: Continue from the newest readable checkpoint, if there is one.
         track: As ``mirror``, see :func:`~sce_video.runs.launch.training_config`.
         mirror: Folder of an object store.
         videos: Table in a store that the config may name.
 
     Raises:
-        ValueError: As :func:`planned_config`; or the newest checkpoint was trained with another
-            config than this one, so that it would be continued with other settings.
+        ValueError: As :func:`planned_config`; or ``path`` was edited since ``run.json`` was
+            written; or the newest checkpoint was trained with another config than this one, so that
+            it would be continued with other settings.
     """
+    planned = planned_config(path.parent, mirror, track, videos)
+    if resume:
+        check_unedited(path)
     cfg = training_config(
-        planned_config(path, mirror, track, videos),
+        planned,
         work_dir=path.parent,
         resume="auto" if resume else None,
         track=track,
@@ -536,7 +617,7 @@ def resumable_config(
             content = load_checkpoint_file(checkpoint, merge_adapters=False)
             stored = stored_config(content, checkpoint)
             changed = [*cfg.get("adopted", {}).get("settings", ())]
-            changed += differences(resolved_config(cfg), stored)
+            changed += map(str, differences(resolved_config(cfg), stored))
             break
     else:
         return cfg
@@ -545,38 +626,66 @@ def resumable_config(
     if changed:
         shown = "; ".join(changed[:5]) + f"; and {len(changed) - 5} more" * (len(changed) > 5)
         raise ValueError(
-            f"{path} is not the config that {checkpoint.name} was trained with ({shown}). Put that "
-            "config back (every start has left a copy next to its log), or start again with "
-            f"--overwrite. To continue with changed settings: sce-video train {path} --resume"
+            f"the config in {path.with_name(RUN_JSON)} is not the one that {checkpoint.name} was "
+            f"trained with ({shown}). Undo the change, or start again with --overwrite. To use the "
+            f"settings of the config file: sce-video train {path} --resume"
         )
     return cfg
 
 
+def check_unedited(path: Path) -> None:
+    """Raise ValueError if a user has changed ``RUN/config.py`` since ``run.json`` was written."""
+    if not path.is_file():
+        return
+    text = read_text(path, "replace")
+    edited = parse_config_text(text, str(path))
+    changes = different_settings([read_run_json(path.parent).config, edited])
+    for name, (recorded, written) in changes.items():
+        raise ValueError(
+            f"{path} was edited ({name}: {recorded:.60} -> {written:.60}), but {RUN_JSON} is what "
+            "--resume continues. Undo the change, or train the edited config: sce-video train "
+            f"{path} --resume"
+        )
+
+
 def planned_config(
-    path: str | Path,
+    folder: str | Path,
     mirror: str | None = None,
     track: Sequence[str] = (),
     videos: str | Path | None = None,
 ) -> Config:
-    """The config that :func:`write_config` has written, as data: nothing in the file is run.
+    """Return the config in the ``run.json`` of a folder, as data: nothing in it is run.
 
-    It may have been changed since, also by a stranger: numbers and switches are taken as they are,
-    and of the texts, which name classes and files, those of its recipe, and the videos.
+    It may have been changed since it was planned, also by a stranger. Numbers and switches are
+    taken as they are. A text names a class or a file, so it must be one of the recipe, or name
+    videos.
 
-    So may it name the folder of a store for a ``mirror``, the trackers ``track``, and a table of
-    ``videos`` in a store, which are given again.
+    Args:
+        folder: Folder of the run.
+        mirror: Folder of a store that the config may name.
+        track: Trackers that the config may name.
+        videos: Table in a store that the config may name.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: it is no plain data, has no plan, or names something else.
+        FileNotFoundError: If the folder has no ``run.json``.
+        ValueError: If this file does not describe a planned run, or names something else.
     """
-    text = read_text(path, "replace")
-    stored = parse_config_text(text, str(path))
-    advice = f"to run it as a program, if you trust it: sce-video train {path} --resume"
-    recipe = next((str(c[1]) for c in plan_of(stored).choices if c[0] == "recipe"), "")
+    path, program = Path(folder, RUN_JSON), Path(folder, CONFIG)
+    advice = f"to run it as a program, if you trust it: sce-video train {program} --resume"
+    if not path.is_file() and program.is_file():
+        raise ValueError(
+            f"{folder} has no {RUN_JSON}, so sce-video pretrain and finetune did not plan this run "
+            f"or an older version did; {advice}"
+        )
+    run = read_run_json(folder)
+    recipe, stored = run.plan.recipe, dict(run.config)
     if recipe not in (*methods().values(), _LARGE_RECIPE, FINETUNING):
-        raise ValueError(f"{path} has no plan of sce-video pretrain or finetune; {advice}")
+        raise ValueError(
+            f"{path} names {recipe!r:.100}, which is not a recipe of pretrain or finetune; {advice}"
+        )
     base = load_config(recipe)
+    if problem := _other_shape(stored, base):
+        raise ValueError(f"{path} does not describe a run: {problem}; {advice}")
     for name in ("adopted", "experiment_name", "launcher"):  # of an earlier start
         stored.pop(name, None)
     # Where it continues from, the caller says, not a file that may have been changed.
@@ -597,14 +706,34 @@ def planned_config(
             f"{path} names {strange!r:.100}, which the recipe {recipe} does not (a mirror or a "
             f"tracker has to be given again, videos in a store by {STORES}); {advice}"
         )
-    return Config(stored, cfg_text=text, filename=str(path))
+    # Without a text, mmengine would read the file of this name.
+    return Config(stored, cfg_text=str(path), filename=str(program))
+
+
+def _other_shape(config: Mapping[str, Any], recipe: Config) -> str | None:
+    """Say which part of a config is not of the recipe's kind, an object or a list; None if all are.
+
+    The types of single values are checked with the classes that take them.
+    """
+    for name in sorted(config.keys() - top_level_keys()):
+        return f"config has the unknown key {name!r:.60}"
+    for name, value in plain(recipe).items():
+        given = config.get(name)
+        if not isinstance(value, dict | list) or (given is None and name != "default_hooks"):
+            continue
+        if not isinstance(given, type(value)):
+            return f"config.{name} must be {_KINDS[type(value)]}, got {given!r:.60}"
+        wrong = [entry for entry in given if not isinstance(entry, dict)]
+        if isinstance(value, list) and wrong:
+            return f"config.{name} must be a list of objects, got {wrong[0]!r:.60}"
+    return None
 
 
 def _texts(node: Any, urls: bool = False) -> Iterator[str]:
-    """All texts of a config but the plan; of where the run and its videos are, only URLs."""
+    """Yield all texts of a config; of where the run and its videos are, only URLs."""
     if isinstance(node, dict | Config):
         for name, value in node.items():
-            yield from () if name == "plan" else _texts(value, urls or name in _OF_THE_RUN)
+            yield from _texts(value, urls or name in _OF_THE_RUN)
     elif isinstance(node, list | tuple | set):
         for value in node:
             yield from _texts(value, urls)

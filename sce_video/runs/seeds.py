@@ -12,6 +12,7 @@ from typing import Any
 from mmengine.config import Config
 
 from sce_video.engine.restarts import is_restart
+from sce_video.engine.run_json import RunDescription, read_run_json
 from sce_video.engine.work_dir import CONFIG, claimed_folder, remove_training
 from sce_video.pages.compare import Chance
 from sce_video.pages.curves import read_history
@@ -25,9 +26,9 @@ from sce_video.runs.pretrain import (
     planned_config,
     planned_pretraining,
     resumable_config,
+    write_run,
 )
 from sce_video.runs.sweep import check_seeds
-from sce_video.utils.files import write_text
 from sce_video.utils.storage import join
 
 #: The page of all seeds in the folder that holds their runs.
@@ -77,17 +78,17 @@ def claimed_seeds(
         for seed in seeds if overwrite else ():
             if removed := remove_training(seed_folder(out, seed)):
                 print(removed, flush=True)
-        _write_configs(planned.config, out, seeds)
+        _write_runs(planned.config, planned.description(), out, seeds)
         yield
 
 
-def _write_configs(config: Config, out: str | Path, seeds: Sequence[int]) -> None:
-    """Write a config with each seed to the folder of its run: the seed is all that differs."""
+def _write_runs(config: Config, run: RunDescription, out: str | Path, seeds: Sequence[int]) -> None:
+    """Write config and description of each seed to the folder of its run: only the seed differs."""
     for seed in seeds:
         own = copy.deepcopy(config)
         own.merge_from_dict({"randomness.seed": seed})
         own.work_dir = str(seed_folder(out, seed).resolve())
-        write_text(seed_folder(out, seed) / CONFIG, own.pretty_text)
+        write_run(seed_folder(out, seed), own, run)
 
 
 def resumed_seeds(
@@ -106,8 +107,9 @@ def resumed_seeds(
     wanted = found if seeds is None else list(seeds)
     for seed in (seed for seed in wanted if seed not in found):
         with claimed_folder(seed_folder(out, seed)):
-            first = planned_config(seed_folder(out, found[0]) / CONFIG, None, (), videos)
-            _write_configs(first, out, [seed])
+            first = seed_folder(out, found[0])
+            config = planned_config(first, None, (), videos)
+            _write_runs(config, read_run_json(first), out, [seed])
     return wanted
 
 

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from sce_video.datasets.sources import video_state
 from sce_video.engine.checkpoint import file_sha256
+from sce_video.engine.run_json import Choice
 from sce_video.evaluation.features import load_features, save_features
 from sce_video.evaluation.multi_view import mean_representation
 from sce_video.evaluation.rows import Rows
@@ -27,7 +28,6 @@ from sce_video.inference.model import VideoModel, build_model, load_model
 from sce_video.inference.views import ModelSettings
 from sce_video.models.algorithms.distill import OBJECTIVES, TeacherClip
 from sce_video.registry import DATASETS
-from sce_video.runs.choices import Choice
 from sce_video.runs.folder_facts import FolderFacts
 from sce_video.runs.source import find_source
 from sce_video.utils.command import Progress

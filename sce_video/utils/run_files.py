@@ -38,8 +38,12 @@ CARD = "README.md"
 LAST_CHECKPOINT = "last_checkpoint"
 #: The checkpoint with the best value of an evaluation during the training, where one is kept.
 KEPT = "best.pth"
-#: The config of a run that was planned in its own folder.
+#: The config of a run that was planned in its own folder, for people and as a program.
 CONFIG = "config.py"
+#: What was asked for, chosen and trained there, as data (:mod:`sce_video.engine.run_json`).
+RUN_JSON = "run.json"
+#: ``kind`` of this file, by which a report knows that it holds no results.
+RUN_KIND = "run"
 #: Networks that come with the package, made by tools/demo_networks.py: "demo" and "demo-sce".
 PACKAGED = Path(__file__).parents[1] / "published/networks"
 #: In place of a checkpoint: random weights.

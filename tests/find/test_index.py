@@ -18,6 +18,7 @@ from helpers.videos import damaged_h264
 from sce_video.datasets.clip_sampling import Windows
 from sce_video.datasets.labelled import read_labelled
 from sce_video.datasets.readers import base
+from sce_video.engine.run_json import Plan, RunDescription, write_run_json
 from sce_video.evaluation import load_features
 from sce_video.find.index import build_index, read_index
 from sce_video.find.store import FileRecord, FileStore
@@ -332,11 +333,11 @@ def test_an_index_of_a_store(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("key", ["data_root", "ann_file", "work_dir"])
 def test_a_run_of_a_store_is_not_resumed(key, tmp_path, monkeypatch):
-    file = tmp_path / "config.py"
-    plan = "plan = ['  recipe  sce_r3d18_folder_small  x']\n"
-    file.write_text(f"{plan}train_dataloader = dict(dataset=dict({key}={STORE!r}))\n")
+    plan = Plan("sce_r3d18_folder_small", (), (), "")
+    config = {"train_dataloader": {"dataset": {key: STORE}}, "default_hooks": {}}
+    write_run_json(tmp_path, RunDescription("pretrain", {}, plan, config, {}))
     with pytest.raises(ValueError, match="SCE_VIDEO_STORES"):
-        planned_config(file)
-    assert planned_config(file, videos=STORE).train_dataloader.dataset[key] == STORE
+        planned_config(tmp_path)
+    assert planned_config(tmp_path, videos=STORE).train_dataloader.dataset[key] == STORE
     monkeypatch.setenv("SCE_VIDEO_STORES", STORE)
-    assert planned_config(file).train_dataloader.dataset[key] == STORE
+    assert planned_config(tmp_path).train_dataloader.dataset[key] == STORE

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from helpers.browser import browser_page
 
+from sce_video.engine.run_json import Choice, Plan, RunDescription
 from sce_video.pages.charts import MAX_BINS, comparison_charts, reduced, run_charts
 from sce_video.pages.compare import render_comparison
 from sce_video.pages.parts import sentence_part
-from sce_video.pages.run import duration, metric_text, plan_of, render_run_page, tiles
+from sce_video.pages.run import duration, metric_text, render_run_page, tiles
 from sce_video.pages.run_record import RunRecord, grouped_alarms, run_state
 
 HOSTILE = "</script><img src=x onerror=alert(1)>{{ 7 * 7 }}"
@@ -151,9 +152,20 @@ def test_tiles_and_texts():
     assert [duration(s) for s in (12, 245, 3600 * 3 + 1200)] == ["12 s", "4 min 5 s", "3 h 20 min"]
     assert metric_text("knn_top1", 0.5) == "50.00 %"
     assert metric_text("effective_rank", 0.5) == "0.5" and metric_text("acc", 12.0) == "12"
-    plan = plan_of({"plan": ["36 videos", "  width   8   given", "about 1 minute"]})
-    assert plan.choices == [("width", "8", "given")]
-    assert plan.sentences == ["36 videos", "about 1 minute"]
+
+
+def described(text: str) -> RunDescription:
+    """A description in which the text stands wherever one can."""
+    plan = Plan(text, (text, "2  cores"), (Choice(text, [text, 8], text),), text, (text,))
+    return RunDescription(text, {text: text}, plan, {}, {"code": {"commit": text}})
+
+
+def test_choices_are_a_table():
+    """Also those with several spaces in a row, at which no text is split."""
+    html = render_run_page(record_of(description=described("a  b")))
+    assert "<tr><td>a  b</td><td>[&#39;a  b&#39;, 8]</td><td>a  b</td></tr>" in html
+    assert ">note: a  b</p>" in html and ">2  cores</p>" in html and "Commit" in html
+    assert "Chosen settings" not in render_run_page(record_of())
 
 
 def test_names_of_strangers_are_text():
@@ -165,6 +177,7 @@ def test_names_of_strangers_are_text():
         data={"data_root": HOSTILE, "classes": [HOSTILE]},
         alarms=[{"alarm": HOSTILE, "message": HOSTILE}],
         history=[{"event": "start", "command": [HOSTILE]}],
+        description=described(HOSTILE),
         notes=[HOSTILE],
         **{HOSTILE: 1.0},
     )

@@ -263,7 +263,7 @@ def test_any_method_is_planned_from_any_network(videos, sources, tmp_path, metho
     assert config.data_preprocessor.mean == found.settings.mean
     clips = config.train_dataloader.dataset.pipeline[1]
     assert clips.num_frames == given.get("frames", found.settings.num_frames)
-    chosen = {choice.name: choice.value for choice in planned.choices}
+    chosen = {choice.setting: choice.value for choice in planned.choices}
     # The videos have 0.8 s and 40 pixels: patches divide that, of convolutions 32.
     assert chosen["size"] == 32 and 0 < chosen["clip_duration"] <= 0.8
     lr = 5e-5 if found.family != "convolution" else 2e-4
@@ -275,7 +275,7 @@ def test_any_method_is_planned_from_any_network(videos, sources, tmp_path, metho
     assert ("is a classifier: its backbone is taken" in text) == found.is_classifier
     assert ("encodes images" in text) == found.per_frame
     # Read as data, the file of the plan is the same training.
-    stored = planned_config(write_config(planned))
+    stored = planned_config(write_config(planned).parent)
     assert stored.model.to_dict() == config.model.to_dict()
 
 
@@ -357,7 +357,7 @@ def test_local_views_need_a_network_that_takes_them(sources):
         ),
         (["{videos}", "--from", "hf:nothing"], "neither a folder nor a name on the hub"),
         (["{videos}", "--from", "hf:a/b", "--width", "8"], "--width is that of the network hf:a/b"),
-        (["--from", "hf:a/b", "--resume"], "--resume takes everything from RUN/config.py"),
+        (["--from", "hf:a/b", "--resume"], "--resume takes everything from RUN/run.json"),
         (["{videos}", "--from", "{root}/s3d.pth"], "have 20: give fewer, --frames 20"),
         (["{videos}", "--from", "{root}/videomae", "--frames", "8"], "--frames 8: "),
         (["{videos}", "--from", "{root}/head.pth"], "has nothing but a head: give the checkpoint"),
@@ -376,20 +376,21 @@ def test_a_wrong_command_line(videos, sources, tmp_path, capsys, words, match):
 @pytest.mark.parametrize(
     ("change", "match"),
     [
-        (("'HFEncoder'", "'mmaction.LFBInferHead'"), "LFBInferHead"),
+        (('"HFEncoder"', '"mmaction.LFBInferHead"'), "LFBInferHead"),
         (("{checkpoint}", "hf:owner/model"), "names 'hf:owner/model'"),
         (("{checkpoint}", "s3://bucket/epoch_1.pth"), "names 's3:"),
-        (("type='AdamW'", "type='Other'"), "names 'Other'"),
+        (('"type": "AdamW"', '"type": "Other"'), "names 'Other'"),
     ],
 )
 def test_a_changed_plan_names_nothing_else(videos, sources, tmp_path, change, match):
     planned = plan(videos, tmp_path, sources / "videomae")
-    path, before = write_config(planned), change[0].format(checkpoint=planned.config.pretrained)
+    path = write_config(planned).with_name("run.json")
+    before = change[0].format(checkpoint=planned.config.pretrained)
     text = path.read_text()
     assert before in text
     path.write_text(text.replace(before, change[1]))
     with pytest.raises(ValueError, match=match):
-        planned_config(path)
+        planned_config(path.parent)
 
 
 class SeesTheStart(Hook):
@@ -431,7 +432,7 @@ def test_adapters_and_frozen_quarters(videos, sources, tmp_path):
     planned = plan(videos, tmp_path, sources / "videomae", lora=2, freeze=2)
     assert planned.config.lora == dict(rank=2)
     assert planned.config.model.backbone.frozen_stages == 2
-    described = next(c for c in planned.choices if c.name == "starts from").reason
+    described = next(c for c in planned.choices if c.setting == "starts from").reason
     assert "the first 2 quarters frozen, adapters of rank 2 are trained" in described
 
 
@@ -440,14 +441,18 @@ def test_a_resumed_training_equals_the_whole(videos, sources, tmp_path, monkeypa
     monkeypatch.setattr("sce_video.runs.page.write_run_page", lambda folder, *_, **__: folder)
     settings = {**TINY, "epochs": 2}
     start = Start(find_source(sources / "videomae"))
-    planned = planned_pretraining(videos, tmp_path / "whole", settings=settings, start=start)
+    given = {"settings": settings, "start": start, "keep": "last"}  # not ended early
+    planned = planned_pretraining(videos, tmp_path / "whole", **given)
     planned.config.default_hooks.checkpoint.interval = 1
     planned.config.default_hooks.checkpoint.max_keep_ckpts = -1
-    train(training_config(planned_config(write_config(planned)), work_dir=tmp_path / "whole"))
+    train(
+        training_config(planned_config(write_config(planned).parent), work_dir=tmp_path / "whole")
+    )
     run = shutil.copytree(tmp_path / "whole", tmp_path / "run")
     (run / "epoch_2.pth").unlink()
-    text = (run / "config.py").read_text()
-    (run / "config.py").write_text(text.replace(str(tmp_path / "whole"), str(run)))
+    for name in ("config.py", "run.json"):
+        text = (run / name).read_text()
+        (run / name).write_text(text.replace(str(tmp_path / "whole"), str(run)))
     assert main(["pretrain", "--out", str(run), "--resume"]) == 0
     ends = [load_checkpoint_file(tmp_path / n / "epoch_2.pth") for n in ("whole", "run")]
     assert ends[0]["state_dict"].keys() == ends[1]["state_dict"].keys()
@@ -463,7 +468,7 @@ def test_seeds_start_from_one_network(videos, sources, tmp_path, monkeypatch):
     monkeypatch.setattr("sce_video.runs.page.write_run_page", lambda folder, *_, **__: folder)
     start = start_from(sources / "videomae", freeze=2, lora=None)
     runs = pretrain_seeds(videos, tmp_path, [3, 4], method="simclr", start=start, settings=TINY)
-    configs = [planned_config(folder / "config.py").to_dict() for folder in runs.folders]
+    configs = [planned_config(folder).to_dict() for folder in runs.folders]
     assert list(different_settings(configs)) == ["randomness.seed"]
     assert all(kept_message(folder) for folder in runs.folders)
     one, two = (load_checkpoint_file(f / "epoch_1.pth")["state_dict"] for f in runs.folders)
@@ -478,8 +483,8 @@ def test_seeds_start_from_one_network(videos, sources, tmp_path, monkeypatch):
     words += ["--from", start.source.name, "--freeze", "2", "--method", "simclr"]
     out = tmp_path / "command"
     assert main(["pretrain", str(videos), "--out", str(out), "--seeds", "3", "--plan", *words]) == 0
-    by_command = planned_config(out / "seed3/config.py").to_dict()
-    assert not {*different_settings([configs[0], by_command])} - {"work_dir", "plan"}
+    by_command = planned_config(out / "seed3").to_dict()
+    assert not {*different_settings([configs[0], by_command])} - {"work_dir"}
 
 
 def test_a_run_is_a_source(videos, sources, tmp_path, monkeypatch):

@@ -130,20 +130,20 @@ def test_resuming_takes_everything_from_the_run(trained, videos, capsys):
 
 def test_a_config_of_somebody_else_names_no_other_network(videos, tmp_path):
     assert main(finetuning(videos, tmp_path, "--plan")) == 0
-    file = tmp_path / "config.py"
+    file = tmp_path / "run.json"
     text = file.read_text()
     source = str(videos / "source.pth")
-    assert planned_config(file).pretrained == source
+    assert planned_config(tmp_path).pretrained == source
     for before, after, message in (
         (source, "hf:evil/model", "names 'hf:evil/model'"),
         (source, "s3://evil/x.pth", "names 's3://evil/x.pth'"),
-        ("'ResNet3dSlowPath'", "'evil.Network'", r"evil\.Network"),
-        ("'I3DHead'", "'evil.Head'", r"evil\.Head"),
+        ('"ResNet3dSlowPath"', '"evil.Network"', r"evil\.Network"),
+        ('"I3DHead"', '"evil.Head"', r"evil\.Head"),
     ):
         assert before in text
         file.write_text(text.replace(before, after))
         with pytest.raises(ValueError, match=message):
-            planned_config(file)
+            planned_config(tmp_path)
 
 
 def test_without_a_test_set_a_quarter_is_held_out(videos):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +22,7 @@ CONFIG = {
     "model": {"type": "SCE", "tau": 0.1, "views": (1, 2)},
     "pipeline": [{"type": "OpenVideo"}, {"type": "RandomClips", "num_frames": 8}],
     "stages": [{"type": "A", "n": 1}, {"type": "A", "n": 2}],
-    "plan": ["not a setting"],
+    "planned": True,
     "_helper": 3,
     "work_dir": "runs/a",
 }
@@ -67,6 +68,26 @@ def test_the_chance_level_of_a_recipe():
 )
 def test_other_models_have_none(model):
     assert chance_level({"model": model}) is None
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        {"type": "named_by_a_stranger.Evil"},
+        {"type": "SCE", "_scope_": "named_by_a_stranger"},
+        {"type": "SCE", "projector": {"type": "MLP", "_scope_": "named_by_a_stranger"}},
+        {"type": "SCE", "projector": {"type": "named_by_a_stranger.Evil"}},
+        {"type": "SCE", "init_cfg": {"type": "named_by_a_stranger.Evil"}},
+    ],
+)
+def test_no_module_of_a_stranger_is_imported(model, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    package = tmp_path / "named_by_a_stranger"
+    package.mkdir()
+    for name in ("__init__", "registry"):
+        (package / f"{name}.py").write_text("Evil = dict\n")
+    chance_level({"model": model})
+    assert not [name for name in sys.modules if name.startswith("named_by_a_stranger")]
 
 
 def write(path, frames=20, height=48, width=64):

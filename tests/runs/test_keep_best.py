@@ -380,11 +380,11 @@ def test_by_command_with_classes(videos, tmp_path, capsys, monkeypatch):
     assert "by knn_top1 of 4 videos, which are not trained on" in shown
     assert shown.splitlines()[-1] == f"{run}: {kept_message(run)}"
     assert kept_message(run)[1:] in (run / "run.html").read_text()
-    cfg = planned_config(run / "config.py")  # as data
+    cfg = planned_config(run)  # as data
     assert cfg.custom_hooks[-1].keep == "knn_top1" and cfg.model.queue_size < 8
-    (run / "config.py").write_text((run / "config.py").read_text().replace("KNN", "TopKAccuracy"))
+    (run / "run.json").write_text((run / "run.json").read_text().replace("KNN", "TopKAccuracy"))
     with pytest.raises(ValueError, match="names 'TopKAccuracy', which the recipe"):
-        planned_config(run / "config.py")
+        planned_config(run)
     resumed = training_config(cfg, work_dir=run, resume=str(run))
     assert resumed.load_from == newest_checkpoint(run, to_resume=True)
     assert main(["pretrain", "--out", str(run), "--resume", "--keep", "best"]) == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -19,14 +20,15 @@ from helpers.training import make_videos
 import sce_video
 from sce_video.commands.main import main
 from sce_video.engine.config.load import load_config
-from sce_video.engine.config.snapshot import parse_config_text
+from sce_video.engine.config.snapshot import plain
+from sce_video.engine.run_json import read_run_json
 from sce_video.engine.work_dir import LOCK, is_locked
 from sce_video.pages.curves import read_scalars
 from sce_video.runs import finetune as finetuning
 from sce_video.runs import pretrain as pretraining
 from sce_video.runs import seeds
 from sce_video.runs.folder import different_settings, read_run
-from sce_video.runs.pretrain import planned_pretraining
+from sce_video.runs.pretrain import planned_pretraining, resumable_config
 from sce_video.utils.files import write_text
 
 TINY = dict(width=4, frames=2, size=32, hidden=16, embedding=8, batch=4, epoch_samples=8, workers=0)
@@ -72,9 +74,13 @@ def test_a_run_of_one_command(trained, videos, tmp_path):
     written = load_config(run / "config.py")
     steps = {step.type: step for step in written.train_dataloader.dataset.pipeline}
     assert steps["DecodeClips"].skip_repeats is True  # the paper's recipes do not
-    plan = written.plan  # with the reasons, also after the training began
-    assert any("fewer keys than the 12 videos" in line for line in plan)
-    assert any("note: 12 videos are few" in line for line in plan)
+    described = read_run_json(run)  # with the reasons, also after the training
+    assert described.state == "finished" and described.plan.recipe == "sce_r3d18_folder_small"
+    assert any("fewer keys than the 12 videos" in c.reason for c in described.plan.choices)
+    assert any("12 videos are few" in remark for remark in described.plan.remarks)
+    asked = {"videos": str(videos), "method": "sce", "epochs": 1, **TINY}
+    assert described.request == asked and described.config == plain(written)
+    assert described.environment["versions"]["torch"] == torch.__version__
     page = (run / "run.html").read_text()
     assert "fewer keys than the 12 videos" in page and "data:image/webp" in page
     row = read_run(run).compared  # beside random weights, in the log, on the page and on the screen
@@ -82,8 +88,6 @@ def test_a_run_of_one_command(trained, videos, tmp_path):
     assert "Does it help?" in page and f"{100 * row['knn_random']:.1f} %" in page
     log = next(run.glob("*/*.log")).read_text()
     assert "not decided against random weights: kNN accuracy" in log
-    checkpoint = torch.load(run / "epoch_1.pth", weights_only=True)
-    assert '"plan": [' in checkpoint["meta"]["config"]
 
     out = tmp_path / "results.json"
     metrics = sce_video.evaluate(run, videos, gallery=videos, protocols=["knn"], out=out)
@@ -306,7 +310,7 @@ def test_what_overwriting_leaves_when_it_is_killed_is_not_mixed(
             raise KilledError
         write_text(path, text)
 
-    for module in ("runs.pretrain", "runs.seeds", "datasets.labelled", "datasets.video_list"):
+    for module in ("runs.pretrain", "datasets.labelled", "datasets.video_list"):
         monkeypatch.setattr(f"sce_video.{module}.write_text", write)
     with pytest.raises(KilledError):
         if start == "pretrain()":
@@ -318,24 +322,61 @@ def test_what_overwriting_leaves_when_it_is_killed_is_not_mixed(
 @pytest.mark.usefixtures("_without_page")
 def test_another_config_does_not_continue_the_weights(trained, tmp_path, capsys):
     run = shutil.copytree(trained[0], tmp_path / "seed0")
-    config, text = run / "config.py", (run / "config.py").read_text()
-    length = "max_epochs=1"
-    assert length in text and "base_channels=4" in text and " tau=0.1" in text
+    config, record = run / "config.py", run / "run.json"
+    texts = {path: path.read_text() for path in (config, record)}
     history = (run / "history.jsonl").read_text().splitlines(keepends=True)
     (run / "history.jsonl").write_text(history[0])  # killed, not finished
-    changes = {"base_channels=4": "base_channels=8", " tau=0.1": " tau=0.3"}
-    for old, new in changes.items():
-        config.write_text(text.replace(old, new).replace(length, "max_epochs=2"))
+    changes = {
+        config: {"base_channels=4": "base_channels=8", "max_epochs=1": "max_epochs=2"},
+        record: {'"base_channels": 4': '"base_channels": 8', '"tau": 0.1': '"tau": 0.3'},
+    }
+    messages = {
+        config: r"config\.py was edited \((model|train_cfg)\.\S+: \d -> \d\), but run\.json",
+        record: r"run\.json is not the one that epoch_1\.pth was trained with \(model\.",
+    }
+    cases = [(path, *change) for path, pairs in changes.items() for change in pairs.items()]
+    for path, old, new in cases:
+        assert old in texts[path]
+        path.write_text(texts[path].replace(old, new))
+        if path == record:
+            config.unlink()  # for people alone
         before = contents(run)
-        for out in (run, tmp_path):  # one run, and all seeds below a folder
+        for out in (run, tmp_path) if path == config else ():  # one run, and all seeds
             assert main(["pretrain", "--out", str(out), "--resume"]) == 2
             shown = capsys.readouterr().err
-            assert "config.py is not the config that epoch_1.pth was trained with" in shown
-            assert old.strip().split("=")[0] in shown and shown.count("\n") == 1
+            assert re.search(messages[path], shown) and shown.count("\n") == 1
+        if path == record:
+            with pytest.raises(ValueError, match=messages[path]):
+                resumable_config(config, resume=True)
         assert contents(run) == before
-    config.write_text(text.replace(length, "max_epochs=2"))  # longer is meant
-    assert main(["pretrain", "--out", str(run), "--resume"]) == 0
+        for each, text in texts.items():
+            each.write_text(text)
+
+
+@pytest.mark.usefixtures("_without_page")
+def test_an_edited_config_is_trained_as_a_program(trained, tmp_path):
+    """The description follows, so that the run can be resumed as before."""
+    run = shutil.copytree(trained[0], tmp_path / "run")
+    text = (run / "config.py").read_text()
+    (run / "config.py").write_text(text.replace("max_epochs=1", "max_epochs=2"))
+    given = ["--resume", "--work-dir", str(run)]
+    assert main(["train", str(run / "config.py"), *given]) == 0
     assert (run / "epoch_2.pth").is_file()
+    described = read_run_json(run)
+    assert described.config["train_cfg"]["max_epochs"] == 2 and described.state == "finished"
+    assert described.plan == read_run_json(trained[0]).plan
+    assert main(["pretrain", "--out", str(run), "--resume"]) == 0
+
+
+@pytest.mark.usefixtures("_without_page")
+def test_a_run_without_a_description_is_not_resumed(trained, tmp_path, capsys):
+    run = shutil.copytree(trained[0], tmp_path / "run")
+    (run / "run.json").unlink()
+    before = contents(run)
+    assert main(["pretrain", "--out", str(run), "--resume"]) == 2
+    shown = capsys.readouterr().err
+    assert f"{run} has no run.json" in shown and shown.count("\n") == 1
+    assert f"sce-video train {run / 'config.py'} --resume" in shown and contents(run) == before
 
 
 @pytest.mark.usefixtures("_without_page")
@@ -343,8 +384,8 @@ def test_a_restarted_function_does_not_plan_again(trained, videos, tmp_path, mon
     run = shutil.copytree(trained[0], tmp_path / "seed0")
     monkeypatch.setattr(pretraining, "is_restart", lambda folder: True)
     monkeypatch.setattr(seeds, "is_restart", lambda folder: True)
-    text = (run / "config.py").read_text()
+    before = read_run_json(run)
     sce_video.pretrain(videos, run, overwrite=True, epochs=3, **TINY)
     runs = sce_video.pretrain_seeds(videos, tmp_path, [0], overwrite=True)
     assert runs.status == 0 and (run / "epoch_1.pth").is_file()
-    assert load_config(run / "config.py").plan == parse_config_text(text, "")["plan"]
+    assert read_run_json(run).plan == before.plan

@@ -235,18 +235,18 @@ def test_a_distillation_of_one_command(videos, network, tmp_path, monkeypatch, c
     shown = capsys.readouterr().out
     assert f"{network}  ResNet3dSlowPath, 32 numbers a clip" in shown
     assert "seen once: 6 KiB in teacher.npz" in shown and "as the teacher's clips" in shown
-    cfg = planned_config(run / "config.py")
+    cfg = planned_config(run)
     assert cfg.teacher_checkpoint == str(network) and cfg.model.teacher_channels == 32
     assert cfg.train_dataloader.dataset.pipeline[1].clip_duration == 0.48
     assert main(["pretrain", "--out", str(run), "--resume"]) == 0
     assert load_model(run).settings.clip_duration == 0.48  # evaluated with the student's clip
     # The file may be a stranger's: no request, no other class.
-    text = (run / "config.py").read_text()
-    for change in (f"'{network}'", "'hf:some/model'"), ("type='Distill'", "type='Other'"):
+    text = (run / "run.json").read_text()
+    for change in (f'"{network}"', '"hf:some/model"'), ('"type": "Distill"', '"type": "Other"'):
         assert change[0] in text
-        (run / "config.py").write_text(text.replace(*change))
-        with pytest.raises(ValueError, match="config.py names '(hf:some/model|Other)'"):
-            planned_config(run / "config.py")
+        (run / "run.json").write_text(text.replace(*change))
+        with pytest.raises(ValueError, match="run.json names '(hf:some/model|Other)'"):
+            planned_config(run)
 
 
 def test_what_the_teacher_decides(videos, network, tmp_path):

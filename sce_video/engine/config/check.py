@@ -52,9 +52,9 @@ _RUNNER_KEYS = set(
     "pretrained runner_type sync_bn teacher_checkpoint".split()
 )
 # Read by the tools of this project: what the provenance of a result and the splits need.
-# ``settings``: names of options (:mod:`~sce_video.engine.config.changes`); ``plan``: what
-# ``sce-video pretrain`` has chosen, and why; ``run_page``: options of the page of a run.
-_TOOL_KEYS = {"benchmark", "plan", "run_page", "settings", "split"}
+# ``settings``: names of options (:mod:`~sce_video.engine.config.changes`); ``planned``: whether
+# ``pretrain`` or ``finetune`` has chosen all of them; ``run_page``: options of the page of a run.
+_TOOL_KEYS = {"benchmark", "planned", "run_page", "settings", "split"}
 DEFAULT_HOOKS = "runtime_info timer sampler_seed logger param_scheduler checkpoint".split()
 
 

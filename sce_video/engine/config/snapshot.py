@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import inspect
 import math
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -85,6 +86,8 @@ def plain(node: Any) -> Any:
         return [plain(value) for value in node]
     if node is None or isinstance(node, bool | int | float | str):
         return node
+    if isinstance(node, os.PathLike):
+        return os.fspath(node)
     return getattr(node, "__name__", type(node).__name__)
 
 

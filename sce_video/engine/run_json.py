@@ -1,0 +1,250 @@
+"""``RUN/run.json``: what was asked for, chosen and trained in the folder of a run.
+
+``pretrain`` and ``finetune`` write it, each start of the training updates it, and ``--resume``, the
+page of a run and ``compare`` read it. It may be a stranger's: it is read as data, with a limit for
+every size.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from sce_video.dependencies import installed_version
+from sce_video.engine.checkpoint import describe_code
+from sce_video.engine.config.snapshot import plain
+from sce_video.utils.files import read_json, write_json
+from sce_video.utils.run_files import CONFIG, RUN_JSON, RUN_KIND
+from sce_video.version import __version__
+
+#: Version of the fields below. Another one is refused.
+_FORMAT = 1
+PLANNED, RUNNING, FINISHED = "planned", "running", "finished"
+INTERRUPTED, FAILED = "interrupted", "failed"
+STATES = (PLANNED, RUNNING, FINISHED, INTERRUPTED, FAILED)
+#: Bytes of a file. A config has some ten thousand, which is the most of it.
+_MAX_BYTES = 2**22
+#: Choices or sentences in a list. A plan has some thirty.
+_MAX_ENTRIES = 500
+#: Characters of a name, a sentence or a value. A list of class names is the longest.
+_MAX_TEXT = 100_000
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A setting and the reason for its value.
+
+    Attributes:
+        setting: ``recipe``, ``precision``, or a setting that the recipe declares: ``frames``.
+        value: Value of the setting, of any type that JSON has.
+        reason: A few words for the user, ``given`` if the user chose the value.
+    """
+
+    setting: str
+    value: Any
+    reason: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that was found and chosen before a training.
+
+    Attributes:
+        recipe: Name of the recipe that the config was made from.
+        facts: Sentences on the videos and the machine.
+        choices: The settings in the order to show them.
+        length: Sentence on the estimated duration.
+        remarks: Sentences on what is unusual.
+    """
+
+    recipe: str
+    facts: tuple[str, ...]
+    choices: tuple[Choice, ...]
+    length: str
+    remarks: tuple[str, ...] = ()
+
+    def lines(self) -> list[str]:
+        """Return the plan as text for a terminal, with the choices in columns."""
+        width = max(len(choice.setting) for choice in self.choices)
+        wide = max(len(str(choice.value)) for choice in self.choices)
+        rows = [f"  {c.setting:<{width}}  {c.value!s:<{wide}}  {c.reason}" for c in self.choices]
+        return [*self.facts, *rows, self.length, *(f"note: {remark}" for remark in self.remarks)]
+
+
+@dataclass(frozen=True)
+class RunDescription:
+    """The content of ``run.json``.
+
+    Attributes:
+        command: ``pretrain`` or ``finetune``.
+        request: What the user asked for, by the name of the argument.
+        plan: What was chosen.
+        config: The resolved config, as JSON data; from the first start on the one that trains.
+        environment: Versions of the code and the libraries that made the plan.
+        state: One of :data:`STATES`. A killed training stays ``running``.
+    """
+
+    command: str
+    request: dict[str, Any]
+    plan: Plan
+    config: dict[str, Any]
+    environment: dict[str, Any]
+    state: str = PLANNED
+
+
+def installed_versions() -> dict[str, str]:
+    """Return the versions of Python and the libraries that a training depends on, by name."""
+    versions = {
+        "sce_video": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        **{name: str(installed_version(name)) for name in ("mmengine", "mmaction2")},
+    }
+    if torch.cuda.is_available():
+        versions["cuda"] = str(torch.version.cuda)
+        versions["cudnn"] = str(torch.backends.cudnn.version())
+    return versions
+
+
+def describe_environment() -> dict[str, Any]:
+    """Return the code, with the git commit of a clone, and the versions of the libraries."""
+    return {"code": describe_code(), "versions": installed_versions()}
+
+
+def write_run_json(folder: str | Path, run: RunDescription) -> None:
+    """Write the description of a run into its folder, atomically.
+
+    Raises:
+        WriteError: If the file cannot be written.
+    """
+    choices = [vars(choice) for choice in run.plan.choices]
+    plan = vars(run.plan) | {"choices": choices}
+    fields = {"kind": RUN_KIND, "format": _FORMAT, **vars(run), "plan": plan}
+    write_json(Path(folder, RUN_JSON), plain(fields))
+
+
+def read_run_json(folder: str | Path) -> RunDescription:
+    """Read the description of a run from its folder; nothing that it names is used.
+
+    Raises:
+        FileNotFoundError: If there is none.
+        ValueError: If it is not JSON, too large, or a field is missing, unknown or of another type.
+    """
+    path = Path(folder, RUN_JSON)
+    if path.is_file() and path.stat().st_size > _MAX_BYTES:
+        raise ValueError(f"{path} has more than {_MAX_BYTES} bytes, so it does not describe a run")
+    content = read_json(path)
+    try:
+        return _checked_run(content)
+    except ValueError as error:
+        raise ValueError(
+            f"{path} does not describe a run: {error}. To continue without it: sce-video train "
+            f"{Path(folder, CONFIG)} --resume, which runs the config: only if you trust it"
+        ) from None
+
+
+def update_run_json(
+    folder: str | Path, state: str, config: Mapping[str, Any] | None = None
+) -> None:
+    """Record the state of a training, and the config that it trains with, if there is a file.
+
+    A training that was not planned in this folder has no plan: the file of another one is removed.
+    A file that cannot be read is left alone, because the training does not need it.
+
+    Args:
+        folder: Folder of the run.
+        state: One of :data:`STATES`.
+        config: Config of the training; None for the recorded one.
+
+    Raises:
+        WriteError: If the file cannot be written.
+    """
+    path = Path(folder, RUN_JSON)
+    if not path.is_file():
+        return
+    if config is not None and not config.get("planned"):
+        path.unlink()
+        return
+    try:
+        run = read_run_json(folder)
+    except (OSError, ValueError):
+        return
+    trained = run.config if config is None else plain(config)
+    write_run_json(folder, replace(run, state=state, config=trained))
+
+
+def _checked_run(content: Any) -> RunDescription:
+    """Build the description of a run from JSON data; raises ValueError naming the wrong field."""
+    names = {"kind", "format", "command", "request", "plan", "config", "environment", "state"}
+    fields = _fields(content, "it", names)
+    if (fields["kind"], fields["format"]) != (RUN_KIND, _FORMAT):
+        raise ValueError(
+            f"kind and format must be {RUN_KIND!r} and {_FORMAT}, got {fields['kind']!r:.60} and "
+            f"{fields['format']!r:.60}"
+        )
+    if fields["state"] not in STATES:
+        raise ValueError(f"state must be one of {', '.join(STATES)}, got {fields['state']!r:.60}")
+    for name in ("request", "config", "environment"):
+        if not isinstance(fields[name], dict):
+            raise ValueError(f"{name} must be an object, got {fields[name]!r:.60}")
+    return RunDescription(
+        command=_text(fields["command"], "command"),
+        request=fields["request"],
+        plan=_checked_plan(fields["plan"]),
+        config=fields["config"],
+        environment=fields["environment"],
+        state=fields["state"],
+    )
+
+
+def _checked_plan(content: Any) -> Plan:
+    """Build a plan from JSON data; raises ValueError naming the wrong field."""
+    fields = _fields(content, "plan", {"recipe", "facts", "choices", "length", "remarks"})
+    choices = []
+    for number, entry in enumerate(_entries(fields["choices"], "choices")):
+        where = f"choices[{number}]"
+        row = _fields(entry, where, {"setting", "value", "reason"})
+        if len(str(row["value"])) > _MAX_TEXT:
+            raise ValueError(f"{where}.value has more than {_MAX_TEXT} characters")
+        setting = _text(row["setting"], f"{where}.setting")
+        choices.append(Choice(setting, row["value"], _text(row["reason"], f"{where}.reason")))
+    return Plan(
+        recipe=_text(fields["recipe"], "recipe"),
+        facts=_texts(fields["facts"], "facts"),
+        choices=tuple(choices),
+        length=_text(fields["length"], "length"),
+        remarks=_texts(fields["remarks"], "remarks"),
+    )
+
+
+def _fields(content: Any, where: str, names: set[str]) -> dict[str, Any]:
+    """Return an object that has exactly the named fields."""
+    if not isinstance(content, dict):
+        raise ValueError(f"{where} must be an object, got {content!r:.60}")
+    for name in sorted(names ^ content.keys()):
+        problem = "lacks the field" if name in names else "has the unknown field"
+        raise ValueError(f"{where} {problem} {name!r:.60}")
+    return content
+
+
+def _entries(value: Any, where: str) -> list[Any]:
+    if not isinstance(value, list) or len(value) > _MAX_ENTRIES:
+        raise ValueError(f"{where} must be a list of at most {_MAX_ENTRIES} entries")
+    return value
+
+
+def _texts(value: Any, where: str) -> tuple[str, ...]:
+    return tuple(_text(text, where) for text in _entries(value, where))
+
+
+def _text(value: Any, where: str) -> str:
+    if not isinstance(value, str) or len(value) > _MAX_TEXT:
+        raise ValueError(
+            f"{where} must be text of at most {_MAX_TEXT} characters, got {value!r:.60}"
+        )
+    return value
