@@ -75,5 +75,6 @@ def __getattr__(name: str) -> Any:
         _imported("dependencies.check_dependencies")()
     if name in _COMMANDS:
         options, function = map(_imported, _COMMANDS[name])
-        return _imported("options.declare.python_call")(options, function)
+        globals()[name] = _imported("options.declare.python_call")(options, function)
+        return globals()[name]
     return _lazy(name)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from sce_video.models.algorithms.base import QuerySum, SelfSupervisedModel, unit_vectors
 from sce_video.models.backbones.common import average_pool, rows_of_positions
-from sce_video.models.losses.sce_loss import check_sce, sce_terms
+from sce_video.models.losses.sce_losses import check_sce, sce_terms
 from sce_video.models.losses.siamese import byol_loss
 from sce_video.models.modules import KeyQueue, queue_warnings
 from sce_video.registry import MODELS

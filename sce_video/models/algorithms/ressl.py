@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from sce_video.models.algorithms.base import QuerySum, SelfSupervisedModel, mean_cosines
-from sce_video.models.losses.sce_loss import ressl_loss, sharpness_warnings
+from sce_video.models.losses.sce_losses import ressl_loss, sharpness_warnings
 from sce_video.registry import MODELS
 from sce_video.utils.tensors import LoggedValue
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from sce_video.models.algorithms.base import QuerySum, SelfSupervisedModel
-from sce_video.models.losses.sce_loss import SCETerms, check_sce, sce_terms, sce_warnings
+from sce_video.models.losses.sce_losses import SCETerms, check_sce, sce_terms, sce_warnings
 from sce_video.models.modules import check_momentum
 from sce_video.registry import MODELS
 from sce_video.utils.tensors import LoggedValue

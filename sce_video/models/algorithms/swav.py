@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from sce_video.models.algorithms.base import SelfSupervisedModel, unit_vectors
 from sce_video.models.losses.siamese import check_temperature, full_precision
-from sce_video.models.losses.swav_loss import check_sinkhorn, sinkhorn, swav_loss
+from sce_video.models.losses.swav_losses import check_sinkhorn, sinkhorn, swav_loss
 from sce_video.models.modules import KeyQueue, StepGenerator, uneven_queue_warnings
 from sce_video.models.modules.view_pairs import check_target_views, check_views
 from sce_video.registry import MODELS

@@ -1,7 +1,7 @@
 """Losses and collapse metrics: pure functions of tensors and numbers."""
 
 from sce_video.models.losses.collapse import effective_rank, feature_std
-from sce_video.models.losses.sce_loss import (
+from sce_video.models.losses.sce_losses import (
     SCETerms,
     ceil_loss,
     info_nce_loss,
@@ -12,7 +12,7 @@ from sce_video.models.losses.sce_loss import (
 )
 from sce_video.models.losses.siamese import byol_loss, moco_v3_loss, nt_xent_loss
 from sce_video.models.losses.sigreg import sigreg_loss
-from sce_video.models.losses.swav_loss import sinkhorn, swav_loss
+from sce_video.models.losses.swav_losses import sinkhorn, swav_loss
 
 __all__ = [
     "SCETerms",
