@@ -12,10 +12,10 @@ import pytest
 
 from sce_video.curation import near_duplicates
 from sce_video.curation.comparison import ThumbnailFile
-from sce_video.curation.edited_copies import EDITS
 from sce_video.curation.matching import Thumbnails
 from sce_video.curation.near_duplicates import Decisions, grouped, pairs_of_frames
 from sce_video.curation.originals import edited_videos
+from sce_video.options.find import EDITS
 
 from .test_edited_copies import _SIZE, EDITED, filmed, sized, texted, video
 
