@@ -75,6 +75,5 @@ def __getattr__(name: str) -> Any:
         _imported("dependencies.check_dependencies")()
     if name in _COMMANDS:
         options, function = map(_imported, _COMMANDS[name])
-        globals()[name] = _imported("options.declare.python_call")(options, function)
-        return globals()[name]
+        return _imported("options.declare.python_call")(options, function)
     return _lazy(name)

@@ -268,6 +268,9 @@ class DoctorOptions(Options):
         "also check a folder or table of videos; decodes some of them", None, metavar="VIDEOS"
     )
     all_files: bool = option(ALL_FILES, False)
+    index: str | None = option(
+        "also read a search index completely, and name its damaged files", None, metavar="INDEX"
+    )
     out: str = option(
         "folder of the runs, whose disk is checked (default: this one)", ".", metavar="DIR"
     )

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sce_video.datasets.named_files import all_files_listed, check_exists, tell_others
+from sce_video.find.reading import find_store
 from sce_video.options.prepare import DoctorOptions
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ class DoctorResult:
 def doctor(
     options: DoctorOptions, on_finding: Callable[[Finding], None] | None = None
 ) -> DoctorResult:
-    """Check packages, decoders, GPU, limits and videos.
+    """Check packages, decoders, GPU, limits, videos and a search index.
 
     Args:
         options: Options of the command.
@@ -40,18 +42,25 @@ def doctor(
 
     Raises:
         FileNotFoundError: If there is no folder or table of videos of this name.
-        ValueError: If there is no video in the folder, or only one.
+        ValueError: If there is no video in the folder, or only one, or no index in its folder.
         TableError: If the table cannot be read.
     """
     videos, found = options.videos, []
     with all_files_listed(options.all_files):
         check_exists(videos, "folder or table of videos")
+        store = None if options.index is None else find_store(Path(options.index))
+        if options.index is not None and store is None:
+            raise ValueError(
+                f"there is no index in {options.index}. Give the folder of sce-video index"
+            )
         if videos is not None and os.path.isdir(videos) and not options.report:
             tell_others(videos)
         # Imported here because a wrong name is answered before torch is imported.
-        from sce_video.runs.machine_checks import examine
+        from sce_video.runs.machine_checks import check_index_files, examine
 
-        for finding in examine(Path(options.out), videos, named=not options.report):
+        findings = examine(Path(options.out), videos, named=not options.report)
+        of_index = [] if store is None else [check_index_files(store, named=not options.report)]
+        for finding in chain(findings, of_index):
             found.append(finding)
             if on_finding is not None:
                 on_finding(finding)

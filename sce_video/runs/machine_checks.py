@@ -30,6 +30,7 @@ from sce_video.datasets.readers.base import VideoDecodeError
 from sce_video.datasets.sources import is_table, list_videos, open_video
 from sce_video.datasets.tables.table import is_remote
 from sce_video.dependencies import dependency_problems, installed_version
+from sce_video.find.store import IndexStore
 from sce_video.registry import READERS
 from sce_video.runs.choices import MANY_REPEATS
 from sce_video.runs.folder_facts import FolderFacts, examine_folder
@@ -279,6 +280,19 @@ def examine(folder: Path, videos: str | None = None, named: bool = True) -> Iter
         for name, rate in decode_rates(videos, 8, 2.56).items():
             yield Finding(OK, f"decoder {name}: {rate:.0f} clips of 8 frames a second and core")
         yield check_loading(replace(planned_pretraining(videos, folder), facts=facts))
+
+
+def check_index_files(store: IndexStore, named: bool = True) -> Finding:
+    """Read all files of a search index and compare them with their checksums.
+
+    Without ``named`` no file is named.
+    """
+    damaged = store.check()
+    if not damaged:
+        return Finding(OK, "search index: all files are intact")
+    shown = "; ".join(damaged) if named else f"{len(damaged)} damaged files"
+    advice = "restore them from a copy, or build the index again: sce-video index --rebuild"
+    return Finding(FAILURE, f"search index: {shown}", advice)
 
 
 def report_lines(findings: Iterable[Finding]) -> Iterator[str]:

@@ -39,6 +39,7 @@ from sce_video.runs.pretrain import FINETUNING, PRECISIONS
 CASES = {
     "demo --minutes 0": "--minutes must be above 0, got 0",
     "doctor --videos N": "no folder or table of videos at N",
+    "doctor --index E": "there is no index in E. Give the folder of sce-video index",
     "pretrain N --out O": "there is no folder 'N'",
     "pretrain N.lance --out O": "no table at N.lance",
     "pretrain V --out O --epoch 5": "no option --epoch, meant --epochs?",

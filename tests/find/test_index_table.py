@@ -17,9 +17,11 @@ from sce_video.find import query as search
 from sce_video.find import table_store as index_table
 from sce_video.find.index import build_index, read_index
 from sce_video.find.query import query_index, searches_approximately
+from sce_video.find.reading import find_store
 from sce_video.find.search import query_feature, rows_of_file
 from sce_video.find.store import FEATURES, TABLE, FileRecord, FileStore
 from sce_video.find.table_store import TableStore, path_to_text, text_to_path
+from sce_video.runs.machine_checks import FAILURE, OK, check_index_files
 
 pytestmark = pytest.mark.skipif(
     find_spec("lance") is None, reason="needs Lance: pip install 'sce-video[lance]'"
@@ -342,6 +344,11 @@ def test_a_check_names_the_damaged_file(tmp_path, capsys):
     file.unlink()
     assert main(["videos", "--out", str(out), "--check"]) == 1
     assert f"{file} is missing" in capsys.readouterr().out
+    found = [check_index_files(find_store(tmp_path / name)) for name in ("file", "table")]
+    assert [finding.level for finding in found] == [OK, FAILURE]
+    assert str(file) in found[1].what and "--rebuild" in found[1].advice
+    hidden = check_index_files(find_store(tmp_path / "table"), named=False)
+    assert hidden.level == FAILURE and str(tmp_path) not in hidden.line()
     assert main(["videos", "--out", str(tmp_path / "none"), "--check"]) == 2
     assert "there is no index in" in capsys.readouterr().err
 

@@ -57,6 +57,7 @@ CALLS = {
         "serve": False,
     },
     "doctor --videos V --report": {"videos": "V", "report": True},
+    "doctor --index I": {"index": "I"},
     "repack V O --crf auto --short-side none --preset slow": {
         "source": "V",
         "destination": "O",
