@@ -31,7 +31,7 @@ from mmengine.visualization.vis_backend import BaseVisBackend, force_init_env
 
 from sce_video.registry import HOOKS, LOG_PROCESSORS, VISBACKENDS, VISUALIZERS
 from sce_video.utils.errors import UserError
-from sce_video.utils.files import write_error
+from sce_video.utils.files import check_sqlite_file, write_error
 
 #: Beginnings of mmengine's messages that tell a user nothing: for the log file only.
 _FILE_ONLY = (
@@ -420,8 +420,17 @@ class MLflowVisBackend(mmengine.visualization.MLflowVisBackend):
 
 
 def local_store(run_dir: str) -> str:
-    """Address of MLflow's store in a work folder."""
+    """Return the address of MLflow's store in a work folder, which may be untrusted.
+
+    Raises:
+        ValueError: If ``mlflow.db`` is not a database, or its journal names another file.
+    """
     if importlib.util.find_spec("sqlalchemy") is not None:
-        return f"sqlite:///{Path(run_dir, 'mlflow.db')}"
+        database = Path(run_dir, "mlflow.db")
+        try:
+            check_sqlite_file(database)
+        except ValueError as error:
+            raise ValueError(f"MLflow cannot use {database}: {error}") from error
+        return f"sqlite:///{database}"
     os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
     return Path(run_dir, "mlruns").as_uri()

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from sce_video.utils.errors import UserError
-from sce_video.utils.files import parse_json, regular_file
+from sce_video.utils.files import check_sqlite_file, parse_json
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,6 @@ _PUT = (
     "INSERT OR REPLACE INTO records "
     "VALUES (CAST(? AS TEXT), ?, ?, ?, ?, ?, ?, CAST(? AS TEXT), ?, ?, ?, ?)"
 )
-_NAMES_A_FILE = bytes.fromhex("d9d505f920a163d7")  # the end of a journal that does
 _CANNOT_WRITE = {
     sqlite3.SQLITE_FULL,
     sqlite3.SQLITE_IOERR,
@@ -361,22 +360,11 @@ def _connect(path: Path | None, mode: str, wait: float) -> sqlite3.Connection:
 
 
 def _check_header(path: Path, mode: str) -> None:
-    """Raise sqlite3.DatabaseError for what SQLite may not open: it acts on what a file says.
-
-    SQLite takes an empty file, and so do we; anything else must begin as its files do. SQLite also
-    removes a file that a journal names, where a transaction of several databases was interrupted,
-    which ours never have.
-    """
-    if os.path.lexists(path):  # SQLite itself would follow a link, and make what it points to
-        with open(path, mode, opener=regular_file) as file:
-            if file.read(16) not in (b"", b"SQLite format 3\0"):
-                raise sqlite3.DatabaseError("it is no SQLite file")
-    journal = path.with_name(f"{path.name}-journal")
-    if journal.is_file() and (size := journal.stat().st_size) >= len(_NAMES_A_FILE):
-        with open(journal, "rb", opener=regular_file) as file:
-            file.seek(size - len(_NAMES_A_FILE))
-            if file.read() == _NAMES_A_FILE:
-                raise sqlite3.DatabaseError(f"{journal.name} names another file: remove it")
+    """Raise sqlite3.DatabaseError for a file that SQLite may not open."""
+    try:
+        check_sqlite_file(path, mode)
+    except ValueError as error:
+        raise sqlite3.DatabaseError(str(error)) from error
 
 
 def _check_format(connection: sqlite3.Connection, job: str) -> str:

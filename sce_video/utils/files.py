@@ -94,6 +94,37 @@ def regular_file(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
     return descriptor
 
 
+#: The last bytes of a journal of SQLite that names another file.
+_NAMES_A_FILE = bytes.fromhex("d9d505f920a163d7")
+
+
+def check_sqlite_file(path: Path, mode: str = "rb+") -> None:
+    """Refuse an untrusted file that SQLite may not open, because it acts on what a file contains.
+
+    SQLite takes an empty file, and so do we; anything else must begin as its files do. SQLite also
+    removes a file that a journal names, where a transaction of several databases was interrupted,
+    which ours never have.
+
+    Args:
+        path: The database, which need not exist.
+        mode: Mode in which it will be opened, "rb" or "rb+".
+
+    Raises:
+        ValueError: If the file is not a database, or its journal names another file.
+        IrregularFileError: If it is not a regular file, or a link that would be written through.
+    """
+    if os.path.lexists(path):  # SQLite itself would follow a link, and make what it points to
+        with open(path, mode, opener=regular_file) as file:
+            if file.read(16) not in (b"", b"SQLite format 3\0"):
+                raise ValueError("it is no SQLite file")
+    journal = path.with_name(f"{path.name}-journal")
+    if journal.is_file() and (size := journal.stat().st_size) >= len(_NAMES_A_FILE):
+        with open(journal, "rb", opener=regular_file) as file:
+            file.seek(size - len(_NAMES_A_FILE))
+            if file.read() == _NAMES_A_FILE:
+                raise ValueError(f"{journal.name} names another file: remove it")
+
+
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
     """Read a regular file (:func:`regular_file`)."""
     with open(path, "rb", opener=regular_file) as file:

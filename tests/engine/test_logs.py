@@ -29,6 +29,20 @@ def log_to(name, work_dir):
     return cfg
 
 
+def test_mlflow_opens_no_database_whose_journal_names_another_file(tmp_path, monkeypatch):
+    """SQLite would remove the named file; a run folder may be somebody else's."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+    assert local_store(str(tmp_path)) == f"sqlite:///{tmp_path}/mlflow.db"
+    journal = tmp_path / "mlflow.db-journal"
+    journal.write_bytes(bytes(600) + bytes.fromhex("d9d505f920a163d7"))
+    with pytest.raises(ValueError, match=r"MLflow cannot use .*mlflow\.db: .* names another file"):
+        local_store(str(tmp_path))
+    journal.unlink()
+    (tmp_path / "mlflow.db").write_text("not a database, but long enough")
+    with pytest.raises(ValueError, match="it is no SQLite file"):
+        local_store(str(tmp_path))
+
+
 def test_mlflow_holds_the_rows_and_the_config(tmp_path, monkeypatch):
     mlflow = pytest.importorskip("mlflow")
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
