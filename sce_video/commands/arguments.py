@@ -78,7 +78,7 @@ def pattern(text: str) -> str:
 
 
 class _ListAllFiles(argparse.Action):
-    """The switch ``--all-files``, which is no value of a command but of all listings."""
+    """The switch ``--all-files``, which applies to every listing of a command."""
 
     def __call__(self, *_: Any) -> None:
         os.environ[ALL_FILES] = "1"

@@ -35,7 +35,7 @@ class CurateResult:
     """Result of a curation.
 
     Attributes:
-        found: What was found.
+        found: Result of the curation.
         report: Content of report.json.
         page: The page; None if it was not written.
     """

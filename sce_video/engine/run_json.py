@@ -24,8 +24,12 @@ from sce_video.version import __version__
 
 #: Version of the fields below. Another one is refused.
 _FORMAT = 1
-PLANNED, RUNNING, FINISHED = "planned", "running", "finished"
-INTERRUPTED, FAILED = "interrupted", "failed"
+# States of a run.
+PLANNED = "planned"
+RUNNING = "running"
+FINISHED = "finished"
+INTERRUPTED = "interrupted"
+FAILED = "failed"
 STATES = (PLANNED, RUNNING, FINISHED, INTERRUPTED, FAILED)
 #: Bytes of a file. A config has some ten thousand, which is the most of it.
 _MAX_BYTES = 2**22

@@ -39,7 +39,10 @@ _ENTRIES = {
 }
 #: Protocols that evaluate the weights of the pretraining itself.
 _OF_PRETRAINING = ("retrieval", *sets.TRANSFER)
-_OBSTACLE, _DEVIATION, _NOTE = "obstacle", "deviation", "note"
+# Kinds of findings.
+_OBSTACLE = "obstacle"
+_DEVIATION = "deviation"
+_NOTE = "note"
 #: What a check finds: kind and text.
 _Found = Iterator[tuple[str, str]]
 

@@ -40,11 +40,16 @@ from sce_video.utils.files import WriteError, append_text
 from sce_video.utils.run_files import ALARMS, METRICS, newest_checkpoint
 
 _OPTIONS = EmbedOptions(num_clips=2, num_workers=1, timeout=20.0)
-#: Seconds of the comparison without a budget; with one, the share of what is left of it, and the
-#: least share of the whole.
-_SECONDS, _SHARE_OF_REST, _LEAST_SHARE = 300.0, 0.75, 0.03
-#: Views of a forward pass: bytes of them on a CPU, and their number.
-_MAX_BYTES, _MAX_VIEWS = 24 * 2**20, 32
+#: Seconds that the comparison may take if the command has no time budget.
+_SECONDS = 300.0
+#: Share of the remaining budget for the comparison. The page needs the rest.
+_SHARE_OF_REST = 0.75
+#: Smallest share of the whole budget for the comparison, if training has used up the rest.
+_LEAST_SHARE = 0.03
+#: Bytes of the views in a forward pass on a CPU, so that activations of large clips fit.
+_MAX_BYTES = 24 * 2**20
+#: Number of views in a forward pass.
+_MAX_VIEWS = 32
 
 
 def compare_with_random(
