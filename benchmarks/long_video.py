@@ -55,7 +55,7 @@ from sce_video.datasets.clip_sampling import Windows
 from sce_video.datasets.segments import Segment, read_segments, segment_path, write_segment_file
 from sce_video.datasets.sources import Query
 from sce_video.engine.checkpoint import newest_checkpoint
-from sce_video.evaluation.functional.segments import evaluate_segments
+from sce_video.evaluation.functional.segment_map import evaluate_segments
 from sce_video.find.columns import COLUMNS, columns_of_index
 from sce_video.find.index import read_index
 from sce_video.find.query import Match, query_index
@@ -64,7 +64,7 @@ from sce_video.find.store import FEATURES, TABLE, FileRecord, FileStore, VideoIn
 from sce_video.find.table_store import TableStore
 from sce_video.inference.classifier import class_probabilities, load_classifier
 from sce_video.inference.model import load_model
-from sce_video.inference.segments import BACKGROUND
+from sce_video.inference.predicted_segments import BACKGROUND
 from sce_video.utils.files import write_json
 
 FPS, SIZE, SECONDS = 15, 64, 5

@@ -17,7 +17,7 @@ from sce_video.version import __version__
 
 # Imported when one is asked for: they need torch and the whole package.
 _FUNCTIONS = {
-    "EmbedOptions": "inference.views",
+    "EmbedOptions": "inference.network_input",
     "FileRows": "inference.embed",
     "VideoClassifier": "inference.classifier",
     "VideoModel": "inference.model",
@@ -46,16 +46,16 @@ _COMMANDS = {
     "doctor": ("options.prepare.DoctorOptions", "runs.doctor.doctor"),
     "import_videos": ("options.prepare.ImportOptions", "data_tools.tables.fill.import_videos"),
     "predict": ("options.find.PredictOptions", "find.predict.predict"),
-    "prepare": ("options.data_sets.PrepareOptions", "data_tools.prepare.data_sets.prepare"),
+    "prepare": ("options.data_commands.PrepareOptions", "data_tools.prepare.data_sets.prepare"),
     "prepare_digits": (
-        "options.data_sets.DigitsOptions",
+        "options.data_commands.DigitsOptions",
         "data_tools.prepare.data_sets.prepare_digits",
     ),
     "prepare_toy_actions": (
-        "options.data_sets.ToyActionsOptions",
+        "options.data_commands.ToyActionsOptions",
         "data_tools.prepare.data_sets.prepare_toy_actions",
     ),
-    "repack": ("options.prepare.RepackOptions", "data_tools.repack.run.repack"),
+    "repack": ("options.prepare.RepackOptions", "data_tools.repack.repack_job.repack"),
     "verify": ("options.prepare.VerifyOptions", "data_tools.verify.verify"),
 }
 __all__ = ["__version__", *_FUNCTIONS, *_COMMANDS]

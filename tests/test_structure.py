@@ -264,6 +264,16 @@ def test_a_public_name_means_one_thing():
     assert len(twice) <= BUDGETS["public_names_in_two_files"], twice
 
 
+def test_a_file_name_stands_for_one_module():
+    """A command's own module and its options may share the name of the function they call."""
+    places = defaultdict(list)
+    for path in TREES:
+        if path.relative_to(PACKAGE).parts[0] not in ("commands", "options"):
+            places[path.name].append(str(path.relative_to(REPO)))
+    twice = {n: p for n, p in places.items() if len(p) > 1 and n not in ("__init__.py", "base.py")}
+    assert not twice, twice
+
+
 def test_a_constant_has_a_line_of_its_own():
     """A line of its own has room for the unit of a constant and the reason for its value."""
     packed = [

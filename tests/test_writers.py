@@ -21,7 +21,7 @@ from sce_video.datasets import BadFileReport
 from sce_video.datasets.ava import Action
 from sce_video.engine.checkpoint import save_checkpoint_file
 from sce_video.evaluation import Rows, save_features, save_scores
-from sce_video.evaluation.functional.ava import write_result_csv
+from sce_video.evaluation.functional.frame_map import write_result_csv
 from sce_video.find.store import FileRecord, FileStore
 from sce_video.pages.frames import save_figure, write_clip, write_image
 from sce_video.pages.gallery import GalleryEntry, write_gallery
@@ -128,14 +128,14 @@ _IN_PLACE = re.compile(
 _ALLOWED = {
     "sce_video/utils/files.py": 3,  # the mechanism: temporary files, their rename; appending
     "sce_video/engine/checkpoint.py": 2,  # to the temporary file of atomic_file
-    "sce_video/evaluation/functional/ava.py": 1,  # as before
+    "sce_video/evaluation/functional/frame_map.py": 1,  # as before
     "sce_video/evaluation/npz_files.py": 1,  # as before
     "sce_video/evaluation/online_evaluation_hook.py": 1,  # moves an older run's file away
     "sce_video/pages/frames.py": 1,  # to memory
     "sce_video/data_tools/generated.py": 1,  # to memory
-    "sce_video/jobs/runner.py": 1,  # renames outputs, see tests/jobs/test_runner.py
+    "sce_video/jobs/job_runner.py": 1,  # renames outputs, see tests/jobs/test_job_runner.py
     "sce_video/pages/gallery.py": 1,  # to memory
-    "sce_video/interop/export/videos.py": 2,  # in an unfinished folder, and the folder's rename
+    "sce_video/interop/export/exported_videos.py": 2,  # an unfinished folder and its rename
     "sce_video/find/table_store.py": 1,  # the rename of a new table, complete beside its place
     "sce_video/interop/export/networks.py": 1,  # to the temporary file of atomic_file
     "sce_video/interop/export/viewers.py": 1,  # in an unfinished folder
@@ -143,7 +143,7 @@ _ALLOWED = {
     "sce_video/find/predict.py": 1,  # to the temporary file of atomic_file
     "sce_video/curation/comparison.py": 1,  # an unfinished file, which is removed at the end
     "sce_video/datasets/segments.py": 1,  # to the temporary file of atomic_file
-    "sce_video/pages/segments.py": 1,  # to the temporary file of atomic_file
+    "sce_video/pages/segments_page.py": 1,  # to the temporary file of atomic_file
     "tools/dev/golden.py": 1,  # a copy inside a scratch folder
 }
 

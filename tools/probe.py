@@ -19,7 +19,7 @@ from pathlib import Path
 
 from sce_video.commands.arguments import FOLDS, fold_count
 from sce_video.evaluation.chance import chance_levels
-from sce_video.evaluation.features import FeaturePair, load_feature_pair
+from sce_video.evaluation.feature_files import FeaturePair, load_feature_pair
 from sce_video.evaluation.functional.folds import divide
 from sce_video.evaluation.functional.statistics import group_ids
 from sce_video.evaluation.metrics import PROTOCOLS
@@ -34,7 +34,7 @@ from sce_video.evaluation.metrics.base import (
     save_outcomes,
     telling,
 )
-from sce_video.evaluation.metrics.features import FeatureStatistics
+from sce_video.evaluation.metrics.feature_metrics import FeatureStatistics
 from sce_video.utils.command import command
 from sce_video.utils.files import write_json
 

@@ -76,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if windows is not None:
         return _embed_windows(args, windows)
     # Imported here, as in all commands: a wrong command line must not wait for torch.
-    from sce_video.inference.encoders.run import run_of_model
+    from sce_video.inference.encoders.encoder_folder import run_of_model
     from sce_video.inference.stored_test import stored_test
     from sce_video.runs import launch
     from sce_video.utils.distributed import leave_process_group

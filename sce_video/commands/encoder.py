@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for recipe in args.recipe:
         find_recipe(recipe)
     # Imported here, as in all commands: a wrong command line must not wait for torch.
-    from sce_video.inference.encoders.run import import_encoder, write_recipe
+    from sce_video.inference.encoders.encoder_folder import import_encoder, write_recipe
 
     imported = import_encoder(
         args.model, args.out, pool=args.pool, frames=args.frames, fps=args.fps

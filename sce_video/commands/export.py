@@ -127,7 +127,7 @@ def _export_segments(args: argparse.Namespace) -> int:
             f"segments are exported to {' or '.join(SEGMENT_FORMATS)}, not to {args.to}"
         )
     check_exists(args.source, "file of segments")
-    from sce_video.interop.export.segments import export_segments
+    from sce_video.interop.export.segment_formats import export_segments
 
     segments, videos = export_segments(args.source, args.to, args.out, args.data_root)
     lines = [f"{args.out}: {segments} segments of {videos} videos"]

@@ -22,7 +22,7 @@ from sce_video.datasets.named_files import check_exists, check_run, class_names_
 from sce_video.utils.command import command, printable
 
 if TYPE_CHECKING:
-    from sce_video.pages.cell_maps import MapStrip
+    from sce_video.pages.cell_map_strip import MapStrip
 
 #: Of :mod:`sce_video.inference.cell_maps`, whose import takes seconds.
 MEAN, BEST = "mean", "best"
@@ -108,7 +108,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         check_exists(path, "video or image")
     check_exists(args.classes, "file of class names")
     # Imported here, as in all commands: a wrong command line must not wait for torch.
-    from sce_video.pages.cell_maps import Scale, common_scale, write_maps
+    from sce_video.pages.cell_map_strip import Scale, common_scale, write_maps
 
     failures: list[tuple[str, str]] = []
     if args.query is None:
@@ -136,7 +136,7 @@ def _look_for_class(
     from sce_video.datasets.readers.base import VideoDecodeError
     from sce_video.inference.cell_maps import class_activation
     from sce_video.inference.classifier import NoClassifierError, load_classifier
-    from sce_video.pages.cell_maps import activation_strips, describe_grid
+    from sce_video.pages.cell_map_strip import activation_strips, describe_grid
 
     try:
         names = class_names_of(args.classes)
@@ -169,7 +169,7 @@ def _look_for_frame(args: argparse.Namespace) -> tuple[list[MapStrip], str, str,
     """The same for a query and a key."""
     from sce_video.inference.cell_maps import cell_similarity
     from sce_video.inference.model import load_model
-    from sce_video.pages.cell_maps import describe_grid, similarity_strips
+    from sce_video.pages.cell_map_strip import describe_grid, similarity_strips
 
     model = load_model(args.checkpoint, args.config, args.device)
     clips = args.clips or (args.frames if model.settings.num_frames == 1 else 1)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 
 from sce_video.options.command_line import Parser, parser_of, read
-from sce_video.options.data_sets import (
+from sce_video.options.data_commands import (
     DATA_SETS,
     GENERATED,
     TRANSFER_NAMES,

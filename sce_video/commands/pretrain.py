@@ -240,7 +240,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args, settings = parse_args(argv)
     _check(args, settings)
     # Imported here, as in all commands: a wrong command line must not wait for torch.
-    from sce_video.engine.hooks.checkpoint import restore_run
+    from sce_video.engine.hooks.checkpoint_hook import restore_run
     from sce_video.engine.restarts import is_restart
     from sce_video.runs.choices import process_began
     from sce_video.runs.launch import end_training
@@ -304,7 +304,7 @@ def _planned(
 
 def _train_seeds(args: argparse.Namespace, settings: dict[str, Any]) -> int:
     """Train and pool the seeds; the exit status."""
-    from sce_video.engine.hooks.checkpoint import restore_run
+    from sce_video.engine.hooks.checkpoint_hook import restore_run
     from sce_video.engine.restarts import is_restart
     from sce_video.runs.seeds import (
         COMPARISON,

@@ -19,7 +19,7 @@ from sce_video.datasets.readers.base import (
     VideoDecodeError,
     VideoReader,
 )
-from sce_video.datasets.tables.rows import list_rows
+from sce_video.datasets.tables.row_columns import list_rows
 from sce_video.datasets.tables.table import is_remote
 from sce_video.datasets.tables.table_rows import Rows, TableRows
 from sce_video.datasets.video_dataset import SampleRequest, Transform, VideoDataset, run_pipeline

@@ -1,7 +1,8 @@
 """Extract the features of a data set into a file, in processes on one machine or many, with resume.
 
 A batch job embeds the samples one by one or, where views are cut by the loader, batch by batch, to
-records beside the file. Rows of a batch are those of ``rows.py``, the file that of ``features.py``.
+records beside the file. ``rows.py`` makes the rows of a batch, and
+``feature_files.py`` writes the file.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from torch.utils.data import DataLoader
 from sce_video.datasets.readers.base import VideoDecodeError
 from sce_video.datasets.transforms import PackVideo
 from sce_video.engine.checkpoint import save_checkpoint_file
-from sce_video.evaluation.features import save_features
+from sce_video.evaluation.feature_files import save_features
 from sce_video.evaluation.multi_view import mean_representation
 from sce_video.evaluation.npz_files import RowStream
 from sce_video.evaluation.provenance import describe_run

@@ -23,7 +23,7 @@ from sce_video.datasets.labelled import read_groups
 from sce_video.datasets.labels import check_dataset_labels, check_same_classes
 from sce_video.engine.checkpoint import file_sha256
 from sce_video.evaluation.chance import MAJORITY, chance_levels
-from sce_video.evaluation.features import save_features
+from sce_video.evaluation.feature_files import save_features
 from sce_video.evaluation.functional.folds import divide
 from sce_video.evaluation.functional.statistics import group_ids, top_k_accuracy
 from sce_video.evaluation.metrics.base import (

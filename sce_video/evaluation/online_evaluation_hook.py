@@ -20,7 +20,7 @@ from sce_video.engine.checkpoint import random_states, set_random_states
 from sce_video.engine.hooks.progress import log_row
 from sce_video.engine.restarts import append_or_warn, continue_rows
 from sce_video.engine.schedules import position
-from sce_video.evaluation.features import extract_features
+from sce_video.evaluation.feature_files import extract_features
 from sce_video.evaluation.functional.statistics import group_ids
 from sce_video.evaluation.metrics.base import compute_metrics, needs_gallery, place_metrics
 from sce_video.evaluation.rows import Rows, build_eval_dataloader, check_labelled

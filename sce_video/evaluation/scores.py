@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from sce_video.evaluation.features import read_rows, sample_columns
+from sce_video.evaluation.feature_files import read_rows, sample_columns
 from sce_video.evaluation.npz_files import write_npz
 from sce_video.evaluation.rows import Rows
 

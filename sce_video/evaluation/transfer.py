@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sce_video.datasets.labels import read_label_table
-from sce_video.evaluation.features import checkpoint_notes, load_described
+from sce_video.evaluation.feature_files import checkpoint_notes, load_described
 from sce_video.evaluation.rows import Rows, check_same_size
 from sce_video.published.paper_results import MANY_SHOT
 from sce_video.utils.errors import MissingPackageError

@@ -44,7 +44,7 @@ from sce_video.find.reading import read_index as read_index  # for callers
 from sce_video.find.store import DESCRIPTION, FEATURES, TABLE, FileRecord, IndexStore
 from sce_video.inference.embed import EmbedOptions, VideoFiles, count_clips
 from sce_video.inference.model import VideoModel, build_model
-from sce_video.inference.views import embed_sample
+from sce_video.inference.network_input import embed_sample
 from sce_video.inference.windows import embed_windows
 from sce_video.jobs import (
     Facts,

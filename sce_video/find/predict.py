@@ -239,8 +239,8 @@ def _segment(
     on_found: OnFound,
 ) -> PredictResult:
     """Find the segments of every video."""
-    from sce_video.inference.segments import predict_segments
-    from sce_video.pages.segments import SegmentReport
+    from sce_video.inference.predicted_segments import predict_segments
+    from sce_video.pages.segments_page import SegmentReport
 
     if options.views is None:  # the views of a test are too many for windows that overlap
         clip = classifier.settings.clip_duration

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import torch
 
     from sce_video.inference.model import VideoModel
-    from sce_video.inference.views import EmbedOptions, VideoNetwork
+    from sce_video.inference.network_input import EmbedOptions, VideoNetwork
     from sce_video.inference.windows import WindowFeatures
 
 
@@ -61,7 +61,7 @@ def model_of_index(
         ValueError: the checkpoint or the config is not that of the index.
     """
     from sce_video.inference.model import build_model, load_model
-    from sce_video.inference.views import ModelSettings
+    from sce_video.inference.network_input import ModelSettings
 
     path = checkpoint_of_index(index, checkpoint)
     if config is None:

@@ -34,7 +34,7 @@ from sce_video.evaluation.npz_files import (
 from sce_video.utils.files import write_json
 
 if TYPE_CHECKING:  # which needs torch; to find what is in an index takes numpy alone
-    from sce_video.inference.views import EmbedOptions
+    from sce_video.inference.network_input import EmbedOptions
 
 # Names in the folder of an index, which contains either the file or the table.
 FEATURES = "features.npz"
@@ -251,7 +251,7 @@ class VideoIndex:
     @property
     def options(self) -> EmbedOptions:
         """Clips and crops with which its videos were embedded."""
-        from sce_video.inference.views import EmbedOptions
+        from sce_video.inference.network_input import EmbedOptions
 
         views = {name: self.settings[name] for name in ("num_clips", "num_crops")}
         return EmbedOptions(**views)

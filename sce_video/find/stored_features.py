@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from sce_video.datasets.video_list import read_annotation_list
-from sce_video.evaluation.features import load_features
+from sce_video.evaluation.feature_files import load_features
 from sce_video.find.index import read_index
 from sce_video.find.store import FEATURES
 

@@ -24,7 +24,7 @@ from zlib import crc32
 
 import numpy as np
 
-from sce_video.datasets.tables.rows import check_format, table_path
+from sce_video.datasets.tables.row_columns import check_format, table_path
 from sce_video.datasets.tables.table import (
     OpenTable,
     RemoteTable,

@@ -28,7 +28,7 @@ from sce_video.datasets.video_dataset import run_pipeline
 from sce_video.datasets.video_list import IMAGE_EXTENSIONS
 from sce_video.inference.classifier import VideoClassifier
 from sce_video.inference.model import VideoModel
-from sce_video.inference.views import ModelSettings, pack_array, view_steps
+from sce_video.inference.network_input import ModelSettings, pack_array, view_steps
 from sce_video.utils.files import local_copy
 
 

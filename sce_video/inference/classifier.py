@@ -20,7 +20,12 @@ from sce_video.engine.weights import bounded_network, check_classifier_weights, 
 from sce_video.evaluation.multi_view import class_scores
 from sce_video.inference.embed import EmbedOptions, FileRows, rows_of_files, rows_of_videos
 from sce_video.inference.model import checkpoint_of, select_device
-from sce_video.inference.views import ModelSettings, Video, settings_from_config, view_counts
+from sce_video.inference.network_input import (
+    ModelSettings,
+    Video,
+    settings_from_config,
+    view_counts,
+)
 from sce_video.registry import MODELS
 from sce_video.utils.storage import absolute
 
@@ -103,7 +108,7 @@ def load_classifier(
     if "roi_head" in model:
         raise ValueError(
             f"{checkpoint} classifies actions of person boxes (roi_head), not videos: use "
-            "sce_video.inference.actions"
+            "sce_video.inference.person_actions"
         )
     if not isinstance(model.get("cls_head"), dict):
         raise NoClassifierError(

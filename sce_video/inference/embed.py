@@ -1,7 +1,7 @@
 """Embeds videos and arrays of frames: one feature per video.
 
-A network here is a :class:`~sce_video.inference.views.VideoNetwork`: an encoder gives features, a
-classifier class probabilities, from the same views.
+A network here is a :class:`~sce_video.inference.network_input.VideoNetwork`: an encoder gives
+features, a classifier class probabilities, from the same views.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sce_video.datasets.transforms import OpenVideo
 from sce_video.datasets.video_dataset import VideoDataset
 from sce_video.datasets.video_list import VideoList
 from sce_video.inference.model import VideoModel, check_model
-from sce_video.inference.views import (
+from sce_video.inference.network_input import (
     EmbedOptions,
     Transform,
     Video,

@@ -14,7 +14,7 @@ from sce_video.engine.checkpoint import file_sha256, load_checkpoint_file, newes
 from sce_video.engine.config.snapshot import stored_config
 from sce_video.engine.weights import bounded_network, load_backbone
 from sce_video.evaluation.multi_view import mean_representation
-from sce_video.inference.views import ModelSettings, settings_from_config
+from sce_video.inference.network_input import ModelSettings, settings_from_config
 from sce_video.registry import MODELS
 from sce_video.utils.run_files import is_model
 from sce_video.utils.storage import absolute
@@ -65,11 +65,11 @@ def checkpoint_of(run: str | Path) -> str:
 
     Raises:
         FileNotFoundError: a folder without checkpoints. A file that is missing is not an error yet.
-        ValueError: see :func:`~sce_video.inference.encoders.run.import_encoder`.
+        ValueError: see :func:`~sce_video.inference.encoders.encoder_folder.import_encoder`.
     """
     if is_model(run):
         # Imported here: no other network needs the lock of a run, or configs.
-        from sce_video.inference.encoders.run import run_of_model
+        from sce_video.inference.encoders.encoder_folder import run_of_model
 
         run = run_of_model(str(run))
     return newest_checkpoint(run)

@@ -17,7 +17,7 @@ from sce_video.engine.config.load import load_config
 from sce_video.engine.config.snapshot import stored_config
 from sce_video.engine.recipes import recipes_folder
 from sce_video.engine.weights import checked_parts, test_settings
-from sce_video.inference.views import TEST_CROPS, ModelSettings, settings_from_config
+from sce_video.inference.network_input import TEST_CROPS, ModelSettings, settings_from_config
 
 #: Where the data of the recipe are: a test has its own.
 _OF_THE_DATA = ("ann_file", "block_size", "class_file", "data_root", "storage_options")

@@ -27,7 +27,7 @@ from sce_video.datasets.sources import is_table, list_videos, open_video, video_
 from sce_video.datasets.transforms.lazy_view import LazyView
 from sce_video.evaluation.npz_files import write_npz
 from sce_video.inference.model import VideoModel
-from sce_video.inference.views import (
+from sce_video.inference.network_input import (
     ArrayReader,
     EmbedOptions,
     Video,

@@ -14,7 +14,7 @@ from torch.nn.functional import normalize
 from sce_video.datasets.readers.base import VideoDecodeError
 from sce_video.inference.embed import embed
 from sce_video.inference.model import VideoModel, check_model
-from sce_video.inference.views import EmbedOptions
+from sce_video.inference.network_input import EmbedOptions
 from sce_video.utils.files import write_bytes
 
 _COLUMN = "video"

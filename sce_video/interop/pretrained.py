@@ -15,7 +15,7 @@ from sce_video.engine.checkpoint import describe_checkpoint_file
 from sce_video.engine.weights import CONFIG, FORMAT, VERSION, write_weights
 from sce_video.inference.classifier import NoClassifierError, VideoClassifier, load_classifier
 from sce_video.inference.model import VideoModel, checkpoint_of, load_model
-from sce_video.interop.export.videos import new_folder
+from sce_video.interop.export.exported_videos import new_folder
 from sce_video.utils.errors import MissingPackageError
 from sce_video.utils.files import read_json, write_json, write_text
 from sce_video.utils.run_files import CARD, PROBE, RESULTS, WEIGHTS, is_pretrained_folder

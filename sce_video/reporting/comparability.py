@@ -17,14 +17,14 @@ from typing import Any
 
 from sce_video.engine.config.snapshot import PRECISION, TEST, ConfigDifference, differences
 from sce_video.published import sets
-from sce_video.published.paper_results import PaperResult
-from sce_video.published.recipes import (
+from sce_video.published.paper_recipes import (
     Recipe,
     Variant,
     evaluation_recipe,
     pretraining_recipe,
     variants,
 )
+from sce_video.published.paper_results import PaperResult
 from sce_video.reporting.result_files import Result, count_of, nested
 
 _MAX_FAILED = 0.01  # fraction of failed samples up to which a result still counts for the test set

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from sce_video.published import read_published
+from sce_video.published.paper_recipes import PRETRAININGS
 from sce_video.published.paper_results import PaperResult
-from sce_video.published.recipes import PRETRAININGS
 from sce_video.reporting.comparability import unit_of, views_of
 from sce_video.reporting.result_files import Result
 from sce_video.utils.metric_names import NOT_FRACTIONS, is_trivial

@@ -28,7 +28,12 @@ from sce_video.engine.config.changes import (
 from sce_video.engine.config.check import walk_dicts
 from sce_video.engine.config.load import load_config
 from sce_video.engine.config.snapshot import stored_config
-from sce_video.inference.views import TEST_CROPS, crop_fits, settings_from_config, training_crop
+from sce_video.inference.network_input import (
+    TEST_CROPS,
+    crop_fits,
+    settings_from_config,
+    training_crop,
+)
 from sce_video.registry import MODELS
 
 #: Largest values of the numbers that shape the weights of a backbone.

@@ -21,7 +21,7 @@ from sce_video.evaluation.functional.statistics import (
     seeds_test,
 )
 from sce_video.evaluation.metrics.base import Outcomes, load_outcomes, outcomes_path
-from sce_video.pages.compare import Chance, Difference, SeedMean, render_comparison
+from sce_video.pages.compare_page import Chance, Difference, SeedMean, render_comparison
 from sce_video.pages.run_record import RunRecord
 from sce_video.runs.folder import different_settings, flattened, read_run
 from sce_video.utils.files import write_text

@@ -18,7 +18,7 @@ from sce_video.datasets.sources import dataset_settings
 from sce_video.engine.checkpoint import BEST, find_checkpoints, load_checkpoint_file
 from sce_video.engine.config.changes import parse_options
 from sce_video.engine.config.load import check_config, load_config, set_backend
-from sce_video.engine.hooks.checkpoint import add_mirror, mirror_of, restore_run
+from sce_video.engine.hooks.checkpoint_hook import add_mirror, mirror_of, restore_run
 from sce_video.engine.logs import add_trackers
 from sce_video.engine.restarts import is_restart
 from sce_video.engine.runner import RANDOM

@@ -21,7 +21,7 @@ from sce_video.models.backbones.common import FreezableBackbone
 from sce_video.registry import MODELS
 from sce_video.runs.choices import Machine, network_scale
 from sce_video.runs.folder_facts import FolderFacts
-from sce_video.runs.source import Source, find_source
+from sce_video.runs.start_weights import Source, find_source
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Start:
     """The network that a pretraining starts from, and how it is trained.
 
     Attributes:
-        source: From :func:`~sce_video.runs.source.find_source`.
+        source: From :func:`~sce_video.runs.start_weights.find_source`.
         freeze: Quarters of its blocks that stay as they are, 0 for the embeddings alone; None
             trains everything.
         lora: Rank of adapters that are trained in place of its weights; None for none.
@@ -118,8 +118,8 @@ def start_from(source: str | Path | None, freeze: int | None, lora: int | None) 
     """The network of a text and how it is trained; None without one.
 
     Raises:
-        ValueError: of :class:`Start` and :func:`~sce_video.runs.source.find_source`; or ``freeze``
-            or ``lora`` without a network.
+        ValueError: of :class:`Start` and :func:`~sce_video.runs.start_weights.find_source`; or
+            ``freeze`` or ``lora`` without a network.
     """
     if source is not None:
         return Start(find_source(source), freeze, lora)

@@ -30,7 +30,7 @@ from sce_video.evaluation.random_weights import (
 )
 from sce_video.inference.embed import iterate_samples
 from sce_video.inference.model import VideoModel, build_model, load_model, with_random_weights
-from sce_video.inference.views import EmbedOptions
+from sce_video.inference.network_input import EmbedOptions
 from sce_video.pages.run_record import FINISHED, RunRecord, run_state
 from sce_video.runs.keep_best import keeps_best
 from sce_video.runs.launch import cores_for_workers

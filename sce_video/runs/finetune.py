@@ -24,7 +24,7 @@ from sce_video.engine.run_json import Choice
 from sce_video.engine.runner import RANDOM
 from sce_video.evaluation.functional.linear_probe import held_out
 from sce_video.evaluation.functional.statistics import group_ids
-from sce_video.inference.views import TEST_CROPS
+from sce_video.inference.network_input import TEST_CROPS
 from sce_video.runs.choices import choose_epochs, this_machine, warmup_and_momentum
 from sce_video.runs.configs import complete_classifier
 from sce_video.runs.continued import NO_DECAY, take_network
@@ -52,7 +52,7 @@ from sce_video.runs.pretrain import (
     measure,
     resumable_config,
 )
-from sce_video.runs.source import Source, find_source
+from sce_video.runs.start_weights import Source, find_source
 from sce_video.utils.files import read_json
 from sce_video.utils.run_files import RESULTS
 
@@ -382,7 +382,7 @@ def finetune(
     (:mod:`.finetune_choices`), and written with its reason to ``out/config.py``.
 
     Args:
-        source: What :func:`~sce_video.runs.source.find_source` takes: a run, a checkpoint,
+        source: What :func:`~sce_video.runs.start_weights.find_source` takes: a run, a checkpoint,
             ``hf:NAME``, an exported folder; or "none" for random weights.
         train: What :func:`~sce_video.datasets.labelled.read_labelled` takes: a folder with a
             sub-folder for each class, a table, a list, a CSV file.

@@ -17,7 +17,7 @@ from sce_video.engine.run_json import Choice
 from sce_video.runs.choices import Machine, choose, slow_loading
 from sce_video.runs.continued import LAYER_DECAY, clip_of_network, names_layers
 from sce_video.runs.folder_facts import FolderFacts
-from sce_video.runs.source import Source
+from sce_video.runs.start_weights import Source
 
 #: Optimiser steps without a budget: of a network that has learnt something, and from scratch.
 LEAST_STEPS, FROM_SCRATCH = 600, 1500

@@ -15,7 +15,7 @@ import numpy as np
 from sce_video.datasets.readers.av_reader import AvReader
 from sce_video.datasets.readers.base import FrameCountError, VideoDecodeError
 from sce_video.datasets.sources import is_table, list_videos, open_video
-from sce_video.datasets.tables.rows import FrameIndex
+from sce_video.datasets.tables.row_columns import FrameIndex
 from sce_video.datasets.tables.table import is_remote
 from sce_video.datasets.tables.table_rows import named_rows
 from sce_video.datasets.transforms.lazy_view import is_repeat

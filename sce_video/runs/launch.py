@@ -26,13 +26,13 @@ from sce_video.engine.checkpoint import (
     load_checkpoint_file,
     record_training,
 )
-from sce_video.engine.hooks.checkpoint import claim_mirror, mirror_of
+from sce_video.engine.hooks.checkpoint_hook import claim_mirror, mirror_of
 from sce_video.engine.restarts import is_restart, requeued_job, starts_of
 from sce_video.engine.runner import RANDOM, VideoRunner
 from sce_video.engine.weights import check_backbone_weights, check_classifier_weights
 from sce_video.engine.work_dir import OverwriteHook, check_unused, folder_of_run, locked_folder
 from sce_video.evaluation.metrics import PROTOCOLS
-from sce_video.inference.encoders.run import run_of_model
+from sce_video.inference.encoders.encoder_folder import run_of_model
 from sce_video.inference.stored_test import stored_test
 from sce_video.registry import DATASETS
 from sce_video.reporting.comparability import compare_training

@@ -20,20 +20,20 @@ from sce_video.engine.checkpoint import file_sha256, find_checkpoints
 from sce_video.engine.hooks.budget import BudgetHook
 from sce_video.engine.runner import VideoRunner
 from sce_video.engine.weights import checked_parts
-from sce_video.evaluation.features import load_features, save_features
+from sce_video.evaluation.feature_files import load_features, save_features
 from sce_video.evaluation.rows import Rows
 from sce_video.evaluation.scores import load_scores
 from sce_video.inference.embed import EmbedOptions, iterate_embeddings
 from sce_video.inference.model import load_model
-from sce_video.pages.classifier import classifier_parts
+from sce_video.pages.classifier_part import classifier_parts
 from sce_video.pages.curves import read_history
 from sce_video.pages.feature_map import feature_map_part
 from sce_video.pages.frames import ClipReader
 from sce_video.pages.neighbour_rows import neighbour_rows
 from sce_video.pages.parts import random_weights_part, sentence_part
-from sce_video.pages.run import render_run_page
+from sce_video.pages.run_page import render_run_page
 from sce_video.pages.run_record import FAILED, RunRecord
-from sce_video.pages.views import view_sheet
+from sce_video.pages.view_sheets import view_sheet
 from sce_video.registry import DATASETS
 from sce_video.runs.classifier_test import test_classifier
 from sce_video.runs.does_it_help import (

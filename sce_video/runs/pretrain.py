@@ -774,8 +774,9 @@ def pretrain(
         videos: Folder, sub-folders are searched too; or a table, ``videos.lance``.
         out: Folder of the run, for config, logs, checkpoints and the page ``run.html``.
         method: One of :func:`methods`; None for :func:`~.choices.default_method`.
-        start: Network to start from, see :func:`~sce_video.runs.source.find_source`: its clip and
-            normalisation are kept, and the other settings suit it; None for random weights.
+        start: Network to start from, see :func:`~sce_video.runs.start_weights.find_source`: its
+            clip and normalisation are kept, and the other settings suit it; None for random
+            weights.
         freeze: With ``start``: quarters of its blocks that stay as they are, 0 for the embeddings.
         lora: With ``start``, a transformer: rank of adapters that are trained in place of its
             weights.

@@ -16,7 +16,7 @@ from sce_video.engine.config.changes import named_path, parse_value, source_of
 from sce_video.engine.config.check import top_level_keys
 from sce_video.engine.config.load import load_config, value_sources
 from sce_video.engine.config.snapshot import plain
-from sce_video.engine.hooks.checkpoint import mirror_of
+from sce_video.engine.hooks.checkpoint_hook import mirror_of
 from sce_video.engine.recipes import find_recipe, shipped_folder
 from sce_video.runs.configs import training_config
 

@@ -14,7 +14,7 @@ from mmengine.config import Config
 from sce_video.engine.restarts import is_restart
 from sce_video.engine.run_json import RunDescription, read_run_json
 from sce_video.engine.work_dir import CONFIG, claimed_folder, remove_training
-from sce_video.pages.compare import Chance
+from sce_video.pages.compare_page import Chance
 from sce_video.pages.curves import read_history
 from sce_video.pages.run_record import FINISHED
 from sce_video.runs.compare import write_comparison

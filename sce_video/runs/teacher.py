@@ -20,16 +20,16 @@ from torch import Tensor, nn
 from sce_video.datasets.sources import video_state
 from sce_video.engine.checkpoint import file_sha256
 from sce_video.engine.run_json import Choice
-from sce_video.evaluation.features import load_features, save_features
+from sce_video.evaluation.feature_files import load_features, save_features
 from sce_video.evaluation.multi_view import mean_representation
 from sce_video.evaluation.rows import Rows
 from sce_video.inference.embed import EmbedOptions, iterate_embeddings
 from sce_video.inference.model import VideoModel, build_model, load_model
-from sce_video.inference.views import ModelSettings
+from sce_video.inference.network_input import ModelSettings
 from sce_video.models.algorithms.distill import OBJECTIVES, TeacherClip
 from sce_video.registry import DATASETS
 from sce_video.runs.folder_facts import FolderFacts
-from sce_video.runs.source import find_source
+from sce_video.runs.start_weights import find_source
 from sce_video.utils.command import Progress
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
 from sce_video.utils.run_files import TEACHER_FEATURES, is_model, packaged_network

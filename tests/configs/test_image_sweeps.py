@@ -8,7 +8,7 @@ import pytest
 
 from sce_video.engine.config.load import load_config, recipe_config
 from sce_video.engine.config.snapshot import differences, resolved_config
-from sce_video.published.recipes import pretraining_recipe
+from sce_video.published.paper_recipes import pretraining_recipe
 from sce_video.runs.sweep import option_texts, read_sweep
 
 # The tables as they are printed.

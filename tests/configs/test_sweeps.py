@@ -8,8 +8,8 @@ import pytest
 
 from sce_video.engine.config.load import load_config, recipe_config
 from sce_video.engine.config.snapshot import differences, resolved_config
+from sce_video.published.paper_recipes import pretraining_recipe
 from sce_video.published.paper_results import PAPER_RESULTS
-from sce_video.published.recipes import pretraining_recipe
 from sce_video.runs.sweep import plan, read_sweep
 
 VIDEO = {  # name: table of the paper, points

@@ -11,7 +11,7 @@ from helpers.run_tool import load, prepare
 from helpers.transfer_trees import TREES
 
 from sce_video.evaluation import load_features
-from sce_video.interop.weights.images import to_layout
+from sce_video.interop.weights.image_networks import to_layout
 from sce_video.registry import MODELS
 from sce_video.reporting.paper_cells import assign_results
 from sce_video.reporting.result_files import collect_results

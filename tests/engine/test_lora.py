@@ -16,7 +16,7 @@ from helpers.training import Recorder, make_videos, train
 from sce_video.commands import export as export_command
 from sce_video.engine.checkpoint import describe_checkpoint_file, load_checkpoint_file
 from sce_video.engine.config.snapshot import SNAPSHOT
-from sce_video.evaluation.features import load_features
+from sce_video.evaluation.feature_files import load_features
 from sce_video.inference.embed import embed
 from sce_video.inference.model import load_model
 from sce_video.interop.pretrained import from_pretrained

@@ -15,7 +15,7 @@ from sce_video.engine.weights import (
     checked_backbone,
 )
 from sce_video.inference.model import load_model
-from sce_video.inference.views import ModelSettings, settings_from_config
+from sce_video.inference.network_input import ModelSettings, settings_from_config
 from sce_video.registry import MODELS
 
 THEIRS = {"type": "ResNet3d", "depth": 50}

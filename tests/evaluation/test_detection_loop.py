@@ -10,7 +10,7 @@ from helpers.ava_small import ACTIONS, BOXES, RECIPE, options
 from sce_video.datasets.ava import Action
 from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.engine.runner import VideoRunner
-from sce_video.evaluation.functional.ava import evaluate_ava
+from sce_video.evaluation.functional.frame_map import evaluate_ava
 from sce_video.registry import DATASETS
 from sce_video.runs import launch
 

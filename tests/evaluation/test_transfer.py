@@ -8,7 +8,7 @@ import torch
 from helpers.run_tool import load
 
 from sce_video.evaluation import Rows, save_features
-from sce_video.evaluation.features import load_feature_pair
+from sce_video.evaluation.feature_files import load_feature_pair
 from sce_video.evaluation.functional.linear_probe import fit_logistic
 from sce_video.evaluation.transfer import (
     Labelled,

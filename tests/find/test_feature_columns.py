@@ -5,7 +5,7 @@ import pytest
 from helpers.small_index import HEADER
 from helpers.tables import write_folder, write_table
 
-from sce_video.datasets.tables.rows import list_rows
+from sce_video.datasets.tables.row_columns import list_rows
 from sce_video.datasets.tables.table import RemoteTable, TableError, read_table
 from sce_video.find.columns import columns_of_index
 from sce_video.find.index import read_index

@@ -29,7 +29,7 @@ from helpers.tiny_encoder import CONFIG, as_json, save_tiny, tiny_backbone
 from mmengine.logging import HistoryBuffer
 from PIL import Image
 
-from sce_video.data_tools.prepare import actions, ava_files, kinetics
+from sce_video.data_tools.prepare import action_sets, ava_files, kinetics
 from sce_video.data_tools.prepare.official import read_matches
 from sce_video.datasets import VideoDecodeError, read_annotation_list, read_key_frames
 from sce_video.datasets.ava import read_actions
@@ -38,7 +38,7 @@ from sce_video.datasets.readers.base import DecodeLimits
 from sce_video.datasets.readers.images import EncodedImage, open_jpeg
 from sce_video.engine.checkpoint import describe_checkpoint_file, load_checkpoint_file
 from sce_video.engine.config.snapshot import parse_config_text
-from sce_video.evaluation.features import load_features, save_features
+from sce_video.evaluation.feature_files import load_features, save_features
 from sce_video.evaluation.metrics.base import Outcomes, load_outcomes, save_outcomes
 from sce_video.evaluation.rows import Rows
 from sce_video.evaluation.scores import fuse_scores, load_scores, save_scores
@@ -49,14 +49,14 @@ from sce_video.find.query import query_index
 from sce_video.find.store import FileRecord, FileStore
 from sce_video.inference.embed import EmbedOptions
 from sce_video.inference.model import load_model
-from sce_video.inference.views import ModelSettings, settings_from_config
+from sce_video.inference.network_input import ModelSettings, settings_from_config
 from sce_video.jobs import Record, RecordStore
 from sce_video.pages.curves import read_alarms, read_history, read_online_evaluations, read_scalars
 from sce_video.reporting import comparability
 from sce_video.reporting.paper_cells import assign_results
 from sce_video.reporting.report_pages import render_html, render_markdown
 from sce_video.reporting.result_files import collect_results
-from sce_video.runs import source
+from sce_video.runs import start_weights
 
 ACTIONS = {1: "bend", 2: "sit", 80: "walk"}
 BOX = b"film,0902,0.077,0.151,0.283,0.811,80,1\nfilm,0903,,,,,\n-a,1798,0.1,0.2,0.3,0.4,1,0\n"
@@ -161,7 +161,7 @@ TIMM = dict(architecture="resnet18", model_args=dict(in_chans=3), pretrained_cfg
 
 
 def read_timm_folder(path: Path) -> None:
-    found = source._read_timm(str(path.parent))
+    found = start_weights._read_timm(str(path.parent))
     if found is not None:
         ModelSettings({}, num_frames=1, clip_duration=1.0, **found[2])
 
@@ -407,14 +407,14 @@ def list_targets(folder: Path) -> list[Target]:
         ("AVA key frames", json.dumps(frame).encode(),
          lambda path: list(read_key_frames(str(path)))),
         ("AVA actions", json.dumps(action).encode(), read_actions),
-        ("SSv2 labels", b'{"Holding something": "0", "Push": "1"}', actions.read_templates),
+        ("SSv2 labels", b'{"Holding something": "0", "Push": "1"}', action_sets.read_templates),
         ("SSv2 entries", json.dumps(templates).encode(),
-         lambda path: actions.read_template_entries(path, ("Holding something", "Push"))),
+         lambda path: action_sets.read_template_entries(path, ("Holding something", "Push"))),
         ("HMDB51 split", b"a #1_(x).avi 1\nb.avi 2\nc.avi 0\n",
          lambda path: list(read_matches(path, r"([^/]*[^/\s])\s* ([012])", "marks are 0 to 2"))),
-        ("UCF101 classes", b"1 ApplyEyeMakeup\n2 YoYo\n", actions.read_class_index),
+        ("UCF101 classes", b"1 ApplyEyeMakeup\n2 YoYo\n", action_sets.read_class_index),
         ("UCF101 split", b"YoYo/v_YoYo_g01_c01.avi 2\n",
-         lambda path: actions.read_split_list(path, ("ApplyEyeMakeup", "YoYo"), True)),
+         lambda path: action_sets.read_split_list(path, ("ApplyEyeMakeup", "YoYo"), True)),
         ("Kinetics csv", clips, lambda path: list(kinetics._listed_clips(path, "train"))),
     ]  # fmt: skip
     return [

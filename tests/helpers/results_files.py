@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sce_video.data_tools.prepare.imagenet import IMAGENET100_CLASSES
 from sce_video.engine.config.load import recipe_config
-from sce_video.published.recipes import evaluation_recipe, pretraining_recipe
+from sce_video.published.paper_recipes import evaluation_recipe, pretraining_recipe
 
 K400 = "kinetics400"
 VIDEOS = {

@@ -21,7 +21,7 @@ from helpers.tiny_encoder import (
 from sce_video.engine.weights import checked_backbone
 from sce_video.inference.embed import embed
 from sce_video.inference.model import load_model
-from sce_video.inference.views import ModelSettings, settings_from_config
+from sce_video.inference.network_input import ModelSettings, settings_from_config
 from sce_video.models import VisionTransformer3d
 from sce_video.models.backbones.common import represent
 

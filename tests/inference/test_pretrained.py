@@ -28,7 +28,7 @@ from sce_video.interop.pretrained import (
     network_weights,
     save_pretrained,
 )
-from sce_video.runs.source import find_source
+from sce_video.runs.start_weights import find_source
 from sce_video.utils.errors import MissingPackageError
 from sce_video.utils.run_files import PACKAGED, packaged_network
 

@@ -17,7 +17,7 @@ from sce_video.find.query import query_index
 from sce_video.find.search import query_feature, rows_of_query
 from sce_video.inference import windows as windows_module
 from sce_video.inference.embed import EmbedOptions, embed
-from sce_video.inference.views import ArrayReader
+from sce_video.inference.network_input import ArrayReader
 from sce_video.inference.windows import pack_windows
 
 OPTIONS, WINDOWS, FPS = EmbedOptions(num_clips=1), Windows(2.0, 1.0), 25

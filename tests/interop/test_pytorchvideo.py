@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from helpers.run_tool import load
 from torch import nn
 
-from sce_video.interop.weights.videos import from_video_layout
+from sce_video.interop.weights.video_networks import from_video_layout
 from sce_video.models.backbones import ResNet3dSlowPath
 
 

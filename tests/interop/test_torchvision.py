@@ -7,7 +7,7 @@ import torch
 from helpers.published_weights import NETWORKS, network, torchvision_file
 from helpers.run_tool import load
 
-from sce_video.interop.weights.images import from_torchvision
+from sce_video.interop.weights.image_networks import from_torchvision
 from sce_video.registry import MODELS
 
 

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import binomtest
 
 from sce_video.evaluation.metrics.base import Outcomes, outcomes_path, save_outcomes
-from sce_video.pages.compare import render_comparison
+from sce_video.pages.compare_page import render_comparison
 from sce_video.pages.run_record import RunRecord
 from sce_video.runs.compare import chance_of_differences, seed_groups
 

@@ -22,7 +22,7 @@ from sce_video.pages.feature_map import feature_map_part
 from sce_video.pages.frames import ClipReader
 from sce_video.pages.neighbour_rows import neighbour_rows
 from sce_video.pages.parts import Part
-from sce_video.pages.views import TrainingViews, ViewRow, draw_views
+from sce_video.pages.view_sheets import TrainingViews, ViewRow, draw_views
 
 COUNT = 6
 

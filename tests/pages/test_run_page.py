@@ -12,9 +12,9 @@ from helpers.browser import browser_page
 
 from sce_video.engine.run_json import Choice, Plan, RunDescription
 from sce_video.pages.charts import MAX_BINS, comparison_charts, reduced, run_charts
-from sce_video.pages.compare import render_comparison
+from sce_video.pages.compare_page import render_comparison
 from sce_video.pages.parts import sentence_part
-from sce_video.pages.run import duration, metric_text, render_run_page, tiles
+from sce_video.pages.run_page import duration, metric_text, render_run_page, tiles
 from sce_video.pages.run_record import RunRecord, grouped_alarms, run_state
 
 HOSTILE = "</script><img src=x onerror=alert(1)>{{ 7 * 7 }}"

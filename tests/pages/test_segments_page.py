@@ -6,10 +6,10 @@ from helpers.browser import browser_page, low_contrast
 from helpers.tiny_encoder import moving_frames, write_lossless
 
 from sce_video.datasets.clip_sampling import Windows, window_spans
-from sce_video.inference.segments import ClassTimeline, SegmentRule
+from sce_video.inference.predicted_segments import ClassTimeline, SegmentRule
 from sce_video.inference.windows import WindowFeatures
 from sce_video.pages.clip_groups import ClipRow, ClipSection, ShownClip, write_clip_groups
-from sce_video.pages.segments import SegmentReport, score_columns
+from sce_video.pages.segments_page import SegmentReport, score_columns
 
 
 @pytest.mark.parametrize(("cells", "columns"), [(7, 7), (7, 3), (1000, 60), (61, 60)])

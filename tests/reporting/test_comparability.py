@@ -18,7 +18,7 @@ from helpers.results_files import (
 
 from sce_video.engine.config.snapshot import differences
 from sce_video.engine.recipes import recipe_names
-from sce_video.published.recipes import VARIANTS
+from sce_video.published.paper_recipes import VARIANTS
 from sce_video.reporting.comparability import (
     Comparability,
     compare,

@@ -12,7 +12,7 @@ from statistics import fmean
 
 import pytest
 
-from sce_video.data_tools.prepare import actions, ava, imagenet, kinetics
+from sce_video.data_tools.prepare import action_sets, ava_lists, imagenet, kinetics
 from sce_video.data_tools.prepare.imagenet import IMAGENET100_CLASSES
 from sce_video.data_tools.prepare.transfer_sets import TRANSFER_SETS
 from sce_video.datasets import image_datasets
@@ -20,8 +20,8 @@ from sce_video.engine.config.load import recipe_config
 from sce_video.engine.recipes import recipe_names
 from sce_video.evaluation.transfer import LOW_SHOT_PUBLISHED, MANY_SHOT_SETS
 from sce_video.published import read_published
+from sce_video.published.paper_recipes import evaluation_recipe, pretraining_recipe
 from sce_video.published.paper_results import IMAGE_RESULTS, MEAN_OF_SPLITS, PAPER_RESULTS
-from sce_video.published.recipes import evaluation_recipe, pretraining_recipe
 from sce_video.published.sets import (
     CLASS_LISTS,
     IMAGE_TEST_SETS,
@@ -131,9 +131,9 @@ def test_sets_have_the_sizes_that_the_preparation_checks():
     assert TRAINING_SETS[K4, "val"].most == kinetics.PUBLISHED["train"]
     classes = kinetics.K200_PUBLISHED_CLASSES
     assert sizes[K2, "val"] == (classes * kinetics.K200_PER_CLASS["train"], classes)
-    assert sizes["ssv2", "val"][0] == actions.SSV2_PUBLISHED["train"]
-    assert sizes["ava", "val"] == (ava.PUBLISHED_VIDEOS["train"], None)
-    assert TEST_SETS["ava", "val"].low == ava.PUBLISHED_VIDEOS["val"]
+    assert sizes["ssv2", "val"][0] == action_sets.SSV2_PUBLISHED["train"]
+    assert sizes["ava", "val"] == (ava_lists.PUBLISHED_VIDEOS["train"], None)
+    assert TEST_SETS["ava", "val"].low == ava_lists.PUBLISHED_VIDEOS["val"]
     for name, count in (("cifar10", 10), ("cifar100", 100)):
         assert IMAGE_TRAINING_SETS[name].low == image_datasets.CIFAR10.counts["train"]
         assert IMAGE_TEST_SETS[name].low == image_datasets.CIFAR10.counts["test"]

@@ -27,7 +27,7 @@ from sce_video.commands.main import main
 from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.engine.config.load import load_config
 from sce_video.engine.recipes import methods
-from sce_video.interop.weights.videos import to_video_layout
+from sce_video.interop.weights.video_networks import to_video_layout
 from sce_video.registry import HOOKS, MODELS
 from sce_video.runs.choices import Machine
 from sce_video.runs.continued import (
@@ -43,7 +43,7 @@ from sce_video.runs.keep_best import kept_message
 from sce_video.runs.launch import train, training_config
 from sce_video.runs.pretrain import planned_config, planned_pretraining, write_config
 from sce_video.runs.seeds import pretrain_seeds
-from sce_video.runs.source import find_source
+from sce_video.runs.start_weights import find_source
 
 TINY = dict(hidden=16, embedding=8, batch=4, epoch_samples=8, workers=0, epochs=1)
 FACTS = FolderFacts("videos", 100, 2, 48, (), 4.0, 240, 320, 25.0, 12.0, "h264")

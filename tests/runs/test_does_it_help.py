@@ -19,7 +19,7 @@ from sce_video.engine.hooks.budget import BudgetHook
 from sce_video.evaluation.random_weights import compare_features
 from sce_video.inference.embed import EmbedOptions, embed
 from sce_video.inference.model import load_model, with_random_weights
-from sce_video.pages.run import tiles
+from sce_video.pages.run_page import tiles
 from sce_video.runs import does_it_help
 from sce_video.runs import page as run_page
 from sce_video.runs.does_it_help import compare_at_end, compare_with_random

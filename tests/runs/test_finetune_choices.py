@@ -11,9 +11,9 @@ from runs.test_choices import CPU, GPU, facts
 from torch import nn
 
 from sce_video.evaluation.functional.linear_probe import fit_linear_probe
-from sce_video.inference.views import ModelSettings
+from sce_video.inference.network_input import ModelSettings
 from sce_video.runs.finetune_choices import choose_finetuning, finetuning_notes, layer_decay
-from sce_video.runs.source import Source
+from sce_video.runs.start_weights import Source
 
 SETTINGS = ModelSettings({"type": "ResNet3dSlowPath"}, 0.45, 0.225, 2.56, 8, 128, 128)
 R3D = Source("/r/epoch_1.pth", SETTINGS, "r", "convolution", False, False, 112, 33_000_000, 512)

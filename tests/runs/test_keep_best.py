@@ -23,8 +23,8 @@ from sce_video.commands.main import main
 from sce_video.datasets import list_videos
 from sce_video.datasets.labelled import GroupColumns
 from sce_video.engine.checkpoint import load_checkpoint_file
-from sce_video.engine.hooks import checkpoint as hook_module
-from sce_video.engine.hooks.checkpoint import add_mirror, restore_run
+from sce_video.engine.hooks import checkpoint_hook as hook_module
+from sce_video.engine.hooks.checkpoint_hook import add_mirror, restore_run
 from sce_video.engine.hooks.progress import NonFiniteLossError
 from sce_video.evaluation.online_evaluation_hook import BestSoFar
 from sce_video.pages.curves import read_history

@@ -18,7 +18,7 @@ from sce_video.commands.main import main
 from sce_video.engine.checkpoint import find_checkpoints
 from sce_video.engine.restarts import append_row
 from sce_video.engine.work_dir import locked_folder
-from sce_video.evaluation.features import load_features
+from sce_video.evaluation.feature_files import load_features
 from sce_video.runs import page as run_page
 from sce_video.runs.folder import read_run
 from sce_video.runs.page import PageOptions, train_with_page, write_run_page

@@ -12,7 +12,7 @@ import pytest
 from helpers import official_trees
 from helpers.run_tool import cells, prepare, prepared
 
-from sce_video.data_tools.prepare import actions
+from sce_video.data_tools.prepare import action_sets
 from sce_video.datasets import open_reader, read_annotation_list
 
 pytestmark = pytest.mark.usefixtures("in_process")
@@ -72,8 +72,8 @@ def test_lists_can_be_read_and_every_video_opens(name, run, roots):
 
 def test_missing_and_unreadable_files_are_reported_and_left_out(run, roots, monkeypatch):
     """With the published counts patched to those of the tree."""
-    monkeypatch.setattr(actions, "SSV2_PUBLISHED", {"train": 16, "validation": 8})
-    monkeypatch.setattr(actions, "SSV2_CLASSES", 4)
+    monkeypatch.setattr(action_sets, "SSV2_PUBLISHED", {"train": 16, "validation": 8})
+    monkeypatch.setattr(action_sets, "SSV2_CLASSES", 4)
     root = roots / "ssv2"
     status, out, err = run("ssv2", "--strict", "--no-check")
     assert status == 0 and "differ" not in out + err

@@ -1,6 +1,6 @@
 """``sce-video prepare ava`` on a small tree of the official layout.
 
-How each official file is read, and its faults, is in tests/data_tools/prepare/test_ava.py.
+How each official file is read, and its faults, is in tests/data_tools/prepare/test_ava_lists.py.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from helpers import official_trees
 from helpers.run_tool import cells, prepared
 from helpers.videos import write_video
 
-from sce_video.data_tools.prepare import ava
+from sce_video.data_tools.prepare import ava_lists
 from sce_video.datasets.ava import read_actions
 
 pytestmark = pytest.mark.usefixtures("in_process")
@@ -168,9 +168,9 @@ def test_counts_are_compared_with_the_published_ones(run, root, monkeypatch):
         assert cells(out, title) == counts.split()
     labels = sum(len(own) for entry in lines_of(root, "val") for own in entry["labels"])
     assert cells(out, "ava_val, labels") == [str(labels)] * 2 + ["0"]
-    monkeypatch.setattr(ava, "PUBLISHED_VIDEOS", {"train": 4, "val": 2})
-    monkeypatch.setattr(ava, "PUBLISHED_ACTIONS", 10)
-    monkeypatch.setattr(ava, "PUBLISHED_SCORED", 9)
+    monkeypatch.setattr(ava_lists, "PUBLISHED_VIDEOS", {"train": 4, "val": 2})
+    monkeypatch.setattr(ava_lists, "PUBLISHED_ACTIONS", 10)
+    monkeypatch.setattr(ava_lists, "PUBLISHED_SCORED", 9)
     status, out, err = run("--strict")
     assert status == 0 and "differs" not in out + err
 

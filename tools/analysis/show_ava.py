@@ -20,7 +20,7 @@ import numpy as np
 
 from sce_video.datasets.ava import Action, box_iou, read_actions, read_key_frames
 from sce_video.engine.config.load import load_config
-from sce_video.inference.actions import load_action_model, read_moment, score_boxes
+from sce_video.inference.person_actions import load_action_model, read_moment, score_boxes
 from sce_video.pages.frames import draw_boxes, top_actions, write_clip, write_image
 from sce_video.registry import DATASETS
 from sce_video.utils.command import command

@@ -17,7 +17,7 @@ from mmengine.config import Config
 
 from sce_video.engine.config.load import check_config, load_config
 from sce_video.pages.frames import save_figure
-from sce_video.pages.views import ViewRow, draw_view_sheet, training_views
+from sce_video.pages.view_sheets import ViewRow, draw_view_sheet, training_views
 from sce_video.utils.command import command
 
 

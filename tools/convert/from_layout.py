@@ -25,8 +25,8 @@ from typing import Any
 
 from sce_video.engine.checkpoint import load_checkpoint_file, load_third_party_checkpoint
 from sce_video.interop.weights.convert import convert_file, summary
-from sce_video.interop.weights.images import from_eztorch, from_torchvision
-from sce_video.interop.weights.videos import VIDEO_LAYOUTS, Conversion, from_video_layout
+from sce_video.interop.weights.image_networks import from_eztorch, from_torchvision
+from sce_video.interop.weights.video_networks import VIDEO_LAYOUTS, Conversion, from_video_layout
 from sce_video.utils.command import command
 
 _READERS = {"torchvision": from_torchvision, "eztorch": from_eztorch}

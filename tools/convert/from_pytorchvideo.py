@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 from sce_video.interop.weights.convert import convert_file, summary
-from sce_video.interop.weights.videos import from_video_layout
+from sce_video.interop.weights.video_networks import from_video_layout
 from sce_video.utils.command import command
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from sce_video.options.data_sets import (
+from sce_video.options.data_commands import (
     TRANSFER_NAMES,
     DigitsOptions,
     PrepareOptions,

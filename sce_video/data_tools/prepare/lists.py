@@ -27,7 +27,7 @@ from sce_video.datasets.readers.base import (
 )
 from sce_video.datasets.readers.images import read_image
 from sce_video.datasets.video_list import annotation_line
-from sce_video.options.data_sets import PrepareOptions
+from sce_video.options.data_commands import PrepareOptions
 from sce_video.utils.command import Progress, printable_lines
 from sce_video.utils.files import read_bytes, write_text
 

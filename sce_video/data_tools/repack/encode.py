@@ -16,7 +16,7 @@ import cv2
 import numpy as np
 
 from sce_video.data_tools.repack.plan import EncoderLimits, Settings
-from sce_video.data_tools.repack.source import VideoSource, read_source
+from sce_video.data_tools.repack.video_source import VideoSource, read_source
 from sce_video.datasets.readers.av_file import best_video_stream, file_url, open_container
 from sce_video.datasets.readers.base import DecodeLimits, VideoDecodeError, check_regular_file
 from sce_video.jobs import ItemError, StorageError

@@ -21,7 +21,7 @@ from sce_video.data_tools.tables.video_row import RowSource, failed_row, row_ide
 from sce_video.data_tools.tables.writer import ImportResult, Row, TableWriter, write_rows
 from sce_video.data_tools.verify import listed_videos
 from sce_video.datasets.named_files import all_files_listed, check_source
-from sce_video.datasets.tables.rows import table_path
+from sce_video.datasets.tables.row_columns import table_path
 from sce_video.datasets.tables.table import TableError, is_remote
 from sce_video.datasets.video_list import VideoList
 from sce_video.options.prepare import ImportOptions

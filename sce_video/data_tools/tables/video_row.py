@@ -22,7 +22,13 @@ from sce_video.datasets.readers.base import (
     check_regular_file,
 )
 from sce_video.datasets.readers.frame_table import is_restart_point
-from sce_video.datasets.tables.rows import INDEX, STREAM, CodecParameters, FrameIndex, table_path
+from sce_video.datasets.tables.row_columns import (
+    INDEX,
+    STREAM,
+    CodecParameters,
+    FrameIndex,
+    table_path,
+)
 from sce_video.datasets.tables.table_rows import TableReader
 
 #: Bytes of the hash of a stream, enough that no two streams have the same.
@@ -47,7 +53,7 @@ class NotRepackedError(ValueError):
 
 
 def video_row(source: RowSource) -> dict[str, Any]:
-    """The row of a file: all columns of :func:`~sce_video.datasets.tables.rows.schema`.
+    """The row of a file: all columns of :func:`~sce_video.datasets.tables.row_columns.schema`.
 
     The packets of the first and the last frame are decoded without the container and compared with
     the frames of the file reader. A file that cannot become a row gives one without a stream whose

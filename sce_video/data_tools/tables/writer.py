@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 from sce_video.datasets.tables.reader_process import open_dataset
-from sce_video.datasets.tables.rows import STREAM, check_format, schema
+from sce_video.datasets.tables.row_columns import STREAM, check_format, schema
 from sce_video.datasets.tables.table import (
     TableError,
     cannot,

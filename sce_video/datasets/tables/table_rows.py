@@ -29,7 +29,7 @@ from sce_video.datasets.readers.base import (
     check_damage,
     check_deadline,
 )
-from sce_video.datasets.tables.rows import (
+from sce_video.datasets.tables.row_columns import (
     INDEX,
     STREAM,
     CodecParameters,
@@ -375,7 +375,7 @@ class TableRows:
 class NamedRows:
     """The rows of the newest version of a table, found by their paths.
 
-    Errors are those of :func:`~sce_video.datasets.tables.rows.list_rows`.
+    Errors are those of :func:`~sce_video.datasets.tables.row_columns.list_rows`.
     """
 
     def __init__(self, table: str) -> None:

@@ -1,7 +1,7 @@
 """Registered metrics, named in configs by ``test_evaluator`` and ``val_evaluator``."""
 
 from sce_video.evaluation.metrics.base import RowMetric
-from sce_video.evaluation.metrics.features import (
+from sce_video.evaluation.metrics.feature_metrics import (
     KNN,
     ClipRetrieval,
     FewShot,

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from torch import Tensor
 
 from sce_video.datasets.ava import read_actions, read_key_frames
-from sce_video.evaluation.functional.ava import RESAMPLES, evaluate_ava, write_result_csv
+from sce_video.evaluation.functional.frame_map import RESAMPLES, evaluate_ava, write_result_csv
 from sce_video.evaluation.functional.statistics import check_ranks, mean_class_accuracy, top_k_hits
 from sce_video.evaluation.metrics.base import RowMetric
 from sce_video.evaluation.rows import Rows

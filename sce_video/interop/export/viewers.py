@@ -19,7 +19,7 @@ import numpy as np
 
 from sce_video.datasets.video_list import IMAGE_EXTENSIONS
 from sce_video.find.stored_features import read_videos
-from sce_video.interop.export.videos import (
+from sce_video.interop.export.exported_videos import (
     Bundle,
     decode_jpeg,
     fitted,
@@ -289,7 +289,7 @@ def export(
 
     Raises:
         ValueError: an unknown format, a number out of range, or see
-            :func:`~sce_video.interop.export.videos.read_videos`.
+            :func:`~sce_video.interop.export.exported_videos.read_videos`.
         FileNotFoundError: no such source.
         FileExistsError: there is something at ``out``.
         MissingPackageError: pyarrow is not installed.

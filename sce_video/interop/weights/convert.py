@@ -10,9 +10,9 @@ from torch import Tensor
 
 from sce_video.engine.checkpoint import file_sha256, load_checkpoint_file, save_checkpoint_file
 from sce_video.inference.model import checkpoint_of
-from sce_video.interop.weights.images import EZTORCH_PARTS, to_layout
-from sce_video.interop.weights.images import LAYOUTS as IMAGE_LAYOUTS
-from sce_video.interop.weights.videos import (
+from sce_video.interop.weights.image_networks import EZTORCH_PARTS, to_layout
+from sce_video.interop.weights.image_networks import LAYOUTS as IMAGE_LAYOUTS
+from sce_video.interop.weights.video_networks import (
     VIDEO_LAYOUTS,
     Conversion,
     stored_weights,

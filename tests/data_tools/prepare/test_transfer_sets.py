@@ -17,7 +17,7 @@ from sce_video.data_tools.prepare.lists import ListPreparation
 from sce_video.data_tools.prepare.transfer_sets import TRANSFER_SETS, prepare_transfer_set
 from sce_video.datasets.labels import read_label_table
 from sce_video.datasets.video_list import read_annotation_list
-from sce_video.options.data_sets import TRANSFER_NAMES
+from sce_video.options.data_commands import TRANSFER_NAMES
 
 #: Published images of train, val (where official) and test, and classes.
 PUBLISHED = {

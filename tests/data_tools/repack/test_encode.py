@@ -22,7 +22,7 @@ from helpers.videos import (
 )
 
 from sce_video.data_tools.repack import encode as work
-from sce_video.data_tools.repack import source
+from sce_video.data_tools.repack import video_source
 from sce_video.data_tools.repack.encode import Job, repack_file
 from sce_video.data_tools.repack.plan import EncoderLimits, Settings
 from sce_video.datasets import FrameCountError, open_reader
@@ -237,8 +237,8 @@ def test_the_crf_is_chosen_to_reach_the_psnr(tmp_path):
 
 
 def test_a_long_video_is_compared_on_a_sample(tmp_path, monkeypatch):
-    monkeypatch.setattr(source, "HELD_BYTES", 100_000)
-    monkeypatch.setattr(source, "SAMPLE_BYTES", 64 * 80 * 3 // 2 * 8)
+    monkeypatch.setattr(video_source, "HELD_BYTES", 100_000)
+    monkeypatch.setattr(video_source, "SAMPLE_BYTES", 64 * 80 * 3 // 2 * 8)
     stamps = np.concatenate([np.arange(20) * 40, 800 + np.arange(10) * 120]).tolist()
     path = write_video(tmp_path / "vfr.mkv", numbered_frames(30), pts=stamps)
     facts, output = repacked(path, tmp_path, keyint=2)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from sce_video.data_tools.repack.plan import EncoderLimits, Settings, name_outputs, plan_segments
-from sce_video.data_tools.repack.run import repack_files
-from sce_video.data_tools.repack.source import read_source
+from sce_video.data_tools.repack.repack_job import repack_files
+from sce_video.data_tools.repack.video_source import read_source
 from sce_video.datasets import VideoDecodeError
 from sce_video.options.prepare import RepackOptions
 from tests.helpers.videos import (

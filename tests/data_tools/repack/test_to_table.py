@@ -14,7 +14,7 @@ from sce_video.commands.import_table import main as import_main
 from sce_video.commands.repack import main
 from sce_video.data_tools.repack.encode import repack_file
 from sce_video.data_tools.repack.plan import EncoderLimits, Settings
-from sce_video.data_tools.repack.run import EncodedRow, repack_to_table
+from sce_video.data_tools.repack.repack_job import EncodedRow, repack_to_table
 from sce_video.datasets import scan_folder
 from sce_video.jobs import StorageError
 
@@ -57,7 +57,7 @@ def note_and_repack(job):
 @pytest.fixture
 def by_name(in_process, monkeypatch):
     """Files are encoded in this process, by their names."""
-    monkeypatch.setattr("sce_video.data_tools.repack.run.repack_file", note_and_repack)
+    monkeypatch.setattr("sce_video.data_tools.repack.repack_job.repack_file", note_and_repack)
 
 
 def run(folder, table, settings=FAST, force=False):
@@ -150,7 +150,7 @@ def test_a_file_that_changes_while_it_is_encoded_fails_and_is_due(
         return facts
 
     with monkeypatch.context() as patched:
-        patched.setattr("sce_video.data_tools.repack.run.repack_file", touching)
+        patched.setattr("sce_video.data_tools.repack.repack_job.repack_file", touching)
         result = run(folder, tmp_path / "v.lance")
     assert result.failures == [("x/2.mp4", "changed while it was being read")]
     assert run(folder, tmp_path / "v.lance").imported == 1

@@ -18,7 +18,7 @@ from sce_video.commands.import_table import main
 from sce_video.data_tools.tables.video_row import RowSource, video_row
 from sce_video.data_tools.tables.writer import TableWriter, write_rows
 from sce_video.datasets import LanceVideoDataset
-from sce_video.datasets.tables.rows import FrameIndex, list_rows
+from sce_video.datasets.tables.row_columns import FrameIndex, list_rows
 from sce_video.datasets.tables.table import TableError
 
 lance = pytest.importorskip("lance", reason="needs Lance: pip install 'sce-video[lance]'")

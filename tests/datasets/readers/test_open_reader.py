@@ -22,7 +22,7 @@ from helpers.videos import (
     write_video,
 )
 
-from sce_video.data_tools.prepare.ava import probe_video
+from sce_video.data_tools.prepare.ava_lists import probe_video
 from sce_video.data_tools.verify import examine_file
 from sce_video.datasets import FrameCountError, VideoDecodeError, backend_importable, open_reader
 from sce_video.datasets.readers import AvReader, VideoReader, check_backend

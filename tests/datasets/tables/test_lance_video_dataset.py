@@ -25,8 +25,8 @@ from sce_video.datasets import (
 )
 from sce_video.datasets.labelled import read_labelled
 from sce_video.datasets.sources import video_exists
-from sce_video.datasets.tables import rows as row_list
-from sce_video.datasets.tables.rows import FORMAT, FORMAT_KEY
+from sce_video.datasets.tables import row_columns as row_list
+from sce_video.datasets.tables.row_columns import FORMAT, FORMAT_KEY
 from sce_video.datasets.tables.table import TableError, dataset_arguments
 from sce_video.datasets.video_list import VideoList
 from sce_video.registry import DATASETS

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from sce_video.datasets.ava import Action
-from sce_video.evaluation.functional.ava import evaluate_ava, write_result_csv
+from sce_video.evaluation.functional.frame_map import evaluate_ava, write_result_csv
 
 ACTIONS = (Action(1, "bend"), Action(2, "crawl", False), Action(3, "kneel"), Action(80, "watch"))
 

@@ -11,7 +11,7 @@ from sce_video.evaluation import LinearProbe, Rows, fit_linear_probe, top_k_accu
 from sce_video.evaluation.functional import linear_probe
 from sce_video.evaluation.functional.folds import divide
 from sce_video.evaluation.functional.linear_probe import fit_logistic, fit_path, held_out
-from sce_video.evaluation.metrics import features as metrics_module
+from sce_video.evaluation.metrics import feature_metrics as metrics_module
 
 
 def clusters(count, classes=4, size=6, spread=1.0, seed=0):

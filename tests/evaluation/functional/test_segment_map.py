@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sce_video.datasets.segments import Segment
-from sce_video.evaluation.functional.segments import TIOUS, evaluate_segments
+from sce_video.evaluation.functional.segment_map import TIOUS, evaluate_segments
 
 
 def average_precision_by_loops(truth, predicted, tiou):

@@ -9,7 +9,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from sce_video.commands.main import main
-from sce_video.inference.encoders.run import import_encoder
+from sce_video.inference.encoders.encoder_folder import import_encoder
 
 
 def changed(folder, target, file="config.json", **changes):

@@ -16,7 +16,7 @@ from sce_video.find.index import read_index
 from sce_video.find.label_list import LabelList
 from sce_video.find.search_api import SearchRequest
 from sce_video.find.search_state import Network, SearchState
-from sce_video.inference.encoders.run import import_encoder, write_recipe
+from sce_video.inference.encoders.encoder_folder import import_encoder, write_recipe
 from sce_video.registry import MODELS
 from sce_video.runs.configs import training_config
 

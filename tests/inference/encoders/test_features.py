@@ -24,9 +24,9 @@ from sce_video.datasets.readers import open_reader
 from sce_video.datasets.transforms import CenterSegmentClip, UniformClips
 from sce_video.engine.weights import checked_backbone
 from sce_video.inference.embed import EmbedOptions, embed
-from sce_video.inference.encoders.run import import_encoder
-from sce_video.inference.encoders.source import EncoderError
+from sce_video.inference.encoders.encoder_folder import import_encoder
 from sce_video.inference.encoders.text import text_feature
+from sce_video.inference.encoders.transformers_files import EncoderError
 from sce_video.inference.model import load_model
 from sce_video.models.backbones.hf_encoder import HFEncoder, architecture_of, config_of
 

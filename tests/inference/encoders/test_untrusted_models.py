@@ -11,9 +11,9 @@ import pytest
 import torch
 from helpers.hf_models import FAMILIES, pe_video_config
 
-from sce_video.inference.encoders.run import import_encoder
-from sce_video.inference.encoders.source import EncoderError, read_encoder_config
+from sce_video.inference.encoders.encoder_folder import import_encoder
 from sce_video.inference.encoders.text import text_feature
+from sce_video.inference.encoders.transformers_files import EncoderError, read_encoder_config
 from sce_video.models.backbones.hf_encoder import (
     HFEncoder,
     architecture_of,

@@ -11,7 +11,7 @@ import torch
 
 from sce_video.evaluation import Rows, save_features
 from sce_video.find.stored_features import read_videos
-from sce_video.interop.export.videos import neighbours, plane, principal_plane_in_blocks
+from sce_video.interop.export.exported_videos import neighbours, plane, principal_plane_in_blocks
 from sce_video.pages.neighbour_rows import principal_plane
 
 
@@ -76,7 +76,7 @@ def test_the_plane_in_blocks_is_that_of_all_at_once(monkeypatch):
     rng = np.random.default_rng(0)
     features = (rng.normal(size=(50, 6)) @ np.diag([5, 3, 1, 1, 1, 1])).astype(np.float32)
     expected = principal_plane(torch.from_numpy(features))
-    monkeypatch.setattr("sce_video.interop.export.videos._ROWS", 7)
+    monkeypatch.setattr("sce_video.interop.export.exported_videos._ROWS", 7)
     found = principal_plane_in_blocks(features)
     np.testing.assert_allclose(found, expected.numpy(), atol=1e-5)
     assert plane(features[:1])[1].tolist() == [[0, 0]]

@@ -8,7 +8,7 @@ from helpers.tiny_encoder import moving_frames, write_lossless
 
 from sce_video.commands import export as tool
 from sce_video.datasets import open_video
-from sce_video.interop.export.segments import export_segments
+from sce_video.interop.export.segment_formats import export_segments
 
 ROWS = "path,start,end,label\na.mp4,0,1,walk\na.mp4,0.5,1.5,run\nsub/b.mp4,0.2,9,run\n"
 

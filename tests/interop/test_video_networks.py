@@ -12,7 +12,11 @@ from helpers.published_weights import slowfast_shapes
 from helpers.run_tool import load
 from helpers.tiny_encoder import save_tiny, tiny_backbone
 
-from sce_video.interop.weights.videos import VIDEO_LAYOUTS, from_video_layout, to_video_layout
+from sce_video.interop.weights.video_networks import (
+    VIDEO_LAYOUTS,
+    from_video_layout,
+    to_video_layout,
+)
 from sce_video.registry import MODELS
 
 

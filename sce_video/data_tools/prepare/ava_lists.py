@@ -41,7 +41,7 @@ from sce_video.datasets.readers.av_file import (
 )
 from sce_video.datasets.readers.base import DecodeLimits, VideoDecodeError
 from sce_video.datasets.video_list import VIDEO_EXTENSIONS
-from sce_video.options.data_sets import PrepareOptions
+from sce_video.options.data_commands import PrepareOptions
 
 BEGIN = 900  # second of the film at which the 15-minute cuts and the frames begin
 #: Frames per second that the official scripts extract from the cuts.

@@ -16,7 +16,7 @@ from helpers.published_weights import (
 )
 from helpers.run_tool import load
 
-from sce_video.interop.weights.images import from_eztorch, from_torchvision, to_layout
+from sce_video.interop.weights.image_networks import from_eztorch, from_torchvision, to_layout
 from sce_video.registry import MODELS
 
 

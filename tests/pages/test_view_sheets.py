@@ -16,7 +16,7 @@ from mmengine.config import Config
 from sce_video.datasets import SampleRequest, mix_seed
 from sce_video.datasets.video_dataset import SampleOrigin
 from sce_video.models.augmentation import draw_parameters, named_view
-from sce_video.pages.views import (
+from sce_video.pages.view_sheets import (
     TrainingViews,
     ViewRow,
     axis_ticks,

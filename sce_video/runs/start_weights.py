@@ -27,11 +27,11 @@ from sce_video.engine.weights import (
     checkpoint_weights,
     test_settings,
 )
-from sce_video.inference.encoders.run import run_of_model
-from sce_video.inference.encoders.source import find_model, read_weights
-from sce_video.inference.views import ModelSettings, settings_from_config, training_crop
-from sce_video.interop.weights.images import from_eztorch, from_torchvision
-from sce_video.interop.weights.videos import (
+from sce_video.inference.encoders.encoder_folder import run_of_model
+from sce_video.inference.encoders.transformers_files import find_model, read_weights
+from sce_video.inference.network_input import ModelSettings, settings_from_config, training_crop
+from sce_video.interop.weights.image_networks import from_eztorch, from_torchvision
+from sce_video.interop.weights.video_networks import (
     Conversion,
     from_video_layout,
     stored_weights,

@@ -7,7 +7,7 @@ import json
 import pytest
 from helpers.run_tool import prepare
 
-from sce_video.data_tools.prepare.actions import (
+from sce_video.data_tools.prepare.action_sets import (
     HMDB51,
     NTU60_CLASSES,
     SSV2,

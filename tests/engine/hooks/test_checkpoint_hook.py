@@ -15,8 +15,8 @@ from helpers.training import make_videos, small_config, train
 
 from sce_video.engine import MirrorHook
 from sce_video.engine.checkpoint import load_checkpoint_file
-from sce_video.engine.hooks import checkpoint as hook_module
-from sce_video.engine.hooks.checkpoint import add_mirror, claim_mirror, mirror_of, restore_run
+from sce_video.engine.hooks import checkpoint_hook as hook_module
+from sce_video.engine.hooks.checkpoint_hook import add_mirror, claim_mirror, mirror_of, restore_run
 from sce_video.utils.storage import ObjectStoreError
 
 EPOCHS = {"type": "CheckpointHook", "interval": 1, "by_epoch": True, "max_keep_ckpts": 1}

@@ -8,7 +8,7 @@ from sce_video.datasets.clip_sampling import Windows, window_spans
 from sce_video.datasets.segments import Segment, segment_path
 from sce_video.inference.classifier import class_probabilities, load_classifier
 from sce_video.inference.embed import EmbedOptions
-from sce_video.inference.segments import (
+from sce_video.inference.predicted_segments import (
     ClassTimeline,
     SegmentRule,
     choose_rule,

@@ -12,7 +12,7 @@ from helpers.tiny_encoder import moving_frames, write_lossless
 
 from sce_video.inference.cell_maps import cell_similarity, class_activation
 from sce_video.inference.classifier import load_classifier
-from sce_video.pages.cell_maps import (
+from sce_video.pages.cell_map_strip import (
     MapStrip,
     Scale,
     activation_strips,

@@ -28,7 +28,7 @@ from sce_video.data_tools.repack.plan import (
     name_outputs,
     plan_segments,
 )
-from sce_video.data_tools.repack.report import repack_report, result_paths, write_results
+from sce_video.data_tools.repack.repack_report import repack_report, result_paths, write_results
 from sce_video.data_tools.tables.fill import Progress, RowMaker, fill_table, row_sources
 from sce_video.data_tools.tables.video_row import RowSource, failed_row, row_identity, video_row
 from sce_video.data_tools.tables.writer import ImportResult

@@ -23,7 +23,8 @@ from sce_video.engine.recipes import find_recipe, recipes_folder
 from sce_video.engine.restarts import starts_of
 from sce_video.engine.weights import checked_backbone
 from sce_video.engine.work_dir import CONFIG
-from sce_video.inference.encoders.source import (
+from sce_video.inference.encoders.text import stored_text
+from sce_video.inference.encoders.transformers_files import (
     UNBUILT,
     EncoderError,
     ProcessorSettings,
@@ -34,8 +35,7 @@ from sce_video.inference.encoders.source import (
     read_encoder_config,
     read_processor,
 )
-from sce_video.inference.encoders.text import stored_text
-from sce_video.inference.views import TEST_CROPS, TRAIN_CROPS
+from sce_video.inference.network_input import TEST_CROPS, TRAIN_CROPS
 from sce_video.models.backbones.hf_encoder import architecture_of, family_of
 from sce_video.registry import MODELS
 from sce_video.utils.files import cache_folder, file_identity, write_text

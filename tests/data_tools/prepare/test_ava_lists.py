@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from helpers.videos import numbered_frames, write_video
 
-from sce_video.data_tools.prepare.ava import probe_video
 from sce_video.data_tools.prepare.ava_files import (
     Detections,
     check_box,
@@ -15,6 +14,7 @@ from sce_video.data_tools.prepare.ava_files import (
     read_action_list,
     read_annotations,
 )
+from sce_video.data_tools.prepare.ava_lists import probe_video
 from sce_video.datasets.ava import Action
 
 NAMES = {1: "bend", 12: "stand", 17: "carry", 80: "watch"}

@@ -23,7 +23,7 @@ from typing import Any
 
 from torch import Tensor
 
-from sce_video.interop.weights.videos import Conversion, checked_weights, stored_weights
+from sce_video.interop.weights.video_networks import Conversion, checked_weights, stored_weights
 
 #: Of every network: dimensions of its convolutions, the first one, the one that has
 #: ``base_channels``, and the prefix of its head.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sce_video.pages.charts import comparison_charts
-from sce_video.pages.run import interval_text, metric_text, number_text, page_frame, tiles
+from sce_video.pages.run_page import interval_text, metric_text, number_text, page_frame, tiles
 from sce_video.pages.run_record import RunRecord, grouped_alarms, lasting_errors, run_state
 from sce_video.utils.html_template import render_template
 

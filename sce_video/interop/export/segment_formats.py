@@ -13,7 +13,7 @@ from sce_video.datasets.readers import VideoReader
 from sce_video.datasets.readers.base import VideoDecodeError
 from sce_video.datasets.segments import Segment, check_segment_files, numbered_segments
 from sce_video.datasets.sources import open_video
-from sce_video.interop.export.videos import new_folder, write_lines
+from sce_video.interop.export.exported_videos import new_folder, write_lines
 from sce_video.utils.files import write_text
 
 _FRAMES = "frames/none.json"  # the frame labels of all videos: there are none

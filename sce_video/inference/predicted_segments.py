@@ -21,9 +21,9 @@ import numpy as np
 from sce_video.datasets.clip_sampling import Windows
 from sce_video.datasets.readers.base import VideoDecodeError
 from sce_video.datasets.segments import Segment
-from sce_video.evaluation.functional.segments import evaluate_segments
+from sce_video.evaluation.functional.segment_map import evaluate_segments
 from sce_video.inference.classifier import VideoClassifier
-from sce_video.inference.views import EmbedOptions
+from sce_video.inference.network_input import EmbedOptions
 from sce_video.inference.windows import WindowFeatures, embed_windows
 from sce_video.options.find import BACKGROUND
 

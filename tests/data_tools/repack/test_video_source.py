@@ -7,16 +7,16 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from sce_video.data_tools.repack import source
-from sce_video.data_tools.repack.source import make_schedule
+from sce_video.data_tools.repack import video_source
+from sce_video.data_tools.repack.video_source import make_schedule
 
 
 @pytest.mark.parametrize("run", [1, 8, 100_000])
 def test_the_sample_of_a_long_video_stays_small(run):
     frame_bytes = 1920 * 1080 * 3 // 2
-    keep = source._choose(20_000, frame_bytes, run)
+    keep = video_source._choose(20_000, frame_bytes, run)
     kept = [number for number in range(20_000) if keep(number)]
-    assert 0 < len(kept) * frame_bytes <= source.SAMPLE_BYTES
+    assert 0 < len(kept) * frame_bytes <= video_source.SAMPLE_BYTES
     if run > 1:  # whole runs, as far as they fit
         assert kept[: min(run, len(kept))] == list(range(min(run, len(kept))))
 

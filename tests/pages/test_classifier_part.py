@@ -12,8 +12,8 @@ from helpers.browser import browser_page
 from helpers.pages import make_rows
 
 from sce_video.evaluation.metrics.base import Outcomes, outcomes_path, save_outcomes
-from sce_video.pages.classifier import classifier_parts, confident_mistakes, confusion_counts
-from sce_video.pages.run import render_run_page
+from sce_video.pages.classifier_part import classifier_parts, confident_mistakes, confusion_counts
+from sce_video.pages.run_page import render_run_page
 from sce_video.pages.run_record import RunRecord
 from sce_video.utils.run_files import PROBE, RESULTS
 
