@@ -44,7 +44,7 @@ def prepare(options: PrepareOptions) -> PrepareResult:
 
 def _module(name: str) -> ModuleType:
     """Return the module that reads the official files of a dataset."""
-    module = "transfer_sets" if name in TRANSFER_NAMES else _MODULES.get(name, "actions")
+    module = "transfer_sets" if name in TRANSFER_NAMES else _MODULES.get(name, "action_sets")
     return importlib.import_module(f"sce_video.data_tools.prepare.{module}")
 
 
@@ -154,7 +154,7 @@ _MODULES = {
     "epic_kitchens": "cut_clips",
     "tiny_imagenet": "imagenet",
     "imagenet": "imagenet",
-    "ava": "ava",
+    "ava": "ava_lists",
 }
 _Writer = Callable[[ModuleType, PrepareOptions], PrepareResult]
 #: How the lists are written; :func:`_clips` for all others.
