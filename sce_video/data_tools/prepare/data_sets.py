@@ -147,7 +147,7 @@ def _ava(module: ModuleType, options: PrepareOptions) -> PrepareResult:
     return PrepareResult(module.prepare_ava(settings))
 
 
-#: Modules below ``data_tools.prepare`` that read the official files; ``actions`` for all others.
+#: Modules below ``data_tools.prepare`` that read the official files; ``action_sets`` for all others.
 _MODULES = {
     "kinetics": "kinetics",
     "finegym": "cut_clips",
