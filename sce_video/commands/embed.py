@@ -103,12 +103,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _embed_windows(args: argparse.Namespace, windows: Windows) -> int:
     """Embed windows; returns 1 if some of them are missing."""
-    from sce_video.inference.embed import EmbedOptions
+    from sce_video.inference.embed import ViewOptions
     from sce_video.inference.model import load_model
     from sce_video.inference.windows import embed_to_file
 
     model = load_model(args.checkpoint, args.config, args.device)
-    options = EmbedOptions(num_clips=args.clips, num_crops=args.crops)
+    options = ViewOptions(num_clips=args.clips, num_crops=args.crops)
     with output_file(args.out) as out:
         count, problems = embed_to_file(model, args.videos, out, windows, options)
     lines = [f"{args.out}: {count} {windows}", *(f"  {problem}" for problem in problems)]

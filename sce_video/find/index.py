@@ -42,7 +42,7 @@ from sce_video.find.reading import (
 )
 from sce_video.find.reading import read_index as read_index  # for callers
 from sce_video.find.store import DESCRIPTION, FEATURES, TABLE, FileRecord, IndexStore
-from sce_video.inference.embed import EmbedOptions, VideoFiles, count_clips
+from sce_video.inference.embed import VideoFiles, ViewOptions, count_clips
 from sce_video.inference.model import VideoModel, build_model
 from sce_video.inference.network_input import embed_sample
 from sce_video.inference.windows import embed_windows
@@ -112,7 +112,7 @@ class EmbedJob(NetworkJob):
         self,
         model: VideoModel,
         root: str,
-        options: EmbedOptions,
+        options: ViewOptions,
         *,
         retry_failed: bool,
         ray: bool,
@@ -373,7 +373,7 @@ def build_index(
     model: VideoModel,
     root: str | os.PathLike | LabelledVideos,
     folder: str | os.PathLike,
-    options: EmbedOptions | None = None,
+    options: ViewOptions | None = None,
     *,
     rebuild: bool = False,
     retry_failed: bool = False,
@@ -415,7 +415,7 @@ def build_index(
             checkpoint, with other settings or from another folder; another run is writing it.
         RunError: the network fails, or the disk is full.
     """
-    options = options or EmbedOptions()
+    options = options or ViewOptions()
     listed = root if isinstance(root, LabelledVideos) else None
     folder, root = Path(folder), real_path(root.root if isinstance(root, LabelledVideos) else root)
     if listed is not None and (windows is not None or is_table(root)):

@@ -29,7 +29,7 @@ from sce_video.utils.files import atomic_file
 
 if TYPE_CHECKING:
     from sce_video.inference.classifier import VideoClassifier
-    from sce_video.inference.embed import EmbedOptions
+    from sce_video.inference.embed import ViewOptions
 
 _MOST_WORKERS = 8  # decoding processes, unless more are asked for
 _MOST_CLIPS = 10  # per window, unless more are asked for
@@ -127,7 +127,7 @@ def _listed(given: Sequence[str]) -> list[str]:
 
 def _loaded(
     options: PredictOptions, names: Sequence[str] | None
-) -> tuple[VideoClassifier, EmbedOptions]:
+) -> tuple[VideoClassifier, ViewOptions]:
     """Return the classifier, and its views or the given ones."""
     from sce_video.inference.classifier import load_classifier
 
@@ -154,7 +154,7 @@ def _loaded(
 
 def _classify(
     classifier: VideoClassifier,
-    views: EmbedOptions,
+    views: ViewOptions,
     paths: list[str],
     options: PredictOptions,
     on_found: OnFound,
@@ -231,7 +231,7 @@ def _labelled(options: PredictOptions) -> list[Segment]:
 
 def _segment(
     classifier: VideoClassifier,
-    views: EmbedOptions,
+    views: ViewOptions,
     paths: list[str],
     windows: Windows,
     labelled: list[Segment],
