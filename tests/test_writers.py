@@ -86,9 +86,7 @@ WRITERS = {
     "list.txt": lambda p, n: write_outputs(
         {p.name: f"{n} a" * 99}, PrepareOptions(name="ucf101", root=p.parent, force=True)
     ),
-    "problems.tsv": lambda p, n: write_table(
-        p, [Problem("missing", f"{n}.mp4", 1, "no " * 40, {})]
-    ),
+    "problems.tsv": lambda p, n: write_table(p, [Problem("missing", f"{n}.mp4", 1, "no " * 40)]),
     "ava.csv": lambda p, n: write_result_csv(
         p, detections(n), [Action(1, "sit"), Action(2, "run")]
     ),

@@ -16,8 +16,8 @@ import numpy as np
 from av.stream import Discard
 from av.video.reformatter import ColorRange, Interpolation, VideoReformatter
 
+from sce_video.data_tools.examination import demux_packets
 from sce_video.data_tools.repack.plan import Settings
-from sce_video.data_tools.verify import demux_packets
 from sce_video.datasets.readers import AvReader
 from sce_video.datasets.readers.av_file import (
     best_video_stream,
