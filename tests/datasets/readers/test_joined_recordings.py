@@ -141,7 +141,7 @@ def test_repack_keeps_all_frames(two_recordings, tmp_path, span):
     settings = Settings(short_side=None, crf=12, preset="ultrafast")
     facts = repack_file(Job(two_recordings, str(output), settings, EncoderLimits(), span))
     first, stop = (0, 160) if span is None else (round(25 * seconds) for seconds in span)
-    assert facts["frames_not_shown"] == 0 and facts["constant"]
+    assert facts.frames_not_shown == 0 and facts.constant
     with open_reader(str(output)) as reader:
         every = np.arange(len(reader.timestamps))
         np.testing.assert_allclose(reader.timestamps, every / FPS, atol=1e-6)
