@@ -45,6 +45,8 @@ _COMMANDS = {
     "curate": ("options.find.CurateOptions", "curation.curate.curate"),
     "demo": ("options.prepare.DemoOptions", "commands.demo.demo"),
     "doctor": ("options.prepare.DoctorOptions", "runs.doctor.doctor"),
+    "embed": ("options.features.EmbedOptions", "runs.embed_run.embed"),
+    "index": ("options.features.IndexOptions", "find.indexing.index"),
     "import_videos": ("options.prepare.ImportOptions", "data_tools.tables.fill.import_videos"),
     "predict": ("options.find.PredictOptions", "find.predict.predict"),
     "prepare": ("options.data_commands.PrepareOptions", "data_tools.prepare.data_sets.prepare"),
