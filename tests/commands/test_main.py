@@ -231,6 +231,8 @@ def test_an_output_that_cannot_be_written_is_refused_before_any_work(
     required = {
         "curate": "I",
         "embed": "V --checkpoint R",
+        "encoder": "M",
+        "export": "R --to pretrained",
         "index": "V --checkpoint R",
     }
     # No module that would need torch is imported for it.

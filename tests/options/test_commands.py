@@ -56,6 +56,20 @@ CALLS = {
         "timeout": 5,
         "table": True,
     },
+    "encoder M --out R --pool mean --fps 4 --recipe a b": {
+        "model": "M",
+        "out": "R",
+        "pool": "mean",
+        "fps": 4,
+        "recipe": ("a", "b"),
+    },
+    "export I --to parquet --out v.parquet --neighbours 0 --no-thumbnails": {
+        "source": "I",
+        "to": "parquet",
+        "out": "v.parquet",
+        "neighbours": 0,
+        "no_thumbnails": True,
+    },
     "index V --out I --check": {"videos": "V", "out": "I", "check_only": True},
     "prepare kinetics R --k200 --k200-ids a b --no-check --workers 2": {
         "name": "kinetics",
