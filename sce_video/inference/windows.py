@@ -307,6 +307,7 @@ def embed_to_file(
     out: str | os.PathLike,
     windows: Windows,
     options: ViewOptions,
+    extensions: Sequence[str] | None = None,
 ) -> tuple[int, list[str]]:
     """Embed the windows of a folder, a table, a file or a URL into an ``.npz`` file.
 
@@ -321,7 +322,7 @@ def embed_to_file(
         ValueError, FileNotFoundError: There is no such video, or no frame of it was embedded.
     """
     if os.path.isdir(videos) or is_table(videos):
-        found = list_videos(videos)
+        found = list_videos(videos, extensions)
         names = [found.path(i) for i in range(len(found))]
         files = [os.path.join(videos, name) for name in names]
     elif video_exists(videos):
