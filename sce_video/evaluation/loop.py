@@ -211,8 +211,8 @@ class MultiViewTestLoop(BaseLoop):
         """
         if self.kind != "representation":
             return
-        # The random numbers of the test stay what they were. The network is built on the CPU, so the
-        # generators of GPUs are neither saved nor seeded.
+        # The random numbers of the test stay what they were. The network is built on the CPU, so
+        # the generators of GPUs are neither saved nor seeded.
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
             network: Any = MODELS.build(self.runner.cfg.model)
