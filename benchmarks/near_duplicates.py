@@ -76,7 +76,7 @@ from sce_video.evaluation.functional.clusters import (
 from sce_video.evaluation.functional.neighbours import feature_mean
 from sce_video.find.index import build_index
 from sce_video.find.stored_features import read_videos
-from sce_video.inference.embed import EmbedOptions
+from sce_video.inference.embed import ViewOptions
 from sce_video.inference.model import load_model
 from sce_video.inference.windows import embed_windows
 from sce_video.options.find import EDITS as SEARCHED
@@ -229,7 +229,7 @@ def measure(
 ) -> dict[str, Any]:
     """Embed the videos (those of an earlier run are kept), search, and compare with the truth."""
     index = root.parent / "index"
-    options = EmbedOptions(num_workers=workers)
+    options = ViewOptions(num_workers=workers)
     build_index(load_model(checkpoint, device="cpu"), root, index, options)
     clock = _Clock()
     begin = time.perf_counter()
@@ -391,7 +391,7 @@ def measure_copies(
         if checkpoint == EFFICIENTNET:
             features = _imagenet_features(root, names)
         else:
-            model, how = load_model(checkpoint, device="cpu"), (Windows(1.0), EmbedOptions())
+            model, how = load_model(checkpoint, device="cpu"), (Windows(1.0), ViewOptions())
             features = {n: embed_windows(model, str(root / n), *how).features for n in names}
         add(f"frames of {Path(checkpoint).name}", begin, _by_features(features))
     return results

@@ -17,8 +17,8 @@ from sce_video.version import __version__
 
 # Imported when one is asked for: they need torch and the whole package.
 _FUNCTIONS = {
-    "EmbedOptions": "inference.network_input",
-    "FileRows": "inference.embed",
+    "ViewOptions": "inference.network_input",
+    "Features": "inference.features",
     "VideoClassifier": "inference.classifier",
     "VideoModel": "inference.model",
     "build_index": "find.index",

@@ -103,14 +103,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _embed_windows(args: argparse.Namespace, windows: Windows) -> int:
     """Embed windows; returns 1 if some of them are missing."""
-    from sce_video.inference.embed import EmbedOptions
+    from sce_video.inference.embed_file import embed_to_file
     from sce_video.inference.model import load_model
-    from sce_video.inference.windows import embed_to_file
+    from sce_video.inference.network_input import ViewOptions
 
     model = load_model(args.checkpoint, args.config, args.device)
-    options = EmbedOptions(num_clips=args.clips, num_crops=args.crops)
+    options = ViewOptions(
+        num_clips=args.clips, num_crops=args.crops, num_workers=args.workers or 0
+    )
     with output_file(args.out) as out:
-        count, problems = embed_to_file(model, args.videos, out, windows, options)
-    lines = [f"{args.out}: {count} {windows}", *(f"  {problem}" for problem in problems)]
+        found = embed_to_file(model, args.videos, out, windows, options)
+    problems = [*found.failures, *found.incomplete]
+    lines = [f"{args.out}: {len(found)} {windows}", *(f"  {p}: {why}" for p, why in problems)]
     print("\n".join(map(printable, lines)))
     return 1 if problems else 0

@@ -95,7 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Imported here, as in all commands: a wrong command line must not wait for torch.
     from sce_video.find.index import build_index, find_store, read_index
     from sce_video.find.search import model_of_index
-    from sce_video.inference.embed import EmbedOptions
+    from sce_video.inference.embed import ViewOptions
     from sce_video.inference.model import load_model
 
     stored = None
@@ -103,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         stored = read_index(args.out, root=args.dir)
     views = {"num_clips": args.clips, "num_crops": args.crops}
     options = replace(
-        EmbedOptions() if stored is None else stored.options,
+        ViewOptions() if stored is None else stored.options,
         **{name: value for name, value in views.items() if value is not None},
         max_views=args.max_views,
         timeout=args.timeout,

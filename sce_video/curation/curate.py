@@ -113,14 +113,14 @@ def _check_files(options: CurateOptions) -> None:
 def _embed(options: CurateOptions, checkpoint: str, folder: Path) -> str:
     """Embed a folder or a table of videos and return the folder of the index."""
     from sce_video.find.index import build_index
-    from sce_video.inference.embed import EmbedOptions
+    from sce_video.inference.embed import ViewOptions
     from sce_video.inference.model import load_model
 
     model = load_model(checkpoint, options.config, options.device)
     workers = usable_cores() if options.workers is None else options.workers
     with progress_bar("embedding") as count:
         build_index(
-            *(model, options.source, str(folder), EmbedOptions(num_workers=workers)),
+            *(model, options.source, str(folder), ViewOptions(num_workers=workers)),
             on_video=lambda done, total, reason: count(total, bool(reason)),
         )
     return str(folder)

@@ -35,9 +35,9 @@ from sce_video.utils.storage import exists, is_url
 if TYPE_CHECKING:
     import torch
 
+    from sce_video.inference.features import Features
     from sce_video.inference.model import VideoModel
-    from sce_video.inference.network_input import EmbedOptions, VideoNetwork
-    from sce_video.inference.windows import WindowFeatures
+    from sce_video.inference.network_input import ViewOptions, VideoNetwork
 
 
 def model_of_index(
@@ -182,7 +182,7 @@ def query_feature(
     return embed_query(model(), query, index.options)
 
 
-def embed_query(model: VideoModel, query: Query, options: EmbedOptions) -> np.ndarray:
+def embed_query(model: VideoModel, query: Query, options: ViewOptions) -> np.ndarray:
     """The feature (D,) of a video, of a moment of it, or of an image.
 
     An image is a clip of one repeated frame for a video network, and a frame for an image encoder.
@@ -193,16 +193,16 @@ def embed_query(model: VideoModel, query: Query, options: EmbedOptions) -> np.nd
     """
     from sce_video.datasets.readers.base import DecodeLimits
     from sce_video.datasets.readers.images import read_image
-    from sce_video.inference.embed import embed
+    from sce_video.inference.embed import embed_videos
     from sce_video.inference.windows import embed_span
 
     if is_image(query.video):
         if query.start is not None:
             raise ValueError(f"{query.video} is an image: it has no moments")
-        return embed(model, read_image(query.video, DecodeLimits())[None], options)[0]
+        return embed_videos(model, read_image(query.video, DecodeLimits())[None], options)[0]
     if query.start is not None and query.end is not None:
         return embed_span(model, query.video, query.start, query.end, options)
-    return embed(model, query.video, options)[0]
+    return embed_videos(model, query.video, options)[0]
 
 
 class Example(NamedTuple):
@@ -270,7 +270,7 @@ def join_examples(
 MOST_REFINED = 5
 _PARTS = 4  # of a stride in the first pass, and of that in the second
 #: Takes a file, start and end of a window of it, and the seconds from one window to the next.
-EmbedNear = Callable[[str, float, float, float], "WindowFeatures"]
+EmbedNear = Callable[[str, float, float, float], "Features"]
 
 
 def refine_moments(
@@ -332,14 +332,14 @@ def refine_moments(
         """The match with the best window near one; None where all share frames with the query."""
         start, end = span
         found = near(match.file, start, end, step)
-        similarities = np.array([feature_cosine(own, row) for row in compared(found.features)])
+        similarities = np.array([feature_cosine(own, row) for row in compared(found.values)])
         for begin, stop in (without or {}).get(match.path, ()):
             similarities[(found.starts < stop) & (found.ends > begin)] = -np.inf
         # Of windows with the same frames the one that moves least.
         best = np.lexsort((np.abs(found.starts - start), -similarities))[0]
         if similarities[best] == -np.inf:
             return None
-        start, end = found.spans[best].tolist()
+        start, end = float(found.starts[best]), float(found.ends[best])
         return replace(match, similarity=float(similarities[best]), start=start, end=end)
 
     refined: list[Match] = []
@@ -390,8 +390,8 @@ def own_moment(
 
 
 def windows_near(
-    network: VideoNetwork, options: EmbedOptions, file: str, start: float, end: float, step: float
-) -> WindowFeatures:
+    network: VideoNetwork, options: ViewOptions, file: str, start: float, end: float, step: float
+) -> Features:
     """A window of a video, and three at either side, ``step`` seconds apart; inside the video."""
     from sce_video.inference.windows import open_patiently, windows_of_reader
 

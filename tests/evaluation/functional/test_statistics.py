@@ -21,7 +21,7 @@ from sce_video.evaluation.functional.statistics import (
     seeds_test,
     top_k_hits,
 )
-from sce_video.evaluation.multi_view import check_alterations, frame_order
+from sce_video.evaluation.alterations import check_alterations, frame_order
 
 
 def test_accuracies_are_compared_by_mcnemars_exact_test():
