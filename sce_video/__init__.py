@@ -4,9 +4,10 @@ A command and the function of its name are the same call: ``sce_video.verify("vi
 ``sce-video verify videos``. ``sce_video.pretrain(videos, out)`` is the command ``sce-video
 pretrain``, and ``sce_video.pretrain_seeds(videos, out, [0, 1, 2])`` the same with
 ``--seeds 0 1 2``.
-The functions ``finetune``, ``evaluate``, ``embed``, ``build_index``, ``search`` and ``export`` do
-the work of the commands of these names, with arguments of their own. ``open_video`` reads videos
-for any PyTorch code, and ``resolved(config)`` shows a whole recipe.
+The functions ``finetune``, ``evaluate``, ``build_index``, ``search`` and ``export`` do the work of
+the commands of these names, with arguments of their own. ``embed_videos`` returns features of
+videos. ``open_video`` reads videos for any PyTorch code, and ``resolved(config)`` shows a whole
+recipe.
 """
 
 import importlib
@@ -17,14 +18,14 @@ from sce_video.version import __version__
 
 # Imported when one is asked for: they need torch and the whole package.
 _FUNCTIONS = {
-    "ViewOptions": "inference.network_input",
     "Features": "inference.features",
     "VideoClassifier": "inference.classifier",
     "VideoModel": "inference.model",
+    "ViewOptions": "inference.network_input",
     "build_index": "find.index",
     "class_probabilities": "inference.classifier",
-    "embed": "inference.embed",
     "embed_files": "inference.embed",
+    "embed_videos": "inference.embed",
     "evaluate": "runs.launch",
     "export": "interop.export.viewers",
     "finetune": "runs.finetune",

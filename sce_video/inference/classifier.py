@@ -237,8 +237,9 @@ def class_probabilities(
 ) -> np.ndarray:
     """Class probabilities of videos: the mean of the softmax vectors over the views of each.
 
-    Arguments and errors are those of :func:`~sce_video.inference.embed`; ``options`` are by default
-    the views of the test pipeline. TypeError for anything but a classifier.
+    Arguments and errors are those of :func:`~sce_video.inference.embed.embed_videos`, except that
+    ``options`` are by default the views of the test pipeline, and that anything but a classifier
+    raises TypeError.
 
     Returns:
         (N, K) float32, K in the order of ``classifier.classes``; every row sums to 1.

@@ -23,6 +23,7 @@ from sce_video.inference.network_input import (
     ViewOptions,
     Video,
     VideoNetwork,
+    ViewOptions,
     embed_sample,
     pack_array,
     split_videos,
@@ -113,7 +114,7 @@ def rows_of_videos(
     options: ViewOptions,
     fps: float | None = None,
 ) -> np.ndarray:
-    """The row of every video, (N, D) float32; arguments and errors as of :func:`embed`."""
+    """The row of every video, (N, D) float32; arguments and errors as of :func:`embed_videos`."""
     count, arrays, paths = split_videos(videos)
     if fps is not None and not (arrays and 0 < fps < float("inf")):
         raise ValueError(

@@ -29,6 +29,7 @@ from sce_video.inference.network_input import (
     ViewOptions,
     Video,
     VideoNetwork,
+    ViewOptions,
     embed_sample,
     pack_step,
     resize_steps,

@@ -76,7 +76,7 @@ class Taught(Recorder):
 
 
 def test_features_of_the_clips_are_those_of_the_one_path(videos, network, tmp_path):
-    """Their mean is the feature that ``embed`` gives the video, and clips of a video differ."""
+    """Their mean is the feature of ``embed_videos``, and clips of a video differ."""
     cfg = config(videos, network, tmp_path)
     hook = prepare_teacher(cfg)
     model = load_model(network)

@@ -44,7 +44,7 @@ def prepare(options: PrepareOptions) -> PrepareResult:
 
 def _module(name: str) -> ModuleType:
     """Return the module that reads the official files of a dataset."""
-    module = "transfer_sets" if name in TRANSFER_NAMES else _MODULES.get(name, "actions")
+    module = "transfer_sets" if name in TRANSFER_NAMES else _MODULES.get(name, "action_sets")
     return importlib.import_module(f"sce_video.data_tools.prepare.{module}")
 
 
@@ -147,14 +147,14 @@ def _ava(module: ModuleType, options: PrepareOptions) -> PrepareResult:
     return PrepareResult(module.prepare_ava(settings))
 
 
-#: Modules below ``data_tools.prepare`` that read the official files; ``actions`` for all others.
+#: Modules below ``data_tools.prepare`` that read the official files; ``action_sets`` for all others.
 _MODULES = {
     "kinetics": "kinetics",
     "finegym": "cut_clips",
     "epic_kitchens": "cut_clips",
     "tiny_imagenet": "imagenet",
     "imagenet": "imagenet",
-    "ava": "ava",
+    "ava": "ava_lists",
 }
 _Writer = Callable[[ModuleType, PrepareOptions], PrepareResult]
 #: How the lists are written; :func:`_clips` for all others.
