@@ -21,7 +21,7 @@ import av.logging
 import numpy as np
 
 from sce_video import jobs
-from sce_video.datasets.named_files import all_files_listed, check_source, class_names_of
+from sce_video.datasets.named_files import check_source, class_names_of
 from sce_video.datasets.readers import AvReader
 from sce_video.datasets.readers.av_file import (
     best_video_stream,
@@ -37,7 +37,7 @@ from sce_video.datasets.readers.base import (
     check_regular_file,
     too_damaged,
 )
-from sce_video.datasets.sources import list_root, scan_folder
+from sce_video.datasets.sources import list_root, listed_extensions, scan_folder
 from sce_video.datasets.video_list import VideoList, read_annotation_list
 from sce_video.options.prepare import VerifyOptions
 from sce_video.options.shared import MAX_PIXELS
@@ -145,9 +145,9 @@ def verify(options: VerifyOptions) -> VerifyResult:
     classes = class_names_of(options.classes)
     if classes == [""]:
         raise ValueError(f"the file of class names {options.classes!r} is empty")
-    with all_files_listed(options.all_files):
-        check_source(options.source, options.data_root)
-        videos, root, lines = listed_videos(options.source, options.data_root)
+    extensions = listed_extensions(options.all_files)
+    check_source(options.source, options.data_root, extensions)
+    videos, root, lines = listed_videos(options.source, options.data_root, extensions)
     source = Path(os.path.abspath(options.source))
     name = source.name if source.is_dir() else source.stem
     table = Path(options.out or source.with_name(f"{name}.verify.tsv"))
@@ -441,7 +441,9 @@ def _header(container: Any, stream: Any) -> dict[str, Any]:
     }
 
 
-def listed_videos(source: str, data_root: str | None) -> tuple[VideoList, str, list[int] | None]:
+def listed_videos(
+    source: str, data_root: str | None, extensions: Sequence[str] | None = None
+) -> tuple[VideoList, str, list[int] | None]:
     """The videos of an annotation list or a folder, the root of their paths, and line numbers.
 
     The paths of a list are relative to ``data_root``; None takes the folder of the list or the
@@ -454,7 +456,7 @@ def listed_videos(source: str, data_root: str | None) -> tuple[VideoList, str, l
     if os.path.isdir(source):
         if data_root is not None:
             raise ValueError(f"{source} is a folder: --data-root goes with an annotation list")
-        return scan_folder(source), source, None
+        return scan_folder(source, extensions), source, None
     videos = read_annotation_list(source)
     root = list_root(source, data_root, videos)
     encoding = text_encoding(source)

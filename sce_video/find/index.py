@@ -227,7 +227,9 @@ def _label(labels: LabelList, listed: LabelledVideos) -> None:
         labels.apply(paths, name)
 
 
-def _video_states(root: str, listed: Sequence[str] | None) -> dict[str, tuple[int, int]]:
+def _video_states(
+    root: str, listed: Sequence[str] | None, extensions: Sequence[str] | None
+) -> dict[str, tuple[int, int]]:
     """(size, modification time in ns) of all videos by relative path, sorted; (-1, -1) of none.
 
     None lists the folder or table. Of a segment they are those of its file, of a row of a table the
@@ -241,7 +243,7 @@ def _video_states(root: str, listed: Sequence[str] | None) -> dict[str, tuple[in
         videos = list_videos(root)  # without rows of failed imports
         return {path: found[path] for path in (videos.path(i) for i in range(len(videos)))}
     if listed is None:
-        videos = scan_folder(root)
+        videos = scan_folder(root, extensions)
         listed = [videos.path(i) for i in range(len(videos))]
     states = {}
     for path in sorted(set(listed)):
@@ -268,6 +270,7 @@ def build_index(
     table: bool = False,
     approximate: bool = False,
     windows: Windows | None = None,
+    extensions: Sequence[str] | None = None,
 ) -> IndexReport:
     """Build an index of a folder or a table of videos, or update it.
 
@@ -294,6 +297,7 @@ def build_index(
         approximate: Search the table by a vector index, whatever its number of rows is.
         windows: Divide every video: each window is a row, and a result of a search a moment.
             ``options.timeout`` is then the limit for opening a file and for its next frame.
+        extensions: Extensions of the videos in a folder; None for those of all known videos.
 
     Raises:
         ValueError: no video in ``root``, or none that can be read; the index was built with another
@@ -306,7 +310,7 @@ def build_index(
     if listed is not None and (windows is not None or is_table(root)):
         divided = "windows divide whole videos" if windows else f"{root} is a table"
         raise ValueError(f"{listed.source} lists files or segments of files, and {divided}")
-    states = _video_states(root, None if listed is None else listed.paths())
+    states = _video_states(root, None if listed is None else listed.paths(), extensions)
     source = {} if listed is None else {"list": os.path.realpath(listed.source)}
     settings = {
         "model": model.settings.to_dict(),

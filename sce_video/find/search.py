@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from sce_video.inference.features import Features
     from sce_video.inference.model import VideoModel
-    from sce_video.inference.network_input import ViewOptions, VideoNetwork
+    from sce_video.inference.network_input import VideoNetwork, ViewOptions
 
 
 def model_of_index(

@@ -23,9 +23,9 @@ from sce_video.inference.features import Features
 from sce_video.inference.model import checkpoint_of, select_device
 from sce_video.inference.multi_view import BatchRows, class_scores
 from sce_video.inference.network_input import (
-    ViewOptions,
     ModelSettings,
     Video,
+    ViewOptions,
     settings_from_config,
     view_counts,
 )

@@ -20,7 +20,6 @@ from sce_video.inference.features import Features, join_features
 from sce_video.inference.model import VideoModel, check_model
 from sce_video.inference.network_input import (
     ArrayReader,
-    ViewOptions,
     Video,
     VideoNetwork,
     ViewOptions,

@@ -17,7 +17,7 @@ from mmengine.logging import print_log
 
 from sce_video.datasets.clip_sampling import Windows
 from sce_video.datasets.sources import is_table, list_videos, video_exists
-from sce_video.inference.embed_job import EmbedJob, job_workers
+from sce_video.inference.embed_job import EmbedJob, gpu_share, job_workers
 from sce_video.inference.features import Features, join_features, write_features
 from sce_video.inference.model import VideoModel
 from sce_video.inference.network_input import ViewOptions
@@ -160,6 +160,10 @@ def embed_to_file(
     out: str | os.PathLike[str],
     windows: Windows | None,
     options: ViewOptions,
+    *,
+    extensions: Sequence[str] | None = None,
+    ray: str | None = None,
+    processes_per_gpu: int = 4,
 ) -> Features:
     """Embed a folder, a table, a file or a URL into a file; the same call resumes it.
 
@@ -169,6 +173,9 @@ def embed_to_file(
         out: The ``.npz`` file.
         windows: How each video is divided; None for one row of each.
         options: Views and processes.
+        extensions: Extensions of the videos in a folder; None for those of all known videos.
+        ray: Address of a Ray cluster to work on; None for this machine.
+        processes_per_gpu: Processes that share a GPU of the cluster.
 
     Returns:
         Paths, time spans, failures and provenance of the rows; the values are in the file.
@@ -178,7 +185,7 @@ def embed_to_file(
         ValueError: If nothing could be embedded, or as by :class:`FeatureFileRun`.
     """
     if os.path.isdir(videos) or is_table(videos):
-        found = list_videos(videos)
+        found = list_videos(videos, extensions)
         files = {name: os.path.join(videos, name) for name in map(found.path, range(len(found)))}
     elif video_exists(videos):
         files = {videos: videos}
@@ -199,11 +206,16 @@ def embed_to_file(
             raise ValueError(f"nothing was embedded: {'; '.join(problems) or videos}")
         return replace(features, provenance={**features.provenance, **made})
 
-    job = EmbedJob(model, options, windows, settings={"made": made, "videos": str(videos)})
+    job = EmbedJob(
+        *(model, options, windows),
+        settings={"made": made, "videos": str(videos)},
+        device=model.device.type if ray is not None else "",
+        gpus=gpu_share(processes_per_gpu, model.device, ray),
+    )
     # A pipe or a stream has no state that stays the same while it is read.
     items = [
         Item(name, (file_state(file) if os.path.isfile(file) else None) or {}, file)
         for name, file in files.items()
     ]
-    workers = job_workers(options.num_workers, None if windows else options.timeout)
+    workers = job_workers(options.num_workers, None if windows else options.timeout, ray)
     return FeatureFileRun(out, job, items, workers).run(finish)

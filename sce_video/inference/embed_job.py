@@ -28,9 +28,9 @@ from sce_video.datasets.video_dataset import VideoDataset
 from sce_video.datasets.video_list import VideoList, video_of
 from sce_video.inference.features import Features
 from sce_video.inference.network_input import (
-    ViewOptions,
     Transform,
     VideoNetwork,
+    ViewOptions,
     embed_batch,
     view_steps,
 )

@@ -25,15 +25,11 @@ from sce_video.datasets.sources import open_video
 from sce_video.datasets.transforms.lazy_view import LazyView
 from sce_video.inference.features import Features
 from sce_video.inference.network_input import (
-    ArrayReader,
-    ViewOptions,
-    Video,
     VideoNetwork,
     ViewOptions,
     embed_sample,
     pack_step,
     resize_steps,
-    split_videos,
 )
 
 #: Of the frames of a window, those that must exist; the others of a damaged file are replaced by

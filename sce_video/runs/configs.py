@@ -328,6 +328,7 @@ def extraction_config(
     part: str = "test",
     data_root: str | None = None,
     ann_file: str | None = None,
+    extensions: Sequence[str] | None = None,
     backend: str | None = None,
     cfg_options: Sequence[str] | Mapping[str, Any] = (),
     launcher: str = "none",
@@ -345,6 +346,7 @@ def extraction_config(
             the test pipeline).
         data_root: Another folder or table than the config's, for your own videos; without
             ``ann_file``, another list, all videos in it.
+        extensions: Extensions of the videos in the folder ``data_root``.
         processes: Where it runs: ``workers``, ``ray`` and ``processes_per_gpu`` of
             :class:`~sce_video.evaluation.FeatureExtractionLoop`.
 
@@ -378,7 +380,7 @@ def extraction_config(
         loader.dataset.update({key: found.dataset[key] for key in _OF_TABLE & set(found.dataset)})
     if data_root is not None or ann_file is not None:  # not the data of the recipe
         loader.dataset.ann_file = ann_file
-        loader.dataset.update({} if data_root is None else dataset_settings(data_root))
+        loader.dataset.update({} if data_root is None else dataset_settings(data_root, extensions))
         cfg.split = None
         if "dataset" in (cfg.get("benchmark") or {}):  # that of a transfer names none
             cfg.benchmark = None

@@ -90,7 +90,9 @@ def test_a_query_that_is_not_indexed(made, capsys, tmp_path):
     rows = table(capsys.readouterr().out)
     model = load_model(made / "tiny.pth")
     names = ["a.mp4", "b.mp4", "sub/c.mp4", "sub/d.mp4"]
-    gallery = embed_videos(model, [made / "videos" / name for name in names], ViewOptions(num_clips=2))
+    gallery = embed_videos(
+        model, [made / "videos" / name for name in names], ViewOptions(num_clips=2)
+    )
     query = embed_videos(model, made / "query.mp4", ViewOptions(num_clips=2))[0]
     cosines = gallery @ query / np.linalg.norm(gallery, axis=1) / np.linalg.norm(query)
     best = np.argsort(-cosines)[:3]

@@ -11,9 +11,9 @@ import torch
 from helpers.evaluation_fakes import ColourVideos, TinyEncoder, collate, loader
 
 from sce_video.evaluation import Rows, extract_features, load_features, save_features
+from sce_video.evaluation.rows import check_labelled
 from sce_video.inference import npz_files
 from sce_video.inference.npz_files import RowStream, read_npz, write_npz
-from sce_video.evaluation.rows import check_labelled
 
 
 def external_file(path, save=np.savez, **changes):

@@ -6,10 +6,10 @@ from helpers.tiny_encoder import moving_frames, write_lossless
 
 from sce_video.datasets.clip_sampling import Windows, window_spans
 from sce_video.datasets.segments import Segment, segment_path
-from sce_video.inference.classifier import class_probabilities, load_classifier
-from sce_video.inference.embed import ViewOptions
 from sce_video.find.predicted_segments import choose_rule, predict_segments
 from sce_video.inference.class_timeline import ClassTimeline, SegmentRule, join_scores
+from sce_video.inference.classifier import class_probabilities, load_classifier
+from sce_video.inference.embed import ViewOptions
 from sce_video.inference.features import Features
 
 CLASSES = ("run", "walk", "background")

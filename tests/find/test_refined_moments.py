@@ -23,8 +23,8 @@ from sce_video.find.search import (
     windows_near,
 )
 from sce_video.inference.embed import ViewOptions, embed_videos
-from sce_video.inference.model import load_model
 from sce_video.inference.features import Features
+from sce_video.inference.model import load_model
 
 OPTIONS, WINDOWS = ViewOptions(num_clips=1), Windows(2.0, 1.0)
 

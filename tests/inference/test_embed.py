@@ -25,8 +25,8 @@ from helpers.tiny_encoder import (
 from helpers.videos import write_video
 
 from sce_video.datasets import VideoDecodeError
-from sce_video.inference.embed import ViewOptions, embed_videos, embed_files
-from sce_video.inference.model import VideoModel, load_model
+from sce_video.inference.embed import ViewOptions, embed_files, embed_videos
+from sce_video.inference.model import load_model
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +125,9 @@ def test_an_array_with_fps_is_the_video_of_a_file(model, videos, tmp_path):
             embed_videos(model, frames, options, fps=25), embed_videos(model, paths, options)
         )
     # Another rate is another video: a clip of 0.48 s holds other frames.
-    assert not np.allclose(embed_videos(model, frames[0], fps=12), embed_videos(model, paths[0]), atol=1e-4)
+    assert not np.allclose(
+        embed_videos(model, frames[0], fps=12), embed_videos(model, paths[0]), atol=1e-4
+    )
 
 
 def test_an_array_without_fps_is_one_clip(model, videos):

@@ -7,7 +7,7 @@ import torch
 from helpers.tiny_encoder import moving_frames, save_tiny, write_lossless
 from torch import nn
 
-from sce_video.inference.embed import ViewOptions, embed_videos, embed_files
+from sce_video.inference.embed import ViewOptions, embed_files, embed_videos
 from sce_video.inference.model import load_model
 from sce_video.registry import MODELS
 

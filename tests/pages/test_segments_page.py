@@ -73,7 +73,7 @@ def test_a_click_jumps_there(tmp_path):
     spans = window_spans(4.0, windows)
     scores = np.full((len(spans), 3), 0.1, dtype=np.float32)
     scores[4:, 1] = scores[:2, 0] = 0.9
-    line = ClassTimeline(Features(scores, [name] * len(spans), spans))
+    line = ClassTimeline(Features(scores, ["v"] * len(spans), spans))
     page_file, name = tmp_path / "page.html", str(tmp_path / "<b>.mp4")
     with SegmentReport(None, None, str(page_file), classes, windows) as report:
         report.add(name, line, line.segments(name, classes, SegmentRule(), None))

@@ -19,8 +19,8 @@ from sce_video.engine.hooks.budget import BudgetHook
 from sce_video.evaluation.random_weights import compare_features
 from sce_video.inference.embed import embed_videos
 from sce_video.inference.embed_job import VideoFiles
-from sce_video.inference.network_input import ViewOptions
 from sce_video.inference.model import load_model, with_random_weights
+from sce_video.inference.network_input import ViewOptions
 from sce_video.pages.run_page import tiles
 from sce_video.runs import does_it_help
 from sce_video.runs import page as run_page

@@ -20,6 +20,7 @@ from sce_video.inference.embed_job import VideoFiles
 from sce_video.inference.model import load_model
 from sce_video.interop.export.networks import ClipNetwork, export_network, largest_difference
 from sce_video.interop.pretrained import load_network
+from sce_video.options.connect import ExportOptions
 from sce_video.registry import MODELS
 from sce_video.utils.errors import MissingPackageError
 
@@ -162,10 +163,10 @@ def test_another_network_is_noticed(tmp_path):
 
 def test_mistakes_are_named(tmp_path, monkeypatch):
     model = load_model(save_tiny(tmp_path / "tiny.pth"), device="cpu")
-    with pytest.raises(ValueError, match="must end in .onnx, got"):
-        export_network(model, "onnx", tmp_path / "model.pt")
-    with pytest.raises(ValueError, match="one of pretrained, onnx, program, got 'tensorrt'"):
-        export_network(model, "tensorrt", tmp_path / "model.plan")
+    with pytest.raises(ValueError, match="must end in .onnx with to onnx, got"):
+        ExportOptions(source="RUN", to="onnx", out="model.pt")
+    with pytest.raises(ValueError, match=r"one of pretrained, onnx, program, .*got 'tensorrt'"):
+        ExportOptions(source="RUN", to="tensorrt", out="model.plan")
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     with pytest.raises(MissingPackageError, match=r"needs onnxscript: pip install sce-video\[onnx"):
         export_network(model, "onnx", tmp_path / "model.onnx")
