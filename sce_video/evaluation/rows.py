@@ -8,10 +8,10 @@ of a batch; these are joined as they come from ranks and processes (:class:`Part
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from mmengine.dist import all_gather, get_world_size
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from sce_video.datasets.loading.batches import batches_without_crashes
+from sce_video.inference.multi_view import RowFunction
 from sce_video.utils.command import Progress
 from sce_video.utils.distributed import all_or_none, gather_objects, unwrap_model
 
@@ -43,7 +44,7 @@ class Rows:
             each group is a fold.
         columns: Further data of the samples from the data set: name to N entries.
         altered: Values of the same samples by alteration of their clips, see
-            :data:`~sce_video.evaluation.multi_view.ALTERATIONS`; of the shape of ``values``.
+            :data:`~sce_video.evaluation.alterations.ALTERATIONS`; of the shape of ``values``.
         clips: Rows of the single clips of the samples, whose ``groups`` are the numbers of their
             samples; None if not kept.
     """
@@ -198,19 +199,6 @@ def check_same_size(queries: Rows, gallery: Rows) -> None:
             f"features of different sizes: {sizes[0]} in {queries.source or 'the queries'}, "
             f"{sizes[1]} in {gallery.source or 'the gallery'}; they must come from the same network"
         )
-
-
-class BatchRows(NamedTuple):
-    """Rows of the samples of one batch, on the CPU, as of :class:`Rows`; ``counts`` is a list."""
-
-    values: Tensor
-    num_views: int
-    central: Tensor | None = None
-    counts: list[int] | None = None
-
-
-#: Maps the model, without wrapper and in eval mode, and a batch to the rows of the batch.
-RowFunction = Callable[[Any, dict[str, Any]], BatchRows]
 
 
 @dataclass
