@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -16,6 +14,7 @@ from sce_video.curation.edited_copies import COPY_SIMILARITY
 from sce_video.curation.near_duplicates import DuplicateGroup, Removed
 from sce_video.curation.selection import KEPT, NOT_A_COPY, Curation
 from sce_video.datasets.segments import Segment, write_segment_file
+from sce_video.datasets.text_tables import write_csv
 from sce_video.datasets.video_list import write_annotation_list
 from sce_video.options.find import FRAMES, NONE
 from sce_video.pages.clip_groups import Choices, ClipRow, ClipSection, ShownClip, write_clip_groups
@@ -110,7 +109,8 @@ def write_curation(
     if unlisted:
         notes.append(f"{len(unlisted)} paths cannot be written to a list: see {REMOVED}")
     removed = list(_removed(found, set(unlisted)))
-    _write_table(folder / REMOVED, _COLUMNS, removed)
+    lines = ([entry.get(name, "") for name in _COLUMNS] for entry in removed)
+    write_csv(folder / REMOVED, [_COLUMNS, *lines])
     if found.duplicates.shared:
         lists["intros"] = os.fspath(folder / INTROS)
         write_segment_file(lists["intros"], _intros(found))
@@ -118,23 +118,14 @@ def write_curation(
         lists["motion"] = os.fspath(folder / MOTION)
         rows = zip(videos.paths, found.motion.motion, found.motion.frozen, strict=True)
         cells = [
-            {"path": path, "motion": f"{motion:.3f}", "frozen": f"{frozen:.3f}"}
+            (path, f"{motion:.3f}", f"{frozen:.3f}")
             for path, motion, frozen in rows
             if motion == motion  # NaN for what cannot be read
         ]
-        _write_table(lists["motion"], ("path", "motion", "frozen"), cells)
+        write_csv(lists["motion"], [("path", "motion", "frozen"), *cells])
     report = _report(found, lists, removed, [*found.notes, *notes])
     write_json(folder / REPORT, report)
     return report
-
-
-def _write_table(file: str | Path, columns: Sequence[str], rows: list[dict[str, Any]]) -> None:
-    """Write a CSV file with a line of the names of its columns."""
-    text = io.StringIO(newline="")
-    table = csv.DictWriter(text, columns, lineterminator="\n")
-    table.writeheader()
-    table.writerows(rows)
-    write_text(file, text.getvalue())
 
 
 def _intros(found: Curation) -> Iterator[Segment]:
