@@ -83,6 +83,26 @@ def _remove_stores(folder: Path, kept: IndexStore | None = None) -> None:
             kind(folder / name).remove()
 
 
+def _settings(
+    model: VideoModel,
+    root: str,
+    options: ViewOptions,
+    windows: Windows | None,
+    listed: LabelledVideos | None,
+) -> dict[str, Any]:
+    """Return what the features depend on besides the videos, for the records and the header."""
+    settings: dict[str, Any] = {
+        "model": model.settings.to_dict(),
+        "num_clips": count_clips(model, options),
+        "num_crops": options.num_crops,
+    }
+    if windows is not None:
+        settings["windows"] = windows.to_dict()
+    if listed is not None:
+        settings["list"] = os.path.realpath(listed.source)
+    return {"root": root, "checkpoint": model.checkpoint_sha256, "settings": settings}
+
+
 def _index_item(job: EmbedJob, path: str, state: tuple[int, int]) -> Item:
     """Return the item of a file with size and modification time, negative if there is no file."""
     size, mtime = state
@@ -311,19 +331,9 @@ def build_index(
         divided = "windows divide whole videos" if windows else f"{root} is a table"
         raise ValueError(f"{listed.source} lists files or segments of files, and {divided}")
     states = _video_states(root, None if listed is None else listed.paths(), extensions)
-    source = {} if listed is None else {"list": os.path.realpath(listed.source)}
-    settings = {
-        "model": model.settings.to_dict(),
-        "num_clips": count_clips(model, options),
-        "num_crops": options.num_crops,
-        **({} if windows is None else {"windows": windows.to_dict()}),
-        **source,
-    }
     job = EmbedJob(
-        model,
-        options,
-        windows,
-        settings={"root": root, "checkpoint": model.checkpoint_sha256, "settings": settings},
+        *(model, options, windows),
+        settings=_settings(model, root, options, windows, listed),
         retry_failed=retry_failed,
         device=model.device.type if ray is not None else "",
         gpus=gpu_share(processes_per_gpu, model.device, ray),

@@ -157,7 +157,7 @@ class FeatureFileRun:
 def embed_to_file(
     model: VideoModel,
     videos: str,
-    out: str | os.PathLike[str],
+    out: str | Path,
     windows: Windows | None,
     options: ViewOptions,
     *,
