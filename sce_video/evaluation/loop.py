@@ -211,9 +211,10 @@ class MultiViewTestLoop(BaseLoop):
         """
         if self.kind != "representation":
             return
-        # The random numbers of the test stay what they were.
-        with torch.random.fork_rng():
-            torch.manual_seed(seed)
+        # The random numbers of the test stay what they were. The network is built on the CPU, so
+        # the generators of GPUs are neither saved nor seeded.
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)
             network: Any = MODELS.build(self.runner.cfg.model)
             network.init_weights()
         self.random = network.to(next(self.runner.model.parameters()).device).eval()

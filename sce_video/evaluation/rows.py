@@ -14,14 +14,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from mmengine.dist import all_gather, all_gather_object, get_world_size
+from mmengine.dist import all_gather, get_world_size
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from sce_video.datasets.loading.batches import batches_without_crashes
 from sce_video.inference.multi_view import RowFunction
 from sce_video.utils.command import Progress
-from sce_video.utils.distributed import all_or_none, unwrap_model
+from sce_video.utils.distributed import all_or_none, gather_objects, unwrap_model
 
 
 @dataclass(frozen=True)
@@ -293,7 +293,7 @@ def collect_rows(
     if ranks > 1:
         merged = PartialRows()
         # Small things as pickled objects, values as tensors.
-        for part in all_gather_object(replace(own, values=[], central=[])):
+        for part in gather_objects(replace(own, values=[], central=[])):
             merged.add(part)
         own = replace(merged, values=_gather(own.values), central=_gather(own.central))
     return complete(own, dataloader.dataset)
@@ -302,7 +302,7 @@ def collect_rows(
 def _gather(parts: list[Tensor]) -> list[Tensor]:
     """The rows of all ranks, in rank order, one matrix (n, C) per rank that has rows."""
     own = torch.cat(parts) if parts else torch.empty(0, 0)
-    shapes = all_gather_object(tuple(own.shape))
+    shapes = gather_objects(tuple(own.shape))
     rows, width = (max(shape[i] for shape in shapes) for i in (0, 1))
     # Tensors padded to one shape: pickled values would need several times the memory.
     padded = torch.zeros(rows, width)

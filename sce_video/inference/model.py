@@ -128,9 +128,10 @@ def load_model(
 
 def with_random_weights(model: VideoModel) -> VideoModel:
     """The same network before any training; the global random state is neither used nor changed."""
-    # The caller's random numbers stay what they were.
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
+    # The caller's random numbers stay what they were. The network is built on the CPU, so the
+    # generators of GPUs are neither saved nor seeded.
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(0)
         encoder = _built(model.settings)
         encoder.init_weights()
     encoder = encoder.to(model.device).eval().requires_grad_(False)

@@ -223,7 +223,11 @@ def compared_later(record: RunRecord, dataset: Any, notes: list[str]) -> RunReco
         text = str(error) or type(error).__name__
         notes.append(f"The network was not compared with random weights: {text}.")
         return record
-    when = {"iter": record.end.get("iter", 0), "epoch": record.max_epochs, "time": time.time()}
+    when = {
+        "iter": (record.end and record.end.iter) or 0,
+        "epoch": record.max_epochs,
+        "time": time.time(),
+    }
     whole = {"kind": "random", **when, **row}
     _append(record, METRICS, whole)
     alarms = record.alarms

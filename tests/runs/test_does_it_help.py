@@ -136,7 +136,7 @@ def test_ctrl_c_after_the_training_does_not_promise_that_it_goes_on(interrupted,
     assert tool() == 130
     shown = capsys.readouterr().err
     assert "complete" in shown and "--resume" not in shown
-    assert read_run(run).end["status"] == "finished"
+    assert read_run(run).end.status == "finished"
 
 
 def test_a_page_without_the_comparison_says_so_and_is_not_green(run):
