@@ -38,7 +38,6 @@ from sce_video.inference.embed import count_clips
 from sce_video.inference.embed_job import (
     EmbedJob,
     failure_of,
-    gpu_share,
     job_workers,
     record_features,
 )
@@ -335,8 +334,8 @@ def build_index(
         *(model, options, windows),
         settings=_settings(model, root, options, windows, listed),
         retry_failed=retry_failed,
-        device=model.device.type if ray is not None else "",
-        gpus=gpu_share(processes_per_gpu, model.device, ray),
+        ray=ray,
+        processes_per_gpu=processes_per_gpu,
     )
     # A long video takes long; its reader has the time limit then, for each frame.
     workers = job_workers(options.num_workers, None if windows else options.timeout, ray)
