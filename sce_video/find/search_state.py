@@ -23,17 +23,18 @@ from sce_video.datasets.sources import Query, is_elsewhere
 from sce_video.datasets.video_list import VIDEO_EXTENSIONS
 from sce_video.find import search_media as media
 from sce_video.find.columns import VideoColumns, columns_of_index
-from sce_video.find.label_list import LabelList
-from sce_video.find.query import Match, Weights, query_index
-from sce_video.find.search import (
+from sce_video.find.examples import (
     Example,
     Examples,
     examples_of_label,
     join_examples,
     own_moment,
-    refine_moments,
     rows_of_query,
 )
+from sce_video.find.index_network import IndexNetwork
+from sce_video.find.label_list import LabelList
+from sce_video.find.query import Match, Weights, query_index
+from sce_video.find.refined_moments import refine_moments
 from sce_video.find.search_api import FilterRequest, GivenExample, SearchRequest
 from sce_video.find.search_media import CallError, MediaWorkers
 from sce_video.find.segment_list import SegmentList
@@ -43,15 +44,6 @@ from sce_video.inference.windows import WindowFeatures
 from sce_video.utils.command import printable_utf8
 from sce_video.utils.errors import UserError
 from sce_video.utils.storage import absolute
-
-
-class Network(NamedTuple):
-    """Checkpoint, config file and device of the network; None for those of the index, and a GPU."""
-
-    checkpoint: str | None = None
-    config: str | None = None
-    device: str | None = None
-
 
 #: Points of the map; of a larger index, this many at equal steps.
 MAP_POINTS = 20_000
@@ -87,7 +79,7 @@ class SearchState:
     def __init__(
         self,
         index: VideoIndex,
-        network: Network,
+        network: IndexNetwork,
         labels: LabelList,
         columns: VideoColumns | None = None,
     ) -> None:
@@ -245,8 +237,10 @@ class SearchState:
 
     def _embed(self, function: Any, *arguments: Any) -> Any:
         """What a function of ``media`` returns for the network of the index, in its worker."""
-        own = (self.index.header, str(self.index.folder), tuple(self._network))
-        return self._embedding.call(function, *own, *arguments, timeout=_EMBED_SECONDS)
+        own = VideoIndex(str(self.index.folder), self.index.header)  # without what it has read
+        return self._embedding.call(
+            function, own, self._network, *arguments, timeout=_EMBED_SECONDS
+        )
 
     def upload(self, upload: str) -> KeptUpload:
         """A file that was dropped on the page; ValueError if it is not kept any more."""
@@ -292,7 +286,8 @@ class SearchState:
         if given.start is not None:
             file = self.file(row)
             key = row, *moment, _modified(file)
-            feature = self._kept(key, lambda: self._embed(media.embed_moment, file, *moment))
+            example = Query(file, *moment)
+            feature = self._kept(key, lambda: self._embed(media.embed_moment, example))
         elif self._spans is not None and given.path is not None:
             raise ValueError("a row of this index is a window: give start and end, or the row")
         else:
@@ -319,11 +314,11 @@ class SearchState:
     def refine(
         self, search: SearchRequest, found: list[Match]
     ) -> tuple[list[Match], list[tuple[str, str]]]:
-        """As :func:`~sce_video.find.search.refine_moments`, of the results of :meth:`search`.
+        """Refine the results of :meth:`search`, see :func:`.refined_moments.refine_moments`.
 
         Raises:
-            CallError: there is no network.
-            ValueError: the moments of the index cannot be refined.
+            CallError: If there is no network.
+            ValueError: If the moments of the index cannot be refined.
         """
         if problem := self.network_problem():
             raise CallError(problem)

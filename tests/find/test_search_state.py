@@ -14,13 +14,15 @@ from sce_video.commands import finetune
 from sce_video.commands.index import main
 from sce_video.datasets.clip_sampling import Windows
 from sce_video.find.index import build_index, read_index
+from sce_video.find.index_network import IndexNetwork
 from sce_video.find.label_list import LabelList
-from sce_video.find.query import SearchQuery
-from sce_video.find.search import refine_moments, search, windows_near
+from sce_video.find.refined_moments import refine_moments, windows_near
+from sce_video.find.search import search
 from sce_video.find.search_api import SearchRequest
 from sce_video.find.search_media import CallError
-from sce_video.find.search_state import Network, SearchState
+from sce_video.find.search_state import SearchState
 from sce_video.inference.embed import ViewOptions, embed_videos
+from sce_video.options.search import SearchOptions
 from sce_video.runs.finetune import labelled_parts
 
 
@@ -33,7 +35,7 @@ def searched(tmp_path_factory, model):
     options = ViewOptions(num_clips=1)
     build_index(model, folder / "videos", folder / "index", options, windows=Windows(2.0, 1.0))
     labels = LabelList(folder / "none.txt")
-    state = SearchState(read_index(folder / "index"), Network(device="cpu"), labels)
+    state = SearchState(read_index(folder / "index"), IndexNetwork(device="cpu"), labels)
     state.start()
     yield SimpleNamespace(folder=folder, state=state)
     state.close()
@@ -74,7 +76,7 @@ def test_moments_that_cannot_be_refined_are_named(state, searched, monkeypatch):
     moved = [m for m in found if m.path == "a/long.mp4"]
     assert moved and [path for path, _ in failures] == ["a/long.mp4"] * len(moved)
     assert all(replace(m, rank=1) in [replace(r, rank=1) for r in refined] for m in moved)
-    monkeypatch.setattr(state, "_network", Network("gone.pth", device="cpu"))
+    monkeypatch.setattr(state, "_network", IndexNetwork("gone.pth", device="cpu"))
     with pytest.raises(CallError, match=r"no checkpoint at gone\.pth"):
         state.refine(search, found)
 
@@ -99,13 +101,15 @@ def test_labelled_segments_are_indexed(searched, model, tmp_path, capsys):
     np.testing.assert_allclose(index.features, expected, atol=1e-6)
     labels = LabelList(out / "labels.txt")
     assert [labels.classes[i] for i in labels.of_paths(paths)] == ["a", "b", "a", "b"]
-    assert {m.path for m in search(index, SearchQuery(label="a"))} == {paths[1], paths[3]}
-    found = search(index, f"{root}/a/long.mp4@1-2", device="cpu")
+    how = {"index": out, "no_html": True, "device": "cpu"}
+    found = search(SearchOptions(more_like="a", **how)).matches
+    assert {m.path for m in found} == {paths[1], paths[3]}
+    found = search(SearchOptions(video=f"{root}/a/long.mp4@1-2", **how), index).matches
     assert {(m.path, m.file, m.start, m.end) for m in found} == {
         (paths[2], f"{root}/a/long.mp4", 4.0, 6.0),
         (paths[3], f"{root}/short.mp4", 0.0, 1.0),
     }
-    state = SearchState(index, Network(device="cpu"), labels)
+    state = SearchState(index, IndexNetwork(device="cpu"), labels)
     shown = state.describe()
     assert shown["names"] == ["a/long.mp4"] * 3 + ["short.mp4"]
     assert shown["spans"] == [list(span) for span in (*spans, (0.0, 1.0))]
