@@ -133,10 +133,10 @@ class RepackJob(jobs.BatchJob):
         ]
 
     def process(self, item: jobs.Item) -> dict[str, Any]:
-        """Facts of :func:`repack_file`."""
+        """Return the facts of :func:`repack_file`."""
         source = os.path.join(self._sources, item.argument.path)
         job = Job(source, item.temporary, self._encoding, self._limits, item.argument.span)
-        return {**repack_file(job), "root": self.root}
+        return {**repack_file(job).as_record(), "root": self.root}
 
     def source(self, item: jobs.Item) -> jobs.State:
         """Size and modification time of the source."""
@@ -365,7 +365,8 @@ class EncodedRow(RowMaker):
             row = video_row(replace(source, file=path, timeout=None, max_pixels=pixels))
         if row_identity(source) != identity:
             return {**identity, "failure": "changed while it was being read"}
-        made = {"repack": self._settings.as_dict(), **{name: facts[name] for name in _FACTS}}
+        known = facts.as_record()
+        made = {"repack": self._settings.as_dict(), **{name: known[name] for name in _FACTS}}
         return {**row, **identity, "failure": row["failure"], "settings": json.dumps(made)}
 
     def is_current(self, settings: str) -> bool:
