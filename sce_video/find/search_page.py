@@ -23,7 +23,7 @@ from http.cookies import CookieError, SimpleCookie
 from importlib.resources import files
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from urllib.parse import parse_qs, quote
 
 import numpy as np
@@ -385,8 +385,8 @@ def _add_media(router: APIRouter, state: SearchState) -> None:
 
 
 def _add_search(router: APIRouter, state: SearchState) -> None:
-    router.get("/videos", response_model=api.VideosAnswer)(state.describe)
-    router.get("/map", response_model=api.MapAnswer)(state.map)
+    router.get("/videos")(state.describe)
+    router.get("/map")(state.map)
 
     @router.post("/missing")
     def missing(
@@ -431,7 +431,7 @@ def _add_upload(router: APIRouter, state: SearchState, video_limit: int) -> None
         if kind not in VIDEO_EXTENSIONS + IMAGE_EXTENSIONS:
             known = " ".join(VIDEO_EXTENSIONS + IMAGE_EXTENSIONS)
             raise ValueError(f"{name!r} is no video or image, by its name: {known}")
-        what = "image" if kind in IMAGE_EXTENSIONS else "video"
+        what: Literal["image", "video"] = "image" if kind in IMAGE_EXTENSIONS else "video"
         limit = min(IMAGE_LIMIT, video_limit) if what == "image" else video_limit
         too_large = HTTPException(
             413, f"the {what} is larger than {limit / 2**20:.0f} MB: cut a part out of it, or "
@@ -451,24 +451,22 @@ def _add_upload(router: APIRouter, state: SearchState, video_limit: int) -> None
                 raise ValueError("the file is empty (0 bytes)")
             identity = await run_in_threadpool(state.add_upload, file.name)
             shown = bool(state.upload(identity).content)
-            return api.UploadAnswer.model_validate(
-                {"upload": identity, "kind": what, "shown": shown}
-            )
+            return api.UploadAnswer(upload=identity, kind=what, shown=shown)
 
 
 def _add_labels(router: APIRouter, state: SearchState) -> None:
     """What writes files: for the page, and for programs of a page with --writable."""
 
-    @router.post("/label", response_model=api.LabelledAnswer)
+    @router.post("/label")
     def label(
         rows: Annotated[list[int], Body(max_length=_MAX_ROWS)],
         label: Annotated[str | None, Body(max_length=1000)] = None,  # for none
-    ) -> dict[str, Any]:
+    ) -> api.LabelledAnswer:
         """Give videos a label, or none (null)."""
         return state.set_label(rows, label)
 
-    router.post("/undo", response_model=api.LabelsAnswer)(state.undo_label)
-    router.post("/split", response_model=api.SplitAnswer)(state.write_split)
+    router.post("/undo")(state.undo_label)
+    router.post("/split")(state.write_split)
 
 
 # -- segments ------------------------------------------------------------------------------
@@ -477,36 +475,36 @@ def _add_labels(router: APIRouter, state: SearchState) -> None:
 def _add_segments(router: APIRouter, state: SearchState) -> None:
     """Labelled stretches of the video that is played, and clips of it."""
 
-    @router.get("/segments/{row}", response_model=api.SegmentsAnswer)
-    def segments(row: int) -> dict[str, Any]:
+    @router.get("/segments/{row}")
+    def segments(row: int) -> api.SegmentsAnswer:
         """The labelled segments of a video."""
         return state.describe_segments(row)
 
-    @router.post("/segments/{row}", response_model=api.SegmentsAnswer)
+    @router.post("/segments/{row}")
     def add_segment(
         row: int,
         start: Annotated[float, Body()],
         end: Annotated[float, Body()],
         label: Annotated[str, Body(max_length=1000)],
-    ) -> dict[str, Any]:
+    ) -> api.SegmentsAnswer:
         """Label a stretch of a video, start and end in seconds.
 
         Segments of a video may overlap. 422: it has no length, or it ends beyond the video.
         """
         return state.add_segment(row, start, end, label)
 
-    @router.post("/segments/{row}/remove", response_model=api.SegmentsAnswer)
+    @router.post("/segments/{row}/remove")
     def remove_segment(
         row: int, number: Annotated[int, Body()], label: Annotated[str, Body(max_length=1000)]
-    ) -> dict[str, Any]:
+    ) -> api.SegmentsAnswer:
         """Remove a segment by its number in the list of the video.
 
         422: it has another label, since the list has changed meanwhile.
         """
         return state.remove_segment(row, number, label)
 
-    @router.post("/segments/{row}/undo", response_model=api.SegmentsAnswer)
-    def undo_segment(row: int) -> dict[str, Any]:
+    @router.post("/segments/{row}/undo")
+    def undo_segment(row: int) -> api.SegmentsAnswer:
         """Take the last change of the segments back, of whatever video."""
         return state.undo_segment(row)
 

@@ -193,7 +193,7 @@ def test_conditions_on_the_columns_of_the_table_and_its_videos_on_the_page(
     state = SearchState(index, IndexNetwork(), LabelList(tmp_path / "labels.txt"))
     try:
         row = index.row("a/0.mp4")
-        assert state.missing([row]) == [] and state.columns.describe()[0]["name"] == "label"
+        assert state.missing([row]) == [] and state.columns.described[0].name == "label"
         assert state.picture(row, middle_frame)[:2] == b"\xff\xd8"
         assert b"ftyp" in state.picture(row, whole)[:12]
     finally:

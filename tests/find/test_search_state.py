@@ -44,8 +44,8 @@ def searched(tmp_path_factory, model):
 def test_a_window_searches_without_its_own_frames(state):
     found = state.search(SearchRequest(like=[{"row": 2}], k=10))
     assert all(not (m.path == "a/long.mp4" and m.start < 4 and m.end > 2) for m in found)
-    assert state.describe()["spans"][2] == [2.0, 4.0]
-    assert state.set_label([0, 1, 2], "waves")["label"] == [0] * 6 + [-1]  # of the whole video
+    assert state.describe().spans[2] == (2.0, 4.0)
+    assert state.set_label([0, 1, 2], "waves").label == [0] * 6 + [-1]  # of the whole video
 
 
 @pytest.mark.parametrize("centred", [False, True])
@@ -111,15 +111,15 @@ def test_labelled_segments_are_indexed(searched, model, tmp_path, capsys):
     }
     state = SearchState(index, IndexNetwork(device="cpu"), labels)
     shown = state.describe()
-    assert shown["names"] == ["a/long.mp4"] * 3 + ["short.mp4"]
-    assert shown["spans"] == [list(span) for span in (*spans, (0.0, 1.0))]
-    assert shown["labels"]["label"] == [0, 1, 0, 1] and state.file(1) == f"{root}/a/long.mp4"
+    assert shown.names == ["a/long.mp4"] * 3 + ["short.mp4"]
+    assert shown.spans == [*spans, (0.0, 1.0)]
+    assert shown.labels.label == [0, 1, 0, 1] and state.file(1) == f"{root}/a/long.mp4"
     assert {m.row for m in state.search(SearchRequest(like=[{"row": 0}], k=9))} == {2, 3}
     assert {m.row for m in state.search(SearchRequest(more_like="b", k=9))} == {0, 2}
     split = state.write_split()  # no half of a recording in a test list
-    words = shlex.split(split["commands"][0])[2:]
+    words = shlex.split(split.commands[0])[2:]
     finetune._check(*finetune.parse_args(words))
-    assert split["files"] == [words[2]] == [str(labels.file)] and "--test" not in words
+    assert split.files == [words[2]] == [str(labels.file)] and "--test" not in words
     train, test, _ = labelled_parts(words[2], None, data_root=root)
     assert {path[0] for path in train.paths()} != {path[0] for path in test.paths()}
     state.set_label([0], "c")

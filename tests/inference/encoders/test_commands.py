@@ -58,7 +58,7 @@ def test_search_by_text(hf_model, hf_videos, tmp_path, capsys):
         assert result["similarity"] == pytest.approx(cosines[stored.row(result["path"])], abs=1e-4)
     state = SearchState(stored, IndexNetwork(device="cpu"), LabelList(tmp_path / "labels.txt"))
     try:  # the page, in its worker
-        assert state.describe()["texts"]
+        assert state.describe().texts
         row = stored.row("a/0.mp4")
         weights = {"like": 0.8, "text": 1.5}
         asked = SearchRequest(text=WORDS, like=[{"row": row}], weights=weights)
