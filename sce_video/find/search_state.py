@@ -34,11 +34,10 @@ from sce_video.find.examples import (
     rows_of_query,
 )
 from sce_video.find.index_network import IndexNetwork
-from sce_video.find.label_list import LabelList
+from sce_video.find.label_list import LabelList, SegmentList
 from sce_video.find.query import Match, Weights, query_index
 from sce_video.find.refined_moments import refine_moments
 from sce_video.find.search_media import CallError, MediaWorkers
-from sce_video.find.segment_list import SegmentList
 from sce_video.find.store import VideoIndex
 from sce_video.inference.encoders.text import has_text
 from sce_video.inference.windows import WindowFeatures

@@ -37,8 +37,7 @@ def searched(tmp_path_factory, model, originals):
 @pytest.fixture
 def state(searched, tmp_path):
     """The state of the page, with lists of labels and segments of its own."""
-    from sce_video.find.label_list import LabelList
-    from sce_video.find.segment_list import SegmentList
+    from sce_video.find.label_list import LabelList, SegmentList
 
     searched.state.segments = SegmentList(tmp_path / "labels_segments.csv")
     searched.state.labels = LabelList(tmp_path / "labels.txt")
