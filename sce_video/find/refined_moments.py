@@ -16,13 +16,13 @@ from sce_video.options.search import MOST_REFINED
 
 # Imported where windows are embedded, because a search for an indexed video needs NumPy only.
 if TYPE_CHECKING:
+    from sce_video.inference.features import Features
     from sce_video.inference.network_input import VideoNetwork, ViewOptions
-    from sce_video.inference.windows import WindowFeatures
 
 #: Parts of a stride in the first pass, and parts of such a part in the second one.
 _PARTS = 4
 #: Embeds windows, given a file, start and end of one of its windows, and the time between starts.
-EmbedNear = Callable[[str, float, float, float], "WindowFeatures"]
+EmbedNear = Callable[[str, float, float, float], "Features"]
 
 
 def refine_moments(
@@ -84,14 +84,14 @@ def refine_moments(
         """Return the match with the best window; None if all share frames with the query."""
         start, end = span
         found = near(match.file, start, end, step)
-        similarities = np.array([feature_cosine(own, row) for row in compared(found.features)])
+        similarities = np.array([feature_cosine(own, row) for row in compared(found.values)])
         for begin, stop in (without or {}).get(match.path, ()):
             similarities[(found.starts < stop) & (found.ends > begin)] = -np.inf
         # Of windows with the same frames the one that moves least.
         best = np.lexsort((np.abs(found.starts - start), -similarities))[0]
         if similarities[best] == -np.inf:
             return None
-        start, end = found.spans[best].tolist()
+        start, end = float(found.starts[best]), float(found.ends[best])
         return replace(match, similarity=float(similarities[best]), start=start, end=end)
 
     refined: list[Match] = []
@@ -133,7 +133,7 @@ def _refinable_step(index: VideoIndex) -> float:
 
 def windows_near(
     network: VideoNetwork, options: ViewOptions, file: str, start: float, end: float, step: float
-) -> WindowFeatures:
+) -> Features:
     """Embed a window of a video, and three at either side, ``step`` seconds apart."""
     from sce_video.inference.windows import open_patiently, windows_of_reader
 

@@ -27,8 +27,8 @@ from sce_video.find.refined_moments import windows_near
 from sce_video.find.store import VideoIndex
 from sce_video.inference.clips import cut_clip
 from sce_video.inference.encoders.text import text_feature
+from sce_video.inference.features import Features
 from sce_video.inference.model import VideoModel
-from sce_video.inference.windows import WindowFeatures
 from sce_video.pages.gallery import encode_clip, encode_jpeg, read_entry, read_frames
 from sce_video.utils.command import explain
 from sce_video.utils.errors import UserError
@@ -144,7 +144,7 @@ def embed_text(index: VideoIndex, network: IndexNetwork, text: str) -> np.ndarra
 
 def embed_near(
     index: VideoIndex, network: IndexNetwork, file: str, start: float, end: float, step: float
-) -> WindowFeatures:
+) -> Features:
     """Embed the windows around one of a video, see :func:`.refined_moments.windows_near`."""
     return windows_near(_model(index, network), index.options, file, start, end, step)
 
