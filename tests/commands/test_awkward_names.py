@@ -151,7 +151,7 @@ def test_printed_commands_can_be_pasted(folder):
         },
         _network=SimpleNamespace(checkpoint=str(path / "epoch_1.pth")),
     )
-    command, of_segments = SearchState.write_split(state)["commands"]
+    command, of_segments = SearchState.write_split(state).commands
     args, _ = finetune_command.parse_args(shlex.split(of_segments)[2:])
     assert (args.train, args.test, args.data_root) == (str(path / "s.csv"), None, str(path))
     assert args.out == path / "s_finetuned"
