@@ -4,7 +4,7 @@ A command and the function of its name are the same call: ``sce_video.verify("vi
 ``sce-video verify videos``. ``sce_video.pretrain(videos, out)`` is the command ``sce-video
 pretrain``, and ``sce_video.pretrain_seeds(videos, out, [0, 1, 2])`` the same with
 ``--seeds 0 1 2``.
-The functions ``finetune``, ``evaluate``, ``embed``, ``build_index``, ``search`` and ``export`` do
+The functions ``finetune``, ``embed``, ``build_index``, ``search`` and ``export`` do
 the work of the commands of these names, with arguments of their own. ``open_video`` reads videos
 for any PyTorch code, and ``resolved(config)`` shows a whole recipe.
 """
@@ -25,7 +25,6 @@ _FUNCTIONS = {
     "class_probabilities": "inference.classifier",
     "embed": "inference.embed",
     "embed_files": "inference.embed",
-    "evaluate": "runs.launch",
     "export": "interop.export.viewers",
     "finetune": "runs.finetune",
     "load_classifier": "inference.classifier",
@@ -41,10 +40,13 @@ _FUNCTIONS = {
 # The functions that are a command: sce_video.verify(...) is sce-video verify. Each takes the
 # options of the command as arguments, or one object of their class.
 _COMMANDS = {
+    "compare": ("options.measure.CompareOptions", "runs.report.compare"),
     "curate": ("options.find.CurateOptions", "curation.curate.curate"),
     "demo": ("options.prepare.DemoOptions", "commands.demo.demo"),
     "doctor": ("options.prepare.DoctorOptions", "runs.doctor.doctor"),
+    "evaluate": ("options.measure.EvaluateOptions", "runs.measure.evaluate"),
     "import_videos": ("options.prepare.ImportOptions", "data_tools.tables.fill.import_videos"),
+    "look": ("options.measure.LookOptions", "pages.look.look"),
     "predict": ("options.find.PredictOptions", "find.predict.predict"),
     "prepare": ("options.data_commands.PrepareOptions", "data_tools.prepare.data_sets.prepare"),
     "prepare_digits": (
@@ -56,6 +58,8 @@ _COMMANDS = {
         "data_tools.prepare.data_sets.prepare_toy_actions",
     ),
     "repack": ("options.prepare.RepackOptions", "data_tools.repack.repack_job.repack"),
+    "report": ("options.measure.ReportOptions", "runs.report.report"),
+    "test": ("options.measure.TestOptions", "runs.measure.test"),
     "verify": ("options.prepare.VerifyOptions", "data_tools.verify.verify"),
 }
 __all__ = ["__version__", *_FUNCTIONS, *_COMMANDS]

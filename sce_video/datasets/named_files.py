@@ -142,6 +142,13 @@ def write_problem(path: str) -> str | None:
     return f"must be a path that can be written, got {path}: {reason}"
 
 
+def check_output(path: str | None) -> None:
+    """Raise ValueError, before hours of work, if a file or folder cannot be written at a path."""
+    problem = None if path is None else write_problem(path)
+    if problem is not None:
+        raise ValueError(f"--out {problem}")
+
+
 def class_names_of(path: str | None) -> list[str] | None:
     """The lines of a file of class names (``--classes``); None without a file.
 

@@ -151,9 +151,15 @@ def check_folder(root: str, kind: str = "video") -> None:
         raise ValueError(f"there is no folder {root!r}")
 
 
-def listed_extensions() -> tuple[str, ...]:
-    """The extensions by which folders of videos are listed, :data:`BY_CONTENT` if asked for."""
-    return (*VIDEO_EXTENSIONS, *(BY_CONTENT,) * (os.environ.get(ALL_FILES, "") not in ("", "0")))
+def listed_extensions(all_files: bool = False) -> tuple[str, ...]:
+    """Return the extensions by which folders of videos are listed.
+
+    Args:
+        all_files: Whether to list files of other extensions, too, if they hold a video. The
+            environment variable :data:`ALL_FILES` does the same for the whole process.
+    """
+    by_content = all_files or os.environ.get(ALL_FILES, "") not in ("", "0")
+    return (*VIDEO_EXTENSIONS, *(BY_CONTENT,) * by_content)
 
 
 def find_files(root: str, extensions: Sequence[str]) -> tuple[list[str], Counter[str]]:
@@ -266,16 +272,21 @@ def advice_on_path(path: str, otherwise: str) -> str:
     return otherwise
 
 
-def dataset_settings(root: str | Path) -> dict[str, Any]:
-    """Settings of a data set's config that make it one of a folder or a table."""
+def dataset_settings(root: str | Path, extensions: Sequence[str] | None = None) -> dict[str, Any]:
+    """Return the settings of a dataset's config for a folder or a table.
+
+    Args:
+        root: The folder or table.
+        extensions: Extensions by which the folder is listed; None for :func:`listed_extensions`.
+    """
     if is_table(root):
         from sce_video.datasets.tables.table import is_remote
 
         table = str(root) if is_remote(str(root)) else os.path.abspath(root)
         return {"type": "LanceVideoDataset", "data_root": table}
-    extensions = listed_extensions()
+    extensions = listed_extensions() if extensions is None else extensions
     # A run that is resumed lists the same files, whatever its options are then.
-    named = {} if extensions == VIDEO_EXTENSIONS else {"extensions": list(extensions)}
+    named = {} if tuple(extensions) == VIDEO_EXTENSIONS else {"extensions": list(extensions)}
     return {"data_root": str(root), **named}
 
 

@@ -42,6 +42,8 @@ DEVICE = Spec(
         r"(cpu|cuda|mps|xpu|npu|hpu|mlu|musa|xla|meta)(:\d{1,4})?", "must be cpu, cuda or cuda:1"
     ),
 )
+#: What a command accepts as a trained network.
+RUN = "run or checkpoint, also s3://...; or a model of transformers: hf:FOLDER, hf:OWNER/MODEL"
 CONFIG = Spec("config file, if the checkpoint contains none", metavar="FILE")
 LABELS = Spec("list with 'path label' on every line", metavar="LIST")
 #: What is wrong with the name of a table that is written.
@@ -52,6 +54,54 @@ DATA_ROOT = Spec(
     metavar="DIR",
 )
 ALL_FILES = Spec("in folders, also read files of unknown extensions if they hold a video")
+CLASSES = Spec("class names, one per line", metavar="FILE")
+BACKEND = Spec("decoder of all videos: av, decord or torchcodec (default: the config's)")
+LAUNCHER = Spec("what has started the processes", choices=("none", "pytorch", "slurm"))
+CFG_OPTIONS = Spec(
+    "change the config, for example test_dataloader.batch_size=4; unknown keys are refused",
+    metavar="KEY=VALUE",
+    problem=matching(r"[^=]+=.*", "must be KEY=VALUE, for example train_cfg.max_epochs=100"),
+)
+JSON = Spec("JSON file for the metrics and where they come from", metavar="OUT")
+FOLDS = Spec(
+    "with groups: number of folds, or loo for one fold per group (default: loo below 20 groups, "
+    "else 10)",
+    metavar="K|loo",
+    least=2,
+    words=("loo",),
+)
+
+
+def _pattern_problem(text: str) -> str | None:
+    try:
+        re.compile(text)
+    except re.error as error:
+        return f"must be a valid regular expression ({error})"
+    return None
+
+
+GROUP_PATTERN = Spec(
+    "regular expression with one group: a sample is compared with samples whose paths have "
+    "another group",
+    metavar="REGEX",
+    problem=_pattern_problem,
+)
+#: Protocols on frozen features, by their names on the command line.
+PROTOCOLS = (
+    "clip_retrieval",
+    "few_shot",
+    "knn",
+    "lidar",
+    "linear",
+    "rankme",
+    "retrieval",
+    "time",
+)
+PAIRS = Spec("with the protocol time: accuracy in pairs of opposite classes", choices=("ssv2",))
+FACTORS = Spec(
+    "with the protocol time: accuracy for parts of class names, '{appearance}_{motion}'",
+    metavar="FORM",
+)
 WORKERS = Spec(
     "number of processes (default: all cores; with --ray, all cores of the cluster)",
     least=1,

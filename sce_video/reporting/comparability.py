@@ -69,7 +69,7 @@ class Comparability:
         return cls(*(tuple(text for k, text in items if k == kind) for kind in kinds))
 
 
-def compare(result: Result) -> Comparability:
+def compare_with_paper(result: Result) -> Comparability:
     """Compare what a result states of its trainings, data and test with the paper's."""
     if result.parts:
         return _compare_splits(result)
@@ -91,7 +91,7 @@ def compare(result: Result) -> Comparability:
 
 def _compare_splits(result: Result) -> Comparability:
     """Compare every split; a deviation that all of them share is listed once, without the split."""
-    compared = [(f"split {part.split}: ", compare(part)) for part in result.parts]
+    compared = [(f"split {part.split}: ", compare_with_paper(part)) for part in result.parts]
     shared = set.intersection(*(set(found.deviations) for _, found in compared))
     deviations = (
         text if text in shared else split + text

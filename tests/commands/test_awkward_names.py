@@ -66,7 +66,7 @@ def reached(monkeypatch):
 
 def test_evaluate(folder, reached, monkeypatch):
     recipe = "sce_r3d18_folder_small"  # in place of the config in the checkpoint
-    monkeypatch.setattr("sce_video.runs.launch.stored_test", lambda checkpoint: recipe)
+    monkeypatch.setattr("sce_video.inference.stored_test.stored_test", lambda _: recipe)
     words = ["evaluate", "run", "--random", "--test", folder]
     (cfg,), _ = reached([*words, "--gallery", folder], "sce_video.runs.launch.test")
     gallery = cfg.test_cfg.gallery_dataloader

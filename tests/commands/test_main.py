@@ -232,11 +232,17 @@ def test_an_output_that_cannot_be_written_is_refused_before_any_work(
     monkeypatch.setitem(sys.modules, "sce_video.runs.pretrain", None)
     monkeypatch.setattr(sys, "argv", ["sce-video"])
 
+    given = {
+        "curate": ["I"],
+        "evaluate": ["R", "--test", "V", "--protocols", "rankme"],
+        "look": ["R", "a.mp4"],
+    }
+
     def refused(out, reason):
-        assert main([name, *(["I"] if name == "curate" else []), "--out", str(out)]) == 2
+        assert main([name, *given.get(name, []), "--out", str(out)]) == 2
         text = f"error: --out must be a path that can be written, got {out}: {reason}\n"
         assert capsys.readouterr().err == f"sce-video {name}: {text}"
 
-    refused(tmp_path / "file/run/x", f"{tmp_path}/file is not a folder")
+    refused(tmp_path / "file/run/x.html", f"{tmp_path}/file is not a folder")
     monkeypatch.setattr("os.access", lambda path, mode: path != tmp_path)  # also for root
-    refused(tmp_path / "new/x", f"no rights to write in {tmp_path}")
+    refused(tmp_path / "new/x.html", f"no rights to write in {tmp_path}")

@@ -13,10 +13,8 @@ import pytest
 from sce_video.commands import (
     arguments,
     encoder,
-    evaluate,
     export,
     finetune,
-    look,
     pretrain,
     search,
 )
@@ -24,9 +22,7 @@ from sce_video.commands.main import COMMANDS
 from sce_video.engine.config.changes import available_settings, read_config
 from sce_video.engine.logs import TRACKERS
 from sce_video.engine.recipes import find_recipe, methods
-from sce_video.evaluation import PROTOCOLS
 from sce_video.find.search import MOST_REFINED
-from sce_video.inference.cell_maps import BEST, MEAN
 from sce_video.interop.export import FORMATS, NETWORK_FORMATS
 from sce_video.models.backbones.hf_encoder import FAMILIES
 from sce_video.runs.finetune import NONE
@@ -67,16 +63,16 @@ CASES = {
     "finetune --out O --resume": "no training in O to resume",
     "evaluate N --test V --gallery V": "no checkpoint at N",
     "evaluate E --test V --gallery V": "no checkpoint epoch_N.pth or iter_N.pth in E",
-    "evaluate R --test V": "one of the arguments --gallery --group-pattern --group-column is",
+    "evaluate R --test V": "give --gallery, --group-pattern or --group-column",
     "evaluate R --test V --group-column g": "'g' names a column of a CSV file, and V is none",
     "evaluate R --test V --gallery V --data-root V": "--data-root goes with a list or a CSV file",
     "finetune none --train V --out O --fold-column f": "'f' names a column of a CSV file, and V",
-    "evaluate R --test V --group-pattern (": "'(' is no regular expression",
+    "evaluate R --test V --group-pattern (": "--group-pattern must be a valid regular expression",
     "pretrain V --out O --teacher R": "--teacher belongs to --method distill",
     "pretrain V --out O --method byol --objective x": "--objective belongs to --method distill",
-    "evaluate R --test V --gallery V --folds 5": "--folds divides groups: give --group-pattern or",
-    "evaluate R --test V --group-pattern (a) --folds 1": "loo or a whole number of at least 2",
-    "evaluate R --test V --gallery V --pairs ssv2": "--pairs belongs to the protocol time",
+    "evaluate R --test V --gallery V --folds 5": "--folds needs groups. Give --group-pattern or",
+    "evaluate R --test V --group-pattern (a) --folds 1": "--folds must be at least 2, got 1",
+    "evaluate R --test V --gallery V --pairs ssv2": "--pairs needs the protocol time",
     "encoder N --out O": "N is neither a folder nor a name on the hub",
     "encoder E --out O --recipe sce_r3d18_folder_smal": "similar names: sce_r3d18_folder_small",
     "embed V --checkpoint R --out o.npz --windows soon": "not a time: 'soon'",
@@ -144,6 +140,8 @@ CASES = {
     "train sce_r3d18_foldr": "similar names: sce_r3d18_folder",
     "train r3d18_folder --cfg-options model": "a config option is KEY=VALUE",
     "test r3d18_folder N": "no checkpoint at N",
+    "test r3d18_folder R --cfg-options model": "--cfg-options must be KEY=VALUE",
+    "test r3d18_folder R --test-list N": "no file at N",
     "test r3d18_folder R --classes V/a.mp4": "--classes names the labels of a list",
 }
 #: Forks for every command line, since a fresh interpreter each would take most of the time.
@@ -210,7 +208,6 @@ def test_answered_before_the_imports(case, answers):
 
 def test_choices_are_those_of_the_heavy_modules():
     """The command lines name them again, since they must not import those."""
-    assert sorted(PROTOCOLS) == list(evaluate.PROTOCOLS)
     of_sce = available_settings(read_config(find_recipe(methods()["sce"])))
     for method, names in pretrain.OF_METHODS.items():
         own = available_settings(read_config(find_recipe(methods()[method])))
@@ -218,7 +215,6 @@ def test_choices_are_those_of_the_heavy_modules():
     assert sorted(TRACKERS) == list(arguments.TRACKERS)
     pools = {pool for family in FAMILIES.values() for pool in family.pools}
     assert pools == {*encoder.POOLS} and MOST_REFINED == search.MOST_REFINED
-    assert (MEAN, BEST) == (look.MEAN, look.BEST)
     assert (NETWORK_FORMATS, tuple(FORMATS)) == (export.NETWORK_FORMATS, export.FORMATS)
     assert pretrain.PRECISIONS == PRECISIONS and pretrain.KEEP == KEEP
     known = (FINETUNING, NONE, HEADS)

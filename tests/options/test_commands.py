@@ -18,6 +18,47 @@ from sce_video.options.declare import spec_of
 
 #: A command line and the arguments of the Python function of its name.
 CALLS = {
+    "evaluate R --test V --group-pattern (a) --folds loo --protocols knn time --pairs ssv2": {
+        "run": "R",
+        "test": "V",
+        "group_pattern": "(a)",
+        "folds": "loo",
+        "protocols": ["knn", "time"],
+        "pairs": "ssv2",
+    },
+    "evaluate R --test c.csv --group-column person --folds 5 --out r.json --no-random": {
+        "run": "R",
+        "test": "c.csv",
+        "group_column": "person",
+        "folds": 5,
+        "out": "r.json",
+        "no_random": True,
+    },
+    "test C R --data-root D --test-list L --cfg-options a=1 b.c=[2] --dump s.npz": {
+        "config": "C",
+        "checkpoint": "R",
+        "data_root": "D",
+        "test_list": "L",
+        "cfg_options": ["a=1", "b.c=[2]"],
+        "dump": "s.npz",
+    },
+    "report W r.json --out O --videos 0": {"sources": ["W", "r.json"], "out": "O", "videos": 0},
+    "compare A B --out c.html": {"runs": ["A", "B"], "out": "c.html"},
+    "look R --query a.mp4 --key b.mp4 --cell 2,3 --scale -1 1 --out l.png": {
+        "checkpoint": "R",
+        "query": "a.mp4",
+        "key": "b.mp4",
+        "cell": "2,3",
+        "scale": (-1, 1),
+        "out": "l.png",
+    },
+    "look C a.mp4 b.mp4 --class run --at 0.5 --out l.html": {
+        "checkpoint": "C",
+        "videos": ["a.mp4", "b.mp4"],
+        "class_name": "run",
+        "at": 0.5,
+        "out": "l.html",
+    },
     "predict R a.mp4 V --windows 2s --threshold 0.4 --html p.html": {
         "checkpoint": "R",
         "videos": ["a.mp4", "V"],
