@@ -18,11 +18,12 @@ from sce_video.datasets.labelled import NO_COLUMNS, GroupColumns, LabelledVideos
 from sce_video.datasets.named_files import write_problem
 from sce_video.datasets.video_list import ALL_FILES
 from sce_video.options.command_line import Parser
-from sce_video.options.shared import RUN as RUN
 from sce_video.utils.command import printable
 
 #: Of :mod:`sce_video.engine.logs`, whose import takes seconds.
 TRACKERS = ("mlflow", "wandb")
+#: What a command takes as a trained network.
+RUN = "run or checkpoint, also s3://...; or a model of transformers: hf:FOLDER, hf:OWNER/MODEL"
 T = TypeVar("T")
 _DEVICE = re.compile(r"(cpu|cuda|mps|xpu|npu|hpu|mlu|musa|xla|meta)(:\d{1,4})?")
 

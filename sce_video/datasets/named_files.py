@@ -142,10 +142,9 @@ def write_problem(path: str) -> str | None:
     return f"must be a path that can be written, got {path}: {reason}"
 
 
-def check_output(path: str | None) -> None:
-    """Raise ValueError, before hours of work, if a file or folder cannot be written at a path."""
-    problem = None if path is None else write_problem(path)
-    if problem is not None:
+def check_out(path: str) -> None:
+    """Raise ValueError for a value of ``--out`` at which nothing can be written."""
+    if problem := write_problem(path):
         raise ValueError(f"--out {problem}")
 
 

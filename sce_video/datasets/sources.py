@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from sce_video.datasets.clip_sampling import check_span, parse_seconds
+from sce_video.datasets.clip_sampling import check_span
 from sce_video.datasets.video_list import (
     ALL_FILES,
     BY_CONTENT,
@@ -31,6 +31,7 @@ from sce_video.datasets.video_list import (
 )
 from sce_video.options.shared import is_table
 from sce_video.utils.files import file_identity, local_copy
+from sce_video.utils.seconds import parse_seconds
 from sce_video.utils.storage import ObjectStoreError, exists, is_url, walk_files
 
 if TYPE_CHECKING:
@@ -155,11 +156,10 @@ def listed_extensions(all_files: bool = False) -> tuple[str, ...]:
     """Return the extensions by which folders of videos are listed.
 
     Args:
-        all_files: Whether to list files of other extensions, too, if they hold a video. The
-            environment variable :data:`ALL_FILES` does the same for the whole process.
+        all_files: Whether files of unknown extensions are read, too, if they hold a video.
     """
-    by_content = all_files or os.environ.get(ALL_FILES, "") not in ("", "0")
-    return (*VIDEO_EXTENSIONS, *(BY_CONTENT,) * by_content)
+    wanted = all_files or os.environ.get(ALL_FILES, "") not in ("", "0")
+    return (*VIDEO_EXTENSIONS, BY_CONTENT) if wanted else VIDEO_EXTENSIONS
 
 
 def find_files(root: str, extensions: Sequence[str]) -> tuple[list[str], Counter[str]]:
@@ -224,16 +224,22 @@ def scan_folder(
     return VideoList.from_paths(paths, [number.get(top, -1) for top in tops], classes)
 
 
-def list_videos(root: str) -> VideoList:
-    """The videos of a folder (:func:`scan_folder`) or of a table; paths relative to it.
+def list_videos(root: str, extensions: Sequence[str] | None = None) -> VideoList:
+    """List the videos of a folder or of a table; paths are relative to it.
 
-    ValueError if there are none; TableError, MissingPackageError if the table cannot be read.
+    Args:
+        root: The folder or table.
+        extensions: Extensions of the files in a folder; None for those of all known videos.
+
+    Raises:
+        ValueError: If there are none.
+        TableError, MissingPackageError: If the table cannot be read.
     """
     if is_table(root):
         from sce_video.datasets.tables.table_rows import named_rows
 
         return named_rows(root).videos
-    return scan_folder(root)
+    return scan_folder(root, extensions)
 
 
 _PROBED = 20  # entries of a list, to find the folder that its paths are relative to
@@ -273,11 +279,11 @@ def advice_on_path(path: str, otherwise: str) -> str:
 
 
 def dataset_settings(root: str | Path, extensions: Sequence[str] | None = None) -> dict[str, Any]:
-    """Return the settings of a dataset's config for a folder or a table.
+    """Return the settings that make the config of a dataset one of a folder or a table.
 
     Args:
         root: The folder or table.
-        extensions: Extensions by which the folder is listed; None for :func:`listed_extensions`.
+        extensions: Extensions of the files in a folder; None for those of all known videos.
     """
     if is_table(root):
         from sce_video.datasets.tables.table import is_remote

@@ -10,7 +10,7 @@ from sce_video.options.declare import OptionError, Options, option
 from sce_video.options.shared import (
     ALL_FILES,
     BACKEND,
-    CFG_OPTIONS,
+    CHANGES,
     CLASSES,
     CONFIG,
     DATA_ROOT,
@@ -40,7 +40,7 @@ class EvaluateOptions(Options):
     provenance.
     """
 
-    run: str = option(RUN, positional=True, metavar="RUN")
+    run: str = option(RUN, positional=True)
     test: str = option("labelled videos to evaluate on", metavar="VIDEOS")
     gallery: str | None = option(
         "labelled videos that the test videos are compared with", None, metavar="VIDEOS"
@@ -144,7 +144,7 @@ class TestOptions(Options):
     )
     backend: str | None = option(BACKEND, None)
     launcher: str = option(LAUNCHER, "none")
-    cfg_options: tuple[str, ...] = option(CFG_OPTIONS, ())
+    cfg_options: tuple[str, ...] = option(CHANGES, ())
     data_root: str | None = option(
         "folder or table of videos", None, metavar="DIR", group="other videos than the config's"
     )

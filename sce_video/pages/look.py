@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sce_video.datasets.named_files import check_exists, check_output, check_run, class_names_of
+from sce_video.datasets.named_files import check_exists, check_out, check_run, class_names_of
 from sce_video.options.measure import LookOptions
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def look(options: LookOptions) -> LookResult:
         ValueError: If the checkpoint has no classifier but a class is explained, none of the files
             can be decoded, or there is no such class, frame or cell.
     """
-    check_output(options.out)
+    check_out(options.out)
     check_run(options.checkpoint)
     for path in (*options.videos, options.query, options.key):
         check_exists(path, "video or image")

@@ -42,7 +42,7 @@ __all__ = [
     "end_training",
     "extraction_config",
     "join_processes",
-    "test",
+    "run_test",
     "testing_config",
     "train",
     "training_config",
@@ -211,7 +211,7 @@ def end_training(runner: VideoRunner) -> int:
 
 
 def _runner(cfg: Config) -> VideoRunner:
-    """The runner under a name of its own, the same on all ranks, which logs what was adopted.
+    """The runner under a name of its own, the same on all ranks.
 
     mmengine shares logs and counters between runs of one name, and its names count seconds.
     """
@@ -226,11 +226,7 @@ def _runner(cfg: Config) -> VideoRunner:
         name = run_on_main_rank(own_name)
         if name is not None:
             cfg.experiment_name = name
-    runner = VideoRunner.from_cfg(cfg)
-    if adopted := cfg.get("adopted"):
-        taken = f"settings taken from {adopted['checkpoint']}: {', '.join(adopted['settings'])}"
-        runner.logger.info(f"{taken} (--cfg-options change them)")
-    return runner
+    return VideoRunner.from_cfg(cfg)
 
 
 def _claim_folder(stack: ExitStack, cfg: Config, used: bool) -> None:
@@ -252,7 +248,7 @@ def _claim_folder(stack: ExitStack, cfg: Config, used: bool) -> None:
 
 
 @_known_warnings_ignored()
-def test(cfg: Config, random: bool = False) -> dict[str, float]:
+def run_test(cfg: Config, random: bool = False) -> dict[str, float]:
     """Test with a config of :func:`testing_config`, with ``random`` next to random weights.
 
     Raises:

@@ -16,7 +16,7 @@ from sce_video.datasets.labelled import (
     check_pair,
     read_labelled,
 )
-from sce_video.datasets.named_files import check_exists, check_output, check_run, check_videos
+from sce_video.datasets.named_files import check_exists, check_out, check_run, check_videos
 from sce_video.datasets.sources import dataset_settings, listed_extensions
 from sce_video.engine.recipes import find_recipe
 from sce_video.options.measure import EvaluateOptions, TestOptions
@@ -64,13 +64,14 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
         ValueError: If there is no such folder, a video has no label, or the config is not plain
             data.
     """
-    check_output(options.out)
+    if options.out is not None:
+        check_out(options.out)
     check_run(options.run)
     tested, gallery = _evaluated_sets(options)
     # Imported here because a wrong path is answered without torch.
     from sce_video.engine.work_dir import folder_of_run
     from sce_video.inference.encoders.encoder_folder import run_of_model
-    from sce_video.runs.launch import test as run_test
+    from sce_video.runs.launch import run_test
     from sce_video.utils.files import check_regular
 
     checkpoint = run_of_model(options.run) if is_model(options.run) else options.run
@@ -259,5 +260,5 @@ def test(options: TestOptions) -> TestResult:
             cfg_options=changes,
             launcher=options.launcher,
         )
-        found[checkpoint] = launch.test(cfg)
+        found[checkpoint] = launch.run_test(cfg)
     return TestResult(found)

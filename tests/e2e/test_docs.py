@@ -308,7 +308,7 @@ def test_the_metric_of_the_page_is_computed(folder, data):
     cfg = launch.testing_config(
         "my_test.py", "random", work_dir=work, dump=work / "f.npz", cfg_options=options
     )
-    launch.test(cfg)
+    launch.run_test(cfg)
     written = json.loads((folder / "work/results.json").read_text())
     (shown,) = (json.loads(block) for block in blocks(REPO / "docs/metrics.md", "json"))
     assert written["metrics"].keys() == shown["metrics"].keys()

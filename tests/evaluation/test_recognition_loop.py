@@ -47,7 +47,7 @@ def run_test(videos, checkpoint, folder, dump=None, **changes):
         FINETUNE, str(checkpoint), work_dir=folder, dump=dump,
         cfg_options=small_options(videos, **changes),
     )  # fmt: skip
-    launch.test(cfg)
+    launch.run_test(cfg)
     return json.loads((folder / "results.json").read_text())
 
 

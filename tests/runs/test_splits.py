@@ -71,7 +71,7 @@ def test_an_interrupted_run_resumes_and_finished_splits_are_kept(
     split_videos, tmp_path, monkeypatch
 ):
     training, testing = prepare(split_videos, tmp_path)
-    trained, tested, train, test = [], [], launch.train, launch.test
+    trained, tested, train, test = [], [], launch.train, launch.run_test
 
     def count(cfg):
         trained.append(cfg.split)
