@@ -47,6 +47,14 @@ _COMMANDS = {
     "encoder": ("options.connect.EncoderOptions", "inference.encoders.encoder_run.encoder"),
     "evaluate": ("options.measure.EvaluateOptions", "runs.measure.evaluate"),
     "export": ("options.connect.ExportOptions", "interop.export.export_run.export"),
+    "finetune_splits": (
+        "options.protocols.FinetuneSplitsOptions",
+        "runs.measure.finetune_splits",
+    ),
+    "fuse_scores": (
+        "options.protocols.FuseScoresOptions",
+        "evaluation.file_protocols.fuse_scores",
+    ),
     "import_videos": ("options.prepare.ImportOptions", "data_tools.tables.fill.import_videos"),
     "index": ("options.features.IndexOptions", "find.indexing.index"),
     "look": ("options.measure.LookOptions", "pages.look.look"),
@@ -60,9 +68,12 @@ _COMMANDS = {
         "options.data_commands.ToyActionsOptions",
         "data_tools.prepare.data_sets.prepare_toy_actions",
     ),
+    "probe": ("options.protocols.ProbeOptions", "evaluation.file_protocols.probe"),
     "repack": ("options.prepare.RepackOptions", "data_tools.repack.repack_job.repack"),
     "report": ("options.measure.ReportOptions", "runs.report.report"),
+    "retrieve": ("options.protocols.RetrieveOptions", "evaluation.file_protocols.retrieve"),
     "test": ("options.measure.TestOptions", "runs.measure.test"),
+    "transfer": ("options.protocols.TransferOptions", "evaluation.file_protocols.transfer"),
     "verify": ("options.prepare.VerifyOptions", "data_tools.verify.verify"),
 }
 __all__ = ["__version__", *_FUNCTIONS, *_COMMANDS]

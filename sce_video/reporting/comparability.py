@@ -446,7 +446,7 @@ def _check_weights(result: Result) -> _Found:
 
 
 def _feature_files(result: Result) -> list[Any]:
-    """Return what a result of tools/transfer.py states of its files of features."""
+    """Return what a result of sce-video transfer states of its files of features."""
     files = result.at("files")
     return list(files.values()) if isinstance(files, dict) else []
 
@@ -458,7 +458,7 @@ def _of_several(files: list[Any]) -> bool:
 
 
 def _check_transfer(result: Result) -> _Found:
-    """Check a result on feature files (tools/transfer.py)."""
+    """Check a result on feature files (sce-video transfer)."""
     benchmark = result.benchmark
     if benchmark["protocol"] not in sets.TRANSFER:
         return

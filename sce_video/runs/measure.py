@@ -1,4 +1,4 @@
-"""``sce-video evaluate`` and ``sce-video test``: measure a network on videos."""
+"""``sce-video evaluate``, ``test`` and ``finetune-splits``: measure a network on videos."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from sce_video.datasets.named_files import check_exists, check_out, check_run, c
 from sce_video.datasets.sources import dataset_settings, listed_extensions
 from sce_video.engine.recipes import find_recipe
 from sce_video.options.measure import EvaluateOptions, TestOptions
+from sce_video.options.protocols import FinetuneSplitsOptions
 from sce_video.utils.command import printable
 from sce_video.utils.run_files import (
     RANDOM,
@@ -262,3 +263,65 @@ def test(options: TestOptions) -> TestResult:
         )
         found[checkpoint] = launch.run_test(cfg)
     return TestResult(found)
+
+
+@dataclass(frozen=True)
+class FinetuneSplitsResult:
+    """Result of the splits of a dataset.
+
+    Attributes:
+        file: JSON file with the metrics of each split and their mean.
+        table: The same as text; empty if a signal has stopped a training.
+        stopped_by: Number of the signal; 0 if all splits are finished.
+    """
+
+    file: Path
+    table: str
+    stopped_by: int = 0
+
+
+def finetune_splits(options: FinetuneSplitsOptions) -> FinetuneSplitsResult:
+    """Finetune and test all splits of a dataset; all ranks of a distributed run call this.
+
+    Raises:
+        FileNotFoundError: If there is no such config or checkpoint.
+        ValueError: If the config has no splits, a list is missing, or the folder contains a run
+            with other settings.
+    """
+    find_recipe(options.config)
+    if options.pretrained not in (None, RANDOM):
+        check_run(str(options.pretrained))
+    # Imported here because a wrong path is answered without torch.
+    from sce_video.runs.configs import testing_config, training_config
+    from sce_video.runs.launch import join_processes
+    from sce_video.runs.splits import SUMMARY, StoppedError, format_splits, run_splits
+
+    default = Path("work_dirs", f"{Path(options.config).stem}_splits")
+    work_dir = Path(options.work_dir or default)
+    training = training_config(
+        options.config,
+        work_dir=work_dir,
+        amp=options.amp,
+        seed=options.seed,
+        pretrained=options.pretrained,
+        backend=options.backend,
+        cfg_options=options.cfg_options,
+        launcher=options.launcher,
+    )
+
+    def testing(checkpoint: str, folder: Path) -> Config:
+        return testing_config(
+            options.config,
+            checkpoint,
+            work_dir=folder,
+            backend=options.backend,
+            cfg_options=options.cfg_options,
+            launcher=options.launcher,
+        )
+
+    join_processes(options.launcher, training.get("env_cfg"))
+    try:
+        summary = run_splits(training, testing, options.splits)
+    except StoppedError as stop:
+        return FinetuneSplitsResult(work_dir / SUMMARY, "", int(stop.by))
+    return FinetuneSplitsResult(work_dir / SUMMARY, format_splits(summary))
