@@ -32,7 +32,7 @@ ELSEWHERE = {
     r"^(?!sce-video)": "other programs; tools and launchers in tests/tools, benchmarks by hand",
     "--serve": "a server: tests/find/test_search_page_in_browser.py",
     "s3://": "a store: tests/runs/test_tables.py, tests/engine/hooks",
-    "^sce-video demo": "minutes: tools/check_wheel.sh runs it from the wheel",
+    "^sce-video demo": "minutes: tools/dev/check_wheel.sh runs it from the wheel",
     r"hf:facebook/|hf:/models|hf:microsoft|encoder \S+/": "a hub: tests/inference/encoders",
     "train RUN/": "recipes that encoder writes: tests/inference/encoders",
     r"prepare (?!digits|toy)": "layouts of official data sets: tests/tools/test_prepare.py",
