@@ -18,7 +18,7 @@ class BuildWithRecipes(build_py):
         super().run()
         if self.editable_mode:
             return
-        ignored = shutil.ignore_patterns("__pycache__", "*.pyc", "dev")  # for maintainers
+        ignored = shutil.ignore_patterns("__pycache__", "*.pyc")
         for name in ("configs", "tools"):
             target = Path(self.build_lib, "sce_video", ".mim", name)
             shutil.rmtree(target, ignore_errors=True)
