@@ -223,7 +223,7 @@ def _save_neighbours(
     """
     import numpy as np
 
-    from sce_video.evaluation.npz_files import write_npz
+    from sce_video.inference.npz_files import write_npz
 
     arrays = {"paths": np.array(queries, dtype=np.str_)}
     for name, ranking in found.rankings.items():

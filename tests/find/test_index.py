@@ -25,7 +25,7 @@ from sce_video.find.store import FileRecord, FileStore
 from sce_video.inference.embed import ViewOptions, embed_videos
 from sce_video.inference.model import load_model
 from sce_video.jobs import RecordStore, RunError
-from sce_video.runs.pretrain import planned_config
+from sce_video.runs.planned_config import planned_config
 
 
 def numbers(report):
