@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -17,7 +16,7 @@ from mmengine.dist import get_world_size, init_dist, is_distributed
 from mmengine.hooks import Hook
 from mmengine.logging import MMLogger
 
-from sce_video.datasets.labels import check_same_classes
+from sce_video.datasets.labels import check_same_classes, classes_of
 from sce_video.engine.batch_layout import divide_global_batch
 from sce_video.engine.checkpoint import (
     find_checkpoints,
@@ -261,12 +260,9 @@ def run_test(cfg: Config, random: bool = False) -> dict[str, float]:
         check_classifier_weights(runner.model, checkpoint, cfg.load_from)
         if hasattr(unwrap_model(runner.model), "cls_head"):
             # Same labels, same order: a folder too few would shift all that follow.
-            classes = checkpoint.get("meta", {}).get("classes", ())
-            check_same_classes(
-                SimpleNamespace(metainfo={"classes": classes}),
-                runner.test_dataloader.dataset,
-                ("the training had", "the test has"),
-            )
+            trained = checkpoint.get("meta", {}).get("classes", ())
+            tested = classes_of(runner.test_dataloader.dataset)
+            check_same_classes(trained, tested, ("the training had", "the test has"))
     if random:
         loop: Any = runner.test_loop
         loop.compare_with_random()
