@@ -28,7 +28,6 @@ _MODULES = {
     "extract_features": "feature_files",
     "fit_linear_probe": "functional.linear_probe",
     "for_each_group": "metrics.base",
-    "weighted_mean": "scores",
     "group_ids": "functional.statistics",
     "knn_scores": "functional.neighbours",
     "load_features": "feature_files",
@@ -39,6 +38,7 @@ _MODULES = {
     "save_features": "feature_files",
     "save_scores": "scores",
     "top_k_accuracy": "functional.statistics",
+    "weighted_mean": "scores",
 }
 __all__ = [*_MODULES]
 
