@@ -4,9 +4,9 @@ A command and the function of its name are the same call: ``sce_video.verify("vi
 ``sce-video verify videos``. ``sce_video.pretrain(videos, out)`` is the command ``sce-video
 pretrain``, and ``sce_video.pretrain_seeds(videos, out, [0, 1, 2])`` the same with
 ``--seeds 0 1 2``.
-The functions ``finetune``, ``build_index`` and ``search`` do the work of the commands of these
-names, with arguments of their own. ``embed_videos`` returns features of videos. ``open_video``
-reads videos for any PyTorch code, and ``resolved(config)`` shows a whole recipe.
+The function ``finetune`` does the work of the command of this name, with arguments of its own.
+``embed_videos`` returns features of videos. ``open_video`` reads videos for any PyTorch code, and
+``resolved(config)`` shows a whole recipe.
 """
 
 import importlib
@@ -21,7 +21,6 @@ _FUNCTIONS = {
     "VideoClassifier": "inference.classifier",
     "VideoModel": "inference.model",
     "ViewOptions": "inference.network_input",
-    "build_index": "find.index",
     "class_probabilities": "inference.classifier",
     "embed_files": "inference.embed",
     "embed_videos": "inference.embed",
@@ -33,7 +32,6 @@ _FUNCTIONS = {
     "pretrain": "runs.pretrain",
     "pretrain_seeds": "runs.seeds",
     "resolved": "runs.resolved",
-    "search": "find.search",
     "top_classes": "inference.classifier",
 }
 # The functions that are a command: sce_video.verify(...) is sce-video verify. Each takes the
@@ -72,6 +70,7 @@ _COMMANDS = {
     "repack": ("options.prepare.RepackOptions", "data_tools.repack.repack_job.repack"),
     "report": ("options.measure.ReportOptions", "runs.report.report"),
     "retrieve": ("options.protocols.RetrieveOptions", "evaluation.file_protocols.retrieve"),
+    "search": ("options.search.SearchOptions", "find.search.search"),
     "test": ("options.measure.TestOptions", "runs.measure.test"),
     "transfer": ("options.protocols.TransferOptions", "evaluation.file_protocols.transfer"),
     "verify": ("options.prepare.VerifyOptions", "data_tools.verify.verify"),

@@ -28,6 +28,7 @@ def _summary(result: EvaluateResult) -> list[str]:
     """Return what follows the table: the evaluated run, and where the results are."""
     lines = []
     if result.run is not None:
-        of_recipe = f"{result.run.command} with {result.run.plan.recipe}, {result.run.state}"
-        lines.append(f"evaluated: {result.checkpoint} ({of_recipe})")
+        plan, words = result.run.plan, [result.run.command]
+        words += [] if plan is None else [f"with {plan.recipe}"]
+        lines.append(f"evaluated: {result.checkpoint} ({' '.join(words)}, {result.run.state})")
     return [*lines, f"written: {result.out}"]
