@@ -46,7 +46,7 @@ CONFIG = "config.py"
 RUN_JSON = "run.json"
 #: ``kind`` of this file, by which a report knows that it holds no results.
 RUN_KIND = "run"
-#: Networks that come with the package, made by tools/demo_networks.py: "demo" and "demo-sce".
+#: Networks that come with the package, made by tools/dev/demo_networks.py: "demo" and "demo-sce".
 PACKAGED = Path(__file__).parents[1] / "published/networks"
 #: In place of a checkpoint: random weights.
 RANDOM = "random"
