@@ -258,7 +258,7 @@ class VideoFiles(VideoDataset):
         self._known_bad.clear()
         return self[0]
 
-    def _list_videos(self, *_: Any) -> VideoList:
+    def list_videos(self, *_: Any) -> VideoList:
         return self._files
 
     def _run_pipeline(self, index: int, seed: int, given: dict[str, Any]) -> dict[str, Any]:
