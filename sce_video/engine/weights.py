@@ -22,7 +22,7 @@ from torch.nn.modules import module as hooks
 from sce_video.engine.config.snapshot import SNAPSHOT
 from sce_video.models.modules.lora import ADAPTER, merged_weights
 from sce_video.models.modules.target_encoder import TargetEncoder
-from sce_video.registry import DATASETS, METRICS, MODELS, TRANSFORMS
+from sce_video.registry import DATASETS, METRICS, MODELS, TRANSFORMS, is_own
 from sce_video.utils.distributed import unwrap_model
 from sce_video.utils.files import local_copy, read_json
 from sce_video.utils.run_files import MODEL_CONFIG as CONFIG
@@ -327,9 +327,6 @@ _PARTS = (
 )
 #: A metric that writes a file of any name.
 _WRITES = ("AVAMeanAP",)
-#: Packages whose classes must be listed above. A class of any other package is in the registry
-#: only because the user's own code imported it.
-KNOWN_PACKAGES = frozenset({"sce_video", "mmaction", "mmengine", "mmcv", "torch"})
 #: Keys of a backbone that would load weights or change the lookup of names.
 _DROPPED = ("init_cfg", "pretrained", "_scope_")
 #: Largest whole number in the config of a backbone: channels, pixels, frames.
@@ -396,42 +393,47 @@ def _check_type(name: Any, layer: bool, trusted: bool) -> None:
     """Raise unless ``name`` is that of a network (or ``layer``) that may be built."""
     scope, _, plain = name.rpartition(".") if isinstance(name, str) else ("", "", None)
     for registry in MODELS.chain():
-        if scope not in ("", registry.scope) or not (registry.scope in BACKBONES or layer):
+        whole = isinstance(name, str) and name in registry.module_dict
+        in_scope = whole or scope in ("", registry.scope)
+        if not in_scope or not (registry.scope in BACKBONES or layer):
             continue
-        part = registry.module_dict.get(plain)
+        part = registry.module_dict.get(name if whole else plain)
         if isinstance(part, type) and issubclass(part, nn.Module):
             named = BACKBONES.get(registry.scope, frozenset())
             if layer:
                 named |= LAYERS.get(registry.scope, frozenset())
-            of_the_user = part.__module__.partition(".")[0] not in KNOWN_PACKAGES
-            if trusted or of_the_user or plain in named:
+            # A part of the user's own is there because the user imported its module.
+            if trusted or is_own(part) or plain in named:
                 return
             break  # the registry takes the first of this name, too
     raise ValueError(
         f"type {name!r:.100} is not the name of a registered network or layer that a checkpoint "
-        "may name; only those are built (any other network, for example of your own with "
-        "custom_imports: give the config file)"
+        "may name; only those are built. If it is your own, name its module by --import MODULE; "
+        "for any other network give the config file"
     )
 
 
 def checked_parts(node: Any) -> Any:
     """A copy of the config of data sets, transforms, metrics or heads that is safe to build.
 
-    Their constructors only keep their arguments, or read lists and videos on this machine.
+    Their constructors only keep their arguments, or read lists and videos on this machine. The
+    user's own are there because the user imported their module.
 
     Raises:
-        ValueError: a ``type`` is not one of this package's, a value is no plain data, or a text is
-            a URL or an option of a store: a stranger's file causes no requests.
+        ValueError: a ``type`` is neither this package's nor the user's own, a value is no plain
+            data, or a text is a URL or an option of a store: a stranger's file causes no requests.
     """
     if isinstance(node, dict):
         name = str(node.get("type", _PARTS[0])).removeprefix("sce_video.")
         registries = [next(r.chain()).module_dict for r in (DATASETS, TRANSFORMS, METRICS)]
         parts = [found[name] for found in registries if name in found and name not in _WRITES]
         ours = any(part.__module__.startswith("sce_video.") for part in parts)
-        if name not in _PARTS and not ours:
+        heads = [MODELS.module_dict[name]] if name in MODELS.module_dict else []
+        if not (name in _PARTS or ours or any(map(is_own, parts + heads))):
             raise ValueError(
-                f"type {node['type']!r:.100} is no data set, transform, metric or head of "
-                "sce_video: only those are built for a config that is read as data"
+                f"type {node['type']!r:.100} is not a dataset, transform, metric or head of "
+                "sce_video: only those, and your own of --import MODULE, are built for a config "
+                "that is read as data"
             )
         if node.get("storage_options"):
             raise ValueError("storage_options name a store")

@@ -15,7 +15,7 @@ import multiprocessing
 import pickle
 import secrets
 import signal
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
@@ -28,6 +28,7 @@ from pebble import ProcessExpired, ProcessPool
 
 from sce_video.jobs.job import BatchJob, Facts, Item, ItemError, RunError, StorageError
 from sce_video.utils.errors import CRASH_SIGNALS, UserError
+from sce_video.utils.own_parts import import_again, own_modules
 
 Key = TypeVar("Key")
 
@@ -229,10 +230,17 @@ _problem = ""
 
 
 class PackedJob(NamedTuple):
-    """A pickled job, unpacked where it runs, and the module of its class."""
+    """A pickled job that is unpacked where it runs.
+
+    Attributes:
+        data: The pickled job.
+        module: Module of its class.
+        own_modules: Modules of the user's own parts, which its process imports first.
+    """
 
     data: bytes
     module: str
+    own_modules: list[str]
 
 
 def run_local(
@@ -250,13 +258,15 @@ def run_local(
         workers=workers,
         timeout=timeout,
         preload=(job.module if isinstance(job, PackedJob) else type(job).__module__,),
-        start=partial(_start, job),
+        start=partial(
+            _start, job, job.own_modules if isinstance(job, PackedJob) else own_modules()
+        ),
     )
 
 
 def run_here(job: BatchJob, items: Iterable[Item]) -> Done:
     """Yield (item, outcome), each made in this process: no time limit, and a crash ends the run."""
-    _, problem = _set_up(job)
+    _, problem = _set_up(job, ())
     for item in map(_attempt, items):
         yield item, Outcome(None, "setup", problem) if problem else call(job.process, item)
 
@@ -267,9 +277,10 @@ def _attempt(item: Item) -> Item:
     return replace(item, temporary=path)
 
 
-def _set_up(job: BatchJob | PackedJob) -> tuple[BatchJob | None, str]:
+def _set_up(job: BatchJob | PackedJob, modules: Sequence[str]) -> tuple[BatchJob | None, str]:
     """The job, and why it cannot be set up; empty if it is."""
     try:
+        import_again(modules)
         unpacked: BatchJob = pickle.loads(job.data) if isinstance(job, PackedJob) else job
         unpacked.setup()
     except RunError as error:
@@ -279,9 +290,9 @@ def _set_up(job: BatchJob | PackedJob) -> tuple[BatchJob | None, str]:
     return unpacked, ""
 
 
-def _start(job: BatchJob | PackedJob) -> None:
+def _start(job: BatchJob | PackedJob, modules: Sequence[str]) -> None:
     global _job, _problem
-    _job, _problem = _set_up(job)
+    _job, _problem = _set_up(job, modules)
 
 
 def _process(item: Item) -> dict[str, Any] | Facts:

@@ -24,6 +24,7 @@ from typing import Any
 from sce_video.jobs.job import BatchJob, Item
 from sce_video.jobs.process_pool import Done, Outcome, PackedJob, WorkersEndedError, run_local
 from sce_video.utils.errors import MissingPackageError, UserError
+from sce_video.utils.own_parts import own_modules
 from sce_video.version import __version__
 
 #: Seconds until the address of a cluster must answer.
@@ -169,7 +170,7 @@ def run_on_ray(
     with connection(ray, address):
         check_versions(ray)
         # in a list Ray leaves it a reference
-        packed = PackedJob(pickle.dumps(job), type(job).__module__)
+        packed = PackedJob(pickle.dumps(job), type(job).__module__, own_modules())
         payload = [ray.put((__version__, packed, timeout))]
         actors = _Actors(ray, job, payload, count)
         try:

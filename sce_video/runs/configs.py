@@ -18,6 +18,7 @@ from sce_video.datasets.sources import dataset_settings
 from sce_video.engine.checkpoint import BEST, find_checkpoints, load_checkpoint_file
 from sce_video.engine.config.changes import parse_options
 from sce_video.engine.config.load import check_config, load_config, set_backend
+from sce_video.engine.config.snapshot import recorded_training
 from sce_video.engine.hooks.checkpoint_hook import add_mirror, mirror_of, restore_run
 from sce_video.engine.logs import add_trackers
 from sce_video.engine.restarts import is_restart
@@ -25,6 +26,7 @@ from sce_video.engine.runner import RANDOM
 from sce_video.inference.model import checkpoint_of
 from sce_video.registry import DATASETS, MODELS
 from sce_video.runs.checkpoint_settings import adopted_config
+from sce_video.utils.own_parts import advise_imports
 from sce_video.utils.run_files import RESULTS, newest_checkpoint
 from sce_video.utils.storage import absolute, exists, is_url, list_files, split
 
@@ -162,17 +164,22 @@ def _resumed(
 
     Raises:
         FileNotFoundError: no such checkpoint.
-        ValueError: the checkpoint that is named is damaged.
+        ValueError: the checkpoint that is named is damaged; or a module of the user's own that
+            the training had is not imported.
     """
+    found: tuple[str | Path | None, dict[str, Any]] = None, {}
     if resume not in (None, "auto"):
         named = newest_checkpoint(resume, to_resume=True)
-        return named, load_checkpoint_file(named)
-    if mirror is not None and resume:
+        found = named, load_checkpoint_file(named)
+    elif mirror is not None and resume:
         restore_run(mirror, work_dir)
-    for path in find_checkpoints(work_dir) if resume else ():
+    for path in find_checkpoints(work_dir) if resume == "auto" else ():
         with suppress(ValueError):  # a damaged file; the runner says so
-            return path, load_checkpoint_file(path)
-    return None, {}
+            found = path, load_checkpoint_file(path)
+            break
+    if lacking := advise_imports((recorded_training(found[1]) or {}).get("imports")):
+        raise ValueError(f"{found[0]} was trained with parts of the user's own. {lacking}")
+    return found
 
 
 def _set_precision(cfg: Config, amp: str | None) -> None:

@@ -86,6 +86,7 @@ from sce_video.runs.launch import cores_for_workers, training_config
 from sce_video.runs.page import train_with_page
 from sce_video.runs.teacher import PlannedTeacher, plan_teacher
 from sce_video.utils.files import read_text, write_text
+from sce_video.utils.own_parts import advise_imports
 from sce_video.utils.run_files import RUN_JSON, is_model
 from sce_video.utils.storage import STORES, trusted_stores
 
@@ -291,7 +292,7 @@ class PlannedTraining:
             request=self.request,
             plan=self.plan,
             config=plain(self.config),
-            environment=describe_environment(),
+            environment=describe_environment(self.config),
         )
 
 
@@ -678,6 +679,8 @@ def planned_config(
             f"or an older version did; {advice}"
         )
     run = read_run_json(folder)
+    if lacking := advise_imports(run.environment.get("imports")):
+        raise ValueError(f"{path} describes a run with parts of the user's own. {lacking}")
     recipe, stored = run.plan.recipe, dict(run.config)
     if recipe not in (*methods().values(), _LARGE_RECIPE, FINETUNING):
         raise ValueError(

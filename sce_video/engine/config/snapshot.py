@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from sce_video.utils.files import parse_json
+from sce_video.utils.own_parts import named_modules
 
 #: Key of the JSON text in the ``meta`` of a checkpoint.
 SNAPSHOT = "config"
@@ -136,31 +137,34 @@ def _check_size(text: Any, name: str) -> None:
         )
 
 
-#: Packages whose classes a recipe is made of.
-_KNOWN_PACKAGES = ("sce_video", "mmengine", "mmaction", "torch", "torchvision")
-
-
 def foreign_classes(config: Mapping[str, Any], keys: Sequence[str] = TRAINING) -> list[str]:
     """Classes of other packages that some parts of a config name, as ``SCE of my_package.sce``.
 
     A config names its classes only: another class registered under the name of one of ours gives
     the same config.
     """
-    from sce_video.engine.config.check import registered  # needs torch
+    return sorted({f"{name} of {module}" for name, module in _own_classes(config, keys)})
 
-    found: set[str] = set()
+
+def imports_of(config: Mapping[str, Any], keys: Sequence[str] = TRAINING) -> list[str]:
+    """Return the modules of ``--import``, and those of other foreign classes of a config."""
+    return named_modules(module for _, module in _own_classes(config, keys))
+
+
+def _own_classes(config: Mapping[str, Any], keys: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield name and module of each class of another package that parts of a config name."""
+    from sce_video.engine.config.check import registered  # needs torch
+    from sce_video.registry import is_own
+
     todo: list[Any] = [config.get(key) for key in keys]
     while todo:
         node = todo.pop()
         if isinstance(node, Mapping):
             todo += node.values()
-            for part in registered(node.get("type")):
-                module = str(getattr(part, "__module__", ""))
-                if module.partition(".")[0] not in _KNOWN_PACKAGES:
-                    found.add(f"{_type(node)} of {module}")
+            for part in filter(is_own, registered(node.get("type"))):
+                yield _type(node), str(part.__module__)
         elif isinstance(node, list | tuple):
             todo += node
-    return sorted(found)
 
 
 # -- comparison ----------------------------------------------------------------------------------
