@@ -34,6 +34,7 @@ _FUNCTIONS = {
     "predict_files": "inference.classifier",
     "pretrain": "runs.pretrain",
     "pretrain_seeds": "runs.seeds",
+    "register_recipe": "engine.recipes",
     "resolved": "runs.resolved",
     "search": "find.search",
     "top_classes": "inference.classifier",

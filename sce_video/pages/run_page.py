@@ -122,6 +122,8 @@ def provenance_rows(record: RunRecord) -> list[tuple[str, str]]:
     starts = sum(row.get("event") == "start" for row in record.history)
 
     def joined(values: Any) -> Any:
+        if isinstance(values, list):
+            return ", ".join(map(str, values))
         if not isinstance(values, dict):
             return values
         return ", ".join(f"{name} {value}" for name, value in values.items())
@@ -140,6 +142,7 @@ def provenance_rows(record: RunRecord) -> list[tuple[str, str]]:
         ("Processes", start.get("ranks")),
         ("Commit", _commit(record)),
         ("Versions", joined(start.get("versions"))),
+        ("Own parts", joined(start.get("own_parts") or "")),
         ("Checkpoints", ", ".join(record.checkpoints[:6])),
     ]
     return [(name, str(value)) for name, value in rows if value not in (None, "", {})]

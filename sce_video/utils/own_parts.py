@@ -27,8 +27,8 @@ _MODULE = re.compile(r"[A-Za-z_]\w{0,99}(\.[A-Za-z_]\w{0,99}){0,9}", re.ASCII)
 _MOST_NAMED = 10
 #: Modules that this command names, in their order.
 _given: list[str] = []
-#: Modules that any command of this process has named.
-_imported: set[str] = set()
+#: Modules that any command of this process has named, with those that they imported in turn.
+_imported: dict[str, set[str]] = {}
 #: Recipes of the user's own by their names, see :func:`sce_video.engine.recipes.register_recipe`.
 own_recipes: dict[str, Path] = {}
 
@@ -91,17 +91,17 @@ def _import_part(name: str) -> None:
     if not {"", here} & {*sys.path}:
         # Behind all others, so that a file in this folder hides no installed package.
         sys.path.append(here)
-    before = _registrations()
+    before, known = _registrations(), _registering()
     try:
         importlib.import_module(name)
     except (Exception, SystemExit) as error:
         raise OwnPartsError(f"{_OPTION} {name}: {_reason(name, error)}") from error
-    if _registrations() == before and not any(_belongs(own, name) for own in own_modules()):
+    if _registrations() == before and not any(_belongs(own, name) for own in known):
         raise OwnPartsError(
             f"{_OPTION} {name}: this module registers nothing. Decorate its classes with "
             "@MODELS.register_module() or another registry of sce_video.registry (docs/extend.md)"
         )
-    _imported.add(name)
+    _imported[name] = _registering() - known
 
 
 def _reason(name: str, error: BaseException) -> str:
@@ -135,21 +135,27 @@ def _registrations() -> int:
     return len(own_recipes) + (0 if registry is None else registry.count_own_parts())
 
 
+def _registering() -> set[str]:
+    """Return the modules whose classes and functions are own parts in the registries."""
+    registry = sys.modules.get("sce_video.registry")
+    return set() if registry is None else {part.module for part in registry.own_parts()}
+
+
 def own_modules() -> list[str]:
     """Return the modules that have registered parts of the user's own in this process.
 
     They are the modules of ``--import``, and others that a program has imported by itself.
     """
-    registry = sys.modules.get("sce_video.registry")
-    return named_modules([] if registry is None else [p.module for p in registry.own_parts()])
+    return named_modules(_registering())
 
 
 def named_modules(modules: Iterable[str]) -> list[str]:
-    """Return the modules of ``--import``, and those of others that are not inside these.
+    """Return the modules of ``--import``, and those of others that these do not import.
 
     The program ``__main__`` is left out, because no other process can import it.
     """
-    others = sorted({*modules} - {"__main__"})
+    brought = {"__main__"}.union(*(_imported[given] for given in _given))
+    others = sorted({*modules} - brought)
     return [*_given, *(name for name in others if not any(_belongs(name, g) for g in _given))]
 
 
