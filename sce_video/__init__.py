@@ -4,9 +4,10 @@ A command and the function of its name are the same call: ``sce_video.verify("vi
 ``sce-video verify videos``. ``sce_video.pretrain(videos, out)`` is the command ``sce-video
 pretrain``, and ``sce_video.pretrain_seeds(videos, out, [0, 1, 2])`` the same with
 ``--seeds 0 1 2``.
-The functions ``finetune``, ``evaluate``, ``embed``, ``build_index``, ``search`` and ``export`` do
-the work of the commands of these names, with arguments of their own. ``open_video`` reads videos
-for any PyTorch code, and ``resolved(config)`` shows a whole recipe.
+The functions ``finetune``, ``evaluate``, ``build_index``, ``search`` and ``export`` do the work of
+the commands of these names, with arguments of their own. ``embed_videos`` returns features of
+videos. ``open_video`` reads videos for any PyTorch code, and ``resolved(config)`` shows a whole
+recipe.
 """
 
 import importlib
@@ -17,16 +18,15 @@ from sce_video.version import __version__
 
 # Imported when one is asked for: they need torch and the whole package.
 _FUNCTIONS = {
-    "EmbedOptions": "inference.network_input",
     "FileRows": "inference.embed",
     "VideoClassifier": "inference.classifier",
     "VideoModel": "inference.model",
+    "ViewOptions": "inference.network_input",
     "build_index": "find.index",
     "class_probabilities": "inference.classifier",
-    "embed": "inference.embed",
     "embed_files": "inference.embed",
+    "embed_videos": "inference.embed",
     "evaluate": "runs.launch",
-    "export": "interop.export.viewers",
     "finetune": "runs.finetune",
     "load_classifier": "inference.classifier",
     "load_model": "inference.model",
@@ -45,6 +45,10 @@ _COMMANDS = {
     "curate": ("options.find.CurateOptions", "curation.curate.curate"),
     "demo": ("options.prepare.DemoOptions", "commands.demo.demo"),
     "doctor": ("options.prepare.DoctorOptions", "runs.doctor.doctor"),
+    "embed": ("options.features.EmbedOptions", "runs.embed_run.embed"),
+    "index": ("options.features.IndexOptions", "find.indexing.index"),
+    "encoder": ("options.connect.EncoderOptions", "inference.encoders.encoder_run.encoder"),
+    "export": ("options.connect.ExportOptions", "interop.export.export_run.export"),
     "import_videos": ("options.prepare.ImportOptions", "data_tools.tables.fill.import_videos"),
     "predict": ("options.find.PredictOptions", "find.predict.predict"),
     "prepare": ("options.data_commands.PrepareOptions", "data_tools.prepare.data_sets.prepare"),

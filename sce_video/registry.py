@@ -28,11 +28,16 @@ import mmengine.registry as mmengine_registry  # noqa: E402
 from mmengine.registry import Registry  # noqa: E402
 
 _SCOPE = "sce_video"
-#: Packages whose classes and functions the recipes are made of. Everything else in the registries
-#: below is the user's own, and is there because the user imported it.
+#: Packages whose classes an untrusted file may name only if they are listed. A class of any other
+#: package is in the registry only because the user's own code imported it.
 KNOWN_PACKAGES = frozenset({"sce_video", "mmaction", "mmengine", "mmcv", "torch", "torchvision"})
 #: Kinds of which mmaction2 replaces components of mmengine of the same name.
 _MMACTION_FIRST = ("TRANSFORMS", "VISBACKENDS")
+
+
+def is_own_part(part: object) -> bool:
+    """Return whether code of the user's own defines a registered class or function."""
+    return str(getattr(part, "__module__", "")).partition(".")[0] not in KNOWN_PACKAGES
 
 
 def import_parts(registry: Registry) -> None:
@@ -47,11 +52,6 @@ def import_parts(registry: Registry) -> None:
 
 class NameTakenError(UserError, ValueError):
     """A part of the user's own whose name is taken, or that is not named without ambiguity."""
-
-
-def is_own(part: Any) -> bool:
-    """Return whether a class or function is the user's own, and not of a known package."""
-    return str(getattr(part, "__module__", "")).partition(".")[0] not in KNOWN_PACKAGES
 
 
 class ChildRegistry(Registry):
@@ -96,7 +96,7 @@ class ChildRegistry(Registry):
         """
         if module is None:
             return lambda part: self.register_module(name, force, part)
-        if is_own(module):
+        if is_own_part(module):
             names = [module.__name__] if name is None else [name] if isinstance(name, str) else name
             name = [self._own_name(one, module, force) for one in names]
         return super().register_module(name, force, module)
@@ -232,11 +232,11 @@ def own_parts() -> list[OwnPart]:
         for registry in globals().values()
         if isinstance(registry, ChildRegistry)
         for name, part in registry.module_dict.items()
-        if is_own(part)
+        if is_own_part(part)
     ]
 
 
 def count_own_parts() -> int:
     """Return how many own parts there are, those that were registered with mmengine included."""
     parents = [r.parent for r in globals().values() if isinstance(r, ChildRegistry) and r.parent]
-    return len(own_parts()) + sum(is_own(p) for r in parents for p in r.module_dict.values())
+    return len(own_parts()) + sum(is_own_part(p) for r in parents for p in r.module_dict.values())

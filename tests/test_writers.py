@@ -15,7 +15,7 @@ import torch
 from helpers.disk_faults import contents, file_size_limit
 from matplotlib.figure import Figure
 
-from sce_video.data_tools.prepare.lists import ListPreparation, write_outputs
+from sce_video.data_tools.prepare.lists import write_outputs
 from sce_video.data_tools.verify import Problem, write_table
 from sce_video.datasets import BadFileReport
 from sce_video.datasets.ava import Action
@@ -23,6 +23,7 @@ from sce_video.engine.checkpoint import save_checkpoint_file
 from sce_video.evaluation import Rows, save_features, save_scores
 from sce_video.evaluation.functional.frame_map import write_result_csv
 from sce_video.find.store import FileRecord, FileStore
+from sce_video.options.data_commands import PrepareOptions
 from sce_video.pages.frames import save_figure, write_clip, write_image
 from sce_video.pages.gallery import GalleryEntry, write_gallery
 from sce_video.reporting.report_pages import TITLE, write_report
@@ -83,11 +84,9 @@ WRITERS = {
     "boxes.mp4": lambda p, n: write_clip(p, images(n), 5.0),
     "bad_files.jsonl": bad_files,
     "list.txt": lambda p, n: write_outputs(
-        {p.name: f"{n} a" * 99}, ListPreparation(p.parent, force=True)
+        {p.name: f"{n} a" * 99}, PrepareOptions(name="ucf101", root=p.parent, force=True)
     ),
-    "problems.tsv": lambda p, n: write_table(
-        p, [Problem("missing", f"{n}.mp4", 1, "no " * 40, {})]
-    ),
+    "problems.tsv": lambda p, n: write_table(p, [Problem("missing", f"{n}.mp4", 1, "no " * 40)]),
     "ava.csv": lambda p, n: write_result_csv(
         p, detections(n), [Action(1, "sit"), Action(2, "run")]
     ),

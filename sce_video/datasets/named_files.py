@@ -142,6 +142,12 @@ def write_problem(path: str) -> str | None:
     return f"must be a path that can be written, got {path}: {reason}"
 
 
+def check_out(path: str) -> None:
+    """Raise ValueError for a value of ``--out`` at which nothing can be written."""
+    if problem := write_problem(path):
+        raise ValueError(f"--out {problem}")
+
+
 def class_names_of(path: str | None) -> list[str] | None:
     """The lines of a file of class names (``--classes``); None without a file.
 

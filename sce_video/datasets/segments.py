@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from sce_video.datasets.clip_sampling import check_span, parse_seconds
+from sce_video.datasets.clip_sampling import check_span
 from sce_video.datasets.sources import is_elsewhere, open_video, video_exists
 from sce_video.utils.files import atomic_file, regular_file, text_encoding
+from sce_video.utils.seconds import parse_seconds
 
 #: Header of a file of segments; a prediction has a ``score`` too, other columns are passed over.
 COLUMNS = ("path", "start", "end", "label")
@@ -139,7 +140,7 @@ def read_csv_lines(source: str | os.PathLike) -> Iterator[tuple[int, list[str]]]
 def read_segments(source: str) -> list[Segment]:
     """The labelled segments of a CSV file with the columns path, start, end and label.
 
-    Times are as of :func:`~sce_video.datasets.clip_sampling.parse_seconds`. Raises ValueError, with
+    Times are as of :func:`~sce_video.utils.seconds.parse_seconds`. Raises ValueError, with
     file and line, for anything else; whether the videos exist is left to
     :func:`check_segment_files`.
     """

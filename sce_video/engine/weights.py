@@ -22,7 +22,7 @@ from torch.nn.modules import module as hooks
 from sce_video.engine.config.snapshot import SNAPSHOT
 from sce_video.models.modules.lora import ADAPTER, merged_weights
 from sce_video.models.modules.target_encoder import TargetEncoder
-from sce_video.registry import DATASETS, METRICS, MODELS, TRANSFORMS, is_own
+from sce_video.registry import DATASETS, METRICS, MODELS, TRANSFORMS, is_own_part
 from sce_video.utils.distributed import unwrap_model
 from sce_video.utils.files import local_copy, read_json
 from sce_video.utils.run_files import MODEL_CONFIG as CONFIG
@@ -402,8 +402,7 @@ def _check_type(name: Any, layer: bool, trusted: bool) -> None:
             named = BACKBONES.get(registry.scope, frozenset())
             if layer:
                 named |= LAYERS.get(registry.scope, frozenset())
-            # A part of the user's own is there because the user imported its module.
-            if trusted or is_own(part) or plain in named:
+            if trusted or is_own_part(part) or plain in named:
                 return
             break  # the registry takes the first of this name, too
     raise ValueError(
@@ -416,24 +415,26 @@ def _check_type(name: Any, layer: bool, trusted: bool) -> None:
 def checked_parts(node: Any) -> Any:
     """A copy of the config of data sets, transforms, metrics or heads that is safe to build.
 
-    Their constructors only keep their arguments, or read lists and videos on this machine. The
-    user's own are there because the user imported their module.
+    Their constructors only keep their arguments, or read lists and videos on this machine.
+
+    Classes that the user's own code has registered may be named too.
 
     Raises:
-        ValueError: a ``type`` is neither this package's nor the user's own, a value is no plain
-            data, or a text is a URL or an option of a store: a stranger's file causes no requests.
+        ValueError: If a ``type`` is not one of these, a value is not plain data, or a text is a URL
+            or an option of a store, because an untrusted file may cause no requests.
     """
     if isinstance(node, dict):
         name = str(node.get("type", _PARTS[0])).removeprefix("sce_video.")
         registries = [next(r.chain()).module_dict for r in (DATASETS, TRANSFORMS, METRICS)]
         parts = [found[name] for found in registries if name in found and name not in _WRITES]
         ours = any(part.__module__.startswith("sce_video.") for part in parts)
-        heads = [MODELS.module_dict[name]] if name in MODELS.module_dict else []
-        if not (name in _PARTS or ours or any(map(is_own, parts + heads))):
+        heads = next(MODELS.chain()).module_dict
+        own = any(is_own_part(found[name]) for found in (*registries, heads) if name in found)
+        if not (ours or own or name in _PARTS):
             raise ValueError(
                 f"type {node['type']!r:.100} is not a dataset, transform, metric or head of "
-                "sce_video: only those, and your own of --import MODULE, are built for a config "
-                "that is read as data"
+                "sce_video, and no module that was imported has registered it. A config that is "
+                "read as data may name only these"
             )
         if node.get("storage_options"):
             raise ValueError("storage_options name a store")

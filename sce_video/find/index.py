@@ -42,7 +42,7 @@ from sce_video.find.reading import (
 )
 from sce_video.find.reading import read_index as read_index  # for callers
 from sce_video.find.store import DESCRIPTION, FEATURES, TABLE, FileRecord, IndexStore
-from sce_video.inference.embed import EmbedOptions, VideoFiles, count_clips
+from sce_video.inference.embed import VideoFiles, ViewOptions, count_clips
 from sce_video.inference.model import VideoModel, build_model
 from sce_video.inference.network_input import embed_sample
 from sce_video.inference.windows import embed_windows
@@ -112,7 +112,7 @@ class EmbedJob(NetworkJob):
         self,
         model: VideoModel,
         root: str,
-        options: EmbedOptions,
+        options: ViewOptions,
         *,
         retry_failed: bool,
         ray: bool,
@@ -342,7 +342,9 @@ def _label(labels: LabelList, listed: LabelledVideos) -> None:
         labels.apply(paths, name)
 
 
-def _video_states(root: str, listed: Sequence[str] | None) -> dict[str, tuple[int, int]]:
+def _video_states(
+    root: str, listed: Sequence[str] | None, extensions: Sequence[str] | None
+) -> dict[str, tuple[int, int]]:
     """(size, modification time in ns) of all videos by relative path, sorted; (-1, -1) of none.
 
     None lists the folder or table. Of a segment they are those of its file, of a row of a table the
@@ -356,7 +358,7 @@ def _video_states(root: str, listed: Sequence[str] | None) -> dict[str, tuple[in
         videos = list_videos(root)  # without rows of failed imports
         return {path: found[path] for path in (videos.path(i) for i in range(len(videos)))}
     if listed is None:
-        videos = scan_folder(root)
+        videos = scan_folder(root, extensions)
         listed = [videos.path(i) for i in range(len(videos))]
     states = {}
     for path in sorted(set(listed)):
@@ -373,7 +375,7 @@ def build_index(
     model: VideoModel,
     root: str | os.PathLike | LabelledVideos,
     folder: str | os.PathLike,
-    options: EmbedOptions | None = None,
+    options: ViewOptions | None = None,
     *,
     rebuild: bool = False,
     retry_failed: bool = False,
@@ -383,6 +385,7 @@ def build_index(
     table: bool = False,
     approximate: bool = False,
     windows: Windows | None = None,
+    extensions: Sequence[str] | None = None,
 ) -> IndexReport:
     """Build an index of a folder or a table of videos, or update it.
 
@@ -409,19 +412,20 @@ def build_index(
         approximate: Search the table by a vector index, whatever its number of rows is.
         windows: Divide every video: each window is a row, and a result of a search a moment.
             ``options.timeout`` is then the limit for opening a file and for its next frame.
+        extensions: Extensions of the videos in a folder; None for those of all known videos.
 
     Raises:
         ValueError: no video in ``root``, or none that can be read; the index was built with another
             checkpoint, with other settings or from another folder; another run is writing it.
         RunError: the network fails, or the disk is full.
     """
-    options = options or EmbedOptions()
+    options = options or ViewOptions()
     listed = root if isinstance(root, LabelledVideos) else None
     folder, root = Path(folder), real_path(root.root if isinstance(root, LabelledVideos) else root)
     if listed is not None and (windows is not None or is_table(root)):
         divided = "windows divide whole videos" if windows else f"{root} is a table"
         raise ValueError(f"{listed.source} lists files or segments of files, and {divided}")
-    states = _video_states(root, None if listed is None else listed.paths())
+    states = _video_states(root, None if listed is None else listed.paths(), extensions)
     job = EmbedJob(
         model,
         root,

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import torch
 
     from sce_video.inference.model import VideoModel
-    from sce_video.inference.network_input import EmbedOptions, VideoNetwork
+    from sce_video.inference.network_input import VideoNetwork, ViewOptions
     from sce_video.inference.windows import WindowFeatures
 
 
@@ -182,7 +182,7 @@ def query_feature(
     return embed_query(model(), query, index.options)
 
 
-def embed_query(model: VideoModel, query: Query, options: EmbedOptions) -> np.ndarray:
+def embed_query(model: VideoModel, query: Query, options: ViewOptions) -> np.ndarray:
     """The feature (D,) of a video, of a moment of it, or of an image.
 
     An image is a clip of one repeated frame for a video network, and a frame for an image encoder.
@@ -193,16 +193,16 @@ def embed_query(model: VideoModel, query: Query, options: EmbedOptions) -> np.nd
     """
     from sce_video.datasets.readers.base import DecodeLimits
     from sce_video.datasets.readers.images import read_image
-    from sce_video.inference.embed import embed
+    from sce_video.inference.embed import embed_videos
     from sce_video.inference.windows import embed_span
 
     if is_image(query.video):
         if query.start is not None:
             raise ValueError(f"{query.video} is an image: it has no moments")
-        return embed(model, read_image(query.video, DecodeLimits())[None], options)[0]
+        return embed_videos(model, read_image(query.video, DecodeLimits())[None], options)[0]
     if query.start is not None and query.end is not None:
         return embed_span(model, query.video, query.start, query.end, options)
-    return embed(model, query.video, options)[0]
+    return embed_videos(model, query.video, options)[0]
 
 
 class Example(NamedTuple):
@@ -390,7 +390,7 @@ def own_moment(
 
 
 def windows_near(
-    network: VideoNetwork, options: EmbedOptions, file: str, start: float, end: float, step: float
+    network: VideoNetwork, options: ViewOptions, file: str, start: float, end: float, step: float
 ) -> WindowFeatures:
     """A window of a video, and three at either side, ``step`` seconds apart; inside the video."""
     from sce_video.inference.windows import open_patiently, windows_of_reader

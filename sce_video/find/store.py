@@ -34,7 +34,7 @@ from sce_video.evaluation.npz_files import (
 from sce_video.utils.files import write_json
 
 if TYPE_CHECKING:  # which needs torch; to find what is in an index takes numpy alone
-    from sce_video.inference.network_input import EmbedOptions
+    from sce_video.inference.network_input import ViewOptions
 
 # Names in the folder of an index, which contains either the file or the table.
 FEATURES = "features.npz"
@@ -249,12 +249,12 @@ class VideoIndex:
         return [(path, r.reason) for path, r in self.failed.items() if path not in some]
 
     @property
-    def options(self) -> EmbedOptions:
+    def options(self) -> ViewOptions:
         """Clips and crops with which its videos were embedded."""
-        from sce_video.inference.network_input import EmbedOptions
+        from sce_video.inference.network_input import ViewOptions
 
         views = {name: self.settings[name] for name in ("num_clips", "num_crops")}
-        return EmbedOptions(**views)
+        return ViewOptions(**views)
 
     def paths_of(self, rows: np.ndarray) -> list[str]:
         """Paths of some rows, in any order."""

@@ -18,7 +18,7 @@ from sce_video.engine.config.load import load_config
 from sce_video.engine.config.snapshot import stored_config
 from sce_video.engine.weights import bounded_network, check_classifier_weights, load_backbone
 from sce_video.evaluation.multi_view import class_scores
-from sce_video.inference.embed import EmbedOptions, FileRows, rows_of_files, rows_of_videos
+from sce_video.inference.embed import FileRows, ViewOptions, rows_of_files, rows_of_videos
 from sce_video.inference.model import checkpoint_of, select_device
 from sce_video.inference.network_input import (
     ModelSettings,
@@ -56,7 +56,7 @@ class VideoClassifier:
 
     recognizer: nn.Module
     settings: ModelSettings
-    options: EmbedOptions
+    options: ViewOptions
     classes: tuple[str, ...]
     named: bool
     checkpoint: str
@@ -137,7 +137,7 @@ def load_classifier(
     return VideoClassifier(
         recognizer=recognizer,
         settings=settings,
-        options=EmbedOptions(num_clips=num_clips, num_crops=num_crops),
+        options=ViewOptions(num_clips=num_clips, num_crops=num_crops),
         classes=names or tuple(map(str, range(recognizer.cls_head.num_classes))),
         named=bool(names),
         checkpoint=absolute(checkpoint),
@@ -207,14 +207,15 @@ def _class_names(
 def class_probabilities(
     classifier: VideoClassifier,
     videos: Video | Sequence[Video],
-    options: EmbedOptions | None = None,
+    options: ViewOptions | None = None,
     *,
     fps: float | None = None,
 ) -> np.ndarray:
     """Class probabilities of videos: the mean of the softmax vectors over the views of each.
 
-    Arguments and errors are those of :func:`~sce_video.inference.embed`; ``options`` are by default
-    the views of the test pipeline. TypeError for anything but a classifier.
+    Arguments and errors are those of :func:`~sce_video.inference.embed.embed_videos`, except that
+    ``options`` are by default the views of the test pipeline, and that anything but a classifier
+    raises TypeError.
 
     Returns:
         (N, K) float32, K in the order of ``classifier.classes``; every row sums to 1.
@@ -226,7 +227,7 @@ def class_probabilities(
 def predict_files(
     classifier: VideoClassifier,
     paths: str | os.PathLike | Sequence[str | os.PathLike],
-    options: EmbedOptions | None = None,
+    options: ViewOptions | None = None,
 ) -> FileRows:
     """Class probabilities of files; those that cannot be decoded are listed, not raised.
 

@@ -23,10 +23,10 @@ from sce_video.datasets.video_dataset import VideoDataset
 from sce_video.datasets.video_list import VideoList
 from sce_video.inference.model import VideoModel, check_model
 from sce_video.inference.network_input import (
-    EmbedOptions,
     Transform,
     Video,
     VideoNetwork,
+    ViewOptions,
     embed_sample,
     pack_array,
     split_videos,
@@ -69,10 +69,10 @@ class FileRows:
 
 
 @overload
-def embed(
+def embed_videos(
     model: VideoModel,
     videos: Video | Sequence[Video],
-    options: EmbedOptions | None = None,
+    options: ViewOptions | None = None,
     *,
     fps: float | None = None,
     windows: None = None,
@@ -80,20 +80,20 @@ def embed(
 
 
 @overload
-def embed(
+def embed_videos(
     model: VideoModel,
     videos: Video | Sequence[Video],
-    options: EmbedOptions | None = None,
+    options: ViewOptions | None = None,
     *,
     fps: float | None = None,
     windows: Windows,
 ) -> list[WindowFeatures]: ...
 
 
-def embed(
+def embed_videos(
     model: VideoModel,
     videos: Video | Sequence[Video],
-    options: EmbedOptions | None = None,
+    options: ViewOptions | None = None,
     *,
     fps: float | None = None,
     windows: Windows | None = None,
@@ -107,7 +107,7 @@ def embed(
         model: From :func:`~sce_video.inference.model.load_model`.
         videos: Paths (URLs, rows of a table as ``videos.lance/a.mp4``), arrays (T, H, W, 3) uint8
             RGB, or a mix; or a single one.
-        options: Views and workers; None for the defaults of :class:`EmbedOptions`.
+        options: Views and workers; None for the defaults of :class:`ViewOptions`.
         fps: Frames per second of the arrays, which are then treated as videos and have the feature
             of a file with the same frames. None: an array is one clip, of which T frames are taken
             at equal steps from first to last.
@@ -125,14 +125,14 @@ def embed(
     """
     check_model(model)
     if windows is None:
-        return rows_of_videos(model, videos, options or EmbedOptions(), fps)
-    return windows_of_videos(model, videos, windows, options or EmbedOptions(), fps)
+        return rows_of_videos(model, videos, options or ViewOptions(), fps)
+    return windows_of_videos(model, videos, windows, options or ViewOptions(), fps)
 
 
 def embed_files(
     model: VideoModel,
     paths: str | os.PathLike | Sequence[str | os.PathLike],
-    options: EmbedOptions | None = None,
+    options: ViewOptions | None = None,
 ) -> FileRows:
     """Features of one or many files; files that cannot be decoded are listed, not raised.
 
@@ -141,16 +141,16 @@ def embed_files(
         ``failures``, (path, reason) of the others.
     """
     check_model(model)
-    return rows_of_files(model, paths, options or EmbedOptions())
+    return rows_of_files(model, paths, options or ViewOptions())
 
 
 def rows_of_videos(
     network: VideoNetwork,
     videos: Video | Sequence[Video],
-    options: EmbedOptions,
+    options: ViewOptions,
     fps: float | None = None,
 ) -> np.ndarray:
-    """The row of every video, (N, D) float32; arguments and errors as of :func:`embed`."""
+    """The row of every video, (N, D) float32; arguments and errors as of :func:`embed_videos`."""
     count, arrays, paths = split_videos(videos)
     if fps is not None and not (arrays and 0 < fps < float("inf")):
         raise ValueError(
@@ -175,7 +175,7 @@ def rows_of_videos(
 def rows_of_files(
     network: VideoNetwork,
     paths: str | os.PathLike | Sequence[str | os.PathLike],
-    options: EmbedOptions,
+    options: ViewOptions,
 ) -> FileRows:
     """The row of every file that can be decoded; arguments as of :func:`embed_files`."""
     given = [paths] if isinstance(paths, str | os.PathLike) else paths
@@ -197,7 +197,7 @@ def rows_of_files(
 
 
 def iterate_embeddings(
-    model: VideoNetwork, paths: Sequence[str], options: EmbedOptions
+    model: VideoNetwork, paths: Sequence[str], options: ViewOptions
 ) -> Iterator[tuple[np.ndarray | None, str]]:
     """The feature of every file, in order; or None, and why the file cannot be decoded.
 
@@ -215,7 +215,7 @@ def iterate_embeddings(
 
 
 def iterate_samples(
-    model: VideoNetwork, paths: Sequence[str], options: EmbedOptions
+    model: VideoNetwork, paths: Sequence[str], options: ViewOptions
 ) -> Iterator[dict[str, Any]]:
     """The packed views of every file, in order; ``failures`` without ``frames`` of a bad file."""
     if not paths:
@@ -235,7 +235,7 @@ def iterate_samples(
     yield from samples
 
 
-def count_clips(model: VideoNetwork, options: EmbedOptions) -> int:
+def count_clips(model: VideoNetwork, options: ViewOptions) -> int:
     """Clips taken of a video: ``num_clips``, or 1 for segment sampling."""
     return 1 if model.settings.clip_duration is None else options.num_clips
 
@@ -244,7 +244,7 @@ class VideoFiles(VideoDataset):
     """The packed views of given videos, of which any error of a video makes a bad file."""
 
     def __init__(
-        self, network: VideoNetwork, options: EmbedOptions, paths: Sequence[str] = ()
+        self, network: VideoNetwork, options: ViewOptions, paths: Sequence[str] = ()
     ) -> None:
         self._files = VideoList.from_paths(paths, [-1] * len(paths))
         steps = view_steps(network.settings, options.num_clips, options.num_crops)

@@ -287,7 +287,7 @@ def _tuples(value: Any) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EmbedOptions:
+class ViewOptions:
     """Views of a video, and how they are computed.
 
     Attributes:
@@ -338,7 +338,7 @@ class VideoNetwork(Protocol):
 
 
 def embed_sample(
-    model: VideoNetwork, sample: dict[str, Any], options: EmbedOptions, name: str
+    model: VideoNetwork, sample: dict[str, Any], options: ViewOptions, name: str
 ) -> np.ndarray:
     """The row (D,) of one video, alone: rounding in a convolution depends on the batch size."""
     row = model.row(sample, options.max_views)

@@ -23,7 +23,7 @@ from sce_video.datasets.readers.base import VideoDecodeError
 from sce_video.datasets.segments import Segment
 from sce_video.evaluation.functional.segment_map import evaluate_segments
 from sce_video.inference.classifier import VideoClassifier
-from sce_video.inference.network_input import EmbedOptions
+from sce_video.inference.network_input import ViewOptions
 from sce_video.inference.windows import WindowFeatures, embed_windows
 from sce_video.options.find import BACKGROUND
 
@@ -169,7 +169,7 @@ def predict_segments(
     classifier: VideoClassifier,
     paths: Sequence[str],
     windows: Windows,
-    options: EmbedOptions,
+    options: ViewOptions,
     *,
     labelled: Sequence[Segment] = (),
     threshold: float | None = None,

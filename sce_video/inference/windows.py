@@ -29,9 +29,9 @@ from sce_video.evaluation.npz_files import write_npz
 from sce_video.inference.model import VideoModel
 from sce_video.inference.network_input import (
     ArrayReader,
-    EmbedOptions,
     Video,
     VideoNetwork,
+    ViewOptions,
     embed_sample,
     pack_step,
     resize_steps,
@@ -71,7 +71,7 @@ class WindowFeatures:
 
 
 def embed_windows(
-    network: VideoNetwork, path: str | os.PathLike, windows: Windows, options: EmbedOptions
+    network: VideoNetwork, path: str | os.PathLike, windows: Windows, options: ViewOptions
 ) -> WindowFeatures:
     """Features of the windows of a file, a URL or a row of a table.
 
@@ -146,7 +146,7 @@ def find_cuts(reader: VideoReader, patience: float | None = None) -> np.ndarray:
 
 
 def embed_span(
-    network: VideoNetwork, path: str, start: float, end: float, options: EmbedOptions
+    network: VideoNetwork, path: str, start: float, end: float, options: ViewOptions
 ) -> np.ndarray:
     """The feature (D,) of the moment ``[start, end)`` of a video, decoded by itself.
 
@@ -162,14 +162,14 @@ def embed_span(
     return found.features[0]
 
 
-def open_patiently(path: str, options: EmbedOptions) -> VideoReader:
+def open_patiently(path: str, options: ViewOptions) -> VideoReader:
     """A reader whose time limit is that of opening alone."""
     deadline = None if options.timeout is None else time.monotonic() + options.timeout
     return open_video(path, deadline=deadline)
 
 
 def windows_of_reader(
-    network: VideoNetwork, reader: VideoReader, spans: np.ndarray, options: EmbedOptions
+    network: VideoNetwork, reader: VideoReader, spans: np.ndarray, options: ViewOptions
 ) -> WindowFeatures:
     """Features of windows with these spans; errors as of :func:`embed_windows`."""
     # One array from the beginning: a small block of memory for each window, between the large ones
@@ -199,7 +199,7 @@ def windows_of_reader(
 
 
 def pack_windows(
-    network: VideoNetwork, reader: VideoReader, spans: np.ndarray, options: EmbedOptions
+    network: VideoNetwork, reader: VideoReader, spans: np.ndarray, options: ViewOptions
 ) -> Iterator[dict[str, Any] | None]:
     """The packed views of each window, None for one that cannot be decoded."""
     settings = network.settings
@@ -277,10 +277,10 @@ def windows_of_videos(
     network: VideoNetwork,
     videos: Video | Sequence[Video],
     windows: Windows,
-    options: EmbedOptions,
+    options: ViewOptions,
     fps: float | None = None,
 ) -> list[WindowFeatures]:
-    """The windows of every video; arguments and errors as of :func:`~sce_video.inference.embed`."""
+    """Embed the windows of every video, as :func:`~sce_video.inference.embed.embed_videos` does."""
     count, arrays, paths = split_videos(videos)
     if arrays and not (fps is not None and 0 < fps < float("inf")):
         raise ValueError(f"windows of arrays need their positive frames per second, got fps={fps}")
@@ -306,7 +306,8 @@ def embed_to_file(
     videos: str,
     out: str | os.PathLike,
     windows: Windows,
-    options: EmbedOptions,
+    options: ViewOptions,
+    extensions: Sequence[str] | None = None,
 ) -> tuple[int, list[str]]:
     """Embed the windows of a folder, a table, a file or a URL into an ``.npz`` file.
 
@@ -321,7 +322,7 @@ def embed_to_file(
         ValueError, FileNotFoundError: There is no such video, or no frame of it was embedded.
     """
     if os.path.isdir(videos) or is_table(videos):
-        found = list_videos(videos)
+        found = list_videos(videos, extensions)
         names = [found.path(i) for i in range(len(found))]
         files = [os.path.join(videos, name) for name in names]
     elif video_exists(videos):

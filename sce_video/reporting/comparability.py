@@ -361,15 +361,14 @@ def _check_test_set(result: Result) -> _Found:
         yield _DEVIATION, f"{failed:,} {unit} failed" if failed > 1 else f"1 {unit[:-1]} failed"
     if protocol == "retrieval":
         size, lost = result.count("bank_videos"), result.count("bank_failures") or 0
-        gallery = sets.TRAINING_SETS.get((dataset, result.split or 1))
+        gallery = sets.size_of("training", dataset, result.split or 1)
         yield from _check_size(None if size is None else size + lost, gallery, "gallery videos")
         if size is not None and lost:
             yield _DEVIATION, f"{lost:,} gallery videos failed"
 
 
 def _published_test_set(result: Result) -> sets.PublishedSize | None:
-    dataset = result.benchmark["dataset"]
-    return sets.TEST_SETS.get((dataset, result.split or 1)) or sets.IMAGE_TEST_SETS.get(dataset)
+    return sets.size_of("test", result.benchmark["dataset"], result.split or 1)
 
 
 def is_published_set(result: Result) -> bool:
@@ -383,10 +382,9 @@ def is_published_set(result: Result) -> bool:
 def _data_obstacles(provenance: Any, dataset: Any, split: int | str | None, what: str) -> _Found:
     """Check whether the training data are the named set, if its size is published."""
     data = nested(provenance, "training", "data")
-    key = dataset, (split or 1) if dataset in sets.WITH_SPLITS else "val"
-    size = sets.TRAINING_SETS.get(key) or sets.IMAGE_TRAINING_SETS.get(dataset)
+    size = sets.size_of("training", dataset, (split or 1) if dataset in sets.WITH_SPLITS else "val")
     if what == "pretrained":  # the unlabelled images, where a pretraining has those
-        size = sets.PRETRAINING_SETS.get(dataset, size)
+        size = sets.size_of("pretraining", dataset) or size
     if not isinstance(data, dict) or size is None:
         return
     count, unit = data.get("samples"), "images" if data.get("kind") == "image" else "videos"
@@ -466,7 +464,7 @@ def _check_transfer(result: Result) -> _Found:
         return
     train, val = (result.count("images", part) for part in ("train", "val"))
     total = None if not train else train + (val or 0)
-    published = sets.IMAGE_TRAINING_SETS.get(benchmark["dataset"])
+    published = sets.size_of("training", benchmark["dataset"])
     yield from _check_size(total, published, "training images")
     if _of_several(_feature_files(result)):
         yield _OBSTACLE, "the features of the parts were made by different checkpoints"

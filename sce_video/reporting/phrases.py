@@ -138,13 +138,18 @@ class PaperTexts:
     value: str
 
 
+def describe_metric(papers: Sequence[PaperResult]) -> str:
+    """Name the metric of numbers of the paper: ``top-1``, ``R@1/5/10``."""
+    if papers[0].protocol == "retrieval":
+        return f"R@{'/'.join(p.metric.removeprefix('retrieval_r') for p in papers)}"
+    return name_of(papers[0].metric)
+
+
 def describe_papers(papers: Sequence[PaperResult]) -> PaperTexts:
     """Describe numbers of the paper that share their setting."""
     paper = papers[0]
-    metric = name_of(paper.metric)
-    if paper.protocol == "retrieval":
-        metric = f"R@{'/'.join(p.metric.removeprefix('retrieval_r') for p in papers)}"
-    words = [name_of(paper.dataset), name_of(paper.protocol), describe_split(paper.split), metric]
+    words = [name_of(paper.dataset), name_of(paper.protocol), describe_split(paper.split)]
+    words.append(describe_metric(papers))
     source = "none" if paper.pretrained_on is None else name_of(paper.pretrained_on)
     if paper.pretraining is not None:
         source += f", {name_of(paper.pretraining)}"

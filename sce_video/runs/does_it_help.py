@@ -30,7 +30,7 @@ from sce_video.evaluation.random_weights import (
 )
 from sce_video.inference.embed import iterate_samples
 from sce_video.inference.model import VideoModel, build_model, load_model, with_random_weights
-from sce_video.inference.network_input import EmbedOptions
+from sce_video.inference.network_input import ViewOptions
 from sce_video.pages.run_record import FINISHED, RunRecord, run_state
 from sce_video.runs.keep_best import keeps_best
 from sce_video.runs.launch import cores_for_workers
@@ -39,7 +39,7 @@ from sce_video.utils.errors import NamedWarning
 from sce_video.utils.files import WriteError, append_text
 from sce_video.utils.run_files import ALARMS, METRICS, newest_checkpoint
 
-_OPTIONS = EmbedOptions(num_clips=2, num_workers=1, timeout=20.0)
+_OPTIONS = ViewOptions(num_clips=2, num_workers=1, timeout=20.0)
 #: Seconds that the comparison may take if the command has no time budget.
 _SECONDS = 300.0
 #: Share of the remaining budget for the comparison. The page needs the rest.

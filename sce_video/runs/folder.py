@@ -61,7 +61,7 @@ def chance_level(config: dict[str, Any]) -> float | None:
 
 #: Of a run, not of its settings: names, folders and what tools have written into the config.
 _NOT_SETTINGS = frozenset(
-    "work_dir launcher experiment_name resume load_from planned settings adopted run_page".split()
+    "work_dir launcher experiment_name resume load_from planned settings run_page".split()
 )
 _ABSENT = "not set"
 

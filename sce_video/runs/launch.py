@@ -218,7 +218,7 @@ def end_training(runner: VideoRunner) -> int:
 
 
 def _runner(cfg: Config) -> VideoRunner:
-    """The runner under a name of its own, the same on all ranks, which logs what was adopted.
+    """The runner under a name of its own, the same on all ranks.
 
     mmengine shares logs and counters between runs of one name, and its names count seconds.
     """
@@ -233,11 +233,7 @@ def _runner(cfg: Config) -> VideoRunner:
         name = run_on_main_rank(own_name)
         if name is not None:
             cfg.experiment_name = name
-    runner = VideoRunner.from_cfg(cfg)
-    if adopted := cfg.get("adopted"):
-        taken = f"settings taken from {adopted['checkpoint']}: {', '.join(adopted['settings'])}"
-        runner.logger.info(f"{taken} (--cfg-options change them)")
-    return runner
+    return VideoRunner.from_cfg(cfg)
 
 
 def _claim_folder(stack: ExitStack, cfg: Config, used: bool) -> None:

@@ -23,7 +23,7 @@ from sce_video.engine.weights import checked_parts
 from sce_video.evaluation.feature_files import load_features, save_features
 from sce_video.evaluation.rows import Rows
 from sce_video.evaluation.scores import load_scores
-from sce_video.inference.embed import EmbedOptions, iterate_embeddings
+from sce_video.inference.embed import ViewOptions, iterate_embeddings
 from sce_video.inference.model import load_model
 from sce_video.pages.classifier_part import classifier_parts
 from sce_video.pages.curves import read_history
@@ -48,7 +48,7 @@ from sce_video.utils.command import Progress, explain
 from sce_video.utils.files import write_text
 from sce_video.utils.run_files import KEPT, PAGE, PAGE_FEATURES, SCORES, newest_checkpoint
 
-_OPTIONS = EmbedOptions(num_clips=2, num_workers=1, timeout=20.0)
+_OPTIONS = ViewOptions(num_clips=2, num_workers=1, timeout=20.0)
 #: Embedding ends after this many seconds, with the videos that are done by then.
 _SECONDS = 120.0
 #: Share of a budget in which videos are embedded although the budget is used up.

@@ -617,15 +617,16 @@ def resumable_config(
         with suppress(ValueError):  # damaged, or without a record
             content = load_checkpoint_file(checkpoint, merge_adapters=False)
             stored = stored_config(content, checkpoint)
-            changed = [*cfg.get("adopted", {}).get("settings", ())]
-            changed += map(str, differences(resolved_config(cfg), stored))
+            changed = differences(resolved_config(planned), stored)
             break
     else:
         return cfg
     # A longer or shorter training is meant: its schedules are stretched.
-    changed = [text for text in map(str, changed) if not text.startswith("train_cfg.max_epochs:")]
+    changed = [d for d in changed if d.key != "train_cfg.max_epochs"]
     if changed:
-        shown = "; ".join(changed[:5]) + f"; and {len(changed) - 5} more" * (len(changed) > 5)
+        shown = "; ".join(map(str, changed[:5]))
+        if len(changed) > 5:
+            shown += f"; and {len(changed) - 5} more"
         raise ValueError(
             f"the config in {path.with_name(RUN_JSON)} is not the one that {checkpoint.name} was "
             f"trained with ({shown}). Undo the change, or start again with --overwrite. To use the "
@@ -689,7 +690,7 @@ def planned_config(
     base = load_config(recipe)
     if problem := _other_shape(stored, base):
         raise ValueError(f"{path} does not describe a run: {problem}; {advice}")
-    for name in ("adopted", "experiment_name", "launcher"):  # of an earlier start
+    for name in ("experiment_name", "launcher"):  # of an earlier start
         stored.pop(name, None)
     # Where it continues from, the caller says, not a file that may have been changed.
     stored |= {"load_from": None, "resume": False}

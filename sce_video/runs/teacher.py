@@ -23,7 +23,7 @@ from sce_video.engine.run_json import Choice
 from sce_video.evaluation.feature_files import load_features, save_features
 from sce_video.evaluation.multi_view import mean_representation
 from sce_video.evaluation.rows import Rows
-from sce_video.inference.embed import EmbedOptions, iterate_embeddings
+from sce_video.inference.embed import ViewOptions, iterate_embeddings
 from sce_video.inference.model import VideoModel, build_model, load_model
 from sce_video.inference.network_input import ModelSettings
 from sce_video.models.algorithms.distill import OBJECTIVES, TeacherClip
@@ -203,7 +203,7 @@ class StoredFeatures:
     def compute(self) -> Iterator[int]:
         """Compute and write them; gives the number of videos so far, now and then."""
         model = ClipFeatures(with_clip(load_model(self.teacher), *self.clip), self.clips)
-        options = EmbedOptions(num_clips=self.clips, num_workers=self.workers)
+        options = ViewOptions(num_clips=self.clips, num_workers=self.workers)
         progress = Progress(len(self.paths), "features of the teacher:", unit="videos")
         rows, indices, failures = [], [], []
         for index, (row, reason) in enumerate(iterate_embeddings(model, self.paths, options)):
@@ -324,7 +324,7 @@ class PlannedTeacher:
         paths = [dataset.path(int(index)) for index in np.unique(chosen)]
         network = ClipFeatures(with_clip(self.model, clip_duration, num_frames), clips)
         begun = time.monotonic()
-        for _ in iterate_embeddings(network, paths, EmbedOptions(num_clips=clips)):
+        for _ in iterate_embeddings(network, paths, ViewOptions(num_clips=clips)):
             pass
         return (time.monotonic() - begun) / len(paths) * len(dataset)
 

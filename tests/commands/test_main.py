@@ -228,12 +228,19 @@ def test_an_output_that_cannot_be_written_is_refused_before_any_work(
     name, tmp_path, monkeypatch, capsys
 ):
     (tmp_path / "file").touch()
+    required = {
+        "curate": "I",
+        "embed": "V --checkpoint R",
+        "encoder": "M",
+        "export": "R --to pretrained",
+        "index": "V --checkpoint R",
+    }
     # No module that would need torch is imported for it.
     monkeypatch.setitem(sys.modules, "sce_video.runs.pretrain", None)
     monkeypatch.setattr(sys, "argv", ["sce-video"])
 
     def refused(out, reason):
-        assert main([name, *(["I"] if name == "curate" else []), "--out", str(out)]) == 2
+        assert main([name, *required.get(name, "").split(), "--out", str(out)]) == 2
         text = f"error: --out must be a path that can be written, got {out}: {reason}\n"
         assert capsys.readouterr().err == f"sce-video {name}: {text}"
 

@@ -12,9 +12,7 @@ import pytest
 
 from sce_video.commands import (
     arguments,
-    encoder,
     evaluate,
-    export,
     finetune,
     look,
     pretrain,
@@ -27,8 +25,8 @@ from sce_video.engine.recipes import find_recipe, methods
 from sce_video.evaluation import PROTOCOLS
 from sce_video.find.search import MOST_REFINED
 from sce_video.inference.cell_maps import BEST, MEAN
-from sce_video.interop.export import FORMATS, NETWORK_FORMATS
 from sce_video.models.backbones.hf_encoder import FAMILIES
+from sce_video.options.connect import POOLS
 from sce_video.runs.finetune import NONE
 from sce_video.runs.finetune_choices import HEADS
 from sce_video.runs.keep_best import KEEP
@@ -79,12 +77,12 @@ CASES = {
     "evaluate R --test V --gallery V --pairs ssv2": "--pairs belongs to the protocol time",
     "encoder N --out O": "N is neither a folder nor a name on the hub",
     "encoder E --out O --recipe sce_r3d18_folder_smal": "similar names: sce_r3d18_folder_small",
-    "embed V --checkpoint R --out o.npz --windows soon": "not a time: 'soon'",
-    "embed V --checkpoint R --out o.npz --device gpu": "give cpu, cuda or cuda:1, got 'gpu'",
+    "embed V --checkpoint R --out o.npz --windows soon": "--windows must be a time like 5s",
+    "embed V --checkpoint R --out o.npz --device gpu": "--device must be cpu, cuda or cuda:1",
     "index N --checkpoint R --out O": "there is no folder 'N'",
     "index V --out O": "give --checkpoint: there is no index in O",
     "index V --checkpoint R --out O --clips 0": "--clips must be at least 1, got 0",
-    "index V --data-root V --checkpoint R --out O": "that of a list or a CSV file; V is none",
+    "index V --data-root V --checkpoint R --out O": "--data-root belongs to a list or a CSV file",
     "index c.csv --checkpoint R --out O --windows 2s": "divides whole videos, and c.csv lists",
     "index c.csv --checkpoint R --out O": "c.csv has no column label",
     "index V --checkpoint R --out O --column x": "--column names a column of a table",
@@ -113,10 +111,10 @@ CASES = {
     "curate I --out O --duplicates none --similarity 0.9": "--similarity has no effect with",
     "look N V/a.mp4 --out o.png": "no checkpoint at N",
     "look R --query V/a.mp4 --key V/a.mp4 --cell 2 --out o.png": "--cell must be mean, best or",
-    "export I --to projector --out O --no-embedding": "leave out --no-embedding",
+    "export I --to projector --out O --no-embedding": "shows the features. Remove --no-embedding",
     "export I --to fiftyone --out O --labels N": "no annotation file at N",
-    "export I --to parquet --out O": "a parquet file must end in .parquet",
-    "export R --to onnx --out E": "E exists: remove it",
+    "export I --to parquet --out O": "--out must end in .parquet with --to parquet",
+    "export R --to onnx --out E.onnx": "E.onnx exists: remove it",
     "predict N V": "no checkpoint at N",
     "predict R N": "no video or folder at N",
     "predict R V --views 3": "--views must be CLIPSxCROPS",
@@ -180,7 +178,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory, repo: Path) -> dict[str, l
     """Status, stderr and imported libraries of each command line."""
     folder = tmp_path_factory.mktemp("wrong_input")
     labelled = ("L/a/1.mp4", "L/a/2.mp4", "L/b/1.mp4", "L/b/2.mp4", "M/a/1.mp4", "M/c/1.mp4")
-    for name in ("V/a.mp4", "R/epoch_1.pth", "I/features.npz", "E/notes.txt", *labelled):
+    for name in ("V/a.mp4", "R/epoch_1.pth", "I/features.npz", "E/notes.txt", "E.onnx", *labelled):
         (folder / name).parent.mkdir(exist_ok=True, parents=True)
         (folder / name).touch()
     (folder / "c.csv").write_text("path,kind\nV/a.mp4,walk\n")
@@ -217,9 +215,8 @@ def test_choices_are_those_of_the_heavy_modules():
         assert set(own) - set(of_sce) == set(names)
     assert sorted(TRACKERS) == list(arguments.TRACKERS)
     pools = {pool for family in FAMILIES.values() for pool in family.pools}
-    assert pools == {*encoder.POOLS} and MOST_REFINED == search.MOST_REFINED
+    assert pools == {*POOLS} and MOST_REFINED == search.MOST_REFINED
     assert (MEAN, BEST) == (look.MEAN, look.BEST)
-    assert (NETWORK_FORMATS, tuple(FORMATS)) == (export.NETWORK_FORMATS, export.FORMATS)
     assert pretrain.PRECISIONS == PRECISIONS and pretrain.KEEP == KEEP
     known = (FINETUNING, NONE, HEADS)
     assert known == (finetune.FINETUNING, finetune.NONE, finetune.HEADS)

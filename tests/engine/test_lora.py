@@ -17,7 +17,7 @@ from sce_video.commands import export as export_command
 from sce_video.engine.checkpoint import describe_checkpoint_file, load_checkpoint_file
 from sce_video.engine.config.snapshot import SNAPSHOT
 from sce_video.evaluation.feature_files import load_features
-from sce_video.inference.embed import embed
+from sce_video.inference.embed import embed_videos
 from sce_video.inference.model import load_model
 from sce_video.interop.pretrained import from_pretrained
 from sce_video.runs import launch
@@ -121,9 +121,9 @@ def test_every_reader_has_the_adapted_network(videos, source, adapted, tmp_path)
     assert export_command.main([str(folder), "--to", "pretrained", "--out", str(out)]) == 0
     video = moving_frames(20)
     assert "other_weights" not in describe_checkpoint_file(out / "model.safetensors")
-    features = embed(model, video)
-    assert np.array_equal(embed(from_pretrained(out, device="cpu"), video), features)
-    assert not np.allclose(embed(before, video), features, rtol=1e-2)
+    features = embed_videos(model, video)
+    assert np.array_equal(embed_videos(from_pretrained(out, device="cpu"), video), features)
+    assert not np.allclose(embed_videos(before, video), features, rtol=1e-2)
 
     results = tmp_path / "results.json"
     found = launch.evaluate(folder, videos, gallery=videos, protocols=["knn"], out=results)

@@ -15,7 +15,7 @@ from sce_video.engine.weights import (
 )
 from sce_video.inference.model import load_model
 from sce_video.inference.network_input import ModelSettings, settings_from_config
-from sce_video.registry import MODELS, is_own
+from sce_video.registry import MODELS, is_own_part
 
 THEIRS = {"type": "ResNet3d", "depth": 50}
 
@@ -35,7 +35,7 @@ def test_only_named_classes_of_the_installed_packages():
         named = BACKBONES.get(registry.scope, frozenset())
         layers = named | LAYERS.get(registry.scope, frozenset())
         for name, part in registry.module_dict.items():
-            if is_own(part):
+            if is_own_part(part):
                 continue  # of another test
             for scoped in (name, f"{registry.scope}.{name}"):
                 for allowed, config in (

@@ -15,7 +15,7 @@ from sce_video.find.index import build_index, read_index
 from sce_video.find.query import QueryFeatures, SearchQuery, Weights, query_index
 from sce_video.find.search import search
 from sce_video.find.store import FileRecord, FileStore
-from sce_video.inference.embed import embed
+from sce_video.inference.embed import embed_videos
 
 WEIGHTS = Weights(text=0.5, like=2.0, unlike=0.4)
 
@@ -85,7 +85,7 @@ def test_examples_and_counter_examples_of_files(model, index, root, originals):
     matches = search(index, query, device="cpu")
     features = np.array(index.features, dtype=np.float64)
     own = [index.paths.index(name) for name in ("b.mp4", "f.mp4")]
-    like = [features[own[0]], embed(model, originals / "more.mp4", OPTIONS)[0]]
+    like = [features[own[0]], embed_videos(model, originals / "more.mp4", OPTIONS)[0]]
     expected = rocchio(like, [features[own[1]]], WEIGHTS)
     cosines = features @ expected / np.linalg.norm(features, axis=1)
     order = [row for row in np.argsort(-cosines) if row not in own]
@@ -98,7 +98,7 @@ def test_examples_and_counter_examples_of_files(model, index, root, originals):
 def test_an_image_is_a_clip_of_one_repeated_frame(model, index, tmp_path):
     frame = moving_frames(1, seed=5)[0]
     cv2.imwrite(str(tmp_path / "a.png"), frame[..., ::-1])
-    still = embed(model, np.repeat(frame[None], 9, axis=0))[0]
+    still = embed_videos(model, np.repeat(frame[None], 9, axis=0))[0]
     best = search(index, tmp_path / "a.png", device="cpu")
     assert_ranked(best, np.array(index.features), still)
     assert [m.path for m in best] == [m.path for m in query_index(index, still)]

@@ -22,11 +22,11 @@ from sce_video.find.search import (
     rows_of_query,
     windows_near,
 )
-from sce_video.inference.embed import EmbedOptions, embed
+from sce_video.inference.embed import ViewOptions, embed_videos
 from sce_video.inference.model import load_model
 from sce_video.inference.windows import WindowFeatures
 
-OPTIONS, WINDOWS = EmbedOptions(num_clips=1), Windows(2.0, 1.0)
+OPTIONS, WINDOWS = ViewOptions(num_clips=1), Windows(2.0, 1.0)
 
 
 def refined_by(model, index, *given, **how):
@@ -92,7 +92,7 @@ def test_a_moment_between_two_windows_is_found(index, model, folder, kind):
     (match,) = refined_by(model, index, feature, [coarse], **how)[0]
     start = 2.0
     for step in (0.25, 0.0625):
-        (fine,) = embed(model, coarse.file, OPTIONS, windows=Windows(2.0, step))
+        (fine,) = embed_videos(model, coarse.file, OPTIONS, windows=Windows(2.0, step))
         expected = similarities(index, feature, fine.features, kind)
         expected[np.abs(fine.starts - start) > 3.1 * step] = -1
         start = fine.starts[expected.argmax()]

@@ -14,7 +14,7 @@ from sce_video.find.index import build_index, read_index
 from sce_video.find.query import query_index
 from sce_video.find.search import model_of_index, query_feature, rows_of_file
 from sce_video.find.store import FileRecord, FileStore
-from sce_video.inference.embed import EmbedOptions, embed
+from sce_video.inference.embed import ViewOptions, embed_videos
 from sce_video.inference.model import load_model
 
 
@@ -36,7 +36,7 @@ def by_hand(features, query, centred):
 
 @pytest.mark.parametrize("centred", [False, True])
 def test_the_nearest_by_brute_force(model, index, originals, centred):
-    query = embed(model, originals / "more.mp4", EmbedOptions(num_clips=2))[0]
+    query = embed_videos(model, originals / "more.mp4", ViewOptions(num_clips=2))[0]
     expected = by_hand(index.features, query, centred)
     for k in (1, 3, 5, 50):
         matches = query_index(index, query, k, centred=centred)
@@ -85,7 +85,7 @@ def test_an_indexed_file_is_not_embedded_again(model, index, root, originals):
     feature = query_feature(index, root / "b.mp4", never)
     np.testing.assert_array_equal(feature, index.features[row])
     shutil.copy(originals / "more.mp4", root / "b.mp4")  # changed since: embedded again
-    expected = embed(model, originals / "more.mp4", EmbedOptions(num_clips=2))[0]
+    expected = embed_videos(model, originals / "more.mp4", ViewOptions(num_clips=2))[0]
     np.testing.assert_array_equal(query_feature(index, root / "b.mp4", lambda: model), expected)
     with pytest.raises(FileNotFoundError, match=r"none\.mp4"):
         query_feature(index, root / "none.mp4", lambda: model)
@@ -98,7 +98,7 @@ def test_the_network_of_an_index(model, checkpoint, root, tmp_path, originals):
     again = model_of_index(index, device="cpu")
     assert again.settings == model.settings
     np.testing.assert_array_equal(
-        embed(again, originals / "more.mp4"), embed(model, originals / "more.mp4")
+        embed_videos(again, originals / "more.mp4"), embed_videos(model, originals / "more.mp4")
     )
     os.remove(moved)
     with pytest.raises(FileNotFoundError, match=r"moved\.pth.*--checkpoint"):

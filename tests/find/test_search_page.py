@@ -10,7 +10,7 @@ from helpers.tiny_encoder import moving_frames, save_tiny, tiny_backbone, write_
 
 from sce_video.datasets import open_video
 from sce_video.find.search_state import Network, NoRowError
-from sce_video.inference.embed import EmbedOptions, embed
+from sce_video.inference.embed import ViewOptions, embed_videos
 
 
 def error_of(answer, status):
@@ -90,7 +90,7 @@ def test_an_uploaded_video_is_embedded_by_the_network_of_the_index(client, state
     assert (
         answer["shown"] and client.get(f"/api/v1/upload/{answer['upload']}").content[4:8] == b"ftyp"
     )
-    expected = embed(model, video, EmbedOptions(num_clips=2))[0]
+    expected = embed_videos(model, video, ViewOptions(num_clips=2))[0]
     np.testing.assert_allclose(state.upload(answer["upload"]).feature, expected, rtol=1e-5)
     found = client.post(
         "/api/v1/search", json={"like": [{"upload": answer["upload"]}], "k": 9}

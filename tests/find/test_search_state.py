@@ -20,7 +20,7 @@ from sce_video.find.search import refine_moments, search, windows_near
 from sce_video.find.search_api import SearchRequest
 from sce_video.find.search_media import CallError
 from sce_video.find.search_state import Network, SearchState
-from sce_video.inference.embed import EmbedOptions, embed
+from sce_video.inference.embed import ViewOptions, embed_videos
 from sce_video.runs.finetune import labelled_parts
 
 
@@ -30,7 +30,7 @@ def searched(tmp_path_factory, model):
     folder = tmp_path_factory.mktemp("windows")
     write_video(folder / "videos" / "a" / "long.mp4", moving_frames(160, seed=3))
     write_video(folder / "videos" / "short.mp4", moving_frames(30, seed=9))
-    options = EmbedOptions(num_clips=1)
+    options = ViewOptions(num_clips=1)
     build_index(model, folder / "videos", folder / "index", options, windows=Windows(2.0, 1.0))
     labels = LabelList(folder / "none.txt")
     state = SearchState(read_index(folder / "index"), Network(device="cpu"), labels)
@@ -95,7 +95,7 @@ def test_labelled_segments_are_indexed(searched, model, tmp_path, capsys):
     index = read_index(out)
     paths = [*(f"a/long.mp4@{a:g}-{b:g}" for a, b in spans), "short.mp4@0-1"]
     assert index.paths == paths
-    expected = embed(model, [f"{root}/{path}" for path in paths], EmbedOptions(num_clips=1))
+    expected = embed_videos(model, [f"{root}/{path}" for path in paths], ViewOptions(num_clips=1))
     np.testing.assert_allclose(index.features, expected, atol=1e-6)
     labels = LabelList(out / "labels.txt")
     assert [labels.classes[i] for i in labels.of_paths(paths)] == ["a", "b", "a", "b"]
@@ -160,6 +160,6 @@ def test_listed_videos_outside_the_root_are_told(searched, model, tmp_path, caps
     file.write_text("\n".join(["path,start,end,label", *lines]))
     words = ["--data-root", str(root), "--out", str(tmp_path / "index"), "--workers", "0"]
     main([str(file), *words, "--checkpoint", model.checkpoint, "--clips", "1", "--device", "cpu"])
-    told = capsys.readouterr().out.splitlines()[0]
+    told = capsys.readouterr().err.splitlines()[0]
     assert told.startswith("1 of 2 videos of") and f"first is {root.parent}/short.mp4" in told
     assert f"--data-root {root.parent}," in told

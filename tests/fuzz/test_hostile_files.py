@@ -47,7 +47,7 @@ from sce_video.find import columns as columns_module
 from sce_video.find.index import read_index
 from sce_video.find.query import query_index
 from sce_video.find.store import FileRecord, FileStore
-from sce_video.inference.embed import EmbedOptions
+from sce_video.inference.embed import ViewOptions
 from sce_video.inference.model import load_model
 from sce_video.inference.network_input import ModelSettings, settings_from_config
 from sce_video.jobs import Record, RecordStore
@@ -235,7 +235,7 @@ def array_targets(folder: Path) -> list[Target]:
 
 def read_whole_index(path: Path) -> None:
     index = read_index(path.parent)
-    assert isinstance(index.options, EmbedOptions)
+    assert isinstance(index.options, ViewOptions)
     try:
         ModelSettings.from_dict(index.settings["model"])
     except ValueError as error:

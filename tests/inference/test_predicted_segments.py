@@ -7,7 +7,7 @@ from helpers.tiny_encoder import moving_frames, write_lossless
 from sce_video.datasets.clip_sampling import Windows, window_spans
 from sce_video.datasets.segments import Segment, segment_path
 from sce_video.inference.classifier import class_probabilities, load_classifier
-from sce_video.inference.embed import EmbedOptions
+from sce_video.inference.embed import ViewOptions
 from sce_video.inference.predicted_segments import (
     ClassTimeline,
     SegmentRule,
@@ -129,7 +129,7 @@ def test_scores_are_those_of_the_segments_as_videos(folder_classifier, tmp_path)
     video = str(write_lossless(tmp_path / "long.mp4", moving_frames(140, seed=8)))
     (tmp_path / "broken.mp4").write_bytes(b"no video")
     classifier = load_classifier(folder_classifier, device="cpu")
-    windows, options = Windows(2.0, 1.0), EmbedOptions(num_clips=1)
+    windows, options = Windows(2.0, 1.0), ViewOptions(num_clips=1)
     said: list[str] = []
     labelled = [Segment(video, 0.5, 3.0, classifier.classes[0])]
     found = list(
@@ -148,5 +148,5 @@ def test_scores_are_those_of_the_segments_as_videos(folder_classifier, tmp_path)
     assert said[0].startswith("chosen on 1 labelled segments: --threshold")
     assert "chosen on them" in said[1] and all(s.path == video for s in segments)
     options = {"labelled": labelled, "threshold": 0.4, "say": said.append}
-    list(predict_segments(classifier, [video], windows, EmbedOptions(num_clips=1), **options))
+    list(predict_segments(classifier, [video], windows, ViewOptions(num_clips=1), **options))
     assert said[2].startswith("chosen on 1 labelled segments: --min-length ")

@@ -17,7 +17,7 @@ from sce_video.commands.main import main
 from sce_video.engine.checkpoint import newest_checkpoint
 from sce_video.engine.hooks.budget import BudgetHook
 from sce_video.evaluation.random_weights import compare_features
-from sce_video.inference.embed import EmbedOptions, embed
+from sce_video.inference.embed import ViewOptions, embed_videos
 from sce_video.inference.model import load_model, with_random_weights
 from sce_video.pages.run_page import tiles
 from sce_video.runs import does_it_help
@@ -87,7 +87,7 @@ def test_batches_give_the_numbers_of_single_clips(run, videos, monkeypatch):
     trained = load_model(checkpoint)
     features = {}
     for name, network in (("trained", trained), ("random", with_random_weights(trained))):
-        means = embed(network, dataset.files, EmbedOptions(num_clips=2))
+        means = embed_videos(network, dataset.files, ViewOptions(num_clips=2))
         views = does_it_help.iterate_samples(network, dataset.files, does_it_help._OPTIONS)
         clips = [
             np.stack([network.row({**v, "positions": p[None]}, 1) for p in v["positions"]])

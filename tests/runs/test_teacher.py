@@ -16,7 +16,7 @@ from helpers.tiny_encoder import CONFIG, NUM_FRAMES, save_tiny, tiny_backbone, w
 from helpers.training import Recorder, make_videos, train
 
 from sce_video.commands.main import main
-from sce_video.inference.embed import EmbedOptions, embed
+from sce_video.inference.embed import ViewOptions, embed_videos
 from sce_video.inference.model import load_model
 from sce_video.models.backbones import ResNet2d
 from sce_video.pages.curves import read_scalars
@@ -76,14 +76,14 @@ class Taught(Recorder):
 
 
 def test_features_of_the_clips_are_those_of_the_one_path(videos, network, tmp_path):
-    """Their mean is the feature that ``embed`` gives the video, and clips of a video differ."""
+    """Their mean is the feature of ``embed_videos``, and clips of a video differ."""
     cfg = config(videos, network, tmp_path)
     hook = prepare_teacher(cfg)
     model = load_model(network)
     assert cfg.model.teacher_channels == model.feature_size == 32
     stored, listed = hook._features, StoredFeatures(cfg, 0.48, NUM_FRAMES, K).paths
     assert stored.shape == (12, K, 32) and len(listed) == 12
-    wanted = embed(model, listed, EmbedOptions(num_clips=K))
+    wanted = embed_videos(model, listed, ViewOptions(num_clips=K))
     np.testing.assert_allclose(stored.mean(dim=1).numpy(), wanted, rtol=1e-5, atol=1e-6)
     assert (stored[:, 0] - stored[:, -1]).abs().max() > 1e-3
     content = torch.load(network, weights_only=True)

@@ -255,6 +255,3 @@ def _select_ids(path: Path, entries: Sequence[Entry], whole: Split) -> tuple[Ent
             raise ValueError(f"{where}: id {line!r} {why} ({whole.title})")
     wanted = {line for _, line in listed}
     return tuple(entry for entry in entries if _clip(entry.name)[:11] in wanted)
-
-
-SETS = {"kinetics": (KINETICS, read_kinetics400)}

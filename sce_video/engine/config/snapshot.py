@@ -154,14 +154,14 @@ def imports_of(config: Mapping[str, Any], keys: Sequence[str] = TRAINING) -> lis
 def _own_classes(config: Mapping[str, Any], keys: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield name and module of each class of another package that parts of a config name."""
     from sce_video.engine.config.check import registered  # needs torch
-    from sce_video.registry import is_own
+    from sce_video.registry import is_own_part
 
     todo: list[Any] = [config.get(key) for key in keys]
     while todo:
         node = todo.pop()
         if isinstance(node, Mapping):
             todo += node.values()
-            for part in filter(is_own, registered(node.get("type"))):
+            for part in filter(is_own_part, registered(node.get("type"))):
                 yield _type(node), str(part.__module__)
         elif isinstance(node, list | tuple):
             todo += node
