@@ -18,7 +18,7 @@ from sce_video.datasets.sources import dataset_settings
 from sce_video.engine.checkpoint import BEST, find_checkpoints, load_checkpoint_file
 from sce_video.engine.config.changes import parse_options
 from sce_video.engine.config.load import check_config, load_config, set_backend
-from sce_video.engine.config.snapshot import recorded_training
+from sce_video.engine.config.snapshot import lacking_imports
 from sce_video.engine.hooks.checkpoint_hook import add_mirror, mirror_of, restore_run
 from sce_video.engine.logs import add_trackers
 from sce_video.engine.restarts import is_restart
@@ -26,7 +26,6 @@ from sce_video.engine.runner import RANDOM
 from sce_video.inference.model import checkpoint_of
 from sce_video.registry import DATASETS, MODELS
 from sce_video.runs.checkpoint_settings import Use, adopted_config
-from sce_video.utils.own_parts import advise_imports
 from sce_video.utils.run_files import RESULTS, newest_checkpoint
 from sce_video.utils.storage import absolute, exists, is_url, list_files, split
 
@@ -176,7 +175,7 @@ def _resumed(
         with suppress(ValueError):  # a damaged file; the runner says so
             found = path, load_checkpoint_file(path)
             break
-    if lacking := advise_imports((recorded_training(found[1]) or {}).get("imports")):
+    if lacking := lacking_imports(found[1]):
         raise ValueError(f"{found[0]} was trained with parts of the user's own. {lacking}")
     return found
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from sce_video.utils.files import parse_json
-from sce_video.utils.own_parts import named_modules
+from sce_video.utils.own_parts import advise_imports, named_modules
 
 #: Key of the JSON text in the ``meta`` of a checkpoint.
 SNAPSHOT = "config"
@@ -125,6 +125,12 @@ def recorded_training(content: dict[str, Any]) -> dict[str, Any] | None:
     with suppress(ValueError):
         return {"config": stored_config(content, ""), **record}  # an exported network's names it
     return record
+
+
+def lacking_imports(content: dict[str, Any]) -> str:
+    """Return a sentence on the ``--import`` that a checkpoint needs here; empty for none."""
+    record = recorded_training(content)
+    return "" if record is None else advise_imports(record.get("imports"))
 
 
 def _check_size(text: Any, name: str) -> None:
