@@ -161,6 +161,7 @@ class ParsedError(Exception):
 def test_commands_of_the_front_door_are_parsed(page, capsys, monkeypatch):
     """By the command's own parser: values, choices, what is required."""
     parse_args = Parser.parse_args
+
     def parse(parser, words=None, namespace=None):
         parse_args(parser, words, namespace)
         raise ParsedError
