@@ -252,15 +252,16 @@ def run_local(
     up the job is ``setup``.
     """
     attempts = (None if item is None else _attempt(item) for item in items)
+    module, modules = type(job).__module__, own_modules()
+    if isinstance(job, PackedJob):
+        module, modules = job.module, job.own_modules
     return process_items(
         _process,
         (None if attempt is None else (attempt, attempt) for attempt in attempts),
         workers=workers,
         timeout=timeout,
-        preload=(job.module if isinstance(job, PackedJob) else type(job).__module__,),
-        start=partial(
-            _start, job, job.own_modules if isinstance(job, PackedJob) else own_modules()
-        ),
+        preload=(module, *modules),
+        start=partial(_start, job, modules),
     )
 
 
