@@ -64,7 +64,7 @@ from sce_video.find.store import FEATURES, TABLE, FileRecord, FileStore, VideoIn
 from sce_video.find.table_store import TableStore
 from sce_video.inference.classifier import class_probabilities, load_classifier
 from sce_video.inference.model import load_model
-from sce_video.inference.predicted_segments import BACKGROUND
+from sce_video.options.find import BACKGROUND
 from sce_video.utils.files import write_json
 
 FPS, SIZE, SECONDS = 15, 64, 5

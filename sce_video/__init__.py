@@ -18,7 +18,7 @@ from sce_video.version import __version__
 
 # Imported when one is asked for: they need torch and the whole package.
 _FUNCTIONS = {
-    "FileRows": "inference.embed",
+    "Features": "inference.features",
     "VideoClassifier": "inference.classifier",
     "VideoModel": "inference.model",
     "ViewOptions": "inference.network_input",

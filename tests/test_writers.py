@@ -128,7 +128,7 @@ _ALLOWED = {
     "sce_video/utils/files.py": 3,  # the mechanism: temporary files, their rename; appending
     "sce_video/engine/checkpoint.py": 2,  # to the temporary file of atomic_file
     "sce_video/evaluation/functional/frame_map.py": 1,  # as before
-    "sce_video/evaluation/npz_files.py": 1,  # as before
+    "sce_video/inference/npz_files.py": 1,  # as before
     "sce_video/evaluation/online_evaluation_hook.py": 1,  # moves an older run's file away
     "sce_video/pages/frames.py": 1,  # to memory
     "sce_video/data_tools/generated.py": 1,  # to memory

@@ -21,7 +21,7 @@ import numpy as np
 from sce_video.evaluation.feature_files import FeaturePair, load_feature_pair
 from sce_video.evaluation.functional.neighbours import ROW_BLOCK
 from sce_video.evaluation.metrics.feature_metrics import RetrievalResult, retrieve
-from sce_video.evaluation.npz_files import write_npz
+from sce_video.inference.npz_files import write_npz
 from sce_video.utils.command import command
 from sce_video.utils.files import write_json
 

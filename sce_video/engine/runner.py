@@ -13,7 +13,7 @@ import mmengine
 import torch
 from mmengine.config import Config, ConfigDict
 from mmengine.device import get_device
-from mmengine.dist import all_gather_object, get_rank, is_distributed, master_only
+from mmengine.dist import get_rank, is_distributed, master_only
 from mmengine.logging import MMLogger
 from mmengine.model import MMDistributedDataParallel
 from mmengine.runner import Runner
@@ -45,7 +45,7 @@ from sce_video.engine.logs import Visualizer, prepare_handlers
 from sce_video.engine.weights import check_weights, checkpoint_weights, load_backbone
 from sce_video.models.modules.lora import add_adapters
 from sce_video.registry import RUNNERS
-from sce_video.utils.distributed import run_on_main_rank, unwrap_model
+from sce_video.utils.distributed import gather_objects, run_on_main_rank, unwrap_model
 from sce_video.utils.files import WriteError, check_regular, write_text
 from sce_video.utils.private_parts import set_progress
 from sce_video.utils.run_files import RANDOM
@@ -249,7 +249,7 @@ class VideoRunner(Runner):
             "experiment_name": self.experiment_name,
             "time": time.strftime("%Y%m%d_%H%M%S", time.localtime()),
             "mmengine_version": mmengine.__version__,
-            "random_states": all_gather_object(random_states()),
+            "random_states": gather_objects(random_states()),
             "pretrained": self._pretrained,
             "training": training,
             "selected": selected,

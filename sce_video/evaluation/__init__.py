@@ -23,7 +23,6 @@ _MODULES = {
     "Rows": "rows",
     "SenseOfTime": "metrics.sense_of_time",
     "TopKAccuracy": "metrics.classification",
-    "central_view": "multi_view",
     "collect_rows": "rows",
     "compute_metrics": "metrics.base",
     "extract_features": "feature_files",
@@ -40,7 +39,6 @@ _MODULES = {
     "save_features": "feature_files",
     "save_scores": "scores",
     "top_k_accuracy": "functional.statistics",
-    "view_chunks": "multi_view",
 }
 __all__ = [*_MODULES]
 

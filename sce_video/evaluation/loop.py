@@ -22,6 +22,12 @@ from torch.utils.data import DataLoader
 from sce_video.datasets.labelled import read_groups
 from sce_video.datasets.labels import check_dataset_labels, check_same_classes
 from sce_video.engine.checkpoint import file_sha256
+from sce_video.evaluation.alterations import (
+    split_alterations,
+    split_networks,
+    with_alterations,
+    with_network,
+)
 from sce_video.evaluation.chance import MAJORITY, chance_levels
 from sce_video.evaluation.feature_files import save_features
 from sce_video.evaluation.functional.folds import divide
@@ -40,13 +46,6 @@ from sce_video.evaluation.metrics.base import (
     save_outcomes,
     telling,
 )
-from sce_video.evaluation.multi_view import (
-    row_function,
-    split_alterations,
-    split_networks,
-    with_alterations,
-    with_network,
-)
 from sce_video.evaluation.provenance import describe_dataset, describe_run
 from sce_video.evaluation.rows import (
     Rows,
@@ -57,6 +56,7 @@ from sce_video.evaluation.rows import (
     mean_of_clips,
 )
 from sce_video.evaluation.scores import save_scores
+from sce_video.inference.multi_view import row_function
 from sce_video.registry import LOOPS, MODELS
 from sce_video.utils.command import Progress
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
@@ -211,9 +211,10 @@ class MultiViewTestLoop(BaseLoop):
         """
         if self.kind != "representation":
             return
-        # The random numbers of the test stay what they were.
-        with torch.random.fork_rng():
-            torch.manual_seed(seed)
+        # The random numbers of the test stay what they were. The network is built on the CPU, so
+        # the generators of GPUs are neither saved nor seeded.
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)
             network: Any = MODELS.build(self.runner.cfg.model)
             network.init_weights()
         self.random = network.to(next(self.runner.model.parameters()).device).eval()

@@ -29,6 +29,7 @@ from sce_video.utils.distributed import run_on_main_rank
 from sce_video.utils.files import WriteError, append_text
 from sce_video.utils.metric_names import NOT_FRACTIONS
 from sce_video.utils.run_files import HISTORY, KEPT
+from sce_video.utils.stored_arguments import Word
 
 #: The default of ``metrics``.
 _METRICS = ({"type": "KNN"}, {"type": "FeatureStatistics"})
@@ -142,7 +143,7 @@ class OnlineEvaluationHook(Hook):
         out: str = "online_evaluation.jsonl",
         evaluate_at_start: bool = True,
         evaluations: int | None = None,
-        keep: str | None = None,
+        keep: Word | None = None,
     ) -> None:
         if queries is not None and group_pattern is not None:
             raise ValueError(

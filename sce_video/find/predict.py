@@ -29,7 +29,7 @@ from sce_video.utils.seconds import parse_seconds
 
 if TYPE_CHECKING:
     from sce_video.inference.classifier import VideoClassifier
-    from sce_video.inference.embed import ViewOptions
+    from sce_video.inference.network_input import ViewOptions
 
 _MOST_WORKERS = 8  # decoding processes, unless more are asked for
 _MOST_CLIPS = 10  # per window, unless more are asked for
@@ -168,7 +168,7 @@ def _classify(
 ) -> PredictResult:
     """Classify whole videos."""
     from sce_video.inference.classifier import top_classes
-    from sce_video.inference.embed import iterate_embeddings
+    from sce_video.inference.embed_job import iterate_features
 
     result, interrupted = PredictResult(len(paths)), False
     top = min(options.top, len(classifier.classes))
@@ -182,14 +182,15 @@ def _classify(
             write(["path", *itertools.chain(*names), "failure"])
         count = stack.enter_context(progress_bar("predicting"))
         try:
-            rows = iterate_embeddings(classifier, paths, views)
-            for path, (probabilities, reason) in zip(paths, rows, strict=True):
+            rows = iterate_features(classifier, paths, views)
+            for path, row in zip(paths, rows, strict=True):
                 found: list[tuple[str, float]] = []
-                if probabilities is None:
-                    result.failures.append((path, reason))
+                if row.failures:
+                    result.failures += row.failures
                 else:
-                    found = top_classes(probabilities, classifier.classes, top)
+                    found = top_classes(row.values[0], classifier.classes, top)
                     result.done += 1
+                reason = "" if found else row.reason
                 result.predictions.append(Prediction(path, tuple(found), reason))
                 if write is not None:
                     cells = [cell for name, p in found for cell in (name, f"{p:.6f}")]
@@ -244,7 +245,7 @@ def _segment(
     on_found: OnFound,
 ) -> PredictResult:
     """Find the segments of every video."""
-    from sce_video.inference.predicted_segments import predict_segments
+    from sce_video.find.predicted_segments import predict_segments
     from sce_video.pages.segments_page import SegmentReport
 
     if options.views is None:  # the views of a test are too many for windows that overlap

@@ -35,9 +35,9 @@ from sce_video.utils.storage import exists, is_url
 if TYPE_CHECKING:
     import torch
 
+    from sce_video.inference.features import Features
     from sce_video.inference.model import VideoModel
     from sce_video.inference.network_input import VideoNetwork, ViewOptions
-    from sce_video.inference.windows import WindowFeatures
 
 
 def model_of_index(
@@ -270,7 +270,7 @@ def join_examples(
 MOST_REFINED = 5
 _PARTS = 4  # of a stride in the first pass, and of that in the second
 #: Takes a file, start and end of a window of it, and the seconds from one window to the next.
-EmbedNear = Callable[[str, float, float, float], "WindowFeatures"]
+EmbedNear = Callable[[str, float, float, float], "Features"]
 
 
 def refine_moments(
@@ -332,14 +332,14 @@ def refine_moments(
         """The match with the best window near one; None where all share frames with the query."""
         start, end = span
         found = near(match.file, start, end, step)
-        similarities = np.array([feature_cosine(own, row) for row in compared(found.features)])
+        similarities = np.array([feature_cosine(own, row) for row in compared(found.values)])
         for begin, stop in (without or {}).get(match.path, ()):
             similarities[(found.starts < stop) & (found.ends > begin)] = -np.inf
         # Of windows with the same frames the one that moves least.
         best = np.lexsort((np.abs(found.starts - start), -similarities))[0]
         if similarities[best] == -np.inf:
             return None
-        start, end = found.spans[best].tolist()
+        start, end = float(found.starts[best]), float(found.ends[best])
         return replace(match, similarity=float(similarities[best]), start=start, end=end)
 
     refined: list[Match] = []
@@ -391,7 +391,7 @@ def own_moment(
 
 def windows_near(
     network: VideoNetwork, options: ViewOptions, file: str, start: float, end: float, step: float
-) -> WindowFeatures:
+) -> Features:
     """A window of a video, and three at either side, ``step`` seconds apart; inside the video."""
     from sce_video.inference.windows import open_patiently, windows_of_reader
 

@@ -30,8 +30,8 @@ from sce_video.find.search import (
 from sce_video.find.store import VideoIndex
 from sce_video.inference.clips import cut_clip
 from sce_video.inference.encoders.text import text_feature
+from sce_video.inference.features import Features
 from sce_video.inference.model import VideoModel
-from sce_video.inference.windows import WindowFeatures
 from sce_video.pages.gallery import encode_clip, encode_jpeg, read_entry, read_frames
 from sce_video.utils.command import explain
 from sce_video.utils.errors import UserError
@@ -156,7 +156,7 @@ def embed_near(
     folder: str,
     network: tuple[str | None, ...],
     *window: Any,
-) -> WindowFeatures:
+) -> Features:
     """Windows beside one of a video (file, start, end, step of
     :func:`~sce_video.find.search.windows_near`), otherwise as :func:`embed_file`."""
     index = VideoIndex(folder, header)

@@ -39,7 +39,7 @@ from sce_video.find.search_media import CallError, MediaWorkers
 from sce_video.find.segment_list import SegmentList
 from sce_video.find.store import VideoIndex
 from sce_video.inference.encoders.text import has_text
-from sce_video.inference.windows import WindowFeatures
+from sce_video.inference.features import Features
 from sce_video.utils.command import printable_utf8
 from sce_video.utils.errors import UserError
 from sce_video.utils.storage import absolute
@@ -329,7 +329,7 @@ class SearchState:
             raise CallError(problem)
         rows = {match.file: match.row for match in found}
 
-        def near(file: str, start: float, end: float, step: float) -> WindowFeatures:
+        def near(file: str, start: float, end: float, step: float) -> Features:
             try:
                 return self._embed(media.embed_near, self.file(rows[file]), start, end, step)
             except (CallError, GoneError, NoRowError) as error:

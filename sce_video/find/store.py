@@ -21,7 +21,7 @@ import numpy as np
 
 from sce_video.datasets.clip_sampling import Windows
 from sce_video.datasets.video_list import split_segment
-from sce_video.evaluation.npz_files import (
+from sce_video.inference.npz_files import (
     CheckedArray,
     RowStream,
     as_integers,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,14 @@ from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.engine.config.load import load_config
 from sce_video.engine.config.snapshot import lacking_imports, stored_config
 from sce_video.engine.weights import bounded_network, check_classifier_weights, load_backbone
-from sce_video.evaluation.multi_view import class_scores
-from sce_video.inference.embed import FileRows, ViewOptions, rows_of_files, rows_of_videos
+from sce_video.inference.embed import features_of_files, rows_of_videos
+from sce_video.inference.features import Features
 from sce_video.inference.model import checkpoint_of, select_device
+from sce_video.inference.multi_view import BatchRows, class_scores
 from sce_video.inference.network_input import (
     ModelSettings,
     Video,
+    ViewOptions,
     settings_from_config,
     view_counts,
 )
@@ -52,6 +55,7 @@ class VideoClassifier:
         named: Whether ``classes`` are names.
         checkpoint: Absolute path or URL of the checkpoint file.
         device: Device of the network.
+        config: Config file that it was built from; None for the config in the checkpoint.
     """
 
     recognizer: nn.Module
@@ -61,17 +65,36 @@ class VideoClassifier:
     named: bool
     checkpoint: str
     device: torch.device
+    config: str | Path | None = None
 
     @property
     def row_size(self) -> int:
         """K, the number of classes."""
         return len(self.classes)
 
-    def row(self, sample: dict[str, Any], max_views: int) -> np.ndarray:
-        """Class probabilities (K,) of a packed video: the mean of the softmax over its views."""
+    @property
+    def module(self) -> nn.Module:
+        """The network itself, ``recognizer``."""
+        return self.recognizer
+
+    def rows(self, batch: dict[str, Any], max_views: int) -> BatchRows:
+        """Class probabilities (n, K) of the videos of a batch: means of the softmax over views."""
         with torch.inference_mode():
-            rows = class_scores(max_views)(self.recognizer, {"videos": [sample]})
-            return rows.values[0].numpy()
+            return class_scores(max_views)(self.recognizer, batch)
+
+    def builder(self) -> Callable[[torch.device], VideoClassifier]:
+        """Function that builds the network again in another process."""
+        names = self.classes if self.named else None
+        return partial(_rebuilt_classifier, self.checkpoint, self.config, names)
+
+
+def _rebuilt_classifier(
+    checkpoint: str,
+    config: str | Path | None,
+    classes: tuple[str, ...] | None,
+    device: torch.device,
+) -> VideoClassifier:
+    return load_classifier(checkpoint, config, device, classes)
 
 
 def load_classifier(
@@ -143,6 +166,7 @@ def load_classifier(
         named=bool(names),
         checkpoint=absolute(checkpoint),
         device=selected,
+        config=config,
     )
 
 
@@ -229,15 +253,15 @@ def predict_files(
     classifier: VideoClassifier,
     paths: str | os.PathLike | Sequence[str | os.PathLike],
     options: ViewOptions | None = None,
-) -> FileRows:
+) -> Features:
     """Class probabilities of files; those that cannot be decoded are listed, not raised.
 
     Returns:
-        ``probabilities`` (M, K), ``paths`` and ``indices`` of the M files that could be decoded,
-        and ``failures``, (path, reason) of the others.
+        ``values`` (M, K), ``paths`` and ``indices`` of the M files that could be decoded, and
+        ``failures``, (path, reason) of the others.
     """
     _check_classifier(classifier)
-    return rows_of_files(classifier, paths, options or classifier.options)
+    return features_of_files(classifier, paths, options or classifier.options)
 
 
 def _check_classifier(classifier: object) -> None:

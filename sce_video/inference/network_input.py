@@ -11,7 +11,8 @@ from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from sce_video.datasets.clip_sampling import ClipIndices, uniform_positions
 from sce_video.datasets.readers import VideoReader
@@ -26,6 +27,7 @@ from sce_video.datasets.transforms import (
 )
 from sce_video.datasets.video_dataset import run_pipeline
 from sce_video.engine.weights import checked_backbone
+from sce_video.inference.multi_view import BatchRows
 
 _PREPROCESSORS = ("VideoDataPreprocessor", "RecognizerDataPreprocessor")
 _CLIPS = ("RandomClips", "UniformClips", "OneOfClips")
@@ -330,23 +332,47 @@ class VideoNetwork(Protocol):
         """Path of the weights, for messages."""
 
     @property
+    def device(self) -> torch.device:
+        """Device of the network."""
+
+    @property
+    def module(self) -> nn.Module:
+        """The network itself."""
+
+    @property
     def row_size(self) -> int:
         """D, size of a row."""
 
-    def row(self, sample: dict[str, Any], max_views: int) -> np.ndarray:
-        """(D,) float32 of a video packed by ``PackVideo``, from at most ``max_views`` at a time."""
+    def rows(self, batch: dict[str, Any], max_views: int) -> BatchRows:
+        """Rows (n, D) of a batch of ``collate_views``, from at most ``max_views`` at a time."""
+
+    def builder(self) -> Callable[[torch.device], VideoNetwork]:
+        """Function that builds the network again in another process; it is pickled."""
+
+
+def embed_batch(
+    network: VideoNetwork, batch: dict[str, Any], max_views: int, name: str
+) -> BatchRows:
+    """Return the rows of a batch.
+
+    Raises:
+        ValueError: If a row is not finite; the message contains ``name``.
+    """
+    rows = network.rows(batch, max_views)
+    if not bool(torch.isfinite(rows.values).all()):
+        raise ValueError(
+            f"the output for {name} is not finite: the network of {network.checkpoint} has "
+            "diverged. Take a checkpoint from before that"
+        )
+    return rows
 
 
 def embed_sample(
-    model: VideoNetwork, sample: dict[str, Any], options: ViewOptions, name: str
+    network: VideoNetwork, sample: dict[str, Any], options: ViewOptions, name: str
 ) -> np.ndarray:
     """The row (D,) of one video, alone: rounding in a convolution depends on the batch size."""
-    row = model.row(sample, options.max_views)
-    if not np.isfinite(row).all():
-        raise ValueError(
-            f"the output for {name} is not finite: the network of {model.checkpoint} has diverged"
-        )
-    return row
+    rows = embed_batch(network, {"videos": [sample]}, options.max_views, name)
+    return rows.values[0].numpy()
 
 
 class ArrayReader(VideoReader):

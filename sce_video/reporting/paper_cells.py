@@ -21,7 +21,12 @@ from sce_video.reporting.comparability import compare, is_setting_of, setting_of
 from sce_video.reporting.phrases import describe_benchmark, describe_evaluation, describe_split
 from sce_video.reporting.result_files import Collection, Result
 
-MEASURED, DEVIATING, NOT_RUN = "measured", "measured, deviates", "not run"
+#: Status of a number of the paper with a result that was measured as in the paper.
+MEASURED = "measured"
+#: Status of a number whose results were measured in another way.
+DEVIATING = "measured, deviates"
+#: Status of a number without a result.
+NOT_RUN = "not run"
 
 
 @dataclass(frozen=True)

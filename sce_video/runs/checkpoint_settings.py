@@ -282,7 +282,7 @@ def _shapes(part: dict[str, Any], limit: Mapping[str, Any] | None) -> dict[str, 
     # Inside mmaction2's recogniser names are looked up in the default scope.
     scope = DefaultScope.overwrite_default_scope("sce_video")
     try:
-        with scope, bounds, torch.random.fork_rng():
+        with scope, bounds, torch.random.fork_rng(devices=[]):
             network = MODELS.build(dict(part))
     except Exception:  # a wrong argument can raise any error inside a network
         return None

@@ -98,14 +98,21 @@ def _check_files(options: EmbedOptions, windows: Windows | None) -> None:
 
 def _embed_windows(options: EmbedOptions, windows: Windows) -> EmbedResult:
     """Embed the windows of videos."""
+    from sce_video.inference.embed_file import embed_to_file
     from sce_video.inference.model import load_model
     from sce_video.inference.network_input import ViewOptions
-    from sce_video.inference.windows import embed_to_file
 
     assert options.videos is not None
     model = load_model(options.checkpoint, options.config, options.device)
-    views = ViewOptions(num_clips=options.clips, num_crops=options.crops)
-    extensions = listed_extensions(options.all_files)
+    views = ViewOptions(
+        num_clips=options.clips, num_crops=options.crops, num_workers=options.workers or 0
+    )
     with output_file(options.out) as out:
-        count, problems = embed_to_file(model, options.videos, out, windows, views, extensions)
-    return EmbedResult(options.out, windows, count, problems)
+        found = embed_to_file(
+            *(model, options.videos, out, windows, views),
+            extensions=listed_extensions(options.all_files),
+            ray=options.ray,
+            processes_per_gpu=options.processes_per_gpu,
+        )
+    problems = [f"{path}: {why}" for path, why in [*found.failures, *found.incomplete]]
+    return EmbedResult(options.out, windows, len(found), problems)

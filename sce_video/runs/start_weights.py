@@ -184,7 +184,7 @@ def _check_weights(backbone: dict[str, Any], content: dict[str, Any], name: str)
     # Other networks compute with their sizes when they are built, which has no values there.
     device = torch.device("meta" if backbone["type"].endswith("HFEncoder") else "cpu")
     try:
-        with bounded_network(weights), device, torch.random.fork_rng():
+        with bounded_network(weights), device, torch.random.fork_rng(devices=[]):
             model = nn.ModuleDict({"backbone": MODELS.build(backbone)})
     except Exception as error:  # a wrong argument can raise any error inside a network
         raise ValueError(f"{name}: its network cannot be built: {error}") from error

@@ -29,6 +29,8 @@ _MOST_NAMED = 10
 _given: list[str] = []
 #: Modules that any command of this process has named, with those that they imported in turn.
 _imported: dict[str, set[str]] = {}
+#: Modules that the ``custom_imports`` of config files name, which are programs.
+_of_configs: dict[str, None] = {}
 #: Recipes of the user's own by their names, see :func:`sce_video.engine.recipes.register_recipe`.
 own_recipes: dict[str, Path] = {}
 
@@ -146,7 +148,12 @@ def own_modules() -> list[str]:
 
     They are the modules of ``--import``, and others that a program has imported by itself.
     """
-    return named_modules(_registering())
+    return named_modules({*_registering(), *_of_configs})
+
+
+def note_custom_imports(modules: str | Iterable[str]) -> None:
+    """Let other processes import the modules that a config file has imported."""
+    _of_configs.update(dict.fromkeys([modules] if isinstance(modules, str) else modules))
 
 
 def named_modules(modules: Iterable[str]) -> list[str]:

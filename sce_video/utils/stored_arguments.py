@@ -39,6 +39,17 @@ class Stored:
     in_new_tasks: bool = True
 
 
+class Compared:
+    """Marks text that a constructor only compares with words that it knows.
+
+    It is never opened, imported or looked up in a registry, so an untrusted file may contain it.
+    """
+
+
+#: Text that is marked as :class:`Compared`.
+Word = Annotated[str, Compared()]
+#: Settings whose texts are marked as :class:`Compared`.
+Words = Annotated[dict[str, Any], Compared()]
 #: Number of blocks or layers of a network.
 Layers = Annotated[int, Stored(1000)]
 #: Width from which all others of a network follow.
@@ -103,34 +114,46 @@ def _is_within(value: Any, limits: Stored, widths: set[int]) -> bool:
 
 
 def stored_arguments(part: Any) -> dict[str, StoredArgument]:
-    """Return the arguments that a class declares to be taken from a checkpoint, by name.
+    """Return the arguments that a class declares to be taken from a checkpoint, by name."""
+    return {
+        name: StoredArgument(limits, _kinds(parameter.annotation), parameter.default)
+        for name, parameter in constructor_parameters(part).items()
+        for limits in _declared(parameter.annotation)
+    }
 
-    A constructor with ``**kwargs`` hands them to its parent, whose arguments are included.
+
+def constructor_parameters(part: Any) -> dict[str, inspect.Parameter]:
+    """Return the parameters of a class's constructor by name, with resolved annotations.
+
+    A constructor with ``**kwargs`` hands them to its parent, whose parameters are included. There
+    are none for what is not a class.
     """
-    if not inspect.isclass(part):
-        return {}
-    found: dict[str, StoredArgument] = {}
-    for constructor in (
-        vars(kind)["__init__"] for kind in part.__mro__ if "__init__" in vars(kind)
-    ):
+    found: dict[str, inspect.Parameter] = {}
+    for kind in part.__mro__ if inspect.isclass(part) else ():
+        constructor = vars(kind).get("__init__")
         if constructor is object.__init__:
             break
-        parameters = inspect.signature(constructor).parameters
-        for name, hint in _hints(constructor).items():
-            for limits in _declared(hint):
-                argument = StoredArgument(limits, _kinds(hint), parameters[name].default)
-                found.setdefault(name, argument)
+        if constructor is None:
+            continue
+        try:
+            parameters = inspect.signature(constructor).parameters
+            hints = get_type_hints(constructor, include_extras=True)
+        except (AttributeError, NameError, TypeError, ValueError):
+            break  # written in C, or names that only type checkers import
+        for name, parameter in parameters.items():
+            found.setdefault(name, parameter.replace(annotation=hints.get(name, Any)))
         if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
             break
     return found
 
 
-def _hints(constructor: Any) -> dict[str, Any]:
-    """Return the annotations of a constructor; none if they name what only type checkers import."""
-    try:
-        return get_type_hints(constructor, include_extras=True)
-    except (TypeError, NameError, AttributeError):
-        return {}
+def takes_words(hint: Any) -> bool:
+    """Return whether an annotation declares words: :data:`Word`, or text of a checkpoint."""
+    if get_origin(hint) is Annotated:
+        kind, *extras = get_args(hint)
+        declared = (Compared, Stored) if kind is str else Compared
+        return any(isinstance(extra, declared) for extra in extras)
+    return any(map(takes_words, get_args(hint)))
 
 
 def _declared(hint: Any) -> list[Stored]:

@@ -21,7 +21,7 @@ from sce_video.commands import (
 from sce_video.commands.main import COMMANDS
 from sce_video.engine.config.changes import available_settings, read_config
 from sce_video.engine.logs import TRACKERS
-from sce_video.engine.recipes import find_recipe, methods
+from sce_video.engine.recipes import FINETUNING, find_recipe, methods
 from sce_video.evaluation import PROTOCOLS
 from sce_video.find.search import MOST_REFINED
 from sce_video.inference.cell_maps import BEST, MEAN
@@ -30,7 +30,7 @@ from sce_video.options.connect import POOLS
 from sce_video.runs.finetune import NONE
 from sce_video.runs.finetune_choices import HEADS
 from sce_video.runs.keep_best import KEEP
-from sce_video.runs.pretrain import FINETUNING, PRECISIONS
+from sce_video.runs.pretrain import PRECISIONS
 
 #: Command lines, and a part of the answer. V: videos, R: run, I: index, N: not there, E: empty;
 #: L and M: two classes.

@@ -7,17 +7,16 @@ import multiprocessing
 import shutil
 from pathlib import Path
 
-import cv2
 import numpy as np
 import pytest
 import torch
-from helpers.crashing_reads import CrashingReads
+from helpers.crashing_reads import crash_in_workers
 from helpers.recognition import RETRIEVAL
 from mmengine.config import Config
 
-from sce_video.evaluation import extraction as extraction_loop
 from sce_video.evaluation import load_features
-from sce_video.evaluation.extraction import ExtractionJob, NetworkJob
+from sce_video.inference import embed_file
+from sce_video.inference.embed_job import EmbedJob, process_device
 from sce_video.jobs import RunError
 from sce_video.registry import DATASETS, MODELS
 from sce_video.runs import launch
@@ -71,7 +70,7 @@ def test_features_equal_a_loop_over_views(whole, checkpoint):
 
 def test_an_interrupted_run_resumes(videos, checkpoint, whole, tmp_path, monkeypatch):
     embedded, stops = [], [3]
-    process = ExtractionJob.process
+    process = EmbedJob.process
 
     def noted(job, item):
         if len(embedded) in stops:
@@ -80,7 +79,7 @@ def test_an_interrupted_run_resumes(videos, checkpoint, whole, tmp_path, monkeyp
         return process(job, item)
 
     cfg = configure(videos, checkpoint, tmp_path / "f.npz")
-    monkeypatch.setattr(ExtractionJob, "process", noted)
+    monkeypatch.setattr(EmbedJob, "process", noted)
     with pytest.raises(KeyboardInterrupt):
         launch.test(cfg)
     assert not (tmp_path / "f.npz").exists() and len(embedded) == 3
@@ -99,10 +98,10 @@ def test_records_of_another_job_and_finished_files_are_refused(
 ):
     out = tmp_path / "f.npz"
 
-    def fail(*_):
+    def fail(*_, **__):
         raise OSError("disk full")
 
-    monkeypatch.setattr(extraction_loop, "save_features", fail)
+    monkeypatch.setattr(embed_file, "write_features", fail)
     with pytest.raises(OSError, match="disk full"):
         launch.test(configure(videos, checkpoint, out))
     monkeypatch.undo()
@@ -134,13 +133,14 @@ def test_features_that_are_not_finite_end_the_run(videos, checkpoint, tmp_path, 
     torch.save(saved, tmp_path / "diverged.pth")
     cfg = configure(videos, tmp_path / "diverged.pth", tmp_path / "f.npz")
     cfg.test_dataloader.num_workers = workers
-    with pytest.raises(RunError, match=r"the output for .*\.mp4 is not finite: the network has"):
+    with pytest.raises(RunError, match=r"the output for .*\.mp4 is not finite: the network of"):
         launch.test(cfg)
     assert not (tmp_path / "f.npz").exists()
 
 
-def test_views_cut_by_the_loader_share_a_batch(videos, checkpoint, tmp_path):
+def test_views_cut_by_the_loader_share_a_batch(videos, checkpoint, tmp_path, monkeypatch):
     """As images do; of a batch that ends its process the samples are embedded one by one."""
+    crash_in_workers(monkeypatch)
     lines = (videos / "test_split1.txt").read_text().splitlines()
     bad = tmp_path / "segfault.mp4"
     shutil.copy(videos / lines[2].split()[0], bad)
@@ -150,7 +150,6 @@ def test_views_cut_by_the_loader_share_a_batch(videos, checkpoint, tmp_path):
         ("f.npz", 2, str(tmp_path / "list.txt")),
     ):
         cfg = configure(videos, checkpoint, tmp_path / name, ann_file=ann_file, workers=workers)
-        cfg.custom_imports = {"imports": ["helpers.crashing_reads"]}
         opening, clips, _, resizing, _ = cfg.test_dataloader.dataset.pipeline
         cropping = {"type": "CenterCropClips", "size": 36}
         steps = [opening, clips, {"type": "DecodeClips"}, resizing, cropping, {"type": "PackClips"}]
@@ -163,22 +162,14 @@ def test_views_cut_by_the_loader_share_a_batch(videos, checkpoint, tmp_path):
     torch.testing.assert_close(found.values, one.values, atol=1e-6, rtol=1e-6)
 
 
-def test_processes_import_the_parts_and_are_spread_over_the_gpus(monkeypatch):
+def test_processes_are_spread_over_the_gpus(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     process, found = multiprocessing.current_process(), []
-    parts = torch.nn.Sequential(CrashingReads(), torch.nn.Linear(1, 1)).modules()
-    job = NetworkJob(None, parts, "cuda")
-    assert job._modules == ["helpers.crashing_reads"]
-    monkeypatch.setattr(job, "build", lambda device: found.append(str(device)))
-    threads = torch.get_num_threads(), cv2.getNumThreads()
     for number in (1, 2, 3):
         monkeypatch.setattr(process, "_identity", (number,))
-        job.setup()
-    job._device = "cuda:1"  # of a rank
-    job.setup()
+        found.append(str(process_device("cuda")))
+    found.append(str(process_device("cuda:1")))  # of a rank
     assert found == ["cuda:1", "cuda:0", "cuda:1", "cuda:1"]
-    torch.set_num_threads(threads[0])
-    cv2.setNumThreads(threads[1])
 
 
 OPTIONS = {

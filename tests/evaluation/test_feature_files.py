@@ -10,9 +10,10 @@ import pytest
 import torch
 from helpers.evaluation_fakes import ColourVideos, TinyEncoder, collate, loader
 
-from sce_video.evaluation import Rows, extract_features, load_features, npz_files, save_features
-from sce_video.evaluation.npz_files import RowStream, read_npz, write_npz
+from sce_video.evaluation import Rows, extract_features, load_features, save_features
 from sce_video.evaluation.rows import check_labelled
+from sce_video.inference import npz_files
+from sce_video.inference.npz_files import RowStream, read_npz, write_npz
 
 
 def external_file(path, save=np.savez, **changes):

@@ -14,8 +14,8 @@ from sce_video.datasets.transforms import cut_views
 from sce_video.engine.checkpoint import load_checkpoint_file, save_checkpoint_file, weights_sha256
 from sce_video.engine.runner import VideoRunner
 from sce_video.evaluation.metrics.base import format_metrics
-from sce_video.evaluation.multi_view import class_scores
 from sce_video.evaluation.scores import load_scores
+from sce_video.inference.multi_view import class_scores
 from sce_video.models.data_preprocessors import VideoDataPreprocessor
 from sce_video.registry import DATASETS
 from sce_video.reporting.comparability import compare

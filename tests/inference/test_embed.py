@@ -1,7 +1,6 @@
 """Features of files and arrays against an independent computation in numpy."""
 
 import math
-import multiprocessing
 from pathlib import Path
 
 import av
@@ -26,8 +25,8 @@ from helpers.tiny_encoder import (
 from helpers.videos import write_video
 
 from sce_video.datasets import VideoDecodeError
-from sce_video.inference.embed import VideoFiles, ViewOptions, embed_files, embed_videos
-from sce_video.inference.model import VideoModel, load_model
+from sce_video.inference.embed import ViewOptions, embed_files, embed_videos
+from sce_video.inference.model import load_model
 
 
 @pytest.fixture(scope="module")
@@ -154,30 +153,6 @@ def test_segment_sampling_covers_the_whole_video(segment_model, videos):
     assert embed_files(segment_model, paths).num_views == 1
 
 
-def test_videos_are_read_while_the_network_runs(model, videos, monkeypatch):
-    """The first call of a slow network ends only when a worker has begun with the next videos; and
-    the worker is at most its two samples, and those that it reads, ahead."""
-    read = [multiprocessing.get_context("fork").Event() for _ in range(5)]
-    pipeline, row, ahead = VideoFiles._run_pipeline, VideoModel.row, []
-
-    def noted(self, index, seed, given):
-        read[index].set()
-        return pipeline(self, index, seed, given)
-
-    def slow(self, sample, max_views):
-        if not ahead:
-            assert read[1].wait(60) and read[2].wait(60)
-            ahead.append([event.is_set() for event in read])
-        return row(self, sample, max_views)
-
-    expected = embed_videos(model, videos[0][:5])
-    monkeypatch.setattr(VideoFiles, "_run_pipeline", noted)
-    monkeypatch.setattr(VideoModel, "row", slow)
-    found = embed_videos(model, videos[0][:5], ViewOptions(num_workers=1))
-    np.testing.assert_array_equal(found, expected)
-    assert not ahead[0][4]
-
-
 def test_a_feature_depends_only_on_its_video(model, videos):
     paths, frames = videos
     together = embed_videos(model, paths)
@@ -244,13 +219,13 @@ def test_embed_files_skips_bad_files(model, videos, tmp_path):
     assert found.indices.tolist() == [0, 2]
     assert found.num_views == 6
     expected = embed_videos(model, paths[:2], ViewOptions(num_clips=2, num_crops=3))
-    np.testing.assert_array_equal(found.features, expected)
+    np.testing.assert_array_equal(found.values, expected)
     reasons = dict(found.failures)
     assert list(reasons) == [str(p) for p in (given[1], given[3], given[4])]
     assert "No such file" in reasons[str(given[3])]
     assert "regular file" in reasons[str(given[4])]
     nothing = embed_files(model, given[1:2])
-    assert nothing.features.shape == (0, FEATURE_SIZE)
+    assert nothing.values.shape == (0, FEATURE_SIZE)
     assert len(nothing.failures) == 1
 
 

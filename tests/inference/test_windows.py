@@ -11,13 +11,13 @@ from helpers.videos import remux
 from sce_video.datasets.clip_sampling import Windows, window_spans
 from sce_video.datasets.readers.base import STREAMED_FRAMES
 from sce_video.datasets.sources import Query, parse_query
-from sce_video.evaluation.npz_files import read_npz, write_npz
 from sce_video.find.index import build_index, read_index
 from sce_video.find.query import query_index
 from sce_video.find.search import query_feature, rows_of_query
 from sce_video.inference import windows as windows_module
 from sce_video.inference.embed import ViewOptions, embed_videos
 from sce_video.inference.network_input import ArrayReader
+from sce_video.inference.npz_files import read_npz, write_npz
 from sce_video.inference.windows import pack_windows
 
 OPTIONS, WINDOWS, FPS = ViewOptions(num_clips=1), Windows(2.0, 1.0), 25
@@ -54,9 +54,9 @@ def test_a_window_equals_a_video_of_its_frames(model, frames, long_video):
     (found,) = embed_videos(model, long_video, TWO, windows=WINDOWS)
     assert found.starts.tolist() == pytest.approx([0, 1, 2, 3, 4, 4.4])
     assert found.ends.tolist() == pytest.approx([2, 3, 4, 5, 6, 6.4])
-    np.testing.assert_array_equal(found.features, by_hand(model, frames, found.spans, TWO))
+    np.testing.assert_array_equal(found.values, by_hand(model, frames, found.spans, TWO))
     (of_array,) = embed_videos(model, frames, TWO, fps=FPS, windows=WINDOWS)
-    np.testing.assert_array_equal(of_array.features, found.features)
+    np.testing.assert_array_equal(of_array.values, found.values)
 
 
 def test_frames_are_forgotten_however_long_the_video_is(model, monkeypatch):
@@ -84,7 +84,7 @@ def test_a_video_that_was_cut_off_keeps_its_windows(model, tmp_path, frames, lon
     assert "s of 6.40 s: it was cut off" in found.reason
     whole = found.ends < found.ends[-1] - 0.5  # of the last one, a frame may be damaged
     expected = by_hand(model, frames, found.spans[whole])
-    np.testing.assert_array_equal(found.features[whole], expected)
+    np.testing.assert_array_equal(found.values[whole], expected)
 
     (tmp_path / "videos").mkdir()
     shutil.copy(tmp_path / "cut.mp4", tmp_path / "videos" / "cut.mp4")
@@ -106,7 +106,7 @@ def test_an_index_of_windows(model, long_root, tmp_path, table):
     assert index.windows == WINDOWS
     (found,) = embed_videos(model, long_root / "long.mp4", OPTIONS, windows=WINDOWS)
     rows = index.rows("long.mp4")
-    np.testing.assert_array_equal(np.asarray(index.features[np.array(rows)]), found.features)
+    np.testing.assert_array_equal(np.asarray(index.features[np.array(rows)]), found.values)
     np.testing.assert_array_equal(index.spans[rows], found.spans)
 
     # Unchanged files are kept; a changed one loses its old windows.
@@ -118,7 +118,7 @@ def test_an_index_of_windows(model, long_root, tmp_path, table):
     index = read_index(where)
     (found,) = embed_videos(model, long_root / "long.mp4", OPTIONS, windows=WINDOWS)
     rows = np.array(index.rows("long.mp4"))
-    np.testing.assert_array_equal(np.asarray(index.features[rows]), found.features)
+    np.testing.assert_array_equal(np.asarray(index.features[rows]), found.values)
     with pytest.raises(ValueError, match="windows"):
         build_index(model, long_root, where, OPTIONS)
 

@@ -26,7 +26,7 @@ from sce_video.pages.curves import read_scalars
 from sce_video.runs.classifier_test import guessing_alarm
 from sce_video.runs.finetune import labelled_parts, planned_finetuning
 from sce_video.runs.folder import read_run
-from sce_video.runs.pretrain import planned_config
+from sce_video.runs.planned_config import planned_config
 from sce_video.utils.errors import NamedWarning
 from sce_video.utils.run_files import PROBE, RESULTS, SCORES
 

@@ -28,7 +28,8 @@ from sce_video.runs import finetune as finetuning
 from sce_video.runs import pretrain as pretraining
 from sce_video.runs import seeds
 from sce_video.runs.folder import different_settings, read_run
-from sce_video.runs.pretrain import planned_pretraining, resumable_config
+from sce_video.runs.planned_config import resumable_config
+from sce_video.runs.pretrain import planned_pretraining
 from sce_video.utils.files import write_text
 
 TINY = dict(width=4, frames=2, size=32, hidden=16, embedding=8, batch=4, epoch_samples=8, workers=0)

@@ -18,12 +18,8 @@ from sce_video.registry import DATASETS
 from sce_video.runs import launch
 from sce_video.runs.folder_facts import examine_folder
 from sce_video.runs.machine_checks import check_video_files, decode_rates
-from sce_video.runs.pretrain import (
-    _decode,
-    planned_config,
-    planned_pretraining,
-    write_config,
-)
+from sce_video.runs.planned_config import planned_config
+from sce_video.runs.pretrain import _decode, planned_pretraining, write_config
 from sce_video.utils.run_files import KEPT
 
 pytest.importorskip("lance", reason="needs Lance: pip install 'sce-video[lance]'")
@@ -126,5 +122,5 @@ def test_a_table_in_an_object_store(sources, bucket, monkeypatch, tmp_path):
     assert (
         planned_config(tmp_path, videos=table).custom_hooks[-1].gallery.dataset.data_root == table
     )
-    with pytest.raises(ValueError, match="names 's3://.*has to be given again, videos in a store"):
+    with pytest.raises(ValueError, match="names 's3://.*again, and name videos in a store"):
         planned_config(tmp_path)

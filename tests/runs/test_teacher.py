@@ -21,7 +21,8 @@ from sce_video.inference.model import load_model
 from sce_video.models.backbones import ResNet2d
 from sce_video.pages.curves import read_scalars
 from sce_video.runs import launch, teacher
-from sce_video.runs.pretrain import planned_config, planned_pretraining
+from sce_video.runs.planned_config import planned_config
+from sce_video.runs.pretrain import planned_pretraining
 from sce_video.runs.teacher import StoredFeatures, TeacherHook, prepare_teacher
 
 K = 4

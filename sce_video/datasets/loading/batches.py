@@ -234,9 +234,14 @@ def collate_boxes(samples: list[dict[str, Any]]) -> dict[str, Any]:
     return {**collate_views(samples), **lists}
 
 
-_ROWS, _WIDTH = 256, 4096  # workers of a loader, bytes of a path (PATH_MAX)
-_PID = 8  # bytes of a process id
-_PATIENCE = 2.0  # seconds to wait until a process is seen to have ended
+#: Workers of a loader whose files are noted. A machine has fewer cores for a loader.
+_ROWS = 256
+#: Bytes of a path that are noted: Linux has no longer paths (PATH_MAX).
+_WIDTH = 4096
+#: Bytes of a process id.
+_PID = 8
+#: Seconds to wait until a process is seen to have ended.
+_PATIENCE = 2.0
 #: torch's two messages for a crashed worker.
 _CRASH = re.compile(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\) (.+)", re.S)
 

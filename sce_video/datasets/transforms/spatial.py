@@ -14,7 +14,7 @@ from PIL import Image
 from sce_video.datasets.readers.base import DecodeLimits
 from sce_video.datasets.transforms.lazy_view import Box, LazyView, resized_as_pil
 from sce_video.registry import TRANSFORMS
-from sce_video.utils.stored_arguments import PixelRange, Pixels
+from sce_video.utils.stored_arguments import PixelRange, Pixels, Word
 
 #: (T, H, W, 3) uint8, computed or not yet computed.
 View = np.ndarray | LazyView
@@ -296,7 +296,7 @@ class ResizeAsProcessor:
     """
 
     def __init__(
-        self, size: PixelRange, crop: int | None = None, interpolation: str = "bilinear"
+        self, size: PixelRange, crop: int | None = None, interpolation: Word = "bilinear"
     ) -> None:
         sides = (size, size) if isinstance(size, int) else tuple(size)
         whole = sides[0] if crop is None else crop
@@ -354,7 +354,7 @@ class PillowResizeCenterCrop(ResizeAsProcessor):
     rounded half to even. ``crop`` is at most ``size``; ``interpolation`` "bilinear" or "bicubic".
     """
 
-    def __init__(self, size: Pixels, crop: int, interpolation: str = "bilinear") -> None:
+    def __init__(self, size: Pixels, crop: int, interpolation: Word = "bilinear") -> None:
         super().__init__(size, crop, interpolation)
         self._filter = Image.Resampling[interpolation.upper()]
 

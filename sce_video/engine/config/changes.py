@@ -33,6 +33,7 @@ from mmengine.utils import check_file_exist, import_modules_from_strings
 
 from sce_video.engine.recipes import recipes_folder
 from sce_video.utils.files import read_text
+from sce_video.utils.own_parts import note_custom_imports
 
 #: The file or option that sets each value of a config, by the path of keys and numbers. A source
 #: holds for everything below its path, unless a longer path has its own source.
@@ -157,6 +158,7 @@ def read_config(path: str | Path, sources: Sources | None = None) -> Config:
         except ImportError as error:
             hint = "Add the folder of the module to PYTHONPATH, or name the module by --import."
             raise ImportError(f"custom_imports={imports}: {error}. {hint}") from error
+        note_custom_imports(imports["imports"])
     return Config(content.values, content.text, path, content.variables)
 
 

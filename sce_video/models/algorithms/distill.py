@@ -17,7 +17,7 @@ from sce_video.models.losses.sce_losses import check_sce, sce_terms
 from sce_video.models.losses.siamese import byol_loss
 from sce_video.models.modules import KeyQueue, queue_warnings
 from sce_video.registry import MODELS
-from sce_video.utils.stored_arguments import Entries, Outputs
+from sce_video.utils.stored_arguments import Entries, Outputs, Word
 from sce_video.utils.tensors import LoggedValue
 
 OBJECTIVES = ("cosine", "tokens", "relations")
@@ -61,7 +61,7 @@ class Distill(SelfSupervisedModel):
         backbone: dict[str, Any],
         projector: dict[str, Any],
         teacher_channels: Outputs,
-        objective: str = "cosine",
+        objective: Word = "cosine",
         teacher: dict[str, Any] | None = None,
         queue_size: Entries = 65536,
         lambda_: float = 0.5,

@@ -15,7 +15,8 @@ from helpers.tiny_encoder import CONFIG, moving_frames, save_tiny, tiny_backbone
 from sce_video.commands import export
 from sce_video.datasets.transforms.decoding import cut_views
 from sce_video.inference.classifier import class_probabilities
-from sce_video.inference.embed import VideoFiles, ViewOptions, embed_videos
+from sce_video.inference.embed import ViewOptions, embed_videos
+from sce_video.inference.embed_job import VideoFiles
 from sce_video.inference.model import load_model
 from sce_video.interop.export.networks import ClipNetwork, export_network, largest_difference
 from sce_video.interop.pretrained import load_network

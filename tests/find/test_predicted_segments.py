@@ -6,22 +6,19 @@ from helpers.tiny_encoder import moving_frames, write_lossless
 
 from sce_video.datasets.clip_sampling import Windows, window_spans
 from sce_video.datasets.segments import Segment, segment_path
+from sce_video.find.predicted_segments import choose_rule, predict_segments
+from sce_video.inference.class_timeline import ClassTimeline, SegmentRule, join_scores
 from sce_video.inference.classifier import class_probabilities, load_classifier
 from sce_video.inference.embed import ViewOptions
-from sce_video.inference.predicted_segments import (
-    ClassTimeline,
-    SegmentRule,
-    choose_rule,
-    join_scores,
-    predict_segments,
-)
-from sce_video.inference.windows import WindowFeatures
+from sce_video.inference.features import Features
 
 CLASSES = ("run", "walk", "background")
 
 
 def timeline(scores, spans):
-    return ClassTimeline(WindowFeatures(np.asarray(scores, np.float32), *np.asarray(spans).T))
+    return ClassTimeline(
+        Features(np.asarray(scores, np.float32), ["a.mp4"] * len(spans), np.asarray(spans))
+    )
 
 
 @pytest.mark.parametrize(("seconds", "stride"), [(2.0, 0.5), (2.0, 0.75), (1.0, 1.0), (1.5, 4.0)])
