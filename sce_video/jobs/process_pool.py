@@ -15,7 +15,7 @@ import multiprocessing
 import pickle
 import secrets
 import signal
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
@@ -28,7 +28,7 @@ from pebble import ProcessExpired, ProcessPool
 
 from sce_video.jobs.job import BatchJob, Facts, Item, ItemError, RunError, StorageError
 from sce_video.utils.errors import CRASH_SIGNALS, UserError
-from sce_video.utils.own_parts import import_again, own_modules
+from sce_video.utils.own_parts import OwnModules, own_modules
 
 Key = TypeVar("Key")
 
@@ -235,12 +235,12 @@ class PackedJob(NamedTuple):
     Attributes:
         data: The pickled job.
         module: Module of its class.
-        own_modules: Modules of the user's own parts, which its process imports first.
+        modules: Modules of the user's own parts, which its process imports first.
     """
 
     data: bytes
     module: str
-    own_modules: list[str]
+    modules: OwnModules
 
 
 def run_local(
@@ -254,20 +254,20 @@ def run_local(
     attempts = (None if item is None else _attempt(item) for item in items)
     module, modules = type(job).__module__, own_modules()
     if isinstance(job, PackedJob):
-        module, modules = job.module, job.own_modules
+        module, modules = job.module, job.modules
     return process_items(
         _process,
         (None if attempt is None else (attempt, attempt) for attempt in attempts),
         workers=workers,
         timeout=timeout,
-        preload=(module, *modules),
+        preload=(module, *modules.named, *modules.others),
         start=partial(_start, job, modules),
     )
 
 
 def run_here(job: BatchJob, items: Iterable[Item]) -> Done:
     """Yield (item, outcome), each made in this process: no time limit, and a crash ends the run."""
-    _, problem = _set_up(job, ())
+    _, problem = _set_up(job)
     for item in map(_attempt, items):
         yield item, Outcome(None, "setup", problem) if problem else call(job.process, item)
 
@@ -278,10 +278,13 @@ def _attempt(item: Item) -> Item:
     return replace(item, temporary=path)
 
 
-def _set_up(job: BatchJob | PackedJob, modules: Sequence[str]) -> tuple[BatchJob | None, str]:
+def _set_up(
+    job: BatchJob | PackedJob, modules: OwnModules | None = None
+) -> tuple[BatchJob | None, str]:
     """The job, and why it cannot be set up; empty if it is."""
     try:
-        import_again(modules)
+        if modules is not None:
+            modules.load()
         unpacked: BatchJob = pickle.loads(job.data) if isinstance(job, PackedJob) else job
         unpacked.setup()
     except RunError as error:
@@ -291,7 +294,7 @@ def _set_up(job: BatchJob | PackedJob, modules: Sequence[str]) -> tuple[BatchJob
     return unpacked, ""
 
 
-def _start(job: BatchJob | PackedJob, modules: Sequence[str]) -> None:
+def _start(job: BatchJob | PackedJob, modules: OwnModules) -> None:
     global _job, _problem
     _job, _problem = _set_up(job, modules)
 

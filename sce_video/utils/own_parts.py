@@ -14,7 +14,8 @@ import re
 import sys
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from sce_video.utils.errors import UserError
@@ -143,12 +144,37 @@ def _registering() -> set[str]:
     return set() if registry is None else {part.module for part in registry.own_parts()}
 
 
-def own_modules() -> list[str]:
-    """Return the modules that have registered parts of the user's own in this process.
+@dataclass(frozen=True)
+class OwnModules:
+    """Modules of the user's own, for another process.
 
-    They are the modules of ``--import``, and others that a program has imported by itself.
+    Attributes:
+        named: Modules of ``--import``.
+        others: Modules that a program has imported by itself, or a config file by
+            ``custom_imports``. Those of a notebook may exist in its process only.
     """
-    return named_modules({*_registering(), *_of_configs})
+
+    named: tuple[str, ...]
+    others: tuple[str, ...]
+
+    def load(self) -> None:
+        """Import the modules, in another process.
+
+        Raises:
+            ImportError: If a module of ``--import`` is missing here.
+        """
+        for name in self.named:
+            importlib.import_module(name)
+        for name in self.others:
+            with suppress(ImportError):
+                importlib.import_module(name)
+
+
+def own_modules() -> OwnModules:
+    """Return the modules that have registered parts of the user's own in this process."""
+    named = tuple(_given)
+    others = named_modules({*_registering(), *_of_configs})[len(named) :]
+    return OwnModules(named, tuple(others))
 
 
 def note_custom_imports(modules: str | Iterable[str]) -> None:
@@ -157,19 +183,13 @@ def note_custom_imports(modules: str | Iterable[str]) -> None:
 
 
 def named_modules(modules: Iterable[str]) -> list[str]:
-    """Return the modules of ``--import``, and those of others that these do not import.
+    """Return the modules of ``--import``, then those of others that these do not import.
 
     The program ``__main__`` is left out, because no other process can import it.
     """
     brought = {"__main__"}.union(*(_imported[given] for given in _given))
     others = sorted({*modules} - brought)
     return [*_given, *(name for name in others if not any(_belongs(name, g) for g in _given))]
-
-
-def import_again(modules: Iterable[str]) -> None:
-    """Import in another process the modules of :func:`own_modules`."""
-    for name in modules:
-        importlib.import_module(name)
 
 
 def advise_imports(recorded: object) -> str:
@@ -181,7 +201,7 @@ def advise_imports(recorded: object) -> str:
     """
     names = recorded if isinstance(recorded, list) else []
     named = [n for n in names[:_MOST_NAMED] if isinstance(n, str) and _MODULE.fullmatch(n)]
-    present = own_modules()
+    present = named_modules({*_registering(), *_of_configs})
     lacking = [name for name in named if not any(_belongs(name, given) for given in present)]
     options = " ".join(f"{_OPTION} {name}" for name in lacking)
     return f"If you trust these modules, add {options}" if lacking else ""

@@ -13,6 +13,7 @@ from helpers.own_parts import registries_restored
 from sce_video.registry import own_parts as registered_parts
 from sce_video.utils.command import command
 from sce_video.utils.own_parts import (
+    OwnModules,
     OwnPartsError,
     advise_imports,
     named_modules,
@@ -45,7 +46,7 @@ def folder(tmp_path, monkeypatch):
 def test_a_module_of_the_current_folder_is_imported_and_its_option_taken(folder, option):
     with own_imports(["videos", *option, "--out", "run"]) as words:
         assert words == ["videos", "--out", "run"]
-        assert "part_one" in own_modules()
+        assert own_modules().named == ("part_one",)
     assert ("transform", "PartOne", "part_one") in {
         (part.kind, part.name, part.module) for part in registered_parts()
     }
@@ -70,13 +71,19 @@ def test_a_folder_of_the_python_path_comes_before_the_current_one(folder, monkey
 
 def test_processes_that_a_command_starts_import_the_same_modules(folder, repo):
     code = "from sce_video.utils.own_parts import own_imports, own_modules\n"
-    code += "with own_imports([]):\n    print(own_modules())"
+    code += "with own_imports([]):\n    print(*own_modules().named)"
     run = [sys.executable, "-P", "-c", code]
     with own_imports(["--import", "part_two"]):
         env = {**os.environ, "PYTHONPATH": str(repo)}
         done = subprocess.run(run, env=env, capture_output=True, text=True)
-    assert done.stdout == "['part_two']\n", done.stderr
+    assert done.stdout == "part_two\n", done.stderr
     assert "SCE_VIDEO_IMPORT" not in os.environ
+
+
+def test_another_process_needs_the_named_modules_only():
+    OwnModules((), ("module_of_a_notebook",)).load()
+    with pytest.raises(ImportError, match="no_such_part"):
+        OwnModules(("no_such_part",), ()).load()
 
 
 @pytest.mark.parametrize(
