@@ -243,6 +243,21 @@ class PackedJob(NamedTuple):
     modules: OwnModules
 
 
+def pack(job: BatchJob) -> PackedJob:
+    """Pickle a job.
+
+    Raises:
+        WorkersEndedError: If a part of it cannot be pickled, such as a function in a function.
+    """
+    try:
+        return PackedJob(pickle.dumps(job), type(job).__module__, own_modules())
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise WorkersEndedError(
+            f"{job.name} cannot be sent to other processes: {error}. Work in this process: "
+            "--workers 0"
+        ) from error
+
+
 def run_local(
     job: BatchJob | PackedJob, items: Iterable[Item | None], workers: int, timeout: float
 ) -> Done:
@@ -251,17 +266,15 @@ def run_local(
     The items have the temporary path of their attempt; the fault of one whose process could not set
     up the job is ``setup``.
     """
+    packed = job if isinstance(job, PackedJob) else pack(job)
     attempts = (None if item is None else _attempt(item) for item in items)
-    module, modules = type(job).__module__, own_modules()
-    if isinstance(job, PackedJob):
-        module, modules = job.module, job.modules
     return process_items(
         _process,
         (None if attempt is None else (attempt, attempt) for attempt in attempts),
         workers=workers,
         timeout=timeout,
-        preload=(module, *modules.named, *modules.others),
-        start=partial(_start, job, modules),
+        preload=(packed.module, *packed.modules.named, *packed.modules.others),
+        start=partial(_start, packed),
     )
 
 
@@ -278,13 +291,11 @@ def _attempt(item: Item) -> Item:
     return replace(item, temporary=path)
 
 
-def _set_up(
-    job: BatchJob | PackedJob, modules: OwnModules | None = None
-) -> tuple[BatchJob | None, str]:
+def _set_up(job: BatchJob | PackedJob) -> tuple[BatchJob | None, str]:
     """The job, and why it cannot be set up; empty if it is."""
     try:
-        if modules is not None:
-            modules.load()
+        if isinstance(job, PackedJob):
+            job.modules.load()
         unpacked: BatchJob = pickle.loads(job.data) if isinstance(job, PackedJob) else job
         unpacked.setup()
     except RunError as error:
@@ -294,9 +305,9 @@ def _set_up(
     return unpacked, ""
 
 
-def _start(job: BatchJob | PackedJob, modules: OwnModules) -> None:
+def _start(job: PackedJob) -> None:
     global _job, _problem
-    _job, _problem = _set_up(job, modules)
+    _job, _problem = _set_up(job)
 
 
 def _process(item: Item) -> dict[str, Any] | Facts:

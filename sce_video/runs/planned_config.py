@@ -157,6 +157,8 @@ def planned_config(
             f"or an older version did. {advice}"
         )
     run = read_run_json(folder)
+    if run.plan is None:
+        raise ValueError(f"{path} describes a run of sce-video {run.command:.40}. {advice}")
     if lacking := advise_imports(run.environment.get("imports")):
         raise ValueError(f"{path} describes a run with parts of the user's own. {lacking}")
     recipe, stored = run.plan.recipe, dict(run.config)
