@@ -14,7 +14,7 @@ from helpers.run_tool import run_tool
 from helpers.training import make_videos
 
 IMPORT = ("--import", "my_parts")
-ADVICE = "If you trust these modules, add --import my_parts"
+ADVICE = "If you trust these modules, add --import my_parts, or import them in Python"
 SMALL = "--epochs 1 --size 32 --frames 2 --batch 4 --epoch-samples 8 --workers 0".split()
 #: Options that make a training of the recipe small, by config.
 TRAINING = {
