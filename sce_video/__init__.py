@@ -31,6 +31,7 @@ _FUNCTIONS = {
     "predict_files": "inference.classifier",
     "pretrain": "runs.pretrain",
     "pretrain_seeds": "runs.seeds",
+    "register_recipe": "engine.recipes",
     "resolved": "runs.resolved",
     "top_classes": "inference.classifier",
 }

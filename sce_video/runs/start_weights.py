@@ -19,7 +19,7 @@ from sce_video.engine.checkpoint import (
     load_third_party_checkpoint,
     save_checkpoint_file,
 )
-from sce_video.engine.config.snapshot import SNAPSHOT, stored_config
+from sce_video.engine.config.snapshot import SNAPSHOT, lacking_imports, stored_config
 from sce_video.engine.weights import (
     FORMAT,
     bounded_network,
@@ -115,7 +115,8 @@ def find_source(source: str | os.PathLike) -> Source:
     try:
         settings = settings_from_config(config)
     except ValueError as error:
-        raise ValueError(f"the config in {path}: {error}") from error
+        lacking = lacking_imports(content)
+        raise ValueError(f"the config in {path}: {error}{'. ' * bool(lacking)}{lacking}") from error
     weights = checkpoint_weights(content)
     channels = _check_weights(settings.backbone, content, name)
     kind = settings.backbone["type"].rpartition(".")[2]

@@ -40,7 +40,9 @@ def test_every_command_has_help_under_its_own_name(capsys):
         with pytest.raises(SystemExit) as stopped:
             main([name, "--help"])
         assert stopped.value.code == 0
-        assert f"usage: sce-video {name} " in capsys.readouterr().out
+        page = capsys.readouterr().out
+        assert f"usage: sce-video {name} " in page
+        assert "\n  --import MODULE" in page
 
 
 def test_unknown_commands_are_refused(capsys):
