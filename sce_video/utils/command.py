@@ -21,6 +21,7 @@ from types import FrameType
 from typing import Any, TextIO, cast
 
 from sce_video.utils.errors import UserError, message_from_worker
+from sce_video.utils.own_parts import own_imports
 
 #: What a log may do to a terminal: end a line, go to a tab stop, set the colour.
 _KEPT = re.compile(r"(\n|\t|\x1b\[[0-9;]*m)")
@@ -120,6 +121,7 @@ def command(main: Main | None = None, *, interrupted: str = "interrupted") -> Ca
 
     The line is ``TOOL.py: error: MESSAGE`` (``sce-video NAME: error: ...`` for its commands) on
     stderr, for errors that a user can mend (:func:`explain`); all others keep their traceback.
+    Modules of ``--import`` are imported first, so that ``main`` does not see this option.
     ``interrupted`` is printed after Ctrl-C, unless the KeyboardInterrupt has a text of its own; it
     says how to continue.
     """
@@ -133,8 +135,12 @@ def command(main: Main | None = None, *, interrupted: str = "interrupted") -> Ca
             received: list[int] = []
             try:
                 # Names of files and classes, which are printed, are those of strangers.
-                with _ended_as_by_interrupt(received), printable_stdout():
-                    status = function(argv)
+                with (
+                    _ended_as_by_interrupt(received),
+                    printable_stdout(),
+                    own_imports(argv) as words,
+                ):
+                    status = function(words)
                 return 128 + received[0] if received and status == INTERRUPTED else status
             except BrokenPipeError:  # the reader has enough: sce-video ... | head
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

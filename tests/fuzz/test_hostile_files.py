@@ -41,7 +41,7 @@ from sce_video.engine.config.snapshot import parse_config_text
 from sce_video.evaluation.feature_files import load_features, save_features
 from sce_video.evaluation.metrics.base import Outcomes, load_outcomes, save_outcomes
 from sce_video.evaluation.rows import Rows
-from sce_video.evaluation.scores import fuse_scores, load_scores, save_scores
+from sce_video.evaluation.scores import load_scores, save_scores, weighted_mean
 from sce_video.find import column_process
 from sce_video.find import columns as columns_module
 from sce_video.find.index import read_index
@@ -195,7 +195,7 @@ def read_features(path: Path) -> None:
 
 def read_scores(path: Path) -> None:
     scores, _ = load_scores(path)
-    fuse_scores([scores, scores])
+    weighted_mean([scores, scores])
 
 
 def read_outcomes(path: Path) -> None:
