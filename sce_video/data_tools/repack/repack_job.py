@@ -131,7 +131,7 @@ class RepackJob(jobs.BatchJob):
         self._limits = limits
 
     def items(self, files: Iterable[PlannedFile]) -> list[jobs.Item]:
-        """Items of files, with the present states of their sources."""
+        """Return items of files, with the present states of their sources."""
         state = cache(jobs.file_state)  # a video may have hundreds of segments
         return [
             jobs.Item(file.key, state(os.path.join(self._sources, file.path)), file, file.output)
@@ -145,7 +145,7 @@ class RepackJob(jobs.BatchJob):
         return {**repack_file(job).as_record(), "root": self.root}
 
     def source(self, item: jobs.Item) -> jobs.State:
-        """Size and modification time of the source."""
+        """Return the size and modification time of the source."""
         return jobs.file_state(os.path.join(self._sources, item.argument.path))
 
     def holds(self, item: jobs.Item, record: jobs.Record) -> bool:
@@ -156,7 +156,7 @@ class RepackJob(jobs.BatchJob):
         return item.source is not None or facts["root"] == self.root
 
     def made_output(self, item: jobs.Item, record: jobs.Record | None) -> bool:
-        """Whether repack made the file at an output's path, by the record or its comment."""
+        """Return whether repack made the file at an output's path, by the record or its comment."""
         if super().made_output(item, record):
             return True
         assert item.output is not None
@@ -376,7 +376,7 @@ class EncodedRow(RowMaker):
         return {**row, **identity, "failure": row["failure"], "settings": json.dumps(made)}
 
     def is_current(self, settings: str) -> bool:
-        """Whether a row with this text in ``settings`` is good enough."""
+        """Return whether a row with this text in ``settings`` is good enough."""
         try:
             made = json.loads(settings)
             good = min(made["psnr"], made["psnr_luma"]) >= self._limits.min_psnr

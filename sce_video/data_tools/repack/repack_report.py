@@ -193,7 +193,7 @@ def repack_report(
 
 
 def result_paths(folder: Path, plan: RepackPlan) -> list[Path]:
-    """Paths of the report, the failures and, for a list, the new list."""
+    """Return the paths of the report, the failures and, for a list, the new list."""
     names = [f"{plan.prefix}repack.json", f"{plan.prefix}failed.txt"]
     return [folder / name for name in (*names, plan.list_name) if name]
 
