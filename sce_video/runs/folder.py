@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sce_video.engine.checkpoint import find_checkpoints, is_plain, load_checkpoint_file
+from sce_video.engine.config.changes import leaves, named_path
 from sce_video.engine.config.check import registered
 from sce_video.engine.config.load import load_config
 from sce_video.engine.config.snapshot import plain, recorded_training
@@ -71,24 +72,11 @@ def flattened(config: dict[str, Any]) -> dict[str, str]:
 
     ``train_dataloader.dataset.pipeline.RandomClips.num_frames`` is such a name.
     """
-
     found: dict[str, str] = {}
-
-    def add(node: Any, path: tuple[str, ...]) -> None:
-        if isinstance(node, list) and any(isinstance(item, dict) for item in node):
-            types = [str(item.get("type", "")) if isinstance(item, dict) else "" for item in node]
-            # By position where the type is missing or not unique.
-            names = [k if k and types.count(k) == 1 else str(i) for i, k in enumerate(types)]
-            node = dict(zip(names, node, strict=True))
-        if isinstance(node, dict) and node:
-            for key, value in node.items():
-                if path or not (key in _NOT_SETTINGS or str(key).startswith("_")):
-                    add(value, (*path, str(key)))
-        elif path:
-            found[".".join(path)] = "''" if node == "" else str(node)
-
     # A config file has tuples where run.json has lists.
-    add(plain(config), ())
+    for path, value in leaves(data := plain(config)):
+        if path and path[0] not in _NOT_SETTINGS and not path[0].startswith("_"):
+            found[named_path(data, path)] = str(value) or "''"
     return found
 
 
