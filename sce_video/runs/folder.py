@@ -25,7 +25,7 @@ from sce_video.pages.curves import (
     read_validations,
 )
 from sce_video.pages.run_record import RunRecord
-from sce_video.registry import MODELS
+from sce_video.registry import MODELS, is_own_part
 from sce_video.reporting.result_files import collect_results
 from sce_video.runs.keep_best import kept_message
 from sce_video.utils.files import read_json_lines, read_text
@@ -36,18 +36,18 @@ _BACKBONE = {"type": "ResNet2d", "depth": 18, "base_channels": 4}
 
 
 def chance_level(config: dict[str, Any]) -> float | None:
-    """The chance level of the method of a config; None if it has none or cannot be built.
+    """Return the chance level of a config's method; None if it has none or cannot be built.
 
-    Only methods of this package are built, with a small network in place of theirs, since the
-    config may be a stranger's.
+    Only methods of this package and of imported modules are built, and with a small network instead
+    of their own, since the config may be untrusted.
     """
     model = config.get("model")
     if not isinstance(model, dict) or not isinstance(model.get("type"), str):
         return None
     # A look-up by MODELS.get would import the module of an unknown name.
     kinds = [kind for kind in registered(model["type"]) if isinstance(kind, type)]
-    ours = kinds and kinds[0].__module__.startswith("sce_video.")
-    if not (ours and issubclass(kinds[0], SelfSupervisedModel)):
+    known = kinds and (kinds[0].__module__.startswith("sce_video.") or is_own_part(kinds[0]))
+    if not (known and issubclass(kinds[0], SelfSupervisedModel)):
         return None
     settings = {**model, "backbone": _BACKBONE, "data_preprocessor": None}
     heads = [value for value in settings.values() if isinstance(value, dict)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -11,10 +12,12 @@ from helpers.tiny_encoder import CONFIG, save_tiny
 from helpers.training import REPO, make_videos
 
 import sce_video
+from sce_video.commands.main import main
 from sce_video.engine.config.load import load_config
 from sce_video.inference.model import load_model
 from sce_video.registry import MODELS
 from sce_video.runs.checkpoint_settings import adopted_config
+from sce_video.runs.planned_config import planned_config
 from sce_video.runs.start_weights import find_source
 
 FOLDER = REPO / "configs/sce/sce_r3d18_folder.py"
@@ -143,12 +146,33 @@ def test_evaluate_and_index(trained, tmp_path):
     assert (report.videos, report.failures) == (8, [])
 
 
-def test_an_unregistered_network_is_refused(trained, own_module):
-    """Nothing is imported because a file names it."""
+def test_a_finetuning_is_planned_and_resumed(trained, tmp_path, monkeypatch):
+    """A planned run names the class, and is resumed only where the module is imported."""
     kind, path = trained
+    monkeypatch.setattr(sys, "argv", ["sce-video"])
+    videos, run = make_videos(tmp_path / "videos", count=12), tmp_path / "run"
+    words = "--epochs 1 --batch 2 --workers 0 --clips 1 --crops 1 --size 32 --plan".split()
+    source = ["finetune", str(path), "--train", str(videos), "--out", str(run)]
+    assert main([*source, *words]) == 0
+    config = planned_config(run)
+    backbone = config.model.backbone
+    assert (backbone.type, backbone.channels, config.model.cls_head.in_channels) == (kind, 8, 8)
+    with unregistered(kind), pytest.raises(ValueError, match=f"type '{kind}' is not the name"):
+        planned_config(run)
+
+
+@contextmanager
+def unregistered(kind):
     part = MODELS.module_dict.pop(kind)
     try:
-        with pytest.raises(ValueError, match=f"type '{kind}' is not the name of a registered"):
-            load_model(path, device="cpu")
+        yield
     finally:
         MODELS.register_module(name=kind, module=part)
+
+
+def test_an_unregistered_network_is_refused(trained):
+    """Nothing is imported because a file names it."""
+    kind, path = trained
+    message = f"type '{kind}' is not the name of a registered"
+    with unregistered(kind), pytest.raises(ValueError, match=message):
+        load_model(path, device="cpu")
