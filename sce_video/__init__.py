@@ -4,10 +4,9 @@ A command and the function of its name are the same call: ``sce_video.verify("vi
 ``sce-video verify videos``. ``sce_video.pretrain(videos, out)`` is the command ``sce-video
 pretrain``, and ``sce_video.pretrain_seeds(videos, out, [0, 1, 2])`` the same with
 ``--seeds 0 1 2``.
-The functions ``finetune``, ``evaluate``, ``build_index``, ``search`` and ``export`` do the work of
-the commands of these names, with arguments of their own. ``embed_videos`` returns features of
-videos. ``open_video`` reads videos for any PyTorch code, and ``resolved(config)`` shows a whole
-recipe.
+The functions ``finetune`` and ``evaluate`` do the work of the commands of these names, with
+arguments of their own. ``embed_videos`` returns features of videos. ``open_video`` reads videos for
+any PyTorch code, and ``resolved(config)`` shows a whole recipe.
 """
 
 import importlib
@@ -22,7 +21,6 @@ _FUNCTIONS = {
     "VideoClassifier": "inference.classifier",
     "VideoModel": "inference.model",
     "ViewOptions": "inference.network_input",
-    "build_index": "find.index",
     "class_probabilities": "inference.classifier",
     "embed_files": "inference.embed",
     "embed_videos": "inference.embed",
@@ -35,7 +33,6 @@ _FUNCTIONS = {
     "pretrain": "runs.pretrain",
     "pretrain_seeds": "runs.seeds",
     "resolved": "runs.resolved",
-    "search": "find.search",
     "top_classes": "inference.classifier",
 }
 # The functions that are a command: sce_video.verify(...) is sce-video verify. Each takes the
@@ -45,10 +42,10 @@ _COMMANDS = {
     "demo": ("options.prepare.DemoOptions", "commands.demo.demo"),
     "doctor": ("options.prepare.DoctorOptions", "runs.doctor.doctor"),
     "embed": ("options.features.EmbedOptions", "runs.embed_run.embed"),
-    "index": ("options.features.IndexOptions", "find.indexing.index"),
     "encoder": ("options.connect.EncoderOptions", "inference.encoders.encoder_run.encoder"),
     "export": ("options.connect.ExportOptions", "interop.export.export_run.export"),
     "import_videos": ("options.prepare.ImportOptions", "data_tools.tables.fill.import_videos"),
+    "index": ("options.features.IndexOptions", "find.indexing.index"),
     "predict": ("options.find.PredictOptions", "find.predict.predict"),
     "prepare": ("options.data_commands.PrepareOptions", "data_tools.prepare.data_sets.prepare"),
     "prepare_digits": (
@@ -60,6 +57,7 @@ _COMMANDS = {
         "data_tools.prepare.data_sets.prepare_toy_actions",
     ),
     "repack": ("options.prepare.RepackOptions", "data_tools.repack.repack_job.repack"),
+    "search": ("options.search.SearchOptions", "find.search.search"),
     "verify": ("options.prepare.VerifyOptions", "data_tools.verify.verify"),
 }
 __all__ = ["__version__", *_FUNCTIONS, *_COMMANDS]

@@ -304,6 +304,10 @@ class Query:
     start: float | None = None  # None for the whole video
     end: float | None = None
 
+    def __str__(self) -> str:
+        moment = "" if self.start is None else f"@{self.start:g}-{self.end:g}"
+        return f"{self.video}{moment}"
+
 
 def parse_query(text: str) -> Query:
     """The query of ``a.mp4``, ``a.mp4@12.5-17`` or ``a.mp4@1:02:03-1:02:08``.

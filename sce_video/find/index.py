@@ -38,7 +38,6 @@ from sce_video.inference.embed import count_clips
 from sce_video.inference.embed_job import (
     EmbedJob,
     failure_of,
-    gpu_share,
     job_workers,
     record_features,
 )
@@ -81,6 +80,26 @@ def _remove_stores(folder: Path, kept: IndexStore | None = None) -> None:
     for name, kind in INDEX_STORES.items():
         if (folder / name).exists() and (kept is None or kept.file.name != name):
             kind(folder / name).remove()
+
+
+def _settings(
+    model: VideoModel,
+    root: str,
+    options: ViewOptions,
+    windows: Windows | None,
+    listed: LabelledVideos | None,
+) -> dict[str, Any]:
+    """Return what the features depend on besides the videos, for the records and the header."""
+    settings: dict[str, Any] = {
+        "model": model.settings.to_dict(),
+        "num_clips": count_clips(model, options),
+        "num_crops": options.num_crops,
+    }
+    if windows is not None:
+        settings["windows"] = windows.to_dict()
+    if listed is not None:
+        settings["list"] = os.path.realpath(listed.source)
+    return {"root": root, "checkpoint": model.checkpoint_sha256, "settings": settings}
 
 
 def _index_item(job: EmbedJob, path: str, state: tuple[int, int]) -> Item:
@@ -311,22 +330,12 @@ def build_index(
         divided = "windows divide whole videos" if windows else f"{root} is a table"
         raise ValueError(f"{listed.source} lists files or segments of files, and {divided}")
     states = _video_states(root, None if listed is None else listed.paths(), extensions)
-    source = {} if listed is None else {"list": os.path.realpath(listed.source)}
-    settings = {
-        "model": model.settings.to_dict(),
-        "num_clips": count_clips(model, options),
-        "num_crops": options.num_crops,
-        **({} if windows is None else {"windows": windows.to_dict()}),
-        **source,
-    }
     job = EmbedJob(
-        model,
-        options,
-        windows,
-        settings={"root": root, "checkpoint": model.checkpoint_sha256, "settings": settings},
+        *(model, options, windows),
+        settings=_settings(model, root, options, windows, listed),
         retry_failed=retry_failed,
-        device=model.device.type if ray is not None else "",
-        gpus=gpu_share(processes_per_gpu, model.device, ray),
+        ray=ray,
+        processes_per_gpu=processes_per_gpu,
     )
     # A long video takes long; its reader has the time limit then, for each frame.
     workers = job_workers(options.num_workers, None if windows else options.timeout, ray)

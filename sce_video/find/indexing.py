@@ -157,14 +157,14 @@ def _tell_outside(listed: LabelledVideos) -> None:
 
 def _network(options: IndexOptions, stored: VideoIndex | None) -> VideoModel:
     """Return the given network, or the one that an existing index was built with."""
-    from sce_video.find.search import model_of_index
+    from sce_video.find.index_network import IndexNetwork, model_of_index
     from sce_video.inference.model import load_model
 
     if options.checkpoint is not None:
         return load_model(options.checkpoint, options.config, options.device)
     if stored is None:
         raise ValueError(f"give --checkpoint: there is no index in {options.out} that names one")
-    return model_of_index(stored, None, options.config, options.device)
+    return model_of_index(stored, IndexNetwork(config=options.config, device=options.device))
 
 
 def _views(options: IndexOptions, stored: VideoIndex | None) -> ViewOptions:

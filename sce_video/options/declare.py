@@ -129,8 +129,8 @@ class Options:
 
     A subclass states its options as fields. It may override :meth:`check` for what concerns
     several options; the type, choices and range of each one have been checked before. Lists become
-    tuples, paths text and whole numbers floats where a float is declared, so that equal options
-    are equal objects.
+    tuples, paths text, whole numbers floats where a float is declared, and one value a tuple where
+    several are declared, so that equal options are equal objects.
 
     Attributes:
         examples: Command lines that the help shows at its end.
@@ -144,8 +144,11 @@ class Options:
         for declared in fields(self):
             value = _plain(getattr(self, declared.name))
             if value is not None:
+                kind = value_types(type(self))[declared.name]
+                if kind.several and isinstance(value, str | int | float):
+                    value = (value,)
                 _check_value(type(self), declared, value)
-                if value_types(type(self))[declared.name].item is float:
+                if kind.item is float:
                     value = _as_float(value)
             object.__setattr__(self, declared.name, value)
         self.check()
@@ -247,6 +250,9 @@ def _check_value(options: type[Options], declared: Field, value: Any) -> None:
     if kind.several is not isinstance(value, tuple):
         wanted = "several values" if kind.several else "one value"
         raise OptionError(f"{{{name}}} takes {wanted}", value)
+    if isinstance(spec.metavar, tuple) and len(value) != len(spec.metavar):
+        words = " ".join(spec.metavar)
+        raise OptionError(f"{{{name}}} takes {len(spec.metavar)} values, {words}", value)
     for item in value if kind.several else (value,):
         _check_item(kind, spec, name, item)
 

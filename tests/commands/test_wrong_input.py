@@ -16,14 +16,12 @@ from sce_video.commands import (
     finetune,
     look,
     pretrain,
-    search,
 )
 from sce_video.commands.main import COMMANDS
 from sce_video.engine.config.changes import available_settings, read_config
 from sce_video.engine.logs import TRACKERS
 from sce_video.engine.recipes import FINETUNING, find_recipe, methods
 from sce_video.evaluation import PROTOCOLS
-from sce_video.find.search import MOST_REFINED
 from sce_video.inference.cell_maps import BEST, MEAN
 from sce_video.models.backbones.hf_encoder import FAMILIES
 from sce_video.options.connect import POOLS
@@ -90,8 +88,8 @@ CASES = {
     "search V/a.mp4@3-3 --index I": "of V/a.mp4 has no length: it starts and ends at 3 s. Give",
     "search N --index I": "no video at N",
     "search V --index I": "V is a folder: a query is a video",
-    "search V/a.mp4": "the following arguments are required: --index",
-    "search I --text word": "--text takes the index as a video does: --text WORDS --index I",
+    "search V/a.mp4": "give the index to search in: --index INDEX",
+    "search I --text word": "--text needs an index, as a video does: --text WORDS --index I",
     "search --index I": "nothing to search for: give a VIDEO, an image, --text or --more-like",
     "search --not V/a.mp4 --index I": "--not alone to search for: give a VIDEO",
     "search V/a.mp4 --not N --index I": "no video at N",
@@ -215,7 +213,7 @@ def test_choices_are_those_of_the_heavy_modules():
         assert set(own) - set(of_sce) == set(names)
     assert sorted(TRACKERS) == list(arguments.TRACKERS)
     pools = {pool for family in FAMILIES.values() for pool in family.pools}
-    assert pools == {*POOLS} and MOST_REFINED == search.MOST_REFINED
+    assert pools == {*POOLS}
     assert (MEAN, BEST) == (look.MEAN, look.BEST)
     assert pretrain.PRECISIONS == PRECISIONS and pretrain.KEEP == KEEP
     known = (FINETUNING, NONE, HEADS)

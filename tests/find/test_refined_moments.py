@@ -13,15 +13,10 @@ from sce_video.commands import search
 from sce_video.datasets import VideoDecodeError
 from sce_video.datasets.clip_sampling import Windows
 from sce_video.datasets.sources import Query
+from sce_video.find.examples import own_moment, query_feature, rows_of_query
 from sce_video.find.index import build_index, read_index
 from sce_video.find.query import Match, query_index
-from sce_video.find.search import (
-    own_moment,
-    query_feature,
-    refine_moments,
-    rows_of_query,
-    windows_near,
-)
+from sce_video.find.refined_moments import refine_moments, windows_near
 from sce_video.inference.embed import ViewOptions, embed_videos
 from sce_video.inference.features import Features
 from sce_video.inference.model import load_model
@@ -230,5 +225,4 @@ def test_the_command(folder, tmp_path, capsys):
     assert search.main([*arguments, *more]) == 0
     few = json.loads((tmp_path / "r.json").read_text())
     assert few["refined"] and few["results"] == written[1]["results"][:1]  # of both, the first
-    with pytest.raises(SystemExit):
-        search.main(["--serve", str(folder / "index"), "--refine"])
+    assert search.main(["--serve", str(folder / "index"), "--refine"]) == 2

@@ -11,9 +11,9 @@ from helpers.videos import remux
 from sce_video.datasets.clip_sampling import Windows, window_spans
 from sce_video.datasets.readers.base import STREAMED_FRAMES
 from sce_video.datasets.sources import Query, parse_query
+from sce_video.find.examples import query_feature, rows_of_query
 from sce_video.find.index import build_index, read_index
 from sce_video.find.query import query_index
-from sce_video.find.search import query_feature, rows_of_query
 from sce_video.inference import windows as windows_module
 from sce_video.inference.embed import ViewOptions, embed_videos
 from sce_video.inference.network_input import ArrayReader

@@ -70,6 +70,16 @@ CALLS = {
         "neighbours": 0,
         "no_thumbnails": True,
     },
+    "search a.mp4 b.mp4@1-2 --not c.mp4 --index I -k 3 --weights 1 0 2 --no-html": {
+        "video": ["a.mp4", "b.mp4@1-2"],
+        "unlike": "c.mp4",
+        "index": "I",
+        "k": 3,
+        "weights": (1, 0, 2),
+        "no_html": True,
+    },
+    "search --serve I --port 80 --no-open": {"serve": "I", "port": 80, "no_open": True},
+    "search --serve --index I": {"serve": "", "index": "I"},
     "index V --out I --check": {"videos": "V", "out": "I", "check_only": True},
     "prepare kinetics R --k200 --k200-ids a b --no-check --workers 2": {
         "name": "kinetics",
