@@ -31,7 +31,7 @@ from sce_video.engine.config.changes import (
 from sce_video.engine.config.check import registered, walk_dicts
 from sce_video.engine.config.load import load_config
 from sce_video.engine.config.snapshot import stored_config
-from sce_video.engine.weights import bounded_network
+from sce_video.engine.weights import bounded_network, feature_channels
 from sce_video.inference.network_input import (
     TEST_CROPS,
     crop_fits,
@@ -39,7 +39,12 @@ from sce_video.inference.network_input import (
     training_crop,
 )
 from sce_video.registry import MODELS
-from sce_video.utils.stored_arguments import Stored, StoredArgument, stored_arguments
+from sce_video.utils.stored_arguments import (
+    Stored,
+    StoredArgument,
+    constructor_parameters,
+    stored_arguments,
+)
 
 _HEAD = ("model", "cls_head", "in_channels")
 #: Parts of a config with the pipelines that a training, or a test, uses.
@@ -139,9 +144,8 @@ def adopted_config(
     touched = {*taken, *fixed}
     own, of_backbone = node_at(cfg, _HEAD), _overlaps(("model", "backbone"), touched)
     if of_backbone and type(own) is int and not _overlaps(_HEAD, touched):
-        with torch.device("meta"):  # no memory for weights
-            channels = getattr(MODELS.build(cfg.model.backbone), "out_channels", None)
-        if isinstance(channels, int) and channels != own:
+        channels = feature_channels(cfg.model.backbone)
+        if channels not in (None, own):
             taken[_HEAD] = channels
             cfg = changed()
     shown = tuple(f"{named_path(cfg, keys)}={value}" for keys, value in taken.items())
@@ -245,7 +249,7 @@ def _undeclared(
         other: Its config in the checkpoint.
         weights: Weights of the checkpoint, which limit the size of the network.
     """
-    parameters = inspect.signature(kind).parameters
+    parameters = constructor_parameters(kind)
     arguments = {
         name: StoredArgument(_UNDECLARED, frozenset({int, bool}), parameters[name].default)
         for name in other.keys() & parameters.keys()
