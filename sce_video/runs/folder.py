@@ -14,7 +14,7 @@ from sce_video.engine.config.load import load_config
 from sce_video.engine.config.snapshot import plain, recorded_training
 from sce_video.engine.recipes import recipe_names
 from sce_video.engine.run_json import RunDescription, read_run_json
-from sce_video.engine.work_dir import config_of_run, is_locked
+from sce_video.engine.work_dir import is_locked
 from sce_video.evaluation.random_weights import is_comparison
 from sce_video.models.algorithms import SelfSupervisedModel
 from sce_video.pages.curves import (
@@ -28,7 +28,7 @@ from sce_video.pages.run_record import RunRecord
 from sce_video.registry import MODELS, is_own_part
 from sce_video.reporting.result_files import collect_results
 from sce_video.runs.keep_best import kept_message
-from sce_video.utils.files import read_json_lines, read_text
+from sce_video.utils.files import read_json_lines
 from sce_video.utils.run_files import ALARMS, HISTORY, KEPT, RUN_JSON, check_run_folder
 
 #: A network of which nothing is computed: the level does not depend on it.
@@ -89,9 +89,9 @@ def different_settings(configs: Sequence[dict[str, Any]]) -> dict[str, list[str]
 
 
 def read_run(folder: str | Path) -> RunRecord:
-    """Everything in the folder of a run but pictures; what is missing or damaged is a note.
+    """Read everything in the folder of a run but pictures; what is missing or damaged is a note.
 
-    The config is parsed as data and not executed.
+    The settings are those of ``run.json``.
 
     Raises:
         FileNotFoundError: no such folder.
@@ -102,7 +102,6 @@ def read_run(folder: str | Path) -> RunRecord:
     notes: list[str] = []
     description = _description(path, notes)
     config = {} if description is None else description.config
-    config_file, text = _config_text(path, notes)
     recipe = _recipe_of(description)
     changes: dict[str, list[str]] = {}
     if config and recipe in recipe_names():
@@ -134,9 +133,8 @@ def read_run(folder: str | Path) -> RunRecord:
     return RunRecord(
         name=path.resolve().name,
         folder=str(path.resolve()),
-        config_file=config_file,
         config=config,
-        config_text=text,
+        config_text="\n".join(f"{name} = {value}" for name, value in flattened(config).items()),
         recipe=recipe,
         description=description,
         changes=[(name, a, b) for name, (a, b) in changes.items()],
@@ -181,16 +179,6 @@ def _recipe_of(description: RunDescription | None) -> str:
         return description.plan.recipe
     stem = Path(str(description.request.get("config"))).stem
     return stem if stem in recipe_names() else ""
-
-
-def _config_text(path: Path, notes: list[str]) -> tuple[str, str]:
-    """Return path and text of the config file of a run; empty with a note if it cannot be read."""
-    try:
-        file = config_of_run(path)
-        return str(file), read_text(file, "replace")
-    except OSError as error:
-        notes.append(f"{error}: its text is not shown.")
-        return "", ""
 
 
 def _read_bad_files(path: Path, damaged: list[str]) -> list[dict[str, Any]]:
