@@ -124,8 +124,7 @@ def adopted_config(
     """
     cfg, given = load_config(path, options), parse_options(options)
     content = load_checkpoint_file(checkpoint) if content is None else content
-    weights = content.get("state_dict", content)
-    weights = weights if isinstance(weights, dict) else {}
+    weights = _weights(content)
     # A file cannot ask for layers that it lacks.
     widths = {size for w in weights.values() if torch.is_tensor(w) for size in w.shape}
     fixed = {numbered_path(cfg, key.split(".")) for key in given}
@@ -152,6 +151,12 @@ def adopted_config(
     return Adoption(cfg, shown, tuple(named_path(cfg, keys) for keys in refused))
 
 
+def _weights(content: dict[str, Any]) -> dict[str, Any]:
+    """Return the weights of a checkpoint by name; none if it contains something else there."""
+    weights = content.get("state_dict", content)
+    return weights if isinstance(weights, dict) else {}
+
+
 def _overlaps(path: _Path, others: Collection[_Path]) -> bool:
     """Whether the path, a part of it or a dict around it is among others."""
     return any(path[: len(other)] == other[: len(path)] for other in others)
@@ -165,7 +170,7 @@ def _found(
         stored = stored_config(content, "")
     except ValueError:  # converted, or not plain data
         return {}
-    weights = content.get("state_dict", content)
+    weights = _weights(content)
     found: dict[_Path, _Setting] = {}
     same_method = type_name(cfg.get("model")) == type_name(stored.get("model")) != ""
     if use != "finetune" and same_method:
