@@ -26,6 +26,7 @@ import torch
 from mmengine.dist import get_world_size, is_main_process
 
 from sce_video.engine.checkpoint import describe_samples
+from sce_video.engine.config.snapshot import foreign_classes
 from sce_video.engine.run_json import (
     FAILED,
     FINISHED,
@@ -200,6 +201,7 @@ def recorded_start(runner: Any) -> Iterator[TrainingOutcome]:
         "threads": torch.get_num_threads(),
         "accumulated": runner.optim_wrapper._accumulative_counts,
         "versions": installed_versions(),
+        "own_parts": foreign_classes(runner.cfg),
         "data": describe_samples(runner.train_dataloader.dataset),
         "model": type(model).__name__,
     }
