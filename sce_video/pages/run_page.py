@@ -138,7 +138,6 @@ def provenance_rows(record: RunRecord) -> list[tuple[str, str]]:
 
     rows = [
         ("Folder", record.folder),
-        ("Config", record.config_file),
         ("Recipe", record.recipe),
         ("Method", record.method),
         ("Network", network(record.config)),

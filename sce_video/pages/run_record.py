@@ -74,9 +74,8 @@ class RunRecord:
 
     name: str  # of the folder
     folder: str  # its absolute path
-    config_file: str = ""
     config: dict[str, Any] = field(default_factory=dict)  # as plain data
-    config_text: str = ""
+    config_text: str = ""  # a line for each setting
     recipe: str = ""  # that the config comes from
     description: RunDescription | None = None  # content of run.json
     # (key, value of the recipe, value of the run) of the settings that differ.
