@@ -139,7 +139,7 @@ def embed_moment(index: VideoIndex, network: IndexNetwork, moment: Query) -> np.
 def embed_text(index: VideoIndex, network: IndexNetwork, text: str) -> np.ndarray:
     """Embed a text to a feature (D,) by the video-text model of an index."""
     checkpoint = checkpoint_of_index(index, network.checkpoint)
-    return text_feature(checkpoint, index.settings["model"]["backbone"], text)
+    return text_feature(checkpoint, index.header.model["backbone"], text)
 
 
 def embed_near(
@@ -154,9 +154,9 @@ _networks: dict[Hashable, VideoModel] = {}
 
 
 def _model(index: VideoIndex, network: IndexNetwork) -> VideoModel:
-    path = network.checkpoint or index.checkpoint["path"]
+    path = network.checkpoint or index.header.checkpoint
     changed = os.stat(path).st_mtime_ns if os.path.isfile(path) else None
-    key = (index.checkpoint["sha256"], path, changed, network)
+    key = (index.header.sha256, path, changed, network)
     if key not in _networks:
         _networks.clear()
         _networks[key] = model_of_index(index, network)

@@ -142,7 +142,7 @@ class SearchState:
             folder=self.folder_of,
             spans=None if self._spans is None else np.round(self._spans, 2).tolist(),
             refinable=self.index.windows is not None and not self.index.windows.shots,
-            texts=has_text(self.index.settings["model"].get("backbone")),
+            texts=has_text(self.index.header.model.get("backbone")),
             columns=[api.ColumnAnswer(**asdict(column)) for column in self.columns.described],
             without_columns=self.columns.without,
             failures=len(self.index.failures),
@@ -153,7 +153,7 @@ class SearchState:
 
     def network_problem(self) -> str:
         """Why videos that are not in the index cannot be searched for; empty if they can."""
-        path = self._network.checkpoint or self.index.checkpoint["path"]
+        path = self._network.checkpoint or self.index.header.checkpoint
         if os.path.isfile(path):
             return ""
         return (
@@ -489,7 +489,7 @@ class SearchState:
                     raise
                 files = []
         # The names of the classes are those of the file beside the lists.
-        checkpoint = absolute(self._network.checkpoint or self.index.checkpoint["path"])
+        checkpoint = absolute(self._network.checkpoint or self.index.header.checkpoint)
         commands = []
         for given in filter(any, (files, [segments])):
             sets = [

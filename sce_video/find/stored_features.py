@@ -115,7 +115,7 @@ def _of_index(folder: str | os.PathLike, column: str | None = None) -> ExportedV
         files=[index.file(path) for path in paths],
         labels=[path.split(os.sep)[0] if os.sep in path else None for path in paths],
         features=np.asarray(index.features),
-        checkpoint=index.checkpoint["path"],
+        checkpoint=index.header.checkpoint,
         root=index.root,
         failures=index.failures,
     )

@@ -37,10 +37,10 @@ from sce_video.find.store import (
     READ_ROWS,
     TABLE,
     FileRecord,
+    IndexHeader,
     IndexStore,
     Matrix,
     VideoIndex,
-    checked_header,
 )
 from sce_video.utils.files import read_json, regular_file, write_json
 
@@ -115,9 +115,9 @@ def text_to_path(text: str) -> str:
     return re.sub(r"\0([89a-f][0-9a-f])", lambda found: chr(0xDC00 + int(found[1], 16)), text)
 
 
-def header_facts(header: Mapping[str, Any]) -> dict[str, str]:
-    """The header as metadata of the column of features."""
-    return {FACTS: json.dumps({"version": _VERSION, **header})}
+def header_facts(header: IndexHeader) -> dict[str, str]:
+    """Return the header as metadata of the column of features."""
+    return {FACTS: json.dumps({"version": _VERSION, **header.to_dict()})}
 
 
 @contextmanager
@@ -134,7 +134,7 @@ def _explained(doing: str, table: str | Path, *further: type[Exception]) -> Iter
 
 def _open_table(
     file: str | Path, columns: Columns = _OWN
-) -> tuple[OpenTable | RemoteTable, dict[str, Any], int]:
+) -> tuple[OpenTable | RemoteTable, IndexHeader, int]:
     """The table, header of the index, size of the features; ValueError for another table."""
     import pyarrow as pa
 
@@ -154,7 +154,7 @@ def _open_table(
         entry = json.loads((field.metadata or {})[FACTS.encode()])
         if entry["version"] != _VERSION:
             raise ValueError(f"version {entry['version']} is unknown, only {_VERSION} can be read")
-        return opened, checked_header(entry), field.type.list_size
+        return opened, IndexHeader.from_dict(entry), field.type.list_size
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise ValueError(f"{file} is not the table of an index: {error!r:.500}") from error
 
@@ -327,7 +327,7 @@ class TableStore(IndexStore):
         index.stamp = index.version, os.stat(self.file / "_versions").st_mtime_ns
         return index
 
-    def read(self) -> tuple[dict[str, Any], dict[str, FileRecord]]:
+    def read(self) -> tuple[IndexHeader, dict[str, FileRecord]]:
         """Header and records; their features stay in the table."""
         opened, header, _ = _open_table(self.file)
         with _explained("read", self.file, ValueError):
@@ -335,7 +335,7 @@ class TableStore(IndexStore):
         self._known = dict(sorted(_records_of(rows, _OWN, _KEPT).items()))
         return header, dict(self._known)
 
-    def write(self, header: Mapping[str, Any], records: Mapping[str, FileRecord]) -> None:
+    def write(self, header: IndexHeader, records: Mapping[str, FileRecord]) -> None:
         """Bring the table to these records; rows that :meth:`read` has returned are left as is.
 
         A new table is there only when it is complete; an update that is interrupted leaves some of
@@ -399,9 +399,7 @@ class TableStore(IndexStore):
         }
         write_json(self.file.with_name(CHECKSUMS), sums)
 
-    def _make(
-        self, header: Mapping[str, Any], records: Mapping[str, FileRecord], size: int
-    ) -> None:
+    def _make(self, header: IndexHeader, records: Mapping[str, FileRecord], size: int) -> None:
         unfinished = self.file.with_name(f"{self.file.name}.unfinished")
         shutil.rmtree(unfinished, ignore_errors=True)
         table = make_table(str(unfinished), _schema(header, size))
@@ -414,7 +412,7 @@ class TableStore(IndexStore):
 
     def _update(
         self,
-        header: Mapping[str, Any],
+        header: IndexHeader,
         records: Mapping[str, FileRecord],
         changed: Mapping[str, FileRecord],
     ) -> None:
@@ -422,7 +420,7 @@ class TableStore(IndexStore):
         if stored != header:
             table.call("describe", FEATURE, header_facts(header))
         gone = [path for path in self._known if path not in records]
-        windows = header["settings"].get("windows")
+        windows = header.windows is not None
         if windows:  # a path has many rows: the old ones go before the new ones come
             gone += [path for path in changed if path in self._known]
         else:
@@ -467,7 +465,7 @@ def _checksum(file: Path) -> int:
     return total
 
 
-def _schema(header: Mapping[str, Any], size: int) -> Any:
+def _schema(header: IndexHeader, size: int) -> Any:
     """The ``pyarrow.Schema`` of the table of an index, with features of ``size`` numbers."""
     import pyarrow as pa
 
@@ -478,14 +476,12 @@ def _schema(header: Mapping[str, Any], size: int) -> Any:
             pa.field("size", pa.int64()),
             pa.field("mtime_ns", pa.int64()),
             pa.field("failure", pa.string()),
-            *(pa.field(name, pa.float64()) for name in _SPAN if header["settings"].get("windows")),
+            *(pa.field(name, pa.float64()) for name in _SPAN if header.windows is not None),
         ]
     )
 
 
-def _batches(
-    header: Mapping[str, Any], records: Mapping[str, FileRecord], size: int
-) -> Iterator[Any]:
+def _batches(header: IndexHeader, records: Mapping[str, FileRecord], size: int) -> Iterator[Any]:
     """Tables of rows, some at a time; all rows of a file are in one of them.
 
     A row is a file, a window, or why a file or some of its windows are missing.
@@ -538,7 +534,7 @@ def write_feature_column(
     name: str,
     paths: Sequence[str],
     features: Matrix,
-    header: Mapping[str, Any],
+    header: IndexHeader,
 ) -> int:
     """Write features into the column ``feature_NAME`` of a table of videos; returns its features.
 
@@ -553,9 +549,8 @@ def write_feature_column(
         name: Letters, digits and ``_``.
         paths: N paths, as the table has them.
         features: (N, D) float.
-        header: ``root`` (folder of the original files, may be empty), ``checkpoint`` (``path`` and
-            ``sha256``) and ``settings`` (``model``, ``num_clips``, ``num_crops``). Stored as
-            metadata of the column.
+        header: What the features were made of, which becomes metadata of the column. Its root is
+            the folder of the original files, and may be empty.
 
     Raises:
         ValueError: A path that is no row, or given twice; features that are not finite; the column
@@ -580,11 +575,11 @@ def write_feature_column(
         rows = _rows_of_features(table, opened, paths, features)
         if exists:
             old = open_feature_column(table, column)
-            made, sha256 = old.checkpoint, header["checkpoint"]["sha256"]
-            if (made["sha256"], old.settings) != (sha256, header["settings"]):
+            made = old.header
+            if (made.sha256, made.settings) != (header.sha256, header.settings):
                 raise ValueError(
                     f"the column {column} of {table} has features of another checkpoint "
-                    f"({made['path']}, sha256 {made['sha256'][:12]}) or of other settings: choose "
+                    f"({made.checkpoint}, sha256 {made.sha256[:12]}) or of other settings: choose "
                     "another name"
                 )
         new = unfinished if exists else column
