@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sce_video.datasets.named_files import check_exists, check_out, check_run, check_videos
 from sce_video.datasets.sources import is_table, listed_extensions
@@ -17,6 +17,7 @@ from sce_video.utils.cores import usable_cores
 
 if TYPE_CHECKING:
     from sce_video.curation.selection import Curation
+    from sce_video.curation.write import CurationReport
 
 # Names in the folder of the results.
 _INDEX = "index"
@@ -30,12 +31,12 @@ class CurateResult:
 
     Attributes:
         found: Result of the curation.
-        report: Content of report.json.
+        report: What was written.
         page: The page; None if it was not written.
     """
 
     found: Curation
-    report: dict[str, Any]
+    report: CurationReport
     page: Path | None
 
 
@@ -48,8 +49,9 @@ def curate(options: CurateOptions) -> CurateResult:
     """
     _check_files(options)
     # Imported here because wrong names are answered before torch is imported.
+    from sce_video.curation.curation_page import write_curation_page
     from sce_video.curation.selection import curate_videos, read_decisions
-    from sce_video.curation.write import check_curated_folder, write_curation, write_curation_page
+    from sce_video.curation.write import check_curated_folder, write_curation
     from sce_video.find.stored_features import read_videos
 
     check_curated_folder(options.out, options.keep, options.overwrite)

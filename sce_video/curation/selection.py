@@ -27,7 +27,7 @@ from sce_video.curation.near_duplicates import (
 )
 from sce_video.curation.originals import edited_videos
 from sce_video.datasets.clip_sampling import shown_at
-from sce_video.datasets.segments import read_csv_lines
+from sce_video.datasets.text_tables import read_csv_lines
 from sce_video.evaluation.functional.clusters import (
     assign,
     k_centre_greedy,

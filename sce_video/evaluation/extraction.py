@@ -6,12 +6,11 @@ samples are embedded one by one or, if views are cut by the loader, batch by bat
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,14 +18,12 @@ import numpy as np
 import torch
 from mmengine.dist import get_world_size
 from mmengine.evaluator import Evaluator
-from mmengine.registry import init_default_scope
 from mmengine.runner import BaseLoop, Runner
 from torch import nn
 from torch.utils.data import DataLoader
 
 from sce_video.datasets.readers.base import VideoDecodeError
 from sce_video.datasets.transforms import PackVideo
-from sce_video.engine.checkpoint import save_checkpoint_file
 from sce_video.evaluation.feature_files import features_of
 from sce_video.evaluation.provenance import describe_run
 from sce_video.evaluation.rows import (
@@ -40,58 +37,40 @@ from sce_video.inference.embed_file import FeatureFileRun
 from sce_video.inference.embed_job import (
     EmbedJob,
     failure_of,
-    gpu_share,
-    imported_modules,
     job_workers,
     record_features,
 )
 from sce_video.inference.features import Features
 from sce_video.inference.multi_view import BatchRows, mean_representation
 from sce_video.inference.network_input import ViewOptions
-from sce_video.jobs import Item, Record, RunError, State, Workers, file_state, usable_cores
-from sce_video.models.modules.lora import merged_weights
-from sce_video.registry import DATASETS, LOOPS, MODELS
+from sce_video.jobs import Item, Record, RunError, State, file_state, usable_cores
+from sce_video.registry import LOOPS
 from sce_video.utils.distributed import unwrap_model
 
 
 @dataclass(frozen=True)
-class ConfigNetwork:
-    """A network of a config, which other processes build again from the config and its weights.
+class RunnerNetwork:
+    """The network of a runner, whose rows are mean representations.
 
     Attributes:
-        module: The network.
-        model: Its config.
-        scope: Default scope of the config.
-        weights: File of the weights, for the other processes.
+        model: The network, without wrapper.
         checkpoint: The checkpoint, for messages.
+        device: Device of the network.
     """
 
-    module: nn.Module
-    model: dict[str, Any]
-    scope: str
-    weights: Path
+    model: nn.Module
     checkpoint: str
-
-    @property
-    def device(self) -> torch.device:
-        """Device of the network."""
-        return next(self.module.parameters()).device
+    device: torch.device
 
     def rows(self, batch: dict[str, Any], max_views: int) -> BatchRows:
         """The mean representations (n, D) over the views of the samples of a batch."""
-        return mean_representation(max_views)(self.module, batch)
+        return mean_representation(max_views)(self.model, batch)
 
-    def builder(self) -> Callable[[torch.device], ConfigNetwork]:
-        """Function that builds the network again in another process."""
-        return partial(_rebuilt, replace(self, module=nn.Identity()))
-
-
-def _rebuilt(network: ConfigNetwork, device: torch.device) -> ConfigNetwork:
-    init_default_scope(network.scope)
-    module = MODELS.build(network.model)
-    # Strict: all weights are those of the process that started this one.
-    module.load_state_dict(torch.load(network.weights, map_location="cpu", weights_only=True))
-    return replace(network, module=module.to(device).eval().requires_grad_(False))
+    def to(self, device: torch.device) -> RunnerNetwork:
+        """The network on a device: itself, or a copy."""
+        if device == self.device:
+            return self
+        return replace(self, model=copy.deepcopy(self.model).to(device), device=device)
 
 
 class DatasetJob(EmbedJob):
@@ -101,32 +80,24 @@ class DatasetJob(EmbedJob):
     share forward passes.
     """
 
-    def __init__(self, loop: FeatureExtractionLoop, network: ConfigNetwork, digest: str) -> None:
-        loader, cfg = loop.dataloader, loop.runner.cfg
-        dataset: Any = loader.dataset
-        pipeline: Any = getattr(dataset, "pipeline", ())
-        ray, world = loop.workers.ray, get_world_size()
+    def __init__(self, loop: FeatureExtractionLoop, network: RunnerNetwork, digest: str) -> None:
         super().__init__(
             cast(Any, network),
             ViewOptions(max_views=loop.max_views),
             settings={"fingerprint": digest},
-            # The processes are spread over the GPUs.
-            device=network.device.type if ray is not None or world == 1 else "",
-            gpus=gpu_share(loop.processes_per_gpu, network.device, ray),
+            ray=loop.workers.ray,
+            processes_per_gpu=loop.processes_per_gpu,
         )
-        imports = (cfg.get("custom_imports") or {}).get("imports", ())
-        self._imported = [*imports, *self._imported, *imported_modules([dataset, *pipeline])]
+        if get_world_size() == 1:
+            self.device = network.device.type  # the processes are spread over the GPUs
+        imported = loop.runner.cfg.get("custom_imports") or {}
+        self.imports += imported.get("imports", ())
+        loader = loop.dataloader
+        self._dataset, self._collate = cast(Any, loader.dataset), cast(Any, loader.collate_fn)
+        pipeline: Any = getattr(loader.dataset, "pipeline", ())
         of_views = len(pipeline) > 0 and isinstance(pipeline[-1], PackVideo)
         self.item_size = 1 if of_views else loader.batch_size or 1
         self.unit = "videos" if of_views else "batches"
-        self._dataset, self._collate = dataset, cast(Any, loader.collate_fn)
-        # The on_error that holds here, which is not that of the config if it has none.
-        self._config = {} if loop.cfg is None else dict(loop.cfg["dataset"])
-        if "on_error" in self._config:
-            self._config["on_error"] = dataset.on_error
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_dataset": None}
 
     def items(self) -> list[Item]:
         """The items of the data set; keys are in its order."""
@@ -153,15 +124,6 @@ class DatasetJob(EmbedJob):
     def holds(self, item: Item, record: Record) -> bool:
         """Whether an item is finished; the samples of a batch that failed are done one by one."""
         return record.done or record.kind == "bad" or len(item.argument) > 1
-
-    def prepare(self, folder: Path, workers: Workers) -> None:
-        if workers.count != 0:
-            weights = merged_weights(self.network.module.state_dict())
-            save_checkpoint_file(weights, self.network.weights)
-
-    def open(self) -> None:
-        if self._dataset is None:
-            self._dataset = DATASETS.build(self._config)
 
     def describe(self, item: Item) -> str:
         return sample_paths(self._dataset, list(item.argument)[:1])[0]
@@ -259,13 +221,9 @@ class FeatureExtractionLoop(BaseLoop):
         digest = hashlib.sha256(json.dumps(described, sort_keys=True, default=str).encode())
         for index in range(len(dataset)) if hasattr(dataset, "path") else ():
             digest.update(os.fsencode(str(dataset.path(index))) + b"\0")
-        network = ConfigNetwork(
-            module=unwrap_model(runner.model),
-            model=dict(runner.cfg.model),
-            scope=runner.cfg.get("default_scope") or "sce_video",
-            weights=Path(f"{self.path}.parts", "weights.pth"),
-            checkpoint=str(runner.cfg.get("load_from")),
-        )
+        model = unwrap_model(runner.model)
+        device = next(model.parameters()).device
+        network = RunnerNetwork(model, str(runner.cfg.get("load_from")), device)
 
         def finish(found: Features) -> Features:
             assert found.labels is not None and found.indices is not None
@@ -282,7 +240,7 @@ class FeatureExtractionLoop(BaseLoop):
 
         job = DatasetJob(self, network, digest.hexdigest())
         with evaluating(runner.model):
-            found = FeatureFileRun(self.path, job, job.items(), self.workers).run(finish)
+            found = FeatureFileRun(self.path, job, job.items, self.workers).run(finish)
         runner.logger.info(
             f"{len(found)} videos in {self.path}; {len(found.failures)} could not be decoded"
             + "".join(f"\n  {path}: {why}" for path, why in found.failures)

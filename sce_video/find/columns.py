@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import numpy as np
 
-from sce_video.datasets.segments import read_csv_lines
 from sce_video.datasets.sources import is_table, is_table_folder
+from sce_video.datasets.text_tables import read_csv_lines
 from sce_video.datasets.video_list import PATH_COLUMNS
 from sce_video.find import column_process
 from sce_video.utils.command import printable_utf8

@@ -37,7 +37,6 @@ from sce_video.inference.embed import count_clips
 from sce_video.inference.embed_job import (
     EmbedJob,
     failure_of,
-    gpu_share,
     job_workers,
     record_features,
 )
@@ -80,6 +79,26 @@ def _remove_stores(folder: Path, kept: IndexStore | None = None) -> None:
     for name, kind in INDEX_STORES.items():
         if (folder / name).exists() and (kept is None or kept.file.name != name):
             kind(folder / name).remove()
+
+
+def _header(
+    model: VideoModel,
+    root: str,
+    options: ViewOptions,
+    windows: Windows | None,
+    listed: LabelledVideos | None,
+) -> IndexHeader:
+    """Return what the features depend on besides the videos."""
+    return IndexHeader(
+        root=root,
+        checkpoint=model.checkpoint,
+        sha256=model.checkpoint_sha256,
+        model=model.settings.to_dict(),
+        num_clips=count_clips(model, options),
+        num_crops=options.num_crops,
+        windows=windows,
+        listed_in=None if listed is None else os.path.realpath(listed.source),
+    )
 
 
 def _index_item(job: EmbedJob, path: str, state: tuple[int, int]) -> Item:
@@ -313,24 +332,13 @@ def build_index(
         divided = "windows divide whole videos" if windows else f"{root} is a table"
         raise ValueError(f"{listed.source} lists files or segments of files, and {divided}")
     states = _video_states(root, None if listed is None else listed.paths(), extensions)
-    header = IndexHeader(
-        root=root,
-        checkpoint=model.checkpoint,
-        sha256=model.checkpoint_sha256,
-        model=model.settings.to_dict(),
-        num_clips=count_clips(model, options),
-        num_crops=options.num_crops,
-        windows=windows,
-        listed_in=None if listed is None else os.path.realpath(listed.source),
-    )
+    header = _header(model, root, options, windows, listed)
     job = EmbedJob(
-        model,
-        options,
-        windows,
+        *(model, options, windows),
         settings={**header.to_dict(), "checkpoint": header.sha256},
         retry_failed=retry_failed,
-        device=model.device.type if ray is not None else "",
-        gpus=gpu_share(processes_per_gpu, model.device, ray),
+        ray=ray,
+        processes_per_gpu=processes_per_gpu,
     )
     # A long video takes long; its reader has the time limit then, for each frame.
     workers = job_workers(options.num_workers, None if windows else options.timeout, ray)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +55,6 @@ class VideoClassifier:
         named: Whether ``classes`` are names.
         checkpoint: Absolute path or URL of the checkpoint file.
         device: Device of the network.
-        config: Config file that it was built from; None for the config in the checkpoint.
     """
 
     recognizer: nn.Module
@@ -65,36 +64,22 @@ class VideoClassifier:
     named: bool
     checkpoint: str
     device: torch.device
-    config: str | Path | None = None
 
     @property
     def row_size(self) -> int:
         """K, the number of classes."""
         return len(self.classes)
 
-    @property
-    def module(self) -> nn.Module:
-        """The network itself, ``recognizer``."""
-        return self.recognizer
-
     def rows(self, batch: dict[str, Any], max_views: int) -> BatchRows:
         """Class probabilities (n, K) of the videos of a batch: means of the softmax over views."""
         with torch.inference_mode():
             return class_scores(max_views)(self.recognizer, batch)
 
-    def builder(self) -> Callable[[torch.device], VideoClassifier]:
-        """Function that builds the network again in another process."""
-        names = self.classes if self.named else None
-        return partial(_rebuilt_classifier, self.checkpoint, self.config, names)
-
-
-def _rebuilt_classifier(
-    checkpoint: str,
-    config: str | Path | None,
-    classes: tuple[str, ...] | None,
-    device: torch.device,
-) -> VideoClassifier:
-    return load_classifier(checkpoint, config, device, classes)
+    def to(self, device: torch.device) -> VideoClassifier:
+        """The network on a device: itself, or a copy."""
+        if device == self.device:
+            return self
+        return replace(self, recognizer=copy.deepcopy(self.recognizer).to(device), device=device)
 
 
 def load_classifier(
@@ -165,7 +150,6 @@ def load_classifier(
         named=bool(names),
         checkpoint=absolute(checkpoint),
         device=selected,
-        config=config,
     )
 
 

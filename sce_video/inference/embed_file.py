@@ -17,7 +17,7 @@ from mmengine.logging import print_log
 
 from sce_video.datasets.clip_sampling import Windows
 from sce_video.datasets.sources import is_table, list_videos, video_exists
-from sce_video.inference.embed_job import EmbedJob, gpu_share, job_workers
+from sce_video.inference.embed_job import EmbedJob, job_workers
 from sce_video.inference.features import Features, join_features, write_features
 from sce_video.inference.model import VideoModel
 from sce_video.inference.network_input import ViewOptions
@@ -44,12 +44,12 @@ class FeatureFileRun:
     Args:
         path: The ``.npz`` file.
         job: The job; its settings are compared with those of earlier records.
-        items: Items in the order of the file.
+        items: Gives the items in the order of the file; called on the first rank.
         workers: Where each rank works.
     """
 
     def __init__(
-        self, path: str | Path, job: EmbedJob, items: Sequence[Item], workers: Workers
+        self, path: str | Path, job: EmbedJob, items: Callable[[], list[Item]], workers: Workers
     ) -> None:
         self.path, self.job, self.items, self.workers = Path(path), job, items, workers
         self.parts = self.path.with_name(self.path.name + ".parts")
@@ -68,14 +68,14 @@ class FeatureFileRun:
             ValueError: If the file exists, or the records are of another checkpoint, data set or
                 pipeline.
         """
-        due = run_on_main_rank(self._due)
+        due, known = run_on_main_rank(self._due)
         # Every n-th item: neighbours in a list are often alike in length.
         own = due[get_rank() :: get_world_size()]
         # SQLite allows one writer to a file, so each rank has its own.
         name = f"rank-{get_rank()}.sqlite" if get_rank() else "records.sqlite"
         with all_or_none("extracting features"):
             with RecordStore(self.parts / name, self.job.name) as store:
-                self._embed(store, own, len(self.items) - len(due))
+                self._embed(store, own, known)
         return run_on_main_rank(lambda: self._write(finish))
 
     @contextmanager
@@ -99,19 +99,17 @@ class FeatureFileRun:
             failed = record is not None and not record.done
             yield from (self.job.samples(item) if failed else ()) or (item,)
 
-    def _due(self) -> list[Item]:
-        """The items to embed, after a check that the file and the records are of this run."""
+    def _due(self) -> tuple[list[Item], int]:
+        """The items to embed and the number of others; the file and the records are checked."""
         if self.path.exists():
             raise ValueError(f"{self.path} exists: remove it, or give another --out")
         with self._joined() as store:
-            divided = self._divided(store, self.items)
-            due = [item for item in divided if not is_current(self.job, item, store)]
-            known = len(store)
-        if known:
-            done = f"{known} {self.job.unit} were embedded before"
+            items = [*self._divided(store, self.items())]
+            due = [item for item in items if not is_current(self.job, item, store)]
+        if len(due) < len(items):
+            done = f"{len(items) - len(due)} {self.job.unit} were embedded before"
             print_log(f"resuming: {done}, {len(due)} are left", logger="current")
-        self.job.prepare(self.parts, self.workers)
-        return due
+        return due, len(items) - len(due)
 
     def _embed(self, store: RecordStore, due: list[Item], known: int) -> None:
         """Embed items; then the samples of batches that failed, one by one."""
@@ -134,9 +132,10 @@ class FeatureFileRun:
     def _write(self, finish: Callable[[Features], Features]) -> Features:
         """Write the file, with the features of one block in memory at a time."""
         with self._joined() as store:
+            items = self.items()
 
             def recorded() -> Iterator[Features]:
-                for item in self._divided(store, self.items):
+                for item in self._divided(store, items):
                     record = store.get(item.key)
                     assert record is not None
                     yield self.job.features(item, record)
@@ -157,7 +156,7 @@ class FeatureFileRun:
 def embed_to_file(
     model: VideoModel,
     videos: str,
-    out: str | os.PathLike[str],
+    out: str | Path,
     windows: Windows | None,
     options: ViewOptions,
     *,
@@ -209,13 +208,14 @@ def embed_to_file(
     job = EmbedJob(
         *(model, options, windows),
         settings={"made": made, "videos": str(videos)},
-        device=model.device.type if ray is not None else "",
-        gpus=gpu_share(processes_per_gpu, model.device, ray),
+        ray=ray,
+        processes_per_gpu=processes_per_gpu,
     )
-    # A pipe or a stream has no state that stays the same while it is read.
-    items = [
-        Item(name, (file_state(file) if os.path.isfile(file) else None) or {}, file)
-        for name, file in files.items()
-    ]
+
+    def items() -> list[Item]:
+        # A pipe or a stream has no state that stays the same while it is read.
+        states = {name: file_state(file) for name, file in files.items() if os.path.isfile(file)}
+        return [Item(name, states.get(name) or {}, file) for name, file in files.items()]
+
     workers = job_workers(options.num_workers, None if windows else options.timeout, ray)
     return FeatureFileRun(out, job, items, workers).run(finish)

@@ -10,8 +10,8 @@ import importlib
 import json
 import multiprocessing
 import os
-from collections.abc import Callable, Generator, Iterable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Generator, Sequence
+from functools import cached_property
 from typing import Any
 
 import cv2
@@ -47,6 +47,7 @@ from sce_video.jobs import (
     file_state,
     iterate_job,
 )
+from sce_video.registry import DATASETS, MODELS, READERS, TRANSFORMS, is_own_part
 from sce_video.utils.errors import UserError
 
 #: Seconds for the forward passes of an item, besides the time limit for decoding it.
@@ -57,17 +58,17 @@ _NO_LIMIT = 1e6  # seconds, which timers of all systems accept
 class EmbedJob(BatchJob):
     """Gives the row of a video, or of each of its windows.
 
-    Each process builds the network again. It computes with one thread on a CPU, so a row does not
-    depend on the number of processes.
+    Each process gets a copy of the network. It computes with one thread on a CPU, so a row does
+    not depend on the number of processes.
 
     Args:
-        network: Network of this process; it is not sent to the others.
+        network: The network.
         options: Views.
         windows: How each video is divided; None for a row of the whole video.
         settings: All that the rows depend on besides the videos, for records that are kept.
         retry_failed: Whether videos that failed are due again, even if unchanged.
-        device: Device of the processes; ``cuda`` without a number spreads them over all GPUs.
-        gpus: GPUs of a process of a Ray cluster.
+        ray: Address of a Ray cluster that the job runs on; None for this machine.
+        processes_per_gpu: Processes that share a GPU of the cluster.
     """
 
     name = "embed"
@@ -81,38 +82,41 @@ class EmbedJob(BatchJob):
         *,
         settings: dict[str, Any] | None = None,
         retry_failed: bool = False,
-        device: str = "",
-        gpus: float = 0,
+        ray: str | None = None,
+        processes_per_gpu: int = 4,
     ) -> None:
-        self.network: Any = network
-        self.settings, self.gpus = json.loads(json.dumps(settings or {})), gpus
-        self.windows, self.retry_failed = windows, retry_failed
-        self._options, self._builder = options, network.builder()
-        self._device = device or str(network.device)
-        self._imported = imported_modules(network.module.modules())
-        self._files: VideoFiles | None = None
+        if processes_per_gpu < 1:
+            raise ValueError(f"processes_per_gpu must be at least 1, got {processes_per_gpu}")
+        self.network, self.windows, self.retry_failed = network, windows, retry_failed
+        self.settings = json.loads(json.dumps(settings or {}))
+        self.gpus = 1 / processes_per_gpu if ray and network.device.type == "cuda" else 0
+        #: Device of the processes; ``cuda`` without a number spreads them over all GPUs.
+        self.device = network.device.type if ray else str(network.device)
+        #: Modules that register what is named by a text, such as a reader of files.
+        self.imports = [name for name in _own_modules() if name != "__main__"]
+        self._options, self._sent = options, False
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "network": None, "_files": None}
+        network = self.network.to(torch.device("cpu"))
+        return {**vars(self), "network": network, "_sent": True}
 
     def setup(self) -> None:
-        """Build the network, unless this is the process that has it, and what reads files."""
-        if self.network is None:
-            for name in self._imported:
-                importlib.import_module(name)
-            # A sum over a whole tensor depends on the number of threads, and a row must not.
-            torch.set_num_threads(1)
-            cv2.setNumThreads(0)
-            self.network = self._builder(process_device(self._device))
-        self.open()
+        """Move the network to the device of this process, unless it is the one that sent it."""
+        if not self._sent:
+            return
+        for name in self.imports:
+            importlib.import_module(name)
+        # A sum over a whole tensor depends on the number of threads, and a row must not.
+        torch.set_num_threads(1)
+        cv2.setNumThreads(0)
+        self.network = self.network.to(process_device(self.device))
 
-    def open(self) -> None:
-        """Open what items are read from."""
-        self._files = VideoFiles(self.network, self._options)
+    @cached_property
+    def _files(self) -> VideoFiles:
+        return VideoFiles(self.network, self._options)
 
     def read(self, item: Item) -> dict[str, Any]:
         """Read the batch of an item: its samples, and the files that cannot be decoded."""
-        assert self._files is not None
         sample = self._files.read(item.argument)
         return {**collate_views([sample]), "damaged": sample.get("damaged", 0)}
 
@@ -161,9 +165,6 @@ class EmbedJob(BatchJob):
         """Return the samples of an item as items of their own; none if it is a single one."""
         return []
 
-    def prepare(self, folder: Path, workers: Workers) -> None:
-        """Write what the processes need to a folder, before they start."""
-
     def run_network(self, function: Callable[[], Any], files: str) -> Any:
         """Return what a function of the network gives; an error would be one of all items.
 
@@ -191,10 +192,11 @@ class EmbedJob(BatchJob):
         return record.done or not self.retry_failed
 
 
-def imported_modules(parts: Iterable[object]) -> list[str]:
-    """Return the modules of the classes of some objects, which register the classes."""
-    names = {type(part).__module__ for part in parts}
-    return sorted(name for name in names if not name.startswith(("__", "builtins", "torch.")))
+def _own_modules() -> list[str]:
+    """Return the modules of the user's own that have registered parts of data sets or networks."""
+    registries = (DATASETS, MODELS, READERS, TRANSFORMS)
+    parts = (part for registry in registries for part in registry.module_dict.values())
+    return sorted({part.__module__ for part in parts if is_own_part(part)})
 
 
 def process_device(name: str) -> torch.device:
@@ -204,17 +206,6 @@ def process_device(name: str) -> torch.device:
     # (1,) of the first child process, and so on
     number = getattr(multiprocessing.current_process(), "_identity", ()) or (0,)
     return torch.device("cuda", number[-1] % max(1, torch.cuda.device_count()))
-
-
-def gpu_share(processes_per_gpu: int, device: torch.device, ray: str | None) -> float:
-    """Return the share of a GPU that a process of a Ray cluster takes; 0 elsewhere.
-
-    Raises:
-        ValueError: If ``processes_per_gpu`` is not at least 1.
-    """
-    if processes_per_gpu < 1:
-        raise ValueError(f"processes_per_gpu must be at least 1, got {processes_per_gpu}")
-    return 1 / processes_per_gpu if ray is not None and device.type == "cuda" else 0
 
 
 def job_workers(count: int | None, decoding: float | None, ray: str | None = None) -> Workers:

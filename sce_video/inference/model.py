@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from sce_video.engine.config.snapshot import stored_config
 from sce_video.engine.weights import bounded_network, load_backbone
 from sce_video.inference.multi_view import BatchRows, mean_representation
 from sce_video.inference.network_input import ModelSettings, settings_from_config
-from sce_video.jobs import RunError
 from sce_video.registry import MODELS
 from sce_video.utils.run_files import is_model
 from sce_video.utils.storage import absolute
@@ -49,19 +47,16 @@ class VideoModel:
         """D, as ``feature_size``."""
         return self.feature_size
 
-    @property
-    def module(self) -> nn.Module:
-        """The network itself, ``encoder``."""
-        return self.encoder
-
     def rows(self, batch: dict[str, Any], max_views: int) -> BatchRows:
         """The mean representations (n, D) over the views of the videos of a batch."""
         with torch.inference_mode():
             return mean_representation(max_views)(self.encoder, batch)
 
-    def builder(self) -> Callable[[torch.device], VideoModel]:
-        """Function that builds the network again in another process."""
-        return partial(rebuilt_model, self.settings, self.checkpoint, self.checkpoint_sha256)
+    def to(self, device: torch.device) -> VideoModel:
+        """The network on a device: itself, or a copy."""
+        if device == self.device:
+            return self
+        return replace(self, encoder=copy.deepcopy(self.encoder).to(device), device=device)
 
 
 def checkpoint_of(run: str | Path) -> str:
@@ -189,20 +184,6 @@ def build_model(
         checkpoint_sha256=file_sha256(checkpoint),
         device=selected,
     )
-
-
-def rebuilt_model(
-    settings: ModelSettings, checkpoint: str, sha256: str, device: torch.device
-) -> VideoModel:
-    """Build a network again from its checkpoint.
-
-    Raises:
-        RunError: If the checkpoint is not the one with that SHA-256 any more.
-    """
-    model = build_model(settings, checkpoint, device)
-    if model.checkpoint_sha256 != sha256:
-        raise RunError(f"{checkpoint} has changed since the run began")
-    return model
 
 
 def _built(settings: ModelSettings) -> Any:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from sce_video.datasets.clip_sampling import ClipIndices, uniform_positions
 from sce_video.datasets.readers import VideoReader
@@ -336,18 +336,14 @@ class VideoNetwork(Protocol):
         """Device of the network."""
 
     @property
-    def module(self) -> nn.Module:
-        """The network itself."""
-
-    @property
     def row_size(self) -> int:
         """D, size of a row."""
 
     def rows(self, batch: dict[str, Any], max_views: int) -> BatchRows:
         """Rows (n, D) of a batch of ``collate_views``, from at most ``max_views`` at a time."""
 
-    def builder(self) -> Callable[[torch.device], VideoNetwork]:
-        """Function that builds the network again in another process; it is pickled."""
+    def to(self, device: torch.device) -> VideoNetwork:
+        """The network on a device: itself, or a copy."""
 
 
 def embed_batch(

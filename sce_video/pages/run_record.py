@@ -77,7 +77,7 @@ class RunRecord:
     config: dict[str, Any] = field(default_factory=dict)  # as plain data
     config_text: str = ""
     recipe: str = ""  # that the config comes from
-    description: RunDescription | None = None  # of a run that pretrain or finetune has planned
+    description: RunDescription | None = None  # content of run.json
     # (key, value of the recipe, value of the run) of the settings that differ.
     changes: list[tuple[str, str, str]] = field(default_factory=list)
     scalars: list[dict[str, Any]] = field(default_factory=list)  # see curves.read_scalars

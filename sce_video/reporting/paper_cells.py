@@ -17,7 +17,7 @@ from sce_video.published.paper_results import (
     PAPER_RESULTS,
     PaperResult,
 )
-from sce_video.reporting.comparability import compare, is_setting_of, setting_of, unit_of
+from sce_video.reporting.comparability import compare, unit_of
 from sce_video.reporting.phrases import describe_benchmark, describe_evaluation, describe_split
 from sce_video.reporting.result_files import Collection, Result
 
@@ -93,13 +93,14 @@ class Report:
     @property
     def with_images(self) -> bool:
         """Whether a result is on images of the paper; if not, one line is enough for its tables."""
-        named = any(other.result.benchmark.get("frames") == 1 for other in self.others)
+        claims = (other.result.benchmark for other in self.others)
+        named = any(claim is not None and claim.frames == 1 for claim in claims)
         return named or any(cell.measurements for cell in self.images)
 
     @property
     def with_videos(self) -> bool:
         """Whether to list the numbers on videos: unless all results are on images."""
-        claims = (other.result for other in self.others if other.result.benchmark)
+        claims = (other.result for other in self.others if other.result.benchmark is not None)
         on_videos = any(unit_of(result.protocol) == "videos" for result in claims)
         return on_videos or not self.with_images or any(cell.measurements for cell in self.cells)
 
@@ -149,7 +150,7 @@ def assign_results(collection: Collection) -> Report:
 
 def _cell_key(paper: PaperResult) -> tuple[Any, ...]:
     metric = "" if paper.protocol == "retrieval" else paper.metric  # R@1, R@5, R@10: one cell
-    return (*setting_of(paper), paper.pretraining_epochs, paper.split, paper.table, metric)
+    return (*paper.key, paper.pretraining_epochs, paper.split, paper.table, metric)
 
 
 def _mean_of_sets(cell: Cell, cells: Sequence[Cell]) -> Cell:
@@ -180,7 +181,7 @@ def _measure(
 
     A result is ``standalone`` if it is not one split of a mean.
     """
-    if not is_setting_of(papers[0], result):
+    if not papers[0].is_of(result.benchmark):
         return None
     wanted = papers[0].split
     deviations: tuple[str, ...] = ()

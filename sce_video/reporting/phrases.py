@@ -82,18 +82,18 @@ def _evaluation_words(result: Result) -> list[str]:
 
 def describe_benchmark(result: Result) -> str:
     """Describe the setting that a result states: data, protocol, split, network, pretraining."""
-    benchmark = result.benchmark
-    if not benchmark:
+    setting = result.benchmark
+    if setting is None:
         return "not stated"
-    source, method = benchmark.get("pretrained_on"), benchmark.get("pretraining")
+    source, method = setting.pretrained_on, setting.pretraining
     data = "unknown data" if source == "unknown" else name_of(source)
     trained = "not pretrained" if source is None else f"pretrained on {data}"
     if method is not None:
         trained += f" by {'unknown method' if method == 'unknown' else name_of(method)}"
     words = [
         describe_test(result),
-        name_of(benchmark.get("network")),
-        _clip(benchmark.get("frames"), benchmark.get("size")),
+        name_of(setting.network),
+        _clip(setting.frames, setting.size),
         trained,
     ]
     return ", ".join(word for word in words if word)
@@ -101,8 +101,8 @@ def describe_benchmark(result: Result) -> str:
 
 def describe_test(result: Result) -> str:
     """Describe data set, protocol and split that a result states."""
-    benchmark = result.benchmark
-    words = [name_of(benchmark.get("dataset")), name_of(benchmark.get("protocol"))]
+    setting = result.benchmark
+    words = [] if setting is None else [name_of(setting.dataset), name_of(setting.protocol)]
     return ", ".join(word for word in [*words, describe_split(result.split)] if word)
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import closing, suppress
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +74,7 @@ def compare_with_random(
         ValueError: If a checkpoint cannot be read, or fewer than two videos can.
     """
     end = time.monotonic() + seconds
-    networks = compared_networks(start, load_model(checkpoint))
+    networks = compared_networks(load_model(checkpoint), start)
     order = np.random.default_rng(0).permutation(evenly(dataset, videos)).tolist()
     paths = [str(dataset.path(index)) for index in order]
     progress = Progress(len(order), "comparing with random weights:", unit="videos", quiet=True)
@@ -92,61 +91,43 @@ def compare_with_random(
         raise ValueError(f"{len(found)} of {len(order)} videos could be read in {seconds:.0f} s")
     chosen = sorted(found)
     matrix = torch.from_numpy(np.stack([found[index] for index in chosen]))
-    parts = matrix.view(len(chosen), len(networks.names), -1, networks.feature_size)
-    features = {name: parts[:, number] for number, name in enumerate(networks.names)}
+    parts = matrix.view(len(chosen), len(networks.encoder), -1, networks.feature_size)
+    features = {name: parts[:, number] for number, name in enumerate(networks.encoder)}
     return compare_features(features, torch.from_numpy(np.asarray(dataset.labels)[chosen]))
 
 
 @dataclass(frozen=True, eq=False)
 class ComparedNetworks(VideoModel):
-    """Several networks of one shape, whose row of a video are the features of its clips by each.
+    """Networks of one shape, whose row of a video are the features of its clips by each of them.
 
     Decoding takes longest, so every video is read once for all of them.
 
     Attributes:
-        others: The networks besides this one by name.
-        start: Checkpoint that the training started from; None to leave it out.
+        encoder: The networks by name.
     """
 
-    others: dict[str, nn.Module] = field(default_factory=dict)
-    start: str | Path | None = None
-
-    @property
-    def names(self) -> list[str]:
-        """Names of the networks, in the order of their features in a row."""
-        return ["trained", *self.others]
+    encoder: nn.ModuleDict
 
     @property
     def row_size(self) -> int:
         """Size of a row: networks x clips x C."""
-        return len(self.names) * _OPTIONS.num_clips * self.feature_size
+        return len(self.encoder) * _OPTIONS.num_clips * self.feature_size
 
     def rows(self, batch: dict[str, Any], max_views: int) -> BatchRows:
         """Rows (n, networks x clips x C) of the videos of a batch."""
         function = mean_representation(max_views, clips=True)
         with torch.inference_mode():
-            found = [function(one, batch) for one in (self.encoder, *self.others.values())]
-        videos = len(batch["videos"])
-        parts = [one.values.reshape(videos, -1) for one in found]
+            found = [function(encoder, batch) for encoder in self.encoder.values()]
+        parts = [one.values.reshape(len(batch["videos"]), -1) for one in found]
         return BatchRows(torch.cat(parts, dim=1), found[0].num_views)
 
-    def builder(self) -> Callable[[torch.device], VideoModel]:
-        """Function that builds the networks again in another process."""
-        return partial(_rebuilt_networks, super().builder(), self.start)
 
-
-def compared_networks(start: str | Path | None, trained: VideoModel) -> ComparedNetworks:
+def compared_networks(trained: VideoModel, start: str | Path | None) -> ComparedNetworks:
     """Put a network next to random weights and, if it is given, the checkpoint of its start."""
-    others = {"random": with_random_weights(trained).encoder}
+    encoders = {"trained": trained.encoder, "random": with_random_weights(trained).encoder}
     if start is not None:
-        others["start"] = build_model(trained.settings, start, trained.device).encoder
-    return ComparedNetworks(**vars(trained), others=others, start=start)
-
-
-def _rebuilt_networks(
-    builder: Callable[[torch.device], VideoModel], start: str | Path | None, device: torch.device
-) -> ComparedNetworks:
-    return compared_networks(start, builder(device))
+        encoders["start"] = build_model(trained.settings, start, trained.device).encoder
+    return ComparedNetworks(**{**vars(trained), "encoder": nn.ModuleDict(encoders)})
 
 
 def evenly(dataset: Any, videos: int) -> np.ndarray:

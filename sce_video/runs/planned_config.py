@@ -156,6 +156,8 @@ def planned_config(
             f"or an older version did. {advice}"
         )
     run = read_run_json(folder)
+    if run.plan is None:
+        raise ValueError(f"{path} describes a run of sce-video {run.command:.40}. {advice}")
     recipe, stored = run.plan.recipe, dict(run.config)
     if recipe not in (*methods().values(), LARGE_RECIPE, FINETUNING):
         raise ValueError(

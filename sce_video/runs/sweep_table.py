@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from sce_video.pages.frames import save_figure
 from sce_video.published.paper_results import IMAGE_RESULTS, PAPER_RESULTS
-from sce_video.reporting.comparability import compare, is_setting_of
+from sce_video.reporting.comparability import compare
 from sce_video.reporting.phrases import describe_benchmark, describe_split, name_of
 from sce_video.reporting.result_files import SWEEP, Result, collect_results
 from sce_video.runs.sweep import Point, Step, Sweep, SweepCell
@@ -119,7 +119,7 @@ def deviations_of(result: Result, metric: str, published: float | None) -> list[
         return [text for text in texts if not text.startswith(_OWN)]
     if found.obstacles:
         return texts
-    same = [p for p in (*PAPER_RESULTS, *IMAGE_RESULTS) if is_setting_of(p, result)]
+    same = [p for p in (*PAPER_RESULTS, *IMAGE_RESULTS) if p.is_of(result.benchmark)]
     named = [p for p in same if p.metric == metric]
     split = [p for p in named if p.split == result.split]
     # A known result may stand beside the number of another setting.

@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -72,20 +71,10 @@ class ClipFeatures(VideoModel):
             found = mean_representation(max_views, clips=True)(self.encoder, batch)
         return BatchRows(found.values.reshape(-1, self.row_size), found.num_views)
 
-    def builder(self) -> Callable[[torch.device], VideoModel]:
-        """Function that builds the network again in another process."""
-        return partial(_rebuilt_clips, super().builder(), self.clips)
-
 
 def clip_features(model: VideoModel, clips: int) -> ClipFeatures:
     """Return a network that gives the features of single clips."""
     return ClipFeatures(**vars(model), clips=clips)
-
-
-def _rebuilt_clips(
-    builder: Callable[[torch.device], VideoModel], clips: int, device: torch.device
-) -> ClipFeatures:
-    return clip_features(builder(device), clips)
 
 
 def student_clip(cfg: Config) -> tuple[float, int, int]:

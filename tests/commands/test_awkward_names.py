@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import shlex
 import sys
-from collections import defaultdict
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +16,7 @@ from sce_video.commands import train as train_command
 from sce_video.commands.curate import describe_curation
 from sce_video.commands.main import main
 from sce_video.curation.curate import CurateResult
+from sce_video.curation.write import CurationCounts, CurationReport
 from sce_video.find.search_state import SearchState
 
 NAMES = ["2023", "[x]", "a,b", 'it\'s "a"=b $HOME']
@@ -162,7 +162,7 @@ def test_printed_commands_can_be_pasted(folder):
     assert (args.source, args.data_root) == (str(path / "epoch_1.pth"), str(path))
     assert args.out == path / "labels_finetuned"
     lists = {"keep": str(path / "keep.txt")}
-    report = {"counts": defaultdict(int), "kept_of_a_group": "", "notes": [], "lists": lists}
+    report = CurationReport(CurationCounts(*[0] * 12), "", lists, [])
     found = SimpleNamespace(
         videos=SimpleNamespace(root=folder),
         options=SimpleNamespace(drop_outliers=False),

@@ -51,7 +51,8 @@ def test_saved_scores_are_loaded(tmp_path):
     assert loaded.paths == scores.paths
     assert loaded.failures == scores.failures
     assert loaded.source == str(path)
-    assert provenance == {"clips": 10, "failures": [["bad.mp4", "cannot be decoded"]]}
+    failures = [["bad.mp4", "cannot be decoded"]]
+    assert provenance == {"clips": 10, "num_views": 1, "failures": failures}
     with np.load(path, allow_pickle=False) as stored:
         kinds = [stored[name].dtype.kind for name in stored.files]
     assert kinds == ["f", "i", "i", "U", "f", "U"]

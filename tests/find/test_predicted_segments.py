@@ -140,7 +140,7 @@ def test_scores_are_those_of_the_segments_as_videos(folder_classifier, tmp_path)
     assert (path, reason) == (video, "") and broken[1] is None and "cannot" in broken[3]
     paths = [segment_path(video, *span) for span in line.found.spans.tolist()]
     np.testing.assert_allclose(
-        line.found.features, class_probabilities(classifier, paths, options), atol=1e-6
+        line.found.values, class_probabilities(classifier, paths, options), atol=1e-6
     )
     assert said[0].startswith("chosen on 1 labelled segments: --threshold")
     assert "chosen on them" in said[1] and all(s.path == video for s in segments)

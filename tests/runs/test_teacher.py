@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -17,6 +18,7 @@ from helpers.training import Recorder, make_videos, train
 
 from sce_video.commands.main import main
 from sce_video.inference.embed import ViewOptions, embed_videos
+from sce_video.inference.features import read_features, write_features
 from sce_video.inference.model import load_model
 from sce_video.models.backbones import ResNet2d
 from sce_video.pages.curves import read_scalars
@@ -178,12 +180,13 @@ def test_features_are_computed_again_for_another_teacher_list_or_clips(
             prepare_teacher(config(videos, network, run))
     features = StoredFeatures(config(videos, network, run), 0.48, NUM_FRAMES, K)
     file.write_bytes(whole)
-    rows, provenance = teacher.load_features(file)[0], {"teacher": features.key}
+    found = read_features(file)
+    found.provenance["teacher"] = features.key
     for changes, message in (
-        (dict(values=rows.values[:, :-1].contiguous()), "has no features of 4 clips"),
-        (dict(indices=rows.indices + 5), "has features of video .* of 12"),
+        (dict(values=found.values[:, :-1]), "has no features of 4 clips"),
+        (dict(indices=found.indices + 5), "has features of video .* of 12"),
     ):
-        teacher.save_features(file, teacher.replace(rows, **changes), provenance)
+        write_features(file, replace(found, **changes))
         with pytest.raises(ValueError, match=message):
             prepare_teacher(config(videos, network, run))
 

@@ -6,8 +6,6 @@ each lies in its video; repack cuts them by a table of segments.
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -22,15 +20,15 @@ from sce_video.data_tools.prepare.official import (
     check_disjoint,
     files_below,
     is_count,
-    read_csv_table,
     read_lines,
     read_matches,
     relative_to_root,
     unique_entries,
 )
 from sce_video.datasets.clip_sampling import check_span
+from sce_video.datasets.text_tables import read_csv_table, write_csv
 from sce_video.options.data_commands import PrepareOptions
-from sce_video.utils.files import read_json, write_text
+from sce_video.utils.files import read_json
 
 
 class Clip(NamedTuple):
@@ -312,13 +310,12 @@ def write_segments(options: PrepareOptions) -> str:
         raise ValueError(
             f"{folder} has none of the {len(absent)} videos, for example {min(absent)}"
         )
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("path", "start", "end", "output"))
-    for video, start, end, name in found:
-        writer.writerow((paths[video], f"{start:.3f}", f"{end:.3f}", f"{name}.mp4"))
     table = Path(options.out or root) / "segments.csv"
-    write_text(table, text.getvalue())
+    rows = [
+        (paths[clip.video], f"{clip.start:.3f}", f"{clip.end:.3f}", f"{clip.name}.mp4")
+        for clip in found
+    ]
+    write_csv(table, [("path", "start", "end", "output"), *rows])
     missing = len(clips) - len(found)
     lost = f"; {missing:,} clips of {len(absent):,} videos that are not there" if missing else ""
     return f"{table}: {len(found):,} clips of {len(paths):,} videos{lost}"

@@ -21,11 +21,11 @@ from sce_video.data_tools.prepare.official import (
     is_count,
     nearest,
     read_class_file,
-    read_csv_table,
     read_lines,
     relative_to_root,
     unique_entries,
 )
+from sce_video.datasets.text_tables import read_csv_table
 
 KINETICS = Downloads(
     """\
