@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from sce_video.datasets.sources import is_table_folder
+from sce_video.find.feature_columns import open_feature_column
 from sce_video.find.store import FEATURES, TABLE, FileStore, IndexStore, VideoIndex
-from sce_video.find.table_store import TableStore, open_feature_column
+from sce_video.find.table_store import TableStore
 from sce_video.utils.storage import STORES, trusted_stores
 
 #: Records of unfinished runs in the folder of an index.

@@ -1,10 +1,8 @@
-"""An index in a Lance table, for more features than memory should hold; and features as a column of
-a table of videos.
+"""An index in a Lance table, for more features than memory should hold.
 
 ``features.lance`` has a row for each file of the indexed folder, in the order in which they were
-added; the header of the index is in the metadata of its column ``feature``. An update adds and
-removes rows and leaves the others where they are. A table of videos may have several columns
-``feature_NAME`` with such metadata.
+added. The header of the index is in the metadata of its column ``feature``. An update adds and
+removes rows and leaves the others where they are.
 """
 
 from __future__ import annotations
@@ -14,17 +12,16 @@ import math
 import os
 import re
 import shutil
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from zlib import crc32
 
 import numpy as np
 
-from sce_video.datasets.tables.row_columns import check_format, table_path
 from sce_video.datasets.tables.table import (
     OpenTable,
     RemoteTable,
@@ -48,10 +45,7 @@ from sce_video.utils.files import read_json, regular_file, write_json
 FEATURE = "feature"
 #: Key of the description of an index, in the metadata of its column of features.
 FACTS = "sce_video.index"
-#: Beginning of the names of columns of features in a table of videos.
-PREFIX = "feature_"
-_NAME = re.compile(r"[A-Za-z0-9_]{1,64}")
-#: Columns of an index of windows, seconds; null in the row of a file that cannot be decoded.
+#: IndexColumns of an index of windows, seconds; null in the row of a file that cannot be decoded.
 _SPAN = ("start", "end")
 #: Version of the format of an index in a table.
 _VERSION = 1
@@ -82,9 +76,16 @@ _READ_BYTES = 1 << 20
 _KEPT = np.empty(0, dtype=np.float32)
 
 
-class Columns(NamedTuple):
-    """Names of the columns of a :class:`FileRecord`, and the SQL condition of rows without a
-    feature: of an index of its own, or of a column of features in a table of videos."""
+@dataclass(frozen=True)
+class IndexColumns:
+    """Names of the columns of an index in a table.
+
+    Attributes:
+        feature: Column of the features.
+        size: Column of the size of a file.
+        mtime: Column of its modification time.
+        without: SQL condition of rows without a feature.
+    """
 
     feature: str
     size: str
@@ -93,11 +94,11 @@ class Columns(NamedTuple):
 
     @property
     def state(self) -> list[str]:
-        """The columns of a :class:`FileRecord` without its feature, and the path."""
+        """The columns of a :class:`.store.FileRecord` without its feature, and the path."""
         return ["path", self.size, self.mtime, "failure"]
 
 
-_OWN = Columns(FEATURE, "size", "mtime_ns", "failure != ''")
+_OWN = IndexColumns(FEATURE, "size", "mtime_ns", "failure != ''")
 
 
 def path_to_text(path: str) -> str:
@@ -121,7 +122,7 @@ def header_facts(header: IndexHeader) -> dict[str, str]:
 
 
 @contextmanager
-def _explained(doing: str, table: str | Path, *further: type[Exception]) -> Iterator[None]:
+def explained(doing: str, table: str | Path, *further: type[Exception]) -> Iterator[None]:
     """Raise errors of Lance as a TableError that names the table."""
     kinds: tuple[type[Exception], ...] = (OSError, RuntimeError, *further)
     try:
@@ -133,7 +134,7 @@ def _explained(doing: str, table: str | Path, *further: type[Exception]) -> Iter
 
 
 def _open_table(
-    file: str | Path, columns: Columns = _OWN
+    file: str | Path, columns: IndexColumns = _OWN
 ) -> tuple[OpenTable | RemoteTable, IndexHeader, int]:
     """The table, header of the index, size of the features; ValueError for another table."""
     import pyarrow as pa
@@ -159,7 +160,9 @@ def _open_table(
         raise ValueError(f"{file} is not the table of an index: {error!r:.500}") from error
 
 
-def _records_of(rows: Any, columns: Columns, feature: np.ndarray | None) -> dict[str, FileRecord]:
+def _records_of(
+    rows: Any, columns: IndexColumns, feature: np.ndarray | None
+) -> dict[str, FileRecord]:
     """Records by path; a file with windows and a failure lacks some of its windows."""
     records: dict[str, FileRecord] = {}
     read = [rows[name].to_pylist() for name in columns.state]
@@ -173,7 +176,7 @@ def _records_of(rows: Any, columns: Columns, feature: np.ndarray | None) -> dict
     return records
 
 
-def _make_vector_index(table: OpenTable | RemoteTable, column: str, rows: int) -> None:
+def make_vector_index_of(table: OpenTable | RemoteTable, column: str, rows: int) -> None:
     """Cluster the features into cells, and quantise them to one bit per dimension in each.
 
     The method is RaBitQ (https://arxiv.org/abs/2405.12497). The index has the name of the column.
@@ -193,7 +196,7 @@ class TableIndex(VideoIndex):
     it is no table of an index, or is damaged.
     """
 
-    def __init__(self, folder: str | Path, file: str | Path, columns: Columns = _OWN) -> None:
+    def __init__(self, folder: str | Path, file: str | Path, columns: IndexColumns = _OWN) -> None:
         self._table, self._columns = file, columns
         self._names = "path", columns.size, columns.mtime, *_SPAN
         self._opened, header, size = _open_table(file, columns)
@@ -208,7 +211,7 @@ class TableIndex(VideoIndex):
 
     def call(self, method: str, *arguments: Any) -> Any:
         """What a method of the table returns; raises TableError."""
-        with _explained("read", self._table, ValueError):
+        with explained("read", self._table, ValueError):
             return self._opened.call(method, *arguments)
 
     def offsets(self, rows: np.ndarray) -> list[int]:
@@ -330,7 +333,7 @@ class TableStore(IndexStore):
     def read(self) -> tuple[IndexHeader, dict[str, FileRecord]]:
         """Header and records; their features stay in the table."""
         opened, header, _ = _open_table(self.file)
-        with _explained("read", self.file, ValueError):
+        with explained("read", self.file, ValueError):
             rows = opened.call("read", _OWN.state)
         self._known = dict(sorted(_records_of(rows, _OWN, _KEPT).items()))
         return header, dict(self._known)
@@ -357,7 +360,7 @@ class TableStore(IndexStore):
                     )
                 size = feature.shape[-1]
         held = any(r.feature is not None for r in self._known.values())
-        with _explained("write to", self.file):
+        with explained("write to", self.file):
             # A table without any feature has none of their size: it is made again.
             if self.file.exists() and (size is None or (held and size == self.open().shape[1])):
                 self._update(header, records, changed)
@@ -436,10 +439,10 @@ class TableStore(IndexStore):
     def make_vector_index(self, wanted: bool) -> None:
         """Make or extend the vector index where one is wanted, there, or worth its time."""
         table = _open_table(self.file)[0]
-        with _explained("index", self.file, ValueError):
+        with explained("index", self.file, ValueError):
             held, rows = table.call("vector_index", FEATURE), table.call("count", None)
             if held is None and rows >= (FEWEST_INDEXED if wanted else APPROXIMATE_ROWS):
-                _make_vector_index(table, FEATURE, rows)
+                make_vector_index_of(table, FEATURE, rows)
             elif held is not None and held < rows:
                 table.call("extend_vector_index")
         self._note_checksums()
@@ -495,7 +498,7 @@ def _batches(header: IndexHeader, records: Mapping[str, FileRecord], size: int) 
         columns: dict[str, Any] = dict(zip(names, zip(*rows, strict=True), strict=True))
         features = columns[FEATURE]
         matrix = np.array([none if f is None else f for f in features], dtype=np.float32)
-        columns[FEATURE] = _feature_array(matrix, pa.array([f is None for f in features]))
+        columns[FEATURE] = feature_array(matrix, pa.array([f is None for f in features]))
         return pa.table({name: columns[name] for name in schema.names}, schema=schema)
 
     step = max(1, _BATCH_BYTES // (4 * size))
@@ -518,152 +521,9 @@ def _batches(header: IndexHeader, records: Mapping[str, FileRecord], size: int) 
         yield table(some)
 
 
-def _feature_array(matrix: np.ndarray, missing: Any = None) -> Any:
+def feature_array(matrix: np.ndarray, missing: Any = None) -> Any:
     """Features (N, D) as an array of ``pyarrow``; null where ``missing``."""
     import pyarrow as pa
 
     values = pa.array(matrix.reshape(-1))
     return pa.FixedSizeListArray.from_arrays(values, matrix.shape[1], mask=missing)
-
-
-# -- features as a column of a table of videos ---------------------------------------------
-
-
-def write_feature_column(
-    table: str,
-    name: str,
-    paths: Sequence[str],
-    features: Matrix,
-    header: IndexHeader,
-) -> int:
-    """Write features into the column ``feature_NAME`` of a table of videos; returns its features.
-
-    A new column is one commit: it is there with all features or not at all, and the packets of the
-    videos are not written again. An existing column of the same checkpoint and settings keeps its
-    features and gets those that are given; in between it is there in its old state. Rows without a
-    feature hold null. Features are read some thousand at a time; until the end all of them are in
-    the folder for temporary files.
-
-    Args:
-        table: Path or URI of a table of :func:`~sce_video.data_tools.tables.import_videos`.
-        name: Letters, digits and ``_``.
-        paths: N paths, as the table has them.
-        features: (N, D) float.
-        header: What the features were made of, which becomes metadata of the column. Its root is
-            the folder of the original files, and may be empty.
-
-    Raises:
-        ValueError: A path that is no row, or given twice; features that are not finite; the column
-            has features of another checkpoint or of other settings.
-        TableError: The table cannot be read or written, or is no table of videos.
-    """
-    import pyarrow as pa
-
-    if _NAME.fullmatch(name) is None:
-        raise ValueError(f"name a column by letters, digits and _, got {name!r:.80}")
-    column, unfinished = PREFIX + name, f"{PREFIX}{name}__new"
-    opened = read_table(table)
-    check_format(table, opened.metadata)
-    with _explained("write to", table):
-        names = opened.call("schema").names
-        exists = column in names
-        if unfinished in names and exists:  # of an interrupted call
-            opened.call("drop_column", unfinished)
-        elif unfinished in names:
-            opened.call("rename_column", unfinished, column)
-            exists = True
-        rows = _rows_of_features(table, opened, paths, features)
-        if exists:
-            old = open_feature_column(table, column)
-            made = old.header
-            if (made.sha256, made.settings) != (header.sha256, header.settings):
-                raise ValueError(
-                    f"the column {column} of {table} has features of another checkpoint "
-                    f"({made.checkpoint}, sha256 {made.sha256[:12]}) or of other settings: choose "
-                    "another name"
-                )
-        new = unfinished if exists else column
-        kind = pa.list_(pa.float32(), features.shape[1])
-        schema = pa.schema([pa.field(new, kind, metadata=header_facts(header))])
-        count = 0
-        with tempfile.NamedTemporaryFile(prefix="sce_video_", suffix=".arrow") as file:
-            with pa.ipc.new_stream(file, schema) as writer:
-                for begin in range(0, len(rows), READ_ROWS):
-                    some = rows[begin : begin + READ_ROWS]
-                    there = np.zeros(len(some), dtype=bool)
-                    values = np.zeros((len(some), features.shape[1]), dtype=np.float32)
-                    if exists:
-                        part = {"offset": begin, "limit": len(some)}
-                        kept = opened.call("read", [column], part)[column].combine_chunks()
-                        there = kept.is_valid().to_numpy(zero_copy_only=False)
-                        values[there] = kept.flatten().to_numpy().reshape(-1, values.shape[1])
-                    values[some >= 0] = features[some[some >= 0]]
-                    there |= some >= 0
-                    count += int(there.sum())
-                    array = _feature_array(values, pa.array(~there))
-                    writer.write_batch(pa.record_batch([array], schema=schema))
-            file.flush()
-            opened.call("add_columns", file.name)
-        if exists:  # the new one takes the place of the old one
-            opened.call("drop_column", column)
-            opened.call("rename_column", unfinished, column)
-        if count >= APPROXIMATE_ROWS:
-            _make_vector_index(opened, column, count)
-    return count
-
-
-def feature_columns(table: str) -> list[str]:
-    """Names of the columns of features of a table."""
-    schema = read_table(table).call("schema")
-    return [field.name for field in schema if FACTS.encode() in (field.metadata or {})]
-
-
-def open_feature_column(table: str, column: str | None = None) -> TableIndex:
-    """A column of features of a table of videos, for search.
-
-    Args:
-        table: Path or URI.
-        column: Name with or without ``feature_``; None for the only one.
-
-    Raises:
-        ValueError: There is no such column, or several and none was named.
-    """
-    known = feature_columns(table)
-    if column is None:
-        found, what = known if len(known) == 1 else [], "name its column of features"
-    else:
-        found = [name for name in (column, PREFIX + column) if name in known]
-        what = f"it has no column {PREFIX}{column}"
-    if not found:
-        raise ValueError(f"{table}: {what}; its columns of features: {', '.join(known) or 'none'}")
-    name = found[0]
-    columns = Columns(name, "source_size", "source_mtime_ns", f"{name} IS NULL")
-    index = TableIndex(Path(table), table, columns)
-    index.stamp = index.version, crc32(name.encode())
-    return index
-
-
-def _rows_of_features(
-    table: str, opened: OpenTable | RemoteTable, paths: Sequence[str], features: Matrix
-) -> np.ndarray:
-    """Which of the features is that of each row of a table, -1 for none."""
-    if len(features.shape) != 2 or len(features) != len(paths) or 0 in features.shape:
-        raise ValueError(f"{len(paths)} paths do not match features of shape {features.shape}")
-    blocks = (features[begin : begin + READ_ROWS] for begin in range(0, len(paths), READ_ROWS))
-    bad = np.flatnonzero(np.concatenate([~np.isfinite(x).all(axis=1) for x in blocks]))
-    if len(bad):
-        raise ValueError(
-            f"{len(bad)} features hold NaN or infinity, the first is that of {paths[bad[0]]}: the "
-            "network that made them has diverged"
-        )
-    given = {table_path(path): number for number, path in enumerate(paths)}
-    if len(given) < len(paths):
-        raise ValueError(f"{len(paths) - len(given)} of {len(paths)} paths are given twice")
-    known = opened.call("read", ["path"])["path"].to_pylist()
-    unknown = sorted(given.keys() - known, key=given.__getitem__)
-    if unknown:
-        raise ValueError(
-            f"{len(unknown)} of {len(paths)} paths are no rows of {table}, the first is "
-            f"{unknown[0]}"
-        )
-    return np.array([given.get(path, -1) for path in known])

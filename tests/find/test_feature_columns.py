@@ -10,6 +10,11 @@ from helpers.tables import write_folder, write_table
 from sce_video.datasets.tables.row_columns import list_rows
 from sce_video.datasets.tables.table import RemoteTable, TableError, read_table
 from sce_video.find.columns import columns_of_index
+from sce_video.find.feature_columns import (
+    feature_columns,
+    open_feature_column,
+    write_feature_column,
+)
 from sce_video.find.index import read_index
 from sce_video.find.index_network import IndexNetwork
 from sce_video.find.label_list import LabelList
@@ -17,12 +22,7 @@ from sce_video.find.query import query_index
 from sce_video.find.search_media import middle_frame, whole
 from sce_video.find.search_state import SearchState
 from sce_video.find.store import FEATURES, FileRecord, FileStore
-from sce_video.find.table_store import (
-    FACTS,
-    feature_columns,
-    open_feature_column,
-    write_feature_column,
-)
+from sce_video.find.table_store import FACTS
 
 pytest.importorskip("lance", reason="needs Lance: pip install 'sce-video[lance]'")
 
@@ -93,7 +93,7 @@ def test_a_column_of_a_table_with_removed_rows_and_several_files(
     table, features, monkeypatch, rows
 ):
     """Written some rows at a time, in the order of those that are left."""
-    monkeypatch.setattr("sce_video.find.table_store.READ_ROWS", rows)
+    monkeypatch.setattr("sce_video.find.feature_columns.READ_ROWS", rows)
     lance = pytest.importorskip("lance")
     lance.dataset(str(table)).delete("path = 'a/2.mp4'")
     paths = ["b/2.mp4", "a/0.mp4", "a/1.mp4"]
