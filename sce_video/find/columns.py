@@ -220,7 +220,7 @@ class _Database:
 
     @contextmanager
     def _conversation(self) -> Iterator[tuple[BinaryIO, BinaryIO]]:
-        """Pipes to and from the process, which is ended if the block raises."""
+        """Return pipes to and from the process, which is ended if the block raises."""
         process = self._process
         assert process is not None and process.stdin is not None and process.stdout is not None
         try:
@@ -248,9 +248,10 @@ class _Database:
 
 
 def columns_file(folder: str | Path, given: str | os.PathLike | None) -> Path | None:
-    """The file of columns of an index: the given one, else ``columns.csv`` in its folder.
+    """Return the file of columns of an index: the given one, or ``columns.csv`` in its folder.
 
-    None if there is none; FileNotFoundError for a given one that is missing.
+    Raises:
+        FileNotFoundError: If the given one is missing.
     """
     file = Path(folder, COLUMNS) if given is None else Path(given)
     if file.is_file():
@@ -276,15 +277,15 @@ class ColumnSources:
 
 
 def columns_of_index(index: VideoIndex, file: str | os.PathLike | None = None) -> VideoColumns:
-    """The columns of an index; ``file`` None is ``columns.csv`` in its folder, if it is there.
+    """Read the columns of an index; None for ``columns.csv`` in its folder, if it exists.
 
-    Those of many videos, or of a large file, are kept in ``columns.sqlite`` in the folder of the
-    index, of a table of videos with features in the user's cache. It is made again where the index,
-    the file or the table has changed.
+    Columns of many videos, or of a large file, are kept in ``columns.sqlite`` in the folder of the
+    index, or in the user's cache for a table of videos with features. The database is made again if
+    the index, the file or the table has changed.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        ValueError, TableError: as of :func:`read_columns`.
+        FileNotFoundError: If there is no such file.
+        ValueError, TableError: See :func:`read_columns`.
     """
     found = columns_file(index.folder, file)
     alone = is_table_folder(index.folder)  # a table of videos that has features, too
@@ -308,7 +309,7 @@ def columns_of_index(index: VideoIndex, file: str | os.PathLike | None = None) -
 
 
 def _state_of(index: VideoIndex, sources: ColumnSources) -> str:
-    """What a database of columns is made of, as text."""
+    """Return what a database of columns is made of, as text."""
     from sce_video.datasets.tables.table import read_table
 
     state: list[Any] = [_VERSION, len(index), index.stamp, sources.root]
@@ -325,7 +326,7 @@ def _state_of(index: VideoIndex, sources: ColumnSources) -> str:
 
 
 def _open_database(file: Path, state: str, rows: int) -> VideoColumns | None:
-    """The columns of a file of this state; None for any other, which may be untrusted."""
+    """Open a database of this state; None for any other file, which may be untrusted."""
     if not file.is_file():
         return None
     try:
@@ -531,7 +532,7 @@ class _Lines:
 
 
 def _lines_of_table(table: str) -> Iterator[tuple[int, list[str]]]:
-    """The columns of a table of videos as lines of text."""
+    """Yield the columns of a table of videos as lines of text."""
     import pyarrow as pa
 
     from sce_video.datasets.tables.table import read_table
@@ -554,7 +555,7 @@ def _lines_of_table(table: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _utf8(text: str) -> str:
-    """Bytes that are no UTF-8, which SQLite does not take, as replacement characters."""
+    """Replace bytes that are not UTF-8, because SQLite refuses them."""
     if text.isascii():  # a million cells
         return text
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

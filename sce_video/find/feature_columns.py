@@ -68,7 +68,7 @@ def write_feature_column(
     with explained("write to", table):
         names = opened.call("schema").names
         exists = column in names
-        if unfinished in names and exists:  # of an interrupted call
+        if unfinished in names and exists:  # left by an interrupted call
             opened.call("drop_column", unfinished)
         elif unfinished in names:
             opened.call("rename_column", unfinished, column)
@@ -138,20 +138,20 @@ def _add_column(
 
 
 def feature_columns(table: str) -> list[str]:
-    """Names of the columns of features of a table."""
+    """Return the names of the columns of features of a table."""
     schema = read_table(table).call("schema")
     return [field.name for field in schema if FACTS.encode() in (field.metadata or {})]
 
 
 def open_feature_column(table: str, column: str | None = None) -> TableIndex:
-    """A column of features of a table of videos, for search.
+    """Open a column of features of a table of videos for search.
 
     Args:
         table: Path or URI.
         column: Name with or without ``feature_``; None for the only one.
 
     Raises:
-        ValueError: There is no such column, or several and none was named.
+        ValueError: If there is no such column, or there are several and none was named.
     """
     known = feature_columns(table)
     if column is None:
@@ -171,7 +171,7 @@ def open_feature_column(table: str, column: str | None = None) -> TableIndex:
 def _rows_of_features(
     table: str, opened: OpenTable | RemoteTable, paths: Sequence[str], features: Matrix
 ) -> np.ndarray:
-    """Which of the features is that of each row of a table, -1 for none."""
+    """Return the number of the feature of each row of a table (N,), -1 for none."""
     if len(features.shape) != 2 or len(features) != len(paths) or 0 in features.shape:
         raise ValueError(f"{len(paths)} paths do not match features of shape {features.shape}")
     blocks = (features[begin : begin + READ_ROWS] for begin in range(0, len(paths), READ_ROWS))

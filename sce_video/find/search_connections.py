@@ -78,7 +78,7 @@ class LimitedProtocol(H11Protocol):
 
     @property
     def host(self) -> str:
-        """Address of the other side."""
+        """Address of the client."""
         return self.client[0] if self.client else ""
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -93,7 +93,7 @@ class LimitedProtocol(H11Protocol):
 
 
 def server_config(app: Any) -> uvicorn.Config:
-    """The settings of a server with these limits."""
+    """Return the settings of a server with these limits."""
     return uvicorn.Config(
         app,
         http=LimitedProtocol,

@@ -53,7 +53,7 @@ class MediaCache:
         self._lock = threading.Lock()
 
     def get(self, key: Hashable, make: Callable[[], bytes]) -> bytes:
-        """The content of a key; made if it is not there."""
+        """Return the content of a key, which is made if it is missing."""
         with self._lock:
             if key in self._content:
                 self._content.move_to_end(key)
@@ -72,26 +72,30 @@ class MediaCache:
 # -- what workers run ----------------------------------------------------------------------
 
 
-LONGEST_CLIP = 600.0  # seconds of a clip that is held in memory
+#: Longest clip in seconds, because clips are held in memory.
+LONGEST_CLIP = 600.0
 
 
 def middle_frame(file: str, span: tuple[float, float] | None = None) -> bytes:
-    """A frame from the middle of a video, or of a moment of it, as JPEG."""
+    """Return a frame from the middle of a video, or of a moment of it, as JPEG."""
     frames, _, _ = read_frames(file, 1, played=False, span=span)
     return encode_jpeg(frames[0])
 
 
 def animation(file: str, span: tuple[float, float] | None = None) -> bytes:
-    """Three seconds from the middle of a video, or of a moment of it, as a small mp4.
+    """Return three seconds from the middle of a video, or of a moment of it, as a small mp4.
 
-    Of an instant it has four frames. As :func:`middle_frame` it raises VideoDecodeError.
+    A very short moment has four frames.
+
+    Raises:
+        VideoDecodeError: If the video cannot be decoded.
     """
     frames, played, _ = read_frames(file, span=span)
     return encode_clip(played if len(played) > 1 else frames)
 
 
 def cut(file: str, start: float, end: float) -> bytes:
-    """An mp4 of a segment of a video, exact to the frame, with its audio."""
+    """Return an mp4 of a segment of a video, exact to the frame, with its audio."""
     with tempfile.TemporaryDirectory(prefix="sce_video_clip_") as folder:
         out = os.path.join(folder, "clip.mp4")
         cut_clip(file, start, end, out)
@@ -99,8 +103,7 @@ def cut(file: str, start: float, end: float) -> bytes:
 
 
 def whole(file: str, _: object = None) -> bytes:
-    """Ten minutes of a video from its start as mp4, for one in a table, which browsers cannot
-    read."""
+    """Return the first ten minutes of a video in a table as mp4, for browsers."""
     return cut(file, 0.0, LONGEST_CLIP)
 
 
@@ -163,7 +166,8 @@ def _model(index: VideoIndex, network: IndexNetwork) -> VideoModel:
     return _networks[key]
 
 
-_TRIES = 3  # a pool breaks where its worker ends between two calls
+#: Tries of a call, because a pool breaks if its worker ends between two calls.
+_TRIES = 3
 _CLOSING = "the page is being closed"
 
 
@@ -195,7 +199,7 @@ class MediaWorkers:
                 # Processes inherit the mask: Ctrl-C on a terminal is for the server alone.
                 before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
                 try:
-                    # SIGTERM ends a worker at once, also while it is inside C code.
+                    # SIGTERM ends a worker immediately, also inside C code.
                     self._pool = ProcessPool(
                         self._count,
                         initializer=signal.signal,
@@ -210,8 +214,11 @@ class MediaWorkers:
             return self._pool
 
     def call(self, function: Callable[..., Any], *arguments: Any, timeout: float) -> Any:
-        """What ``function(*arguments)`` returns, called in a worker, which is ended after
-        ``timeout`` seconds; CallError where it fails."""
+        """Call a function in a worker, which is ended after ``timeout`` seconds.
+
+        Raises:
+            CallError: If the call fails.
+        """
         for _ in range(_TRIES):
             try:
                 call = self.open().schedule(_attempt, args=(function, arguments), timeout=timeout)
@@ -255,7 +262,7 @@ def kill_fork_server() -> None:
 
 
 def _attempt(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[Any, str]:
-    """(what it returned, "") or (None, sentence): an exception may not survive pickling."""
+    """Return the result and "", or None and a sentence, because exceptions may not be picklable."""
     try:
         return function(*arguments), ""
     except Exception as error:

@@ -92,9 +92,14 @@ def create_app(
     upload_limit: int = UPLOAD_LIMIT,
     writable: bool = False,
 ) -> Guard:
-    """The application behind its checks.
+    """Build the application behind its checks.
 
-    ``upload_limit`` is that of a dropped video, bytes; ``writable`` lets programs write labels.
+    Args:
+        state: The index and its workers.
+        token: Token of the link.
+        port: Port of the server.
+        upload_limit: Bytes of a video that may be dropped on the page.
+        writable: Whether programs may write labels.
     """
 
     @asynccontextmanager
@@ -132,7 +137,7 @@ def create_app(
 
 
 def _answer_errors(app: FastAPI) -> None:
-    """Every error is JSON with one sentence."""
+    """Answer every error with one sentence in JSON."""
 
     @app.exception_handler(RequestValidationError)
     def _(_: Request, error: RequestValidationError) -> JSONResponse:
@@ -210,7 +215,7 @@ def _add_page(app: FastAPI, state: SearchState, token: str, port: int, limit: in
 
 
 def _content(*kinds: str) -> dict[int | str, dict[str, Any]]:
-    """The answer of an address that has files of these content types."""
+    """Describe the answers of an address that has files of these content types."""
     schema = {"type": "string", "format": "binary"}
     return {200: {"content": {kind: {"schema": schema} for kind in kinds}}}
 
@@ -267,7 +272,7 @@ def _add_search(router: APIRouter, state: SearchState) -> None:
     def missing(
         rows: Annotated[list[int], Body(embed=True, max_length=api.MAX_RESULTS)],
     ) -> api.RowsAnswer:
-        """Those of some rows whose files have gone."""
+        """Rows whose files no longer exist."""
         return api.RowsAnswer(rows=state.missing(rows))
 
     @router.post("/rows")
@@ -330,7 +335,7 @@ def _add_upload(router: APIRouter, state: SearchState, video_limit: int) -> None
 
 
 def _add_labels(router: APIRouter, state: SearchState) -> None:
-    """What writes files: for the page, and for programs of a page with --writable."""
+    """Add what writes files, for the page and for programs of a page with --writable."""
 
     @router.post("/label")
     def label(

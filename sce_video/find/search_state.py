@@ -1,4 +1,4 @@
-"""The index behind the page: its list, its searches, its map, its labels."""
+"""State of the search page: the index, its searches, its map and its labels."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ _KEPT_FEATURES = 256
 
 
 class NoRowError(UserError, RuntimeError):
-    """A number that is no row of the index."""
+    """A number that is not a row of the index."""
 
 
 class GoneError(UserError, RuntimeError):
-    """A video of the index that is not there any more."""
+    """A video of the index that no longer exists."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,10 +93,10 @@ class SearchState:
         self.index = index
         self.labels = labels
         self.columns = columns_of_index(index) if columns is None else columns
-        #: Beside the list of labels, ``labels_segments.csv``.
+        #: ``labels_segments.csv`` next to the list of labels.
         self.segments = SegmentList(labels.file.with_name(f"{labels.file.stem}_segments.csv"))
         self._network = network
-        #: (N, 2) seconds, of an index of windows or segments.
+        #: (N, 2) seconds in an index of windows or segments.
         self._spans = index.spans
         self._videos = index.paths
         if index.listed_in is not None:
@@ -110,7 +110,7 @@ class SearchState:
         number = {name: i for i, name in enumerate(self.folders)}
         self.folder_of = [number.get(printable_utf8(name), -1) for name in folders]
         self._lowered = [name.casefold() for name in self.names]
-        # The first row of each path, of windows too.
+        # The first row of each path, which has several if they are windows.
         self._row_of_name = {n: row for row, n in reversed([*enumerate(self.names)])}
         self._pictures = MediaWorkers(2, (media.__name__,))
         self._embedding = MediaWorkers(1, (media.__name__,))  # one network: one video at a time
@@ -152,7 +152,7 @@ class SearchState:
         )
 
     def network_problem(self) -> str:
-        """Why videos that are not in the index cannot be searched for; empty if they can."""
+        """Return why other videos cannot be searched for; empty if they can."""
         path = self._network.checkpoint or self.index.header.checkpoint
         if os.path.isfile(path):
             return ""
@@ -162,7 +162,7 @@ class SearchState:
         )
 
     def update_command(self) -> str:
-        """The command that brings the index up to date."""
+        """Return the command that updates the index."""
         root, listed = self.index.root, self.index.listed_in
         words = [root] if listed is None else [listed, "--data-root", root]
         words = ["sce-video", "index", *words, "--out", os.path.abspath(self.index.folder)]
@@ -174,12 +174,12 @@ class SearchState:
         return row
 
     def file(self, row: int) -> str:
-        """Absolute path of a video of the index, or that of its row in a table.
+        """Return the absolute path of a video of the index, or the path of its row in a table.
 
         Raises:
-            NoRowError: no such row, or a path that is none of a video inside the folder: the index
-                may have been written by somebody else.
-            GoneError: there is no regular file any more.
+            NoRowError: If there is no such row, or the path of an untrusted index is not a video
+                inside the folder.
+            GoneError: If there is no longer a regular file.
         """
         path = self._videos[self._checked(row)]
         inside = not os.path.isabs(path) and ".." not in path.split(os.sep)
@@ -199,7 +199,7 @@ class SearchState:
         return file
 
     def missing(self, rows: list[int]) -> list[int]:
-        """Those of some rows whose files have gone."""
+        """Return the rows whose files no longer exist."""
         gone = []
         for row in rows:
             try:
@@ -211,8 +211,7 @@ class SearchState:
     # -- pictures --------------------------------------------------------------------------
 
     def picture(self, row: int, make: Any) -> bytes:
-        """What ``middle_frame``, ``animation`` or ``whole`` of ``search_media`` makes of a video,
-        kept."""
+        """Return what a function of ``search_media`` makes of a video, and keep it."""
         file = self.file(row)
         key = (row, make.__name__, _modified(file))
         span = None if self._spans is None else tuple(self._spans[row].tolist())
@@ -243,21 +242,21 @@ class SearchState:
         return upload
 
     def _embed(self, function: Any, *arguments: Any) -> Any:
-        """What a function of ``media`` returns for the network of the index, in its worker."""
+        """Call a function of ``search_media`` with the network of the index, in its worker."""
         own = VideoIndex(str(self.index.folder), self.index.header)  # without what it has read
         return self._embedding.call(
             function, own, self._network, *arguments, timeout=_EMBED_SECONDS
         )
 
     def upload(self, upload: str) -> KeptUpload:
-        """A file that was dropped on the page; ValueError if it is not kept any more."""
+        """Return a file that was dropped on the page; ValueError if it has expired."""
         with self._lock:
             if upload not in self._uploads:
-                raise ValueError("this file is not kept any more: drop it on the page again")
+                raise ValueError("this file has expired. Drop it on the page again")
             return self._uploads[upload]
 
     def search(self, search: api.SearchRequest) -> list[Match]:
-        """The most similar videos or moments, the most similar first; not refined."""
+        """Find the most similar videos or moments, the most similar first, without refining."""
         out = ~self.matching(search)  # a mistyped condition is told before anything is embedded
         given = self._examples(search)
         out[given.rows] = True
@@ -269,7 +268,7 @@ class SearchState:
         )
 
     def _examples(self, search: api.SearchRequest) -> Examples:
-        """The features of all that is searched for, and its rows in the index."""
+        """Return the features of all parts of the query, and their rows in the index."""
         like, unlike = (
             [self._example(example) for example in examples]
             for examples in (search.like, search.unlike)
@@ -307,7 +306,7 @@ class SearchState:
         return Example(feature[None], sorted(rows), own_moment(self.index, query, sorted(rows)))
 
     def _kept(self, key: Hashable, make: Callable[[], np.ndarray]) -> np.ndarray:
-        """The feature of a text or a moment, embedded if it is not among the last ones."""
+        """Return the feature of a text or a moment, which is embedded if it is not kept."""
         with self._lock:
             if key in self._features:
                 return self._features[key]
@@ -346,7 +345,7 @@ class SearchState:
         )
 
     def matching(self, filters: api.FilterRequest) -> np.ndarray:
-        """(N,) bool, the rows that pass the filters; ValueError for a condition that is none."""
+        """Return (N,) bool, the rows that pass the filters; ValueError for a wrong condition."""
         found = self.columns.matching(filters.where)
         if filters.path:
             text = filters.path.casefold()
@@ -457,11 +456,11 @@ class SearchState:
             return self.describe_segments(row)
 
     def cut(self, row: int, start: float, end: float) -> bytes:
-        """An mp4 of a segment of a video, exact to the frame.
+        """Return an mp4 of a segment of a video, exact to the frame.
 
         Raises:
-            ValueError: it has no length, or more than ten minutes.
-            CallError, GoneError, NoRowError: the file cannot be cut.
+            ValueError: If it has no length, or more than ten minutes.
+            CallError, GoneError, NoRowError: If the file cannot be cut.
         """
         check_span("the clip", start, end)
         if not 0 <= start < end <= start + media.LONGEST_CLIP:
@@ -488,7 +487,7 @@ class SearchState:
                 if not segments:
                     raise
                 files = []
-        # The names of the classes are those of the file beside the lists.
+        # Names of the classes are read from the file next to the lists.
         checkpoint = absolute(self._network.checkpoint or self.index.header.checkpoint)
         commands = []
         for given in filter(any, (files, [segments])):
@@ -508,5 +507,5 @@ def _modified(file: str) -> int:
 
 
 def _rounded(values: np.ndarray) -> list[float]:
-    """Five digits: a third of the text, and less than a pixel."""
+    """Round to five digits, which are less than a pixel and a third of the text."""
     return [float(f"{value:.5g}") for value in values.tolist()]

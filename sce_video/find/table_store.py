@@ -49,7 +49,8 @@ FACTS = "sce_video.index"
 _SPAN = ("start", "end")
 #: Version of the format of an index in a table.
 _VERSION = 1
-_BATCH_BYTES = 128 * 2**20  # of rows written at a time
+#: Bytes of rows that are written at a time.
+_BATCH_BYTES = 128 * 2**20
 #: Paths in one SQL condition at most, chosen by hand.
 _DELETED_AT_ONCE = 1000
 #: Features of this size together are held in memory once they have been read.
@@ -72,7 +73,7 @@ _SUMMED = ("data", "_deletions", "_indices")
 CHECKSUMS = "checksums.json"
 #: Bytes of a file that are read at a time to compute its checksum.
 _READ_BYTES = 1 << 20
-#: In place of the feature of a row that stays in the table.
+#: Stands for the feature of a row that stays in the table.
 _KEPT = np.empty(0, dtype=np.float32)
 
 
@@ -102,17 +103,17 @@ _OWN = IndexColumns(FEATURE, "size", "mtime_ns", "failure != ''")
 
 
 def path_to_text(path: str) -> str:
-    """A path as the table stores it: bytes that are no UTF-8 are written as NUL and two digits."""
+    """Return a path as the table stores it: a byte that is not UTF-8 is NUL and two digits."""
     return re.sub(r"[\udc80-\udcff]", lambda found: f"\0{ord(found[0]) - 0xDC00:02x}", path)
 
 
 def _quoted(path: str) -> str:
-    """A path as a literal of SQL."""
+    """Return a path as a literal of SQL."""
     return "'" + path_to_text(path).replace("'", "''") + "'"
 
 
 def text_to_path(text: str) -> str:
-    """The inverse of :func:`path_to_text`; a path holds no NUL itself."""
+    """Invert :func:`path_to_text`. A path contains no NUL."""
     return re.sub(r"\0([89a-f][0-9a-f])", lambda found: chr(0xDC00 + int(found[1], 16)), text)
 
 
@@ -136,7 +137,11 @@ def explained(doing: str, table: str | Path, *further: type[Exception]) -> Itera
 def _open_table(
     file: str | Path, columns: IndexColumns = _OWN
 ) -> tuple[OpenTable | RemoteTable, IndexHeader, int]:
-    """The table, header of the index, size of the features; ValueError for another table."""
+    """Open a table; return it, the header of the index, and the size of the features.
+
+    Raises:
+        ValueError: If it is not the table of an index.
+    """
     import pyarrow as pa
 
     try:
@@ -210,16 +215,16 @@ class TableIndex(VideoIndex):
         self.indexed = self.call("vector_index", columns.feature)
 
     def call(self, method: str, *arguments: Any) -> Any:
-        """What a method of the table returns; raises TableError."""
+        """Call a method of the table; TableError if it fails."""
         with explained("read", self._table, ValueError):
             return self._opened.call(method, *arguments)
 
     def offsets(self, rows: np.ndarray) -> list[int]:
-        """Numbers of rows in the table, in which failed files are rows too."""
+        """Return the numbers of rows in the table, in which failed files are rows, too."""
         return (rows + np.searchsorted(self._behind, rows, side="right")).tolist()
 
     def _row_numbers(self, offsets: Any) -> np.ndarray:
-        """The inverse of :meth:`offsets`."""
+        """Invert :meth:`offsets`."""
         numbers = np.asarray(offsets, dtype=np.int64)
         return numbers - np.searchsorted(self._bad, numbers)
 
@@ -244,14 +249,14 @@ class TableIndex(VideoIndex):
 
     @cached_property
     def features(self) -> Matrix:
-        """(N, D) float32; held in memory if they are few, else read when they are used."""
+        """Features (N, D) float32, in memory if they are few, else read when they are used."""
         matrix = TableFeatures(self, self._columns.feature)
         return np.array(matrix[:]) if 4 * math.prod(self.shape) <= _HELD_BYTES else matrix
 
     def nearest(
         self, query: np.ndarray, k: int, kept: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """About the k most similar; rows that the vector index lacks are compared one by one."""
+        """Find about the k most similar rows. Rows without an entry are compared one by one."""
         refined = {"refine_factor": _REFINED} if k < _MANY else {}
         how = {"metric": "cosine", "nprobes": _PROBES, **refined}
         nearest = {"column": self._columns.feature, "q": query.astype(np.float32), "k": k, **how}
@@ -265,7 +270,7 @@ class TableIndex(VideoIndex):
         return rows, self.features[rows]
 
     def matrix_of(self, tables: list[Any], count: int) -> np.ndarray:
-        """(count, D) features of rows that were read, of which failed files have none."""
+        """Return the features (count, D) of rows that were read, except failed files."""
         import pyarrow as pa
 
         column = pa.concat_tables(tables)[self._columns.feature].combine_chunks()
@@ -280,7 +285,7 @@ class TableIndex(VideoIndex):
 
 
 class TableFeatures:
-    """The features of a table as a read-only matrix, of which rows are read when they are used."""
+    """Features of a table as a read-only matrix, whose rows are read when they are used."""
 
     def __init__(self, index: TableIndex, column: str) -> None:
         self._index, self._names = index, [column]
@@ -293,7 +298,7 @@ class TableFeatures:
         return np.asarray(self[:], dtype=dtype)
 
     def __getitem__(self, rows: Any, /) -> np.ndarray:
-        """(D,) of a row, or (n, D) of a slice or of an array of rows."""
+        """Return (D,) of a row, or (n, D) of a slice or an array of rows."""
         if isinstance(rows, slice):
             begin, end, _ = rows.indices(len(self))
             if end <= begin:
@@ -331,7 +336,7 @@ class TableStore(IndexStore):
         return index
 
     def read(self) -> tuple[IndexHeader, dict[str, FileRecord]]:
-        """Header and records; their features stay in the table."""
+        """Read the header and the records, whose features stay in the table."""
         opened, header, _ = _open_table(self.file)
         with explained("read", self.file, ValueError):
             rows = opened.call("read", _OWN.state)
@@ -380,7 +385,7 @@ class TableStore(IndexStore):
         return damaged
 
     def _noted(self) -> dict[str, int]:
-        """The checksums of files of the table by name, as they were when Lance had written them."""
+        """Return the checksums of the table's files when Lance had written them, by name."""
         file = self.file.with_name(CHECKSUMS)
         stored = read_json(file) if file.is_file() else {}
         if not isinstance(stored, dict):
@@ -388,13 +393,13 @@ class TableStore(IndexStore):
         return stored
 
     def _summed_files(self) -> list[str]:
-        """The files of the table that never change, relative to it."""
+        """Return the files of the table that never change, relative to it."""
         folders = [self.file / name for name in _SUMMED]
         files = [file for folder in folders for file in folder.rglob("*") if file.is_file()]
         return [file.relative_to(self.file).as_posix() for file in files]
 
     def _note_checksums(self) -> None:
-        """Add the checksums of new files, and drop those of removed ones. Lance has none itself."""
+        """Note checksums of new files, and drop removed ones. Lance itself has none."""
         noted = self._noted()
         sums = {
             name: noted[name] if name in noted else _checksum(self.file / name)
@@ -460,7 +465,7 @@ class TableStore(IndexStore):
 
 
 def _checksum(file: Path) -> int:
-    """CRC-32 of a file."""
+    """Return the CRC-32 of a file."""
     total = 0
     with open(file, "rb", opener=regular_file) as opened:
         while data := opened.read(_READ_BYTES):
@@ -469,7 +474,7 @@ def _checksum(file: Path) -> int:
 
 
 def _schema(header: IndexHeader, size: int) -> Any:
-    """The ``pyarrow.Schema`` of the table of an index, with features of ``size`` numbers."""
+    """Return the ``pyarrow.Schema`` of an index with features of ``size`` numbers."""
     import pyarrow as pa
 
     return pa.schema(
@@ -522,7 +527,7 @@ def _batches(header: IndexHeader, records: Mapping[str, FileRecord], size: int) 
 
 
 def feature_array(matrix: np.ndarray, missing: Any = None) -> Any:
-    """Features (N, D) as an array of ``pyarrow``; null where ``missing``."""
+    """Return features (N, D) as an array of ``pyarrow``, null for missing ones."""
     import pyarrow as pa
 
     values = pa.array(matrix.reshape(-1))
