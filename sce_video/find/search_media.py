@@ -14,7 +14,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from multiprocessing import forkserver
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from pebble import ProcessExpired, ProcessPool
@@ -33,6 +33,7 @@ from sce_video.pages.gallery import encode_clip, encode_jpeg, read_entry, read_f
 from sce_video.utils.command import explain
 from sce_video.utils.errors import UserError
 
+T = TypeVar("T")
 #: Content types of the files that a browser is asked to play; it says itself if it cannot.
 PLAYABLE = {
     ".mp4": "video/mp4",
@@ -43,30 +44,34 @@ PLAYABLE = {
 }
 
 
-class MediaCache:
-    """The most recently used images and clips, up to ``limit`` bytes; for several threads."""
+class RecentItems(Generic[T]):
+    """The most recently used items; for several threads.
 
-    def __init__(self, limit: int = 256 * 2**20) -> None:
-        self._limit = limit
-        self._size = 0
-        self._content: OrderedDict[Hashable, bytes] = OrderedDict()
+    Args:
+        limit: Largest sum of the sizes of all items.
+        size: Returns the size of an item; None counts the items.
+    """
+
+    def __init__(self, limit: int, size: Callable[[T], int] | None = None) -> None:
+        self._limit, self._size_of, self._size = limit, size or (lambda _: 1), 0
+        self._items: OrderedDict[Hashable, T] = OrderedDict()
         self._lock = threading.Lock()
 
-    def get(self, key: Hashable, make: Callable[[], bytes]) -> bytes:
-        """Return the content of a key, which is made if it is missing."""
+    def get(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Return the item of a key, which is made if it is missing."""
         with self._lock:
-            if key in self._content:
-                self._content.move_to_end(key)
-                return self._content[key]
-        content = make()  # outside the lock: two threads may make the same, which harms nothing
+            if key in self._items:
+                self._items.move_to_end(key)
+                return self._items[key]
+        item = make()  # outside the lock: two threads may make the same, which harms nothing
         with self._lock:
-            if key not in self._content:
-                self._content[key] = content
-                self._size += len(content)
+            if key not in self._items:
+                self._items[key] = item
+                self._size += self._size_of(item)
             while self._size > self._limit:
-                _, removed = self._content.popitem(last=False)
-                self._size -= len(removed)
-        return content
+                _, removed = self._items.popitem(last=False)
+                self._size -= self._size_of(removed)
+        return item
 
 
 # -- what workers run ----------------------------------------------------------------------

@@ -7,8 +7,6 @@ import secrets
 import shlex
 import stat
 import threading
-from collections import OrderedDict
-from collections.abc import Callable, Hashable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import chain
@@ -37,7 +35,7 @@ from sce_video.find.index_network import IndexNetwork
 from sce_video.find.label_list import LabelList, SegmentList
 from sce_video.find.query import Match, Weights, query_index
 from sce_video.find.refined_moments import refine_moments
-from sce_video.find.search_media import CallError, MediaWorkers
+from sce_video.find.search_media import CallError, MediaWorkers, RecentItems
 from sce_video.find.store import VideoIndex
 from sce_video.inference.encoders.text import has_text
 from sce_video.inference.features import Features
@@ -51,9 +49,11 @@ MAP_POINTS = 20_000
 _PICTURE_SECONDS = 45.0
 #: Seconds until a worker that embeds a file or cuts a clip is ended.
 _EMBED_SECONDS = 240.0
-#: Dropped files that are kept for further searches. The oldest one goes first.
+#: Bytes of images and clips that are kept.
+_KEPT_BYTES = 256 * 2**20
+#: Dropped files that are kept for further searches.
 _KEPT_UPLOADS = 32
-#: Features of moments and texts that are kept for further searches. The oldest one goes first.
+#: Features of moments and texts that are kept for further searches.
 _KEPT_FEATURES = 256
 
 
@@ -114,9 +114,9 @@ class SearchState:
         self._row_of_name = {n: row for row, n in reversed([*enumerate(self.names)])}
         self._pictures = MediaWorkers(2, (media.__name__,))
         self._embedding = MediaWorkers(1, (media.__name__,))  # one network: one video at a time
-        self._cache = media.MediaCache()
-        self._uploads: OrderedDict[str, KeptUpload] = OrderedDict()
-        self._features: OrderedDict[Hashable, np.ndarray] = OrderedDict()
+        self._shown = RecentItems[bytes](_KEPT_BYTES, len)
+        self._uploads = RecentItems[KeptUpload](_KEPT_UPLOADS)
+        self._features = RecentItems[np.ndarray](_KEPT_FEATURES)
         self._lock = threading.Lock()
         self._map: api.MapAnswer | None = None
         self._map_lock = threading.Lock()
@@ -223,7 +223,7 @@ class SearchState:
                 reason = printable_utf8(str(error).removeprefix(f"{file}: "))
                 raise CallError(f"{self.names[row]} cannot be shown: {reason}") from None
 
-        return self._cache.get(key, read)
+        return self._shown.get(key, read)
 
     # -- search ----------------------------------------------------------------------------
 
@@ -235,10 +235,7 @@ class SearchState:
         """
         found = KeptUpload(*self._embed(media.embed_file, file))
         upload = secrets.token_hex(8)
-        with self._lock:
-            self._uploads[upload] = found
-            while len(self._uploads) > _KEPT_UPLOADS:
-                self._uploads.popitem(last=False)
+        self._uploads.get(upload, lambda: found)
         return upload
 
     def _embed(self, function: Any, *arguments: Any) -> Any:
@@ -250,10 +247,11 @@ class SearchState:
 
     def upload(self, upload: str) -> KeptUpload:
         """Return a file that was dropped on the page; ValueError if it has expired."""
-        with self._lock:
-            if upload not in self._uploads:
-                raise ValueError("this file has expired. Drop it on the page again")
-            return self._uploads[upload]
+
+        def expired() -> KeptUpload:
+            raise ValueError("this file has expired. Drop it on the page again")
+
+        return self._uploads.get(upload, expired)
 
     def search(self, search: api.SearchRequest) -> list[Match]:
         """Find the most similar videos or moments, the most similar first, without refining."""
@@ -279,7 +277,7 @@ class SearchState:
         text = None
         if search.text is not None:
             words = search.text
-            text = self._kept(words, lambda: self._embed(media.embed_text, words))
+            text = self._features.get(words, lambda: self._embed(media.embed_text, words))
         return join_examples(like, unlike, text, Weights(**search.weights.model_dump()))
 
     def _example(self, given: api.GivenExample) -> Example:
@@ -293,7 +291,7 @@ class SearchState:
             file = self.file(row)
             key = row, *moment, _modified(file)
             example = Query(file, *moment)
-            feature = self._kept(key, lambda: self._embed(media.embed_moment, example))
+            feature = self._features.get(key, lambda: self._embed(media.embed_moment, example))
         elif self._spans is not None and given.path is not None:
             raise ValueError("a row of this index is a window: give start and end, or the row")
         else:
@@ -304,18 +302,6 @@ class SearchState:
         query = Query(self.index.file(path), *moment)
         rows = {*rows_of_query(self.index, query), *([row] if given.start is None else [])}
         return Example(feature[None], sorted(rows), own_moment(self.index, query, sorted(rows)))
-
-    def _kept(self, key: Hashable, make: Callable[[], np.ndarray]) -> np.ndarray:
-        """Return the feature of a text or a moment, which is embedded if it is not kept."""
-        with self._lock:
-            if key in self._features:
-                return self._features[key]
-        feature = make()
-        with self._lock:
-            self._features[key] = feature
-            while len(self._features) > _KEPT_FEATURES:
-                self._features.popitem(last=False)
-        return feature
 
     def refine(
         self, search: api.SearchRequest, found: list[Match]
