@@ -264,6 +264,7 @@ def command_line(
     parser = Parser(
         prog, usage, description, epilog, formatter_class=kind, allow_abbrev=allow_abbrev
     )
+    parser.add_import()
     return parser, ArgumentAdder(parser)
 
 

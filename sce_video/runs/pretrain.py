@@ -261,7 +261,7 @@ class PlannedTraining:
             request=self.request,
             plan=self.plan,
             config=plain(self.config),
-            environment=describe_environment(),
+            environment=describe_environment(self.config),
         )
 
 
