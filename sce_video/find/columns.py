@@ -61,7 +61,7 @@ _OF_THE_TABLE = {"settings", "failure", "source_size", "source_mtime_ns"}
 
 
 @dataclass(frozen=True)
-class Column:
+class VideoColumn:
     """A column of the videos.
 
     Attributes:
@@ -75,7 +75,7 @@ class Column:
     values: tuple[str, ...]
 
     @classmethod
-    def from_facts(cls, facts: Mapping[str, Any]) -> Column:
+    def from_facts(cls, facts: Mapping[str, Any]) -> VideoColumn:
         """Read a column of an untrusted database; ValueError for anything else."""
         name, number, values = facts["name"], facts["number"], facts["values"]
         texts = isinstance(values, list) and len(values) <= _SHOWN_VALUES
@@ -114,7 +114,7 @@ class VideoColumns:
         self._base, self._lock = _Database(source, rows), threading.Lock()
         made, text, video_of_row = self._base.facts
         facts = parse_json(text.decode(), "the facts")
-        self.described = [Column.from_facts(column) for column in facts["columns"]]
+        self.described = [VideoColumn.from_facts(column) for column in facts["columns"]]
         self.names = ["path", *(column.name for column in self.described)]
         self.without, self.state = operator.index(facts["without"]), str(facts["state"])
         self._source = str(facts["source"])
@@ -385,7 +385,7 @@ def _fill(base: sqlite3.Connection, paths: np.ndarray, sources: ColumnSources, s
     given = [(str(sources.file), read_csv_lines(sources.file))] if sources.file else []
     given += [(sources.table, _lines_of_table(sources.table))] if sources.table else []
     taken, joined, missing = [f'paths."{_KEY}"', "path"], "paths", 0
-    columns: list[Column] = []
+    columns: list[VideoColumn] = []
     for number, (name, lines) in enumerate(given):
         found = _Lines(name, lines, sources.root, key_of)
         copied = found.copy(base, f"source{number}")
@@ -410,7 +410,7 @@ def _fill(base: sqlite3.Connection, paths: np.ndarray, sources: ColumnSources, s
     base.commit()
 
 
-def _videos_sql(columns: Sequence[Column]) -> str:
+def _videos_sql(columns: Sequence[VideoColumn]) -> str:
     """Return the statement that makes the table of columns."""
     named = [(c.name.replace('"', '""'), "NUMERIC" if c.number else "TEXT") for c in columns]
     kinds = ", ".join(["path TEXT", *(f'"{name}" {kind}' for name, kind in named)])
@@ -431,13 +431,13 @@ class _Values:
         if self.numbers and not _NUMBER.fullmatch(cell):
             self.numbers = False
 
-    def column(self, name: str) -> Column:
+    def column(self, name: str) -> VideoColumn:
         """Return the column of these values."""
         shown = len(self.some) <= _SHOWN_VALUES
         shown = shown and max(map(len, self.some), default=0) <= _SHOWN_TEXT
         number = self.numbers and bool(self.some)
         order: list[str] = sorted(self.some if shown else (), key=float if number else None)
-        return Column(name, number, tuple(map(printable_utf8, order)))
+        return VideoColumn(name, number, tuple(map(printable_utf8, order)))
 
 
 class _Lines:
@@ -476,7 +476,7 @@ class _Lines:
         self._values = [_Values() for _ in self._names]
         self.missing = len(key_of)
 
-    def copy(self, base: sqlite3.Connection, table: str) -> list[Column]:
+    def copy(self, base: sqlite3.Connection, table: str) -> list[VideoColumn]:
         """Make a temporary table of the lines of known videos, and return the other columns.
 
         Its columns are ``#`` (the number of the video) and ``c0``, ``c1``, ..., text as it is read.
