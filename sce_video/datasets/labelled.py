@@ -264,6 +264,7 @@ def read_labelled(
     data_root: str | None = None,
     fewest: int = 2,
     columns: GroupColumns = NO_COLUMNS,
+    extensions: Sequence[str] | None = None,
 ) -> LabelledVideos:
     """The labelled videos that a user names.
 
@@ -276,6 +277,8 @@ def read_labelled(
             the current one.
         fewest: Classes that are needed.
         columns: Columns of groups and folds to read from a CSV file.
+        extensions: Extensions by which a folder is listed; None for
+            :func:`~sce_video.datasets.sources.listed_extensions`.
 
     Raises:
         ValueError: there is no such thing, or no such column, a video has no label, or there are
@@ -285,7 +288,7 @@ def read_labelled(
     if os.path.isdir(source) or is_table(source):
         if data_root is not None:
             raise ValueError(f"{source} is a folder: --data-root goes with a list or a CSV file")
-        videos = list_videos(source) if is_table(source) else scan_folder(source)
+        videos = list_videos(source) if is_table(source) else scan_folder(source, extensions)
         found = LabelledVideos(source, source, videos)
     elif not os.path.exists(source):
         raise ValueError(f"there is no folder, list or CSV file {source!r}")

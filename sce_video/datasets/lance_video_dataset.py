@@ -12,8 +12,8 @@ from typing import Any, Unpack
 import numpy as np
 
 from sce_video.datasets.clip_sampling import frames_of_clips
+from sce_video.datasets.loading.time_limit import LimitExceededError
 from sce_video.datasets.readers.base import (
-    LimitExceededError,
     ReaderOptions,
     SegmentReader,
     VideoDecodeError,

@@ -18,11 +18,11 @@ import numpy as np
 from torch.utils.data import Dataset, get_worker_info
 
 from sce_video.datasets.clip_sampling import ClipIndices
-from sce_video.datasets.loading.batches import CurrentFiles, Shapes, SharedBatchBuffer, shapes_of
+from sce_video.datasets.loading.batches import Shapes, SharedBatchBuffer, shapes_of
+from sce_video.datasets.loading.time_limit import LimitExceededError, TimeLimitedCaller
+from sce_video.datasets.loading.worker_crashes import CurrentFiles
 from sce_video.datasets.readers.base import (
     FrameCountError,
-    LimitExceededError,
-    TimeLimitedCaller,
     TooManyBadFilesError,
     VideoDecodeError,
     VideoTimeoutError,

@@ -300,7 +300,8 @@ def write_weights(weights: dict[str, Tensor], path: Path) -> None:
 #: network, map no videos, or compute tables of any size (``VisionTransformer``).
 BACKBONES = {
     "sce_video": frozenset(
-        "HFEncoder R2Plus1d ResNet2d ResNet3dSlowPath S3D VisionTransformer3d".split()
+        "EfficientNetLite HFEncoder R2Plus1d ResNet2d ResNet3dSlowPath S3D "
+        "VisionTransformer3d".split()
     ),
     "mmaction": frozenset(
         "C2D C3D MobileNetV2 MobileNetV2TSM MViT ResNet ResNet2Plus1d ResNet3d ResNet3dCSN "
