@@ -57,14 +57,16 @@ from sce_video.datasets.sources import Query
 from sce_video.engine.checkpoint import newest_checkpoint
 from sce_video.evaluation.functional.segment_map import evaluate_segments
 from sce_video.find.columns import COLUMNS, columns_of_index
+from sce_video.find.examples import query_feature
 from sce_video.find.index import read_index
 from sce_video.find.query import Match, query_index
-from sce_video.find.search import MOST_REFINED, query_feature, refine_moments, windows_near
+from sce_video.find.refined_moments import refine_moments, windows_near
 from sce_video.find.store import FEATURES, TABLE, FileRecord, FileStore, VideoIndex
 from sce_video.find.table_store import TableStore
 from sce_video.inference.classifier import class_probabilities, load_classifier
 from sce_video.inference.model import load_model
-from sce_video.inference.predicted_segments import BACKGROUND
+from sce_video.options.find import BACKGROUND
+from sce_video.options.search import MOST_REFINED
 from sce_video.utils.files import write_json
 
 FPS, SIZE, SECONDS = 15, 64, 5

@@ -76,7 +76,7 @@ from sce_video.evaluation.functional.clusters import (
 from sce_video.evaluation.functional.neighbours import feature_mean
 from sce_video.find.index import build_index
 from sce_video.find.stored_features import read_videos
-from sce_video.inference.embed import EmbedOptions
+from sce_video.inference.embed import ViewOptions
 from sce_video.inference.model import load_model
 from sce_video.inference.windows import embed_windows
 from sce_video.options.find import EDITS as SEARCHED
@@ -229,7 +229,7 @@ def measure(
 ) -> dict[str, Any]:
     """Embed the videos (those of an earlier run are kept), search, and compare with the truth."""
     index = root.parent / "index"
-    options = EmbedOptions(num_workers=workers)
+    options = ViewOptions(num_workers=workers)
     build_index(load_model(checkpoint, device="cpu"), root, index, options)
     clock = _Clock()
     begin = time.perf_counter()
@@ -391,8 +391,8 @@ def measure_copies(
         if checkpoint == EFFICIENTNET:
             features = _imagenet_features(root, names)
         else:
-            model, how = load_model(checkpoint, device="cpu"), (Windows(1.0), EmbedOptions())
-            features = {n: embed_windows(model, str(root / n), *how).features for n in names}
+            model, how = load_model(checkpoint, device="cpu"), (Windows(1.0), ViewOptions())
+            features = {n: embed_windows(model, str(root / n), *how).values for n in names}
         add(f"frames of {Path(checkpoint).name}", begin, _by_features(features))
     return results
 
@@ -423,7 +423,7 @@ def _unedited(stored: ThumbnailFile, names: Sequence[str]) -> list[Segment]:
     pairs = pairs_by_frames(stored, range(len(names)), 20)
     pairs = pairs[[names[a][0] != names[b][0] for a, b in pairs.tolist()]]
     for inner, outer, at in compare_pairs(stored, pairs, 0.7, 0):
-        ends = [min(60.0, stored.places[n].facts[0]) for n in (inner, outer)]
+        ends = [min(60.0, stored.places[n].duration) for n in (inner, outer)]
         low, high = max(0.0, -at.offset), min(ends[0], ends[1] - at.offset)
         own, other = (low, high), (low + at.offset, high + at.offset)
         found += _segment(names, inner, outer, own, other, at.similarity)

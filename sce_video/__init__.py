@@ -4,9 +4,9 @@ A command and the function of its name are the same call: ``sce_video.verify("vi
 ``sce-video verify videos``. ``sce_video.pretrain(videos, out)`` is the command ``sce-video
 pretrain``, and ``sce_video.pretrain_seeds(videos, out, [0, 1, 2])`` the same with
 ``--seeds 0 1 2``.
-The functions ``finetune``, ``evaluate``, ``embed``, ``build_index``, ``search`` and ``export`` do
-the work of the commands of these names, with arguments of their own. ``open_video`` reads videos
-for any PyTorch code, and ``resolved(config)`` shows a whole recipe.
+The function ``finetune`` does the work of the command of this name, with arguments of its own.
+``embed_videos`` returns features of videos. ``open_video`` reads videos for any PyTorch code, and
+``resolved(config)`` shows a whole recipe.
 """
 
 import importlib
@@ -17,16 +17,13 @@ from sce_video.version import __version__
 
 # Imported when one is asked for: they need torch and the whole package.
 _FUNCTIONS = {
-    "EmbedOptions": "inference.network_input",
-    "FileRows": "inference.embed",
+    "Features": "inference.features",
     "VideoClassifier": "inference.classifier",
     "VideoModel": "inference.model",
-    "build_index": "find.index",
+    "ViewOptions": "inference.network_input",
     "class_probabilities": "inference.classifier",
-    "embed": "inference.embed",
     "embed_files": "inference.embed",
-    "evaluate": "runs.launch",
-    "export": "interop.export.viewers",
+    "embed_videos": "inference.embed",
     "finetune": "runs.finetune",
     "load_classifier": "inference.classifier",
     "load_model": "inference.model",
@@ -35,16 +32,30 @@ _FUNCTIONS = {
     "pretrain": "runs.pretrain",
     "pretrain_seeds": "runs.seeds",
     "resolved": "runs.resolved",
-    "search": "find.search",
     "top_classes": "inference.classifier",
 }
 # The functions that are a command: sce_video.verify(...) is sce-video verify. Each takes the
 # options of the command as arguments, or one object of their class.
 _COMMANDS = {
+    "compare": ("options.measure.CompareOptions", "runs.report.compare"),
     "curate": ("options.find.CurateOptions", "curation.curate.curate"),
     "demo": ("options.prepare.DemoOptions", "commands.demo.demo"),
     "doctor": ("options.prepare.DoctorOptions", "runs.doctor.doctor"),
+    "embed": ("options.features.EmbedOptions", "runs.embed_run.embed"),
+    "encoder": ("options.connect.EncoderOptions", "inference.encoders.encoder_run.encoder"),
+    "evaluate": ("options.measure.EvaluateOptions", "runs.measure.evaluate"),
+    "export": ("options.connect.ExportOptions", "interop.export.export_run.export"),
+    "finetune_splits": (
+        "options.protocols.FinetuneSplitsOptions",
+        "runs.measure.finetune_splits",
+    ),
+    "fuse_scores": (
+        "options.protocols.FuseScoresOptions",
+        "evaluation.file_protocols.fuse_scores",
+    ),
     "import_videos": ("options.prepare.ImportOptions", "data_tools.tables.fill.import_videos"),
+    "index": ("options.features.IndexOptions", "find.indexing.index"),
+    "look": ("options.measure.LookOptions", "pages.look.look"),
     "predict": ("options.find.PredictOptions", "find.predict.predict"),
     "prepare": ("options.data_commands.PrepareOptions", "data_tools.prepare.data_sets.prepare"),
     "prepare_digits": (
@@ -55,7 +66,13 @@ _COMMANDS = {
         "options.data_commands.ToyActionsOptions",
         "data_tools.prepare.data_sets.prepare_toy_actions",
     ),
+    "probe": ("options.protocols.ProbeOptions", "evaluation.file_protocols.probe"),
     "repack": ("options.prepare.RepackOptions", "data_tools.repack.repack_job.repack"),
+    "report": ("options.measure.ReportOptions", "runs.report.report"),
+    "retrieve": ("options.protocols.RetrieveOptions", "evaluation.file_protocols.retrieve"),
+    "search": ("options.search.SearchOptions", "find.search.search"),
+    "test": ("options.measure.TestOptions", "runs.measure.test"),
+    "transfer": ("options.protocols.TransferOptions", "evaluation.file_protocols.transfer"),
     "verify": ("options.prepare.VerifyOptions", "data_tools.verify.verify"),
 }
 __all__ = ["__version__", *_FUNCTIONS, *_COMMANDS]

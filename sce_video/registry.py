@@ -25,8 +25,16 @@ import mmengine.registry as mmengine_registry  # noqa: E402
 from mmengine.registry import Registry  # noqa: E402
 
 _SCOPE = "sce_video"
+#: Packages whose classes an untrusted file may name only if they are listed. A class of any other
+#: package is in the registry only because the user's own code imported it.
+KNOWN_PACKAGES = frozenset({"sce_video", "mmaction", "mmengine", "mmcv", "torch", "torchvision"})
 #: Kinds of which mmaction2 replaces components of mmengine of the same name.
 _MMACTION_FIRST = ("TRANSFORMS", "VISBACKENDS")
+
+
+def is_own_part(part: object) -> bool:
+    """Return whether code of the user's own defines a registered class or function."""
+    return str(getattr(part, "__module__", "")).partition(".")[0] not in KNOWN_PACKAGES
 
 
 def import_parts(registry: Registry) -> None:

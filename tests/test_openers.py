@@ -16,11 +16,10 @@ from sce_video.datasets.segments import read_segments
 from sce_video.engine.checkpoint import file_sha256, load_checkpoint_file
 from sce_video.engine.work_dir import LOCK, is_locked
 from sce_video.evaluation import load_features
-from sce_video.find.label_list import LabelList
-from sce_video.find.segment_list import SegmentList
+from sce_video.find.label_list import LabelList, SegmentList
 from sce_video.jobs import RecordStore
 from sce_video.runs.folder import read_run
-from sce_video.runs.pretrain import planned_config
+from sce_video.runs.planned_config import planned_config
 from sce_video.utils.errors import UserError
 from sce_video.utils.plain_pickle import load_plain_pickle
 

@@ -207,6 +207,18 @@ def test_private_assignments_are_found(code, count):
     assert len(private_assignments(ast.parse(code))) == count
 
 
+def test_no_generator_of_a_gpu_is_forked_by_accident():
+    """Without ``devices``, torch saves the generators of all GPUs and warns about several."""
+    calls = [
+        f"{path.relative_to(REPO)}:{node.lineno}"
+        for path, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("fork_rng")
+        if not node.args and "devices" not in {word.arg for word in node.keywords}
+    ]
+    assert not calls
+
+
 def test_one_module_assigns_private_attributes_of_torch_and_mmengine():
     home = PACKAGE / "utils/private_parts.py"
     tools = {path: ast.parse(path.read_text("utf-8")) for path in (REPO / "tools").rglob("*.py")}

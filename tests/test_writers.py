@@ -15,7 +15,7 @@ import torch
 from helpers.disk_faults import contents, file_size_limit
 from matplotlib.figure import Figure
 
-from sce_video.data_tools.prepare.lists import ListPreparation, write_outputs
+from sce_video.data_tools.prepare.lists import write_outputs
 from sce_video.data_tools.verify import Problem, write_table
 from sce_video.datasets import BadFileReport
 from sce_video.datasets.ava import Action
@@ -23,7 +23,8 @@ from sce_video.engine.checkpoint import save_checkpoint_file
 from sce_video.evaluation import Rows, save_features, save_scores
 from sce_video.evaluation.functional.frame_map import write_result_csv
 from sce_video.find.store import FileRecord, FileStore
-from sce_video.pages.frames import save_figure, write_clip, write_image
+from sce_video.options.data_commands import PrepareOptions
+from sce_video.pages.frames import save_figure
 from sce_video.pages.gallery import GalleryEntry, write_gallery
 from sce_video.reporting.report_pages import TITLE, write_report
 from sce_video.utils.files import WriteError, write_json, write_text
@@ -44,10 +45,6 @@ def rows(number: int) -> Rows:
 
 def records(number: int) -> dict[str, FileRecord]:
     return {f"{i}.mp4": FileRecord(i, number, np.full(4, number, np.float32)) for i in range(4)}
-
-
-def images(number: int) -> list[np.ndarray]:
-    return list(np.random.default_rng(number).integers(0, 255, (3, 32, 32, 3), np.uint8))
 
 
 def figure(number: int) -> Figure:
@@ -79,15 +76,11 @@ WRITERS = {
     "query.html": lambda p, n: write_gallery(p, [GalleryEntry(f"q{n}", "q")], []),
     "figure.png": lambda p, n: save_figure(figure(n), p),
     "figure.svg": lambda p, n: save_figure(figure(n), p),
-    "boxes.png": lambda p, n: write_image(p, images(n)[0]),
-    "boxes.mp4": lambda p, n: write_clip(p, images(n), 5.0),
     "bad_files.jsonl": bad_files,
     "list.txt": lambda p, n: write_outputs(
-        {p.name: f"{n} a" * 99}, ListPreparation(p.parent, force=True)
+        {p.name: f"{n} a" * 99}, PrepareOptions(name="ucf101", root=p.parent, force=True)
     ),
-    "problems.tsv": lambda p, n: write_table(
-        p, [Problem("missing", f"{n}.mp4", 1, "no " * 40, {})]
-    ),
+    "problems.tsv": lambda p, n: write_table(p, [Problem("missing", f"{n}.mp4", 1, "no " * 40)]),
     "ava.csv": lambda p, n: write_result_csv(
         p, detections(n), [Action(1, "sit"), Action(2, "run")]
     ),
@@ -129,7 +122,7 @@ _ALLOWED = {
     "sce_video/utils/files.py": 3,  # the mechanism: temporary files, their rename; appending
     "sce_video/engine/checkpoint.py": 2,  # to the temporary file of atomic_file
     "sce_video/evaluation/functional/frame_map.py": 1,  # as before
-    "sce_video/evaluation/npz_files.py": 1,  # as before
+    "sce_video/inference/npz_files.py": 1,  # as before
     "sce_video/evaluation/online_evaluation_hook.py": 1,  # moves an older run's file away
     "sce_video/pages/frames.py": 1,  # to memory
     "sce_video/data_tools/generated.py": 1,  # to memory

@@ -12,7 +12,7 @@ import torch
 
 from gpu_parts.part import Part
 from sce_video.evaluation.functional.neighbours import knn_scores, nearest_neighbours
-from sce_video.evaluation.multi_view import rows_of_views
+from sce_video.inference.multi_view import rows_of_views
 from sce_video.models.modules import roi_align
 from sce_video.models.modules.roi_align import _import_torchvision
 from sce_video.registry import MODELS

@@ -23,13 +23,13 @@ from mmengine.model import MMDistributedDataParallel
 from mmengine.optim import build_optim_wrapper
 from step_process import Job, job_config
 from torch import Tensor, nn
-from torch.nn.modules._functions import SyncBatchNorm
 
 from gpu_parts.part import Part
 from sce_video.data_tools.generated import generate_toy_actions
 from sce_video.engine import VideoRunner
 from sce_video.engine.compile import compile_backbones, fold_backbones
 from sce_video.engine.config.load import load_config
+from sce_video.models.modules.sync_batch_norm import Normalise, convert_sync_batch_norm
 from sce_video.registry import MODELS
 
 STEPS, SMOKE_STEPS, BATCH = 20, 5, 16
@@ -246,45 +246,41 @@ def resume(part: Part) -> dict[str, Any]:
 
 
 def distributed(part: Part, reference: Run) -> dict[str, Any]:
-    """The steps with SyncBN (on a GPU) and DistributedDataParallel in a group of one process."""
+    """Train with synchronised batch norm and DistributedDataParallel in a group of one process."""
     backend = "nccl" if part.on_gpu else "gloo"
     store = part.folder / f"group_{os.getpid()}"
     dist.init_process_group(backend, init_method=f"file://{store}", rank=0, world_size=1)
 
     def wrap(model: nn.Module) -> nn.Module:
-        if not part.on_gpu:  # where there is no SyncBN
-            return MMDistributedDataParallel(model, broadcast_buffers=False)
-        converted = nn.SyncBatchNorm.convert_sync_batchnorm(model)
-        ids = [torch.cuda.current_device()]
+        converted = convert_sync_batch_norm(model)
+        ids = [torch.cuda.current_device()] if part.on_gpu else None
         return MMDistributedDataParallel(converted, device_ids=ids, broadcast_buffers=False)
 
     try:
         found = compare(train(part, part.device, wrap=wrap), reference, BOUNDS["fp32"])
-        if part.on_gpu:  # with one process SyncBN takes BN's kernel: here its own, over NCCL
-            own = sync_bn_difference()
-            found["differences"]["sync_bn"], found["bounds"]["sync_bn"] = own, SYNC_BN
-            found["passed"] &= own <= SYNC_BN
+        # With one process the layer computes as batch norm does, so its own computation follows.
+        own = sync_bn_difference(part.device)
+        found["differences"]["sync_bn"], found["bounds"]["sync_bn"] = own, SYNC_BN
+        found["passed"] &= own <= SYNC_BN
     finally:
         dist.destroy_process_group()
     return {**found, "backend": backend}
 
 
-def sync_bn_difference() -> float:
-    """Largest difference of SyncBN's kernels and BN's, outputs and gradients."""
+def sync_bn_difference(device: str | torch.device) -> float:
+    """Return the largest difference of synchronised batch norm and torch's, with gradients."""
     results = []
     for sync in (False, True):
         generator = torch.Generator().manual_seed(0)
-        x = torch.randn(8, 16, 4, 14, 14, generator=generator).cuda().requires_grad_()
-        weight, bias = torch.ones(16, device="cuda"), torch.zeros(16, device="cuda")
+        x = torch.randn(8, 16, 4, 14, 14, generator=generator).to(device).requires_grad_()
+        weight, bias = torch.ones(16, device=device), torch.zeros(16, device=device)
         weight.requires_grad_(), bias.requires_grad_()
-        mean, variance = torch.zeros(16, device="cuda"), torch.ones(16, device="cuda")
         if sync:
-            args = (x, weight, bias, mean, variance, 1e-5, 0.1, dist.group.WORLD, 1)
-            y = SyncBatchNorm.apply(*args)
+            y, *_ = Normalise.apply(x, weight, bias, 1e-5, 1)
         else:
-            y = F.batch_norm(x, mean, variance, weight, bias, True, 0.1, 1e-5)
+            y = F.batch_norm(x, None, None, weight, bias, True, 0.1, 1e-5)
         y.square().sin().sum().backward()
-        results.append([y.detach(), x.grad, weight.grad / 1e3, bias.grad / 1e3, mean, variance])
+        results.append([y.detach(), x.grad, weight.grad / 1e3, bias.grad / 1e3])
     return max(float((a - b).abs().max()) for a, b in zip(*results, strict=True))
 
 

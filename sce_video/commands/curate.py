@@ -32,34 +32,34 @@ def main(argv: Sequence[str] | None = None) -> int:
 def describe_curation(result: CurateResult, out: Path) -> str:
     """Describe for the terminal what was found and where it is."""
     found, report = result.found, result.report
-    counts = report["counts"]
+    counts = report.counts
     lines = [
-        f"{counts['videos']} videos: {counts['kept']} kept, {counts['removed']} removed",
-        f"  {counts['near_duplicates']} near-duplicates in {counts['groups']} groups, of "
-        f"{counts['compared_pairs']} compared pairs; kept of a group: {report['kept_of_a_group']}",
-        f"  {counts['outliers']} outliers"
+        f"{counts.videos} videos: {counts.kept} kept, {counts.removed} removed",
+        f"  {counts.near_duplicates} near-duplicates in {counts.groups} groups, of "
+        f"{counts.compared_pairs} compared pairs; kept of a group: {report.kept_of_a_group}",
+        f"  {counts.outliers} outliers"
         + (" removed" if found.options.drop_outliers else " (kept; --drop-outliers removes them)"),
-        f"  {counts['undecodable']} could not be decoded",
+        f"  {counts.undecodable} could not be decoded",
     ]
-    if counts["shared_parts"]:
+    if counts.shared_parts:
         lines.insert(
-            2, f"  {counts['shared_parts']} shared parts (intros, credits), which make no copies"
+            2, f"  {counts.shared_parts} shared parts (intros, credits), which make no copies"
         )
     if found.motion is not None:
         lines.append(
-            f"  {counts['little_motion']} removed for little motion: below "
+            f"  {counts.little_motion} removed for little motion: below "
             f"{found.motion.limit:.3f} grey levels, or frozen"
         )
     if found.duplicates.unread:
-        lines.append(f"  {counts['not_compared']} could not be compared, and are kept:")
-        problems = [(entry["path"], entry["reason"]) for entry in report["not_compared"]]
+        lines.append(f"  {counts.not_compared} could not be compared, and are kept:")
+        problems = [(found.videos.paths[row], why) for row, why in found.duplicates.unread]
         lines += ["  " + line for line in shown_failures(problems, ", in report.json")]
-    lines += [f"  {note}" for note in report["notes"]]
-    lines += [f"{name}: {file}" for name, file in report["lists"].items()]
+    lines += [f"  {note}" for note in report.notes]
+    lines += [f"{name}: {file}" for name, file in report.lists.items()]
     lines += [f"why removed: {out / 'removed.csv'}", f"report: {out / 'report.json'}"]
     if result.page is not None:
         decide = " (decide on groups there)" if found.duplicates.groups else ""
         lines.append(f"page: {result.page}{decide}")
-    data = ("--data-root", str(found.videos.root or "/"), "--train-list", report["lists"]["keep"])
+    data = ("--data-root", str(found.videos.root or "/"), "--train-list", report.lists["keep"])
     lines.append(f"next: sce-video train {_RECIPE} {shlex.join(data)}")
     return "\n".join(map(printable, lines))

@@ -144,12 +144,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     from sce_video.runs.finetune import planned_finetuning
     from sce_video.runs.launch import end_training
     from sce_video.runs.page import train_with_page
-    from sce_video.runs.pretrain import (
-        PlannedTraining,
-        claimed_plan,
-        count_seconds,
-        resumable_config,
-    )
+    from sce_video.runs.planned_config import resumable_config
+    from sce_video.runs.pretrain import PlannedTraining, claimed_plan, count_seconds
     from sce_video.utils.distributed import leave_process_group
 
     # A budget in hours counts the imports, too.

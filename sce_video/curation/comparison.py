@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -53,13 +54,17 @@ _PAIR_SECONDS = 120.0  # for all candidates of one video, or for pairs that are 
 _REFINED_AT_ONCE = 32  # pairs
 
 
-class StoredThumbnails(NamedTuple):
+@dataclass(frozen=True)
+class StoredThumbnails:
     """Where the thumbnails of a video are in a file of many, for a process that reads them."""
 
     file: str
     offset: int  # bytes: times (T,) float64 begin here, then frames (T, 32, 32) uint8
     length: int  # T
-    facts: tuple[float, int, int, float]  # duration, height, width; seconds that were read at most
+    duration: float  # of the whole video, seconds
+    height: int  # of its frames, pixels
+    width: int
+    most: float  # of which frames were read, seconds
 
     def read(self) -> Thumbnails:
         """The thumbnails."""
@@ -68,7 +73,7 @@ class StoredThumbnails(NamedTuple):
             data = os.pread(file.fileno(), self.length * _FRAME_BYTES, self.offset)
         times = np.frombuffer(data, np.float64, self.length)
         frames = np.frombuffer(data, np.uint8, offset=8 * self.length).reshape(-1, SIDE, SIDE)
-        return Thumbnails(frames, times, *self.facts)
+        return Thumbnails(frames, times, self.duration, self.height, self.width, self.most)
 
 
 class ThumbnailFile:
@@ -93,9 +98,15 @@ class ThumbnailFile:
         """Keep the frames of a video."""
         data = thumbnails.times.tobytes() + thumbnails.frames.tobytes()
         os.pwrite(self._file.fileno(), data, self._end)
-        facts = thumbnails.duration, thumbnails.height, thumbnails.width, thumbnails.most
-        count = len(thumbnails.frames)
-        self.places[number] = StoredThumbnails(str(self._path), self._end, count, facts)
+        self.places[number] = StoredThumbnails(
+            file=str(self._path),
+            offset=self._end,
+            length=len(thumbnails.frames),
+            duration=thumbnails.duration,
+            height=thumbnails.height,
+            width=thumbnails.width,
+            most=thumbnails.most,
+        )
         self._end += len(data)
 
     def close(self) -> None:
@@ -235,9 +246,7 @@ def compare_pairs(
     # Most pairs are dissimilar in both directions: those are not kept. Of two equally good ones the
     # direction into the video of the lower number is.
     best: dict[tuple[int, int], tuple[float, int, int, list[Alignment]]] = {}
-    for outer, found, reason in computed(align_all, items, workers):
-        if found is None:
-            raise RuntimeError(f"the comparison of frames failed: {reason}")
+    for outer, found in computed(align_all, items, workers):
         for inner, starts in zip(partners[outer], found, strict=True):
             if starts:
                 pair = (min(inner, outer), max(inner, outer))
@@ -251,9 +260,7 @@ def compare_pairs(
         (number, (threshold, [(places[o], places[i], starts) for o, i, starts in block]))
         for number, block in enumerate(blocks)
     )
-    for number, found, reason in computed(refine_all, groups, workers):
-        if found is None:
-            raise RuntimeError(f"the comparison of frames failed: {reason}")
+    for number, found in computed(refine_all, groups, workers):
         for (outer, inner, _), alignment in zip(blocks[number], found, strict=True):
             if alignment.changes is not None and alignment.changes >= SAME_CHANGES:
                 yield inner, outer, alignment
@@ -265,10 +272,14 @@ def computed(
     function: Callable[[Any], Any],
     items: Iterable[tuple[int, Any]],
     workers: int,
-) -> Iterator[tuple[int, Any, str]]:
-    """Number and result of each item, in any order; None and the reason of a failure."""
+) -> Iterator[tuple[int, Any]]:
+    """Yield the number and the result of each item, in any order.
+
+    Raises:
+        RuntimeError: If a process crashes, hangs or raises an error.
+    """
     if workers == 0:
-        yield from ((number, function(item), "") for number, item in items)
+        yield from ((number, function(item)) for number, item in items)
         return
     for number, outcome in process_items(
         function,
@@ -279,7 +290,9 @@ def computed(
         # Several threads in each of as many processes as there are cores wait for each other.
         start=partial(threadpool_limits, 1),
     ):
-        yield number, outcome.value, outcome.detail
+        if outcome.value is None:
+            raise RuntimeError(f"the comparison of videos failed: {outcome.detail}")
+        yield number, outcome.value
 
 
 def align_all(item: tuple[StoredThumbnails, list[StoredThumbnails]]) -> list[list[Alignment]]:

@@ -7,22 +7,17 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from sce_video.datasets.named_files import (
-    all_files_listed,
-    check_exists,
-    check_run,
-    check_videos,
-    write_problem,
-)
-from sce_video.datasets.sources import is_table
+from sce_video.datasets.named_files import check_exists, check_out, check_run, check_videos
+from sce_video.datasets.sources import is_table, listed_extensions
 from sce_video.options.find import CurateOptions
 from sce_video.utils.command import progress_bar
 from sce_video.utils.cores import usable_cores
 
 if TYPE_CHECKING:
     from sce_video.curation.selection import Curation
+    from sce_video.curation.write import CurationReport
 
 # Names in the folder of the results.
 _INDEX = "index"
@@ -36,12 +31,12 @@ class CurateResult:
 
     Attributes:
         found: Result of the curation.
-        report: Content of report.json.
+        report: What was written.
         page: The page; None if it was not written.
     """
 
     found: Curation
-    report: dict[str, Any]
+    report: CurationReport
     page: Path | None
 
 
@@ -52,11 +47,11 @@ def curate(options: CurateOptions) -> CurateResult:
         FileNotFoundError: If a named file or folder is missing.
         ValueError: If the source cannot be meant, or the videos cannot be told apart.
     """
-    with all_files_listed(options.all_files):
-        _check_files(options)
+    _check_files(options)
     # Imported here because wrong names are answered before torch is imported.
+    from sce_video.curation.curation_page import write_curation_page
     from sce_video.curation.selection import curate_videos, read_decisions
-    from sce_video.curation.write import check_curated_folder, write_curation, write_curation_page
+    from sce_video.curation.write import check_curated_folder, write_curation
     from sce_video.find.stored_features import read_videos
 
     check_curated_folder(options.out, options.keep, options.overwrite)
@@ -64,8 +59,7 @@ def curate(options: CurateOptions) -> CurateResult:
     file = options.decisions or out / _DECISIONS
     decisions = read_decisions(file) if os.path.exists(file) else None
     if options.checkpoint is not None:
-        with all_files_listed(options.all_files):
-            source = _embed(options, options.checkpoint, out / _INDEX)
+        source = _embed(options, options.checkpoint, out / _INDEX)
     videos = read_videos(source, options.labels, options.classes, options.column)
     # After the reading: a wrong source leaves no folder behind.
     out.mkdir(parents=True, exist_ok=True)
@@ -88,8 +82,7 @@ def curate(options: CurateOptions) -> CurateResult:
 
 def _check_files(options: CurateOptions) -> None:
     """Raise an error for files that are missing, or a source that cannot be meant."""
-    if problem := write_problem(options.out):
-        raise ValueError(f"--out {problem}")
+    check_out(options.out)
     check_exists(options.labels, "file")
     check_exists(options.decisions, "file")
     check_exists(options.classes, "file")
@@ -106,21 +99,22 @@ def _check_files(options: CurateOptions) -> None:
         return
     if folder and has_index:
         raise ValueError(f"{source} is an index, which has features: leave out --checkpoint")
-    check_videos(source)
+    check_videos(source, listed_extensions(options.all_files))
     check_run(options.checkpoint)
 
 
 def _embed(options: CurateOptions, checkpoint: str, folder: Path) -> str:
     """Embed a folder or a table of videos and return the folder of the index."""
     from sce_video.find.index import build_index
-    from sce_video.inference.embed import EmbedOptions
+    from sce_video.inference.embed import ViewOptions
     from sce_video.inference.model import load_model
 
     model = load_model(checkpoint, options.config, options.device)
     workers = usable_cores() if options.workers is None else options.workers
     with progress_bar("embedding") as count:
         build_index(
-            *(model, options.source, str(folder), EmbedOptions(num_workers=workers)),
+            *(model, options.source, str(folder), ViewOptions(num_workers=workers)),
+            extensions=listed_extensions(options.all_files),
             on_video=lambda done, total, reason: count(total, bool(reason)),
         )
     return str(folder)

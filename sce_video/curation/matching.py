@@ -102,6 +102,10 @@ _PART = 8
 SCALES = (1.0, 0.9, 0.8, 0.7, 0.6)
 #: Step between the places of the parts, relative to the frame. The refinement closes the gaps.
 STEP = 0.05
+#: Sides of the parts that are searched for candidates, relative to the frame.
+SEARCHED_SIDES = (1.0, 0.9, 0.8, 0.7)
+#: Step between their places. It is twice ``STEP``, because parts of every video are kept.
+SEARCHED_STEP = 0.1
 #: Compared frames of the shorter video at least, at equal steps.
 ANCHORS = 8
 #: Share of the compared frames that both videos must show: about two thirds of the shorter one.
@@ -114,6 +118,8 @@ _INDEXED_RATE = 2.0
 FLAT = 3.0
 #: Left, top, width and height of a part, relative to the frame.
 Part = tuple[float, float, float, float]
+#: The part that is the whole frame.
+WHOLE: Part = (0.0, 0.0, 1.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -148,11 +154,15 @@ def _shares(count: int) -> np.ndarray:
 
 
 @cache
-def _axis(scale: float) -> tuple[np.ndarray, np.ndarray]:
+def _axis(scale: float, step: float) -> tuple[np.ndarray, np.ndarray]:
     """Starts of the intervals of one length, and their averaging matrices (n, 8, 32)."""
     room = 1.0 - scale
-    starts = np.linspace(0.0, room, round(room / STEP) + 1)
+    starts = np.linspace(0.0, room, round(room / step) + 1)
     return starts, averaging(starts, scale, _PART)
+
+
+#: Relative height and width of the parts of one size.
+Shape = tuple[float, float]
 
 
 #: Relative height and width of the parts: of equal proportions, or cut along one axis only.
@@ -164,29 +174,52 @@ _SHAPES = (
 
 
 @cache
-def _parts() -> list[Part]:
-    """Every part, in the order of :func:`_cut`."""
-    return [
+def grid_parts(shapes: Sequence[Shape], step: float) -> tuple[Part, ...]:
+    """Return the parts of some shapes at each place of a grid, in the order of :func:`cut_grid`."""
+    return tuple(
         (float(left), float(top), wide, high)
-        for high, wide in _SHAPES
-        for top in _axis(high)[0]
-        for left in _axis(wide)[0]
-    ]
+        for high, wide in shapes
+        for top in _axis(high, step)[0]
+        for left in _axis(wide, step)[0]
+    )
 
 
-def _cut(frames: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Every part of every frame (T, 32, 32): pixels (T, P, 64), and 1 / their norm (T, P)."""
+def squares(sides: Sequence[float]) -> tuple[Shape, ...]:
+    """Return the shapes of parts that have the proportions of the frame."""
+    return tuple((side, side) for side in sides)
+
+
+def cut_grid(
+    frames: np.ndarray, shapes: Sequence[Shape], step: float, others: Sequence[Part] = ()
+) -> np.ndarray:
+    """Cut parts from frames (T, 32, 32): pixels (T, P, 64) minus the mean of each part.
+
+    The parts are :func:`grid_parts`, then ``others``.
+    """
     frames = frames.astype(np.float32)
     found = []
-    for high, wide in _SHAPES:
-        rows, columns = _axis(high)[1], _axis(wide)[1]
+    for high, wide in shapes:
+        rows, columns = _axis(high, step)[1], _axis(wide, step)[1]
         tall = np.matmul(rows.reshape(-1, SIDE), frames)  # (T, ny * 8, 32)
         cut = np.matmul(tall, columns.reshape(-1, SIDE).T)
         cut = cut.reshape(len(frames), len(rows), _PART, len(columns), _PART)
         found.append(cut.transpose(0, 1, 3, 2, 4).reshape(len(frames), -1, _PART * _PART))
+    if others:
+        left, top, wide, high = np.array(others).T
+        rows, columns = averaging(top, high, _PART), averaging(left, wide, _PART)
+        cut = np.matmul(np.matmul(rows, frames[:, None]), columns.swapaxes(1, 2))
+        found.append(cut.reshape(len(frames), -1, _PART * _PART))
     parts = np.concatenate(found, axis=1)
     parts -= parts.mean(axis=2, keepdims=True)
-    return parts, 1 / _norms(parts)
+    return parts
+
+
+def cut_part(frames: np.ndarray, part: Part, side: int) -> np.ndarray:
+    """Cut one part from frames (T, 32, 32), averaged to (T, side, side) float32."""
+    left, top, wide, high = part
+    rows = averaging(np.array([top]), high, side)[0]
+    columns = averaging(np.array([left]), wide, side)[0]
+    return np.matmul(np.matmul(rows, frames.astype(np.float32)), columns.T)
 
 
 def query_vectors(frames: np.ndarray) -> np.ndarray:
@@ -199,12 +232,13 @@ def query_vectors(frames: np.ndarray) -> np.ndarray:
     small = frames.reshape(len(frames), _PART, factor, _PART, factor)
     vectors = small.mean(axis=(2, 4), dtype=np.float32).reshape(len(frames), -1)
     vectors -= vectors.mean(axis=1, keepdims=True)
-    return vectors / _norms(vectors)[:, None]
+    return vectors / norms(vectors)[:, None]
 
 
-def _norms(vectors: np.ndarray) -> np.ndarray:
-    """L2 norms over the last axis; at least those of a part that is flat."""
-    return np.maximum(np.sqrt(np.einsum("...i,...i->...", vectors, vectors)), FLAT * _PART)
+def norms(vectors: np.ndarray) -> np.ndarray:
+    """Return L2 norms over the last axis, at least the norm of a part that is flat."""
+    least = FLAT * math.sqrt(vectors.shape[-1])
+    return np.maximum(np.sqrt(np.einsum("...i,...i->...", vectors, vectors)), least)
 
 
 def index_vectors(frames: np.ndarray) -> np.ndarray:
@@ -219,21 +253,8 @@ def index_vectors(frames: np.ndarray) -> np.ndarray:
     """
     every = round(RATE / _INDEXED_RATE)
     chosen = frames[min(every // 2, len(frames) - 1) :: every]
-    parts, factors = _cut(chosen)
-    coarse = _coarse_parts()
-    return (parts[:, coarse] * factors[:, coarse, None]).reshape(-1, _PART * _PART)
-
-
-@cache
-def _coarse_parts() -> list[int]:
-    """Numbers of the parts of equal proportions, 0.7 to 1 of the side, at steps of 0.1."""
-    return [
-        number
-        for number, (left, top, wide, high) in enumerate(_parts())
-        if wide == high
-        and wide > 0.65
-        and all(abs(10 * value - round(10 * value)) < 1e-6 for value in (left, top))
-    ]
+    parts = cut_grid(chosen, squares(SEARCHED_SIDES), SEARCHED_STEP)
+    return (parts * (1 / norms(parts))[..., None]).reshape(-1, _PART * _PART)
 
 
 class CopyMatcher:
@@ -241,8 +262,8 @@ class CopyMatcher:
 
     def __init__(self, frames: np.ndarray) -> None:
         self._count = len(frames)
-        parts, factors = _cut(frames)
-        parts *= factors[..., None]
+        parts = cut_grid(frames, _SHAPES, STEP)
+        parts *= (1 / norms(parts))[..., None]
         self._vectors = parts.reshape(-1, _PART * _PART)
 
     def alignments(self, videos: Sequence[np.ndarray], most: int) -> list[list[Alignment]]:
@@ -295,7 +316,11 @@ class CopyMatcher:
         peaks = np.flatnonzero((best >= padded[:-2]) & (best >= padded[2:]))
         order = peaks[np.argsort(-best[peaks], kind="stable")][:most]
         return [
-            Alignment(float(best[at]), int(shifts[at]) / RATE, _parts()[int(means[at].argmax())])
+            Alignment(
+                float(best[at]),
+                int(shifts[at]) / RATE,
+                grid_parts(_SHAPES, STEP)[int(means[at].argmax())],
+            )
             for at in order.tolist()
         ]
 
@@ -442,17 +467,26 @@ def _moved(part: Part, step: float) -> list[Part]:
     return parts
 
 
+def cut_lines(frames: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """Cut parts from frames (T, 32, 32): pixels (P, 16, T, 16).
+
+    The order of the axes makes it two matrix products. Bytes are transposed before they are
+    converted, because they are a quarter of the memory.
+    """
+    lines = frames.transpose(1, 0, 2).reshape(SIDE, -1).astype(np.float32, copy=False)
+    tall = (rows.reshape(-1, SIDE) @ lines).reshape(len(rows), -1, SIDE)  # (P, 16 * T, 32)
+    cut = np.matmul(tall, columns.transpose(0, 2, 1))
+    return cut.reshape(len(rows), FINE, len(frames), FINE)
+
+
 def cut_parts(
     frames: np.ndarray, rows: np.ndarray, columns: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Parts of frames (T, 32, 32): pixels (P, 16, T, 16), and norms (P, T) without their mean.
+    """Return :func:`cut_lines`, and the norms (P, T) of each part without its mean.
 
-    The order of the axes makes it two matrix products. Norms are at least those of flat parts.
+    Norms are at least the norm of a flat part.
     """
-    count = len(frames)
-    lines = frames.transpose(1, 0, 2).reshape(SIDE, -1)
-    tall = (rows.reshape(-1, SIDE) @ lines).reshape(len(rows), -1, SIDE)  # (P, 16 * T, 32)
-    cut = np.matmul(tall, columns.transpose(0, 2, 1)).reshape(len(rows), FINE, count, FINE)
+    cut = cut_lines(frames, rows, columns)
     total = cut.sum(axis=(1, 3))
     squares = np.einsum("pinj,pinj->pn", cut, cut)
     norms = np.sqrt(np.maximum(squares - total**2 / FINE**2, 0))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sce_video.curation.matching import FINE, Alignment, Part, Thumbnails, averaging
+from sce_video.curation.matching import FINE, WHOLE, Alignment, Part, Thumbnails, cut_part
 from sce_video.datasets.clip_sampling import shown_at
 
 #: Smallest agreement of what changes in two copies (measured: docs/curate.md).
@@ -98,8 +98,10 @@ def _agreement(outer: Thumbnails, inner: Thumbnails, offset: float, part: Part) 
     chosen = common[steps.round().astype(int)]
     times = moments[chosen] + np.array([[0.0], [-_MOMENT.instant], [_MOMENT.instant]])
     numbers = shown_at(outer.times, times.clip(0, outer.times[-1]).ravel())
-    theirs, before, after = np.split(_cut(outer.frames[numbers], part), 3)
-    ours = _cut(inner.frames[chosen], (0.0, 0.0, 1.0, 1.0))
+    # In float64, because the least squares below subtract numbers that are nearly equal.
+    shown = cut_part(outer.frames[numbers], part, FINE).astype(np.float64)
+    theirs, before, after = np.split(shown, 3)
+    ours = cut_part(inner.frames[chosen], WHOLE, FINE).astype(np.float64)
     fitted, nearby = _fitted(ours, theirs, after - before, part)
     mean = ours.mean(axis=0)
     differ = mean - fitted.mean(axis=0)
@@ -116,14 +118,6 @@ def _agreement(outer: Thumbnails, inner: Thumbnails, offset: float, part: Part) 
     least = 2 * _MOMENT.still**2 * a.size
     value = (product - still) / max(energy + still, least)
     return _Agreement(value, product / max(energy, least), nearby)
-
-
-def _cut(frames: np.ndarray, part: Part) -> np.ndarray:
-    """A part of frames (T, 32, 32) as (T, 16, 16) float64."""
-    left, top, wide, high = part
-    rows = averaging(np.array([top]), high, FINE)[0]
-    columns = averaging(np.array([left]), wide, FINE)[0]
-    return np.matmul(np.matmul(rows, frames.astype(np.float32)), columns.T).astype(np.float64)
 
 
 def _fitted(

@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 
 from sce_video.curation.comparison import ThumbnailFile, compare_pairs
-from sce_video.curation.edited_copies import EditedCopy, changes, edited_copies
+from sce_video.curation.copy_alignment import EditedCopy
+from sce_video.curation.copy_views import changes
+from sce_video.curation.edited_copies import edited_copies
 from sce_video.curation.matching import Alignment, Thumbnails, index_vectors, query_vectors
 from sce_video.datasets.sources import is_elsewhere
 from sce_video.datasets.video_list import split_segment
@@ -276,10 +278,11 @@ def qualities(
     """Length, size of the frames and bitrate of some of the videos whose paths are ``files``."""
     found = {}
     for row in rows:
-        duration, height, width, _ = stored.places[row].facts
+        place = stored.places[row]
         alone = not is_elsewhere(files[row]) and split_segment(files[row]) is None
         size = os.path.getsize(files[row]) if alone and os.path.exists(files[row]) else 0
-        found[row] = CopyQuality(duration, height, width, 8 * size / max(duration, 1e-3))
+        bitrate = 8 * size / max(place.duration, 1e-3)
+        found[row] = CopyQuality(place.duration, place.height, place.width, bitrate)
     return found
 
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from sce_video.curation.comparison import StoredThumbnails
-from sce_video.curation.edited_copies import rectangles, without_borders
-from sce_video.curation.matching import SIDE, Part, Thumbnails, averaging
+from sce_video.curation.copy_views import rectangles, without_borders
+from sce_video.curation.matching import SIDE, Part, Thumbnails, cut_part
 from sce_video.curation.near_duplicates import Removed
 from sce_video.datasets.clip_sampling import shown_at
 
@@ -125,12 +125,9 @@ def _shared_frames(
     common = (times >= 0) & (times < outer.end) & (moments < inner.end)
     if common.sum() < 2:
         return None
-    theirs = outer.frames[shown_at(outer.times, times[common])].astype(np.float32)
-    left, top, wide, high = part
-    rows = averaging(np.array([top]), high, SIDE)[0]
-    columns = averaging(np.array([left]), wide, SIDE)[0]
+    theirs = cut_part(outer.frames[shown_at(outer.times, times[common])], part, SIDE)
     ours = inner.frames[shown_at(inner.times, moments[common])].astype(np.float32)
-    return rows @ theirs @ columns.T, ours[:, :, ::flip]
+    return theirs, ours[:, :, ::flip]
 
 
 def _overlaid(outer: np.ndarray, inner: np.ndarray) -> str | None:

@@ -27,7 +27,7 @@ from sce_video.curation.near_duplicates import (
 )
 from sce_video.curation.originals import edited_videos
 from sce_video.datasets.clip_sampling import shown_at
-from sce_video.datasets.segments import read_csv_lines
+from sce_video.datasets.text_tables import read_csv_lines
 from sce_video.evaluation.functional.clusters import (
     assign,
     k_centre_greedy,
@@ -36,7 +36,7 @@ from sce_video.evaluation.functional.clusters import (
     unit_rows,
 )
 from sce_video.evaluation.functional.neighbours import check_features, feature_mean
-from sce_video.find.stored_features import ExportedVideos
+from sce_video.inference.features import Features
 from sce_video.options.find import FEATURES, FRAMES, LATE, NONE, CurateOptions
 from sce_video.utils.cores import usable_cores
 
@@ -92,7 +92,7 @@ class Curation:
         notes: Sentences on what differs from what was asked for.
     """
 
-    videos: ExportedVideos
+    videos: Features
     options: CurateOptions
     duplicates: Duplicates
     decisions: Decisions
@@ -108,7 +108,7 @@ class Curation:
 
 
 def curate_videos(
-    videos: ExportedVideos,
+    videos: Features,
     options: CurateOptions,
     *,
     decisions: Decisions | None = None,
@@ -136,7 +136,7 @@ def curate_videos(
             in the subset than remain.
     """
     decisions = decisions or Decisions()
-    features = torch.from_numpy(videos.features)
+    features = torch.from_numpy(videos.values)
     if len(videos) < 2:
         raise ValueError(f"{videos.source} has one video: there is nothing to compare it with")
     check_features(features, videos.source)
@@ -196,7 +196,7 @@ def curate_videos(
 
 
 def _by_frames(
-    videos: ExportedVideos,
+    videos: Features,
     pairs: np.ndarray,
     options: CurateOptions,
     decisions: Decisions,
@@ -226,9 +226,7 @@ def _by_frames(
         if options.duplicates == FRAMES:
             how = options.threshold, options.neighbours, options.edits, workers, on_video
             edges, compared = pairs_of_frames(stored, pairs, *how)
-            ends = {
-                row: min(place.facts[0], place.facts[3]) for row, place in stored.places.items()
-            }
+            ends = {row: min(place.duration, place.most) for row, place in stored.places.items()}
             shared = shared_parts(edges, ends, options.intros)
             quality = qualities(stored, files, {row for pair in edges for row in pair})
 

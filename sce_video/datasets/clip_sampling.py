@@ -33,7 +33,6 @@ as arguments in [0, 1).
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -41,6 +40,8 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+
+from sce_video.utils.seconds import parse_seconds
 
 # Time stamps and starts are sums and products of floats: times closer than this are equal.
 _EPSILON = 1e-6
@@ -225,7 +226,6 @@ def spaced_starts(duration: float, clip_duration: float, num_clips: int) -> np.n
 
 
 _MOST_WINDOWS = 1_000_000
-_UNITS = {"": 1.0, "s": 1.0, "ms": 1e-3, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
 @dataclass(frozen=True)
@@ -249,6 +249,12 @@ class Windows:
             elif not 0 < value < math.inf:
                 raise ValueError(f"{name} of windows must be positive seconds, got {value}")
 
+    @classmethod
+    def of_texts(cls, seconds: str, stride: str | None = None, shots: bool = False) -> Windows:
+        """Read the times of windows, for example ``5s`` and ``0:02.5``."""
+        step = None if stride is None else parse_seconds(stride)
+        return cls(parse_seconds(seconds), step, shots)
+
     @property
     def step(self) -> float:
         """Seconds from one start to the next."""
@@ -270,18 +276,6 @@ class Windows:
     def __str__(self) -> str:
         shots = ", within shots" if self.shots else ""
         return f"windows of {self.seconds:g} s every {self.step:g} s{shots}"
-
-
-def parse_seconds(text: str) -> float:
-    """Seconds of ``5s``, ``2.5``, ``500ms``, ``2m``, ``1h`` or ``1:02:03.5``; else ValueError."""
-    clock = re.fullmatch(r"(?:(\d{1,4}):)?(\d{1,4}):(\d{1,2}(?:\.\d{1,9})?)", text)
-    if clock:
-        hours, minutes, seconds = clock.groups()
-        return int(hours or 0) * 3600 + int(minutes) * 60 + float(seconds)
-    plain = re.fullmatch(r"(\d{1,9}(?:\.\d{0,9})?|\.\d{1,9}) ?([a-z]{0,3})", text)
-    if plain and plain[2] in _UNITS:
-        return float(plain[1]) * _UNITS[plain[2]]
-    raise ValueError(f"not a time: {text!r:.60}; write 5s, 2.5, 500ms, 2m, 1h or 1:02:03.5")
 
 
 def check_span(what: str, start: float, end: float) -> None:

@@ -123,7 +123,10 @@ class PublishedSet:
         )
 
 
-CIFAR_SIZE, STL10_SIZE = 32, 96
+#: Height and width of the images of CIFAR10 and CIFAR100, pixels.
+CIFAR_SIZE = 32
+#: Height and width of the images of STL10, pixels.
+STL10_SIZE = 96
 _CIFAR_COUNTS = {"train": 50_000, "test": 10_000}
 CIFAR10 = PublishedSet(
     "CIFAR10", "cifar-10-batches-py", "cifar-10-python.tar.gz", 10, _CIFAR_COUNTS,

@@ -6,8 +6,6 @@ Nothing here needs torch: a wrong set is refused before the libraries are import
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 from collections import Counter
 from collections.abc import Sequence
@@ -17,13 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from sce_video.datasets.segments import (
-    DELIMITERS,
-    check_segment_files,
-    read_csv_lines,
-    segment_of_row,
-    segment_path,
-)
+from sce_video.datasets.segments import check_segment_files, segment_of_row, segment_path
 from sce_video.datasets.sources import (
     dataset_settings,
     is_table,
@@ -31,6 +23,7 @@ from sce_video.datasets.sources import (
     list_videos,
     scan_folder,
 )
+from sce_video.datasets.text_tables import DELIMITERS, read_csv_lines, write_csv
 from sce_video.datasets.video_list import (
     LABEL_COLUMNS,
     PATH_COLUMNS,
@@ -159,11 +152,8 @@ class LabelledVideos:
         kept = {name: values for name, values in columns.items() if values}
         if len(kept) == 1:
             return None
-        file, text = Path(folder, f"{name}_groups.csv").resolve(), io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows(
-            [[*kept], *zip(*kept.values(), strict=True)]
-        )
-        write_text(file, text.getvalue())
+        file = Path(folder, f"{name}_groups.csv").resolve()
+        write_csv(file, [[*kept], *zip(*kept.values(), strict=True)])
         return str(file)
 
     def repeated(self, rule: str = "") -> list[str]:
@@ -274,6 +264,7 @@ def read_labelled(
     data_root: str | None = None,
     fewest: int = 2,
     columns: GroupColumns = NO_COLUMNS,
+    extensions: Sequence[str] | None = None,
 ) -> LabelledVideos:
     """The labelled videos that a user names.
 
@@ -286,6 +277,8 @@ def read_labelled(
             the current one.
         fewest: Classes that are needed.
         columns: Columns of groups and folds to read from a CSV file.
+        extensions: Extensions by which a folder is listed; None for
+            :func:`~sce_video.datasets.sources.listed_extensions`.
 
     Raises:
         ValueError: there is no such thing, or no such column, a video has no label, or there are
@@ -295,7 +288,7 @@ def read_labelled(
     if os.path.isdir(source) or is_table(source):
         if data_root is not None:
             raise ValueError(f"{source} is a folder: --data-root goes with a list or a CSV file")
-        videos = list_videos(source) if is_table(source) else scan_folder(source)
+        videos = list_videos(source) if is_table(source) else scan_folder(source, extensions)
         found = LabelledVideos(source, source, videos)
     elif not os.path.exists(source):
         raise ValueError(f"there is no folder, list or CSV file {source!r}")

@@ -12,8 +12,8 @@ from typing import Any, Unpack
 import numpy as np
 
 from sce_video.datasets.clip_sampling import frames_of_clips
+from sce_video.datasets.loading.time_limit import LimitExceededError
 from sce_video.datasets.readers.base import (
-    LimitExceededError,
     ReaderOptions,
     SegmentReader,
     VideoDecodeError,
@@ -25,6 +25,7 @@ from sce_video.datasets.tables.table_rows import Rows, TableRows
 from sce_video.datasets.video_dataset import SampleRequest, Transform, VideoDataset, run_pipeline
 from sce_video.datasets.video_list import VideoList, read_annotation_list, split_segment
 from sce_video.registry import DATASETS
+from sce_video.utils.stored_arguments import Word, Words
 
 
 @DATASETS.register_module()
@@ -59,12 +60,12 @@ class LanceVideoDataset(VideoDataset):
         data_root: str,
         ann_file: str | None = None,
         pipeline: Sequence[Transform | dict[str, Any]] = (),
-        on_error: str = "replace",
+        on_error: Word = "replace",
         timeout: float | None = 60.0,
         class_file: str | None = None,
         storage_options: Mapping[str, str] | None = None,
         block_size: int | None = None,
-        subset: dict[str, Any] | None = None,
+        subset: Words | None = None,
     ) -> None:
         if block_size is not None and not 512 <= block_size <= 2**26:
             raise ValueError(f"block_size must be 512 to {2**26} bytes, got {block_size}")

@@ -21,7 +21,13 @@ from sce_video.datasets.sources import (
 from sce_video.datasets.video_list import ALL_FILES, video_of
 from sce_video.utils.command import printable
 from sce_video.utils.files import read_text
-from sce_video.utils.run_files import MODEL_PREFIX, is_model, newest_checkpoint
+from sce_video.utils.run_files import (
+    MODEL_PREFIX,
+    is_model,
+    is_public_network,
+    newest_checkpoint,
+    weights_file,
+)
 from sce_video.utils.storage import is_url
 
 
@@ -51,7 +57,9 @@ def check_run(run: str | Path) -> None:
         FileNotFoundError: a folder without checkpoints, or no such file.
         ValueError: ``hf:`` and neither a folder nor a name.
     """
-    if is_model(run):
+    if is_public_network(run):
+        weights_file(str(run))
+    elif is_model(run):
         name = str(run).removeprefix(MODEL_PREFIX)
         if not os.path.isdir(name) and name.count("/") != 1:
             raise ValueError(f"{name} is neither a folder nor a name on the hub (owner/model)")
@@ -140,6 +148,12 @@ def write_problem(path: str) -> str | None:
     if not reason or is_url(path):
         return None
     return f"must be a path that can be written, got {path}: {reason}"
+
+
+def check_out(path: str) -> None:
+    """Raise ValueError for a value of ``--out`` at which nothing can be written."""
+    if problem := write_problem(path):
+        raise ValueError(f"--out {problem}")
 
 
 def class_names_of(path: str | None) -> list[str] | None:

@@ -6,22 +6,19 @@ that begin in ``[12.5, 17)`` seconds. Nothing here needs torch.
 
 from __future__ import annotations
 
-import csv
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from sce_video.datasets.clip_sampling import check_span, parse_seconds
+from sce_video.datasets.clip_sampling import check_span
 from sce_video.datasets.sources import is_elsewhere, open_video, video_exists
-from sce_video.utils.files import atomic_file, regular_file, text_encoding
+from sce_video.datasets.text_tables import read_csv_lines, write_csv
+from sce_video.utils.seconds import parse_seconds
 
 #: Header of a file of segments; a prediction has a ``score`` too, other columns are passed over.
 COLUMNS = ("path", "start", "end", "label")
 #: Seconds that a segment may reach beyond the duration that a container states, which is rounded.
 TOLERANCE = 0.5
-#: Of the cells of a table of text, by the end of its name.
-DELIMITERS = {".csv": ("\t", ",", ";"), ".tsv": ("\t",)}
 
 
 @dataclass(frozen=True)
@@ -113,33 +110,10 @@ def stated_duration(file: str, least: float = 0.0) -> float | None:
         return None
 
 
-def read_csv_lines(source: str | os.PathLike) -> Iterator[tuple[int, list[str]]]:
-    """The lines of a table of text that are not empty: number, and cells without outer blanks.
-
-    The cells of a ``.tsv`` file are divided by tabs, of another by what the first line has most of:
-    tabs, commas or semicolons. ValueError for what is no such file.
-    """
-    delimiters = DELIMITERS.get(Path(source).suffix.lower(), DELIMITERS[".csv"])
-    encoding = text_encoding(source)
-    with open(
-        source, encoding=encoding, errors="surrogateescape", newline="", opener=regular_file
-    ) as file:
-        first = file.readline()
-        file.seek(0)
-        reader = csv.reader(file, delimiter=max(delimiters, key=first.count))
-        try:
-            # The number of a line, not of a row: a cell in quotes may hold line breaks.
-            yield from (
-                (reader.line_num, [cell.strip() for cell in row]) for row in reader if any(row)
-            )
-        except csv.Error as error:
-            raise ValueError(f"{source} is no CSV file: {error}. Save it as UTF-8") from error
-
-
 def read_segments(source: str) -> list[Segment]:
     """The labelled segments of a CSV file with the columns path, start, end and label.
 
-    Times are as of :func:`~sce_video.datasets.clip_sampling.parse_seconds`. Raises ValueError, with
+    Times are as of :func:`~sce_video.utils.seconds.parse_seconds`. Raises ValueError, with
     file and line, for anything else; whether the videos exist is left to
     :func:`check_segment_files`.
     """
@@ -174,13 +148,8 @@ def write_segment_file(file: str | Path, segments: Iterable[Segment]) -> None:
     """Write a file that :func:`read_segments` reads, with a column ``score`` if there are any."""
     segments = list(segments)
     scored = any(s.score is not None for s in segments)
-    with (
-        atomic_file(file) as unfinished,
-        open(unfinished, "w", encoding="utf-8", errors="surrogateescape", newline="") as out,
-    ):
-        writer = csv.writer(out, lineterminator="\n")
-        writer.writerow([*COLUMNS, *(("score",) * scored)])
-        for s in segments:
-            score = () if not scored else ("" if s.score is None else f"{s.score:.6f}",)
-            times = (format_seconds(s.start), format_seconds(s.end))
-            writer.writerow([s.path, *times, s.label, *score])
+    rows: list[list[str]] = [[*COLUMNS, *(("score",) * scored)]]
+    for s in segments:
+        rows.append([s.path, format_seconds(s.start), format_seconds(s.end), s.label])
+        rows[-1] += [] if not scored else ["" if s.score is None else f"{s.score:.6f}"]
+    write_csv(file, rows)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from sce_video.datasets.clip_sampling import check_span, parse_seconds
+from sce_video.datasets.clip_sampling import check_span
 from sce_video.datasets.video_list import (
     ALL_FILES,
     BY_CONTENT,
@@ -31,6 +31,7 @@ from sce_video.datasets.video_list import (
 )
 from sce_video.options.shared import is_table
 from sce_video.utils.files import file_identity, local_copy
+from sce_video.utils.seconds import parse_seconds
 from sce_video.utils.storage import ObjectStoreError, exists, is_url, walk_files
 
 if TYPE_CHECKING:
@@ -151,9 +152,14 @@ def check_folder(root: str, kind: str = "video") -> None:
         raise ValueError(f"there is no folder {root!r}")
 
 
-def listed_extensions() -> tuple[str, ...]:
-    """The extensions by which folders of videos are listed, :data:`BY_CONTENT` if asked for."""
-    return (*VIDEO_EXTENSIONS, *(BY_CONTENT,) * (os.environ.get(ALL_FILES, "") not in ("", "0")))
+def listed_extensions(all_files: bool = False) -> tuple[str, ...]:
+    """Return the extensions by which folders of videos are listed.
+
+    Args:
+        all_files: Whether files of unknown extensions are read, too, if they hold a video.
+    """
+    wanted = all_files or os.environ.get(ALL_FILES, "") not in ("", "0")
+    return (*VIDEO_EXTENSIONS, BY_CONTENT) if wanted else VIDEO_EXTENSIONS
 
 
 def find_files(root: str, extensions: Sequence[str]) -> tuple[list[str], Counter[str]]:
@@ -218,16 +224,22 @@ def scan_folder(
     return VideoList.from_paths(paths, [number.get(top, -1) for top in tops], classes)
 
 
-def list_videos(root: str) -> VideoList:
-    """The videos of a folder (:func:`scan_folder`) or of a table; paths relative to it.
+def list_videos(root: str, extensions: Sequence[str] | None = None) -> VideoList:
+    """List the videos of a folder or of a table; paths are relative to it.
 
-    ValueError if there are none; TableError, MissingPackageError if the table cannot be read.
+    Args:
+        root: The folder or table.
+        extensions: Extensions of the files in a folder; None for those of all known videos.
+
+    Raises:
+        ValueError: If there are none.
+        TableError, MissingPackageError: If the table cannot be read.
     """
     if is_table(root):
         from sce_video.datasets.tables.table_rows import named_rows
 
         return named_rows(root).videos
-    return scan_folder(root)
+    return scan_folder(root, extensions)
 
 
 _PROBED = 20  # entries of a list, to find the folder that its paths are relative to
@@ -266,16 +278,21 @@ def advice_on_path(path: str, otherwise: str) -> str:
     return otherwise
 
 
-def dataset_settings(root: str | Path) -> dict[str, Any]:
-    """Settings of a data set's config that make it one of a folder or a table."""
+def dataset_settings(root: str | Path, extensions: Sequence[str] | None = None) -> dict[str, Any]:
+    """Return the settings that make the config of a dataset one of a folder or a table.
+
+    Args:
+        root: The folder or table.
+        extensions: Extensions of the files in a folder; None for those of all known videos.
+    """
     if is_table(root):
         from sce_video.datasets.tables.table import is_remote
 
         table = str(root) if is_remote(str(root)) else os.path.abspath(root)
         return {"type": "LanceVideoDataset", "data_root": table}
-    extensions = listed_extensions()
+    extensions = listed_extensions() if extensions is None else extensions
     # A run that is resumed lists the same files, whatever its options are then.
-    named = {} if extensions == VIDEO_EXTENSIONS else {"extensions": list(extensions)}
+    named = {} if tuple(extensions) == VIDEO_EXTENSIONS else {"extensions": list(extensions)}
     return {"data_root": str(root), **named}
 
 
@@ -286,6 +303,10 @@ class Query:
     video: str
     start: float | None = None  # None for the whole video
     end: float | None = None
+
+    def __str__(self) -> str:
+        moment = "" if self.start is None else f"@{self.start:g}-{self.end:g}"
+        return f"{self.video}{moment}"
 
 
 def parse_query(text: str) -> Query:

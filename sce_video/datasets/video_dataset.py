@@ -18,11 +18,11 @@ import numpy as np
 from torch.utils.data import Dataset, get_worker_info
 
 from sce_video.datasets.clip_sampling import ClipIndices
-from sce_video.datasets.loading.batches import CurrentFiles, Shapes, SharedBatchBuffer, shapes_of
+from sce_video.datasets.loading.batches import Shapes, SharedBatchBuffer, shapes_of
+from sce_video.datasets.loading.time_limit import LimitExceededError, TimeLimitedCaller
+from sce_video.datasets.loading.worker_crashes import CurrentFiles
 from sce_video.datasets.readers.base import (
     FrameCountError,
-    LimitExceededError,
-    TimeLimitedCaller,
     TooManyBadFilesError,
     VideoDecodeError,
     VideoTimeoutError,
@@ -38,6 +38,7 @@ from sce_video.datasets.video_list import (
 )
 from sce_video.registry import DATASETS, TRANSFORMS
 from sce_video.utils.storage import is_url
+from sce_video.utils.stored_arguments import Word, Words
 
 _MASK64 = 2**64 - 1
 
@@ -145,11 +146,11 @@ class VideoDataset(Dataset):
         data_root: str = "",
         ann_file: str | None = None,
         pipeline: Sequence[Transform | dict[str, Any]] = (),
-        on_error: str = "replace",
+        on_error: Word = "replace",
         timeout: float | None = 60.0,
         extensions: Sequence[str] | None = None,
         class_file: str | None = None,
-        subset: dict[str, Any] | None = None,
+        subset: Words | None = None,
     ) -> None:
         if on_error not in _ON_ERROR:
             raise ValueError(f"on_error must be one of {', '.join(_ON_ERROR)}, got {on_error!r}")

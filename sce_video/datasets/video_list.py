@@ -12,8 +12,8 @@ from typing import TextIO
 
 import numpy as np
 
-from sce_video.datasets.clip_sampling import parse_seconds
 from sce_video.utils.files import local_copy, regular_file, text_encoding, write_text
+from sce_video.utils.seconds import parse_seconds
 from sce_video.utils.storage import exists
 
 #: Of the containers that are read, as cameras, recorders and players name them. Names that sound

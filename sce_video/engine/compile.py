@@ -28,25 +28,45 @@ class FoldedConv3d(nn.Conv3d):
 
 
 def compile_backbones(model: nn.Module, options: Any) -> int:
-    """Compile every module named ``backbone`` of a bare model, in place; returns their number.
+    """Compile every module named ``backbone`` of a bare model in place, for training.
+
+    Graphs have static shapes unless the options say otherwise. In evaluation mode the backbones run
+    eagerly: an evaluation before the first step shows other shapes, after which torch would compile
+    the training step with symbolic sizes, and its kernels would be slower.
+
+    Returns:
+        The number of backbones.
 
     Raises:
-        ValueError: ``options`` is not True or a dict of torch.compile's arguments, or it refuses
-            them.
+        ValueError: If ``options`` is not True or a dict of torch.compile's arguments, or if
+            torch.compile refuses them.
     """
     if options is not True and not isinstance(options, dict):
         raise ValueError(
             "compile is True, False or a dict of torch.compile's arguments, e.g. "
             f"compile.mode=max-autotune; got {options!r}"
         )
-    options = {} if options is True else dict(options)
+    options = {"dynamic": False, **({} if options is True else options)}
     found = _backbones(model)
     try:
-        for backbone in found:  # in place: torch.compile's wrapper has other names of weights
-            backbone.compile(**options)
+        for backbone in found:
+            # In place, because the wrapper of torch.compile has other names of weights.
+            backbone.forward = _CompiledInTraining(backbone, options)
     except (RuntimeError, TypeError) as error:
         raise ValueError(f"compile={options}: {error}") from error
     return len(found)
+
+
+class _CompiledInTraining:
+    """Forward pass of a module that is compiled in training mode only."""
+
+    def __init__(self, module: nn.Module, options: dict[str, Any]) -> None:
+        self.module, self.eager = module, module.forward
+        self.compiled = torch.compile(module.forward, **options)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        forward = self.compiled if self.module.training else self.eager
+        return forward(*args, **kwargs)
 
 
 def fold_backbones(model: nn.Module) -> int:

@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 from sce_video.models.backbones.common import FreezableBackbone
 from sce_video.registry import OPTIM_WRAPPER_CONSTRUCTORS, OPTIM_WRAPPERS, OPTIMIZERS
 from sce_video.utils.distributed import unwrap_model
+from sce_video.utils.stored_arguments import Word, Words
 
 _LOW_PRECISION = (torch.float16, torch.bfloat16)
 _EPSILON = 1e-8  # SlowFast's
@@ -192,7 +193,11 @@ class NoNormDecayConstructor:
             ``layer_decay`` is not in (0, 1], or the backbone names no layers.
     """
 
-    def __init__(self, optim_wrapper_cfg: dict, paramwise_cfg: dict | None = None) -> None:
+    def __init__(
+        self,
+        optim_wrapper_cfg: dict,
+        paramwise_cfg: Words | None = None,
+    ) -> None:
         given = dict(paramwise_cfg or {})
         names, self.layer_decay = given.pop("no_decay", ()), given.pop("layer_decay", None)
         listed = isinstance(names, list | tuple) and all(isinstance(n, str) for n in names)
@@ -307,7 +312,7 @@ class MixedPrecisionOptimWrapper(OptimWrapper):
     def __init__(
         self,
         optimizer: torch.optim.Optimizer,
-        dtype: str = "bfloat16",
+        dtype: Word = "bfloat16",
         accumulative_counts: int = 1,
         clip_grad: dict | None = None,
         init_scale: float = 2.0**16,

@@ -12,6 +12,10 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 _IN_WHEEL = ".mim"
 #: How the names of the recipes end that sce-video pretrain fills in.
 _FOLDER_RECIPE = "_r3d18_folder_small"
+#: The recipe of SCE with the paper's views, for clips of the paper's size.
+LARGE_RECIPE = "sce_r3d18_folder"
+#: The recipe that sce-video finetune fills in.
+FINETUNING = "r3d18_folder"
 
 
 def shipped_folder() -> Path:

@@ -1,15 +1,15 @@
 """``RUN/run.json``: what was asked for, chosen and trained in the folder of a run.
 
-``pretrain`` and ``finetune`` write it, each start of the training updates it, and ``--resume``, the
-page of a run and ``compare`` read it. It may be a stranger's: it is read as data, with a limit for
-every size.
+``pretrain`` and ``finetune`` write it when they plan a training, and each start of a training
+updates it. A training of a config file gets one without a plan. ``--resume`` and all that describes
+a run later read it. It may be untrusted, so it is read as data, with a limit for every size.
 """
 
 from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -85,9 +85,9 @@ class RunDescription:
     """The content of ``run.json``.
 
     Attributes:
-        command: ``pretrain`` or ``finetune``.
+        command: ``pretrain``, ``finetune`` or ``train``.
         request: What the user asked for, by the name of the argument.
-        plan: What was chosen.
+        plan: What was chosen; None for a training of a config file.
         config: The resolved config, as JSON data; from the first start on the one that trains.
         environment: Versions of the code and the libraries that made the plan.
         state: One of :data:`STATES`. A killed training stays ``running``.
@@ -95,7 +95,7 @@ class RunDescription:
 
     command: str
     request: dict[str, Any]
-    plan: Plan
+    plan: Plan | None
     config: dict[str, Any]
     environment: dict[str, Any]
     state: str = PLANNED
@@ -126,9 +126,7 @@ def write_run_json(folder: str | Path, run: RunDescription) -> None:
     Raises:
         WriteError: If the file cannot be written.
     """
-    choices = [vars(choice) for choice in run.plan.choices]
-    plan = vars(run.plan) | {"choices": choices}
-    fields = {"kind": RUN_KIND, "format": _FORMAT, **vars(run), "plan": plan}
+    fields = {"kind": RUN_KIND, "format": _FORMAT, **asdict(run)}
     write_json(Path(folder, RUN_JSON), plain(fields))
 
 
@@ -152,34 +150,54 @@ def read_run_json(folder: str | Path) -> RunDescription:
         ) from None
 
 
+def describe_run(run: str | Path) -> RunDescription | None:
+    """Return the description of a run that is given by its folder or by one of its files.
+
+    Args:
+        run: Folder of a run, or a checkpoint in it.
+
+    Returns:
+        The description; None for a URL, an exported network or a run that has none.
+
+    Raises:
+        ValueError: As :func:`read_run_json`.
+    """
+    path = Path(run)
+    folder = path if path.is_dir() else path.parent
+    return read_run_json(folder) if Path(folder, RUN_JSON).is_file() else None
+
+
 def update_run_json(
     folder: str | Path, state: str, config: Mapping[str, Any] | None = None
 ) -> None:
-    """Record the state of a training, and the config that it trains with, if there is a file.
+    """Record the state of a training, and at its start the config that it trains with.
 
-    A training that was not planned in this folder has no plan: the file of another one is removed.
-    A file that cannot be read is left alone, because the training does not need it.
+    A training that was not planned in this folder gets a description of its own. The file of a
+    planned one that cannot be read is left alone, because the training does not need it.
 
     Args:
         folder: Folder of the run.
         state: One of :data:`STATES`.
-        config: Config of the training; None for the recorded one.
+        config: Config of the training at its start; None for the recorded one.
 
     Raises:
         WriteError: If the file cannot be written.
     """
-    path = Path(folder, RUN_JSON)
-    if not path.is_file():
-        return
-    if config is not None and not config.get("planned"):
-        path.unlink()
-        return
-    try:
-        run = read_run_json(folder)
-    except (OSError, ValueError):
-        return
-    trained = run.config if config is None else plain(config)
-    write_run_json(folder, replace(run, state=state, config=trained))
+    run = None
+    if config is None or config.get("planned"):
+        try:
+            run = read_run_json(folder)
+        except FileNotFoundError:
+            pass
+        except (OSError, ValueError):
+            return
+    if config is not None:
+        if run is None:
+            request = {"config": str(getattr(config, "filename", None) or "")}
+            run = RunDescription("train", request, None, {}, describe_environment())
+        run = replace(run, config=plain(config))
+    if run is not None:
+        write_run_json(folder, replace(run, state=state))
 
 
 def _checked_run(content: Any) -> RunDescription:
@@ -199,7 +217,7 @@ def _checked_run(content: Any) -> RunDescription:
     return RunDescription(
         command=_text(fields["command"], "command"),
         request=fields["request"],
-        plan=_checked_plan(fields["plan"]),
+        plan=None if fields["plan"] is None else _checked_plan(fields["plan"]),
         config=fields["config"],
         environment=fields["environment"],
         state=fields["state"],

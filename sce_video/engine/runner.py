@@ -13,9 +13,9 @@ import mmengine
 import torch
 from mmengine.config import Config, ConfigDict
 from mmengine.device import get_device
-from mmengine.dist import all_gather_object, get_rank, is_distributed, master_only
+from mmengine.dist import get_rank, is_distributed, master_only
 from mmengine.logging import MMLogger
-from mmengine.model import MMDistributedDataParallel
+from mmengine.model import MMDistributedDataParallel, convert_sync_batchnorm
 from mmengine.runner import Runner
 from mmengine.runner.checkpoint import weights_to_cpu
 from mmengine.utils import apply_to
@@ -44,11 +44,15 @@ from sce_video.engine.config.snapshot import SNAPSHOT, recorded_training
 from sce_video.engine.logs import Visualizer, prepare_handlers
 from sce_video.engine.weights import check_weights, checkpoint_weights, load_backbone
 from sce_video.models.modules.lora import add_adapters
+from sce_video.models.modules.sync_batch_norm import convert_sync_batch_norm
 from sce_video.registry import RUNNERS
-from sce_video.utils.distributed import run_on_main_rank, unwrap_model
+from sce_video.utils.distributed import gather_objects, run_on_main_rank, unwrap_model
 from sce_video.utils.files import WriteError, check_regular, write_text
 from sce_video.utils.private_parts import set_progress
 from sce_video.utils.run_files import RANDOM
+
+#: Values of ``sync_bn``: the layer of this package, torch's and mmcv's.
+SYNC_BN = ("functional", "torch", "mmcv")
 
 
 class _FormattedOnce(Config):
@@ -184,13 +188,32 @@ class VideoRunner(Runner):
         super().setup_env(env_cfg)
 
     def wrap_model(self, model_wrapper_cfg: dict | None, model: nn.Module) -> nn.Module:
-        """Wrap in DistributedDataParallel, on CPUs too; SyncBN only on GPUs, where it exists."""
-        on_gpu = torch.cuda.is_available()
-        if on_gpu or not self.distributed or model_wrapper_cfg is not None:
+        """Wrap in DistributedDataParallel, on CPUs too, and synchronise batch norm if asked to.
+
+        Raises:
+            ValueError: If ``sync_bn`` is not the name of an implementation.
+        """
+        sync_bn, on_gpu = self.cfg.get("sync_bn"), torch.cuda.is_available()
+        if sync_bn not in (None, *SYNC_BN):
+            raise ValueError(f"sync_bn must be one of {', '.join(SYNC_BN)}, got {sync_bn!r:.60}")
+        if not self.distributed or model_wrapper_cfg is not None:
             return super().wrap_model(model_wrapper_cfg, model)
-        if self.cfg.get("sync_bn") is not None:
-            self.logger.warning("sync_bn is not available on a CPU: ranks normalise alone")
-        return MMDistributedDataParallel(module=model, broadcast_buffers=False)
+        model = model.to(get_device())
+        if sync_bn == "functional":
+            model = convert_sync_batch_norm(model)
+        elif sync_bn is not None and on_gpu:
+            model = convert_sync_batchnorm(model, sync_bn)
+        elif sync_bn is not None:
+            self.logger.warning(
+                f"sync_bn={sync_bn!r} is not available on a CPU, so each process normalises over "
+                "its own samples. sync_bn='functional' is"
+            )
+        return MMDistributedDataParallel(
+            module=model,
+            device_ids=[int(os.environ["LOCAL_RANK"])] if on_gpu else None,
+            broadcast_buffers=False,
+            find_unused_parameters=self.cfg.get("find_unused_parameters", False),
+        )
 
     def _maybe_compile(self, target: str) -> None:
         """Compile the backbones if ``compile`` is True or a dict of torch.compile's arguments.
@@ -249,7 +272,7 @@ class VideoRunner(Runner):
             "experiment_name": self.experiment_name,
             "time": time.strftime("%Y%m%d_%H%M%S", time.localtime()),
             "mmengine_version": mmengine.__version__,
-            "random_states": all_gather_object(random_states()),
+            "random_states": gather_objects(random_states()),
             "pretrained": self._pretrained,
             "training": training,
             "selected": selected,

@@ -20,6 +20,7 @@ from mmengine.optim import OptimWrapper
 from sce_video.engine.logs import MeanLogProcessor
 from sce_video.registry import HOOKS
 from sce_video.utils.distributed import unwrap_model
+from sce_video.utils.stored_arguments import Words
 
 Schedule = partial[float]
 
@@ -232,7 +233,7 @@ class ScheduleHook(Hook):
         lr: Mapping[str, Any] | None = None,
         model: Mapping[str, Any] | None = None,
         base_batch_size: int | None = 256,
-        weight_decay: Mapping[str, Any] | None = None,
+        weight_decay: Words | None = None,
     ) -> None:
         if base_batch_size is not None and base_batch_size < 1:
             raise ValueError(f"base_batch_size must be at least 1 or None, got {base_batch_size}")

@@ -17,6 +17,7 @@ from torch import nn
 from sce_video.datasets.labels import check_dataset_labels
 from sce_video.engine.checkpoint import describe_samples
 from sce_video.engine.restarts import device_name
+from sce_video.models.modules.sync_batch_norm import SyncBatchNorm, check_equal_batches
 from sce_video.registry import DATASETS
 from sce_video.utils.distributed import unwrap_model
 from sce_video.utils.errors import NamedWarning
@@ -60,6 +61,8 @@ def check_training(loop: Any) -> None:
                 f"{loader.batch_size} has one sample, over which BN cannot normalise: set "
                 "train_dataloader.drop_last=True"
             )
+    if any(isinstance(module, SyncBatchNorm) for module in model.modules()):
+        check_equal_batches(len(loader.sampler), loader.batch_size, loader.drop_last)
     made = getattr(dataset, "num_views", None)
     augmented = getattr(getattr(model, "data_preprocessor", None), "views", None)
     if made is not None and augmented and made != len(augmented):

@@ -22,7 +22,8 @@ from torch.nn.modules import module as hooks
 from sce_video.engine.config.snapshot import SNAPSHOT
 from sce_video.models.modules.lora import ADAPTER, merged_weights
 from sce_video.models.modules.target_encoder import TargetEncoder
-from sce_video.registry import DATASETS, METRICS, MODELS, TRANSFORMS
+from sce_video.registry import DATASETS, METRICS, MODELS, TRANSFORMS, is_own_part
+from sce_video.registry import KNOWN_PACKAGES as KNOWN_PACKAGES  # offered to callers
 from sce_video.utils.distributed import unwrap_model
 from sce_video.utils.files import local_copy, read_json
 from sce_video.utils.run_files import MODEL_CONFIG as CONFIG
@@ -300,7 +301,8 @@ def write_weights(weights: dict[str, Tensor], path: Path) -> None:
 #: network, map no videos, or compute tables of any size (``VisionTransformer``).
 BACKBONES = {
     "sce_video": frozenset(
-        "HFEncoder R2Plus1d ResNet2d ResNet3dSlowPath S3D VisionTransformer3d".split()
+        "EfficientNetLite HFEncoder R2Plus1d ResNet2d ResNet3dSlowPath S3D "
+        "VisionTransformer3d".split()
     ),
     "mmaction": frozenset(
         "C2D C3D MobileNetV2 MobileNetV2TSM MViT ResNet ResNet2Plus1d ResNet3d ResNet3dCSN "
@@ -327,9 +329,6 @@ _PARTS = (
 )
 #: A metric that writes a file of any name.
 _WRITES = ("AVAMeanAP",)
-#: Packages whose classes must be listed above. A class of any other package is in the registry
-#: only because the user's own code imported it.
-KNOWN_PACKAGES = frozenset({"sce_video", "mmaction", "mmengine", "mmcv", "torch"})
 #: Keys of a backbone that would load weights or change the lookup of names.
 _DROPPED = ("init_cfg", "pretrained", "_scope_")
 #: Largest whole number in the config of a backbone: channels, pixels, frames.
@@ -403,8 +402,7 @@ def _check_type(name: Any, layer: bool, trusted: bool) -> None:
             named = BACKBONES.get(registry.scope, frozenset())
             if layer:
                 named |= LAYERS.get(registry.scope, frozenset())
-            of_the_user = part.__module__.partition(".")[0] not in KNOWN_PACKAGES
-            if trusted or of_the_user or plain in named:
+            if trusted or is_own_part(part) or plain in named:
                 return
             break  # the registry takes the first of this name, too
     raise ValueError(
@@ -419,19 +417,24 @@ def checked_parts(node: Any) -> Any:
 
     Their constructors only keep their arguments, or read lists and videos on this machine.
 
+    Classes that the user's own code has registered may be named too.
+
     Raises:
-        ValueError: a ``type`` is not one of this package's, a value is no plain data, or a text is
-            a URL or an option of a store: a stranger's file causes no requests.
+        ValueError: If a ``type`` is not one of these, a value is not plain data, or a text is a URL
+            or an option of a store, because an untrusted file may cause no requests.
     """
     if isinstance(node, dict):
         name = str(node.get("type", _PARTS[0])).removeprefix("sce_video.")
         registries = [next(r.chain()).module_dict for r in (DATASETS, TRANSFORMS, METRICS)]
         parts = [found[name] for found in registries if name in found and name not in _WRITES]
         ours = any(part.__module__.startswith("sce_video.") for part in parts)
-        if name not in _PARTS and not ours:
+        heads = next(MODELS.chain()).module_dict
+        own = any(is_own_part(found[name]) for found in (*registries, heads) if name in found)
+        if not (ours or own or name in _PARTS):
             raise ValueError(
-                f"type {node['type']!r:.100} is no data set, transform, metric or head of "
-                "sce_video: only those are built for a config that is read as data"
+                f"type {node['type']!r:.100} is not a dataset, transform, metric or head of "
+                "sce_video, and no module that was imported has registered it. A config that is "
+                "read as data may name only these"
             )
         if node.get("storage_options"):
             raise ValueError("storage_options name a store")

@@ -1,9 +1,8 @@
-"""Features of a data set, in memory and in :mod:`.npz files <sce_video.evaluation.npz_files>`."""
+"""Rows of a data set as features in files, and features of files as rows."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,20 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from sce_video.datasets.video_list import MAX_LABEL
 from sce_video.engine.checkpoint import file_sha256
-from sce_video.evaluation.functional.neighbours import count_not_finite
-from sce_video.evaluation.multi_view import ALTERATIONS, mean_representation
-from sce_video.evaluation.npz_files import (
-    RowStream,
-    as_integers,
-    as_matrix,
-    as_strings,
-    read_failures,
-    read_npz,
-    text_stream,
-    write_npz,
-)
+from sce_video.evaluation.alterations import ALTERATIONS
 from sce_video.evaluation.rows import (
     Rows,
     check_labelled,
@@ -34,6 +21,8 @@ from sce_video.evaluation.rows import (
     collect_rows,
     mean_of_clips,
 )
+from sce_video.inference.features import Features, read_features, write_features
+from sce_video.inference.multi_view import mean_representation
 from sce_video.published.sets import TRANSFER
 
 
@@ -48,95 +37,70 @@ def extract_features(model: nn.Module, dataloader: DataLoader, clips: bool = Fal
     return mean_of_clips(rows) if clips else rows
 
 
-def sample_columns(rows: Rows) -> dict[str, np.ndarray | RowStream]:
-    """Labels, indices and paths of rows, as they are written; :func:`read_rows` reads them."""
-    labels, indices = (t.cpu().numpy().astype(np.int64) for t in (rows.labels, rows.indices))
-    return {"labels": labels, "indices": indices, "paths": text_stream(rows.paths)}
+def save_features(path: str | Path, features: Rows, provenance: dict | None = None) -> None:
+    """Write rows to a file of :func:`~sce_video.inference.features.write_features`.
 
+    The features of altered clips are written as ``features_shuffled`` and so on.
 
-def read_rows(
-    path: str | Path, what: str, name: str, required: Sequence[str], others: Iterable[str]
-) -> tuple[Rows, dict[str, Tensor], dict]:
-    """Rows of a matrix in an .npz file, the ``others`` that it has, and the provenance."""
-    arrays, provenance = read_npz(path, what, (name, *required))
-    # No copy: a large matrix stays in the file until its rows are used.
-    names = [key for key in (name, *others) if key in arrays]
-    matrices = {key: torch.from_numpy(as_matrix(path, arrays[key], key)) for key in names}
-    values = matrices.pop(name)
-    arrays = {"labels": np.full(len(values), -1), "indices": np.arange(len(values)), **arrays}
-    labels, indices = (
-        torch.from_numpy(as_integers(path, arrays[key], key, len(values)))
-        for key in ("labels", "indices")
-    )
-    paths = as_strings(path, arrays["paths"], "paths", len(values))
-    num_views = provenance.get("num_views", 1)
-    if not isinstance(num_views, int):
-        raise ValueError(f"{path}: 'num_views' in its protocol must be a number, got {num_views!r}")
-    failures = read_failures(path, provenance)
-    rows = Rows(values, labels, indices, paths, failures, num_views, str(path))
-    return rows, matrices, provenance
-
-
-def save_features(
-    path: str | Path,
-    features: Rows,
-    provenance: dict | None = None,
-    stream: RowStream | None = None,
-) -> None:
-    """Write ``features, labels, indices, paths`` and, as JSON text, ``protocol`` to a .npz file.
-
-    Features (N, C) are stored as float32, those of altered clips as ``features_shuffled`` and so
-    on; ``protocol`` is the provenance with the number of views and the failures. A ``stream`` gives
-    the features while they are written, instead of the ``values`` of the rows. The file is written
-    atomically and read without pickle. Raises ValueError: the name does not end in .npz.
+    Raises:
+        ValueError: If the name does not end in ``.npz``.
     """
-    arrays: dict[str, Any] = {
-        name: np.ascontiguousarray(values.detach().cpu().numpy(), dtype=np.float32)
-        for name, values in _matrices(features).items()
-    }
-    arrays |= {"features": stream or arrays["features"], **sample_columns(features)}
-    described = {"num_views": features.num_views, "failures": features.failures}
-    write_npz(path, arrays, {**(provenance or {}), **described})
+    others = {f"features_{name}": _array(values) for name, values in features.altered.items()}
+    write_features(path, features_of(features, provenance, others))
 
 
-def _matrices(features: Rows) -> dict[str, Tensor]:
-    altered = {f"features_{name}": values for name, values in features.altered.items()}
-    return {"features": features.values, **altered}
+def features_of(
+    rows: Rows, provenance: dict | None = None, others: dict[str, np.ndarray] | None = None
+) -> Features:
+    """Return rows as features with their labels, and further arrays of their file."""
+    return Features(
+        values=_array(rows.values),
+        paths=rows.paths,
+        labels=rows.labels.cpu().numpy().astype(np.int64),
+        indices=rows.indices.cpu().numpy().astype(np.int64),
+        failures=rows.failures,
+        provenance={**(provenance or {}), "num_views": rows.num_views},
+        others=others or {},
+    )
+
+
+def rows_of(features: Features) -> Rows:
+    """Return features as rows, with the label -1 and the positions 0 to N - 1 if it has none."""
+    count = len(features)
+    labels = np.full(count, -1) if features.labels is None else features.labels
+    indices = np.arange(count) if features.indices is None else features.indices
+    return Rows(
+        values=torch.from_numpy(features.values),
+        labels=torch.from_numpy(labels),
+        indices=torch.from_numpy(indices),
+        paths=list(features.paths),
+        failures=features.failures,
+        num_views=features.num_views,
+        source=features.source,
+    )
 
 
 def load_features(path: str | Path) -> tuple[Rows, dict]:
-    """Read what :func:`save_features` wrote: the features and their provenance.
+    """Read a file of features: the rows, which are checked, and their provenance.
 
     Files of other programs may hold another number type and lack ``labels`` (then -1), ``indices``
     (then 0, 1, ...) and ``protocol`` (then empty). Large features of ours are memory-mapped.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: not a feature file, lengths differ, a label is out of range, or a feature
-            is not finite; the message names the file and the video.
+        FileNotFoundError: If there is no such file.
+        ValueError: If it is not a feature file, lengths differ, a label is out of range, or a
+            feature is not finite; the message names the file and the video.
     """
-    others = [f"features_{name}" for name in ALTERATIONS]
-    what = "a feature file of this package"
-    features, found, provenance = read_rows(path, what, "features", ["paths"], others)
-    altered = {name.removeprefix("features_"): values for name, values in found.items()}
-    features = replace(features, altered=altered)
-    for name, values in _matrices(features).items():
-        wrong, first = count_not_finite(values)
-        if wrong:
-            raise ValueError(
-                f"{features.source}: {wrong} of {len(features)} rows of '{name}' hold NaN or "
-                f"infinity, the first is row {first}, {features.paths[first]}: "
-                "the network that made them has diverged"
-            )
-    outside = (features.labels < -1) | (features.labels > MAX_LABEL)
-    rows = torch.nonzero(outside).flatten().tolist()
-    if rows:
-        raise ValueError(
-            f"{features.source}: {len(rows)} labels are out of range, the first is "
-            f"{int(features.labels[rows[0]])} of {features.paths[rows[0]]}; "
-            f"labels are 0 to {MAX_LABEL}, -1 means none"
-        )
-    return features, provenance
+    found = read_features(path, others=[f"features_{name}" for name in ALTERATIONS])
+    altered = {
+        name.removeprefix("features_"): torch.from_numpy(values)
+        for name, values in found.others.items()
+    }
+    return replace(rows_of(found), altered=altered), found.provenance
+
+
+def _array(values: Tensor) -> np.ndarray:
+    return np.ascontiguousarray(values.detach().cpu().numpy(), dtype=np.float32)
 
 
 class FeaturePair(NamedTuple):

@@ -20,8 +20,14 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from sce_video.datasets.labelled import read_groups
-from sce_video.datasets.labels import check_dataset_labels, check_same_classes
+from sce_video.datasets.labels import check_dataset_labels, check_same_classes, classes_of
 from sce_video.engine.checkpoint import file_sha256
+from sce_video.evaluation.alterations import (
+    split_alterations,
+    split_networks,
+    with_alterations,
+    with_network,
+)
 from sce_video.evaluation.chance import MAJORITY, chance_levels
 from sce_video.evaluation.feature_files import save_features
 from sce_video.evaluation.functional.folds import divide
@@ -40,13 +46,6 @@ from sce_video.evaluation.metrics.base import (
     save_outcomes,
     telling,
 )
-from sce_video.evaluation.multi_view import (
-    row_function,
-    split_alterations,
-    split_networks,
-    with_alterations,
-    with_network,
-)
 from sce_video.evaluation.provenance import describe_dataset, describe_run
 from sce_video.evaluation.rows import (
     Rows,
@@ -57,6 +56,7 @@ from sce_video.evaluation.rows import (
     mean_of_clips,
 )
 from sce_video.evaluation.scores import save_scores
+from sce_video.inference.multi_view import row_function
 from sce_video.registry import LOOPS, MODELS
 from sce_video.utils.command import Progress
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
@@ -211,9 +211,10 @@ class MultiViewTestLoop(BaseLoop):
         """
         if self.kind != "representation":
             return
-        # The random numbers of the test stay what they were.
-        with torch.random.fork_rng():
-            torch.manual_seed(seed)
+        # The random numbers of the test stay what they were. The network is built on the CPU, so
+        # the generators of GPUs are neither saved nor seeded.
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)
             network: Any = MODELS.build(self.runner.cfg.model)
             network.init_weights()
         self.random = network.to(next(self.runner.model.parameters()).device).eval()
@@ -258,7 +259,9 @@ class MultiViewTestLoop(BaseLoop):
         if gallery is None:
             return
         self.gallery_dataloader = build_eval_dataloader(gallery, self.runner.seed)
-        check_same_classes(self.dataloader.dataset, self.gallery_dataloader.dataset)
+        check_same_classes(
+            classes_of(self.dataloader.dataset), classes_of(self.gallery_dataloader.dataset)
+        )
         differing = different_steps(queries, gallery)
         if differing:
             self.runner.logger.warning(
@@ -278,7 +281,7 @@ class MultiViewTestLoop(BaseLoop):
             )
         loader = build_eval_dataloader(selection, self.runner.seed)
         names = "the test has", "the selection set has"
-        check_same_classes(self.dataloader.dataset, loader.dataset, names)
+        check_same_classes(classes_of(self.dataloader.dataset), classes_of(loader.dataset), names)
         check_dataset_labels(loader.dataset, unwrap_model(self.runner.model).cls_head.num_classes)
         return loader
 
@@ -471,7 +474,8 @@ class MultiViewValLoop(MultiViewTestLoop):
         train_loop = getattr(runner, "_train_loop", None)
         if isinstance(train_loop, BaseLoop):  # built already, as in Runner.train
             names = "the training has", "the validation has"
-            check_same_classes(train_loop.dataloader.dataset, self.dataloader.dataset, names)
+            trained = classes_of(train_loop.dataloader.dataset)
+            check_same_classes(trained, classes_of(self.dataloader.dataset), names)
 
     def _evaluate(self, rows: Rows, gallery: Rows | None) -> dict[str, float]:
         if rows.failures:

@@ -15,7 +15,7 @@ from mmengine.hooks import Hook
 from mmengine.runner import Runner
 from torch.utils.data import DataLoader
 
-from sce_video.datasets.labels import check_same_classes
+from sce_video.datasets.labels import check_same_classes, classes_of
 from sce_video.engine.checkpoint import random_states, set_random_states
 from sce_video.engine.hooks.progress import log_row
 from sce_video.engine.restarts import append_or_warn, continue_rows
@@ -29,6 +29,7 @@ from sce_video.utils.distributed import run_on_main_rank
 from sce_video.utils.files import WriteError, append_text
 from sce_video.utils.metric_names import NOT_FRACTIONS
 from sce_video.utils.run_files import HISTORY, KEPT
+from sce_video.utils.stored_arguments import Word
 
 #: The default of ``metrics``.
 _METRICS = ({"type": "KNN"}, {"type": "FeatureStatistics"})
@@ -142,7 +143,7 @@ class OnlineEvaluationHook(Hook):
         out: str = "online_evaluation.jsonl",
         evaluate_at_start: bool = True,
         evaluations: int | None = None,
-        keep: str | None = None,
+        keep: Word | None = None,
     ) -> None:
         if queries is not None and group_pattern is not None:
             raise ValueError(
@@ -194,7 +195,9 @@ class OnlineEvaluationHook(Hook):
             self.gallery = build_eval_dataloader(self.gallery, runner.seed)
             if self.queries is not None:
                 self.queries = build_eval_dataloader(self.queries, runner.seed)
-                check_same_classes(self.queries.dataset, self.gallery.dataset)
+                check_same_classes(
+                    classes_of(self.queries.dataset), classes_of(self.gallery.dataset)
+                )
         finally:
             set_random_states(states)
         run_on_main_rank(lambda: self._prepare_file(runner))

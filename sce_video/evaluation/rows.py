@@ -8,19 +8,20 @@ of a batch; these are joined as they come from ranks and processes (:class:`Part
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from mmengine.dist import all_gather, all_gather_object, get_world_size
+from mmengine.dist import all_gather, get_world_size
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from sce_video.datasets.loading.batches import batches_without_crashes
+from sce_video.datasets.loading.worker_crashes import batches_without_crashes
+from sce_video.inference.multi_view import RowFunction
 from sce_video.utils.command import Progress
-from sce_video.utils.distributed import all_or_none, unwrap_model
+from sce_video.utils.distributed import all_or_none, gather_objects, unwrap_model
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Rows:
             each group is a fold.
         columns: Further data of the samples from the data set: name to N entries.
         altered: Values of the same samples by alteration of their clips, see
-            :data:`~sce_video.evaluation.multi_view.ALTERATIONS`; of the shape of ``values``.
+            :data:`~sce_video.evaluation.alterations.ALTERATIONS`; of the shape of ``values``.
         clips: Rows of the single clips of the samples, whose ``groups`` are the numbers of their
             samples; None if not kept.
     """
@@ -200,19 +201,6 @@ def check_same_size(queries: Rows, gallery: Rows) -> None:
         )
 
 
-class BatchRows(NamedTuple):
-    """Rows of the samples of one batch, on the CPU, as of :class:`Rows`; ``counts`` is a list."""
-
-    values: Tensor
-    num_views: int
-    central: Tensor | None = None
-    counts: list[int] | None = None
-
-
-#: Maps the model, without wrapper and in eval mode, and a batch to the rows of the batch.
-RowFunction = Callable[[Any, dict[str, Any]], BatchRows]
-
-
 @dataclass
 class PartialRows:
     """Rows of some batches, in the order in which they were computed.
@@ -305,7 +293,7 @@ def collect_rows(
     if ranks > 1:
         merged = PartialRows()
         # Small things as pickled objects, values as tensors.
-        for part in all_gather_object(replace(own, values=[], central=[])):
+        for part in gather_objects(replace(own, values=[], central=[])):
             merged.add(part)
         own = replace(merged, values=_gather(own.values), central=_gather(own.central))
     return complete(own, dataloader.dataset)
@@ -314,7 +302,7 @@ def collect_rows(
 def _gather(parts: list[Tensor]) -> list[Tensor]:
     """The rows of all ranks, in rank order, one matrix (n, C) per rank that has rows."""
     own = torch.cat(parts) if parts else torch.empty(0, 0)
-    shapes = all_gather_object(tuple(own.shape))
+    shapes = gather_objects(tuple(own.shape))
     rows, width = (max(shape[i] for shape in shapes) for i in (0, 1))
     # Tensors padded to one shape: pickled values would need several times the memory.
     padded = torch.zeros(rows, width)

@@ -9,9 +9,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from sce_video.evaluation.feature_files import read_rows, sample_columns
-from sce_video.evaluation.npz_files import write_npz
+from sce_video.evaluation.feature_files import features_of, rows_of
 from sce_video.evaluation.rows import Rows
+from sce_video.inference.features import read_matrix, write_features
 
 #: Largest difference from 1 of the sum of a video's probabilities (allows half precision).
 _SUM_TOLERANCE = 1e-2
@@ -24,11 +24,10 @@ def save_scores(path: str | Path, scores: Rows, provenance: dict | None = None) 
     text. The file is written atomically and read without pickle. Raises ValueError: the name does
     not end in .npz.
     """
-    matrix = scores.values.detach().cpu().float().numpy()
-    arrays = {"scores": matrix, **sample_columns(scores)}
+    others = {}
     if scores.central is not None:
-        arrays["one_view_scores"] = scores.central.detach().cpu().float().numpy()
-    write_npz(path, arrays, {**(provenance or {}), "failures": scores.failures})
+        others["one_view_scores"] = scores.central.detach().cpu().float().numpy()
+    write_features(path, features_of(scores, provenance, others), name="scores")
 
 
 def load_scores(path: str | Path) -> tuple[Rows, dict]:
@@ -41,19 +40,18 @@ def load_scores(path: str | Path) -> tuple[Rows, dict]:
         ValueError: not a file of scores, lengths differ, a score is not finite, or a label is out
             of range; the message names the file and the video.
     """
-    loaded, one_view, provenance = read_rows(
-        path, "a file of scores", "scores", ["labels", "paths"], ["one_view_scores"]
-    )
-    loaded = replace(loaded, central=one_view.get("one_view_scores"))
+    found = read_matrix(path, "a file of scores", "scores", ["labels"], ["one_view_scores"])
+    one_view = {name: torch.from_numpy(values) for name, values in found.others.items()}
+    loaded = replace(rows_of(found), central=one_view.get("one_view_scores"))
     for name, values in {"scores": loaded.values, **one_view}.items():
         finite = torch.isfinite(values).all(dim=1)
         loaded.refuse(~finite, f"{name!r} holds NaN or infinity")
     outside = (loaded.labels < -1) | (loaded.labels >= loaded.num_classes)
     loaded.refuse(outside, f"labels out of range, there are {loaded.num_classes} classes")
-    return loaded, provenance
+    return loaded, found.provenance
 
 
-def fuse_scores(sets: Sequence[Rows], weights: Sequence[float] | None = None) -> Rows:
+def weighted_mean(sets: Sequence[Rows], weights: Sequence[float] | None = None) -> Rows:
     """The weighted mean of the class probabilities of several networks, or several inputs.
 
     The videos are matched by path; the result is in the order of the first set. One-view scores are

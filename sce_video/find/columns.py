@@ -18,16 +18,17 @@ import subprocess
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
+from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import numpy as np
 
-from sce_video.datasets.segments import read_csv_lines
 from sce_video.datasets.sources import is_table, is_table_folder
+from sce_video.datasets.text_tables import read_csv_lines
 from sce_video.datasets.video_list import PATH_COLUMNS
 from sce_video.find import column_process
 from sce_video.utils.command import printable_utf8
@@ -59,6 +60,32 @@ _DAMAGED = f"{DATABASE} beside the index is damaged: remove it"
 _OF_THE_TABLE = {"settings", "failure", "source_size", "source_mtime_ns"}
 
 
+@dataclass(frozen=True)
+class Column:
+    """A column of the videos.
+
+    Attributes:
+        name: Name of the column.
+        number: Whether values are compared as numbers.
+        values: Its different values if they are few, else nothing.
+    """
+
+    name: str
+    number: bool
+    values: tuple[str, ...]
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any]) -> Column:
+        """Read a column of an untrusted database; ValueError for anything else."""
+        name, number, values = facts["name"], facts["number"], facts["values"]
+        texts = isinstance(values, list) and len(values) <= _SHOWN_VALUES
+        if not (
+            texts and isinstance(number, bool) and all(isinstance(v, str) for v in (name, *values))
+        ):
+            raise ValueError("a column is described otherwise")
+        return cls(name, number, tuple(values))
+
+
 class VideoColumns:
     """The columns of the videos of an index; for several threads.
 
@@ -74,7 +101,8 @@ class VideoColumns:
         rows: Of the index.
 
     Attributes:
-        names: Of the columns, ``path`` first.
+        described: The columns, except ``path``.
+        names: Names of the columns, ``path`` first.
         without: Number of videos that have no line in the file.
         state: What the database was made of, as text.
 
@@ -86,23 +114,18 @@ class VideoColumns:
         self._base, self._lock = _Database(source, rows), threading.Lock()
         made, text, video_of_row = self._base.facts
         facts = parse_json(text.decode(), "the facts")
-        self._described = [_checked_column(column) for column in facts["columns"]]
-        self.names = ["path", *(column["name"] for column in self._described)]
+        self.described = [Column.from_facts(column) for column in facts["columns"]]
+        self.names = ["path", *(column.name for column in self.described)]
         self.without, self.state = operator.index(facts["without"]), str(facts["state"])
         self._source = str(facts["source"])
         self._count = operator.index(facts["videos"])
         self._video_of_row = np.frombuffer(video_of_row, dtype=np.int32)
         numbers = self._video_of_row
         inside = ((numbers >= 0) & (numbers < self._count)).all() and 0 <= self._count <= rows
-        known = made.decode() == _videos_sql(self._described)
+        known = made.decode() == _videos_sql(self.described)
         if len(numbers) != rows or not inside or not known:
             raise ValueError("it is not a database of columns")
         self._found: OrderedDict[str, np.ndarray] = OrderedDict()  # one bit for each row
-
-    def describe(self) -> list[dict[str, Any]]:
-        """Of each column but the path its ``name``, whether it holds numbers (``number``), and its
-        ``values`` if they are few."""
-        return self._described
 
     def matching(self, where: str) -> np.ndarray:
         """(N,) bool, the rows of the index for which a condition is true; empty text is for all.
@@ -224,17 +247,6 @@ class _Database:
             self.close()
 
 
-def _checked_column(column: dict[str, Any]) -> dict[str, Any]:
-    """What is known of a column in an untrusted database; ValueError for anything else."""
-    name, number, values = column["name"], column["number"], column["values"]
-    texts = isinstance(values, list) and len(values) <= _SHOWN_VALUES
-    if not (
-        texts and isinstance(number, bool) and all(isinstance(v, str) for v in (name, *values))
-    ):
-        raise ValueError("a column is described otherwise")
-    return {"name": name, "number": number, "values": values}
-
-
 def columns_file(folder: str | Path, given: str | os.PathLike | None) -> Path | None:
     """The file of columns of an index: the given one, else ``columns.csv`` in its folder.
 
@@ -248,8 +260,15 @@ def columns_file(folder: str | Path, given: str | os.PathLike | None) -> Path | 
     return None
 
 
-class ColumnSources(NamedTuple):
-    """Where columns are: the indexed folder, a CSV file, a table of videos (path or URI)."""
+@dataclass(frozen=True)
+class ColumnSources:
+    """Where columns are.
+
+    Attributes:
+        root: The indexed folder.
+        file: CSV file with columns.
+        table: Table of videos with columns, a path or a URI.
+    """
 
     root: str
     file: Path | None = None
@@ -365,40 +384,66 @@ def _fill(base: sqlite3.Connection, paths: np.ndarray, sources: ColumnSources, s
     given = [(str(sources.file), read_csv_lines(sources.file))] if sources.file else []
     given += [(sources.table, _lines_of_table(sources.table))] if sources.table else []
     taken, joined, missing = [f'paths."{_KEY}"', "path"], "paths", 0
-    columns: list[dict[str, Any]] = []
+    columns: list[Column] = []
     for number, (name, lines) in enumerate(given):
         found = _Lines(name, lines, sources.root, key_of)
-        found.copy(base, f"source{number}")
+        copied = found.copy(base, f"source{number}")
         joined += f' LEFT JOIN source{number} USING ("{_KEY}")'
         missing = found.missing if number == 0 else missing
-        before = {column["name"].lower() for column in columns}
-        for place, column in enumerate(found.columns):
-            if column["name"].lower() not in before:
+        before = {column.name.lower() for column in columns}
+        for place, column in enumerate(copied):
+            if column.name.lower() not in before:
                 columns.append(column)
                 taken.append(f"source{number}.c{place}")
     base.execute(_videos_sql(columns))
     base.execute(f"INSERT INTO {_TABLE} SELECT {', '.join(taken)} FROM {joined}")
-    facts = {"columns": columns, "without": missing, "videos": len(key_of), "state": state}
-    facts["source"] = " and ".join(name for name, _ in given)
+    facts = {
+        "columns": [asdict(column) for column in columns],
+        "without": missing,
+        "videos": len(key_of),
+        "state": state,
+        "source": " and ".join(name for name, _ in given),
+    }
     base.execute(column_process.FACTS)
     base.execute("INSERT INTO facts VALUES (?, ?)", (json.dumps(facts), video_of_row.tobytes()))
     base.commit()
 
 
-def _videos_sql(columns: list[dict[str, Any]]) -> str:
-    """The statement that makes the table of columns."""
-    named = [(c["name"].replace('"', '""'), "NUMERIC" if c["number"] else "TEXT") for c in columns]
+def _videos_sql(columns: Sequence[Column]) -> str:
+    """Return the statement that makes the table of columns."""
+    named = [(c.name.replace('"', '""'), "NUMERIC" if c.number else "TEXT") for c in columns]
     kinds = ", ".join(["path TEXT", *(f'"{name}" {kind}' for name, kind in named)])
     return f'CREATE TABLE {_TABLE} ("{_KEY}" INTEGER PRIMARY KEY, {kinds})'
+
+
+@dataclass
+class _Values:
+    """The values of a column so far: some different ones, and whether all are numbers."""
+
+    some: set[str] = field(default_factory=set)
+    numbers: bool = True
+
+    def note(self, cell: str) -> None:
+        """Take a further value into account."""
+        if len(self.some) <= _SHOWN_VALUES:
+            self.some.add(cell)
+        if self.numbers and not _NUMBER.fullmatch(cell):
+            self.numbers = False
+
+    def column(self, name: str) -> Column:
+        """Return the column of these values."""
+        shown = len(self.some) <= _SHOWN_VALUES
+        shown = shown and max(map(len, self.some), default=0) <= _SHOWN_TEXT
+        number = self.numbers and bool(self.some)
+        order: list[str] = sorted(self.some if shown else (), key=float if number else None)
+        return Column(name, number, tuple(map(printable_utf8, order)))
 
 
 class _Lines:
     """The lines of a file or table of columns, the first of which names them.
 
     Attributes:
-        columns: Of each but the path, what :meth:`VideoColumns.describe` says of it; complete when
-            the lines have been copied.
-        missing: Number of videos without a line, likewise.
+        missing: Number of videos without a line, as soon as the lines have been copied.
     """
 
     def __init__(
@@ -426,14 +471,12 @@ class _Lines:
             )
             raise ValueError(f"{source}, line {number}: {what}")
         self._path = path
-        names = [_utf8(name) for i, name in enumerate(header) if i != path]
-        self.columns: list[dict[str, Any]] = [{"name": name} for name in names]
-        self._values: list[set[str]] = [set() for _ in names]
-        self._numbers = [True for _ in names]
+        self._names = [_utf8(name) for i, name in enumerate(header) if i != path]
+        self._values = [_Values() for _ in self._names]
         self.missing = len(key_of)
 
-    def copy(self, base: sqlite3.Connection, table: str) -> None:
-        """Make a temporary table of the lines of known videos, and complete the attributes.
+    def copy(self, base: sqlite3.Connection, table: str) -> list[Column]:
+        """Make a temporary table of the lines of known videos, and return the other columns.
 
         Its columns are ``#`` (the number of the video) and ``c0``, ``c1``, ..., text as it is read.
 
@@ -441,16 +484,12 @@ class _Lines:
             ValueError: a line has too few or too many cells, a cell is too long, a path has two
                 lines, or no path is in the index; with file and line.
         """
-        cells = "".join(f", c{place}" for place in range(len(self.columns)))
+        cells = "".join(f", c{place}" for place in range(len(self._names)))
         base.execute(f'CREATE TEMP TABLE {table} ("{_KEY}" INTEGER PRIMARY KEY{cells})')
-        marks = ", ".join("?" * (1 + len(self.columns)))
+        marks = ", ".join("?" * (1 + len(self._names)))
         base.executemany(f"INSERT INTO {table} VALUES ({marks})", self._known())
-        for column, number, values in zip(self.columns, self._numbers, self._values, strict=True):
-            column["number"] = number and bool(values)
-            shown = len(values) <= _SHOWN_VALUES and max(map(len, values), default=0) <= _SHOWN_TEXT
-            few = values if shown else set()
-            order = sorted(few, key=float if column["number"] else None)
-            column["values"] = [printable_utf8(value) for value in order]
+        named = zip(self._names, self._values, strict=True)
+        return [values.column(name) for name, values in named]
 
     def _known(self) -> Iterator[list[Any]]:
         """Number of the video and cells of each line of a video of the index."""
@@ -458,9 +497,9 @@ class _Lines:
         line_of = np.zeros(len(key_of), dtype=np.int64)
         count = 0
         for number, row in self._lines:
-            if len(row) != 1 + len(self.columns) or not row[self._path]:
-                what = f"{len(row)} cells, not {1 + len(self.columns)} as in the first line"
-                what = what if len(row) != 1 + len(self.columns) else "there is no path"
+            if len(row) != 1 + len(self._names) or not row[self._path]:
+                what = f"{len(row)} cells, not {1 + len(self._names)} as in the first line"
+                what = what if len(row) != 1 + len(self._names) else "there is no path"
                 raise ValueError(f"{source}, line {number}: {what}")
             if (longest := max(map(len, row))) > _MOST_TEXT:
                 raise ValueError(
@@ -481,7 +520,7 @@ class _Lines:
             line_of[key] = number
             for place, cell in enumerate(row):
                 if cell:
-                    self._note(place, cell)
+                    self._values[place].note(cell)
             yield [key, *(_utf8(cell) if cell else None for cell in row)]
         self.missing = int((line_of == 0).sum())
         if key_of and self.missing == len(key_of):
@@ -489,13 +528,6 @@ class _Lines:
                 f"{source}, line {first[1]}: none of its {count} paths is in the index, the first "
                 f"is {first[0]}; the index has {min(key_of)}"
             )
-
-    def _note(self, place: int, cell: str) -> None:
-        values = self._values[place]
-        if len(values) <= _SHOWN_VALUES:
-            values.add(cell)
-        if self._numbers[place] and not _NUMBER.fullmatch(cell):
-            self._numbers[place] = False
 
 
 def _lines_of_table(table: str) -> Iterator[tuple[int, list[str]]]:
@@ -507,10 +539,10 @@ def _lines_of_table(table: str) -> Iterator[tuple[int, list[str]]]:
     kinds = "is_string is_large_string is_integer is_floating is_boolean is_date is_timestamp"
     opened = read_table(table)
     names = ["path"]
-    for field in opened.call("schema"):
-        taken = any(getattr(pa.types, kind)(field.type) for kind in kinds.split())
-        if taken and field.name not in (*names, *_OF_THE_TABLE):
-            names.append(field.name)
+    for column in opened.call("schema"):
+        taken = any(getattr(pa.types, kind)(column.type) for kind in kinds.split())
+        if taken and column.name not in (*names, *_OF_THE_TABLE):
+            names.append(column.name)
     yield 0, names
     for at in range(0, opened.call("count", None), _BLOCK):
         rows = opened.call("read", names, {"offset": at, "limit": _BLOCK})

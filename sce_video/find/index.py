@@ -18,20 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from sce_video.datasets.clip_sampling import Windows
 from sce_video.datasets.labelled import LabelledVideos
-from sce_video.datasets.readers.base import VideoDecodeError
 from sce_video.datasets.sources import is_table, list_videos, scan_folder
-from sce_video.datasets.tables.table import TableError, read_table
+from sce_video.datasets.tables.table import read_table
 from sce_video.datasets.video_list import video_of
-from sce_video.evaluation.extraction import (
-    NetworkJob,
-    explain_network_error,
-    failure_of,
-    time_limit,
-)
 from sce_video.find.label_list import LabelList, label_file
 from sce_video.find.reading import (
     INDEX_STORES,
@@ -42,23 +34,16 @@ from sce_video.find.reading import (
 )
 from sce_video.find.reading import read_index as read_index  # for callers
 from sce_video.find.store import DESCRIPTION, FEATURES, TABLE, FileRecord, IndexStore
-from sce_video.inference.embed import EmbedOptions, VideoFiles, count_clips
-from sce_video.inference.model import VideoModel, build_model
-from sce_video.inference.network_input import embed_sample
-from sce_video.inference.windows import embed_windows
-from sce_video.jobs import (
-    Facts,
-    Item,
-    ItemError,
-    Record,
-    RecordStore,
-    RunError,
-    State,
-    Workers,
-    file_state,
-    is_current,
-    run_job,
+from sce_video.inference.embed import count_clips
+from sce_video.inference.embed_job import (
+    EmbedJob,
+    failure_of,
+    job_workers,
+    record_features,
 )
+from sce_video.inference.model import VideoModel
+from sce_video.inference.network_input import ViewOptions
+from sce_video.jobs import Item, Record, RecordStore, Workers, is_current, run_job
 
 #: Columns of a table of videos that tell whether a row has changed.
 _STATE = ("path", "size", "source_mtime_ns")
@@ -97,111 +82,32 @@ def _remove_stores(folder: Path, kept: IndexStore | None = None) -> None:
             kind(folder / name).remove()
 
 
-class EmbedJob(NetworkJob):
-    """Gives the feature of one video, or of each of its windows.
-
-    The processes build the network from its settings and its checkpoint. They compute with one
-    thread each on a CPU, so a feature does not depend on their number.
-
-    Arguments are those of :func:`build_index`; a Ray cluster gives its processes their GPUs.
-    """
-
-    name = "embed"
-
-    def __init__(
-        self,
-        model: VideoModel,
-        root: str,
-        options: EmbedOptions,
-        *,
-        retry_failed: bool,
-        ray: bool,
-        processes_per_gpu: int,
-        windows: Windows | None,
-        source: str | None = None,
-    ) -> None:
-        if processes_per_gpu < 1:
-            raise ValueError(f"processes_per_gpu must be at least 1, got {processes_per_gpu}")
-        device = model.device.type if ray else str(model.device)
-        super().__init__(model, model.encoder.modules(), device)
-        self.settings = {
-            "root": root,
-            "checkpoint": model.checkpoint_sha256,
-            "settings": {
-                "model": model.settings.to_dict(),
-                "num_clips": count_clips(model, options),
-                "num_crops": options.num_crops,
-                **({} if windows is None else {"windows": windows.to_dict()}),
-                **({} if source is None else {"list": source}),
-            },
-        }
-        self.gpus = 1 / processes_per_gpu if ray and model.device.type == "cuda" else 0
-        self.root, self.windows, self.retry_failed = root, windows, retry_failed
-        self._options, self._checkpoint, self._settings = options, model.checkpoint, model.settings
-
-    def item(self, path: str, state: tuple[int, int]) -> Item:
-        """The item of a file with size and modification time, negative if there is no file."""
-        size, mtime = state
-        return Item(path, {"size": size, "mtime_ns": mtime} if size >= 0 else None)
-
-    def build(self, device: torch.device) -> VideoModel:
-        """The network, which has the weights that the run began with."""
-        model = build_model(self._settings, self._checkpoint, device)
-        if model.checkpoint_sha256 != self.settings["checkpoint"]:
-            raise RunError(f"{self._checkpoint} has changed since the run began")
-        return model
-
-    def setup(self) -> None:
-        """Build the network, and what reads files for it."""
-        super().setup()
-        self._files = VideoFiles(self.network, self._options)
-
-    def file(self, path: str) -> str:
-        """The file, row or segment of a path of the index, which a list may give as absolute."""
-        return os.path.join(self.root, path)
-
-    def process(self, item: Item) -> Facts:
-        """The feature as data; of windows their features behind their spans."""
-        path, options = self.file(item.key), self._options
-        if self.windows is None:
-            sample = self._files.read(path)
-            if sample.get("frames") is None:
-                raise ItemError("bad", "; ".join(reason for _, reason in sample["failures"]))
-            row = self.run_network(lambda: embed_sample(self.network, sample, options, path), path)
-            damaged = sample["damaged"]
-            reason = f"{damaged} of the frames used are damaged" if damaged else ""
-            return Facts({"reason": reason}, row.tobytes())
-        # Decoding and the network take turns, so their errors are told apart by type.
-        try:
-            found = embed_windows(self.network, path, self.windows, options)
-        except (VideoDecodeError, TableError) as error:
-            raise ItemError("bad", getattr(error, "reason", str(error))) from error
-        except MemoryError as error:
-            raise ItemError("bad", f"{type(error).__name__}: {error}") from error
-        except Exception as error:
-            raise RunError(explain_network_error(error, path)) from error
-        facts = {"windows": len(found), "reason": found.reason}
-        return Facts(facts, found.spans.tobytes() + found.features.tobytes())
-
-    def source(self, item: Item) -> State:
-        """Size and modification time; rows of a table do not change during a run."""
-        return item.source if is_table(self.root) else file_state(video_of(self.file(item.key)))
-
-    def holds(self, item: Item, record: Record) -> bool:
-        """Whether the file has a feature, or could not be decoded and is not to be tried again."""
-        return record.done or not self.retry_failed
+def _settings(
+    model: VideoModel,
+    root: str,
+    options: ViewOptions,
+    windows: Windows | None,
+    listed: LabelledVideos | None,
+) -> dict[str, Any]:
+    """Return what the features depend on besides the videos, for the records and the header."""
+    settings: dict[str, Any] = {
+        "model": model.settings.to_dict(),
+        "num_clips": count_clips(model, options),
+        "num_crops": options.num_crops,
+    }
+    if windows is not None:
+        settings["windows"] = windows.to_dict()
+    if listed is not None:
+        settings["list"] = os.path.realpath(listed.source)
+    return {"root": root, "checkpoint": model.checkpoint_sha256, "settings": settings}
 
 
-def _embedded(record: Record) -> tuple[np.ndarray, np.ndarray | None, str]:
-    """Feature (D,) of a finished record, or (W, D) and spans (W, 2); what is damaged or missing."""
-    assert record.data is not None
-    count = record.facts.get("windows")
-    if count is None:
-        feature = np.frombuffer(record.data, dtype=np.float32)
-        return feature, None, record.facts.get("reason", "")
-    spans = np.frombuffer(record.data, dtype=np.float64, count=2 * count).reshape(count, 2)
-    features = np.frombuffer(record.data, dtype=np.float32, offset=spans.nbytes)
-    return features.reshape(count, -1), spans, record.facts["reason"]
+def _index_item(job: EmbedJob, path: str, state: tuple[int, int]) -> Item:
+    """Return the item of a file with size and modification time, negative if there is no file."""
+    size, mtime = state
+    source = {"size": size, "mtime_ns": mtime} if size >= 0 else None
+    # A list may give paths as absolute.
+    return Item(path, source, os.path.join(str(job.settings["root"]), path))
 
 
 def _embed_due(
@@ -220,7 +126,7 @@ def _embed_due(
         whole = row is not None and row.feature is not None and not row.reason
         if row is not None and row.same_file(state) and (whole or not job.retry_failed):
             continue
-        if not is_current(job, job.item(path, state), records):
+        if not is_current(job, _index_item(job, path, state), records):
             due.append(path)
             changed += row is not None or records.get(path) is not None
 
@@ -231,7 +137,7 @@ def _embed_due(
             on_video(done, len(due), "" if record.done else failure_of(record))
 
     if due:
-        items = (job.item(path, states[path]) for path in due)
+        items = (_index_item(job, path, states[path]) for path in due)
         run_job(job, items, records, workers.at_most(len(due)), report)
     return len(due) - changed, changed
 
@@ -248,17 +154,15 @@ def _current_records(
         """A feature, which stays in the records until it is written."""
         record = records.get(key)
         assert record is not None
-        return _embedded(record)[0]
+        return record_features(record, key).values
 
     current: dict[str, FileRecord] = {}
     for path, state in states.items():
         record = records.get(path)
-        if record is not None and record.source == job.item(path, state).source:
-            if record.done:
-                _, spans, reason = _embedded(record)
-                current[path] = FileRecord(*state, partial(feature, path), reason, spans)
-            else:
-                current[path] = FileRecord(*state, None, failure_of(record))
+        if record is not None and record.source == _index_item(job, path, state).source:
+            found = record_features(record, path)
+            held = partial(feature, path) if record.done else None
+            current[path] = FileRecord(*state, held, found.reason, found.spans)
         elif path in known and known[path].same_file(state):
             current[path] = known[path]
         else:  # embedded by an interrupted run, and gone since
@@ -342,7 +246,9 @@ def _label(labels: LabelList, listed: LabelledVideos) -> None:
         labels.apply(paths, name)
 
 
-def _video_states(root: str, listed: Sequence[str] | None) -> dict[str, tuple[int, int]]:
+def _video_states(
+    root: str, listed: Sequence[str] | None, extensions: Sequence[str] | None
+) -> dict[str, tuple[int, int]]:
     """(size, modification time in ns) of all videos by relative path, sorted; (-1, -1) of none.
 
     None lists the folder or table. Of a segment they are those of its file, of a row of a table the
@@ -356,7 +262,7 @@ def _video_states(root: str, listed: Sequence[str] | None) -> dict[str, tuple[in
         videos = list_videos(root)  # without rows of failed imports
         return {path: found[path] for path in (videos.path(i) for i in range(len(videos)))}
     if listed is None:
-        videos = scan_folder(root)
+        videos = scan_folder(root, extensions)
         listed = [videos.path(i) for i in range(len(videos))]
     states = {}
     for path in sorted(set(listed)):
@@ -373,7 +279,7 @@ def build_index(
     model: VideoModel,
     root: str | os.PathLike | LabelledVideos,
     folder: str | os.PathLike,
-    options: EmbedOptions | None = None,
+    options: ViewOptions | None = None,
     *,
     rebuild: bool = False,
     retry_failed: bool = False,
@@ -383,6 +289,7 @@ def build_index(
     table: bool = False,
     approximate: bool = False,
     windows: Windows | None = None,
+    extensions: Sequence[str] | None = None,
 ) -> IndexReport:
     """Build an index of a folder or a table of videos, or update it.
 
@@ -409,33 +316,29 @@ def build_index(
         approximate: Search the table by a vector index, whatever its number of rows is.
         windows: Divide every video: each window is a row, and a result of a search a moment.
             ``options.timeout`` is then the limit for opening a file and for its next frame.
+        extensions: Extensions of the videos in a folder; None for those of all known videos.
 
     Raises:
         ValueError: no video in ``root``, or none that can be read; the index was built with another
             checkpoint, with other settings or from another folder; another run is writing it.
         RunError: the network fails, or the disk is full.
     """
-    options = options or EmbedOptions()
+    options = options or ViewOptions()
     listed = root if isinstance(root, LabelledVideos) else None
     folder, root = Path(folder), real_path(root.root if isinstance(root, LabelledVideos) else root)
     if listed is not None and (windows is not None or is_table(root)):
         divided = "windows divide whole videos" if windows else f"{root} is a table"
         raise ValueError(f"{listed.source} lists files or segments of files, and {divided}")
-    states = _video_states(root, None if listed is None else listed.paths())
+    states = _video_states(root, None if listed is None else listed.paths(), extensions)
     job = EmbedJob(
-        model,
-        root,
-        options,
+        *(model, options, windows),
+        settings=_settings(model, root, options, windows, listed),
         retry_failed=retry_failed,
-        ray=ray is not None,
+        ray=ray,
         processes_per_gpu=processes_per_gpu,
-        windows=windows,
-        source=None if listed is None else os.path.realpath(listed.source),
     )
-    count = None if ray is not None and not options.num_workers else options.num_workers
     # A long video takes long; its reader has the time limit then, for each frame.
-    seconds = time_limit(options.timeout if windows is None else None)
-    workers = Workers(count, seconds, ray)
+    workers = job_workers(options.num_workers, None if windows else options.timeout, ray)
     checkpoint = {"path": model.checkpoint, "sha256": model.checkpoint_sha256}
     header = {**job.settings, "checkpoint": checkpoint}
     with RecordStore(folder / RECORDS, job.name) as records:

@@ -1,9 +1,11 @@
-"""Labels given by hand, kept in the list and the class file that finetuning reads."""
+"""Labels of videos and of segments given by hand, kept in the files that finetuning reads."""
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import compress
 from pathlib import Path
@@ -11,27 +13,66 @@ from zlib import crc32
 
 import numpy as np
 
+from sce_video.datasets.clip_sampling import check_span
+from sce_video.datasets.segments import Segment, read_segments, write_segment_file
 from sce_video.datasets.video_list import MAX_LABEL, list_line, read_annotation_list, split_segment
 from sce_video.utils.files import read_bytes, read_text, remove_unfinished, write_text
 
 #: Characters of the name of a label at most, chosen by hand.
 _MAX_NAME = 100
-_UNDONE = 200  # changes that can be taken back
+#: Changes that can be undone.
+_UNDONE = 200
+#: Decimals of a second that a browser states; more digits make no difference to a frame.
+_DIGITS = 3
+
+
+class WatchedFiles:
+    """Files that the search page writes, unless another program has changed them.
+
+    Args:
+        what: What they contain, for the error: ``"label"``.
+        files: The files, which need not exist.
+    """
+
+    def __init__(self, what: str, *files: Path) -> None:
+        self._what, self._files = what, files
+        for file in files:
+            remove_unfinished(file.parent, file.name)
+        self._stamps = self._read_stamps()
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Write the files inside the block; ValueError if another program has changed them."""
+        if self._read_stamps() != self._stamps:
+            raise ValueError(
+                f"{self._files[0]} was changed by another program since this page was opened: "
+                f"start the page again to read it; the last {self._what} was not written"
+            )
+        try:
+            yield
+        finally:
+            self._stamps = self._read_stamps()
+
+    def _read_stamps(self) -> list[tuple[int, int] | None]:
+        """Return size and time of each file; None if there is none."""
+        stats = [file.stat() if file.exists() else None for file in self._files]
+        return [None if stat is None else (stat.st_size, stat.st_mtime_ns) for stat in stats]
 
 
 @dataclass
 class LabelList:
     """Labels of videos in a list ``path label`` and a file of class names.
 
-    Every change is written at once; both files are replaced as a whole. Lines of videos that are
-    not in the index are kept. Line *i* of the class file, counted from 0, names label *i*, as
-    :class:`~sce_video.datasets.VideoDataset` reads ``ann_file`` and ``class_file``.
+    Every change is written immediately, and both files are replaced as a whole. Lines of videos
+    that are not in the index are kept. Line *i* of the class file, counted from 0, names label *i*,
+    as :class:`~sce_video.datasets.VideoDataset` reads ``ann_file`` and ``class_file``.
 
     Args:
-        file: The list; the classes are beside it, ``labels.txt`` has ``labels_classes.txt``.
+        file: The list. The classes are in a file next to it, ``labels_classes.txt`` for
+            ``labels.txt``.
 
     Raises:
-        ValueError: There is such a list, but it is none of labels, or lists a video twice.
+        ValueError: If there is such a list without labels, or with a video twice.
     """
 
     file: Path
@@ -41,45 +82,46 @@ class LabelList:
     def __post_init__(self) -> None:
         #: Of each change the number of classes before it, and the labels that it replaced.
         self._undo: list[tuple[int, dict[str, int | None]]] = []
-        for file in (self.file, self.class_file):
-            remove_unfinished(file.parent, file.name)
+        self._files = WatchedFiles("label", self.file, self.class_file)
         if self.file.exists():
             self._read()
-        self._stamp = self._stamps()
 
     @property
     def class_file(self) -> Path:
-        """File of the class names."""
+        """File with the names of the classes."""
         return self.file.with_name(f"{self.file.stem}_classes.txt")
 
     @property
     def undo_depth(self) -> int:
-        """Number of changes that can be taken back."""
+        """Number of changes that can be undone."""
         return len(self._undo)
 
     def number(self, name: str) -> int:
-        """The number of a class; ValueError if there is none of this name."""
+        """Return the number of a class; ValueError if there is none of this name."""
         if name not in self.classes:
             known = ", ".join(self.classes) or "none"
             raise ValueError(f"{self.file} has no label {name!r:.200}; its labels: {known}")
         return self.classes.index(name)
 
     def of_paths(self, paths: Iterable[str]) -> np.ndarray:
-        """The label of each path, int64; -1 for none."""
+        """Return the label of each path (N,) int64; -1 for none."""
         known = self.labels
         return np.array([known.get(path, -1) for path in paths], dtype=np.int64)
 
     def apply(self, paths: Iterable[str], name: str | None) -> tuple[int, list[str]]:
-        """Give videos a label; returns how many changed, and the paths that no list can hold.
+        """Give videos a label.
 
         Args:
-            paths: As they stand in the list.
-            name: Of the class, a new one or one of ``classes``; None removes the label.
+            paths: Paths of the videos in the list.
+            name: Name of a class, a new one or one of ``classes``; None removes the label.
+
+        Returns:
+            Number of labels that changed, and the paths that no list can hold.
 
         Raises:
-            ValueError: the name, or none of the paths, can be written in a list; the files were
-                changed by another program.
-            WriteError: a file cannot be written; nothing is changed then.
+            ValueError: If the name or all of the paths cannot be written in a list, or another
+                program has changed the files.
+            WriteError: If a file cannot be written. Nothing is changed then.
         """
         paths = list(dict.fromkeys(paths))
         refused = [] if name is None else [path for path in paths if list_line(path, 0) is None]
@@ -93,7 +135,7 @@ class LabelList:
             name = class_name(name)
             label = self.classes.index(name) if name in self.classes else before
             if label > MAX_LABEL:
-                raise ValueError(f"there are {before} classes, no more are possible")
+                raise ValueError(f"cannot add a class: the limit of {before} is reached")
         left_out = set(refused)
         old = {path: self.labels.get(path) for path in paths if path not in left_out}
         changed = {path: known for path, known in old.items() if known != label}
@@ -104,7 +146,7 @@ class LabelList:
         return len(changed), refused
 
     def undo(self) -> list[str]:
-        """Take the last change back; returns the paths whose labels changed."""
+        """Undo the last change, and return the paths whose labels changed."""
         if not self._undo:
             return []
         count, replaced = self._undo[-1]
@@ -113,14 +155,14 @@ class LabelList:
         return list(replaced)
 
     def split(self, share: float = 0.25) -> tuple[Path, ...]:
-        """Write two lists beside this one, to train and to test; returns their paths.
+        """Write two lists next to this one, to train and to test, and return their paths.
 
         Of each class, ``share`` of its videos (at least one, if it has two) are for the test,
         chosen by a hash of the path: a further label moves few of the others. Of segments it is
         this list alone: finetuning holds whole recordings out.
 
         Raises:
-            ValueError: no class has two videos.
+            ValueError: If no class has two videos.
         """
         if any(map(split_segment, self.labels)):
             return (self.file,)
@@ -166,11 +208,6 @@ class LabelList:
 
     def _write(self, changes: dict[str, int | None], classes: list[str]) -> None:
         """Change labels and classes in both files, then here; None removes a label."""
-        if self._stamps() != self._stamp:
-            raise ValueError(
-                f"{self.file} was changed by another program since this page was opened: start the "
-                "page again to read it; the last label was not written"
-            )
         before = self.labels
         labels = {**before, **changes}
         self.labels = {path: label for path, label in labels.items() if label is not None}
@@ -181,13 +218,12 @@ class LabelList:
         if len(classes) < len(self.classes):  # every label of the list has a name, in between too
             writers.reverse()
         try:
-            for file, text in writers:
-                write_text(file, text)
+            with self._files.writing():
+                for file, text in writers:
+                    write_text(file, text)
         except BaseException:
             self.labels = before
             raise
-        finally:
-            self._stamp = self._stamps()
         self.classes = classes
 
     def _lines(self) -> list[str]:
@@ -197,23 +233,17 @@ class LabelList:
             for path, label in self.labels.items()
         ]
 
-    def _stamps(self) -> list[tuple[int, int] | None]:
-        """Size and time of the two files."""
-        files = (self.file, self.class_file)
-        stats = [file.stat() if file.exists() else None for file in files]
-        return [None if s is None else (s.st_size, s.st_mtime_ns) for s in stats]
-
 
 def label_file(folder: str | Path, given: str | os.PathLike | None) -> Path:
-    """The list of labels of an index: the given one, else ``labels.txt`` in its folder."""
+    """Return the list of labels of an index: the given one, or ``labels.txt`` in its folder."""
     return Path(folder, "labels.txt") if given is None else Path(given)
 
 
 def class_name(text: str) -> str:
-    """The name as it is written: one space between words.
+    """Return a name with one space between words.
 
     Raises:
-        ValueError: it is empty, longer than 100 characters, or has characters that are not printed.
+        ValueError: If it is empty, longer than 100 characters, or contains unprintable characters.
     """
     name = " ".join(text.split())
     if not name or len(name) > _MAX_NAME or not name.isprintable():
@@ -221,3 +251,77 @@ def class_name(text: str) -> str:
             f"a label is a name of 1 to {_MAX_NAME} printable characters, got {text[:60]!r}"
         )
     return name
+
+
+class SegmentList:
+    """Labelled segments in a file ``path,start,end,label``, which every change replaces.
+
+    Rows of videos that are not in the index are kept.
+
+    Args:
+        file: The CSV file, which need not exist.
+
+    Raises:
+        ValueError: If there is such a file that does not contain segments.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.segments: list[Segment] = []
+        self._undo: list[list[Segment]] = []
+        self._files = WatchedFiles("segment", file)
+        if file.exists():
+            self.segments = read_segments(str(file))
+
+    @property
+    def undo_depth(self) -> int:
+        """Number of changes that can be undone."""
+        return len(self._undo)
+
+    def of(self, path: str) -> list[Segment]:
+        """Return the segments of a video, sorted by start."""
+        return sorted((s for s in self.segments if s.path == path), key=lambda s: (s.start, s.end))
+
+    def classes(self) -> list[str]:
+        """Return the labels in the order in which they were first given."""
+        return list(dict.fromkeys(s.label for s in self.segments))
+
+    def add(self, path: str, start: float, end: float, label: str) -> Segment:
+        """Add a segment, which may overlap others; one that is there already is kept.
+
+        Raises:
+            ValueError: If it has no length, the label is not a name, the path cannot be written, or
+                another program has changed the file.
+            WriteError: If the file cannot be written. Nothing is changed then.
+        """
+        if not (math.isfinite(start) and math.isfinite(end)) or start < 0:
+            raise ValueError(f"a segment has a start and an end in seconds, got {start} and {end}")
+        segment = Segment(path, round(start, _DIGITS), round(end, _DIGITS), class_name(label))
+        check_span("the segment", segment.start, segment.end)
+        if path != path.strip() or len(path.splitlines()) != 1:
+            raise ValueError(f"no list can hold the name {path!r:.200}: rename the file")
+        if segment not in self.segments:
+            self._change([*self.segments, segment])
+        return segment
+
+    def remove(self, segment: Segment) -> None:
+        """Remove a segment; ValueError if it is not there, and see :meth:`add`."""
+        if segment not in self.segments:
+            raise ValueError("there is no such segment any more")
+        self._change([s for s in self.segments if s != segment])
+
+    def undo(self) -> None:
+        """Undo the last change, if any."""
+        if self._undo:
+            self._write(self._undo[-1])
+            self._undo.pop()
+
+    def _change(self, segments: list[Segment]) -> None:
+        before = self.segments
+        self._write(segments)
+        self._undo = [*self._undo[1 - _UNDONE :], before]
+
+    def _write(self, segments: list[Segment]) -> None:
+        with self._files.writing():
+            write_segment_file(self.file, segments)
+        self.segments = segments

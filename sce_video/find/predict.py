@@ -12,24 +12,24 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from sce_video.datasets.clip_sampling import Windows, parse_seconds
+from sce_video.datasets.clip_sampling import Windows
 from sce_video.datasets.named_files import (
-    all_files_listed,
     check_exists,
     check_run,
     check_videos,
     class_names_of,
 )
 from sce_video.datasets.segments import Segment, check_segment_files, numbered_segments
-from sce_video.datasets.sources import is_table
+from sce_video.datasets.sources import is_table, listed_extensions
 from sce_video.options.find import PredictOptions
 from sce_video.utils.command import printable, progress_bar
 from sce_video.utils.cores import usable_cores
 from sce_video.utils.files import atomic_file
+from sce_video.utils.seconds import parse_seconds
 
 if TYPE_CHECKING:
     from sce_video.inference.classifier import VideoClassifier
-    from sce_video.inference.embed import EmbedOptions
+    from sce_video.inference.network_input import ViewOptions
 
 _MOST_WORKERS = 8  # decoding processes, unless more are asked for
 _MOST_CLIPS = 10  # per window, unless more are asked for
@@ -90,12 +90,15 @@ def predict(options: PredictOptions, on_found: OnFound | None = None) -> Predict
     """
     check_run(options.checkpoint)
     names = class_names_of(options.classes)
-    with all_files_listed(options.all_files):
-        for path in options.videos:
-            check_videos(path) if os.path.isdir(path) else check_exists(path, "video or folder")
-        windows, labelled = _windows(options), _labelled(options)
-        # Before the network is loaded: a missing file is named immediately.
-        paths = _listed(options.videos)
+    extensions = listed_extensions(options.all_files)
+    for path in options.videos:
+        if os.path.isdir(path):
+            check_videos(path, extensions)
+        else:
+            check_exists(path, "video or folder")
+    windows, labelled = _windows(options), _labelled(options)
+    # Before the network is loaded: a missing file is named immediately.
+    paths = _listed(options.videos, extensions)
     classifier, views = _loaded(options, names)
     call = on_found or (lambda found: None)
     if windows is None:
@@ -103,8 +106,12 @@ def predict(options: PredictOptions, on_found: OnFound | None = None) -> Predict
     return _segment(classifier, views, paths, windows, labelled, options, call)
 
 
-def _listed(given: Sequence[str]) -> list[str]:
+def _listed(given: Sequence[str], extensions: Sequence[str]) -> list[str]:
     """Return the given videos, and the ones of folders and tables, in the given order.
+
+    Args:
+        given: Files, folders, tables, rows of tables or URLs.
+        extensions: Extensions of the videos in folders.
 
     Raises:
         FileNotFoundError: If there is no file, folder, object or row of a name.
@@ -116,7 +123,7 @@ def _listed(given: Sequence[str]) -> list[str]:
     paths = []
     for path in given:
         if is_table(path) or os.path.isdir(path):
-            found = list_videos(path)
+            found = list_videos(path, extensions)
             paths += sorted(os.path.join(path, found.path(i)) for i in range(len(found)))
         elif video_exists(path):
             paths.append(path)
@@ -127,7 +134,7 @@ def _listed(given: Sequence[str]) -> list[str]:
 
 def _loaded(
     options: PredictOptions, names: Sequence[str] | None
-) -> tuple[VideoClassifier, EmbedOptions]:
+) -> tuple[VideoClassifier, ViewOptions]:
     """Return the classifier, and its views or the given ones."""
     from sce_video.inference.classifier import load_classifier
 
@@ -154,14 +161,14 @@ def _loaded(
 
 def _classify(
     classifier: VideoClassifier,
-    views: EmbedOptions,
+    views: ViewOptions,
     paths: list[str],
     options: PredictOptions,
     on_found: OnFound,
 ) -> PredictResult:
     """Classify whole videos."""
     from sce_video.inference.classifier import top_classes
-    from sce_video.inference.embed import iterate_embeddings
+    from sce_video.inference.embed_job import iterate_features
 
     result, interrupted = PredictResult(len(paths)), False
     top = min(options.top, len(classifier.classes))
@@ -175,14 +182,15 @@ def _classify(
             write(["path", *itertools.chain(*names), "failure"])
         count = stack.enter_context(progress_bar("predicting"))
         try:
-            rows = iterate_embeddings(classifier, paths, views)
-            for path, (probabilities, reason) in zip(paths, rows, strict=True):
+            rows = iterate_features(classifier, paths, views)
+            for path, row in zip(paths, rows, strict=True):
                 found: list[tuple[str, float]] = []
-                if probabilities is None:
-                    result.failures.append((path, reason))
+                if row.failures:
+                    result.failures += row.failures
                 else:
-                    found = top_classes(probabilities, classifier.classes, top)
+                    found = top_classes(row.values[0], classifier.classes, top)
                     result.done += 1
+                reason = "" if found else row.reason
                 result.predictions.append(Prediction(path, tuple(found), reason))
                 if write is not None:
                     cells = [cell for name, p in found for cell in (name, f"{p:.6f}")]
@@ -198,13 +206,11 @@ def _classify(
 
 
 def _windows(options: PredictOptions) -> Windows | None:
-    """Return the windows of the options."""
+    """Return the windows of the options, whose starts are a quarter of a window apart."""
     if options.windows is None:
         return None
-    seconds = parse_seconds(options.windows)
-    return Windows(
-        seconds, seconds / 4 if options.stride is None else parse_seconds(options.stride)
-    )
+    windows = Windows.of_texts(options.windows, options.stride)
+    return windows if options.stride else replace(windows, stride=windows.seconds / 4)
 
 
 def _labelled(options: PredictOptions) -> list[Segment]:
@@ -231,7 +237,7 @@ def _labelled(options: PredictOptions) -> list[Segment]:
 
 def _segment(
     classifier: VideoClassifier,
-    views: EmbedOptions,
+    views: ViewOptions,
     paths: list[str],
     windows: Windows,
     labelled: list[Segment],
@@ -239,7 +245,7 @@ def _segment(
     on_found: OnFound,
 ) -> PredictResult:
     """Find the segments of every video."""
-    from sce_video.inference.predicted_segments import predict_segments
+    from sce_video.find.predicted_segments import predict_segments
     from sce_video.pages.segments_page import SegmentReport
 
     if options.views is None:  # the views of a test are too many for windows that overlap

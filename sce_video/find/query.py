@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any
 
 import numpy as np
 
-from sce_video.datasets.sources import Query, parse_query
+from sce_video.datasets.sources import Query
 from sce_video.find.store import VideoIndex
+from sce_video.options.search import LIKE_WEIGHT, TEXT_WEIGHT, UNLIKE_WEIGHT
 
 #: Smallest length of a feature that is divided by, so that zeros remain zeros.
 _TINY = 1e-12
@@ -24,68 +23,49 @@ _CANCELLED = 1e-6
 class Weights:
     """Weights of the parts of a query: alpha, beta and gamma of Rocchio's method.
 
-    The values are those of Manning et al., Introduction to Information Retrieval, section 9.1.1.
-
     Attributes:
-        text: Of the text.
-        like: Of all examples together.
-        unlike: Of all counter-examples together, which is subtracted.
+        text: Weight of the text.
+        like: Weight of all examples together.
+        unlike: Weight of all counter-examples together, which is subtracted.
     """
 
-    text: float = 1.0
-    like: float = 0.75
-    unlike: float = 0.15
-
-    def __post_init__(self) -> None:
-        for name in ("text", "like", "unlike"):
-            value = getattr(self, name)
-            if not (isinstance(value, int | float) and 0 <= value < math.inf):
-                raise ValueError(f"the weight {name} must be a number of at least 0, got {value}")
+    text: float = TEXT_WEIGHT
+    like: float = LIKE_WEIGHT
+    unlike: float = UNLIKE_WEIGHT
 
 
-#: A video or image (a file, a URL, a row of a table), or a moment, ``a.mp4@12.5-17``.
-Given = str | os.PathLike | Query
-
-
-@dataclass(frozen=True, init=False)
+@dataclass(frozen=True)
 class SearchQuery:
-    """What is searched for: what results are like, what they are not like, and words.
+    """What is searched for.
 
     Attributes:
-        like: Videos, images, or moments of videos; one, or several.
-        unlike: Likewise, of which results should have little.
-        text: What results show; of an index made by a video-text model.
-        label: A label of the list: its videos are further examples, all others counter-examples.
-        weights: Of these parts.
+        like: Videos, images, or moments of videos that results should resemble.
+        unlike: Videos, images, or moments that results should not resemble.
+        text: What results show; for an index made by a video-text model.
+        label: A label of the list. Its videos are further examples, all others counter-examples.
+        weights: Weights of these parts.
     """
 
-    like: tuple[Query, ...]
-    unlike: tuple[Query, ...]
-    text: str | None
-    label: str | None
-    weights: Weights
+    like: tuple[Query, ...] = ()
+    unlike: tuple[Query, ...] = ()
+    text: str | None = None
+    label: str | None = None
+    weights: Weights = Weights()
 
-    def __init__(
-        self,
-        like: Given | Sequence[Given] = (),
-        unlike: Given | Sequence[Given] = (),
-        text: str | None = None,
-        label: str | None = None,
-        weights: Weights | None = None,
-    ) -> None:
-        values: dict[str, Any] = {"text": text, "label": label, "weights": weights or Weights()}
-        for name, given in (("like", like), ("unlike", unlike)):
-            items = [given] if isinstance(given, Given) else given
-            values[name] = tuple(
-                item if isinstance(item, Query) else parse_query(os.fspath(item)) for item in items
-            )
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
-        if not self.like and self.text is None and self.label is None:
-            raise ValueError(
-                "give a video, an image, a text or a label that results are like; what they are "
-                "not like is subtracted from it"
-            )
+    def describe(self) -> str:
+        """Return what is searched for; the parts with their weights if there are several."""
+        weights, label = self.weights, self.label
+        parts = [
+            (list(map(str, self.like)), "", weights.like),
+            ([f"the label {label!r}"] * (label is not None), "", weights.like),
+            ([repr(self.text)] * (self.text is not None), "", weights.text),
+            (list(map(str, self.unlike)), "not ", weights.unlike),
+            (["other labels"] * (label is not None), "not ", weights.unlike),
+        ]
+        given = [(names, sign, weight) for names, sign, weight in parts if names]
+        if len(given) == 1:
+            return ", ".join(given[0][0])
+        return "; ".join(f"{sign}{', '.join(names)} ({weight:g})" for names, sign, weight in given)
 
 
 @dataclass(frozen=True, eq=False)
@@ -257,7 +237,7 @@ def query_index(
         feature: (D,), from the network of the index; or several with their weights.
         k: Number of results; all videos if the index has fewer.
         leave_out: Rows excluded from the results, see
-            :func:`~sce_video.find.search.rows_of_file`.
+            :func:`~sce_video.find.examples.rows_of_file`.
         centred: Subtract the mean feature of the index from all features first. It spreads out
             similarities that are all close to 1.
         exact: Compare all features, also where there is a vector index. Without one they are; they

@@ -1,528 +1,297 @@
-"""Search by examples and texts: what is searched for, its network, and refined moments."""
+"""``sce-video search``: the videos of an index that are most similar to examples or to words."""
 
 from __future__ import annotations
 
-import contextlib
-import math
+import itertools
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sce_video.datasets.sources import Query, is_elsewhere, is_image, split_row_path, video_exists
-from sce_video.find.columns import columns_of_index
-from sce_video.find.label_list import LabelList, label_file
-from sce_video.find.query import (
-    Given,
-    Match,
-    QueryFeatures,
-    SearchQuery,
-    Weights,
-    as_query,
-    feature_cosine,
-    query_index,
-    weighted_features,
+from sce_video.datasets.named_files import check_exists, check_index, check_run
+from sce_video.datasets.sources import Query, is_table_folder, parse_query
+from sce_video.find.columns import check_condition, columns_of_index
+from sce_video.find.examples import (
+    Examples,
+    examples_of_label,
+    join_examples,
+    read_example,
 )
-from sce_video.find.reading import index_mismatches, read_index, real_path
+from sce_video.find.index_network import IndexNetwork, checkpoint_of_index, model_of_index
+from sce_video.find.label_list import LabelList, label_file
+from sce_video.find.query import Match, SearchQuery, Weights, query_index, searches_approximately
+from sce_video.find.reading import read_index
+from sce_video.find.refined_moments import refine_moments, windows_near
 from sce_video.find.store import VideoIndex
-from sce_video.utils.storage import exists, is_url
+from sce_video.options.search import SearchOptions
+from sce_video.utils.command import rare_collections
+from sce_video.utils.files import write_json
+from sce_video.utils.storage import absolute
 
-# What decodes and embeds is imported where it does: a search for an indexed video takes numpy only.
+# Imported where a file is embedded, because a search for an indexed video needs NumPy only.
 if TYPE_CHECKING:
-    import torch
-
     from sce_video.inference.model import VideoModel
-    from sce_video.inference.network_input import EmbedOptions, VideoNetwork
-    from sce_video.inference.windows import WindowFeatures
+
+#: Longest name of a page in bytes, because file systems allow 255 with the ending.
+_STEM_BYTES = 200
+#: Results that a gallery shows at most.
+_GALLERY_LIMIT = 100
 
 
-def model_of_index(
-    index: VideoIndex,
-    checkpoint: str | os.PathLike | None = None,
-    config: str | os.PathLike | None = None,
-    device: str | torch.device | None = None,
-) -> VideoModel:
-    """The network that an index was built with.
+@dataclass(frozen=True, eq=False)
+class SearchResult:
+    """Result of a search.
 
-    It is built from the settings in the index, which are validated as untrusted data.
-
-    Args:
+    Attributes:
+        query: What was searched for.
         index: The index.
-        checkpoint: Current path of the checkpoint; None for the path stored in the index.
-        config: Config file, for a network that is registered by its ``custom_imports``.
-        device: As in :func:`~sce_video.inference.model.load_model`.
-
-    Raises:
-        FileNotFoundError: there is no checkpoint at that path.
-        ValueError: the checkpoint or the config is not that of the index.
+        matches: Videos or moments, the most similar first.
+        whitened: Whether features were whitened.
+        approximate: Whether a vector index was used, which may miss some results.
+        not_refined: Path and reason of every moment that could not be refined.
+        page: The gallery; None if none was written.
+        clips: Number of moments that were written as video files; None without ``clips``.
+        not_cut: Path and reason of every moment that could not be written.
     """
-    from sce_video.inference.model import build_model, load_model
-    from sce_video.inference.network_input import ModelSettings
 
-    path = checkpoint_of_index(index, checkpoint)
-    if config is None:
-        settings = ModelSettings.from_dict(index.settings.get("model", {}))
-        return build_model(settings, path, device)
-    model = load_model(path, Path(config), device)
-    differences = index_mismatches(index.settings["model"], model.settings.to_dict())
-    if differences:
-        raise ValueError(
-            f"{config} does not match the index {index.folder}: {'; '.join(differences)}"
-        )
-    return model
+    query: SearchQuery
+    index: VideoIndex
+    matches: list[Match]
+    whitened: bool
+    approximate: bool
+    not_refined: list[tuple[str, str]]
+    page: str | None = None
+    clips: int | None = None
+    not_cut: list[tuple[str, str]] = field(default_factory=list)
 
 
-def checkpoint_of_index(index: VideoIndex, checkpoint: str | os.PathLike | None = None) -> str:
-    """Path of the checkpoint of an index, after a look at its content.
+def search(options: SearchOptions, index: VideoIndex | None = None) -> SearchResult | None:
+    """Find the most similar videos or moments, or serve a page that does.
 
     Args:
-        index: The index.
-        checkpoint: Its current path; None for the path stored in the index.
-
-    Raises:
-        FileNotFoundError: there is no checkpoint at that path.
-        ValueError: it is not that of the index, or the index names a URL and none was given.
-    """
-    from sce_video.engine.checkpoint import file_sha256
-    from sce_video.inference.model import checkpoint_of
-
-    stored, sha256 = index.checkpoint["path"], index.checkpoint["sha256"]
-    path = stored if checkpoint is None else checkpoint_of(os.fspath(checkpoint))
-    if checkpoint is None and is_url(path):  # an index may be a stranger's: it causes no requests
-        raise ValueError(
-            f"the index {index.folder} names a checkpoint in a store, which is not opened unasked: "
-            f"give it, if you trust it: --checkpoint {path}"
-        )
-    if not exists(path):
-        advice = ": give its current path (--checkpoint)" if checkpoint is None else ""
-        raise FileNotFoundError(
-            f"the checkpoint of the index {index.folder} is not at {path}{advice}"
-        )
-    digest = file_sha256(path)
-    if digest != sha256:
-        raise ValueError(
-            f"{path} (sha256 {digest[:12]}) is not the checkpoint that the index {index.folder} "
-            f"was built with ({sha256[:12]}, {stored}): give that file (--checkpoint), or build "
-            "the index from scratch"
-        )
-    return path
-
-
-def rows_of_file(index: VideoIndex, video: str | os.PathLike) -> list[int]:
-    """Rows of an index that are the given file, by whatever path or link, or the row of a table."""
-    of_table = split_row_path(os.fspath(video))
-    if of_table is not None:
-        return index.rows(of_table[1]) if real_path(of_table[0]) == index.root else []
-    try:
-        status = os.stat(video)
-    except OSError:
-        return []
-    names = {
-        os.path.relpath(os.path.abspath(video), index.root),
-        os.path.relpath(os.path.realpath(video), index.root),
-    }
-    same_size = np.flatnonzero(index.sizes == status.st_size)
-    for path in sorted(set(index.paths_of(same_size)) - names):
-        with contextlib.suppress(OSError):
-            if os.path.samestat(status, os.stat(index.file(path))):
-                names.add(path)
-    return sorted({row for name in names for row in index.rows(name)})
-
-
-def _span(start: float | None, end: float | None) -> tuple[float, float]:
-    return (0.0, math.inf) if start is None or end is None else (start, end)
-
-
-def rows_of_query(index: VideoIndex, query: Query) -> list[int]:
-    """Rows that are the query itself: of the file, or windows and segments that share frames with
-    the moment."""
-    if index.listed_in is not None:
-        real, (begin, stop) = cache(os.path.realpath), _span(query.start, query.end)
-        own = []
-        for row, path in enumerate(index.paths):
-            file, first, last = index.place(path)
-            start, end = _span(first, last)
-            if start < stop and end > begin and real(file) == real(query.video):
-                own.append(row)
-        return own
-    rows = rows_of_file(index, query.video)
-    if query.start is None or query.end is None or index.spans is None:
-        return rows
-    starts, ends = index.spans[rows].T
-    shared = (starts < query.end) & (ends > query.start)
-    return [row for row, same in zip(rows, shared.tolist(), strict=True) if same]
-
-
-def query_feature(
-    index: VideoIndex, video: str | os.PathLike | Query, model: Callable[[], VideoModel]
-) -> np.ndarray:
-    """The feature (D,) of a video, of a moment of it, or of an image; taken from an index of whole
-    videos if the file is in it and unchanged.
-
-    Args:
-        index: From :func:`~sce_video.find.index.read_index`.
-        video: A file, a URL or a row of a table; or the moment of one.
-        model: Called for the network if the video has to be embedded.
-
-    Raises:
-        FileNotFoundError: no such file.
-        VideoDecodeError: it cannot be decoded.
-    """
-    query = video if isinstance(video, Query) else Query(os.fspath(video))
-    if not video_exists(query.video):
-        raise FileNotFoundError(f"no video at {query.video}")
-    if query.start is None and index.windows is None and not is_elsewhere(query.video):
-        for row in rows_of_file(index, query.video):
-            if index.is_unchanged(row, query.video):
-                return np.array(index.features[row])
-    return embed_query(model(), query, index.options)
-
-
-def embed_query(model: VideoModel, query: Query, options: EmbedOptions) -> np.ndarray:
-    """The feature (D,) of a video, of a moment of it, or of an image.
-
-    An image is a clip of one repeated frame for a video network, and a frame for an image encoder.
-
-    Raises:
-        VideoDecodeError: it cannot be decoded, or is too large.
-        ValueError: the moment of an image, or one behind the end of a video.
-    """
-    from sce_video.datasets.readers.base import DecodeLimits
-    from sce_video.datasets.readers.images import read_image
-    from sce_video.inference.embed import embed
-    from sce_video.inference.windows import embed_span
-
-    if is_image(query.video):
-        if query.start is not None:
-            raise ValueError(f"{query.video} is an image: it has no moments")
-        return embed(model, read_image(query.video, DecodeLimits())[None], options)[0]
-    if query.start is not None and query.end is not None:
-        return embed_span(model, query.video, query.start, query.end, options)
-    return embed(model, query.video, options)[0]
-
-
-class Example(NamedTuple):
-    """Of an example, or of several of a label: features (M, D), its rows in the index, and by path
-    the moments (start, end) in seconds with which no result may share frames."""
-
-    features: np.ndarray
-    rows: Sequence[int] | np.ndarray = ()
-    moments: Mapping[str, list[tuple[float, float]]] = {}
-
-
-def read_example(index: VideoIndex, query: Query, model: Callable[[], VideoModel]) -> Example:
-    """A video, an image or a moment as an example; errors as of :func:`query_feature`."""
-    feature = query_feature(index, query, model)
-    rows = rows_of_query(index, query)
-    return Example(feature[None], rows, own_moment(index, query, rows))
-
-
-def examples_of_label(index: VideoIndex, labels: LabelList, name: str) -> tuple[Example, Example]:
-    """The videos of an index with a label as one example, those with other labels as another.
-
-    ValueError where the list has no such label, or no video of the index has it.
-    """
-    number, label_of_row = labels.number(name), labels.of_paths(index.paths)
-    own = label_of_row == number
-    if not own.any():
-        raise ValueError(f"no video of the index {index.folder} has the label {name!r}")
-    found = (np.flatnonzero(own), np.flatnonzero(~own & (label_of_row >= 0)))
-    like, unlike = (Example(np.asarray(index.features[rows]), rows) for rows in found)
-    # Where all rows are labelled, those with other labels are what can be found.
-    return like, unlike if index.listed_in is None else unlike._replace(rows=())
-
-
-class Examples(NamedTuple):
-    """All of a query: its features, its rows in the index, and the moments of each path."""
-
-    features: QueryFeatures
-    rows: np.ndarray
-    moments: dict[str, list[tuple[float, float]]]
-
-
-def join_examples(
-    like: Sequence[Example], unlike: Sequence[Example], text: np.ndarray | None, weights: Weights
-) -> Examples:
-    """Examples, counter-examples and the embedding (D,) of a text as one query."""
-    none = np.empty((0, 0), dtype=np.float32)
-    parts = [
-        np.concatenate([e.features for e in examples]) if examples else none
-        for examples in (like, unlike)
-    ]
-    both = [*like, *unlike]
-    moments: dict[str, list[tuple[float, float]]] = {}
-    for example in both:
-        for path, spans in example.moments.items():
-            moments.setdefault(path, []).extend(spans)
-    rows = [np.asarray(example.rows, dtype=np.int64) for example in both]
-    return Examples(
-        weighted_features(parts[0], parts[1], text, weights),
-        np.unique(np.concatenate([np.empty(0, dtype=np.int64), *rows])),
-        moments,
-    )
-
-
-#: Moments that are refined unless another number is given, and the most that are refined twice.
-MOST_REFINED = 5
-_PARTS = 4  # of a stride in the first pass, and of that in the second
-#: Takes a file, start and end of a window of it, and the seconds from one window to the next.
-EmbedNear = Callable[[str, float, float, float], "WindowFeatures"]
-
-
-def refine_moments(
-    index: VideoIndex,
-    feature: np.ndarray | QueryFeatures,
-    matches: Sequence[Match],
-    near: EmbedNear,
-    *,
-    centred: bool = False,
-    whitened: bool | None = None,
-    without: Mapping[str, Sequence[tuple[float, float]]] | None = None,
-    count: int = MOST_REFINED,
-) -> tuple[list[Match], list[tuple[str, str]]]:
-    """Rank the best moments of a search again, by windows that begin between those of the index.
-
-    The best window of each moment is moved by quarters of the stride, up to three to either side
-    (the next whole one is in the index), then the five best by sixteenths. A window between two of
-    the index shares more frames with a planted moment than either, so the right moment may overtake
-    others, too::
-
-        index          [---------)[---------)[---------)
-        moment                [---------)
-        first pass         [---------)  ...  and 6 more
-        second pass          [---------)  ...  and 6 more
-
-    Args:
-        index: Of windows, not within shots.
-        feature: (D,) of the query; or several with their weights.
-        matches: From :func:`~sce_video.find.query.query_index` with this feature.
-        near: Embeds windows by the network of the index: ``partial(windows_near, network,
-            index.options)``, or what lets another process do that.
-        centred: As for ``query_index``, like ``whitened``.
-        whitened: Likewise.
-        without: By path in the index, start and end of moments with which no result may share
-            frames: those of a query of which ``query_index`` has left out the own rows.
-        count: Moments to refine, the first ones; the others keep span and similarity.
+        options: Options of the command.
+        index: The index, if it has been read already; None reads it.
 
     Returns:
-        The moments, the most similar first, of which those that were refined are single windows;
-        and (path, reason) of those that stayed as they were.
+        The results; None after the page was served, until Ctrl-C.
 
     Raises:
-        ValueError: The index has no windows, or they end at cuts.
+        FileNotFoundError: If there is no such index, checkpoint, video or file of columns.
+        VideoDecodeError: If a video cannot be decoded.
+        ValueError: If the index, the checkpoint, the condition or an option does not fit.
     """
-    from sce_video.datasets.readers.base import VideoDecodeError
+    check_index(options.folder)
+    check_exists(options.columns, "file of columns")
+    if options.checkpoint is not None:
+        check_run(options.checkpoint)
+    if options.serve is not None:
+        # Imported here because only the page needs a server and torch.
+        from sce_video.find.search_page import serve
 
-    step = _refinable_step(index)
-    if whitened is None:
-        whitened = index.whitens and not centred
-
-    def compared(features: np.ndarray) -> np.ndarray:
-        if whitened:
-            return index.whitening(features)
-        return features.astype(np.float64) - (index.mean if centred else 0.0)
-
-    own = as_query(feature).combined(compared)
-
-    def moved(match: Match, span: Sequence[float], step: float) -> Match | None:
-        """The match with the best window near one; None where all share frames with the query."""
-        start, end = span
-        found = near(match.file, start, end, step)
-        similarities = np.array([feature_cosine(own, row) for row in compared(found.features)])
-        for begin, stop in (without or {}).get(match.path, ()):
-            similarities[(found.starts < stop) & (found.ends > begin)] = -np.inf
-        # Of windows with the same frames the one that moves least.
-        best = np.lexsort((np.abs(found.starts - start), -similarities))[0]
-        if similarities[best] == -np.inf:
-            return None
-        start, end = found.spans[best].tolist()
-        return replace(match, similarity=float(similarities[best]), start=start, end=end)
-
-    refined: list[Match] = []
-    stay, failures = list(matches[count:]), []
-    for match in matches[:count]:
-        window = None
-        try:
-            if not is_elsewhere(match.file) and not index.is_unchanged(match.row, match.file):
-                raise OSError(f"{match.file} has changed since it was indexed: update the index")
-            # Its most similar window, of which it may have several.
-            assert index.spans is not None
-            window = moved(match, index.spans[match.row].tolist(), step / _PARTS)
-        except (VideoDecodeError, OSError) as error:
-            failures.append((match.path, str(error)))
-        (stay if window is None else refined).append(window or match)
-    refined = _by_similarity(refined)
-    for number, match in enumerate(refined[:MOST_REFINED]):
-        try:
-            refined[number] = moved(match, match.span, step / _PARTS**2) or match
-        except (VideoDecodeError, OSError) as error:
-            failures.append((match.path, str(error)))
-    return _by_similarity([*refined, *stay]), failures
+        serve(options)
+        return None
+    query = _checked_query(options)
+    with rare_collections():
+        index = read_index(options.folder, options.column) if index is None else index
+        if options.clips is not None and index.windows is None:
+            raise ValueError(
+                f"the index {options.folder} is one of whole videos, which are files: --clips cuts "
+                "moments out (sce-video index --windows 5s)"
+            )
+        return _write(options, _find(options, query, index))
 
 
-def _refinable_step(index: VideoIndex) -> float:
-    """Seconds from one window of an index to the next."""
-    if index.windows is None:
-        raise ValueError(
-            f"the index {index.folder} is one of whole videos: only moments can be refined "
-            "(sce-video index --windows 5s)"
-        )
-    if index.windows.shots:
-        raise ValueError(
-            f"the windows of {index.folder} end at cuts, which the index does not hold: their "
-            "moments cannot be refined"
-        )
-    return index.windows.step
-
-
-def own_moment(
-    index: VideoIndex, query: Query, rows: Sequence[int]
-) -> dict[str, list[tuple[float, float]]]:
-    """``without`` of :func:`refine_moments` for a query, given its rows in the index."""
-    if query.start is None or query.end is None:
-        return {}  # all of the video has been left out
-    paths = index.paths_of(np.array(rows, dtype=np.int64))
-    return {path: [(query.start, query.end)] for path in paths}
-
-
-def windows_near(
-    network: VideoNetwork, options: EmbedOptions, file: str, start: float, end: float, step: float
-) -> WindowFeatures:
-    """A window of a video, and three at either side, ``step`` seconds apart; inside the video."""
-    from sce_video.inference.windows import open_patiently, windows_of_reader
-
-    with open_patiently(file, options) as reader:
-        starts = start + np.arange(1 - _PARTS, _PARTS) * step
-        starts = np.unique(np.clip(starts, 0.0, max(0.0, reader.duration - (end - start))))
-        spans = np.stack([starts, np.minimum(starts + (end - start), reader.duration)], axis=1)
-        return windows_of_reader(network, reader, spans, options)
-
-
-def _by_similarity(matches: Sequence[Match]) -> list[Match]:
-    """By similarity; of two moments that share frames the better one."""
-    kept: list[Match] = []
-    for match in sorted(matches, key=lambda m: (-m.similarity, m.path, m.start or 0.0)):
-        a, b = match.span
-        if not any(m.path == match.path and a < m.span[1] and m.span[0] < b for m in kept):
-            kept.append(match)
-    return [replace(match, rank=rank) for rank, match in enumerate(kept, start=1)]
-
-
-def search(
-    index: VideoIndex | str | os.PathLike,
-    query: SearchQuery | Given | Sequence[Given],
-    k: int = 10,
-    *,
-    where: str = "",
-    columns: str | os.PathLike | None = None,
-    labels: str | os.PathLike | None = None,
-    checkpoint: str | os.PathLike | None = None,
-    config: str | os.PathLike | None = None,
-    device: str | torch.device | None = None,
-    include_self: bool = False,
-    centred: bool = False,
-    exact: bool = False,
-    whitened: bool | None = None,
-    refine: int = 0,
-    on_failure: Callable[[str, str], None] | None = None,
-) -> list[Match]:
-    """The videos of an index that are most similar to what is searched for; of an index of windows
-    the moments.
-
-    This is what ``sce-video search`` lists.
-
-    Args:
-        index: From :func:`~sce_video.find.index.read_index`, or its folder.
-        query: A file (video or image), a URL or a row of a table; a moment, ``a.mp4@12.5-17``;
-            several of them; or a :class:`~sce_video.find.query.SearchQuery` with
-            counter-examples, a text, a label and weights.
-        k: Number of results.
-        where: Only videos of which this SQL condition on ``columns`` is true.
-        columns: CSV file of :class:`~sce_video.find.columns.VideoColumns`; None for
-            ``INDEX/columns.csv``, if it is there.
-        labels: List of labels of ``query.label``; None for ``INDEX/labels.txt``.
-        checkpoint: Current path of the checkpoint; None for the path stored in the index.
-        config: As of :func:`model_of_index`.
-        device: Of the network.
-        include_self: List the examples, too, if they are indexed.
-        centred: As of :func:`query_index`, like ``exact`` and ``whitened``; queries with a text are
-            not whitened unless it is asked for.
-        exact: See above.
-        whitened: See above.
-        refine: Embed windows around so many of the best moments again, and rank anew; 0 for none.
-        on_failure: Called with path and reason of each moment that could not be refined.
+def _checked_query(options: SearchOptions) -> SearchQuery:
+    """Return the query, after a check of everything that it names.
 
     Raises:
-        FileNotFoundError: no such index, checkpoint, video or file of columns.
-        VideoDecodeError: a video cannot be decoded.
-        ValueError: the index, the checkpoint, the condition or an option does not fit.
+        FileNotFoundError: If a file is missing.
+        ValueError: If a video is a folder, or there is no such label or column.
     """
-    if not isinstance(index, VideoIndex):
-        index = read_index(index)
-    if not isinstance(query, SearchQuery):
-        query = SearchQuery(like=query)
-    if checkpoint is not None:
-        checkpoint = checkpoint_of_index(index, checkpoint)
-    if whitened is None:
-        whitened = index.whitens and query.text is None and not centred
+    check_exists(options.labels, "list")
+    like, unlike, text = options.weights
+    query = SearchQuery(
+        like=tuple(map(parse_query, options.video)),
+        unlike=tuple(map(parse_query, options.unlike)),
+        text=options.text,
+        label=options.more_like,
+        weights=Weights(text, like, unlike),
+    )
+    for example in (*query.like, *query.unlike):
+        check_exists(example.video, "video")
+        if os.path.isdir(example.video):
+            raise ValueError(
+                f"{example.video} is a folder: a query is a video, an image, a.mp4@2-4"
+            )
+    if query.label is not None:
+        LabelList(label_file(options.folder, options.labels)).number(query.label)
+    if options.where is not None:
+        check_condition(options.folder, options.columns, options.where)
+    return query
+
+
+def _find(options: SearchOptions, query: SearchQuery, index: VideoIndex) -> SearchResult:
+    """Find and rank the results of a query."""
+    network = IndexNetwork(options.checkpoint, options.config, options.device)
+    if network.checkpoint is not None:
+        checkpoint_of_index(index, network.checkpoint)  # also if no video has to be embedded
 
     @cache
     def model() -> VideoModel:
-        return model_of_index(index, checkpoint, config, device)
+        return model_of_index(index, network)
 
-    # Before anything is decoded: a mistyped condition is told at once.
-    passing = columns_of_index(index, columns).matching(where) if where else None
-    given = _read_query(index, query, model, labels, checkpoint)
-    out = np.empty(0, np.int64) if include_self else given.rows
+    # Before anything is decoded, so that a mistyped condition is answered immediately.
+    passing = None
+    if options.where:
+        passing = columns_of_index(index, options.columns).matching(options.where)
+    given = _read_query(options, query, index, model)
+    out = np.empty(0, np.int64) if options.include_self else given.rows
     if passing is not None:
         out = np.concatenate([out, np.flatnonzero(~passing)])
-    count = max(k, refine) if k > 0 else k
+    # Features of a text are distributed differently from those of videos.
+    whitened = index.whitens and query.text is None and not (options.plain or options.centred)
     matches = query_index(
-        *(index, given.features, count),
+        *(index, given.features, max(options.k, options.refined)),
         leave_out=out,
-        centred=centred,
-        exact=exact,
+        centred=options.centred,
+        exact=options.exact,
         whitened=whitened,
     )
-    if refine:
+    failures: list[tuple[str, str]] = []
+    if options.refined:
         matches, failures = refine_moments(
             *(index, given.features, matches, partial(windows_near, model(), index.options)),
-            centred=centred,
+            centred=options.centred,
             whitened=whitened,
-            without={} if include_self else given.moments,
-            count=refine,
+            without={} if options.include_self else given.moments,
+            count=options.refined,
         )
-        for path, reason in failures:
-            if on_failure is not None:
-                on_failure(path, reason)
-        matches = matches[:k]
-    return matches
+    approximate = not options.exact and searches_approximately(index, options.centred)
+    return SearchResult(query, index, matches[: options.k], whitened, approximate, failures)
 
 
 def _read_query(
-    index: VideoIndex,
+    options: SearchOptions,
     query: SearchQuery,
+    index: VideoIndex,
     model: Callable[[], VideoModel],
-    labels: str | os.PathLike | None,
-    checkpoint: str | os.PathLike | None,
 ) -> Examples:
-    """The features of the examples, the text and the label of a query."""
+    """Return the features of the examples, the text and the label of a query."""
     like, unlike = (
         [read_example(index, each, model) for each in examples]
         for examples in (query.like, query.unlike)
     )
     if query.label is not None:
-        known = LabelList(label_file(index.folder, labels))
+        known = LabelList(label_file(index.folder, options.labels))
         own, others = examples_of_label(index, known, query.label)
         like, unlike = [*like, own], [*unlike, others]
     text = None
     if query.text is not None:
         from sce_video.inference.encoders.text import text_feature
 
-        path = checkpoint_of_index(index, checkpoint)
+        path = checkpoint_of_index(index, options.checkpoint)
         text = text_feature(path, index.settings["model"]["backbone"], query.text)
     return join_examples(like, unlike, text, query.weights)
+
+
+def _write(options: SearchOptions, result: SearchResult) -> SearchResult:
+    """Write the JSON, the gallery and the clips that the options ask for."""
+    if options.json is not None:
+        write_json(options.json, _as_json(options, result))
+    if result.query.like and not options.no_html:
+        page = options.html or new_page(options.folder, result.query.like[0].video)
+        _write_gallery(page, options, result)
+        result = replace(result, page=page)
+    if options.clips is not None:
+        from sce_video.inference.clips import write_clips
+
+        moments = ((match.file, *match.span) for match in result.matches)
+        written, failures = write_clips(options.clips, moments, options.fast)
+        result = replace(result, clips=len(written), not_cut=failures)
+    return result
+
+
+def _as_json(options: SearchOptions, result: SearchResult) -> dict[str, Any]:
+    """Return the query, the index, the settings and the results."""
+    query, index = result.query, result.index
+
+    def examples(part: tuple[Query, ...]) -> list[dict[str, Any]]:
+        return [{**asdict(example), "video": absolute(example.video)} for example in part]
+
+    def described(match: Match) -> dict[str, Any]:
+        moment = {} if match.start is None else {"start": match.start, "end": match.end}
+        return {
+            "rank": match.rank,
+            "similarity": match.similarity,
+            "distance": match.distance,
+            "path": match.path,
+            **moment,
+        }
+
+    return {
+        "like": examples(query.like),
+        "not": examples(query.unlike),
+        "text": query.text,
+        "label": query.label,
+        "weights": asdict(query.weights),
+        "index": os.path.abspath(options.folder),
+        "root": index.root,
+        "checkpoint": index.checkpoint,
+        "pool": index.settings["model"]["backbone"].get("pool"),
+        "clips": index.settings["num_clips"],
+        "crops": index.settings["num_crops"],
+        "centred": options.centred,
+        "whitened": result.whitened,
+        "refined": options.refined > 0,
+        "approximate": result.approximate,
+        "where": options.where or "",
+        **({} if index.windows is None else {"windows": index.windows.to_dict()}),
+        "videos" if index.windows is None else "rows": len(index),
+        "results": [described(match) for match in result.matches],
+    }
+
+
+def new_page(index: str, video: str) -> str:
+    """Return a page that does not exist yet: ``queries/walk.html``, then ``queries/walk-2.html``.
+
+    It is named after the query. It is in the folder of the index, or for a table of videos in the
+    current folder.
+    """
+    table = f"{os.path.basename(index.rstrip('/'))}.queries"
+    folder = table if is_table_folder(index) else os.path.join(index, "queries")
+    stem = os.path.join(folder, os.fsdecode(os.fsencode(Path(video).stem)[:_STEM_BYTES]))
+    pages = (f"{stem}{f'-{n}' if n > 1 else ''}.html" for n in itertools.count(1))
+    return next(page for page in pages if not os.path.lexists(page))
+
+
+def _write_gallery(page: str, options: SearchOptions, result: SearchResult) -> None:
+    """Write the page of the first matches."""
+    from sce_video.pages.gallery import read_entry, write_gallery
+
+    query, index = result.query, result.index
+    shown = result.matches[:_GALLERY_LIMIT]
+    like, unlike = (
+        [read_entry(q.video, q.video, start=q.start, end=q.end) for q in part[:_GALLERY_LIMIT]]
+        for part in (query.like, query.unlike)
+    )
+    results = [
+        read_entry(m.path, m.file, m.rank, m.similarity, start=m.start, end=m.end) for m in shown
+    ]
+    views = index.settings["num_clips"] * index.settings["num_crops"]
+    note = (
+        f"{len(index)} {'videos' if index.windows is None else index.windows} in {index.root}; "
+        f"cosine similarity, views each: {views}"
+        f"{', centred' if options.centred else ''}{', whitened' if result.whitened else ''}; "
+        f"{os.path.basename(index.checkpoint['path'])}"
+    )
+    if len(shown) < len(result.matches):
+        note += f"; the first {len(shown)} of {len(result.matches)} results"
+    if len(query.like) + len(query.unlike) > 1 or query.text is not None or query.label is not None:
+        note = f"{query.describe()}; {note}"
+    if options.where:
+        note += f"; where {options.where}"
+    write_gallery(page, like, results, note, unlike)

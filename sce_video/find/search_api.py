@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from sce_video.datasets.clip_sampling import check_span
+from sce_video.options.search import LIKE_WEIGHT, TEXT_WEIGHT, UNLIKE_WEIGHT
 
 #: Of all addresses; another one follows where an answer changes in a way that breaks programs.
 PREFIX = "/api/v1"
@@ -56,9 +57,9 @@ class GivenExample(ApiMessage):
 class GivenWeights(ApiMessage):
     """Of the text, of all examples together, of all counter-examples together."""
 
-    text: Weight = 1.0
-    like: Weight = 0.75
-    unlike: Weight = 0.15
+    text: Weight = TEXT_WEIGHT
+    like: Weight = LIKE_WEIGHT
+    unlike: Weight = UNLIKE_WEIGHT
 
 
 class FilterRequest(ApiMessage):

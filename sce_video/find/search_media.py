@@ -21,17 +21,14 @@ from pebble import ProcessExpired, ProcessPool
 
 from sce_video.datasets.readers.base import VideoDecodeError
 from sce_video.datasets.sources import Query, is_image
-from sce_video.find.search import (
-    checkpoint_of_index,
-    embed_query,
-    model_of_index,
-    windows_near,
-)
+from sce_video.find.examples import embed_query
+from sce_video.find.index_network import IndexNetwork, checkpoint_of_index, model_of_index
+from sce_video.find.refined_moments import windows_near
 from sce_video.find.store import VideoIndex
 from sce_video.inference.clips import cut_clip
 from sce_video.inference.encoders.text import text_feature
+from sce_video.inference.features import Features
 from sce_video.inference.model import VideoModel
-from sce_video.inference.windows import WindowFeatures
 from sce_video.pages.gallery import encode_clip, encode_jpeg, read_entry, read_frames
 from sce_video.utils.command import explain
 from sce_video.utils.errors import UserError
@@ -108,15 +105,21 @@ def whole(file: str, _: object = None) -> bytes:
 
 
 def embed_file(
-    header: dict[str, Any], folder: str, network: tuple[str | None, ...], file: str
+    index: VideoIndex, network: IndexNetwork, file: str
 ) -> tuple[np.ndarray, bytes, str]:
-    """The feature (D,) of a video or an image by the network of an index; its small clip as mp4, or
-    the image as JPEG; and which of the two it is.
+    """Embed a video or an image by the network of an index.
 
-    ``network`` is as of :func:`~sce_video.find.search.model_of_index`, like its errors; ValueError
-    where the file cannot be decoded.
+    Args:
+        index: The index without its rows.
+        network: Where its network is.
+        file: The file.
+
+    Returns:
+        The feature (D,); a small clip as mp4, or the image as JPEG; "video" or "image".
+
+    Raises:
+        ValueError: If the file cannot be decoded; and see :func:`.index_network.model_of_index`.
     """
-    index = VideoIndex(folder, header)
     model = _model(index, network)
     kind = "image" if is_image(file) else "video"
     try:
@@ -128,52 +131,35 @@ def embed_file(
         raise ValueError(f"the {kind} cannot be decoded: {error.reason}") from None
 
 
-def embed_moment(
-    header: dict[str, Any],
-    folder: str,
-    network: tuple[str | None, ...],
-    file: str,
-    start: float,
-    end: float,
-) -> np.ndarray:
-    """The feature (D,) of a moment of a video, otherwise as :func:`embed_file`."""
-    index = VideoIndex(folder, header)
-    return embed_query(_model(index, network), Query(file, start, end), index.options)
+def embed_moment(index: VideoIndex, network: IndexNetwork, moment: Query) -> np.ndarray:
+    """Embed a moment of a video to a feature (D,)."""
+    return embed_query(_model(index, network), moment, index.options)
 
 
-def embed_text(
-    header: dict[str, Any], folder: str, network: tuple[str | None, ...], text: str
-) -> np.ndarray:
-    """The embedding (D,) of a text by the video-text model of an index; errors as of
-    :func:`~sce_video.inference.encoders.text.text_feature`."""
-    index = VideoIndex(folder, header)
-    checkpoint = checkpoint_of_index(index, network[0])
+def embed_text(index: VideoIndex, network: IndexNetwork, text: str) -> np.ndarray:
+    """Embed a text to a feature (D,) by the video-text model of an index."""
+    checkpoint = checkpoint_of_index(index, network.checkpoint)
     return text_feature(checkpoint, index.settings["model"]["backbone"], text)
 
 
 def embed_near(
-    header: dict[str, Any],
-    folder: str,
-    network: tuple[str | None, ...],
-    *window: Any,
-) -> WindowFeatures:
-    """Windows beside one of a video (file, start, end, step of
-    :func:`~sce_video.find.search.windows_near`), otherwise as :func:`embed_file`."""
-    index = VideoIndex(folder, header)
-    return windows_near(_model(index, network), index.options, *window)
+    index: VideoIndex, network: IndexNetwork, file: str, start: float, end: float, step: float
+) -> Features:
+    """Embed the windows around one of a video, see :func:`.refined_moments.windows_near`."""
+    return windows_near(_model(index, network), index.options, file, start, end, step)
 
 
 #: The network that this worker has loaded, by what it was loaded from.
-_networks: dict[tuple[Any, ...], VideoModel] = {}
+_networks: dict[Hashable, VideoModel] = {}
 
 
-def _model(index: VideoIndex, network: tuple[str | None, ...]) -> VideoModel:
-    path = network[0] or index.checkpoint["path"]
+def _model(index: VideoIndex, network: IndexNetwork) -> VideoModel:
+    path = network.checkpoint or index.checkpoint["path"]
     changed = os.stat(path).st_mtime_ns if os.path.isfile(path) else None
     key = (index.checkpoint["sha256"], path, changed, network)
     if key not in _networks:
         _networks.clear()
-        _networks[key] = model_of_index(index, *network)
+        _networks[key] = model_of_index(index, network)
     return _networks[key]
 
 

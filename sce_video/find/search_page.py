@@ -16,13 +16,14 @@ import threading
 import webbrowser
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+from dataclasses import replace
 from functools import cache
 from html import escape
 from http.cookies import CookieError, SimpleCookie
 from importlib.resources import files
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal
 from urllib.parse import parse_qs, quote
 
 import numpy as np
@@ -36,13 +37,13 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.responses import JSONResponse
 
-from sce_video.datasets.sources import is_elsewhere
+from sce_video.datasets.sources import is_elsewhere, is_table_folder
 from sce_video.datasets.video_list import IMAGE_EXTENSIONS, VIDEO_EXTENSIONS
 from sce_video.find import search_api as api
 from sce_video.find.columns import columns_of_index
 from sce_video.find.index import read_index
+from sce_video.find.index_network import IndexNetwork, checkpoint_of_index
 from sce_video.find.label_list import LabelList, label_file
-from sce_video.find.search import checkpoint_of_index
 from sce_video.find.search_connections import MOST_BODY, Receive, read_body, server_config
 from sce_video.find.search_media import (
     PLAYABLE,
@@ -52,8 +53,9 @@ from sce_video.find.search_media import (
     middle_frame,
     whole,
 )
-from sce_video.find.search_state import GoneError, Network, NoRowError, SearchState
+from sce_video.find.search_state import GoneError, NoRowError, SearchState
 from sce_video.inference.clips import clip_name
+from sce_video.options.search import SearchOptions
 from sce_video.pages.parts import plotly_library
 from sce_video.utils.command import explain, printable, printable_utf8
 from sce_video.utils.html_template import render_template
@@ -383,8 +385,8 @@ def _add_media(router: APIRouter, state: SearchState) -> None:
 
 
 def _add_search(router: APIRouter, state: SearchState) -> None:
-    router.get("/videos", response_model=api.VideosAnswer)(state.describe)
-    router.get("/map", response_model=api.MapAnswer)(state.map)
+    router.get("/videos")(state.describe)
+    router.get("/map")(state.map)
 
     @router.post("/missing")
     def missing(
@@ -429,7 +431,7 @@ def _add_upload(router: APIRouter, state: SearchState, video_limit: int) -> None
         if kind not in VIDEO_EXTENSIONS + IMAGE_EXTENSIONS:
             known = " ".join(VIDEO_EXTENSIONS + IMAGE_EXTENSIONS)
             raise ValueError(f"{name!r} is no video or image, by its name: {known}")
-        what = "image" if kind in IMAGE_EXTENSIONS else "video"
+        what: Literal["image", "video"] = "image" if kind in IMAGE_EXTENSIONS else "video"
         limit = min(IMAGE_LIMIT, video_limit) if what == "image" else video_limit
         too_large = HTTPException(
             413, f"the {what} is larger than {limit / 2**20:.0f} MB: cut a part out of it, or "
@@ -449,24 +451,22 @@ def _add_upload(router: APIRouter, state: SearchState, video_limit: int) -> None
                 raise ValueError("the file is empty (0 bytes)")
             identity = await run_in_threadpool(state.add_upload, file.name)
             shown = bool(state.upload(identity).content)
-            return api.UploadAnswer.model_validate(
-                {"upload": identity, "kind": what, "shown": shown}
-            )
+            return api.UploadAnswer(upload=identity, kind=what, shown=shown)
 
 
 def _add_labels(router: APIRouter, state: SearchState) -> None:
     """What writes files: for the page, and for programs of a page with --writable."""
 
-    @router.post("/label", response_model=api.LabelledAnswer)
+    @router.post("/label")
     def label(
         rows: Annotated[list[int], Body(max_length=_MAX_ROWS)],
         label: Annotated[str | None, Body(max_length=1000)] = None,  # for none
-    ) -> dict[str, Any]:
+    ) -> api.LabelledAnswer:
         """Give videos a label, or none (null)."""
         return state.set_label(rows, label)
 
-    router.post("/undo", response_model=api.LabelsAnswer)(state.undo_label)
-    router.post("/split", response_model=api.SplitAnswer)(state.write_split)
+    router.post("/undo")(state.undo_label)
+    router.post("/split")(state.write_split)
 
 
 # -- segments ------------------------------------------------------------------------------
@@ -475,36 +475,36 @@ def _add_labels(router: APIRouter, state: SearchState) -> None:
 def _add_segments(router: APIRouter, state: SearchState) -> None:
     """Labelled stretches of the video that is played, and clips of it."""
 
-    @router.get("/segments/{row}", response_model=api.SegmentsAnswer)
-    def segments(row: int) -> dict[str, Any]:
+    @router.get("/segments/{row}")
+    def segments(row: int) -> api.SegmentsAnswer:
         """The labelled segments of a video."""
         return state.describe_segments(row)
 
-    @router.post("/segments/{row}", response_model=api.SegmentsAnswer)
+    @router.post("/segments/{row}")
     def add_segment(
         row: int,
         start: Annotated[float, Body()],
         end: Annotated[float, Body()],
         label: Annotated[str, Body(max_length=1000)],
-    ) -> dict[str, Any]:
+    ) -> api.SegmentsAnswer:
         """Label a stretch of a video, start and end in seconds.
 
         Segments of a video may overlap. 422: it has no length, or it ends beyond the video.
         """
         return state.add_segment(row, start, end, label)
 
-    @router.post("/segments/{row}/remove", response_model=api.SegmentsAnswer)
+    @router.post("/segments/{row}/remove")
     def remove_segment(
         row: int, number: Annotated[int, Body()], label: Annotated[str, Body(max_length=1000)]
-    ) -> dict[str, Any]:
+    ) -> api.SegmentsAnswer:
         """Remove a segment by its number in the list of the video.
 
         422: it has another label, since the list has changed meanwhile.
         """
         return state.remove_segment(row, number, label)
 
-    @router.post("/segments/{row}/undo", response_model=api.SegmentsAnswer)
-    def undo_segment(row: int) -> dict[str, Any]:
+    @router.post("/segments/{row}/undo")
+    def undo_segment(row: int) -> api.SegmentsAnswer:
         """Take the last change of the segments back, of whatever video."""
         return state.undo_segment(row)
 
@@ -527,45 +527,30 @@ _REDIRECT = (
 )
 
 
-class PageFiles(NamedTuple):
-    """List of the labels given on the page, and columns; None for those in the index's folder."""
-
-    labels: str | None = None
-    columns: str | None = None
-
-
-def serve(
-    folder: str,
-    network: Network,
-    own: PageFiles,
-    port: int,
-    open_browser: bool,
-    writable: bool = False,
-) -> None:
-    """Serve the search page of an index until Ctrl-C or SIGTERM; prints the link.
-
-    Args:
-        folder: Of the index.
-        network: Where the network of the index is.
-        own: Its labels and columns.
-        port: 0 takes a free one.
-        open_browser: Open the link in the user's browser, where there is a desktop.
-        writable: Let programs with the token write labels, too.
+def serve(options: SearchOptions) -> None:
+    """Serve the search page of an index until Ctrl-C or SIGTERM, and print its link.
 
     Raises:
-        FileNotFoundError: there is no index, or no checkpoint at the given path.
-        ValueError: the index is empty, the checkpoint is not that of the index, the list of labels
-            cannot be read, or the port is taken.
+        FileNotFoundError: If there is no index, or no checkpoint at the given path.
+        ValueError: If the index is empty or a table of videos, the checkpoint is not the one of the
+            index, the list of labels cannot be read, or the port is taken.
     """
+    folder = options.folder
+    if is_table_folder(folder):
+        raise ValueError(
+            f"{folder} is a table of videos: the page needs the folder of an index, where it "
+            "keeps labels (sce-video index TABLE --out INDEX)"
+        )
     index = read_index(folder)
     if len(index) == 0:
         raise ValueError(f"the index {index.folder} contains no video that could be decoded")
+    network = IndexNetwork(options.checkpoint, options.config, options.device)
     if network.checkpoint is not None:
-        checkpoint_of_index(index, network.checkpoint)
-    label_list = LabelList(label_file(folder, own.labels))
-    state = SearchState(index, network, label_list, columns_of_index(index, own.columns))
+        network = replace(network, checkpoint=checkpoint_of_index(index, network.checkpoint))
+    label_list = LabelList(label_file(folder, options.labels))
+    state = SearchState(index, network, label_list, columns_of_index(index, options.columns))
     # Interrupted here: before the server has handlers of its own.
-    with ExitStack() as at_end, _listen(port) as listening, suppress(KeyboardInterrupt):
+    with ExitStack() as at_end, _listen(options.port) as listening, suppress(KeyboardInterrupt):
         port = listening.getsockname()[1]
         token = secrets.token_urlsafe(24)
         link = f"http://{HOST}:{port}/?token={token}"
@@ -576,9 +561,9 @@ def serve(
         # A text browser would take over the terminal.
         displays = {"DISPLAY", "WAYLAND_DISPLAY"} & set(os.environ)
         desktop = sys.platform in ("darwin", "win32") or displays
-        if open_browser and desktop and "SSH_CONNECTION" not in os.environ:
+        if not options.no_open and desktop and "SSH_CONNECTION" not in os.environ:
             at_end.enter_context(_opened_in_browser(link))
-        app = create_app(state, token, port, writable=writable)
+        app = create_app(state, token, port, writable=options.writable)
         try:
             _Server(server_config(app)).run(sockets=[listening])
         finally:
@@ -615,9 +600,7 @@ class _Server(uvicorn.Server):
 
 
 def _listen(port: int) -> socket.socket:
-    """A socket on the loopback address."""
-    if not 0 <= port < 2**16:
-        raise ValueError(f"a port is a number of 0 to 65535, got {port}")
+    """Return a socket on the loopback address."""
     try:
         return socket.create_server((HOST, port))  # the link is printed before the server runs
     except OSError as error:

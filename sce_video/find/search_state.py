@@ -10,8 +10,9 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from contextlib import suppress
+from dataclasses import asdict, dataclass
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,37 +22,28 @@ from sce_video.datasets.readers.av_file import holds_video
 from sce_video.datasets.segments import TOLERANCE, Segment, stated_duration
 from sce_video.datasets.sources import Query, is_elsewhere
 from sce_video.datasets.video_list import VIDEO_EXTENSIONS
+from sce_video.find import search_api as api
 from sce_video.find import search_media as media
 from sce_video.find.columns import VideoColumns, columns_of_index
-from sce_video.find.label_list import LabelList
-from sce_video.find.query import Match, Weights, query_index
-from sce_video.find.search import (
+from sce_video.find.examples import (
     Example,
     Examples,
     examples_of_label,
     join_examples,
     own_moment,
-    refine_moments,
     rows_of_query,
 )
-from sce_video.find.search_api import FilterRequest, GivenExample, SearchRequest
+from sce_video.find.index_network import IndexNetwork
+from sce_video.find.label_list import LabelList, SegmentList
+from sce_video.find.query import Match, Weights, query_index
+from sce_video.find.refined_moments import refine_moments
 from sce_video.find.search_media import CallError, MediaWorkers
-from sce_video.find.segment_list import SegmentList
 from sce_video.find.store import VideoIndex
 from sce_video.inference.encoders.text import has_text
-from sce_video.inference.windows import WindowFeatures
+from sce_video.inference.features import Features
 from sce_video.utils.command import printable_utf8
 from sce_video.utils.errors import UserError
 from sce_video.utils.storage import absolute
-
-
-class Network(NamedTuple):
-    """Checkpoint, config file and device of the network; None for those of the index, and a GPU."""
-
-    checkpoint: str | None = None
-    config: str | None = None
-    device: str | None = None
-
 
 #: Points of the map; of a larger index, this many at equal steps.
 MAP_POINTS = 20_000
@@ -73,12 +65,19 @@ class GoneError(UserError, RuntimeError):
     """A video of the index that is not there any more."""
 
 
-class KeptUpload(NamedTuple):
-    """A file that was dropped on the page: its feature (D,), and what is shown of it."""
+@dataclass(frozen=True, eq=False)
+class KeptUpload:
+    """A file that was dropped on the page.
+
+    Attributes:
+        feature: (D,) feature.
+        content: A small clip as mp4, or the image as JPEG.
+        kind: "video" or "image".
+    """
 
     feature: np.ndarray
     content: bytes
-    kind: str  # video (a clip as mp4) or image (JPEG)
+    kind: str
 
 
 class SearchState:
@@ -87,7 +86,7 @@ class SearchState:
     def __init__(
         self,
         index: VideoIndex,
-        network: Network,
+        network: IndexNetwork,
         labels: LabelList,
         columns: VideoColumns | None = None,
     ) -> None:
@@ -119,7 +118,7 @@ class SearchState:
         self._uploads: OrderedDict[str, KeptUpload] = OrderedDict()
         self._features: OrderedDict[Hashable, np.ndarray] = OrderedDict()
         self._lock = threading.Lock()
-        self._map: dict[str, Any] | None = None
+        self._map: api.MapAnswer | None = None
         self._map_lock = threading.Lock()
 
     def start(self) -> None:
@@ -134,23 +133,23 @@ class SearchState:
 
     # -- the list --------------------------------------------------------------------------
 
-    def describe(self) -> dict[str, Any]:
-        """Everything that the page shows before the first search."""
-        return {
-            "root": printable_utf8(self.index.root),
-            "names": self.names,
-            "folders": self.folders,
-            "folder": self.folder_of,
-            "spans": None if self._spans is None else np.round(self._spans, 2).tolist(),
-            "refinable": self.index.windows is not None and not self.index.windows.shots,
-            "texts": has_text(self.index.settings["model"].get("backbone")),
-            "columns": self.columns.describe(),
-            "without_columns": self.columns.without,
-            "failures": len(self.index.failures),
-            "problem": self.network_problem(),
-            "update": self.update_command(),
-            "labels": self.describe_labels(),
-        }
+    def describe(self) -> api.VideosAnswer:
+        """Return everything that the page shows before the first search."""
+        return api.VideosAnswer(
+            root=printable_utf8(self.index.root),
+            names=self.names,
+            folders=self.folders,
+            folder=self.folder_of,
+            spans=None if self._spans is None else np.round(self._spans, 2).tolist(),
+            refinable=self.index.windows is not None and not self.index.windows.shots,
+            texts=has_text(self.index.settings["model"].get("backbone")),
+            columns=[api.ColumnAnswer(**asdict(column)) for column in self.columns.described],
+            without_columns=self.columns.without,
+            failures=len(self.index.failures),
+            problem=self.network_problem(),
+            update=self.update_command(),
+            labels=self.describe_labels(),
+        )
 
     def network_problem(self) -> str:
         """Why videos that are not in the index cannot be searched for; empty if they can."""
@@ -230,10 +229,10 @@ class SearchState:
     # -- search ----------------------------------------------------------------------------
 
     def add_upload(self, file: str) -> str:
-        """Embed a file with the network of the index; returns the id for :class:`GivenExample`.
+        """Embed a file with the network of the index, and return its id for later searches.
 
         Raises:
-            CallError: the file cannot be decoded, or the network cannot be loaded.
+            CallError: If the file cannot be decoded, or the network cannot be loaded.
         """
         found = KeptUpload(*self._embed(media.embed_file, file))
         upload = secrets.token_hex(8)
@@ -245,8 +244,10 @@ class SearchState:
 
     def _embed(self, function: Any, *arguments: Any) -> Any:
         """What a function of ``media`` returns for the network of the index, in its worker."""
-        own = (self.index.header, str(self.index.folder), tuple(self._network))
-        return self._embedding.call(function, *own, *arguments, timeout=_EMBED_SECONDS)
+        own = VideoIndex(str(self.index.folder), self.index.header)  # without what it has read
+        return self._embedding.call(
+            function, own, self._network, *arguments, timeout=_EMBED_SECONDS
+        )
 
     def upload(self, upload: str) -> KeptUpload:
         """A file that was dropped on the page; ValueError if it is not kept any more."""
@@ -255,7 +256,7 @@ class SearchState:
                 raise ValueError("this file is not kept any more: drop it on the page again")
             return self._uploads[upload]
 
-    def search(self, search: SearchRequest) -> list[Match]:
+    def search(self, search: api.SearchRequest) -> list[Match]:
         """The most similar videos or moments, the most similar first; not refined."""
         out = ~self.matching(search)  # a mistyped condition is told before anything is embedded
         given = self._examples(search)
@@ -267,7 +268,7 @@ class SearchState:
             whitened=None if search.text is None else False,
         )
 
-    def _examples(self, search: SearchRequest) -> Examples:
+    def _examples(self, search: api.SearchRequest) -> Examples:
         """The features of all that is searched for, and its rows in the index."""
         like, unlike = (
             [self._example(example) for example in examples]
@@ -282,7 +283,7 @@ class SearchState:
             text = self._kept(words, lambda: self._embed(media.embed_text, words))
         return join_examples(like, unlike, text, Weights(**search.weights.model_dump()))
 
-    def _example(self, given: GivenExample) -> Example:
+    def _example(self, given: api.GivenExample) -> Example:
         if given.upload is not None:
             return Example(self.upload(given.upload).feature[None])
         row = self._row_of_name.get(given.path) if given.path is not None else given.row
@@ -292,7 +293,8 @@ class SearchState:
         if given.start is not None:
             file = self.file(row)
             key = row, *moment, _modified(file)
-            feature = self._kept(key, lambda: self._embed(media.embed_moment, file, *moment))
+            example = Query(file, *moment)
+            feature = self._kept(key, lambda: self._embed(media.embed_moment, example))
         elif self._spans is not None and given.path is not None:
             raise ValueError("a row of this index is a window: give start and end, or the row")
         else:
@@ -317,19 +319,19 @@ class SearchState:
         return feature
 
     def refine(
-        self, search: SearchRequest, found: list[Match]
+        self, search: api.SearchRequest, found: list[Match]
     ) -> tuple[list[Match], list[tuple[str, str]]]:
-        """As :func:`~sce_video.find.search.refine_moments`, of the results of :meth:`search`.
+        """Refine the results of :meth:`search`, see :func:`.refined_moments.refine_moments`.
 
         Raises:
-            CallError: there is no network.
-            ValueError: the moments of the index cannot be refined.
+            CallError: If there is no network.
+            ValueError: If the moments of the index cannot be refined.
         """
         if problem := self.network_problem():
             raise CallError(problem)
         rows = {match.file: match.row for match in found}
 
-        def near(file: str, start: float, end: float, step: float) -> WindowFeatures:
+        def near(file: str, start: float, end: float, step: float) -> Features:
             try:
                 return self._embed(media.embed_near, self.file(rows[file]), start, end, step)
             except (CallError, GoneError, NoRowError) as error:
@@ -343,7 +345,7 @@ class SearchState:
             without=given.moments,
         )
 
-    def matching(self, filters: FilterRequest) -> np.ndarray:
+    def matching(self, filters: api.FilterRequest) -> np.ndarray:
         """(N,) bool, the rows that pass the filters; ValueError for a condition that is none."""
         found = self.columns.matching(filters.where)
         if filters.path:
@@ -357,13 +359,8 @@ class SearchState:
             found &= self.labels.of_paths(self.index.paths) == filters.label
         return found
 
-    def map(self) -> dict[str, Any]:
-        """Coordinates of the videos in the plane, computed once: rows, and x and y per method.
-
-        Returns:
-            ``rows``: of up to 20,000 videos at equal steps; ``methods``: ``name``, ``x`` and ``y``
-            of each projection; an empty list for fewer than two videos.
-        """
+    def map(self) -> api.MapAnswer:
+        """Return the coordinates of up to 20,000 videos in the plane, which are computed once."""
         with self._map_lock:
             if self._map is None:
                 from sce_video.pages.feature_map import projections
@@ -373,73 +370,63 @@ class SearchState:
                 found = {}
                 if count >= 2:
                     found = projections(torch.from_numpy(np.array(self.index.features[rows])))
-                self._map = {
-                    "rows": rows.tolist(),
-                    "methods": [
-                        {"name": name, "x": _rounded(xy[:, 0]), "y": _rounded(xy[:, 1])}
-                        for name, xy in found.items()
-                    ],
-                }
+                methods = [
+                    api.ProjectionAnswer(name=name, x=_rounded(xy[:, 0]), y=_rounded(xy[:, 1]))
+                    for name, xy in found.items()
+                ]
+                self._map = api.MapAnswer(rows=rows.tolist(), methods=methods)
             return self._map
 
     # -- labels ----------------------------------------------------------------------------
 
-    def describe_labels(self) -> dict[str, Any]:
-        """Classes, the label of every row, and what the page says of the list.
-
-        Returns:
-            ``classes``: names; ``label``: (N,) label of every row, -1 for none; ``undo``: number of
-            changes that can be taken back; ``elsewhere``: labels less labelled rows; ``file`` and
-            ``class_file``: paths.
-        """
+    def describe_labels(self) -> api.LabelsAnswer:
+        """Return the classes, the label of every row, and the state of the list."""
         labels = self.labels.of_paths(self.index.paths).tolist()
-        return {
-            "classes": [printable_utf8(name) for name in self.labels.classes],
-            "label": labels,
-            "undo": self.labels.undo_depth,
-            "elsewhere": len(self.labels.labels) - sum(label >= 0 for label in labels),
-            "file": printable_utf8(os.path.abspath(self.labels.file)),
-            "class_file": printable_utf8(os.path.abspath(self.labels.class_file)),
-            "segments": len(self.segments.segments),
-        }
+        return api.LabelsAnswer(
+            classes=[printable_utf8(name) for name in self.labels.classes],
+            label=labels,
+            undo=self.labels.undo_depth,
+            elsewhere=len(self.labels.labels) - sum(label >= 0 for label in labels),
+            file=printable_utf8(os.path.abspath(self.labels.file)),
+            class_file=printable_utf8(os.path.abspath(self.labels.class_file)),
+            segments=len(self.segments.segments),
+        )
 
-    def set_label(self, rows: list[int], name: str | None) -> dict[str, Any]:
-        """Give videos a label by hand, or none; returns the new state of the labels, and as
-        ``refused`` the names that no list can hold.
-        """
-        # Of windows, each path once.
+    def set_label(self, rows: list[int], name: str | None) -> api.LabelledAnswer:
+        """Give videos a label by hand, or none, and return the new state of the labels."""
+        # A path once, even if several of its windows are given.
         paths = dict.fromkeys(self.index.path(self._checked(row)) for row in rows)
         with self._lock:
             _, refused = self.labels.apply(paths, name)
-            return {**self.describe_labels(), "refused": [printable_utf8(p) for p in refused]}
+            state = self.describe_labels()
+            return api.LabelledAnswer(**dict(state), refused=[printable_utf8(p) for p in refused])
 
-    def undo_label(self) -> dict[str, Any]:
-        """Take the last change of the labels back; returns their new state."""
+    def undo_label(self) -> api.LabelsAnswer:
+        """Undo the last change of the labels, and return their new state."""
         with self._lock:
             self.labels.undo()
             return self.describe_labels()
 
     # -- segments --------------------------------------------------------------------------
 
-    def describe_segments(self, row: int) -> dict[str, Any]:
-        """The labelled segments of a video: a ``SegmentsAnswer`` of :mod:`.search_api`."""
+    def describe_segments(self, row: int) -> api.SegmentsAnswer:
+        """Return the labelled segments of a video."""
         own = self.segments.of(self._videos[self._checked(row)])
         classes = dict.fromkeys([*self.labels.classes, *self.segments.classes()])
-        return {
-            "segments": [[s.start, s.end, printable_utf8(s.label)] for s in own],
-            "classes": [printable_utf8(name) for name in classes],
-            "undo": self.segments.undo_depth,
-            "total": len(self.segments.segments),
-            "file": printable_utf8(os.path.abspath(self.segments.file)),
-        }
+        return api.SegmentsAnswer(
+            segments=[(s.start, s.end, printable_utf8(s.label)) for s in own],
+            classes=[printable_utf8(name) for name in classes],
+            undo=self.segments.undo_depth,
+            total=len(self.segments.segments),
+            file=printable_utf8(os.path.abspath(self.segments.file)),
+        )
 
-    def add_segment(self, row: int, start: float, end: float, label: str) -> dict[str, Any]:
-        """Label a stretch of a video; returns the new state.
+    def add_segment(self, row: int, start: float, end: float, label: str) -> api.SegmentsAnswer:
+        """Label a stretch of a video, and return its segments.
 
         Raises:
-            ValueError: it ends beyond the video; and as of
-                :meth:`~sce_video.find.segment_list.SegmentList.add`.
-            CallError, GoneError, NoRowError: the file cannot be opened.
+            ValueError: If it ends beyond the video, or no list can hold it.
+            CallError, GoneError, NoRowError: If the file cannot be opened.
         """
         file = self.file(row)
         least = end - TOLERANCE
@@ -450,10 +437,11 @@ class SearchState:
             self.segments.add(self._videos[row], start, end, label)
             return self.describe_segments(row)
 
-    def remove_segment(self, row: int, number: int, label: str) -> dict[str, Any]:
-        """Remove the segment of this number in the list of a video; returns the new state.
+    def remove_segment(self, row: int, number: int, label: str) -> api.SegmentsAnswer:
+        """Remove the segment of this number in the list of a video, and return the others.
 
-        ValueError where it has another label: the list has changed since.
+        Raises:
+            ValueError: If it has another label, because the list has changed since.
         """
         with self._lock:
             own: list[Segment] = self.segments.of(self._videos[self._checked(row)])
@@ -462,8 +450,8 @@ class SearchState:
             self.segments.remove(own[number])
             return self.describe_segments(row)
 
-    def undo_segment(self, row: int) -> dict[str, Any]:
-        """Take the last change of the segments back, of whatever video; returns the new state."""
+    def undo_segment(self, row: int) -> api.SegmentsAnswer:
+        """Undo the last change of the segments of any video, and return those of this one."""
         with self._lock:
             self.segments.undo()
             return self.describe_segments(row)
@@ -485,12 +473,11 @@ class SearchState:
 
     # -- lists to finetune with ------------------------------------------------------------
 
-    def write_split(self) -> dict[str, Any]:
-        """Write lists to train and to test; returns their paths and the commands that use them, and
-        the labelled segments.
+    def write_split(self) -> api.SplitAnswer:
+        """Write lists to train and to test, and return the commands that use them.
 
         Raises:
-            ValueError: no class has two videos, and there are no segments of two classes.
+            ValueError: If no class has two videos, and there are no segments of two classes.
         """
         with self._lock:
             segments = os.path.abspath(self.segments.file)
@@ -512,7 +499,7 @@ class SearchState:
             run = f"{os.path.splitext(given[0])[0].removesuffix('_train')}_finetuned"
             words = ["sce-video", "finetune", checkpoint, *chain(*sets), "--out", run]
             commands.append(printable_utf8(shlex.join(words)))
-        return {"files": [printable_utf8(path) for path in files], "commands": commands}
+        return api.SplitAnswer(files=[printable_utf8(path) for path in files], commands=commands)
 
 
 def _modified(file: str) -> int:

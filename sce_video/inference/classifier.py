@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,14 @@ from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.engine.config.load import load_config
 from sce_video.engine.config.snapshot import stored_config
 from sce_video.engine.weights import bounded_network, check_classifier_weights, load_backbone
-from sce_video.evaluation.multi_view import class_scores
-from sce_video.inference.embed import EmbedOptions, FileRows, rows_of_files, rows_of_videos
+from sce_video.inference.embed import features_of_files, rows_of_videos
+from sce_video.inference.features import Features
 from sce_video.inference.model import checkpoint_of, select_device
+from sce_video.inference.multi_view import BatchRows, class_scores
 from sce_video.inference.network_input import (
     ModelSettings,
     Video,
+    ViewOptions,
     settings_from_config,
     view_counts,
 )
@@ -56,7 +59,7 @@ class VideoClassifier:
 
     recognizer: nn.Module
     settings: ModelSettings
-    options: EmbedOptions
+    options: ViewOptions
     classes: tuple[str, ...]
     named: bool
     checkpoint: str
@@ -67,11 +70,16 @@ class VideoClassifier:
         """K, the number of classes."""
         return len(self.classes)
 
-    def row(self, sample: dict[str, Any], max_views: int) -> np.ndarray:
-        """Class probabilities (K,) of a packed video: the mean of the softmax over its views."""
+    def rows(self, batch: dict[str, Any], max_views: int) -> BatchRows:
+        """Class probabilities (n, K) of the videos of a batch: means of the softmax over views."""
         with torch.inference_mode():
-            rows = class_scores(max_views)(self.recognizer, {"videos": [sample]})
-            return rows.values[0].numpy()
+            return class_scores(max_views)(self.recognizer, batch)
+
+    def to(self, device: torch.device) -> VideoClassifier:
+        """The network on a device: itself, or a copy."""
+        if device == self.device:
+            return self
+        return replace(self, recognizer=copy.deepcopy(self.recognizer).to(device), device=device)
 
 
 def load_classifier(
@@ -137,7 +145,7 @@ def load_classifier(
     return VideoClassifier(
         recognizer=recognizer,
         settings=settings,
-        options=EmbedOptions(num_clips=num_clips, num_crops=num_crops),
+        options=ViewOptions(num_clips=num_clips, num_crops=num_crops),
         classes=names or tuple(map(str, range(recognizer.cls_head.num_classes))),
         named=bool(names),
         checkpoint=absolute(checkpoint),
@@ -207,14 +215,15 @@ def _class_names(
 def class_probabilities(
     classifier: VideoClassifier,
     videos: Video | Sequence[Video],
-    options: EmbedOptions | None = None,
+    options: ViewOptions | None = None,
     *,
     fps: float | None = None,
 ) -> np.ndarray:
     """Class probabilities of videos: the mean of the softmax vectors over the views of each.
 
-    Arguments and errors are those of :func:`~sce_video.inference.embed`; ``options`` are by default
-    the views of the test pipeline. TypeError for anything but a classifier.
+    Arguments and errors are those of :func:`~sce_video.inference.embed.embed_videos`, except that
+    ``options`` are by default the views of the test pipeline, and that anything but a classifier
+    raises TypeError.
 
     Returns:
         (N, K) float32, K in the order of ``classifier.classes``; every row sums to 1.
@@ -226,16 +235,16 @@ def class_probabilities(
 def predict_files(
     classifier: VideoClassifier,
     paths: str | os.PathLike | Sequence[str | os.PathLike],
-    options: EmbedOptions | None = None,
-) -> FileRows:
+    options: ViewOptions | None = None,
+) -> Features:
     """Class probabilities of files; those that cannot be decoded are listed, not raised.
 
     Returns:
-        ``probabilities`` (M, K), ``paths`` and ``indices`` of the M files that could be decoded,
-        and ``failures``, (path, reason) of the others.
+        ``values`` (M, K), ``paths`` and ``indices`` of the M files that could be decoded, and
+        ``failures``, (path, reason) of the others.
     """
     _check_classifier(classifier)
-    return rows_of_files(classifier, paths, options or classifier.options)
+    return features_of_files(classifier, paths, options or classifier.options)
 
 
 def _check_classifier(classifier: object) -> None:

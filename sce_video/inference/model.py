@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
 from sce_video.engine.checkpoint import file_sha256, load_checkpoint_file, newest_checkpoint
 from sce_video.engine.config.snapshot import stored_config
 from sce_video.engine.weights import bounded_network, load_backbone
-from sce_video.evaluation.multi_view import mean_representation
+from sce_video.inference.multi_view import BatchRows, mean_representation
 from sce_video.inference.network_input import ModelSettings, settings_from_config
 from sce_video.registry import MODELS
 from sce_video.utils.run_files import is_model
@@ -47,11 +47,16 @@ class VideoModel:
         """D, as ``feature_size``."""
         return self.feature_size
 
-    def row(self, sample: dict[str, Any], max_views: int) -> np.ndarray:
-        """The mean representation (D,) over the views of a video packed by ``PackVideo``."""
-        function = mean_representation(max_views)
+    def rows(self, batch: dict[str, Any], max_views: int) -> BatchRows:
+        """The mean representations (n, D) over the views of the videos of a batch."""
         with torch.inference_mode():
-            return function(self.encoder, {"videos": [sample]}).values[0].numpy()
+            return mean_representation(max_views)(self.encoder, batch)
+
+    def to(self, device: torch.device) -> VideoModel:
+        """The network on a device: itself, or a copy."""
+        if device == self.device:
+            return self
+        return replace(self, encoder=copy.deepcopy(self.encoder).to(device), device=device)
 
 
 def checkpoint_of(run: str | Path) -> str:
@@ -118,9 +123,10 @@ def load_model(
 
 def with_random_weights(model: VideoModel) -> VideoModel:
     """The same network before any training; the global random state is neither used nor changed."""
-    # The caller's random numbers stay what they were.
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
+    # The caller's random numbers stay what they were. The network is built on the CPU, so the
+    # generators of GPUs are neither saved nor seeded.
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(0)
         encoder = _built(model.settings)
         encoder.init_weights()
     encoder = encoder.to(model.device).eval().requires_grad_(False)

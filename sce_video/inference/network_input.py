@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from sce_video.datasets.clip_sampling import ClipIndices, uniform_positions
@@ -26,6 +27,7 @@ from sce_video.datasets.transforms import (
 )
 from sce_video.datasets.video_dataset import run_pipeline
 from sce_video.engine.weights import checked_backbone
+from sce_video.inference.multi_view import BatchRows
 
 _PREPROCESSORS = ("VideoDataPreprocessor", "RecognizerDataPreprocessor")
 _CLIPS = ("RandomClips", "UniformClips", "OneOfClips")
@@ -287,7 +289,7 @@ def _tuples(value: Any) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EmbedOptions:
+class ViewOptions:
     """Views of a video, and how they are computed.
 
     Attributes:
@@ -295,7 +297,8 @@ class EmbedOptions:
             segment sampling always sees one clip, the whole video.
         num_crops: Crops per clip: 1 (centre) or 3 (along the long side).
         max_views: Largest batch of views. It bounds memory; features change by rounding only.
-        num_workers: Decoding processes; 0 decodes in the main process.
+        num_workers: Processes that decode and embed, each with a copy of the network; 0 works in
+            this process.
         timeout: Time limit for decoding a file, seconds; None for no limit.
     """
 
@@ -330,23 +333,43 @@ class VideoNetwork(Protocol):
         """Path of the weights, for messages."""
 
     @property
+    def device(self) -> torch.device:
+        """Device of the network."""
+
+    @property
     def row_size(self) -> int:
         """D, size of a row."""
 
-    def row(self, sample: dict[str, Any], max_views: int) -> np.ndarray:
-        """(D,) float32 of a video packed by ``PackVideo``, from at most ``max_views`` at a time."""
+    def rows(self, batch: dict[str, Any], max_views: int) -> BatchRows:
+        """Rows (n, D) of a batch of ``collate_views``, from at most ``max_views`` at a time."""
+
+    def to(self, device: torch.device) -> VideoNetwork:
+        """The network on a device: itself, or a copy."""
+
+
+def embed_batch(
+    network: VideoNetwork, batch: dict[str, Any], max_views: int, name: str
+) -> BatchRows:
+    """Return the rows of a batch.
+
+    Raises:
+        ValueError: If a row is not finite; the message contains ``name``.
+    """
+    rows = network.rows(batch, max_views)
+    if not bool(torch.isfinite(rows.values).all()):
+        raise ValueError(
+            f"the output for {name} is not finite: the network of {network.checkpoint} has "
+            "diverged. Take a checkpoint from before that"
+        )
+    return rows
 
 
 def embed_sample(
-    model: VideoNetwork, sample: dict[str, Any], options: EmbedOptions, name: str
+    network: VideoNetwork, sample: dict[str, Any], options: ViewOptions, name: str
 ) -> np.ndarray:
     """The row (D,) of one video, alone: rounding in a convolution depends on the batch size."""
-    row = model.row(sample, options.max_views)
-    if not np.isfinite(row).all():
-        raise ValueError(
-            f"the output for {name} is not finite: the network of {model.checkpoint} has diverged"
-        )
-    return row
+    rows = embed_batch(network, {"videos": [sample]}, options.max_views, name)
+    return rows.values[0].numpy()
 
 
 class ArrayReader(VideoReader):

@@ -5,12 +5,10 @@ Frames are dropped when no further window needs them: memory depends on the wind
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,19 +21,15 @@ from sce_video.datasets.clip_sampling import (
 )
 from sce_video.datasets.readers import VideoReader
 from sce_video.datasets.readers.base import ArrayFrames, VideoDecodeError
-from sce_video.datasets.sources import is_table, list_videos, open_video, video_exists
+from sce_video.datasets.sources import open_video
 from sce_video.datasets.transforms.lazy_view import LazyView
-from sce_video.evaluation.npz_files import write_npz
-from sce_video.inference.model import VideoModel
+from sce_video.inference.features import Features
 from sce_video.inference.network_input import (
-    ArrayReader,
-    EmbedOptions,
-    Video,
     VideoNetwork,
+    ViewOptions,
     embed_sample,
     pack_step,
     resize_steps,
-    split_videos,
 )
 
 #: Of the frames of a window, those that must exist; the others of a damaged file are replaced by
@@ -45,39 +39,14 @@ _FRACTION_NEEDED = 0.75
 _CUT_OFF = 0.5
 
 
-@dataclass(frozen=True, eq=False)
-class WindowFeatures:
-    """Features of the windows of a video.
-
-    Attributes:
-        features: (W, D) float32, not normalised.
-        starts: (W,) float64, seconds.
-        ends: (W,) float64, seconds.
-        reason: Why windows are missing, as in a file that was cut off; empty if none is.
-    """
-
-    features: np.ndarray
-    starts: np.ndarray
-    ends: np.ndarray
-    reason: str = ""
-
-    def __len__(self) -> int:
-        return len(self.features)
-
-    @property
-    def spans(self) -> np.ndarray:
-        """(W, 2), starts and ends."""
-        return np.stack([self.starts, self.ends], axis=1)
-
-
 def embed_windows(
-    network: VideoNetwork, path: str | os.PathLike, windows: Windows, options: EmbedOptions
-) -> WindowFeatures:
+    network: VideoNetwork, path: str | os.PathLike, windows: Windows, options: ViewOptions
+) -> Features:
     """Features of the windows of a file, a URL or a row of a table.
 
     The feature of a window equals that of a video of its frames alone, bit for bit. In damaged
     files missing frames are replaced by their neighbours; windows of which more than a quarter of
-    the frames is missing are left out, and ``reason`` says so.
+    the frames is missing are left out, and ``incomplete`` has the reason.
 
     Raises:
         VideoDecodeError: no window can be decoded, or decoding stops for ``options.timeout``.
@@ -146,7 +115,7 @@ def find_cuts(reader: VideoReader, patience: float | None = None) -> np.ndarray:
 
 
 def embed_span(
-    network: VideoNetwork, path: str, start: float, end: float, options: EmbedOptions
+    network: VideoNetwork, path: str, start: float, end: float, options: ViewOptions
 ) -> np.ndarray:
     """The feature (D,) of the moment ``[start, end)`` of a video, decoded by itself.
 
@@ -159,18 +128,18 @@ def embed_span(
             )
         span = np.array([[start, min(end, reader.duration)]])
         found = windows_of_reader(network, reader, span, options)
-    return found.features[0]
+    return found.values[0]
 
 
-def open_patiently(path: str, options: EmbedOptions) -> VideoReader:
+def open_patiently(path: str, options: ViewOptions) -> VideoReader:
     """A reader whose time limit is that of opening alone."""
     deadline = None if options.timeout is None else time.monotonic() + options.timeout
     return open_video(path, deadline=deadline)
 
 
 def windows_of_reader(
-    network: VideoNetwork, reader: VideoReader, spans: np.ndarray, options: EmbedOptions
-) -> WindowFeatures:
+    network: VideoNetwork, reader: VideoReader, spans: np.ndarray, options: ViewOptions
+) -> Features:
     """Features of windows with these spans; errors as of :func:`embed_windows`."""
     # One array from the beginning: a small block of memory for each window, between the large ones
     # of the network, would keep malloc from using these again.
@@ -194,12 +163,16 @@ def windows_of_reader(
     stated = reader.stated_duration
     if stated is not None and reader.duration < stated - _CUT_OFF:
         reasons.append(f"it ends at {reader.duration:.2f} s of {stated:.2f} s: it was cut off")
-    starts, ends = spans[kept].T
-    return WindowFeatures(features[kept], starts.copy(), ends.copy(), "; ".join(reasons))
+    return Features(
+        values=features[kept],
+        paths=[reader.path] * int(kept.sum()),
+        spans=spans[kept],
+        incomplete=[(reader.path, "; ".join(reasons))] if reasons else [],
+    )
 
 
 def pack_windows(
-    network: VideoNetwork, reader: VideoReader, spans: np.ndarray, options: EmbedOptions
+    network: VideoNetwork, reader: VideoReader, spans: np.ndarray, options: ViewOptions
 ) -> Iterator[dict[str, Any] | None]:
     """The packed views of each window, None for one that cannot be decoded."""
     settings = network.settings
@@ -271,108 +244,3 @@ def window_views(
     positions = np.searchsorted(needed, np.stack([clip.frames for clip in clips]))
     view = LazyView(ArrayFrames(frames), np.arange(len(frames)))
     return {"views": [view], "positions": positions, "label": -1, "index": 0, "seed": 0}
-
-
-def windows_of_videos(
-    network: VideoNetwork,
-    videos: Video | Sequence[Video],
-    windows: Windows,
-    options: EmbedOptions,
-    fps: float | None = None,
-) -> list[WindowFeatures]:
-    """The windows of every video; arguments and errors as of :func:`~sce_video.inference.embed`."""
-    count, arrays, paths = split_videos(videos)
-    if arrays and not (fps is not None and 0 < fps < float("inf")):
-        raise ValueError(f"windows of arrays need their positive frames per second, got fps={fps}")
-    if arrays and windows.shots:
-        raise ValueError("shots are found in files: give windows of arrays without shots")
-    found = []
-    for i in range(count):
-        if i in paths:
-            found.append(embed_windows(network, paths[i], windows, options))
-        else:
-            reader = ArrayReader(arrays[i], fps or 1.0)
-            spans = window_spans(reader.duration, windows, None)
-            found.append(windows_of_reader(network, reader, spans, options))
-    return found
-
-
-#: Between two writes of the file of windows.
-_SAVE_SECONDS = 60.0
-
-
-def embed_to_file(
-    model: VideoModel,
-    videos: str,
-    out: str | os.PathLike,
-    windows: Windows,
-    options: EmbedOptions,
-) -> tuple[int, list[str]]:
-    """Embed the windows of a folder, a table, a file or a URL into an ``.npz`` file.
-
-    The file is written every minute, and at the end however it comes: what was embedded before
-    Ctrl-C is kept. It holds ``features`` (N, D), ``paths``, ``starts`` and ``ends``
-    (N,), ``labels`` (all -1).
-
-    Returns:
-        Number of windows, and what could not be embedded.
-
-    Raises:
-        ValueError, FileNotFoundError: There is no such video, or no frame of it was embedded.
-    """
-    if os.path.isdir(videos) or is_table(videos):
-        found = list_videos(videos)
-        names = [found.path(i) for i in range(len(found))]
-        files = [os.path.join(videos, name) for name in names]
-    elif video_exists(videos):
-        names = files = [videos]
-    else:
-        raise FileNotFoundError(f"no video or folder at {videos}")
-    paths: list[str] = []
-    parts: list[WindowFeatures] = []
-    problems: list[str] = []
-
-    def save() -> None:
-        provenance = {
-            "checkpoint": {"path": model.checkpoint, "sha256": model.checkpoint_sha256},
-            "clips": options.num_clips,
-            "crops": options.num_crops,
-            "num_views": options.num_clips * options.num_crops,
-            "windows": windows.to_dict(),
-            "decoder": "av",
-            "decoder_version": importlib.metadata.version("av"),
-            "failures": [],
-            "problems": problems,
-        }
-        arrays = {
-            "features": np.concatenate([part.features for part in parts]),
-            "paths": np.array(paths, dtype=np.str_),
-            "labels": np.full(len(paths), -1, dtype=np.int64),
-            "starts": np.concatenate([part.starts for part in parts]),
-            "ends": np.concatenate([part.ends for part in parts]),
-        }
-        write_npz(Path(out), arrays, provenance)
-
-    saved = time.monotonic()
-    try:
-        for name, file in zip(names, files, strict=True):
-            try:
-                part = embed_windows(model, file, windows, options)
-            except VideoDecodeError as error:
-                problems.append(f"{name}: {error.reason}")
-                continue
-            if part.reason:
-                problems.append(f"{name}: {part.reason}")
-            parts.append(part)
-            paths += [name] * len(part)
-            if time.monotonic() - saved > _SAVE_SECONDS:  # a crash after hours costs a minute
-                save()
-                saved = time.monotonic()
-    except KeyboardInterrupt:
-        problems.append("interrupted: the windows until then are in the file")
-    finally:
-        if paths:
-            save()
-    if not paths:
-        raise ValueError(f"no window was embedded: {'; '.join(problems[:3]) or videos}")
-    return len(paths), problems

@@ -12,9 +12,9 @@ import torch
 from torch.nn.functional import normalize
 
 from sce_video.datasets.readers.base import VideoDecodeError
-from sce_video.inference.embed import embed
+from sce_video.inference.embed import embed_videos
 from sce_video.inference.model import VideoModel, check_model
-from sce_video.inference.network_input import EmbedOptions
+from sce_video.inference.network_input import ViewOptions
 from sce_video.utils.files import write_bytes
 
 _COLUMN = "video"
@@ -31,7 +31,7 @@ class MtebEncoder:
         model: From :func:`~sce_video.inference.model.load_model`.
         name: ``organisation/model``, under which mteb files the results; by default the name of the
             checkpoint's file. The revision is the start of the checkpoint's SHA-256.
-        options: Views and workers; None for the defaults of :class:`EmbedOptions`.
+        options: Views and workers; None for the defaults of :class:`ViewOptions`.
 
     Raises:
         TypeError: ``model`` is no such network.
@@ -39,14 +39,14 @@ class MtebEncoder:
     """
 
     def __init__(
-        self, model: VideoModel, name: str | None = None, options: EmbedOptions | None = None
+        self, model: VideoModel, name: str | None = None, options: ViewOptions | None = None
     ) -> None:
         check_model(model)
         self.model = model
         self.name = f"sce_video/{Path(model.checkpoint).stem}" if name is None else name
         if [bool(part) for part in self.name.split("/")] != [True, True]:
             raise ValueError(f"name must be 'organisation/model', got {self.name!r}")
-        self.options = options or EmbedOptions()
+        self.options = options or ViewOptions()
 
     @property
     def mteb_model_meta(self) -> Any:
@@ -99,7 +99,7 @@ class MtebEncoder:
         rows: list[np.ndarray] = []
         for paths in _files(inputs.dataset, max(1, batch_size), where):
             try:
-                rows.append(embed(self.model, paths, self.options))
+                rows.append(embed_videos(self.model, paths, self.options))
             except (VideoDecodeError, FileNotFoundError) as error:
                 first = sum(map(len, rows))
                 raise ValueError(

@@ -239,9 +239,9 @@ def model_card(network: Network) -> str:
         f"## Training\n```text\n{plan or 'no plan is stored'}\n```",
         "\n".join(["## Measured", *measured]),
         f"## Limits\n{_LIMITS}",
-        "## Use\n```python\nfrom sce_video import embed\n"
+        "## Use\n```python\nfrom sce_video import embed_videos\n"
         "from sce_video.interop.pretrained import from_pretrained\n\n"
-        'features = embed(from_pretrained("FOLDER"), "video.mp4")  # or "user/name"\n```',
+        'features = embed_videos(from_pretrained("FOLDER"), "video.mp4")  # or "user/name"\n```',
     ]
     return "\n\n".join(parts) + "\n"
 

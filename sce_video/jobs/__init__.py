@@ -18,7 +18,7 @@ from sce_video.jobs.job import (
     StoreError,
     file_state,
 )
-from sce_video.jobs.job_runner import Counts, Workers, is_current, resumable, run_job
+from sce_video.jobs.job_runner import Counts, Workers, is_current, iterate_job, resumable, run_job
 from sce_video.utils.cores import usable_cores
 
 __all__ = [
@@ -37,6 +37,7 @@ __all__ = [
     "Workers",
     "file_state",
     "is_current",
+    "iterate_job",
     "resumable",
     "run_job",
     "usable_cores",

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import secrets
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -126,6 +127,64 @@ def run_job(
     return driver.counts
 
 
+def iterate_job(
+    job: BatchJob, items: Iterable[Item], workers: Workers
+) -> Iterator[tuple[Item, Record]]:
+    """Process all items and yield their records, in the order of the items; nothing is stored.
+
+    Args:
+        job: The job, of items without outputs, whose sources are not watched.
+        items: Items with different keys; as many are taken as are in progress.
+        workers: Where it runs.
+
+    Raises:
+        UserError: As :func:`run_job`.
+    """
+    begun: deque[Item] = deque()
+    records: dict[str, Record] = {}
+
+    def noted_items() -> Iterator[Item]:
+        for item in items:
+            begun.append(item)
+            yield item
+
+    with closing(workers.run(job, noted_items())) as outcomes:
+        for done, outcome in outcomes:
+            _check_run(job, outcome)
+            records[done.key] = _record_of(job, done, outcome, workers.timeout)
+            while begun and begun[0].key in records:
+                item = begun.popleft()
+                yield item, records.pop(item.key)
+
+
+def _check_run(job: BatchJob, outcome: Outcome) -> None:
+    """Raise the error that ends a run, if an outcome is one: no item has failed then."""
+    if outcome.fault in ("storage", "run"):
+        raise (StorageError if outcome.fault == "storage" else RunError)(outcome.detail)
+    if outcome.fault == "setup":
+        raise WorkersEndedError(f"{job.name} cannot start: {outcome.detail}")
+
+
+def _record_of(
+    job: BatchJob, item: Item, outcome: Outcome, timeout: float, size: int | None = None
+) -> Record:
+    """Return the record of an outcome, without its time."""
+    found = outcome.value if isinstance(outcome.value, Facts) else Facts(outcome.value or {})
+    return Record(
+        key=item.key,
+        done=outcome.fault is None,
+        source=item.source,
+        settings=dict(job.settings),
+        facts=found.values,
+        kind=outcome.fault or "",
+        reason=outcome.detail,
+        output=item.output,
+        output_bytes=size,
+        time_limit=timeout,
+        data=found.data,
+    )
+
+
 def is_current(job: BatchJob, item: Item, store: RecordStore) -> bool:
     """Whether the record of an item stands, so that it is not due.
 
@@ -216,10 +275,7 @@ class _Driver:
 
     def finish(self, item: Item, outcome: Outcome) -> None:
         """Rename the output of a finished item and record the outcome."""
-        if outcome.fault in ("storage", "run"):
-            raise (StorageError if outcome.fault == "storage" else RunError)(outcome.detail)
-        if outcome.fault == "setup":
-            raise WorkersEndedError(f"{self.job.name} cannot start: {outcome.detail}")
+        _check_run(self.job, outcome)
         # Asked after the item: what was read may be half the old content and half the new.
         state = self.job.source(item)
         if outcome.fault is None and state != item.source:
@@ -246,21 +302,7 @@ class _Driver:
         self._record(item, outcome, size)
 
     def _record(self, item: Item, outcome: Outcome, size: int | None = None) -> None:
-        done = outcome.fault is None
-        found = outcome.value if isinstance(outcome.value, Facts) else Facts(outcome.value or {})
-        record = Record(
-            key=item.key,
-            done=done,
-            source=item.source,
-            settings=dict(self.job.settings),
-            facts=found.values,
-            kind=outcome.fault or "",
-            reason=outcome.detail,
-            output=item.output,
-            output_bytes=size,
-            time_limit=self._timeout,
-            data=found.data,
-        )
-        self.counts.done += done
-        self.counts.failed += not done
+        record = _record_of(self.job, item, outcome, self._timeout, size)
+        self.counts.done += record.done
+        self.counts.failed += not record.done
         self._on_record(item, self.store.put(record))

@@ -235,6 +235,21 @@ class PackedJob(NamedTuple):
     module: str
 
 
+def pack(job: BatchJob) -> PackedJob:
+    """Pickle a job.
+
+    Raises:
+        WorkersEndedError: If a part of it cannot be pickled, such as a function in a function.
+    """
+    try:
+        return PackedJob(pickle.dumps(job), type(job).__module__)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise WorkersEndedError(
+            f"{job.name} cannot be sent to other processes: {error}. Work in this process: "
+            "--workers 0"
+        ) from error
+
+
 def run_local(
     job: BatchJob | PackedJob, items: Iterable[Item | None], workers: int, timeout: float
 ) -> Done:
@@ -243,14 +258,15 @@ def run_local(
     The items have the temporary path of their attempt; the fault of one whose process could not set
     up the job is ``setup``.
     """
+    packed = job if isinstance(job, PackedJob) else pack(job)
     attempts = (None if item is None else _attempt(item) for item in items)
     return process_items(
         _process,
         (None if attempt is None else (attempt, attempt) for attempt in attempts),
         workers=workers,
         timeout=timeout,
-        preload=(job.module if isinstance(job, PackedJob) else type(job).__module__,),
-        start=partial(_start, job),
+        preload=(packed.module,),
+        start=partial(_start, packed),
     )
 
 
@@ -279,7 +295,7 @@ def _set_up(job: BatchJob | PackedJob) -> tuple[BatchJob | None, str]:
     return unpacked, ""
 
 
-def _start(job: BatchJob | PackedJob) -> None:
+def _start(job: PackedJob) -> None:
     global _job, _problem
     _job, _problem = _set_up(job)
 

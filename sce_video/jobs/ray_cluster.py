@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import pickle
 import socket
 import subprocess
 import sys
@@ -22,7 +21,7 @@ from itertools import islice, repeat
 from typing import Any
 
 from sce_video.jobs.job import BatchJob, Item
-from sce_video.jobs.process_pool import Done, Outcome, PackedJob, WorkersEndedError, run_local
+from sce_video.jobs.process_pool import Done, Outcome, WorkersEndedError, pack, run_local
 from sce_video.utils.errors import MissingPackageError, UserError
 from sce_video.version import __version__
 
@@ -169,8 +168,7 @@ def run_on_ray(
     with connection(ray, address):
         check_versions(ray)
         # in a list Ray leaves it a reference
-        packed = PackedJob(pickle.dumps(job), type(job).__module__)
-        payload = [ray.put((__version__, packed, timeout))]
+        payload = [ray.put((__version__, pack(job), timeout))]
         actors = _Actors(ray, job, payload, count)
         try:
             yield from _Run(ray, actors, timeout).outcomes(iter(items))

@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Sequence
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from sce_video.models.backbones.common import init_info_to_file, map_tokens
 from sce_video.models.modules import roi_align
 from sce_video.registry import MODELS
+from sce_video.utils.stored_arguments import Features, Layers, Outputs, Stored, Switch
 
 
 @MODELS.register_module()
@@ -64,16 +65,16 @@ class MLP(BaseModule):
 
     def __init__(
         self,
-        in_channels: int,
-        hidden_channels: int,
-        out_channels: int,
-        num_layers: int,
-        norm_output: bool,
+        in_channels: Features,
+        hidden_channels: Features,
+        out_channels: Outputs,
+        num_layers: Annotated[int, Stored(32)],
+        norm_output: Switch,
         *,
-        bias: bool = False,
-        norm_hidden: bool = True,
-        affine_output: bool = False,
-        bias_output: bool | None = None,
+        bias: Switch = False,
+        norm_hidden: Switch = True,
+        affine_output: Switch = False,
+        bias_output: Switch | None = None,
         init_cfg: dict | None = None,
     ) -> None:
         super().__init__(init_cfg=init_cfg)
@@ -241,13 +242,13 @@ class AttentiveProbeHead(nn.Module):
 
     def __init__(
         self,
-        num_classes: int | None,
-        in_channels: int | None,
+        num_classes: Outputs | None,
+        in_channels: Features | None,
         lrs: Sequence[float],
         weight_decays: Sequence[float] = (0.0,),
-        num_heads: int = 16,
-        depth: int = 1,
-        mlp_ratio: int = 4,
+        num_heads: Annotated[int, Stored(256)] = 16,
+        depth: Layers = 1,
+        mlp_ratio: Annotated[int, Stored(64, least=0)] = 4,
         selected: int | None = None,
     ) -> None:
         super().__init__()
@@ -363,8 +364,8 @@ class RoIActionHead(nn.Module):
 
     def __init__(
         self,
-        in_channels: int,
-        num_classes: int = 80,
+        in_channels: Features,
+        num_classes: Outputs = 80,
         roi_size: int = 7,
         stride: int = 16,
         dropout_ratio: float = 0.5,

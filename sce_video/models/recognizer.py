@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from sce_video.models.backbones.common import init_info_to_file
 from sce_video.registry import MODELS, mmaction_installed
+from sce_video.utils.stored_arguments import Features, Outputs
 
 
 class ActionDataSample(BaseDataElement):
@@ -51,8 +52,8 @@ class I3DHead(BaseModule):
 
     def __init__(
         self,
-        num_classes: int,
-        in_channels: int,
+        num_classes: Outputs,
+        in_channels: Features,
         dropout_ratio: float = 0.5,
         init_std: float = 0.01,
         average_clips: str | None = None,

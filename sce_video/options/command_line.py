@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from sce_video.options.declare import (
     OptionError,
     Options,
+    Spec,
     flag_names,
     help_of,
     spec_of,
@@ -133,7 +134,7 @@ def _add(container: Any, options: type[Options], declared: Field) -> None:
         settings["action"] = "store_true" if switch else argparse.BooleanOptionalAction
     else:
         settings |= {
-            "type": _reader(kind.item, spec.none),
+            "type": _reader(kind.item, spec),
             "choices": kind.choices,
             "metavar": spec.metavar or (None if kind.choices else _PLACEHOLDERS.get(kind.item)),
         }
@@ -163,24 +164,23 @@ def _usage(options: type[Options], shown: Sequence[Field]) -> str:
     return " ".join([*words, "[options]"])
 
 
-def _reader(item: type, none: str | None) -> Callable[[str], Any]:
+def _reader(item: type, spec: Spec) -> Callable[[str], Any]:
     """Return the function that reads a word of the command line as a value.
 
     Args:
         item: Type of the value.
-        none: Word that stands for None.
+        spec: Words that stand for None or for themselves.
     """
-    if item is str:
-        return lambda text: None if text == none else text
+    words = [*spec.words, *(() if spec.none is None else (spec.none,))]
 
     def read(text: str) -> Any:
-        if text == none:
-            return None
+        if text in words or item is str:
+            return None if text == spec.none else text
         try:
             return item(text)
         except ValueError:
             what = "a whole number" if item is int else "a number"
-            what += f" or {none!r}" if none is not None else ""
+            what = " or ".join([what, *map(repr, words)])
             raise argparse.ArgumentTypeError(f"must be {what}, got {text!r}") from None
 
     return read

@@ -78,6 +78,7 @@ class Spec:
         group: Title of the group of options in the help.
         alone: Value of a flag that is given without a value; None if it needs one.
         none: Word on the command line that stands for None, for example ``auto``.
+        words: Words that are allowed besides numbers; the annotation then names ``str``, too.
         problem: Function that says what is wrong with a value, ``"must be ..."``, or returns None.
     """
 
@@ -92,6 +93,7 @@ class Spec:
     group: str | None = None
     alone: Any = None
     none: str | None = None
+    words: tuple[str, ...] = ()
     problem: Callable[[Any], str | None] | None = None
 
 
@@ -108,6 +110,7 @@ class _Spec(TypedDict, total=False):
     group: str
     alone: Any
     none: str
+    words: tuple[str, ...]
     problem: Callable[[Any], str | None]
 
 
@@ -129,8 +132,8 @@ class Options:
 
     A subclass states its options as fields. It may override :meth:`check` for what concerns
     several options; the type, choices and range of each one have been checked before. Lists become
-    tuples, paths text and whole numbers floats where a float is declared, so that equal options
-    are equal objects.
+    tuples, paths text, whole numbers floats where a float is declared, and one value a tuple where
+    several are declared, so that equal options are equal objects.
 
     Attributes:
         examples: Command lines that the help shows at its end.
@@ -144,8 +147,11 @@ class Options:
         for declared in fields(self):
             value = _plain(getattr(self, declared.name))
             if value is not None:
+                kind = value_types(type(self))[declared.name]
+                if kind.several and isinstance(value, str | int | float):
+                    value = (value,)
                 _check_value(type(self), declared, value)
-                if value_types(type(self))[declared.name].item is float:
+                if kind.item is float:
                     value = _as_float(value)
             object.__setattr__(self, declared.name, value)
         self.check()
@@ -212,10 +218,9 @@ def _value_type(hint: Any, spec: Spec, name: str) -> ValueType:
     Raises:
         TypeError: If the annotation is not one of those that :func:`value_types` lists.
     """
-    if get_origin(hint) in (Union, types.UnionType):
-        (hint,) = (part for part in get_args(hint) if part is not type(None))
+    hint = _main_type(hint, spec)
     several = get_origin(hint) is tuple
-    item = get_args(hint)[0] if several else hint
+    item = _main_type(get_args(hint)[0], spec) if several else hint
     choices = spec.choices
     if get_origin(item) is Literal:
         choices = get_args(item)
@@ -223,6 +228,15 @@ def _value_type(hint: Any, spec: Spec, name: str) -> ValueType:
     if item not in (bool, int, float, str):
         raise TypeError(f"the option {name} has the unknown type {hint}")
     return ValueType(item, several, choices)
+
+
+def _main_type(hint: Any, spec: Spec) -> Any:
+    """Return the type of a union that is neither None nor the text of allowed words."""
+    if get_origin(hint) not in (Union, types.UnionType):
+        return hint
+    others = (type(None), str) if spec.words else (type(None),)
+    (main,) = (part for part in get_args(hint) if part not in others)
+    return main
 
 
 def spec_of(declared: Field) -> Spec:
@@ -247,6 +261,9 @@ def _check_value(options: type[Options], declared: Field, value: Any) -> None:
     if kind.several is not isinstance(value, tuple):
         wanted = "several values" if kind.several else "one value"
         raise OptionError(f"{{{name}}} takes {wanted}", value)
+    if isinstance(spec.metavar, tuple) and len(value) != len(spec.metavar):
+        words = " ".join(spec.metavar)
+        raise OptionError(f"{{{name}}} takes {len(spec.metavar)} values, {words}", value)
     for item in value if kind.several else (value,):
         _check_item(kind, spec, name, item)
 
@@ -270,10 +287,13 @@ _ACCEPTED = {
 def _check_item(kind: ValueType, spec: Spec, name: str, item: Any) -> None:
     """Raise OptionError unless one value has the type, choices and range of its option."""
     accepted = _ACCEPTED[kind.item]
+    if isinstance(item, str) and item in spec.words:
+        return
     is_switch = isinstance(item, bool)  # a bool is an int in Python, but not a number of frames
     if not isinstance(item, accepted.types) or is_switch != (kind.item is bool):
         if item != spec.alone:
-            raise OptionError(f"{{{name}}} must be {accepted.name}", item)
+            wanted = " or ".join([accepted.name, *map(repr, spec.words)])
+            raise OptionError(f"{{{name}}} must be {wanted}", item)
     elif kind.choices is not None and item not in kind.choices:
         known = ", ".join(map(str, kind.choices))
         raise OptionError(f"{{{name}}} must be one of {known}", item)

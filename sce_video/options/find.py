@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from sce_video.options.declare import OptionError, Options, option
-from sce_video.options.shared import ALL_FILES, CONFIG, DEVICE, LABELS, MAX_VIEWS, TIMEOUT, matching
+from sce_video.options.shared import (
+    ALL_FILES,
+    CONFIG,
+    DEVICE,
+    LABELS,
+    MAX_VIEWS,
+    TIME,
+    TIMEOUT,
+    matching,
+)
 
 # What decides on near-duplicates: aligned frames, features alone, or nothing.
 FRAMES = "frames"
@@ -230,15 +239,13 @@ class PredictOptions(Options):
         "number of decoding processes (default: one per core, at most 8)", None, least=0
     )
     windows: str | None = option(
-        "score windows of this length, 2s or 0:30, and join them to segments",
+        replace(TIME, help="score windows of this length, 2s or 0:30, and join them to segments"),
         None,
-        metavar="TIME",
         group="segments of long videos",
     )
     stride: str | None = option(
-        "time between window starts (default: a quarter of a window)",
+        replace(TIME, help="time between window starts (default: a quarter of a window)"),
         None,
-        metavar="TIME",
         group="segments of long videos",
     )
     threshold: float | None = option(
@@ -250,7 +257,7 @@ class PredictOptions(Options):
         group="segments of long videos",
     )
     min_length: str | None = option(
-        "shortest segment (default: 0)", None, metavar="TIME", group="segments of long videos"
+        replace(TIME, help="shortest segment (default: 0)"), None, group="segments of long videos"
     )
     segments: str | None = option(
         "CSV file with path,start,end,label: choose threshold and length on these segments, and "

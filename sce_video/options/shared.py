@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-from sce_video.options.declare import Spec
+from sce_video.options.declare import OptionError, Spec
+from sce_video.utils.seconds import parse_seconds
 
 #: Largest frame that is decoded, height x width. A frame of 8K video (7680 x 4320) has 33 million
 #: pixels.
@@ -34,6 +36,40 @@ def matching(pattern: str, problem: str) -> Callable[[str], str | None]:
     return lambda text: None if re.fullmatch(pattern, text, re.DOTALL) else problem
 
 
+def time_problem(text: str) -> str | None:
+    """Return what is wrong with a time; None for a right one."""
+    try:
+        parse_seconds(text)
+    except ValueError:
+        return "must be a time like 5s, 2.5, 500ms, 2m, 1h or 1:02:03.5"
+    return None
+
+
+def check_windows(options: Any) -> None:
+    """Raise OptionError for ``stride`` or ``shots`` without ``windows``."""
+    if options.windows is None and (options.stride is not None or options.shots):
+        raise OptionError("{stride} and {shots} need {windows}, for example {windows} 5s")
+
+
+#: A trained network. Formats and files are checked by the function of a command.
+RUN = Spec(
+    "run or checkpoint, also s3://...; or a model of transformers: hf:FOLDER, hf:OWNER/MODEL",
+    metavar="RUN",
+)
+#: Title of the options that divide videos.
+OF_WINDOWS = "windows of long videos"
+TIME = Spec("", metavar="TIME", problem=time_problem)
+WINDOWS = replace(
+    TIME,
+    help="divide every video into windows of this length, 5s or 0:30 (default: whole videos)",
+    group=OF_WINDOWS,
+)
+STRIDE = replace(
+    TIME,
+    help="time between window starts (default: the length of a window)",
+    group=OF_WINDOWS,
+)
+SHOTS = Spec("find cuts first, so that no window reaches across one", group=OF_WINDOWS)
 #: Whether the device is there, torch finds out.
 DEVICE = Spec(
     "device to run the network on: cuda:1, cpu, ... (default: a GPU if there is one)",
@@ -52,6 +88,47 @@ DATA_ROOT = Spec(
     metavar="DIR",
 )
 ALL_FILES = Spec("in folders, also read files of unknown extensions if they hold a video")
+CLASSES = Spec("class names, one per line", metavar="FILE")
+JSON = Spec("JSON file for the metrics and where they come from", metavar="OUT")
+FOLDS = Spec(
+    "with groups: number of folds, or loo for one fold per group (default: loo below 20 groups, "
+    "else 10)",
+    metavar="K|loo",
+    least=2,
+    words=("loo",),
+)
+
+
+def _pattern_problem(text: str) -> str | None:
+    try:
+        re.compile(text)
+    except re.error as error:
+        return f"must be a valid regular expression ({error})"
+    return None
+
+
+GROUP_PATTERN = Spec(
+    "regular expression with one group: a sample is compared with samples whose paths have "
+    "another group",
+    metavar="REGEX",
+    problem=_pattern_problem,
+)
+#: Protocols on frozen features, by their names on the command line.
+PROTOCOLS = (
+    "clip_retrieval",
+    "few_shot",
+    "knn",
+    "lidar",
+    "linear",
+    "rankme",
+    "retrieval",
+    "time",
+)
+PAIRS = Spec("with the protocol time: accuracy in pairs of opposite classes", choices=("ssv2",))
+FACTORS = Spec(
+    "with the protocol time: accuracy for parts of class names, '{appearance}_{motion}'",
+    metavar="FORM",
+)
 WORKERS = Spec(
     "number of processes (default: all cores; with --ray, all cores of the cluster)",
     least=1,
@@ -61,6 +138,19 @@ RAY = Spec(
     "run on the Ray cluster at this address; 'auto' finds the cluster that this machine belongs "
     "to. --workers then limits the files in progress (default: run on this machine)",
     metavar="ADDRESS",
+)
+PROCESSES_PER_GPU = Spec("with --ray, number of processes that share a GPU of the cluster", least=1)
+CHANGES = Spec(
+    "change the config, for example test_dataloader.num_workers=8; unknown keys are refused",
+    metavar="KEY=VALUE",
+    problem=matching(r"[^=]+=.*", "must be KEY=VALUE, for example train_cfg.max_epochs=100"),
+)
+BACKEND = Spec(
+    "decoder of all videos: av, decord or torchcodec (default: the one in the config)",
+    metavar="NAME",
+)
+LAUNCHER = Spec(
+    "how the processes of a distributed run are started", choices=("none", "pytorch", "slurm")
 )
 TIMEOUT = Spec(
     "time limit for one file, in seconds. A file that takes longer fails",

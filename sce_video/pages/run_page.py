@@ -11,7 +11,15 @@ from markupsafe import Markup
 
 from sce_video.pages.charts import run_charts
 from sce_video.pages.parts import Part, plotly_script
-from sce_video.pages.run_record import RunRecord, grouped_alarms, lasting_errors, run_state
+from sce_video.pages.run_record import (
+    BadFileLine,
+    RunRecord,
+    TrainingStart,
+    grouped_alarms,
+    lasting_errors,
+    line_of,
+    run_state,
+)
 from sce_video.utils.html_template import render_template
 from sce_video.utils.metric_names import NOT_FRACTIONS
 from sce_video.utils.run_files import RESULTS
@@ -53,7 +61,7 @@ def tiles(record: RunRecord) -> list[Tile]:
     if "epoch" in last:
         of = f" of {record.max_epochs}" if record.max_epochs else ""
         # The end may be some iterations after the last row of the log.
-        ended = record.end.get("iter")
+        ended = record.end and record.end.iter
         reached = max(last["iter"], ended) if isinstance(ended, int) else last["iter"]
         found.append(Tile("epoch", f"{last['epoch']}{of}", f"iteration {reached:,}"))
     if "loss" in last:
@@ -118,8 +126,8 @@ def moment(seconds: Any) -> str:
 
 def provenance_rows(record: RunRecord) -> list[tuple[str, str]]:
     """Name and value of what the run depends on; only what is known."""
-    start = record.start
-    starts = sum(row.get("event") == "start" for row in record.history)
+    starts = len(record.starts)
+    start = record.starts[-1] if record.starts else TrainingStart()
 
     def joined(values: Any) -> Any:
         if not isinstance(values, dict):
@@ -132,14 +140,14 @@ def provenance_rows(record: RunRecord) -> list[tuple[str, str]]:
         ("Recipe", record.recipe),
         ("Method", record.method),
         ("Network", network(record.config)),
-        ("Started", moment(start.get("time"))),
-        ("Ended", moment(record.end.get("time"))),
+        ("Started", moment(start.time)),
+        ("Ended", moment(record.end and record.end.time)),
         ("Starts", f"{starts}, the last resumed" if starts > 1 else ""),
-        ("Resumed from", start.get("resumed_from")),
-        ("Device", start.get("device")),
-        ("Processes", start.get("ranks")),
+        ("Resumed from", start.resumed_from),
+        ("Device", start.device),
+        ("Processes", start.ranks),
         ("Commit", _commit(record)),
-        ("Versions", joined(start.get("versions"))),
+        ("Versions", joined(start.versions)),
         ("Checkpoints", ", ".join(record.checkpoints[:6])),
     ]
     return [(name, str(value)) for name, value in rows if value not in (None, "", {})]
@@ -216,7 +224,7 @@ def render_run_page(
     """
     charts, constant = run_charts(record)
     alarms = grouped_alarms(record.alarms)
-    words = record.start.get("command")
+    words = record.starts[-1].command if record.starts else None
     samples = number_text(record.data.get("samples") or 0)
     facts = [
         record.recipe and f"recipe {record.recipe}",
@@ -265,10 +273,8 @@ def page_frame(charts: list[dict[str, Any]], draws: bool) -> dict[str, Any]:
 
 
 def _bad_files(record: RunRecord) -> dict[str, Any]:
-    rows = [
-        (str(row.get("path", "?")), row.get("count", 1), str(row.get("error", "")))
-        for row in record.bad_files
-    ]
+    lines = [line_of(BadFileLine, row) for row in record.bad_files]
+    rows = [(str(line.path), line.count, str(line.error)) for line in lines]
     samples = record.data.get("samples")
     share = f" of {number_text(samples)}" if isinstance(samples, int) and samples else ""
     return {

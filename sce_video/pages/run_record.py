@@ -2,14 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, NamedTuple, TypeVar
 
 from sce_video.engine.run_json import FAILED, FINISHED, INTERRUPTED, RUNNING, RunDescription
 
 #: State of a run without a log. The others are those of ``run.json``.
 UNKNOWN = "unknown"
+
+
+Line = TypeVar("Line")
+
+
+def line_of(kind: type[Line], row: Mapping[str, Any]) -> Line:
+    """Return a line of a log as a dataclass; values that the line lacks keep their defaults.
+
+    A log is as its writer left it, which may be untrusted, so values are of any type.
+    """
+    names = {known.name for known in fields(kind)}  # type: ignore[arg-type]
+    return kind(**{name: value for name, value in row.items() if name in names})
+
+
+@dataclass(frozen=True)
+class TrainingStart:
+    """A start of the training in its history; None stands for what is not known."""
+
+    time: Any = None  # seconds since 1970
+    model: Any = None  # class of the model
+    resumed_from: Any = None  # checkpoint
+    device: Any = None
+    ranks: Any = None  # number of processes
+    versions: Any = None  # version by package
+    command: Any = None  # words of the command line
+
+
+@dataclass(frozen=True)
+class TrainingEnd:
+    """The end of a start in the history of a training; None stands for what is not known."""
+
+    time: Any = None  # seconds since 1970
+    iter: Any = None  # last iteration
+    status: Any = None  # of ``run.json``: finished, interrupted, failed
+    message: Any = None  # the error, or what interrupted it
+
+
+@dataclass(frozen=True)
+class AlarmLine:
+    """An alarm that a training has raised, or the end of its condition."""
+
+    alarm: Any = "alarm"  # name
+    level: Any = "warning"
+    message: Any = None
+    iter: Any = None
+    cleared: Any = None  # iteration at which its condition ended
+
+
+@dataclass(frozen=True)
+class BadFileLine:
+    """A file of the training set that could not be decoded."""
+
+    path: Any = "?"
+    count: Any = 1  # how often it was tried
+    error: Any = ""
 
 
 @dataclass(frozen=True)
@@ -22,7 +77,7 @@ class RunRecord:
     config: dict[str, Any] = field(default_factory=dict)  # as plain data
     config_text: str = ""
     recipe: str = ""  # that the config comes from
-    description: RunDescription | None = None  # of a run that pretrain or finetune has planned
+    description: RunDescription | None = None  # content of run.json
     # (key, value of the recipe, value of the run) of the settings that differ.
     changes: list[tuple[str, str, str]] = field(default_factory=list)
     scalars: list[dict[str, Any]] = field(default_factory=list)  # see curves.read_scalars
@@ -59,18 +114,19 @@ class RunRecord:
     @property
     def method(self) -> str:
         """Class of the model."""
-        return str((self.config.get("model") or {}).get("type") or self.start.get("model") or "")
+        start = self.starts[-1].model if self.starts else ""
+        return str((self.config.get("model") or {}).get("type") or start or "")
 
     @property
-    def start(self) -> dict[str, Any]:
-        """The last start of the training in its history; empty if there is none."""
-        return next((row for row in reversed(self.history) if row.get("event") == "start"), {})
+    def starts(self) -> list[TrainingStart]:
+        """The starts of the training in its history."""
+        return [line_of(TrainingStart, row) for row in self.history if row.get("event") == "start"]
 
     @property
-    def end(self) -> dict[str, Any]:
-        """The end that belongs to the last start; empty if there is none."""
+    def end(self) -> TrainingEnd | None:
+        """The end that belongs to the last start; None if there is none."""
         row = self.history[-1] if self.history else {}
-        return row if row.get("event") == "end" else {}
+        return line_of(TrainingEnd, row) if row.get("event") == "end" else None
 
 
 #: Levels of an alarm, the most urgent one first.
@@ -99,18 +155,17 @@ def run_state(record: RunRecord) -> State:
     if record.locked:
         return State(RUNNING, f"A training is running, {reached}; this page shows its log so far.")
     end = record.end
-    if end:
-        message = str(end.get("message") or "").strip()
+    if end is not None:
+        message = str(end.message or "").strip()
         text = {
             FINISHED: f"The training has ended after {epoch} epochs.",
             INTERRUPTED: f"The training was interrupted {reached}; --resume continues it.",
             FAILED: f"The training failed {reached}.",
         }
-        name = end.get("status")
-        if name in text:
-            more = f" {message}" if message and name != FINISHED else ""
-            return State(name, text[name] + more)
-    if record.start:
+        if end.status in text:
+            more = f" {message}" if message and end.status != FINISHED else ""
+            return State(end.status, text[end.status] + more)
+    if record.starts:
         return State(
             INTERRUPTED,
             f"The training stopped {reached} without noting an end (killed, or the machine went "
@@ -145,24 +200,23 @@ def lasting_errors(alarms: Sequence[AlarmGroup]) -> list[str]:
 
 def grouped_alarms(alarms: Sequence[dict[str, Any]]) -> list[AlarmGroup]:
     """Alarms by kind: those that last first, errors before warnings, else by their first one."""
-    groups: dict[str, list[dict[str, Any]]] = {}
-    for row in alarms:
-        groups.setdefault(str(row.get("alarm", "alarm")), []).append(row)
+    groups: dict[str, list[AlarmLine]] = {}
+    for line in (line_of(AlarmLine, row) for row in alarms):
+        groups.setdefault(str(line.alarm), []).append(line)
     found = []
-    for name, rows in groups.items():
-        levels = [str(row.get("level", "warning")) for row in rows]
-        level = min(levels, key=lambda x: _LEVELS.get(x, 1))
-        message = str(rows[-1].get("message") or name)
-        first, last = rows[0], rows[-1]
+    for name, lines in groups.items():
+        level = min((str(line.level) for line in lines), key=lambda x: _LEVELS.get(x, 1))
+        first, last = lines[0], lines[-1]
+        message = str(last.message or name)
         found.append(
             AlarmGroup(
                 name=name,
                 level=level if level in _LEVELS else "warning",
                 message=message[:1].upper() + message[1:],
-                times=len(rows),
-                first_iter=first.get("iter"),
-                last_iter=last.get("iter"),
-                cleared=last.get("cleared"),
+                times=len(lines),
+                first_iter=first.iter,
+                last_iter=last.iter,
+                cleared=last.cleared,
             )
         )
     return sorted(found, key=lambda group: (group.cleared is not None, _LEVELS[group.level]))

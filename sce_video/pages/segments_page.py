@@ -16,7 +16,7 @@ import numpy as np
 from sce_video.datasets.clip_sampling import Windows, format_duration, format_moment
 from sce_video.datasets.segments import Segment, write_segment_file
 from sce_video.datasets.sources import is_elsewhere
-from sce_video.inference.predicted_segments import ClassTimeline
+from sce_video.inference.class_timeline import ClassTimeline
 from sce_video.utils.command import printable_values
 from sce_video.utils.files import atomic_file, write_text
 from sce_video.utils.html_template import render_template
@@ -168,7 +168,7 @@ class SegmentReport:
                 "path": path,
                 "starts": np.round(found.starts, 3).tolist(),
                 "ends": np.round(found.ends, 3).tolist(),
-                "scores": np.round(found.features.astype(np.float64), 4).tolist(),
+                "scores": np.round(found.values.astype(np.float64), 4).tolist(),
                 "segments": [
                     {name: getattr(s, name) for name in ("start", "end", "label", "score")}
                     for s in segments

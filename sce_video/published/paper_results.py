@@ -7,6 +7,7 @@ for the K200 network, whose numbers are on split 1, as in tab:video-best.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,48 +17,95 @@ from sce_video.published import read_published
 MEAN_OF_SPLITS = "mean of 3"
 
 
-@dataclass(frozen=True)
-class PaperResult:
-    """One number of the paper and the setting it was measured in.
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What a number was measured on and with: what a result must share with a number of the paper.
 
     Attributes:
         protocol: ``linear``, ``finetune``, ``retrieval``, ``supervised`` or ``detection``; of
             images also ``many_shot``, ``low_shot_svm`` and ``instance_segmentation``.
         dataset: Test data: ``kinetics400``, ``ucf101``, ``cifar10``, ...
-        split: 1, ``mean of 3`` or ``val``.
-        metric: Name in results.json: ``top1``, ``retrieval_r1``, ``mAP``, ...
-        value: In percent, as printed.
         network: ``r3d18``, ``r3d50``, ``r18_small`` or ``r50_2d``.
         frames: Frames of a clip; an image is a clip of one.
         size: Height and width of a training crop, pixels.
         pretrained_on: Data set of the pretraining; None if not pretrained.
         pretraining: ``sce`` (the best setting of tab:video-best), ``sce_baseline`` (the baseline of
             the ablations), ``supervised``, a row of an ablation; None if not pretrained.
+        pretraining_epochs: Epochs of the pretraining where the paper has several numbers for one
+            method; else None.
+    """
+
+    protocol: str | None
+    dataset: str | None
+    network: str | None
+    frames: int | None
+    size: int | None
+    pretrained_on: str | None
+    pretraining: str | None
+    pretraining_epochs: int | None = None
+
+    @classmethod
+    def stated(cls, values: Mapping[str, Any]) -> Setting:
+        """Return the setting that a file or a config states; what it does not state is None.
+
+        Lists and dicts become text, because settings are compared and looked up.
+        """
+        hashable = (str, int, float, type(None))
+        found: dict[str, Any] = {}
+        for name in (*REQUIRED, "pretraining_epochs"):
+            value = values.get(name)
+            found[name] = value if isinstance(value, hashable) else str(value)
+        return cls(**found)
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Everything but the epochs."""
+        return tuple(getattr(self, name) for name in REQUIRED)
+
+    @property
+    def clip(self) -> tuple[str | None, int | None, int | None]:
+        """The network and its clips."""
+        return self.network, self.frames, self.size
+
+
+#: What a result must state to be compared.
+REQUIRED = ("protocol", "dataset", "network", "frames", "size", "pretrained_on", "pretraining")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaperResult(Setting):
+    """One number of the paper and the setting it was measured in.
+
+    Attributes:
+        split: 1, ``mean of 3`` or ``val``.
+        metric: Name in results.json: ``top1``, ``retrieval_r1``, ``mAP``, ...
+        value: Percent, as printed.
         table: Label of the table in the paper.
         row: Row of the table.
         note: Remark for the reader of the report.
         decimals: Decimals as printed.
-        pretraining_epochs: Epochs of the pretraining where the paper has several numbers for one
-            method; else None.
         also: Other tables that print the same measurement, and the value there.
     """
 
     protocol: str
     dataset: str
-    split: int | str
-    metric: str
-    value: float
     network: str
     frames: int
     size: int
-    pretrained_on: str | None
-    pretraining: str | None
+    split: int | str
+    metric: str
+    value: float
     table: str
     row: str
     note: str = ""
     decimals: int = 1
-    pretraining_epochs: int | None = None
     also: tuple[tuple[str, float], ...] = ()
+
+    def is_of(self, setting: Setting | None) -> bool:
+        """Return whether a result's setting is that of this number, apart from the split."""
+        if setting is None or self.key != setting.key:
+            return False
+        return self.pretraining_epochs in (None, setting.pretraining_epochs)
 
     @property
     def remark(self) -> str:
@@ -96,8 +144,8 @@ def _read_results() -> tuple[PaperResult, ...]:
 
 _RESULTS = _read_results()
 #: All numbers on videos, and all on images.
-PAPER_RESULTS = tuple(result for result in _RESULTS if result.network.startswith("r3d"))
-IMAGE_RESULTS = tuple(result for result in _RESULTS if not result.network.startswith("r3d"))
+PAPER_RESULTS = tuple(result for result in _RESULTS if result.frames > 1)
+IMAGE_RESULTS = tuple(result for result in _RESULTS if result.frames == 1)
 #: tab:many-shot without its mean: data set, metric, value.
 MANY_SHOT = tuple(
     (result.dataset, result.metric.removeprefix("many_shot_"), f"{result.value:.1f}")

@@ -33,33 +33,32 @@ class PublishedSize:
         return self.least <= samples <= self.most
 
 
-def _sizes(part: str) -> dict[tuple[str, int | str], PublishedSize]:
-    """Return the sizes of the test, training or pretraining sets by data set and split."""
+def _read_sizes() -> dict[tuple[str, str, int | str], PublishedSize]:
     sizes = {}
-    for row in _ROWS:
-        if row["part"] == part:
-            low, high, least, most = (int(row[n]) for n in ("low", "high", "least", "most"))
-            classes = int(row["classes"]) if row["classes"] else None
-            split = int(row["split"]) if row["split"].isdecimal() else row["split"]
-            sizes[row["dataset"], split] = PublishedSize(low, high, least, most, classes)
+    for row in read_published("sets.csv"):
+        low, high, least, most = (int(row[n]) for n in ("low", "high", "least", "most"))
+        classes = int(row["classes"]) if row["classes"] else None
+        split = int(row["split"]) if row["split"].isdecimal() else row["split"]
+        sizes[row["part"], row["dataset"], split] = PublishedSize(low, high, least, most, classes)
     return sizes
 
 
-_ROWS = read_published("sets.csv")
-_TEST, _TRAINING = _sizes("test"), _sizes("training")
-#: Sizes of the sets of videos by data set and split; a training set is also the gallery of
-#: retrieval.
-TEST_SETS = {key: size for key, size in _TEST.items() if key[1]}
-TRAINING_SETS = {key: size for key, size in _TRAINING.items() if key[1]}
-#: Sizes of the sets of images by data set. The test is the labelled validation split where the test
-#: split has no labels; a training set includes the validation split where that is trained on, too.
-IMAGE_TEST_SETS = {name: size for (name, split), size in _TEST.items() if not split}
-IMAGE_TRAINING_SETS = {name: size for (name, split), size in _TRAINING.items() if not split}
-#: Sets whose pretraining has other images than the training of a classifier.
-PRETRAINING_SETS = {name: size for (name, _), size in _sizes("pretraining").items()}
+#: Sizes by part (``test``, ``training`` or ``pretraining``), data set and split, which is empty for
+#: images. A training set of videos is also the gallery of retrieval. The test of images is the
+#: labelled validation split where the test split has no labels; a training set of images includes
+#: the validation split where that is trained on, too. Only sets whose pretraining has other images
+#: than the training of a classifier have the part ``pretraining``.
+SIZES = _read_sizes()
+
+
+def size_of(part: str, dataset: Any, split: int | str = "") -> PublishedSize | None:
+    """Return the size of a part of a data set, or None if none is published."""
+    return SIZES.get((part, dataset, split)) or SIZES.get((part, dataset, ""))
+
+
 #: Data sets with three official splits; of the others the only test set is called ``val``.
 WITH_SPLITS = frozenset({"ucf101", "hmdb51"})
-#: Protocols on feature files (``tools/transfer.py``), whose recipes name no test set.
+#: Protocols on feature files (``sce-video transfer``), whose recipes name no test set.
 TRANSFER = ("many_shot", "low_shot_svm")
 #: SHA-256 of the class names, in the order of the labels and one per line, of sets that are a
 #: choice of classes: the WordNet ids of tab:classes, sorted.

@@ -10,9 +10,10 @@ something about the paper's number.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from typing import Any
 
 from sce_video.engine.config.snapshot import PRECISION, TEST, ConfigDifference, differences
@@ -24,13 +25,12 @@ from sce_video.published.paper_recipes import (
     pretraining_recipe,
     variants,
 )
-from sce_video.published.paper_results import PaperResult
+from sce_video.published.paper_results import REQUIRED, Setting
 from sce_video.reporting.result_files import Result, count_of, nested
 
 _MAX_FAILED = 0.01  # fraction of failed samples up to which a result still counts for the test set
 _VALUES_OF_C = 45  # of linusericsson/ssl-transfer, linear.py
 _DRAWS = 5  # of salesforce/PCL, eval_svm_voc.py
-_SETTING = ("protocol", "dataset", "network", "frames", "size", "pretrained_on", "pretraining")
 #: Entries of a result's ``benchmark_problems`` in words.
 _ENTRIES = {
     "pretrained_on": "pretraining data",
@@ -69,29 +69,31 @@ class Comparability:
         return cls(*(tuple(text for k, text in items if k == kind) for kind in kinds))
 
 
-def compare(result: Result) -> Comparability:
+def compare_with_paper(result: Result) -> Comparability:
     """Compare what a result states of its trainings, data and test with the paper's."""
     if result.parts:
         return _compare_splits(result)
-    missing = ", ".join(name for name in _SETTING if name not in result.benchmark)
-    if not result.benchmark:
+    if result.benchmark is None:
         return Comparability(("states no benchmark: own data or settings",))
+    missing = ", ".join(name for name in REQUIRED if name not in result.at("benchmark"))
     if missing:
         return Comparability((f"its benchmark does not state {missing}",))
-    checks = (
-        _check_mixups,
-        _check_test_set,
-        _check_weights,
-        _check_transfer,
-        _check_trainings,
-        _check_test,
+    setting = result.benchmark
+    return Comparability.of(
+        chain(
+            _check_mixups(result),
+            _check_test_set(result, setting),
+            _check_weights(result, setting),
+            _check_transfer(result, setting),
+            _check_trainings(result, setting),
+            _check_test(result, setting),
+        )
     )
-    return Comparability.of(item for check in checks for item in check(result))
 
 
 def _compare_splits(result: Result) -> Comparability:
     """Compare every split; a deviation that all of them share is listed once, without the split."""
-    compared = [(f"split {part.split}: ", compare(part)) for part in result.parts]
+    compared = [(f"split {part.split}: ", compare_with_paper(part)) for part in result.parts]
     shared = set.intersection(*(set(found.deviations) for _, found in compared))
     deviations = (
         text if text in shared else split + text
@@ -106,7 +108,7 @@ def _compare_splits(result: Result) -> Comparability:
 
 
 def compare_training(
-    benchmark: dict[str, Any], split: int | None, training: dict[str, Any]
+    benchmark: Mapping[str, Any], split: int | None, training: dict[str, Any]
 ) -> tuple[str, Comparability] | None:
     """Compare a training that begins with the recipe of the paper's number.
 
@@ -119,12 +121,10 @@ def compare_training(
         The name of the recipe that it should equal, and what it lacks; None if the paper has no
         number for such a training.
     """
-    clip = benchmark.get("network"), benchmark.get("frames"), benchmark.get("size")
-    protocol, dataset = benchmark.get("protocol"), benchmark.get("dataset")
-    record = {"training": training}
+    setting, record = Setting.stated(benchmark), {"training": training}
+    protocol, dataset, clip = setting.protocol, setting.dataset, setting.clip
     if protocol == "pretraining":
-        epochs = _planned(record)
-        known = [pretraining_recipe(benchmark.get("pretraining"), dataset, *clip, epochs)]
+        known = [pretraining_recipe(setting.pretraining, dataset, *clip, _planned(record))]
     else:  # the linear evaluation of images depends on the pretraining, which is not known yet
         origins = (None, "sce_images_lars")
         names = dict.fromkeys(evaluation_recipe(protocol, dataset, *clip, of) for of in origins)
@@ -137,18 +137,6 @@ def compare_training(
     done = "pretrained" if protocol == "pretraining" else "trained"
     everything = [*best, *_data_obstacles(record, dataset, split, done)]
     return recipes[found.index(best)].name, Comparability.of(everything)
-
-
-def setting_of(paper: PaperResult) -> tuple[Any, ...]:
-    """Return what a result must share with a number of the paper, apart from the split."""
-    return tuple(getattr(paper, name) for name in _SETTING)
-
-
-def is_setting_of(paper: PaperResult, result: Result) -> bool:
-    """Return whether a result states the setting of a number of the paper, apart from the split."""
-    benchmark, epochs = result.benchmark, paper.pretraining_epochs
-    same_epochs = epochs in (None, benchmark.get("pretraining_epochs"))
-    return same_epochs and tuple(map(benchmark.get, _SETTING)) == setting_of(paper)
 
 
 def unit_of(protocol: dict[str, Any]) -> str:
@@ -193,21 +181,18 @@ def _recipe(name: str, options: str = "{}") -> dict[str, Any]:
     return recipe_config(name, json.loads(options))
 
 
-def _recipe_of_test(benchmark: dict[str, Any]) -> str | None:
-    names = ("protocol", "dataset", "network", "frames", "size", "pretraining")
-    return evaluation_recipe(*(benchmark[name] for name in names))
+def _recipe_of_test(setting: Setting) -> str | None:
+    return evaluation_recipe(setting.protocol, setting.dataset, *setting.clip, setting.pretraining)
 
 
-def _check_trainings(result: Result) -> _Found:
+def _check_trainings(result: Result, setting: Setting) -> _Found:
     """Check how the weights were trained, and pretrained before."""
-    benchmark, source = result.benchmark, result.benchmark["pretrained_on"]
-    clip = benchmark["network"], benchmark["frames"], benchmark["size"]
-    epochs = benchmark.get("pretraining_epochs")
-    pretraining = pretraining_recipe(benchmark["pretraining"], source, *clip, epochs)
-    on_weights_of_pretraining = benchmark["protocol"] in _OF_PRETRAINING
+    source, epochs = setting.pretrained_on, setting.pretraining_epochs
+    pretraining = pretraining_recipe(setting.pretraining, source, *setting.clip, epochs)
+    on_weights_of_pretraining = setting.protocol in _OF_PRETRAINING
     origin = result.at("checkpoint" if on_weights_of_pretraining else "pretrained")
     if not on_weights_of_pretraining:
-        yield from _check_classifier(result)
+        yield from _check_classifier(result, setting)
     if pretraining is not None and nested(origin, "path") is not None:
         yield from _training_obstacles("pretraining", origin, pretraining)
         yield from _data_obstacles(origin, source, None, "pretrained")
@@ -217,17 +202,17 @@ def _check_trainings(result: Result) -> _Found:
             yield _OBSTACLE, f"pretrained for {origin.get('epoch')} of {_planned(origin)} epochs"
     # The authors keep the epoch that is best on the test split: ``eztorch/configs/run/evaluation/
     # linear_classifier`` of juliendenize/eztorch. One of our own is a deviation with its own text.
-    on_images = benchmark["frames"] == 1 and pretraining is not None
-    if on_images and benchmark["protocol"] == "linear" and selection_of(result.protocol) is None:
+    on_images = setting.frames == 1 and pretraining is not None
+    if on_images and setting.protocol == "linear" and selection_of(result.protocol) is None:
         yield _NOTE, "paper: best epoch on the test split"
 
 
-def _check_classifier(result: Result) -> _Found:
+def _check_classifier(result: Result, setting: Setting) -> _Found:
     """Check the training of a classifier or detector."""
-    checkpoint, recipe = result.at("checkpoint"), _recipe_of_test(result.benchmark)
+    checkpoint, recipe = result.at("checkpoint"), _recipe_of_test(setting)
     if recipe is not None and nested(checkpoint, "path") is not None:
         yield from _training_obstacles("training", checkpoint, Recipe(recipe, {}))
-        yield from _data_obstacles(checkpoint, result.benchmark["dataset"], result.split, "trained")
+        yield from _data_obstacles(checkpoint, setting.dataset, result.split, "trained")
     trained, planned = result.count("epochs"), count_of(_planned(checkpoint))
     chosen = selection_of(result.protocol)
     if trained is None:
@@ -288,9 +273,9 @@ def _explained(
     return [(difference, variant_of.get(difference.key)) for difference in found]
 
 
-def _check_test(result: Result) -> _Found:
+def _check_test(result: Result, setting: Setting) -> _Found:
     """Check the config of the test."""
-    recipe = _recipe_of_test(result.benchmark)
+    recipe = _recipe_of_test(setting)
     if recipe is None:
         return
     # A file of features says how they were made; its metrics are the tool's.
@@ -332,16 +317,16 @@ def _check_code(what: str, classes: Any) -> _Found:
         yield _OBSTACLE, f"{what}: with classes of other packages: {listed}"
 
 
-def _check_test_set(result: Result) -> _Found:
+def _check_test_set(result: Result, setting: Setting) -> _Found:
     """Check what was tested on, for a result that states its benchmark."""
-    dataset, protocol = result.benchmark["dataset"], result.benchmark["protocol"]
+    dataset, protocol = setting.dataset, setting.protocol
     for what, stated in (("measured", result.at("dataset")), ("tested", result.at("test", "name"))):
         if stated not in (None, dataset):
             yield _OBSTACLE, f"{what} on {stated}, its benchmark is {dataset}"
     if result.split is None:
         yield _DEVIATION, "split not stated"
     tested, failed = result.count("videos"), result.count("failures") or 0
-    unit, published = unit_of(result.protocol), _published_test_set(result)
+    unit, published = unit_of(result.protocol), sets.size_of("test", dataset, result.split or 1)
     if tested is None:
         yield _OBSTACLE, f"the number of {unit} is not stated"
         return
@@ -361,32 +346,29 @@ def _check_test_set(result: Result) -> _Found:
         yield _DEVIATION, f"{failed:,} {unit} failed" if failed > 1 else f"1 {unit[:-1]} failed"
     if protocol == "retrieval":
         size, lost = result.count("bank_videos"), result.count("bank_failures") or 0
-        gallery = sets.TRAINING_SETS.get((dataset, result.split or 1))
+        gallery = sets.size_of("training", dataset, result.split or 1)
         yield from _check_size(None if size is None else size + lost, gallery, "gallery videos")
         if size is not None and lost:
             yield _DEVIATION, f"{lost:,} gallery videos failed"
 
 
-def _published_test_set(result: Result) -> sets.PublishedSize | None:
-    dataset = result.benchmark["dataset"]
-    return sets.TEST_SETS.get((dataset, result.split or 1)) or sets.IMAGE_TEST_SETS.get(dataset)
-
-
 def is_published_set(result: Result) -> bool:
     """Return whether a result was measured on the published test set that it names."""
     part = result.parts[0] if result.parts else result
-    if not {"dataset", "protocol"} <= set(part.benchmark) or _published_test_set(part) is None:
+    setting = part.benchmark
+    if setting is None or setting.protocol is None:
         return False
-    return all(kind != _OBSTACLE for kind, _ in _check_test_set(part))
+    if sets.size_of("test", setting.dataset, part.split or 1) is None:
+        return False
+    return all(kind != _OBSTACLE for kind, _ in _check_test_set(part, setting))
 
 
 def _data_obstacles(provenance: Any, dataset: Any, split: int | str | None, what: str) -> _Found:
     """Check whether the training data are the named set, if its size is published."""
     data = nested(provenance, "training", "data")
-    key = dataset, (split or 1) if dataset in sets.WITH_SPLITS else "val"
-    size = sets.TRAINING_SETS.get(key) or sets.IMAGE_TRAINING_SETS.get(dataset)
+    size = sets.size_of("training", dataset, (split or 1) if dataset in sets.WITH_SPLITS else "val")
     if what == "pretrained":  # the unlabelled images, where a pretraining has those
-        size = sets.PRETRAINING_SETS.get(dataset, size)
+        size = sets.size_of("pretraining", dataset) or size
     if not isinstance(data, dict) or size is None:
         return
     count, unit = data.get("samples"), "images" if data.get("kind") == "image" else "videos"
@@ -421,7 +403,7 @@ def _check_size(count: int | None, published: sets.PublishedSize | None, what: s
 # -- weights, transfer ---------------------------------------------------------------------
 
 
-def _check_weights(result: Result) -> _Found:
+def _check_weights(result: Result, setting: Setting) -> _Found:
     """Check what was evaluated, and what is not known of its pretraining."""
     problems = result.at("benchmark_problems")
     if not isinstance(problems, dict):
@@ -437,7 +419,7 @@ def _check_weights(result: Result) -> _Found:
             yield _OBSTACLE, f"{what}: its weights are not those that its training wrote"
     if isinstance(checkpoint, dict) and checkpoint.get("path") is None:
         yield _OBSTACLE, f"weights: {checkpoint.get('source', 'no checkpoint')}"
-    if pretrained == "random" and result.benchmark["protocol"] != "supervised":
+    if pretrained == "random" and setting.protocol != "supervised":
         yield _OBSTACLE, "trained from random weights, not pretrained"
     if _of_several([result.at("query"), result.at("bank")]):
         yield _OBSTACLE, "queries and gallery were embedded by different checkpoints"
@@ -448,7 +430,7 @@ def _check_weights(result: Result) -> _Found:
 
 
 def _feature_files(result: Result) -> list[Any]:
-    """Return what a result of tools/transfer.py states of its files of features."""
+    """Return what a result of sce-video transfer states of its files of features."""
     files = result.at("files")
     return list(files.values()) if isinstance(files, dict) else []
 
@@ -459,18 +441,17 @@ def _of_several(files: list[Any]) -> bool:
     return len(hashes - {None}) > 1
 
 
-def _check_transfer(result: Result) -> _Found:
-    """Check a result on feature files (tools/transfer.py)."""
-    benchmark = result.benchmark
-    if benchmark["protocol"] not in sets.TRANSFER:
+def _check_transfer(result: Result, setting: Setting) -> _Found:
+    """Check a result on feature files (sce-video transfer)."""
+    if setting.protocol not in sets.TRANSFER:
         return
     train, val = (result.count("images", part) for part in ("train", "val"))
     total = None if not train else train + (val or 0)
-    published = sets.IMAGE_TRAINING_SETS.get(benchmark["dataset"])
+    published = sets.size_of("training", setting.dataset)
     yield from _check_size(total, published, "training images")
     if _of_several(_feature_files(result)):
         yield _OBSTACLE, "the features of the parts were made by different checkpoints"
-    if benchmark["protocol"] == "many_shot":
+    if setting.protocol == "many_shot":
         tried = result.at("validation")
         number = len(tried) if isinstance(tried, dict) else 0
         if number != _VALUES_OF_C:

@@ -38,7 +38,7 @@ class OwnResult:
     @property
     def verdict(self) -> str:
         """What the reasons mean."""
-        if self.result.benchmark:
+        if self.result.benchmark is not None:
             return f"not comparable with the paper ({describe_benchmark(self.result)})"
         return "its numbers contradict each other"
 
@@ -108,7 +108,7 @@ def _group(members: list[tuple[Result, tuple[str, ...]]]) -> TestSetResults:
         network = result.at("network")
         same = [r for r in baselines if network is not None and r.at("network") == network]
         baseline = same[0] if same and words not in _RANDOM else None
-        claimed = reasons if result.benchmark else result.faults
+        claimed = reasons if result.benchmark is not None else result.faults
         rows.append(OwnResult(result, words, baseline, claimed))
     first = members[0][0]
     # All metrics except those that few classes make trivial.

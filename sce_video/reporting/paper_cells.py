@@ -17,11 +17,16 @@ from sce_video.published.paper_results import (
     PAPER_RESULTS,
     PaperResult,
 )
-from sce_video.reporting.comparability import compare, is_setting_of, setting_of, unit_of
+from sce_video.reporting.comparability import compare_with_paper, unit_of
 from sce_video.reporting.phrases import describe_benchmark, describe_evaluation, describe_split
 from sce_video.reporting.result_files import Collection, Result
 
-MEASURED, DEVIATING, NOT_RUN = "measured", "measured, deviates", "not run"
+#: Status of a number of the paper with a result that was measured as in the paper.
+MEASURED = "measured"
+#: Status of a number whose results were measured in another way.
+DEVIATING = "measured, deviates"
+#: Status of a number without a result.
+NOT_RUN = "not run"
 
 
 @dataclass(frozen=True)
@@ -88,13 +93,14 @@ class Report:
     @property
     def with_images(self) -> bool:
         """Whether a result is on images of the paper; if not, one line is enough for its tables."""
-        named = any(other.result.benchmark.get("frames") == 1 for other in self.others)
+        claims = (other.result.benchmark for other in self.others)
+        named = any(claim is not None and claim.frames == 1 for claim in claims)
         return named or any(cell.measurements for cell in self.images)
 
     @property
     def with_videos(self) -> bool:
         """Whether to list the numbers on videos: unless all results are on images."""
-        claims = (other.result for other in self.others if other.result.benchmark)
+        claims = (other.result for other in self.others if other.result.benchmark is not None)
         on_videos = any(unit_of(result.protocol) == "videos" for result in claims)
         return on_videos or not self.with_images or any(cell.measurements for cell in self.cells)
 
@@ -131,7 +137,8 @@ def assign_results(collection: Collection) -> Report:
                     reasons.append(found)
         if not assigned:
             unknown = f"the paper has no number for: {describe_benchmark(result)}"
-            why = compare(result).obstacles or tuple(dict.fromkeys(reasons)) or (unknown,)
+            obstacles = compare_with_paper(result).obstacles
+            why = obstacles or tuple(dict.fromkeys(reasons)) or (unknown,)
             others.append(OtherResult(result, why))
     filled = [
         _mean_of_sets(cell, list(cells.values())) if cell.papers[0].metric == MEAN_OF_SETS else cell
@@ -144,7 +151,7 @@ def assign_results(collection: Collection) -> Report:
 
 def _cell_key(paper: PaperResult) -> tuple[Any, ...]:
     metric = "" if paper.protocol == "retrieval" else paper.metric  # R@1, R@5, R@10: one cell
-    return (*setting_of(paper), paper.pretraining_epochs, paper.split, paper.table, metric)
+    return (*paper.key, paper.pretraining_epochs, paper.split, paper.table, metric)
 
 
 def _mean_of_sets(cell: Cell, cells: Sequence[Cell]) -> Cell:
@@ -175,7 +182,7 @@ def _measure(
 
     A result is ``standalone`` if it is not one split of a mean.
     """
-    if not is_setting_of(papers[0], result):
+    if not papers[0].is_of(result.benchmark):
         return None
     wanted = papers[0].split
     deviations: tuple[str, ...] = ()
@@ -187,7 +194,7 @@ def _measure(
     elif result.split not in (wanted, None):
         ours, theirs = describe_split(result.split), describe_split(wanted)
         return f"of {ours}, the paper's is of {theirs} alone"
-    comparability = compare(result)
+    comparability = compare_with_paper(result)
     if comparability.obstacles:
         return None
     names = [paper.metric for paper in papers]

@@ -82,18 +82,18 @@ def _evaluation_words(result: Result) -> list[str]:
 
 def describe_benchmark(result: Result) -> str:
     """Describe the setting that a result states: data, protocol, split, network, pretraining."""
-    benchmark = result.benchmark
-    if not benchmark:
+    setting = result.benchmark
+    if setting is None:
         return "not stated"
-    source, method = benchmark.get("pretrained_on"), benchmark.get("pretraining")
+    source, method = setting.pretrained_on, setting.pretraining
     data = "unknown data" if source == "unknown" else name_of(source)
     trained = "not pretrained" if source is None else f"pretrained on {data}"
     if method is not None:
         trained += f" by {'unknown method' if method == 'unknown' else name_of(method)}"
     words = [
         describe_test(result),
-        name_of(benchmark.get("network")),
-        _clip(benchmark.get("frames"), benchmark.get("size")),
+        name_of(setting.network),
+        _clip(setting.frames, setting.size),
         trained,
     ]
     return ", ".join(word for word in words if word)
@@ -101,8 +101,8 @@ def describe_benchmark(result: Result) -> str:
 
 def describe_test(result: Result) -> str:
     """Describe data set, protocol and split that a result states."""
-    benchmark = result.benchmark
-    words = [name_of(benchmark.get("dataset")), name_of(benchmark.get("protocol"))]
+    setting = result.benchmark
+    words = [] if setting is None else [name_of(setting.dataset), name_of(setting.protocol)]
     return ", ".join(word for word in [*words, describe_split(result.split)] if word)
 
 
@@ -130,13 +130,18 @@ class PaperTexts:
     value: str
 
 
+def describe_metric(papers: Sequence[PaperResult]) -> str:
+    """Name the metric of numbers of the paper: ``top-1``, ``R@1/5/10``."""
+    if papers[0].protocol == "retrieval":
+        return f"R@{'/'.join(p.metric.removeprefix('retrieval_r') for p in papers)}"
+    return name_of(papers[0].metric)
+
+
 def describe_papers(papers: Sequence[PaperResult]) -> PaperTexts:
     """Describe numbers of the paper that share their setting."""
     paper = papers[0]
-    metric = name_of(paper.metric)
-    if paper.protocol == "retrieval":
-        metric = f"R@{'/'.join(p.metric.removeprefix('retrieval_r') for p in papers)}"
-    words = [name_of(paper.dataset), name_of(paper.protocol), describe_split(paper.split), metric]
+    words = [name_of(paper.dataset), name_of(paper.protocol), describe_split(paper.split)]
+    words.append(describe_metric(papers))
     source = "none" if paper.pretrained_on is None else name_of(paper.pretrained_on)
     if paper.pretraining is not None:
         source += f", {name_of(paper.pretraining)}"

@@ -6,50 +6,61 @@ import html
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
-from sce_video.published.paper_results import PaperResult
 from sce_video.reporting import phrases
 from sce_video.reporting.own_results import group_results
-from sce_video.reporting.paper_cells import Cell, Report
-from sce_video.reporting.phrases import format_values, name_of
+from sce_video.reporting.paper_cells import Cell, Measurement, Report
+from sce_video.reporting.phrases import describe_metric, format_values, name_of
 from sce_video.utils.files import regular_file, write_text
 from sce_video.utils.html_template import render_template
 
 #: By its title a report is recognised before it is replaced.
 TITLE = "Results compared with those of the paper"
-#: Tables of the video ablations, and the test sets of their columns.
-_ABLATIONS = frozenset(
-    f"tab:video-{name}" for name in ("baseline", "lambda-vary", "temp", "color", "time", "best")
-)
-_ABLATION_SETS = ("kinetics200", "ucf101", "hmdb51")
-_METHOD = "SCE, "  # left out where all rows have it
 
 
 @dataclass(frozen=True)
-class AblationRow:
-    """A row of an ablation with the numbers that have no result, by test set.
+class MissingRow:
+    """The numbers of one row of a table of the paper that have no result, as one text."""
 
-    Its first number is ``paper``.
+    table: str
+    row: str
+    numbers: str
+
+
+@dataclass(frozen=True)
+class Half:
+    """The numbers of the paper on videos, or those on images.
+
+    Attributes:
+        unit: ``videos`` or ``images``.
+        cells: The numbers.
+        listed: Whether to list the numbers without a result. If not, one line counts them.
     """
 
-    paper: PaperResult
-    values: list[str]
+    unit: str
+    cells: tuple[Cell, ...]
+    listed: bool
 
     @property
-    def count(self) -> int:
-        """How many numbers the row has."""
-        return sum(map(bool, self.values))
+    def measured(self) -> list[Measurement]:
+        """The results that stand next to numbers of this half."""
+        return [found for cell in self.cells for found in cell.measurements]
 
+    @property
+    def missing(self) -> list[Cell]:
+        """The numbers without a result."""
+        return [cell for cell in self.cells if not cell.measurements]
 
-class MissingImages(TypedDict):
-    """The numbers on images of one table and data set that have no result, as one text."""
-
-    title: str
-    table: str
-    dataset: str
-    count: int
-    numbers: str
+    def missing_rows(self) -> list[MissingRow]:
+        """Return the numbers without a result by table and row, as the paper prints them."""
+        rows: dict[tuple[str, str], list[str]] = {}
+        for papers in (cell.papers for cell in self.missing):
+            first, metric = papers[0], describe_metric(papers)
+            what = name_of(first.dataset) + ("" if metric == "top-1" else f" ({metric})")
+            text = f"{what} {format_values([p.value for p in papers], papers)}"
+            rows.setdefault((first.table, first.row), []).append(text)
+        return [MissingRow(*key, "; ".join(texts)) for key, texts in rows.items()]
 
 
 def render_html(report: Report) -> str:
@@ -78,63 +89,19 @@ def render_markdown(report: Report) -> str:
 
 def _values(report: Report) -> dict[str, Any]:
     """Return what both templates show, and the functions that they call."""
-    missing, ablations = _missing(report)
-    halves = {"videos": report.cells, "images": report.images}
-    measured = {
-        unit: [m for cell in cells for m in cell.measurements] for unit, cells in halves.items()
-    }
+    halves = (
+        Half("videos", report.cells, report.with_videos),
+        Half("images", report.images, report.with_images),
+    )
     return {
         "phrases": phrases,
         "zip": zip,
         "title": TITLE,
         "report": report,
-        "measured": measured,
-        "found": bool(report.others or any(measured.values())),
+        "halves": halves,
+        "found": bool(report.others or any(half.measured for half in halves)),
         "groups": group_results(report.others),
-        "missing": missing,
-        "ablations": ablations,
-        "ablation_sets": [name_of(name) for name in _ABLATION_SETS],
-        "missing_images": missing_images(report),
     }
-
-
-def _missing(report: Report) -> tuple[list[Cell], list[AblationRow]]:
-    """Return the numbers on videos without a result: others, and the ablations' by row."""
-    others: list[Cell] = []
-    ablations: dict[tuple[str, str], AblationRow] = {}
-    for cell in (cell for cell in report.cells if not cell.measurements):
-        paper = cell.papers[0]
-        if paper.table not in _ABLATIONS or paper.pretraining is None:
-            others.append(cell)
-            continue
-        row = ablations.setdefault((paper.table, paper.row), AblationRow(paper, ["", "", ""]))
-        row.values[_ABLATION_SETS.index(paper.dataset)] = f"{paper.value:.1f}"
-    return others, list(ablations.values())
-
-
-def missing_images(report: Report) -> list[MissingImages]:
-    """Return the numbers on images without a result, each after the name that distinguishes it."""
-    groups: dict[tuple[str, str], dict[str, str]] = {}
-    for paper in (cell.papers[0] for cell in report.images if not cell.measurements):
-        name = name_of(paper.pretraining if paper.protocol == "linear" else paper.metric)
-        if paper.protocol == "linear" and paper.pretraining_epochs is not None:
-            name = f"{paper.pretraining_epochs} epochs"
-        numbers = groups.setdefault((paper.table, paper.dataset), {})
-        numbers[name] = format_values([paper.value], [paper])
-    rows = []
-    for (table, dataset), numbers in groups.items():
-        strip = _METHOD if all(name.startswith(_METHOD) for name in numbers) else ""
-        texts = [f"{name.removeprefix(strip)}: {value}" for name, value in numbers.items()]
-        rows.append(
-            MissingImages(
-                title=name_of(table),
-                table=table,
-                dataset=name_of(dataset),
-                count=len(numbers),
-                numbers="; ".join(texts),
-            )
-        )
-    return rows
 
 
 def write_report(path: str | os.PathLike[str], text: str) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any
 
-from sce_video.published.paper_results import MEAN_OF_SPLITS
+from sce_video.published.paper_results import MEAN_OF_SPLITS, Setting
 from sce_video.published.sets import WITH_SPLITS
 from sce_video.utils.command import printable_utf8, printable_values
 from sce_video.utils.files import read_json
@@ -53,13 +53,10 @@ class Result:
     faults: tuple[str, ...] = ()
 
     @property
-    def benchmark(self) -> dict[str, Any]:
-        """The paper's setting that was reproduced; empty if the file does not state one."""
-        stated = self.protocol.get("benchmark")
-        # Values are used as dictionary keys later, so lists and dicts become text.
-        hashable = (str, int, float, type(None))
-        items = stated.items() if isinstance(stated, dict) else ()
-        return {name: v if isinstance(v, hashable) else str(v) for name, v in items}
+    def benchmark(self) -> Setting | None:
+        """The paper's setting that was reproduced; None if the file does not state one."""
+        stated = self.at("benchmark")
+        return Setting.stated(stated) if stated and isinstance(stated, dict) else None
 
     def at(self, *names: str) -> Any:
         """Return ``protocol[name][...]``, or None if something is missing or not a dict."""

@@ -1,21 +1,24 @@
 """Settings that a config takes from a checkpoint: its network, and views of the trained size.
 
-A training may change the width, the queue or the size of the views by ``--cfg-options``. What is
-made from its checkpoint (a resumed training, a test, a finetuning) needs the same settings, and the
-config stored in the checkpoint has them. It may come from a stranger: only the settings named here
-are taken, each after a check of its value, and never a ``type``.
+A training may change the width, the queue or the size of the views by ``--cfg-options``. A resumed
+training, a test or a finetuning needs the same settings, and the config in the checkpoint contains
+them. Each class declares which of its arguments are taken
+(:mod:`~sce_video.utils.stored_arguments`). The checkpoint may be untrusted, so every value is
+checked, and a ``type`` is never taken.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from mmengine.config import Config
+from mmengine.registry import DefaultScope
 
 from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.engine.config.changes import (
@@ -25,9 +28,10 @@ from sce_video.engine.config.changes import (
     parse_options,
     type_name,
 )
-from sce_video.engine.config.check import walk_dicts
+from sce_video.engine.config.check import registered, walk_dicts
 from sce_video.engine.config.load import load_config
 from sce_video.engine.config.snapshot import stored_config
+from sce_video.engine.weights import bounded_network
 from sce_video.inference.network_input import (
     TEST_CROPS,
     crop_fits,
@@ -35,55 +39,59 @@ from sce_video.inference.network_input import (
     training_crop,
 )
 from sce_video.registry import MODELS
+from sce_video.utils.stored_arguments import Stored, StoredArgument, stored_arguments
 
-#: Largest values of the numbers that shape the weights of a backbone.
-_BACKBONE = {
-    "depth": 1000,
-    **dict.fromkeys(("base_channels", "channels"), 1024),
-    **dict.fromkeys(("in_channels", "embed_dims"), 2**14),
-    "num_heads": 256,
-    **dict.fromkeys(("patch_size", "tubelet_size"), 32),
-    "grid_size": 64,
-}
-#: Those of a whole model.
-_NETWORK = {
-    **_BACKBONE,
-    "hidden_channels": 2**14,
-    **dict.fromkeys(("out_channels", "num_classes"), 2**16),
-    "num_layers": 32,
-    "queue_size": 2**20,
-    **dict.fromkeys(("last_stage_stride", "last_stage_dilation"), 8),
-}
-#: Numbers that are no size of a weight; any other has to be one in the checkpoint.
-_NOT_WIDTHS = (
-    *("depth", "num_layers", "last_stage_stride", "last_stage_dilation", "num_heads"),
-    "grid_size",
-)
-#: Settings that name a variant of a network, and those that are true, false or None.
-_VARIANTS = ("stem", "position")
-_SWITCHES = ("norm_output", "norm_hidden", "affine_output", "bias", "bias_output", "gating")
-_CLIP = {"num_frames": 4096, "frame_interval": 4096, "clip_duration": 86400}
-_VIEW = {**_CLIP, **dict.fromkeys(("size", "crop_size", "short_side"), 8192)}
-#: Settings that may be a sequence, and its largest length.
-_SEQUENCES = {**dict.fromkeys(_VIEW, 2), "grid_size": 3}
 _HEAD = ("model", "cls_head", "in_channels")
 #: Parts of a config with the pipelines that a training, or a test, uses.
 _OF_TRAINING = ("train_dataloader", "val_dataloader", "default_hooks")
 _OF_TEST = ("val_dataloader", "test_dataloader", "test_cfg")
 _ABSENT = object()
+#: Limits of the numbers of a class that declares no arguments.
+_UNDECLARED = Stored(2**16, least=0)
 
-#: Settings by their path of keys and numbers.
-_Settings = dict[tuple[str, ...], Any]
+#: What is made from a checkpoint.
+Use = Literal["resume", "test", "finetune"]
+#: A path of keys and numbers in a config.
+_Path = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Setting:
+    """A setting in which the config of a checkpoint differs.
+
+    Attributes:
+        value: Value in the checkpoint.
+        argument: Argument of the class that takes it.
+    """
+
+    value: Any
+    argument: StoredArgument
+
+
+@dataclass(frozen=True)
+class Adoption:
+    """A config with settings of a checkpoint.
+
+    Attributes:
+        config: The config.
+        settings: Settings that were taken, as text ``KEY=VALUE`` for the log.
+        refused: Settings of the checkpoint that were not taken, because their values are out of
+            bounds.
+    """
+
+    config: Config
+    settings: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
 
 
 def adopted_config(
     path: str | Path | Config,
     options: Sequence[str] | Mapping[str, Any],
     checkpoint: str | Path,
-    use: Literal["resume", "test", "finetune"],
+    use: Use,
     content: dict[str, Any] | None = None,
-) -> Config:
-    """A config file with the settings of a checkpoint that it needs; the options win over both.
+) -> Adoption:
+    """Read a config file and give it the settings of a checkpoint; the options win over both.
 
     - "resume": the network and the training views.
     - "test": the network; and where the training differs from that of the config *file*, or the
@@ -97,84 +105,95 @@ def adopted_config(
     A classifier's ``in_channels`` follows the backbone. A checkpoint without a config (converted
     files), or with one that is not plain data, gives nothing.
 
-    ``adopted`` of the config has the ``checkpoint`` and the ``settings`` taken from it,
-    ``KEY=VALUE`` each; it is missing if none were. The ``content`` of the file is given if it has
-    been read already.
+    Args:
+        path: Config file, or a config.
+        options: Changes of the config, as in :func:`~sce_video.engine.config.load.load_config`.
+        checkpoint: Path of the checkpoint.
+        use: What is made from the checkpoint.
+        content: Content of the checkpoint, if it has been read already.
 
     Raises:
-        FileNotFoundError: no such config or checkpoint.
-        ValueError: of :func:`~sce_video.engine.config.load.load_config`; or a damaged checkpoint.
+        FileNotFoundError: If there is no such config or checkpoint.
+        ValueError: If :func:`~sce_video.engine.config.load.load_config` raises it, or the
+            checkpoint is damaged.
     """
     cfg, given = load_config(path, options), parse_options(options)
     content = load_checkpoint_file(checkpoint) if content is None else content
     weights = content.get("state_dict", content)
-    tensors = weights.values() if isinstance(weights, dict) else ()
+    weights = weights if isinstance(weights, dict) else {}
     # A file cannot ask for layers that it lacks.
-    widths = {size for tensor in tensors if torch.is_tensor(tensor) for size in tensor.shape}
+    widths = {size for w in weights.values() if torch.is_tensor(w) for size in w.shape}
     fixed = {numbered_path(cfg, key.split(".")) for key in given}
-    settings = {
-        path: value
-        for path, value in _found(cfg, path, content, use).items()
-        if not _overlaps(path, fixed) and _is_sound(path[-1], value, widths)
+    found = {
+        path: setting
+        for path, setting in _found(cfg, path, content, use).items()
+        if not _overlaps(path, fixed)
     }
+    taken = {p: s.value for p, s in found.items() if s.argument.accepts(s.value, widths)}
+    refused = [p for p in found if p not in taken]
 
     def changed() -> Config:
-        return load_config(path, {".".join(keys): v for keys, v in settings.items()} | given)
+        return load_config(path, {".".join(keys): v for keys, v in taken.items()} | given)
 
-    cfg = changed() if settings else cfg
-    touched = {*settings, *fixed}
+    cfg = changed() if taken else cfg
+    touched = {*taken, *fixed}
     own, of_backbone = node_at(cfg, _HEAD), _overlaps(("model", "backbone"), touched)
     if of_backbone and type(own) is int and not _overlaps(_HEAD, touched):
         with torch.device("meta"):  # no memory for weights
             channels = getattr(MODELS.build(cfg.model.backbone), "out_channels", None)
         if isinstance(channels, int) and channels != own:
-            settings[_HEAD] = channels
+            taken[_HEAD] = channels
             cfg = changed()
-    if settings:
-        shown = [f"{named_path(cfg, keys)}={value}" for keys, value in settings.items()]
-        cfg.adopted = {"checkpoint": str(checkpoint), "settings": shown}
-    return cfg
+    shown = tuple(f"{named_path(cfg, keys)}={value}" for keys, value in taken.items())
+    return Adoption(cfg, shown, tuple(named_path(cfg, keys) for keys in refused))
 
 
-def _overlaps(path: tuple[str, ...], others: Collection[tuple[str, ...]]) -> bool:
+def _overlaps(path: _Path, others: Collection[_Path]) -> bool:
     """Whether the path, a part of it or a dict around it is among others."""
     return any(path[: len(other)] == other[: len(path)] for other in others)
 
 
-def _found(cfg: Config, path: str | Path | Config, content: dict[str, Any], use: str) -> _Settings:
-    """Settings of the stored config that a use needs and ``cfg`` has otherwise, not checked."""
+def _found(
+    cfg: Config, path: str | Path | Config, content: dict[str, Any], use: Use
+) -> dict[_Path, _Setting]:
+    """Return settings that a use needs and in which the stored config differs, not yet checked."""
     try:
         stored = stored_config(content, "")
     except ValueError:  # converted, or not plain data
         return {}
-    found: _Settings = {}
+    weights = content.get("state_dict", content)
+    found: dict[_Path, _Setting] = {}
     same_method = type_name(cfg.get("model")) == type_name(stored.get("model")) != ""
     if use != "finetune" and same_method:
-        found = _differences(cfg, stored, ("model",), (*_NETWORK, *_SWITCHES, *_VARIANTS))
+        found |= _differences(cfg, stored, ("model",), weights)
         for part in _OF_TRAINING if use == "resume" else ():
-            found |= _differences(cfg, stored, (part,), _VIEW)
+            found |= _differences(cfg, stored, (part,))
     elif use != "resume":
-        names = (*_BACKBONE, *_VARIANTS, "gating")
-        found = _differences(cfg, stored, ("model", "backbone"), names)
+        of_backbone = _differences(cfg, stored, ("model", "backbone"), weights)
+        found |= {p: s for p, s in of_backbone.items() if s.argument.limits.in_new_tasks}
     own_data = use == "finetune" and cfg.get("benchmark") is None
     if own_data:
-        found |= _differences(cfg, stored, ("train_dataloader",), _VIEW)
+        found |= _differences(cfg, stored, ("train_dataloader",))
     if own_data or (use == "test" and same_method):
         found |= _test_views(cfg, load_config(path), stored)
     return found
 
 
 def _differences(
-    cfg: Config, stored: dict[str, Any], below: tuple[str, ...], names: Collection[str]
-) -> _Settings:
-    """Named settings below a path that differ, with the stored values, where types agree.
+    cfg: Config, stored: dict[str, Any], below: _Path, weights: Mapping[str, Any] | None = None
+) -> dict[_Path, _Setting]:
+    """Return declared arguments below a path that differ, with the stored values.
 
     A dict is compared with one of the same ``type`` (or both have none), a list with one whose
     entries have the same types. What the stored config leaves out has the default of its class.
-    """
-    found: _Settings = {}
 
-    def walk(own: Any, other: Any, path: tuple[str, ...]) -> None:
+    Args:
+        weights: Weights of the checkpoint if networks are compared: those that declare no arguments
+            are built (:func:`_undeclared`).
+    """
+    found: dict[_Path, _Setting] = {}
+
+    def walk(own: Any, other: Any, path: _Path) -> None:
         lists = [list(n) for n in (own, other) if isinstance(n, list | tuple)]
         if len(lists) == 2 and list(map(type_name, lists[0])) == list(map(type_name, lists[1])):
             for number, (mine, theirs) in enumerate(zip(*lists, strict=True)):
@@ -183,15 +202,14 @@ def _differences(
             isinstance(own, dict) and isinstance(other, dict) and type_name(own) == type_name(other)
         ):
             return
+        arguments = _arguments(own, other, weights)
         for key in dict.fromkeys((*own, *other)):
-            if key not in names:
+            if key not in arguments:
                 walk(own.get(key), other.get(key), (*path, str(key)))
             # A list of the JSON is the same as a tuple of the config.
             elif _listed(own.get(key, _ABSENT)) != _listed(other.get(key, _ABSENT)):
-                kind = own.get("type")
-                part = MODELS.get(kind) if isinstance(kind, str) else None
-                argument = part and inspect.signature(part).parameters.get(key)
-                found[(*path, key)] = other.get(key, getattr(argument, "default", _ABSENT))
+                value = other.get(key, arguments[key].default)
+                found[(*path, key)] = _Setting(value, arguments[key])
 
     walk(node_at(cfg, below), node_at(stored, below), below)
     return found
@@ -201,51 +219,115 @@ def _listed(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _test_views(cfg: Config, file: Config, stored: dict[str, Any]) -> _Settings:
-    """Clip and crop of all test pipelines, where those of the file do not suit the training."""
+def _arguments(
+    own: dict[str, Any], other: dict[str, Any], weights: Mapping[str, Any] | None
+) -> dict[str, StoredArgument]:
+    """Return the arguments of a part that are taken from a checkpoint, by name."""
+    kind = next(iter(registered(own.get("type"))), None)
+    declared = stored_arguments(kind)
+    ours = str(getattr(kind, "__module__", "")).startswith("sce_video.")
+    if declared or ours or weights is None or not inspect.isclass(kind):
+        return declared
+    return _undeclared(kind, own, other, weights)
 
-    def steps(config: Any, parts: Sequence[str]) -> list[tuple[tuple[str, ...], dict]]:
-        """The entries of all pipelines in some parts of a config."""
-        below = (entry for part in parts for entry in walk_dicts(config.get(part), (part,)))
-        return [(path, node) for path, node in below if path[-2:-1] == ("pipeline",)]
 
-    planned, trained = (  # frames and duration of the first clip that is sampled
-        next((s for _, s in steps(config, _OF_TRAINING[:1]) if "num_frames" in s), {})
-        for config in (file, stored)
-    )
-    clip = {k: v for k, v in trained.items() if k in _CLIP and v != planned.get(k, v)}
-    sizes: dict[str, tuple[str, int]] = {}
+def _undeclared(
+    kind: type, own: dict[str, Any], other: dict[str, Any], weights: Mapping[str, Any]
+) -> dict[str, StoredArgument]:
+    """Return the arguments that shape the weights of a class which declares none.
+
+    These are the numbers and switches in which two configs differ and without which the network has
+    other weights: mmaction2's ``depth`` and ``base_channels``, but not ``frozen_stages``.
+
+    Args:
+        kind: The class, of another package or of the user.
+        own: Config of the part in the config file.
+        other: Its config in the checkpoint.
+        weights: Weights of the checkpoint, which limit the size of the network.
+    """
+    parameters = inspect.signature(kind).parameters
+    arguments = {
+        name: StoredArgument(_UNDECLARED, frozenset({int, bool}), parameters[name].default)
+        for name in other.keys() & parameters.keys()
+    }
+    changes = {
+        name: other[name]
+        for name, argument in arguments.items()
+        if argument.accepts(other[name], set()) and other[name] != own.get(name, argument.default)
+    }
+    if not changes:
+        return {}
+    # The network of the config file is allowed, however large it is.
+    allowed = sum(size.numel() for size in (_shapes(own, None) or {}).values())
+    limit = {**weights, "": torch.empty(allowed, device="meta")}
+    shapes = _shapes({**own, **changes}, limit)
+    found = {}
+    for name in changes if shapes is not None else ():
+        without = {key: value for key, value in {**own, **changes}.items() if key != name}
+        if name in own:
+            without[name] = own[name]
+        if _shapes(without, limit) != shapes:
+            found[name] = arguments[name]
+    return found
+
+
+def _shapes(part: dict[str, Any], limit: Mapping[str, Any] | None) -> dict[str, torch.Size] | None:
+    """Return the sizes of a network's weights by name; None if it cannot be built.
+
+    Args:
+        part: Config of the network.
+        limit: Weights that limit its size; None for no limit.
+    """
+    bounds = nullcontext() if limit is None else bounded_network(limit)
+    # Inside mmaction2's recogniser names are looked up in the default scope.
+    scope = DefaultScope.overwrite_default_scope("sce_video")
+    try:
+        with scope, bounds, torch.random.fork_rng(devices=[]):
+            network = MODELS.build(dict(part))
+    except Exception:  # a wrong argument can raise any error inside a network
+        return None
+    return {name: weight.shape for name, weight in network.state_dict().items()}
+
+
+def _test_views(cfg: Config, file: Config, stored: dict[str, Any]) -> dict[_Path, _Setting]:
+    """Return clip and crop of all test pipelines where the file's do not suit the training."""
+    planned, trained = (_sampling(config) for config in (file, stored))
+    clip = {key: value for key, value in trained.items() if value != planned.get(key, value)}
+    sizes: dict[str, int] = {}
     crop = training_crop(stored)
-    tested = [step.get(TEST_CROPS.get(type_name(step))) for _, step in steps(file, _OF_TEST)]
+    tested = [step.get(TEST_CROPS.get(type_name(step), "")) for _, step in _steps(file, _OF_TEST)]
     suits = all(type(size) is not int or crop_fits(size, crop or size) for size in tested)
     if crop is not None and not (suits and crop == training_crop(file._cfg_dict)):
         with suppress(ValueError):  # pipelines of another kind: the sizes of the file stay
             settings = settings_from_config(stored)
-            sizes = {step: (key, settings.crop_size) for step, key in TEST_CROPS.items()}
-            sizes["ResizeShortSide"] = "size", settings.short_side
-    found: _Settings = {}
-    for path, step in steps(cfg, _OF_TEST):
+            sizes = dict.fromkeys(TEST_CROPS, settings.crop_size)
+            sizes["ResizeShortSide"] = settings.short_side
+    found: dict[_Path, _Setting] = {}
+    for path, step in _steps(cfg, _OF_TEST):
+        arguments = _arguments(step, {}, None)
         values = {key: value for key, value in clip.items() if key in step}
-        values |= dict([sizes[type_name(step)]] if type_name(step) in sizes else [])
-        found |= {(*path, key): value for key, value in values.items() if step.get(key) != value}
+        if type_name(step) in sizes:
+            values[TEST_CROPS.get(type_name(step), "size")] = sizes[type_name(step)]
+        found |= {
+            (*path, key): _Setting(value, arguments[key])
+            for key, value in values.items()
+            if key in arguments and step.get(key) != value
+        }
     return found
 
 
-def _is_sound(name: str, value: Any, widths: set[int]) -> bool:
-    """Whether a value of a stranger's config may be taken for a setting of one of the names above.
+def _steps(config: Any, parts: Sequence[str]) -> Iterator[tuple[_Path, dict[str, Any]]]:
+    """Yield the entries of all pipelines in some parts of a config."""
+    for part in parts:
+        for path, node in walk_dicts(config.get(part), (part,)):
+            if path[-2:-1] == ("pipeline",):
+                yield path, node
 
-    ``widths`` are the sizes of the checkpoint's weights.
-    """
-    if name in _VARIANTS:
-        return isinstance(value, str) and value.isidentifier() and len(value) <= 32
-    if name in _SWITCHES:
-        return value is None or type(value) is bool
-    largest = {**_NETWORK, **_VIEW}[name]
-    if name == "clip_duration":
-        return type(value) in (int, float) and 0 < value <= largest
-    numbers = value if isinstance(value, list | tuple) and name in _SEQUENCES else (value,)
-    if not 1 <= len(numbers) <= _SEQUENCES.get(name, 1):
-        return False
-    if not all(type(n) is int and 1 <= n <= largest for n in numbers):
-        return False
-    return name in {*_VIEW, *_NOT_WIDTHS} or value in widths
+
+def _sampling(config: Any) -> dict[str, Any]:
+    """Return frames and duration of the first clip that a training samples."""
+    for _, step in _steps(config, _OF_TRAINING[:1]):
+        arguments = _arguments(step, {}, None)
+        if "num_frames" in arguments and "num_frames" in step:
+            return {key: step[key] for key in arguments if key in step}
+    return {}

@@ -24,7 +24,7 @@ from sce_video.engine.restarts import is_restart
 from sce_video.engine.runner import RANDOM
 from sce_video.inference.model import checkpoint_of
 from sce_video.registry import DATASETS, MODELS
-from sce_video.runs.checkpoint_settings import adopted_config
+from sce_video.runs.checkpoint_settings import Use, adopted_config
 from sce_video.utils.run_files import RESULTS, newest_checkpoint
 from sce_video.utils.storage import absolute, exists, is_url, list_files, split
 
@@ -121,12 +121,11 @@ def training_config(
     if pretrained not in (None, RANDOM):
         pretrained = checkpoint_of(pretrained)
     if resumed is not None:
-        cfg = adopted_config(config, cfg_options, resumed, "resume", content)
+        cfg = _adopt(config, cfg_options, resumed, "resume", content)
     elif "pretrained" in cfg and pretrained not in (None, RANDOM):
         _check_file(pretrained, "trains without one")
         # Network and views of a planned training have been chosen already.
-        chosen = cfg.get("planned")
-        cfg = cfg if chosen else adopted_config(config, cfg_options, pretrained, "finetune")
+        cfg = cfg if cfg.get("planned") else _adopt(config, cfg_options, pretrained, "finetune")
     if backend is not None:
         set_backend(cfg, backend)
     cfg.launcher, cfg.work_dir = launcher, work_dir
@@ -173,6 +172,24 @@ def _resumed(
         with suppress(ValueError):  # a damaged file; the runner says so
             return path, load_checkpoint_file(path)
     return None, {}
+
+
+def _adopt(
+    config: str | Path | Config,
+    options: Sequence[str] | Mapping[str, Any],
+    checkpoint: str | Path,
+    use: Use,
+    content: dict[str, Any] | None = None,
+) -> Config:
+    """Return the config with settings of a checkpoint, after listing them in the log."""
+    adopted = adopted_config(config, options, checkpoint, use, content)
+    if adopted.settings:
+        taken = f"settings taken from {checkpoint}: {', '.join(adopted.settings)}"
+        print_log(f"{taken} (--cfg-options change them)", logger="current")
+    if adopted.refused:
+        text = f"settings of {checkpoint} that are out of bounds are not taken: "
+        print_log(text + ", ".join(adopted.refused), logger="current", level=logging.WARNING)
+    return adopted.config
 
 
 def _set_precision(cfg: Config, amp: str | None) -> None:
@@ -288,7 +305,7 @@ def testing_config(
     if content is None or isinstance(config, Config):
         cfg = load_config(config, cfg_options)
     else:
-        cfg = adopted_config(config, cfg_options, checkpoint, "test", content)
+        cfg = _adopt(config, cfg_options, checkpoint, "test", content)
     if backend is not None:
         set_backend(cfg, backend)
     check_config(cfg)
@@ -328,6 +345,7 @@ def extraction_config(
     part: str = "test",
     data_root: str | None = None,
     ann_file: str | None = None,
+    extensions: Sequence[str] | None = None,
     backend: str | None = None,
     cfg_options: Sequence[str] | Mapping[str, Any] = (),
     launcher: str = "none",
@@ -345,6 +363,7 @@ def extraction_config(
             the test pipeline).
         data_root: Another folder or table than the config's, for your own videos; without
             ``ann_file``, another list, all videos in it.
+        extensions: Extensions of the videos in the folder ``data_root``.
         processes: Where it runs: ``workers``, ``ray`` and ``processes_per_gpu`` of
             :class:`~sce_video.evaluation.FeatureExtractionLoop`.
 
@@ -378,7 +397,7 @@ def extraction_config(
         loader.dataset.update({key: found.dataset[key] for key in _OF_TABLE & set(found.dataset)})
     if data_root is not None or ann_file is not None:  # not the data of the recipe
         loader.dataset.ann_file = ann_file
-        loader.dataset.update({} if data_root is None else dataset_settings(data_root))
+        loader.dataset.update({} if data_root is None else dataset_settings(data_root, extensions))
         cfg.split = None
         if "dataset" in (cfg.get("benchmark") or {}):  # that of a transfer names none
             cfg.benchmark = None

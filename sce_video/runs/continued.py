@@ -59,8 +59,6 @@ NO_DECAY = (
     *("bias", "q_bias", "v_bias", "position_time", "position_space", "position_embeddings"),
     *("cls_token", "register_tokens", "class_embedding", "lambda1"),
 )
-#: Words that these settings may bring into a config beside those of a recipe.
-WORDS = ("NoNormDecayConstructor", "cosine", *NO_DECAY)
 #: Names of the rows of a plan that are no settings of a recipe.
 ROWS = ("clip_grad", "weight_decay", "layer_decay")
 #: A network of one size is given videos that are enlarged by less than this.

@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from mmengine.logging import print_log
-from torch import Tensor
+from torch import nn
 
-from sce_video.datasets.transforms.decoding import cut_views
 from sce_video.engine.hooks.alarms import report_alarm
 from sce_video.engine.hooks.budget import BudgetHook
 from sce_video.engine.hooks.progress import log_row
@@ -28,28 +27,24 @@ from sce_video.evaluation.random_weights import (
     decision,
     sentences,
 )
-from sce_video.inference.embed import iterate_samples
+from sce_video.inference.embed_job import iterate_features
 from sce_video.inference.model import VideoModel, build_model, load_model, with_random_weights
-from sce_video.inference.network_input import EmbedOptions
+from sce_video.inference.multi_view import BatchRows, mean_representation
+from sce_video.inference.network_input import ViewOptions
 from sce_video.pages.run_record import FINISHED, RunRecord, run_state
 from sce_video.runs.keep_best import keeps_best
-from sce_video.runs.launch import cores_for_workers
 from sce_video.utils.command import Progress
 from sce_video.utils.errors import NamedWarning
 from sce_video.utils.files import WriteError, append_text
 from sce_video.utils.run_files import ALARMS, METRICS, newest_checkpoint
 
-_OPTIONS = EmbedOptions(num_clips=2, num_workers=1, timeout=20.0)
+_OPTIONS = ViewOptions(num_clips=2, num_workers=1, timeout=20.0)
 #: Seconds that the comparison may take if the command has no time budget.
 _SECONDS = 300.0
 #: Share of the remaining budget for the comparison. The page needs the rest.
 _SHARE_OF_REST = 0.75
 #: Smallest share of the whole budget for the comparison, if training has used up the rest.
 _LEAST_SHARE = 0.03
-#: Bytes of the views in a forward pass on a CPU, so that activations of large clips fit.
-_MAX_BYTES = 24 * 2**20
-#: Number of views in a forward pass.
-_MAX_VIEWS = 32
 
 
 def compare_with_random(
@@ -61,8 +56,8 @@ def compare_with_random(
 ) -> dict[str, float]:
     """Compare the network of a checkpoint with random weights, on training videos.
 
-    Two clips of each of up to ``videos`` videos, at equal steps through the set, are embedded in
-    batches of several videos. Files that cannot be read are left out.
+    Two clips of each of up to ``videos`` videos, at equal steps through the set, are embedded.
+    Files that cannot be read are left out.
 
     Args:
         checkpoint: Checkpoint of the trained network.
@@ -79,75 +74,65 @@ def compare_with_random(
         ValueError: If a checkpoint cannot be read, or fewer than two videos can.
     """
     end = time.monotonic() + seconds
-    trained = load_model(checkpoint)
-    networks = {"trained": trained, "random": with_random_weights(trained)}
-    if start is not None:
-        networks["start"] = build_model(trained.settings, start, trained.device)
-    order = np.random.default_rng(0).permutation(evenly(dataset, videos))
+    networks = compared_networks(load_model(checkpoint), start)
+    order = np.random.default_rng(0).permutation(evenly(dataset, videos)).tolist()
+    paths = [str(dataset.path(index)) for index in order]
     progress = Progress(len(order), "comparing with random weights:", unit="videos", quiet=True)
-    found: dict[int, Tensor] = {}  # by number in the set: (networks, clips, C)
-    with cores_for_workers(_OPTIONS.num_workers):
-        for index, rows in _embedded(networks, dataset, order.tolist(), end):
-            progress.advance(rows is None)
-            if rows is not None:
-                found[index] = rows
+    found: dict[int, np.ndarray] = {}  # by number in the set
+    with closing(iterate_features(networks, paths, _OPTIONS)) as embedded:
+        for index, row in zip(order, embedded, strict=True):
+            progress.advance(bool(row.failures))
+            if not row.failures:
+                found[index] = row.values[0]
+            if len(found) >= 2 and time.monotonic() > end:
+                break
     progress.finish()
     if len(found) < 2:
         raise ValueError(f"{len(found)} of {len(order)} videos could be read in {seconds:.0f} s")
     chosen = sorted(found)
-    matrix = torch.stack([found[index] for index in chosen])
-    features = {name: matrix[:, number] for number, name in enumerate(networks)}
+    matrix = torch.from_numpy(np.stack([found[index] for index in chosen]))
+    parts = matrix.view(len(chosen), len(networks.encoder), -1, networks.feature_size)
+    features = {name: parts[:, number] for number, name in enumerate(networks.encoder)}
     return compare_features(features, torch.from_numpy(np.asarray(dataset.labels)[chosen]))
+
+
+@dataclass(frozen=True, eq=False)
+class ComparedNetworks(VideoModel):
+    """Networks of one shape, whose row of a video are the features of its clips by each of them.
+
+    Decoding takes longest, so every video is read once for all of them.
+
+    Attributes:
+        encoder: The networks by name.
+    """
+
+    encoder: nn.ModuleDict
+
+    @property
+    def row_size(self) -> int:
+        """Size of a row: networks x clips x C."""
+        return len(self.encoder) * _OPTIONS.num_clips * self.feature_size
+
+    def rows(self, batch: dict[str, Any], max_views: int) -> BatchRows:
+        """Rows (n, networks x clips x C) of the videos of a batch."""
+        function = mean_representation(max_views, clips=True)
+        with torch.inference_mode():
+            found = [function(encoder, batch) for encoder in self.encoder.values()]
+        parts = [one.values.reshape(len(batch["videos"]), -1) for one in found]
+        return BatchRows(torch.cat(parts, dim=1), found[0].num_views)
+
+
+def compared_networks(trained: VideoModel, start: str | Path | None) -> ComparedNetworks:
+    """Put a network next to random weights and, if it is given, the checkpoint of its start."""
+    encoders = {"trained": trained.encoder, "random": with_random_weights(trained).encoder}
+    if start is not None:
+        encoders["start"] = build_model(trained.settings, start, trained.device).encoder
+    return ComparedNetworks(**{**vars(trained), "encoder": nn.ModuleDict(encoders)})
 
 
 def evenly(dataset: Any, videos: int) -> np.ndarray:
     """Indices of up to so many videos, at equal steps through the set."""
     return np.linspace(0, len(dataset) - 1, min(videos, len(dataset))).round().astype(int)
-
-
-def _embedded(
-    networks: Mapping[str, VideoModel], dataset: Any, order: list[int], end: float
-) -> Iterator[tuple[int, Tensor | None]]:
-    """The features (networks, clips, C) of the videos until the end; None of an unreadable one."""
-    paths = [str(dataset.path(index)) for index in order]
-    # Decoding takes longest: every video is read once, for all networks.
-    samples = iterate_samples(networks["trained"], paths, _OPTIONS)
-    waiting: list[tuple[int, Tensor]] = []
-    read = 0
-    for index, sample in zip(order, samples, strict=True):
-        if sample.get("frames") is None:
-            yield index, None
-            continue
-        views = cut_views(sample)
-        room = min(_MAX_VIEWS, _MAX_BYTES // max(1, views[0].numel())) // len(views)
-        # Whole frames of another size, or with other clips, are a batch of their own.
-        if waiting and (waiting[0][1].shape != views.shape or len(waiting) >= max(1, room)):
-            yield from _rows(networks, waiting)
-            waiting = []
-        waiting.append((index, views))
-        read += 1
-        if read >= 2 and time.monotonic() > end:
-            break
-    yield from _rows(networks, waiting)
-
-
-def _rows(
-    networks: Mapping[str, VideoModel], waiting: list[tuple[int, Tensor]]
-) -> Iterator[tuple[int, Tensor]]:
-    """The features (networks, clips, C) of videos by all networks, in one batch."""
-    if not waiting:
-        return
-    views, rows = torch.cat([views for _, views in waiting]), []
-    with torch.inference_mode():
-        for network in networks.values():
-            encoder: Any = network.encoder
-            pixels = encoder.data_preprocessor.normalise(views.to(network.device))
-            rows.append(encoder(inputs=[pixels], mode="tensor")[0].float().cpu())
-    if not torch.isfinite(rows[0]).all():
-        raise ValueError("the output of the network is not finite: it has diverged")
-    matrix = torch.stack(rows).unflatten(1, (len(waiting), -1))
-    for number, (index, _) in enumerate(waiting):
-        yield index, matrix[:, number].clone()
 
 
 def compare_at_end(runner: VideoRunner, videos: int, budget: BudgetHook | None) -> None:
@@ -219,7 +204,11 @@ def compared_later(record: RunRecord, dataset: Any, notes: list[str]) -> RunReco
         text = str(error) or type(error).__name__
         notes.append(f"The network was not compared with random weights: {text}.")
         return record
-    when = {"iter": record.end.get("iter", 0), "epoch": record.max_epochs, "time": time.time()}
+    when = {
+        "iter": (record.end and record.end.iter) or 0,
+        "epoch": record.max_epochs,
+        "time": time.time(),
+    }
     whole = {"kind": "random", **when, **row}
     _append(record, METRICS, whole)
     alarms = record.alarms

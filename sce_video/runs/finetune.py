@@ -20,6 +20,7 @@ from sce_video.datasets.sources import is_table
 from sce_video.datasets.video_list import split_segment, video_of
 from sce_video.engine.config.check import options_of_settings
 from sce_video.engine.config.load import load_config
+from sce_video.engine.recipes import FINETUNING
 from sce_video.engine.run_json import Choice
 from sce_video.engine.runner import RANDOM
 from sce_video.evaluation.functional.linear_probe import held_out
@@ -38,8 +39,8 @@ from sce_video.runs.finetune_choices import (
 )
 from sce_video.runs.folder_facts import examine_folder
 from sce_video.runs.page import train_with_page
+from sce_video.runs.planned_config import resumable_config
 from sce_video.runs.pretrain import (
-    FINETUNING,
     PRECISIONS,
     PlannedTraining,
     Timing,
@@ -50,7 +51,6 @@ from sce_video.runs.pretrain import (
     filled_recipe,
     given_values,
     measure,
-    resumable_config,
 )
 from sce_video.runs.start_weights import Source, find_source
 from sce_video.utils.files import read_json

@@ -10,10 +10,10 @@ from typing import Any
 from sce_video.engine.checkpoint import find_checkpoints, is_plain, load_checkpoint_file
 from sce_video.engine.config.check import registered
 from sce_video.engine.config.load import load_config
-from sce_video.engine.config.snapshot import parse_config_text, plain, recorded_training
+from sce_video.engine.config.snapshot import plain, recorded_training
 from sce_video.engine.recipes import recipe_names
 from sce_video.engine.run_json import RunDescription, read_run_json
-from sce_video.engine.work_dir import CONFIG, config_of_run, is_locked
+from sce_video.engine.work_dir import config_of_run, is_locked
 from sce_video.evaluation.random_weights import is_comparison
 from sce_video.models.algorithms import SelfSupervisedModel
 from sce_video.pages.curves import (
@@ -28,7 +28,7 @@ from sce_video.registry import MODELS
 from sce_video.reporting.result_files import collect_results
 from sce_video.runs.keep_best import kept_message
 from sce_video.utils.files import read_json_lines, read_text
-from sce_video.utils.run_files import ALARMS, HISTORY, KEPT, check_run_folder
+from sce_video.utils.run_files import ALARMS, HISTORY, KEPT, RUN_JSON, check_run_folder
 
 #: A network of which nothing is computed: the level does not depend on it.
 _BACKBONE = {"type": "ResNet2d", "depth": 18, "base_channels": 4}
@@ -61,7 +61,7 @@ def chance_level(config: dict[str, Any]) -> float | None:
 
 #: Of a run, not of its settings: names, folders and what tools have written into the config.
 _NOT_SETTINGS = frozenset(
-    "work_dir launcher experiment_name resume load_from planned settings adopted run_page".split()
+    "work_dir launcher experiment_name resume load_from planned settings run_page".split()
 )
 _ABSENT = "not set"
 
@@ -113,8 +113,9 @@ def read_run(folder: str | Path) -> RunRecord:
     check_run_folder(path)
     notes: list[str] = []
     description = _description(path, notes)
-    config_file, text, config = _config(path, notes, description)
-    recipe = _recipe_by_name(config_file) if description is None else description.plan.recipe
+    config = {} if description is None else description.config
+    config_file, text = _config_text(path, notes)
+    recipe = _recipe_of(description)
     changes: dict[str, list[str]] = {}
     if config and recipe in recipe_names():
         changes = different_settings([load_config(recipe).to_dict(), config])
@@ -171,43 +172,37 @@ def read_run(folder: str | Path) -> RunRecord:
 
 
 def _description(path: Path, notes: list[str]) -> RunDescription | None:
-    """Return what ``run.json`` says; None without one, or with a note if it cannot be read."""
+    """Return what ``run.json`` says; None with a note if there is none, or it cannot be read."""
     try:
         return read_run_json(path)
-    except FileNotFoundError:  # train CONFIG writes none
-        return None
+    except FileNotFoundError:
+        notes.append(
+            f"There is no {RUN_JSON}, so the settings are not shown: the training has not begun, "
+            "or an older version trained this run."
+        )
     except (OSError, ValueError) as error:
         notes.append(f"{error}.")
-        return None
+    return None
 
 
-def _recipe_by_name(config_file: str) -> str:
-    """Return the recipe that a config file has its name from; empty if there is none."""
-    stem = Path(config_file).stem if config_file else ""
-    return stem if stem != Path(CONFIG).stem and stem in recipe_names() else ""
+def _recipe_of(description: RunDescription | None) -> str:
+    """Return the recipe that a run was planned with or has its name from; empty without one."""
+    if description is None:
+        return ""
+    if description.plan is not None:
+        return description.plan.recipe
+    stem = Path(str(description.request.get("config"))).stem
+    return stem if stem in recipe_names() else ""
 
 
-def _config(
-    path: Path, notes: list[str], description: RunDescription | None
-) -> tuple[str, str, dict[str, Any]]:
-    """Return path, text and content of the config; empty with a note if it cannot be read as data.
-
-    The content is that of ``run.json`` if the run has one.
-    """
+def _config_text(path: Path, notes: list[str]) -> tuple[str, str]:
+    """Return path and text of the config file of a run; empty with a note if it cannot be read."""
     try:
         file = config_of_run(path)
-        text = read_text(file, "replace")
+        return str(file), read_text(file, "replace")
     except OSError as error:
-        shown = "settings are" if description is None else "its text is"
-        notes.append(f"{error}: {shown} not shown.")
-        return "", "", {} if description is None else description.config
-    if description is not None:
-        return str(file), text, description.config
-    try:
-        return str(file), text, parse_config_text(text, str(file))
-    except ValueError as error:
-        notes.append(f"{error}; the page shows its text only.")
-        return str(file), text, {}
+        notes.append(f"{error}: its text is not shown.")
+        return "", ""
 
 
 def _read_bad_files(path: Path, damaged: list[str]) -> list[dict[str, Any]]:

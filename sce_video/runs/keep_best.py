@@ -16,7 +16,7 @@ from mmengine.config import Config
 
 from sce_video.datasets.labelled import NO_COLUMNS, GroupColumns, read_labelled
 from sce_video.datasets.sources import dataset_settings, list_videos
-from sce_video.datasets.video_list import PARTS, VideoList, video_of, write_annotation_list
+from sce_video.datasets.video_list import VideoList, video_of, write_annotation_list
 from sce_video.engine.run_json import Choice
 from sce_video.evaluation.functional.linear_probe import held_out
 from sce_video.evaluation.online_evaluation_hook import KEPT_EVENT
@@ -37,8 +37,6 @@ _METRICS = {
     LABELLED: ("KNN", "FeatureStatistics"),
     LABEL_FREE: ("ClipRetrieval", "LiDAR", "RankMe", "FeatureStatistics"),
 }
-#: Texts that the entries of a config may hold besides those of its recipe.
-TEXTS = ("OnlineEvaluationHook", "skip", *PARTS, *_METRICS, *sum(_METRICS.values(), ()))
 # Videos held out: a fifth, of few videos more, and so many at most; as many of the others are the
 # gallery. Clips of each; classes of fewer videos than these in the mean are none.
 _SHARE, _SHARE_OF_FEW, _FEW, _MOST = 5, 3, 16, 100

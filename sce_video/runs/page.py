@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from mmengine.config import Config
 from mmengine.dist import is_main_process
 from mmengine.logging import print_log
@@ -20,11 +20,13 @@ from sce_video.engine.checkpoint import file_sha256, find_checkpoints
 from sce_video.engine.hooks.budget import BudgetHook
 from sce_video.engine.runner import VideoRunner
 from sce_video.engine.weights import checked_parts
-from sce_video.evaluation.feature_files import load_features, save_features
+from sce_video.evaluation.feature_files import load_features, rows_of
 from sce_video.evaluation.rows import Rows
 from sce_video.evaluation.scores import load_scores
-from sce_video.inference.embed import EmbedOptions, iterate_embeddings
+from sce_video.inference.embed_job import iterate_features
+from sce_video.inference.features import Features, join_features, read_features, write_features
 from sce_video.inference.model import load_model
+from sce_video.inference.network_input import ViewOptions
 from sce_video.pages.classifier_part import classifier_parts
 from sce_video.pages.curves import read_history
 from sce_video.pages.feature_map import feature_map_part
@@ -43,12 +45,12 @@ from sce_video.runs.does_it_help import (
     lacks_comparison,
 )
 from sce_video.runs.folder import read_run
-from sce_video.runs.launch import cores_for_workers, train
+from sce_video.runs.launch import train
 from sce_video.utils.command import Progress, explain
 from sce_video.utils.files import write_text
 from sce_video.utils.run_files import KEPT, PAGE, PAGE_FEATURES, SCORES, newest_checkpoint
 
-_OPTIONS = EmbedOptions(num_clips=2, num_workers=1, timeout=20.0)
+_OPTIONS = ViewOptions(num_clips=2, num_workers=1, timeout=20.0)
 #: Embedding ends after this many seconds, with the videos that are done by then.
 _SECONDS = 120.0
 #: Share of a budget in which videos are embedded although the budget is used up.
@@ -84,62 +86,56 @@ def run_features(
     key = {"sha256": file_sha256(checkpoint), "videos": videos, "data": data}
     cache = Path(folder, PAGE_FEATURES)
     with contextlib.suppress(OSError, ValueError):  # none, or damaged: computed again
-        rows, provenance = load_features(cache)
-        states = [video_state(path) for path in rows.paths]
-        same = states == provenance.get("states") or not any(states)
+        stored = read_features(cache)
+        made = stored.provenance
+        states = [video_state(path) for path in stored.paths]
+        same = states == made.get("states") or not any(states)
         # Files that were unreadable may be back, and there may be time for more videos.
-        in_time = provenance.get("late_after") is None or provenance["late_after"] >= seconds
-        usable = same and in_time and not rows.failures
-        if provenance.get("checkpoint") == key and usable:
-            return rows, []
+        in_time = made.get("late_after") is None or made["late_after"] >= seconds
+        if made.get("checkpoint") == key and same and in_time and not stored.failures:
+            return rows_of(stored), []
     dataset = DATASETS.build({**dataset_config, "pipeline": []})
     kind = getattr(dataset, "kind", type(dataset).__name__)
     if kind != "video":
         return None, [f"Videos are embedded for the page, not a set of kind {kind}."]
-    rows, notes = _embed(checkpoint, dataset, videos, seconds)
-    if rows.failures:
-        first = ": ".join(filter(None, rows.failures[0]))
-        advice = "" if len(rows) else "; bring the videos back, or give --features FILE.npz"
-        counts = f"{len(rows.failures)} of {len(rows) + len(rows.failures)} videos"
+    found, notes = _embed(checkpoint, dataset, videos, seconds)
+    if found.failures:
+        first = ": ".join(filter(None, found.failures[0]))
+        advice = "" if len(found) else "; bring the videos back, or give --features FILE.npz"
+        counts = f"{len(found.failures)} of {len(found) + len(found.failures)} videos"
         notes.append(f"{counts} could not be read; the first: {first}{advice}.")
-    if not len(rows):
+    if not len(found):
         return None, notes
-    states = [video_state(path) for path in rows.paths]
-    late = len(rows) + len(rows.failures) < min(videos, len(dataset))
+    late = len(found) + len(found.failures) < min(videos, len(dataset))
+    states = [video_state(path) for path in found.paths]
     made = {"checkpoint": key, "states": states, "late_after": seconds if late else None}
-    save_features(cache, rows, made)
-    return rows, notes
+    found = replace(found, provenance={**found.provenance, **made})
+    write_features(cache, found)
+    return rows_of(found), notes
 
 
-def _embed(checkpoint: str, dataset: Any, videos: int, seconds: float) -> tuple[Rows, list[str]]:
-    """Rows of the videos that were embedded in time, in the order of the set, and a sentence."""
+def _embed(
+    checkpoint: str, dataset: Any, videos: int, seconds: float
+) -> tuple[Features, list[str]]:
+    """Features of the videos that were embedded in time, in the order of the set; a sentence."""
     # In mixed order, so that those done after the time limit are of all folders.
     order = np.random.default_rng(0).permutation(evenly(dataset, videos)).tolist()
     paths = [str(dataset.path(index)) for index in order]
-    end, found, failures = time.monotonic() + seconds, {}, []
+    end, parts = time.monotonic() + seconds, dict[int, Features]()
     progress = Progress(len(paths), "embedding for the page:", unit="videos", quiet=True)
-    embedded = iterate_embeddings(load_model(checkpoint), paths, _OPTIONS)
-    with cores_for_workers(_OPTIONS.num_workers):
-        for index, path, (feature, reason) in zip(order, paths, embedded, strict=True):
-            if feature is None:
-                failures.append((path, reason))
-            else:
-                found[index] = feature
-            progress.advance(feature is None)
+    model = load_model(checkpoint)
+    with closing(iterate_features(model, paths, _OPTIONS)) as embedded:
+        for index, part in zip(order, embedded, strict=True):
+            parts[index] = replace(part, indices=np.full(len(part), index))
+            progress.advance(bool(part.failures))
             if time.monotonic() > end:
                 break
     progress.finish()
-    done, indices = len(found) + len(failures), sorted(found)
-    late = f"{done} of {len(paths)} videos were embedded within {seconds:.0f} s."
-    rows = Rows(
-        values=torch.from_numpy(np.array([found[i] for i in indices], dtype=np.float32)),
-        labels=torch.tensor([int(dataset.labels[i]) for i in indices], dtype=torch.int64),
-        indices=torch.tensor(indices, dtype=torch.int64),
-        paths=[str(dataset.path(i)) for i in indices],
-        failures=failures,
-        num_views=_OPTIONS.num_clips,
-    )
-    return rows, [late] * (done < len(paths))
+    made = {"num_views": _OPTIONS.num_clips}
+    found = join_features((parts[index] for index in sorted(parts)), model.row_size, made)
+    labels = np.asarray(dataset.labels, dtype=np.int64)[found.indices]
+    late = f"{len(parts)} of {len(paths)} videos were embedded within {seconds:.0f} s."
+    return replace(found, labels=labels), [late] * (len(parts) < len(paths))
 
 
 @dataclass(frozen=True)

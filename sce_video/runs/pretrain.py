@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import os
 import time
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Container, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -19,19 +18,13 @@ from mmengine.registry import DefaultScope
 from sce_video.datasets.labelled import NO_COLUMNS, GroupColumns, LabelledVideos
 from sce_video.datasets.sources import dataset_settings
 from sce_video.datasets.video_dataset import SampleRequest, VideoDataset
-from sce_video.engine.checkpoint import find_checkpoints, load_checkpoint_file
 from sce_video.engine.config.changes import available_settings
 from sce_video.engine.config.check import known_keys, options_of_settings, top_level_keys
 from sce_video.engine.config.load import load_config
 from sce_video.engine.config.snapshot import (
-    differences,
-    parse_config_text,
     plain,
-    resolved_config,
-    stored_config,
 )
-from sce_video.engine.logs import TRACKERS
-from sce_video.engine.recipes import methods
+from sce_video.engine.recipes import LARGE_RECIPE, methods
 from sce_video.engine.restarts import is_restart
 from sce_video.engine.run_json import (
     PLANNED,
@@ -39,14 +32,11 @@ from sce_video.engine.run_json import (
     Plan,
     RunDescription,
     describe_environment,
-    read_run_json,
     write_run_json,
 )
 from sce_video.engine.runner import VideoRunner
-from sce_video.engine.weights import checked_backbone
 from sce_video.engine.work_dir import CONFIG, claimed_folder, remove_training
 from sce_video.models.algorithms import SelfSupervisedModel
-from sce_video.models.algorithms.distill import OBJECTIVES
 from sce_video.registry import DATASETS, MODELS
 from sce_video.runs.choices import (
     FEW_STEPS,
@@ -65,29 +55,25 @@ from sce_video.runs.choices import (
 from sce_video.runs.continued import (
     CONTINUED_WARMUP_SHARE,
     ROWS,
-    WORDS,
     Start,
     continue_from,
     own_choices,
     remarks,
     start_from,
 )
-from sce_video.runs.folder import different_settings
 from sce_video.runs.folder_facts import FolderFacts, examine_folder
 from sce_video.runs.keep_best import (
     EVALUATIONS,
     KEEP,
-    TEXTS,
     HeldOut,
     hold_out,
     keep_best,
 )
-from sce_video.runs.launch import cores_for_workers, training_config
+from sce_video.runs.launch import cores_for_workers
 from sce_video.runs.page import train_with_page
+from sce_video.runs.planned_config import resumable_config
 from sce_video.runs.teacher import PlannedTeacher, plan_teacher
-from sce_video.utils.files import read_text, write_text
-from sce_video.utils.run_files import RUN_JSON, is_model
-from sce_video.utils.storage import STORES, trusted_stores
+from sce_video.utils.files import write_text
 
 _STEPS = 3
 _DECODED = 12
@@ -192,24 +178,10 @@ def _decode(dataset: VideoDataset) -> tuple[dict, float]:
     return sample, median(taken)
 
 
-#: The recipe with the paper's views, for networks and clips of the paper's size.
-_LARGE_RECIPE, _LARGE_SIZE = "sce_r3d18_folder", 224
-#: The recipe of sce-video finetune.
-FINETUNING = "r3d18_folder"
+#: Side of views from which on SCE trains with the paper's views.
+_LARGE_SIZE = 224
 #: Of the command and the function, beside the settings of the recipe.
 PRECISIONS = ("float32", "bfloat16", "float16")
-#: Classes that a plan may name beside those of its recipe.
-_CHOSEN_CLASSES = (
-    *("BudgetHook", "LanceVideoDataset", "MirrorHook", "MixedPrecisionOptimWrapper"),
-    *("AttentiveProbeHead", "ProbeGridConstructor"),
-)
-#: And a finetuning, to resize frames as the encoder of others does that it starts from.
-_RESIZING = ("ResizeAsProcessor", "bicubic", "bilinear")
-#: Settings that say where the run and its videos are.
-_OF_THE_RUN = (
-    *("ann_file", "class_file", "data_root", "extensions", "run_dir"),
-    *("teacher_checkpoint", "work_dir"),
-)
 # Videos at the end: most and least that are compared, the share of a budget for them, those that
 # the page embeds and draws, and the seconds of the page besides.
 _MAX_COMPARED, _MIN_COMPARED, _COMPARED_SHARE = 256, 32, 0.05
@@ -217,8 +189,6 @@ _PAGE_VIDEOS, _PAGE_SECONDS = 64, 10.0
 #: Steps without a budget of a training that continues, and rows of a plan that are no settings.
 _STEPS_TO_CONTINUE = 2000
 _SOURCE = "starts from"
-#: What JSON calls the containers of a config.
-_KINDS = {dict: "an object", list: "a list"}
 _ROWS = ("recipe", _SOURCE, "precision", "keep", "predictor")
 
 
@@ -416,7 +386,7 @@ def _choices(
         own = own_choices(start, facts, machine, given, rate)
     chosen = choose(facts, machine, given, own)
     if method == "sce" and chosen["size"].value >= _LARGE_SIZE:
-        recipe = _LARGE_RECIPE  # of the paper's size, with the paper's views
+        recipe = LARGE_RECIPE  # of the paper's size, with the paper's views
     rows = {"recipe": Choice("recipe", recipe, f"of --method {method}{why}")}
     if start is not None:
         del chosen["width"]  # that of the network
@@ -578,167 +548,6 @@ def claimed_plan(
             print(removed, flush=True)
         print(f"written to {write_config(planned)}", flush=True)
         yield config
-
-
-def resumable_config(
-    path: Path,
-    *,
-    resume: bool = False,
-    track: Sequence[str] = (),
-    mirror: str | None = None,
-    videos: str | Path | None = None,
-) -> Config:
-    """The config of a planned training that begins or, with ``resume``, continues.
-
-    Args:
-        path: ``RUN/config.py``. The ``run.json`` next to it is read (:func:`planned_config`).
-        resume: Continue from the newest readable checkpoint, if there is one.
-        track: As ``mirror``, see :func:`~sce_video.runs.launch.training_config`.
-        mirror: Folder of an object store.
-        videos: Table in a store that the config may name.
-
-    Raises:
-        ValueError: As :func:`planned_config`; or ``path`` was edited since ``run.json`` was
-            written; or the newest checkpoint was trained with another config than this one, so that
-            it would be continued with other settings.
-    """
-    planned = planned_config(path.parent, mirror, track, videos)
-    if resume:
-        check_unedited(path)
-    cfg = training_config(
-        planned,
-        work_dir=path.parent,
-        resume="auto" if resume else None,
-        track=track,
-        mirror=mirror,
-    )
-    for checkpoint in find_checkpoints(path.parent) if cfg.get("resume") else ():
-        with suppress(ValueError):  # damaged, or without a record
-            content = load_checkpoint_file(checkpoint, merge_adapters=False)
-            stored = stored_config(content, checkpoint)
-            changed = [*cfg.get("adopted", {}).get("settings", ())]
-            changed += map(str, differences(resolved_config(cfg), stored))
-            break
-    else:
-        return cfg
-    # A longer or shorter training is meant: its schedules are stretched.
-    changed = [text for text in map(str, changed) if not text.startswith("train_cfg.max_epochs:")]
-    if changed:
-        shown = "; ".join(changed[:5]) + f"; and {len(changed) - 5} more" * (len(changed) > 5)
-        raise ValueError(
-            f"the config in {path.with_name(RUN_JSON)} is not the one that {checkpoint.name} was "
-            f"trained with ({shown}). Undo the change, or start again with --overwrite. To use the "
-            f"settings of the config file: sce-video train {path} --resume"
-        )
-    return cfg
-
-
-def check_unedited(path: Path) -> None:
-    """Raise ValueError if a user has changed ``RUN/config.py`` since ``run.json`` was written."""
-    if not path.is_file():
-        return
-    text = read_text(path, "replace")
-    edited = parse_config_text(text, str(path))
-    changes = different_settings([read_run_json(path.parent).config, edited])
-    for name, (recorded, written) in changes.items():
-        raise ValueError(
-            f"{path} was edited ({name}: {recorded:.60} -> {written:.60}), but {RUN_JSON} is what "
-            "--resume continues. Undo the change, or train the edited config: sce-video train "
-            f"{path} --resume"
-        )
-
-
-def planned_config(
-    folder: str | Path,
-    mirror: str | None = None,
-    track: Sequence[str] = (),
-    videos: str | Path | None = None,
-) -> Config:
-    """Return the config in the ``run.json`` of a folder, as data: nothing in it is run.
-
-    It may have been changed since it was planned, also by a stranger. Numbers and switches are
-    taken as they are. A text names a class or a file, so it must be one of the recipe, or name
-    videos.
-
-    Args:
-        folder: Folder of the run.
-        mirror: Folder of a store that the config may name.
-        track: Trackers that the config may name.
-        videos: Table in a store that the config may name.
-
-    Raises:
-        FileNotFoundError: If the folder has no ``run.json``.
-        ValueError: If this file does not describe a planned run, or names something else.
-    """
-    path, program = Path(folder, RUN_JSON), Path(folder, CONFIG)
-    advice = f"to run it as a program, if you trust it: sce-video train {program} --resume"
-    if not path.is_file() and program.is_file():
-        raise ValueError(
-            f"{folder} has no {RUN_JSON}, so sce-video pretrain and finetune did not plan this run "
-            f"or an older version did; {advice}"
-        )
-    run = read_run_json(folder)
-    recipe, stored = run.plan.recipe, dict(run.config)
-    if recipe not in (*methods().values(), _LARGE_RECIPE, FINETUNING):
-        raise ValueError(
-            f"{path} names {recipe!r:.100}, which is not a recipe of pretrain or finetune; {advice}"
-        )
-    base = load_config(recipe)
-    if problem := _other_shape(stored, base):
-        raise ValueError(f"{path} does not describe a run: {problem}; {advice}")
-    for name in ("adopted", "experiment_name", "launcher"):  # of an earlier start
-        stored.pop(name, None)
-    # Where it continues from, the caller says, not a file that may have been changed.
-    stored |= {"load_from": None, "resume": False}
-    named = dict(stored)
-    # A training that started from a network has that, and the path of its file: a name of the hub,
-    # or a URL, would be a request.
-    if "pretrained" in named and isinstance(model := stored.get("model"), dict):
-        model["backbone"] = checked_backbone(model.get("backbone"))
-        named["model"] = {key: value for key, value in model.items() if key != "backbone"}
-    if os.path.isabs(str(named.get("pretrained"))):
-        del named["pretrained"]
-    known = {*_texts(base), *PRECISIONS, *_CHOSEN_CLASSES, *_RESIZING, *WORDS, *TEXTS, mirror}
-    known |= {*OBJECTIVES, *trusted_stores(videos), *(TRACKERS[name][0] for name in track)}
-    strange = next((value for value in _texts(named) if value not in known), None)
-    if strange is not None:
-        raise ValueError(
-            f"{path} names {strange!r:.100}, which the recipe {recipe} does not (a mirror or a "
-            f"tracker has to be given again, videos in a store by {STORES}); {advice}"
-        )
-    # Without a text, mmengine would read the file of this name.
-    return Config(stored, cfg_text=str(path), filename=str(program))
-
-
-def _other_shape(config: Mapping[str, Any], recipe: Config) -> str | None:
-    """Say which part of a config is not of the recipe's kind, an object or a list; None if all are.
-
-    The types of single values are checked with the classes that take them.
-    """
-    for name in sorted(config.keys() - top_level_keys()):
-        return f"config has the unknown key {name!r:.60}"
-    for name, value in plain(recipe).items():
-        given = config.get(name)
-        if not isinstance(value, dict | list) or (given is None and name != "default_hooks"):
-            continue
-        if not isinstance(given, type(value)):
-            return f"config.{name} must be {_KINDS[type(value)]}, got {given!r:.60}"
-        wrong = [entry for entry in given if not isinstance(entry, dict)]
-        if isinstance(value, list) and wrong:
-            return f"config.{name} must be a list of objects, got {wrong[0]!r:.60}"
-    return None
-
-
-def _texts(node: Any, urls: bool = False) -> Iterator[str]:
-    """Yield all texts of a config; of where the run and its videos are, only URLs."""
-    if isinstance(node, dict | Config):
-        for name, value in node.items():
-            yield from _texts(value, urls or name in _OF_THE_RUN)
-    elif isinstance(node, list | tuple | set):
-        for value in node:
-            yield from _texts(value, urls)
-    elif isinstance(node, str) and (not urls or "://" in node or is_model(node)):
-        yield node
 
 
 def count_seconds(cfg: Config, begun: float) -> Config:

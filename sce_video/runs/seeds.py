@@ -21,11 +21,10 @@ from sce_video.runs.compare import write_comparison
 from sce_video.runs.continued import Start, start_from
 from sce_video.runs.launch import end_training
 from sce_video.runs.page import train_with_page
+from sce_video.runs.planned_config import planned_config, resumable_config
 from sce_video.runs.pretrain import (
     PlannedTraining,
-    planned_config,
     planned_pretraining,
-    resumable_config,
     write_run,
 )
 from sce_video.runs.sweep import check_seeds

@@ -13,13 +13,12 @@ from typing import Any
 
 import numpy as np
 from mmengine.config import Config
-from mmengine.dist import barrier
 
 from sce_video.engine.checkpoint import BEST
 from sce_video.engine.config.check import walk_dicts
 from sce_video.runs import launch
 from sce_video.runs.configs import BEST_RESULTS
-from sce_video.utils.distributed import run_on_main_rank
+from sce_video.utils.distributed import run_on_main_rank, wait_for_all_ranks
 from sce_video.utils.files import read_json, write_json
 from sce_video.utils.metric_names import is_trivial
 from sce_video.utils.run_files import RESULTS, newest_checkpoint
@@ -134,8 +133,8 @@ def _run_split(cfg: Config, testing: Callable[[str, Path], Config], folder: Path
         # The test config is that of the first split: its lists are renamed as well.
         test = for_split(testing(str(checkpoint), folder), cfg.split)
         test.test_cfg.out = out
-        launch.test(test)
-        barrier()
+        launch.run_test(test)
+        wait_for_all_ranks()
 
 
 def _claim(folder: Path, cfg: Config) -> None:

@@ -45,6 +45,7 @@ from sce_video.utils.run_files import (
     MODEL_PREFIX,
     WEIGHTS,
     is_model,
+    is_public_network,
     newest_checkpoint,
     packaged_network,
 )
@@ -118,7 +119,10 @@ def find_source(source: str | os.PathLike) -> Source:
     weights = checkpoint_weights(content)
     channels = _check_weights(settings.backbone, content, name)
     kind = settings.backbone["type"].rpartition(".")[2]
-    family, per_frame = "vit" if kind in _TRANSFORMERS else "convolution", kind == "ResNet2d"
+    family = "vit" if kind in _TRANSFORMERS else "convolution"
+    per_frame = kind == "ResNet2d" or (
+        kind == "EfficientNetLite" and not settings.backbone.get("temporal")
+    )
     classifies = meta.get("classifier") is True or any(k.startswith(_HEADS) for k in weights)
     if kind == "HFEncoder":
         family = settings.backbone["architecture"]["model_type"]
@@ -183,7 +187,7 @@ def _check_weights(backbone: dict[str, Any], content: dict[str, Any], name: str)
     # Other networks compute with their sizes when they are built, which has no values there.
     device = torch.device("meta" if backbone["type"].endswith("HFEncoder") else "cpu")
     try:
-        with bounded_network(weights), device, torch.random.fork_rng():
+        with bounded_network(weights), device, torch.random.fork_rng(devices=[]):
             model = nn.ModuleDict({"backbone": MODELS.build(backbone)})
     except Exception as error:  # a wrong argument can raise any error inside a network
         raise ValueError(f"{name}: its network cannot be built: {error}") from error
@@ -231,6 +235,8 @@ def _read_timm(name: str) -> tuple[str, dict[str, Any], dict[str, Any]] | None:
     Raises ValueError for a network that is not known here, or an input that none has. Source of
     the layout: huggingface/pytorch-image-models, ``timm/models/_hub.py``, ``save_for_hf``.
     """
+    if is_public_network(name):
+        return None
     folder = Path(name)
     if is_model(name):
         folder = find_model(name.removeprefix(MODEL_PREFIX))

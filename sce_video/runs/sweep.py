@@ -16,7 +16,7 @@ A sweep file is Python, like a config::
     ]
 
 ``training`` is what an evaluation trains: ``none``, ``one`` (tools/train.py, then tools/test.py) or
-``splits`` (tools/finetune_splits.py, the three official splits). Columns of one evaluation share
+``splits`` (sce-video finetune-splits, the three official splits). Columns of one evaluation share
 it, and so do points and sweeps that need the same pretraining: a step is known by its settings.
 A point with ``columns=["K200"]`` has these columns only, where each data set has its own recipes.
 """
@@ -213,7 +213,7 @@ class Step:
     """One pretraining or evaluation, and the commands that run it."""
 
     folder: str  # below the output folder; its name ends with a hash of the settings
-    commands: tuple[tuple[str, ...], ...]  # tool and arguments of each, one after the other
+    commands: tuple[tuple[str, ...], ...]  # arguments of python for each, one after the other
     result: str  # file that the last command writes: a checkpoint, or JSON with metrics
     before: Step | None = None  # whose checkpoint this one evaluates
 
@@ -314,7 +314,7 @@ class _Planner:
         start = (file, "--pretrained", checkpoint, "--work-dir", work_dir)
         changes = ("--cfg-options", *options)
         if training == "splits":
-            run = ("tools/finetune_splits.py", *start, *changes)
+            run = ("-m", "sce_video", "finetune-splits", *start, *changes)
             return self._steps.setdefault(folder, Step(folder, (run,), "splits.json", before))
         commands: tuple[tuple[str, ...], ...] = ()
         if training == "one":

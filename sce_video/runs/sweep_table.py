@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from sce_video.pages.frames import save_figure
 from sce_video.published.paper_results import IMAGE_RESULTS, PAPER_RESULTS
-from sce_video.reporting.comparability import compare, is_setting_of
+from sce_video.reporting.comparability import compare_with_paper
 from sce_video.reporting.phrases import describe_benchmark, describe_split, name_of
 from sce_video.reporting.result_files import SWEEP, Result, collect_results
 from sce_video.runs.sweep import Point, Step, Sweep, SweepCell
@@ -113,13 +113,13 @@ def deviations_of(result: Result, metric: str, published: float | None) -> list[
         metric: The metric that is shown.
         published: The number it stands beside; None for own data or settings without one.
     """
-    found = compare(result)
+    found = compare_with_paper(result)
     texts = [*found.obstacles, *found.deviations]
     if published is None:
         return [text for text in texts if not text.startswith(_OWN)]
     if found.obstacles:
         return texts
-    same = [p for p in (*PAPER_RESULTS, *IMAGE_RESULTS) if is_setting_of(p, result)]
+    same = [p for p in (*PAPER_RESULTS, *IMAGE_RESULTS) if p.is_of(result.benchmark)]
     named = [p for p in same if p.metric == metric]
     split = [p for p in named if p.split == result.split]
     # A known result may stand beside the number of another setting.

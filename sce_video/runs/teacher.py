@@ -20,12 +20,11 @@ from torch import Tensor, nn
 from sce_video.datasets.sources import video_state
 from sce_video.engine.checkpoint import file_sha256
 from sce_video.engine.run_json import Choice
-from sce_video.evaluation.feature_files import load_features, save_features
-from sce_video.evaluation.multi_view import mean_representation
-from sce_video.evaluation.rows import Rows
-from sce_video.inference.embed import EmbedOptions, iterate_embeddings
+from sce_video.inference.embed_job import iterate_features
+from sce_video.inference.features import Features, join_features, read_features, write_features
 from sce_video.inference.model import VideoModel, build_model, load_model
-from sce_video.inference.network_input import ModelSettings
+from sce_video.inference.multi_view import BatchRows, mean_representation
+from sce_video.inference.network_input import ViewOptions
 from sce_video.models.algorithms.distill import OBJECTIVES, TeacherClip
 from sce_video.registry import DATASETS
 from sce_video.runs.folder_facts import FolderFacts
@@ -40,6 +39,8 @@ from sce_video.utils.storage import is_url
 _VIDEOS_PER_SIGN = 32
 #: Videos of which the features are timed; clips of each video unless given.
 _TIMED, _CLIPS = 4, 4
+#: Processes that compute features on a GPU, each with a copy of the teacher, at most.
+_MOST_ON_GPU = 4
 #: What a student learns unless it is given: far ahead of "cosine" (docs/results.md).
 _OBJECTIVE = "relations"
 
@@ -56,32 +57,26 @@ def with_clip(model: VideoModel, clip_duration: float, num_frames: int) -> Video
 
 
 @dataclass(frozen=True, eq=False)
-class ClipFeatures:
+class ClipFeatures(VideoModel):
     """A network whose row of a video are the features of its K clips in order, (K D,)."""
 
-    model: VideoModel
-    clips: int
-
-    @property
-    def settings(self) -> ModelSettings:
-        """Clip and crop."""
-        return self.model.settings
-
-    @property
-    def checkpoint(self) -> str:
-        """Path of the weights."""
-        return self.model.checkpoint
+    clips: int = 1
 
     @property
     def row_size(self) -> int:
         """K D."""
-        return self.clips * self.model.feature_size
+        return self.clips * self.feature_size
 
-    def row(self, sample: dict[str, Any], max_views: int) -> np.ndarray:
-        """(K D,) of a video packed by ``PackVideo``."""
-        function = mean_representation(max_views, clips=True)
+    def rows(self, batch: dict[str, Any], max_views: int) -> BatchRows:
+        """Rows (n, K D) of the videos of a batch."""
         with torch.inference_mode():
-            return function(self.model.encoder, {"videos": [sample]}).values.numpy().ravel()
+            found = mean_representation(max_views, clips=True)(self.encoder, batch)
+        return BatchRows(found.values.reshape(-1, self.row_size), found.num_views)
+
+
+def clip_features(model: VideoModel, clips: int) -> ClipFeatures:
+    """Return a network that gives the features of single clips."""
+    return ClipFeatures(**vars(model), clips=clips)
 
 
 def student_clip(cfg: Config) -> tuple[float, int, int]:
@@ -184,7 +179,7 @@ class StoredFeatures:
         for file in (self.file, *seeds):
             if not file.is_file():
                 continue
-            stored = self._read(file)[1].get("teacher")
+            stored = self._read(file).provenance.get("teacher")
             if stored == self.key:
                 return file
             if isinstance(stored, dict) and {**stored, "files": self.key["files"]} == self.key:
@@ -192,55 +187,50 @@ class StoredFeatures:
                 print_log(text, logger="current", level=logging.WARNING)
         return None
 
-    def _read(self, file: Path) -> tuple[Rows, dict]:
-        """The rows of a file and their provenance; ValueError if it is damaged."""
+    def _read(self, file: Path) -> Features:
+        """The features of a file; ValueError if it is damaged."""
         # Not computed again without a word: hours of work may be in a file that is repairable.
         try:
-            return load_features(file)
+            return read_features(file)
         except ValueError as error:
             raise ValueError(f"{error}; remove it, and it is computed again") from None
 
     def compute(self) -> Iterator[int]:
         """Compute and write them; gives the number of videos so far, now and then."""
-        model = ClipFeatures(with_clip(load_model(self.teacher), *self.clip), self.clips)
-        options = EmbedOptions(num_clips=self.clips, num_workers=self.workers)
+        model = clip_features(with_clip(load_model(self.teacher), *self.clip), self.clips)
+        workers = self.workers if model.device.type == "cpu" else min(self.workers, _MOST_ON_GPU)
+        options = ViewOptions(num_clips=self.clips, num_workers=workers)
         progress = Progress(len(self.paths), "features of the teacher:", unit="videos")
-        rows, indices, failures = [], [], []
-        for index, (row, reason) in enumerate(iterate_embeddings(model, self.paths, options)):
-            if row is None:
-                failures.append((self.paths[index], reason))
-            else:
-                rows.append(row)
-                indices.append(index)
-            progress.advance(row is None)
+        parts = []
+        for index, part in enumerate(iterate_features(model, self.paths, options)):
+            parts.append(replace(part, indices=np.full(len(part), index)))
+            progress.advance(bool(part.failures))
             if (index + 1) % _VIDEOS_PER_SIGN == 0:
                 yield index + 1
         progress.finish()
-        if not rows:
-            path, reason = failures[0]
+        found = join_features(parts, model.row_size, {"teacher": self.key, "num_views": self.clips})
+        if not len(found):
+            path, reason = found.failures[0]
             raise ValueError(
-                f"the teacher can read none of {len(failures)} videos; {path}: {reason}"
+                f"the teacher can read none of {len(found.failures)} videos; {path}: {reason}"
             )
-        values, labels = torch.from_numpy(np.stack(rows)), torch.full((len(rows),), -1)
-        paths = [self.paths[index] for index in indices]
-        found = Rows(values, labels, torch.tensor(indices), paths, failures, self.clips)
         self.file.parent.mkdir(parents=True, exist_ok=True)
-        save_features(self.file, found, {"teacher": self.key})
+        write_features(self.file, found)
 
     def load(self, file: Path) -> tuple[Tensor, list[tuple[str, str]]]:
         """Features (videos, K, D) of all listed videos, and those that have none (zeros), why."""
-        rows, count = self._read(file)[0], len(self.paths)
-        size, left = divmod(rows.values.shape[1], self.clips)
-        indices = rows.indices
-        if left or not len(rows) or len({*indices.tolist()}) < len(rows):
+        found, count = self._read(file), len(self.paths)
+        size, left = divmod(found.values.shape[1], self.clips)
+        indices = np.arange(len(found)) if found.indices is None else found.indices
+        if left or not len(found) or len(np.unique(indices)) < len(found):
             raise ValueError(f"{file} has no features of {self.clips} clips for each video")
         if indices.min() < 0 or indices.max() >= count:
-            raise ValueError(f"{file} has features of video {int(indices.max())} of {count}")
-        values = rows.values
-        if len(rows) < count:
-            values = torch.zeros(count, rows.values.shape[1])
-            values[indices] = rows.values
-        return values.view(count, self.clips, size), rows.failures
+            raise ValueError(f"{file} has features of video {indices.max()} of {count}")
+        values = torch.from_numpy(found.values)
+        if len(found) < count:
+            values = torch.zeros(count, found.values.shape[1])
+            values[torch.from_numpy(indices)] = torch.from_numpy(found.values)
+        return values.view(count, self.clips, size), found.failures
 
 
 class TeacherHook(Hook):
@@ -322,9 +312,9 @@ class PlannedTeacher:
         dataset = DATASETS.build({**config.train_dataloader.dataset, "pipeline": []})
         chosen = np.linspace(0, len(dataset) - 1, _TIMED).astype(int)
         paths = [dataset.path(int(index)) for index in np.unique(chosen)]
-        network = ClipFeatures(with_clip(self.model, clip_duration, num_frames), clips)
+        network = clip_features(with_clip(self.model, clip_duration, num_frames), clips)
         begun = time.monotonic()
-        for _ in iterate_embeddings(network, paths, EmbedOptions(num_clips=clips)):
+        for _ in iterate_features(network, paths, ViewOptions(num_clips=clips)):
             pass
         return (time.monotonic() - begun) / len(paths) * len(dataset)
 

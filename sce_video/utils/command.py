@@ -319,11 +319,19 @@ class Progress:
 _SHOWN = 20
 
 
-def shown_failures(failures: Sequence[tuple[str, str]], where: str = "") -> list[str]:
-    """A line for each of the first failures (path, reason), and one that counts the others."""
-    lines = [f"  {path}: {reason}" for path, reason in failures[:_SHOWN]]
-    rest = len(failures) - _SHOWN
-    return [*lines, f"  and {rest} more{where}"] if rest > 0 else lines
+def shown_failures(
+    failures: Sequence[tuple[str, str]], where: str = "", most: int = _SHOWN
+) -> list[str]:
+    """Return a line for each of the first failures, and one that counts the others.
+
+    Args:
+        failures: Path and reason of each.
+        where: Where the others are listed, for the last line.
+        most: Number of failures that have a line.
+    """
+    lines = [printable_utf8(f"  {path}: {reason}") for path, reason in failures[:most]]
+    rest = len(failures) - most
+    return [*lines, f"  and {rest:,} more{where}"] if rest > 0 else lines
 
 
 @contextmanager

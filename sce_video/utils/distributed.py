@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any, TypeVar, cast
 
 import torch
@@ -26,6 +27,12 @@ from torch import Tensor, distributed, nn
 from sce_video.utils.errors import UserError
 
 _Result = TypeVar("_Result")
+_Value = TypeVar("_Value")
+#: Longest time for which the other ranks wait while one computes metrics, writes a checkpoint or
+#: uploads it. The default limit of NCCL, ten minutes, would end the training meanwhile.
+PATIENCE = timedelta(hours=24)
+#: The group of :func:`waiting_group` for each default process group.
+_waiting_groups: dict[Any, Any] = {}
 
 
 def unwrap_model(model: nn.Module) -> Any:
@@ -78,6 +85,33 @@ def global_positions(samples: int, device: torch.device | str = "cpu") -> Tensor
     return get_rank() + get_world_size() * torch.arange(samples, device=device)
 
 
+def waiting_group() -> Any:
+    """Return a group of all ranks in which a rank may keep the others waiting for hours.
+
+    It uses gloo, so that no operation of NCCL is pending meanwhile, which its watchdog would end.
+
+    Returns:
+        The process group; None if there is only one process.
+    """
+    if not is_distributed():
+        return None
+    world = distributed.group.WORLD
+    if world not in _waiting_groups:
+        _waiting_groups[world] = distributed.new_group(backend="gloo", timeout=PATIENCE)
+    return _waiting_groups[world]
+
+
+def gather_objects(value: _Value) -> list[_Value]:
+    """Return the picklable values of all ranks, in the order of the ranks. All must call this."""
+    return cast(list[_Value], all_gather_object(value, group=waiting_group()))
+
+
+def wait_for_all_ranks() -> None:
+    """Return when all ranks have called this."""
+    if is_distributed():
+        distributed.barrier(waiting_group())
+
+
 def run_on_main_rank(function: Callable[[], _Result]) -> _Result:
     """Call a function on rank 0; all ranks return its result or raise its exception.
 
@@ -89,7 +123,7 @@ def run_on_main_rank(function: Callable[[], _Result]) -> _Result:
             answer[0] = function()
         except Exception as error:  # sent to the other ranks, then raised on all
             answer[1] = error
-    broadcast_object_list(answer, src=0)
+    broadcast_object_list(answer, src=0, group=waiting_group())
     if answer[1] is not None:
         raise answer[1]
     return answer[0]
@@ -114,7 +148,7 @@ def all_or_none(what: str) -> Iterator[None]:
         yield
     except Exception as caught:  # sent to the other ranks first, since they wait in all_gather
         error = caught
-    messages = all_gather_object(None if error is None else f"{type(error).__name__}: {error}")
+    messages = gather_objects(None if error is None else f"{type(error).__name__}: {error}")
     if error is not None:
         raise error
     failed = [f"rank {rank}: {text}" for rank, text in enumerate(messages) if text]
@@ -130,7 +164,7 @@ def leave_process_group(status: int = 0) -> None:
     """
     if not is_distributed():
         return
-    distributed.barrier()
+    wait_for_all_ranks()
     if distributed.get_backend() == "gloo":
         logging.shutdown()
         sys.stdout.flush()

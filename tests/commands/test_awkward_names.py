@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import shlex
 import sys
-from collections import defaultdict
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +16,7 @@ from sce_video.commands import train as train_command
 from sce_video.commands.curate import describe_curation
 from sce_video.commands.main import main
 from sce_video.curation.curate import CurateResult
+from sce_video.curation.write import CurationCounts, CurationReport
 from sce_video.find.search_state import SearchState
 
 NAMES = ["2023", "[x]", "a,b", 'it\'s "a"=b $HOME']
@@ -66,14 +66,14 @@ def reached(monkeypatch):
 
 def test_evaluate(folder, reached, monkeypatch):
     recipe = "sce_r3d18_folder_small"  # in place of the config in the checkpoint
-    monkeypatch.setattr("sce_video.runs.launch.stored_test", lambda checkpoint: recipe)
+    monkeypatch.setattr("sce_video.inference.stored_test.stored_test", lambda _: recipe)
     words = ["evaluate", "run", "--random", "--test", folder]
-    (cfg,), _ = reached([*words, "--gallery", folder], "sce_video.runs.launch.test")
+    (cfg,), _ = reached([*words, "--gallery", folder], "sce_video.runs.launch.run_test")
     gallery = cfg.test_cfg.gallery_dataloader
     assert cfg.test_dataloader.dataset.data_root == gallery.dataset.data_root == folder
     pattern = {"[x]": "[x]", "2023": r"(\d+)", "a,b": "(a),(b)"}.get(folder)
     if pattern is not None:
-        (cfg,), _ = reached([*words, "--group-pattern", pattern], "sce_video.runs.launch.test")
+        (cfg,), _ = reached([*words, "--group-pattern", pattern], "sce_video.runs.launch.run_test")
         assert (
             cfg.test_cfg.group_pattern["pattern"] == pattern
             and cfg.test_cfg.gallery_dataloader is None
@@ -90,11 +90,11 @@ def test_train_and_test(folder, reached):
         assert {key: loader.dataset[key] for key in wanted} == wanted
     assert cfg.test_dataloader.dataset.data_root != folder
     words = ["test", "sce_r3d18_folder_small", "random", "--data-root", folder]
-    (cfg,), _ = reached(words, "sce_video.runs.launch.test")
+    (cfg,), _ = reached(words, "sce_video.runs.launch.run_test")
     data = cfg.test_dataloader.dataset
     assert (data.data_root, data.ann_file) == (folder, None)
     words = ["embed", folder, "--config", "sce_r3d18_folder_small", "--checkpoint", "random"]
-    (cfg,), _ = reached([*words, "--out", "o.npz"], "sce_video.runs.launch.test")
+    (cfg,), _ = reached([*words, "--out", "o.npz"], "sce_video.runs.launch.run_test")
     assert (cfg.test_dataloader.dataset.data_root, cfg.load_from) == (folder, None)
 
 
@@ -151,7 +151,7 @@ def test_printed_commands_can_be_pasted(folder):
         },
         _network=SimpleNamespace(checkpoint=str(path / "epoch_1.pth")),
     )
-    command, of_segments = SearchState.write_split(state)["commands"]
+    command, of_segments = SearchState.write_split(state).commands
     args, _ = finetune_command.parse_args(shlex.split(of_segments)[2:])
     assert (args.train, args.test, args.data_root) == (str(path / "s.csv"), None, str(path))
     assert args.out == path / "s_finetuned"
@@ -162,7 +162,7 @@ def test_printed_commands_can_be_pasted(folder):
     assert (args.source, args.data_root) == (str(path / "epoch_1.pth"), str(path))
     assert args.out == path / "labels_finetuned"
     lists = {"keep": str(path / "keep.txt")}
-    report = {"counts": defaultdict(int), "kept_of_a_group": "", "notes": [], "lists": lists}
+    report = CurationReport(CurationCounts(*[0] * 12), "", lists, [])
     found = SimpleNamespace(
         videos=SimpleNamespace(root=folder),
         options=SimpleNamespace(drop_outliers=False),

@@ -32,7 +32,7 @@ def test_one_page_of_help_names_every_command(capsys):
     assert main([]) == 0
     page = capsys.readouterr().out
     assert all(f"  {name} " in page for name in COMMANDS)
-    assert all(f"\n{group}:\n" in page for group in GROUPS) and len(page.splitlines()) <= 40
+    assert all(f"\n{group}:\n" in page for group in GROUPS) and len(page.splitlines()) <= 45
 
 
 def test_every_command_has_help_under_its_own_name(capsys):
@@ -192,9 +192,10 @@ def test_a_restart_is_not_planned_again(monkeypatch, tmp_path, known):
     automatic = importlib.import_module("sce_video.runs.pretrain")
     monkeypatch.setattr(automatic, "is_restart", lambda folder: known)
     monkeypatch.setattr(automatic, "planned_pretraining", planned)
-    monkeypatch.setattr(automatic, "planned_config", lambda path, *_: path)
     monkeypatch.setattr(automatic, "count_seconds", lambda cfg, begun: cfg)
-    monkeypatch.setattr(automatic, "training_config", config)
+    stored = importlib.import_module("sce_video.runs.planned_config")
+    monkeypatch.setattr(stored, "planned_config", lambda path, *_: path)
+    monkeypatch.setattr(stored, "training_config", config)
     monkeypatch.setattr(run_page, "train_with_page", lambda cfg, overwrite: None)
     monkeypatch.setattr(launch, "end_training", lambda runner: 0)
     (tmp_path / "a.mp4").touch()
@@ -228,15 +229,24 @@ def test_an_output_that_cannot_be_written_is_refused_before_any_work(
     name, tmp_path, monkeypatch, capsys
 ):
     (tmp_path / "file").touch()
+    required = {
+        "curate": "I",
+        "embed": "V --checkpoint R",
+        "encoder": "M",
+        "evaluate": "R --test V --protocols rankme",
+        "export": "R --to pretrained",
+        "index": "V --checkpoint R",
+        "look": "R a.mp4",
+    }
     # No module that would need torch is imported for it.
     monkeypatch.setitem(sys.modules, "sce_video.runs.pretrain", None)
     monkeypatch.setattr(sys, "argv", ["sce-video"])
 
     def refused(out, reason):
-        assert main([name, *(["I"] if name == "curate" else []), "--out", str(out)]) == 2
+        assert main([name, *required.get(name, "").split(), "--out", str(out)]) == 2
         text = f"error: --out must be a path that can be written, got {out}: {reason}\n"
         assert capsys.readouterr().err == f"sce-video {name}: {text}"
 
-    refused(tmp_path / "file/run/x", f"{tmp_path}/file is not a folder")
+    refused(tmp_path / "file/run/x.html", f"{tmp_path}/file is not a folder")
     monkeypatch.setattr("os.access", lambda path, mode: path != tmp_path)  # also for root
-    refused(tmp_path / "new/x", f"no rights to write in {tmp_path}")
+    refused(tmp_path / "new/x.html", f"no rights to write in {tmp_path}")

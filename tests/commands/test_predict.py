@@ -1,7 +1,6 @@
 """The command predict: lines, the CSV file, failures, views and mistakes."""
 
 import csv
-import importlib
 import json
 import shutil
 
@@ -12,6 +11,7 @@ from helpers.tiny_encoder import moving_frames, save_tiny, write_lossless
 from sce_video.commands import predict as tool
 from sce_video.datasets.segments import read_segments
 from sce_video.engine.checkpoint import load_checkpoint_file, save_checkpoint_file
+from sce_video.inference import embed_job
 from sce_video.inference.classifier import class_probabilities, load_classifier
 
 
@@ -68,8 +68,7 @@ def test_the_file_has_the_probabilities_of_the_test_views(
 def test_an_interrupt_keeps_the_rows_so_far(
     folder_classifier, folder, tmp_path, capsys, monkeypatch
 ):
-    embed = importlib.import_module("sce_video.inference.embed")
-    real = embed.iterate_embeddings
+    real = embed_job.iterate_features
 
     def interrupted(*args):
         for i, result in enumerate(real(*args)):
@@ -77,7 +76,7 @@ def test_an_interrupt_keeps_the_rows_so_far(
                 raise KeyboardInterrupt
             yield result
 
-    monkeypatch.setattr(embed, "iterate_embeddings", interrupted)
+    monkeypatch.setattr(embed_job, "iterate_features", interrupted)
     out = tmp_path / "out.csv"
     options = arguments(folder_classifier, folder / "v0.mp4", folder / "v2.mp4", "--csv", out)
     assert tool.main([*options, "--views", "1x1"]) == 130
@@ -175,7 +174,7 @@ def test_a_threshold_chosen_on_labels(folder_classifier, long_video, tmp_path, c
     [
         (("--stride", "1s"), "--stride needs --windows"),
         (("--html", "p.html"), "--html needs --windows"),
-        (("--windows", "soon"), "not a time: 'soon'"),
+        (("--windows", "soon"), "--windows must be a time like 5s"),
         (("--windows", "1s", "--threshold", "2"), "must be above 0 and at most 1, got 2"),
         (("--windows", "1s", "--fast"), "--fast is how --clips cuts"),
         (("--windows", "1s", "--segments", "none.csv"), "no file of segments at none.csv"),

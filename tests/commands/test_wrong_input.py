@@ -12,27 +12,19 @@ import pytest
 
 from sce_video.commands import (
     arguments,
-    encoder,
-    evaluate,
-    export,
     finetune,
-    look,
     pretrain,
-    search,
 )
 from sce_video.commands.main import COMMANDS
 from sce_video.engine.config.changes import available_settings, read_config
 from sce_video.engine.logs import TRACKERS
-from sce_video.engine.recipes import find_recipe, methods
-from sce_video.evaluation import PROTOCOLS
-from sce_video.find.search import MOST_REFINED
-from sce_video.inference.cell_maps import BEST, MEAN
-from sce_video.interop.export import FORMATS, NETWORK_FORMATS
+from sce_video.engine.recipes import FINETUNING, find_recipe, methods
 from sce_video.models.backbones.hf_encoder import FAMILIES
+from sce_video.options.connect import POOLS
 from sce_video.runs.finetune import NONE
 from sce_video.runs.finetune_choices import HEADS
 from sce_video.runs.keep_best import KEEP
-from sce_video.runs.pretrain import FINETUNING, PRECISIONS
+from sce_video.runs.pretrain import PRECISIONS
 
 #: Command lines, and a part of the answer. V: videos, R: run, I: index, N: not there, E: empty;
 #: L and M: two classes.
@@ -67,24 +59,24 @@ CASES = {
     "finetune --out O --resume": "no training in O to resume",
     "evaluate N --test V --gallery V": "no checkpoint at N",
     "evaluate E --test V --gallery V": "no checkpoint epoch_N.pth or iter_N.pth in E",
-    "evaluate R --test V": "one of the arguments --gallery --group-pattern --group-column is",
+    "evaluate R --test V": "give --gallery, --group-pattern or --group-column",
     "evaluate R --test V --group-column g": "'g' names a column of a CSV file, and V is none",
     "evaluate R --test V --gallery V --data-root V": "--data-root goes with a list or a CSV file",
     "finetune none --train V --out O --fold-column f": "'f' names a column of a CSV file, and V",
-    "evaluate R --test V --group-pattern (": "'(' is no regular expression",
+    "evaluate R --test V --group-pattern (": "--group-pattern must be a valid regular expression",
     "pretrain V --out O --teacher R": "--teacher belongs to --method distill",
     "pretrain V --out O --method byol --objective x": "--objective belongs to --method distill",
-    "evaluate R --test V --gallery V --folds 5": "--folds divides groups: give --group-pattern or",
-    "evaluate R --test V --group-pattern (a) --folds 1": "loo or a whole number of at least 2",
-    "evaluate R --test V --gallery V --pairs ssv2": "--pairs belongs to the protocol time",
+    "evaluate R --test V --gallery V --folds 5": "--folds needs groups. Give --group-pattern or",
+    "evaluate R --test V --group-pattern (a) --folds 1": "--folds must be at least 2, got 1",
+    "evaluate R --test V --gallery V --pairs ssv2": "--pairs needs the protocol time",
     "encoder N --out O": "N is neither a folder nor a name on the hub",
     "encoder E --out O --recipe sce_r3d18_folder_smal": "similar names: sce_r3d18_folder_small",
-    "embed V --checkpoint R --out o.npz --windows soon": "not a time: 'soon'",
-    "embed V --checkpoint R --out o.npz --device gpu": "give cpu, cuda or cuda:1, got 'gpu'",
+    "embed V --checkpoint R --out o.npz --windows soon": "--windows must be a time like 5s",
+    "embed V --checkpoint R --out o.npz --device gpu": "--device must be cpu, cuda or cuda:1",
     "index N --checkpoint R --out O": "there is no folder 'N'",
     "index V --out O": "give --checkpoint: there is no index in O",
     "index V --checkpoint R --out O --clips 0": "--clips must be at least 1, got 0",
-    "index V --data-root V --checkpoint R --out O": "that of a list or a CSV file; V is none",
+    "index V --data-root V --checkpoint R --out O": "--data-root belongs to a list or a CSV file",
     "index c.csv --checkpoint R --out O --windows 2s": "divides whole videos, and c.csv lists",
     "index c.csv --checkpoint R --out O": "c.csv has no column label",
     "index V --checkpoint R --out O --column x": "--column names a column of a table",
@@ -92,8 +84,8 @@ CASES = {
     "search V/a.mp4@3-3 --index I": "of V/a.mp4 has no length: it starts and ends at 3 s. Give",
     "search N --index I": "no video at N",
     "search V --index I": "V is a folder: a query is a video",
-    "search V/a.mp4": "the following arguments are required: --index",
-    "search I --text word": "--text takes the index as a video does: --text WORDS --index I",
+    "search V/a.mp4": "give the index to search in: --index INDEX",
+    "search I --text word": "--text needs an index, as a video does: --text WORDS --index I",
     "search --index I": "nothing to search for: give a VIDEO, an image, --text or --more-like",
     "search --not V/a.mp4 --index I": "--not alone to search for: give a VIDEO",
     "search V/a.mp4 --not N --index I": "no video at N",
@@ -113,10 +105,10 @@ CASES = {
     "curate I --out O --duplicates none --similarity 0.9": "--similarity has no effect with",
     "look N V/a.mp4 --out o.png": "no checkpoint at N",
     "look R --query V/a.mp4 --key V/a.mp4 --cell 2 --out o.png": "--cell must be mean, best or",
-    "export I --to projector --out O --no-embedding": "leave out --no-embedding",
+    "export I --to projector --out O --no-embedding": "shows the features. Remove --no-embedding",
     "export I --to fiftyone --out O --labels N": "no annotation file at N",
-    "export I --to parquet --out O": "a parquet file must end in .parquet",
-    "export R --to onnx --out E": "E exists: remove it",
+    "export I --to parquet --out O": "--out must end in .parquet with --to parquet",
+    "export R --to onnx --out E.onnx": "E.onnx exists: remove it",
     "predict N V": "no checkpoint at N",
     "predict R N": "no video or folder at N",
     "predict R V --views 3": "--views must be CLIPSxCROPS",
@@ -144,6 +136,23 @@ CASES = {
     "train sce_r3d18_foldr": "similar names: sce_r3d18_folder",
     "train r3d18_folder --cfg-options model": "a config option is KEY=VALUE",
     "test r3d18_folder N": "no checkpoint at N",
+    "test r3d18_folder R --cfg-options model": "--cfg-options must be KEY=VALUE",
+    "test r3d18_folder R --test-list N": "no file at N",
+    "probe --test N": "give either --train or --group-pattern",
+    "probe --test N --train I/features.npz": "there is no file N",
+    "probe --test N --train N --protocols linear --k 3": "--k belongs to a protocol that",
+    "retrieve --query N --bank N": "there is no file N",
+    "retrieve --query N --bank N --ks 0": "--ks must be at least 1, got 0",
+    "transfer linear --train N --test N": "linear needs either --set or --metric",
+    "transfer linear --set dtt --train N --test N": "no set 'dtt' in tab:many-shot",
+    "transfer svm --train N --test N": "svm needs --labels",
+    "transfer svm --train N --test N --labels E --shots two": "--shots must be a whole number or",
+    "fuse-scores N": "fusion needs two files of scores or more",
+    "fuse-scores N M --weights 1": "--weights must be one for each of 2 files, got (1.0,)",
+    "fuse-scores N M": "there is no file N",
+    "finetune-splits r3d18_foldr": "similar names: r3d18_folder",
+    "finetune-splits r3d18_folder --pretrained N": "no checkpoint at N",
+    "finetune-splits r3d18_folder --splits 1 1": "--splits must be given once each",
     "test r3d18_folder R --classes V/a.mp4": "--classes names the labels of a list",
 }
 #: Forks for every command line, since a fresh interpreter each would take most of the time.
@@ -180,7 +189,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory, repo: Path) -> dict[str, l
     """Status, stderr and imported libraries of each command line."""
     folder = tmp_path_factory.mktemp("wrong_input")
     labelled = ("L/a/1.mp4", "L/a/2.mp4", "L/b/1.mp4", "L/b/2.mp4", "M/a/1.mp4", "M/c/1.mp4")
-    for name in ("V/a.mp4", "R/epoch_1.pth", "I/features.npz", "E/notes.txt", *labelled):
+    for name in ("V/a.mp4", "R/epoch_1.pth", "I/features.npz", "E/notes.txt", "E.onnx", *labelled):
         (folder / name).parent.mkdir(exist_ok=True, parents=True)
         (folder / name).touch()
     (folder / "c.csv").write_text("path,kind\nV/a.mp4,walk\n")
@@ -210,16 +219,13 @@ def test_answered_before_the_imports(case, answers):
 
 def test_choices_are_those_of_the_heavy_modules():
     """The command lines name them again, since they must not import those."""
-    assert sorted(PROTOCOLS) == list(evaluate.PROTOCOLS)
     of_sce = available_settings(read_config(find_recipe(methods()["sce"])))
     for method, names in pretrain.OF_METHODS.items():
         own = available_settings(read_config(find_recipe(methods()[method])))
         assert set(own) - set(of_sce) == set(names)
     assert sorted(TRACKERS) == list(arguments.TRACKERS)
     pools = {pool for family in FAMILIES.values() for pool in family.pools}
-    assert pools == {*encoder.POOLS} and MOST_REFINED == search.MOST_REFINED
-    assert (MEAN, BEST) == (look.MEAN, look.BEST)
-    assert (NETWORK_FORMATS, tuple(FORMATS)) == (export.NETWORK_FORMATS, export.FORMATS)
+    assert pools == {*POOLS}
     assert pretrain.PRECISIONS == PRECISIONS and pretrain.KEEP == KEEP
     known = (FINETUNING, NONE, HEADS)
     assert known == (finetune.FINETUNING, finetune.NONE, finetune.HEADS)

@@ -230,7 +230,7 @@ def test_rho_settings_are_those_of_slowfast(path):
     else:
         assert (optimizer.type, optimizer.weight_decay) == ("LARS", 1e-6)
         assert (optimizer.trust_coefficient, optimizer.separate_norms) == (0.001, True)
-        assert (cfg.optim_wrapper.dtype, cfg.sync_bn) == ("float32", "torch")
+        assert (cfg.optim_wrapper.dtype, cfg.sync_bn) == ("float32", "functional")
     assert cfg.train_cfg.max_epochs == 200
     schedule = cfg.custom_hooks[0]
     assert schedule.base_batch_size == 64

@@ -169,7 +169,7 @@ def test_settings_of_lars_on_imagenet(epochs):
     model = cfg.model
     assert (model.type, model.momentum, model.queue_size) == ("SCE", momentum, 65536)
     assert (model.lambda_, model.tau, model.tau_m, model.symmetric) == (0.5, 0.1, 0.07, True)
-    assert cfg.sync_bn == "torch" and "shuffle_bn_splits" not in model
+    assert cfg.sync_bn == "functional" and "shuffle_bn_splits" not in model
     assert model.backbone == dict(type="ResNet2d", depth=50)
     predictor = {"out_channels": 256, **model.predictor}
     assert described(model.projector, 2048) == (PROJECTOR, HEADS[PROJECTOR])

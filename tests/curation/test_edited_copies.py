@@ -11,9 +11,12 @@ import pytest
 from helpers.tiny_encoder import write_lossless
 
 from sce_video.commands.curate import main
+from sce_video.curation import copy_alignment, copy_views, copy_votes
 from sce_video.curation import edited_copies as copies
 from sce_video.curation.comparison import ThumbnailFile
-from sce_video.curation.matching import SIDE, Thumbnails
+from sce_video.curation.copy_alignment import EditedCopy
+from sce_video.curation.copy_votes import SPEEDS, voted
+from sce_video.curation.matching import SIDE, Thumbnails, cut_grid, grid_parts, norms, squares
 from sce_video.options.find import EDITS
 
 _FPS, _SIZE = 12, 96
@@ -81,7 +84,7 @@ EDITED = {
 }
 
 
-def found(tmp_path, shown: list[np.ndarray], edits: tuple[str, ...]) -> list[copies.EditedCopy]:
+def found(tmp_path, shown: list[np.ndarray], edits: tuple[str, ...]) -> list[EditedCopy]:
     stored = ThumbnailFile(tmp_path)
     for number, frames in enumerate(shown):
         stored.add(3 * number, video(frames, copies.LATE_SECONDS if "late" in edits else 60.0))
@@ -130,10 +133,10 @@ def test_votes_pass_through_the_answers_that_agree():
     agree = np.arange(3, 15)
     t_out[agree], parts[agree] = 7 + 1.25 * t_in[agree], [0.2, 0.1, 0.5]
     similar = rng.uniform(0.7, 0.9, 20)
-    _, speed, row = next(copies.voted(t_in, t_out, parts, similar, copies._SPEEDS))
+    _, speed, row = next(voted(t_in, t_out, parts, similar, SPEEDS))
     assert speed == pytest.approx(1.25) and row in agree
     still = np.full(20, 0.8)  # one frame resembles all: every speed explains the answers
-    _, speed, _ = next(copies.voted(t_in[:2], t_in[:2], parts[3:5], still[:2], copies._SPEEDS))
+    _, speed, _ = next(voted(t_in[:2], t_in[:2], parts[3:5], still[:2], SPEEDS))
     assert speed == pytest.approx(1)
 
 
@@ -141,16 +144,17 @@ def test_hypotheses_do_not_depend_on_how_many_videos_are_asked_at_once(monkeypat
     shown = [filmed(0), np.full((40, _SIZE, _SIZE), 90, np.uint8), filmed(1), texted(filmed(0))]
     shown += [filmed(1)[8:, :, ::-1], inset(filmed(0))]
     videos = [(video(frames), []) for frames in shown]
-    once = copies.hypotheses(videos, EDITS, 5)
-    monkeypatch.setattr(copies, "_ASKED_AT_ONCE", 30)
-    assert copies.hypotheses(videos, EDITS, 5) == once
+    once = copy_votes.hypotheses(videos, EDITS, 5)
+    monkeypatch.setattr(copy_votes, "_ASKED_AT_ONCE", 30)
+    assert copy_votes.hypotheses(videos, EDITS, 5) == once
     assert {(0, 3), (2, 4)} <= {(guess.inner, guess.outer) for guess in once}
 
 
 def test_parts_equal_those_of_a_loop():
     frames = np.random.default_rng(0).integers(0, 256, (3, SIDE, SIDE)).astype(np.uint8)
-    vectors = copies.part_vectors(frames, (1.0, 0.5))
-    places = copies.searched_parts((1.0, 0.5))
+    vectors = cut_grid(frames, squares((1.0, 0.5)), 0.1)
+    vectors = vectors / norms(vectors)[..., None]
+    places = grid_parts(squares((1.0, 0.5)), 0.1)
     assert vectors.shape == (3, 37, 64) and len(places) == 37
     number = places.index((0.5, 0.0, 0.5, 0.5))
     cut = frames[1, :16, 16:].astype(float).reshape(8, 2, 8, 2).mean(axis=(1, 3)).ravel()
@@ -160,25 +164,25 @@ def test_parts_equal_those_of_a_loop():
 
 def test_other_parts_equal_those_of_the_grid():
     frames = np.random.default_rng(0).integers(0, 256, (3, SIDE, SIDE)).astype(np.uint8)
-    grid = copies.searched_parts((0.5,))
-    vectors = copies.part_vectors(frames, (0.5,), grid[7:9])
-    assert vectors[:, -2:] == pytest.approx(vectors[:, 7:9], abs=1e-5)
+    grid = grid_parts(squares((0.5,)), 0.1)
+    vectors = cut_grid(frames, squares((0.5,)), 0.1, grid[7:9])
+    assert vectors[:, -2:] == pytest.approx(vectors[:, 7:9], abs=1e-3)
 
 
 def test_changes_equal_those_of_a_loop(monkeypatch):
-    monkeypatch.setattr(copies, "_CHANGED_AT_ONCE", 7)
+    monkeypatch.setattr(copy_views, "_CHANGED_AT_ONCE", 7)
     rng = np.random.default_rng(0)
     frames = rng.integers(100, 140, (40, SIDE, SIDE)).astype(np.uint8)
     times = np.cumsum(rng.uniform(0.05, 0.3, 40))
-    moved = copies.changes(Thumbnails(frames, times, 12.0, SIDE, SIDE)).frames
+    moved = copy_views.changes(Thumbnails(frames, times, 12.0, SIDE, SIDE)).frames
     for n, time in enumerate(times):
         near = [f for f, t in zip(frames, times, strict=True) if abs(t - time) <= 1]
         expected = 128 + 3 * (frames[n] - np.mean(np.float64(near), axis=0))
         assert np.abs(moved[n] - expected.clip(0, 255)).max() < 1.01
     plain = video(filmed(0))
     words = replace(plain, frames=np.where(np.arange(SIDE) < 8, 255, plain.frames))
-    same = copies.changes(words).frames == copies.changes(plain).frames
-    assert same[:, :, 8:].all() and (copies.changes(words).frames[:, :, :8] == 128).all()
+    same = copy_views.changes(words).frames == copy_views.changes(plain).frames
+    assert same[:, :, 8:].all() and (copy_views.changes(words).frames[:, :, :8] == 128).all()
 
 
 @pytest.mark.parametrize("box", [(30, 78, 10, 58), (0, 60, 40, 96), (45, 90, 3, 45)])
@@ -188,11 +192,11 @@ def test_the_rectangle_of_a_picture_in_a_picture_is_found(box):
     size = right - left, end - top
     frames[:, top:end, left:right] = [cv2.resize(f, size) for f in filmed(2)]
     expected = np.array([left, top, right - left, end - top]) / _SIZE
-    found = copies.rectangles(video(frames))
+    found = copy_views.rectangles(video(frames))
     assert len(found) <= 4
     assert min(np.abs(np.array(part) - expected).max() for part in found) < 0.04
     flat = video(np.full((20, _SIZE, _SIZE), 90, np.uint8))
-    assert copies.rectangles(flat) == []
+    assert copy_views.rectangles(flat) == []
 
 
 def test_slopes_of_the_edges_equal_differences():
@@ -200,11 +204,11 @@ def test_slopes_of_the_edges_equal_differences():
     frames, edges = video(np.stack(blurred)).frames, np.array([0.2, 0.15, 0.85, 0.9])
 
     def cut(at: np.ndarray) -> np.ndarray:
-        return copies._pixels(frames, copies._between(at))
+        return copy_alignment._pixels(frames, copy_alignment._between(at))
 
-    slopes = copies._edge_slopes(cut(edges), copies._units(cut(edges)), edges)
+    slopes = copy_alignment._edge_slopes(cut(edges), copy_alignment._units(cut(edges)), edges)
     for n, step in enumerate(np.eye(4) * 0.02):
-        ends = [copies._units(cut(edges + sign * step)) for sign in (1, -1)]
+        ends = [copy_alignment._units(cut(edges + sign * step)) for sign in (1, -1)]
         difference = (ends[0] - ends[1]) / 0.04
         cosine = (difference * slopes[n]).sum() / np.linalg.norm(difference)
         assert cosine / np.linalg.norm(slopes[n]) > 0.95
@@ -214,12 +218,12 @@ def test_slopes_of_the_edges_equal_differences():
 def test_borders_are_cut_off_and_dark_videos_stay():
     frames = filmed(0)
     boxed = np.pad(sized(frames, 48), ((0, 0), (24, 24), (0, 0)))  # a letterbox of half the height
-    cut = copies.without_borders(video(sized(boxed, _SIZE))).frames
+    cut = copy_views.without_borders(video(sized(boxed, _SIZE))).frames
     assert np.abs(cut.astype(float) - video(frames).frames).mean() < 12
     plain = video(frames)
-    assert copies.without_borders(plain) is plain
+    assert copy_views.without_borders(plain) is plain
     dark = video(np.zeros((20, _SIZE, _SIZE), np.uint8))
-    assert copies.without_borders(dark) is dark
+    assert copy_views.without_borders(dark) is dark
 
 
 def test_the_command_removes_a_mirrored_copy_and_says_what_is_shared(tmp_path, capsys):

@@ -6,6 +6,7 @@ import json
 import os
 import struct
 import wave
+from dataclasses import asdict, replace
 
 import av
 import numpy as np
@@ -13,12 +14,12 @@ import pytest
 from helpers import verification_fakes as fakes
 from helpers.videos import damaged_h264, decode_all, numbered_frames, remux, trim, write_video
 
-from sce_video.data_tools import verify as module
+from sce_video.data_tools import examination as module
+from sce_video.data_tools.examination import FileFacts, examine_file
 from sce_video.data_tools.verify import (
     Limits,
     Problem,
     VerifyJob,
-    examine_file,
     file_problems,
     find_problems,
     listed_videos,
@@ -60,15 +61,16 @@ def kinds(path, facts=None, limits=None):
 )
 def test_good_files(videos, name, container, codec):
     facts = examine(videos / name)
-    assert (facts["outcome"], facts["error"]) == ("decoded", None)
-    assert (facts["frames"], facts["packets"], facts["refused"], facts["damaged"]) == (40, 40, 0, 0)
-    assert facts["seconds"] == pytest.approx(1.6, abs=0.01)
-    assert facts["header_seconds"] == pytest.approx(1.6, abs=0.01)
-    assert facts["header_frames"] == (None if name == "b.mkv" else 40)
-    assert facts["container"].split(",")[0] == container and facts["codec"] == codec
-    assert (facts["height"], facts["width"]) == (64, 80)
+    assert (facts.outcome, facts.error) == ("decoded", None)
+    video = facts.video
+    assert (video.frames, video.packets, video.refused, video.damaged) == (40, 40, 0, 0)
+    assert video.seconds == pytest.approx(1.6, abs=0.01)
+    assert video.header_seconds == pytest.approx(1.6, abs=0.01)
+    assert video.header_frames == (None if name == "b.mkv" else 40)
+    assert video.container.split(",")[0] == container and video.codec == codec
+    assert (video.height, video.width) == (64, 80)
     assert kinds(videos / name, facts) == []
-    json.dumps(facts)
+    assert FileFacts.from_record(json.loads(json.dumps(asdict(facts)))) == facts
 
 
 def test_files_that_cannot_be_opened(tmp_path, videos):
@@ -88,7 +90,7 @@ def test_files_that_cannot_be_opened(tmp_path, videos):
         ("audio.mp4", "video"),
     ):
         facts = examine(tmp_path / name)
-        assert facts["outcome"] == "unreadable" and words in facts["error"], name
+        assert facts.outcome == "unreadable" and words in facts.error, name
         assert kinds(name, facts) == ["bad"]
 
 
@@ -97,8 +99,8 @@ def test_a_file_cut_in_half_is_truncated(tmp_path, videos, name):
     whole = (videos / name).read_bytes()
     (tmp_path / name).write_bytes(whole[: len(whole) // 2])
     facts = examine(tmp_path / name)
-    assert facts["outcome"] == "decoded" and 5 < facts["frames"] < 35
-    assert facts["seconds"] == pytest.approx(facts["frames"] / 25, abs=0.05)
+    assert facts.outcome == "decoded" and 5 < facts.video.frames < 35
+    assert facts.video.seconds == pytest.approx(facts.video.frames / 25, abs=0.05)
     assert kinds(name, facts) == ["bad"]
 
 
@@ -123,7 +125,7 @@ def write_with_gaps(path, codec, options, count=150):
 def test_frames_dropped_from_an_avi_are_not_missing(tmp_path, codec, options):
     path = write_with_gaps(tmp_path / "a.avi", codec, options)
     facts = examine(path)
-    assert (facts["frames"], facts["hidden"], facts["header_frames"]) == (150, 49, 150)
+    assert (facts.video.frames, facts.video.hidden, facts.video.header_frames) == (150, 49, 150)
     assert kinds(path, facts) == []
     whole = path.read_bytes()
     for share in (0.5, 0.8):
@@ -148,7 +150,7 @@ def test_pictures_of_mpeg4_that_are_not_coded_are_not_missing(tmp_path):
             packet.is_keyframe = source.is_keyframe and time % 4 != 3
             new.mux(packet)
     facts = examine(tmp_path / "a.avi")
-    assert (facts["frames"], facts["hidden"], facts["packets"]) == (90, 29, 90)
+    assert (facts.video.frames, facts.video.hidden, facts.video.packets) == (90, 29, 90)
     assert kinds("a.avi", facts) == []
 
 
@@ -158,7 +160,7 @@ def test_frames_that_an_edit_list_hides_are_not_missing(tmp_path, b_frames):
     whole = write_video(tmp_path / "w.mp4", numbered_frames(120), options=options)
     begun = trim(whole, tmp_path / "begun.mp4", 1.2)
     facts = examine(begun)
-    assert (facts["frames"], facts["hidden"], facts["header_frames"]) == (90, 30, 90)
+    assert (facts.video.frames, facts.video.hidden, facts.video.header_frames) == (90, 30, 90)
     assert len(decode_all(begun)) == 90 and kinds(begun, facts) == []
     # The edit list ends earlier: FFmpeg's index lists few of the frames behind, or none of them.
     for count in (30, 51):
@@ -166,8 +168,8 @@ def test_frames_that_an_edit_list_hides_are_not_missing(tmp_path, b_frames):
         struct.pack_into(">I", data, data.index(b"elst") + 12, count * 1000 // 25)
         (tmp_path / "ended.mp4").write_bytes(data)
         facts = examine(tmp_path / "ended.mp4")
-        assert (facts["frames"], facts["hidden"]) == (count, 120 - count)
-        assert facts["header_frames"] == count and kinds("ended.mp4", facts) == []
+        assert (facts.video.frames, facts.video.hidden) == (count, 120 - count)
+        assert facts.video.header_frames == count and kinds("ended.mp4", facts) == []
 
 
 def test_a_trimmed_file_that_is_cut_off_is_truncated(tmp_path):
@@ -194,7 +196,7 @@ def test_empty_samples_of_an_mp4_are_not_missing(tmp_path):
         )
     path.write_bytes(data)
     facts = examine(path)
-    assert facts["frames"] == 40 and facts["hidden"] == 10
+    assert facts.video.frames == 40 and facts.video.hidden == 10
     assert kinds(path, facts) == []
 
 
@@ -206,7 +208,7 @@ def test_damage_in_the_middle_costs_frames_up_to_the_next_key_frame(tmp_path, vi
     data[middle : middle + 20_000] = bytes(20_000)  # several packets, with their beginnings
     (tmp_path / "a.mp4").write_bytes(data)
     facts = examine(tmp_path / "a.mp4")
-    assert facts["refused"] + facts["damaged"] > 0 or facts["frames"] < 39
+    assert facts.video.refused + facts.video.damaged > 0 or facts.video.frames < 39
     assert kinds("a.mp4", facts) == ["bad"]
 
 
@@ -214,7 +216,7 @@ def test_damage_in_the_middle_costs_frames_up_to_the_next_key_frame(tmp_path, vi
 def test_frames_with_concealed_errors(tmp_path, packets, kind):
     path, flagged = damaged_h264(tmp_path, packets)
     facts = examine(path)
-    assert facts["damaged"] == flagged == packets and kinds(path, facts) == kind
+    assert facts.video.damaged == flagged == packets and kinds(path, facts) == kind
     details = [detail for _, detail in file_problems(path, facts, Limits())]
     assert details == [f"{packets} of 60 frames are damaged"] * len(kind)
 
@@ -225,15 +227,15 @@ def test_usable_frames_are_those_that_the_reader_returns(shared_videos):
     facts = examine(path)
     with open_reader(path) as reader, pytest.raises(FrameCountError) as caught:
         reader.read(np.arange(len(reader.timestamps)))
-    assert facts["refused"] == 1
-    assert facts["frames"] == len(caught.value.timestamps) < 40
+    assert facts.video.refused == 1
+    assert facts.video.frames == len(caught.value.timestamps) < 40
     ((kind, detail),) = file_problems(path, facts, Limits())
-    assert kind == "bad" and f"{facts['frames']} of 50 frames are usable" in detail
+    assert kind == "bad" and f"{facts.video.frames} of 50 frames are usable" in detail
 
 
 def test_the_time_limit_holds_before_and_while_frames_are_decoded(videos, monkeypatch):
     facts, calls = examine_file(str(videos / "a.mp4"), 0.0), []
-    assert facts["outcome"] == "timeout" and "0 s" in facts["error"]
+    assert facts.outcome == "timeout" and "0 s" in facts.error
     assert kinds("a.mp4", facts) == ["bad"]
 
     def strike(path, deadline):
@@ -242,7 +244,7 @@ def test_the_time_limit_holds_before_and_while_frames_are_decoded(videos, monkey
             raise VideoTimeoutError(path, "timed out while decoding")
 
     monkeypatch.setattr(module, "check_deadline", strike)
-    assert examine(videos / "a.mp4")["outcome"] == "timeout"
+    assert examine(videos / "a.mp4").outcome == "timeout"
     assert len(calls) == 20
 
 
@@ -255,7 +257,8 @@ def test_unusual_real_files(shared_videos):
         ("derived__wmv2.wmv", 100, []),
     ):
         facts = examine(shared_videos / "formats" / name)
-        assert (facts.get("frames"), kinds(name, facts)) == (frames, expected), name
+        found = None if facts.video is None else facts.video.frames
+        assert (found, kinds(name, facts)) == (frames, expected), name
 
 
 # -- problems ---------------------------------------------------------------------------------
@@ -286,15 +289,16 @@ def test_unusual_real_files(shared_videos):
     ],
 )
 def test_problems_of_facts(changes, expected):
-    assert kinds("x.mp4", {**fakes.GOOD, **changes}) == expected
+    assert kinds("x.mp4", fakes.decoded(**changes)) == expected
 
 
 def test_containers_and_extensions():
-    matroska = {**fakes.GOOD, "container": "matroska,webm"}  # webm cannot hold h264
-    for name, facts in (("a.avi", fakes.GOOD), ("a.AVI", fakes.GOOD), ("b.webm", matroska)):
+    good = fakes.decoded()
+    matroska = fakes.decoded(container="matroska,webm")  # webm cannot hold h264
+    for name, facts in (("a.avi", good), ("a.AVI", good), ("b.webm", matroska)):
         ((kind, detail),) = file_problems(name, facts, Limits())
         assert kind == "container" and os.path.splitext(name)[1].lower() in detail
-    for name, facts in (("a.MOV", fakes.GOOD), ("b.mkv", matroska), ("c.part", matroska)):
+    for name, facts in (("a.MOV", good), ("b.mkv", matroska), ("c.part", matroska)):
         assert kinds(name, facts) == []
 
 
@@ -304,7 +308,7 @@ def make_list(entries):
 
 def test_duplicates_and_labels():
     videos = make_list([("a.mp4", 0), ("b.mp4", 2), ("./a.mp4", 0), ("b.mp4", 1), ("c.mp4", 3)])
-    facts = {videos.path(i): fakes.GOOD for i in range(5)}
+    facts = {videos.path(i): fakes.decoded() for i in range(5)}
     problems = find_problems(videos, facts.__getitem__, lines=[1, 2, 4, 5, 6], num_classes=3)
     assert [(p.kind, p.path, p.line) for p in problems] == [
         ("duplicate", "./a.mp4", 4),
@@ -365,16 +369,16 @@ def test_each_file_is_examined_once_and_never_again(folder):
     names = ["a.mp4", "b.mp4", "a.mp4", "gone.mp4"]
     facts = verify(folder, names)
     assert calls(folder) == ["a.mp4", "b.mp4"]
-    assert {path: f["outcome"] for path, f in facts.items()} == {
+    assert {path: f.outcome for path, f in facts.items()} == {
         "a.mp4": "decoded", "b.mp4": "decoded", "gone.mp4": "missing",
     }  # fmt: skip
     again = verify(folder, [*names, "c.mp4"])
     assert calls(folder) == ["c.mp4"]
-    assert again["a.mp4"] == facts["a.mp4"] and again["a.mp4"]["frames"] == 100
+    assert again["a.mp4"] == facts["a.mp4"] and again["a.mp4"].video.frames == 100
     verify(folder, names, restart=True)
     assert calls(folder) == ["a.mp4", "b.mp4"]
     (folder / "gone.mp4").touch()
-    assert verify(folder, names)["gone.mp4"]["outcome"] == "decoded"
+    assert verify(folder, names)["gone.mp4"].outcome == "decoded"
 
 
 def test_crashes_are_named_and_tried_again(folder):
@@ -383,7 +387,7 @@ def test_crashes_are_named_and_tried_again(folder):
     names = ["a.mp4", "crash.mp4", "b.mp4", "fail.mp4", "c.mp4"]
     facts = verify(folder, names, workers=1)
     assert calls(folder) == ["a.mp4", "b.mp4", "c.mp4"]
-    assert "SIGSEGV" in facts["crash.mp4"]["error"] and "KeyError" in facts["fail.mp4"]["error"]
+    assert "SIGSEGV" in facts["crash.mp4"].error and "KeyError" in facts["fail.mp4"].error
     with open_records(folder / "records.sqlite") as store:
         items = [Item(name, file_state(folder / name)) for name in names]
         job = fakes.ByName(str(folder), 20.0)
@@ -391,19 +395,20 @@ def test_crashes_are_named_and_tried_again(folder):
     assert due == ["crash.mp4", "fail.mp4"]
 
 
-def test_files_that_an_earlier_version_called_truncated_are_decoded_again():
+def test_records_of_another_form_do_not_hold():
     item, job = Item("a", {}), VerifyJob("/", 9.0)
-    old = {**fakes.GOOD, "header_frames": 140}
-    assert not job.holds(item, Record("a", True, {}, {}, old))
-    assert job.holds(item, Record("a", True, {}, {}, {**old, "hidden": 0}))
-    assert job.holds(item, Record("a", True, {}, {}, fakes.GOOD))
+    good = asdict(fakes.decoded())
+    assert job.holds(item, Record("a", True, {}, {}, good))
+    flat = {"outcome": "decoded", "error": None, **good["video"]}  # of an earlier version
+    for facts in (flat, {}, {**good, "more": 1}, {**good, "video": {"frames": 3}}):
+        assert not job.holds(item, Record("a", True, {}, {}, facts))
 
 
 def test_timeouts_stand_up_to_their_limit_and_large_frames_to_theirs():
     item, record = Item("a", {}), Record("a", False, {}, {}, kind="timeout", time_limit=2.0)
     assert VerifyJob("/", 1.5).holds(item, record) and not VerifyJob("/", 3.0).holds(item, record)
-    facts = {"outcome": "unreadable", "error": "64 pixels, more than", "max_pixels": 60}
-    record = Record("a", True, {}, {}, facts)
+    facts = FileFacts(outcome="unreadable", error="64 pixels, more than", max_pixels=60)
+    record = Record("a", True, {}, {}, asdict(facts))
     assert VerifyJob("/", 9.0, 60).holds(item, record)
     assert not VerifyJob("/", 9.0, 64).holds(item, record)
 
@@ -412,8 +417,8 @@ def test_timeouts_stand_up_to_their_limit_and_large_frames_to_theirs():
 
 
 PROBLEMS = [
-    Problem("bad", "x/a b.mp4", 3, "is empty (0 bytes)", {}),
-    Problem("short", "tab\there|.mp4", None, "7 frames", {**fakes.GOOD, "frames": 7}),
+    Problem("bad", "x/a b.mp4", 3, "is empty (0 bytes)"),
+    Problem("short", "tab\there|.mp4", None, "7 frames", replace(fakes.GOOD, frames=7)),
 ]
 
 

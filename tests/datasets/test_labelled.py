@@ -217,7 +217,7 @@ def test_names_that_no_list_holds(tmp_path):
         ("x.csv", "path,label\n", "has a header and no video"),
         ("x.csv", "", "is empty"),
         ("x.csv", "path,label\na.mp4,run\n", "has 1 class, a classifier needs two"),
-        ("x.csv", "path,label\n" + "a" * 200_000 + ",run\n", "is no CSV file"),
+        ("x.csv", "path,label\n" + "a" * 200_000 + ",run\n", "is not a line of a CSV file"),
         ("x.txt", "a.mp4\nb.mp4\n", "has no classes, a classifier needs two"),
         ("x.txt", "a.mp4 0\na.mp4 0\n", "has 1 class, a classifier needs two"),
         ("none", None, "there is no folder, list or CSV file"),

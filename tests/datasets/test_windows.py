@@ -7,10 +7,10 @@ from sce_video.datasets import open_reader
 from sce_video.datasets.clip_sampling import (
     Windows,
     clips_of_span,
-    parse_seconds,
     window_spans,
 )
 from sce_video.inference.windows import find_cuts
+from sce_video.utils.seconds import parse_seconds
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,9 @@ def runs(tmp_path_factory):
     text = (folder / "a/config.py").read_text()
     assert "tau=0.1" in text
     (folder / "b/config.py").write_text(text.replace("tau=0.1", "tau=0.2"))
+    described = (folder / "a/run.json").read_text()
+    assert '"tau": 0.1' in described
+    (folder / "b/run.json").write_text(described.replace('"tau": 0.1', '"tau": 0.2'))
     for seed, name in enumerate("ab"):
         run = folder / name
         weights = {f"backbone.{k}": v for k, v in tiny_backbone(seed).state_dict().items()}
@@ -55,3 +58,4 @@ def test_evaluated_twice_and_compared(runs, tmp_path, monkeypatch, capsys):
     p_value = paired_p_value(paired_differences(*values, range(12), None))
     assert f"points, p {p_value:.3f}" in shown and "within chance" in shown
     assert "Paired tests over the same videos" in page.read_text()
+    assert "model.tau" in page.read_text()

@@ -20,11 +20,13 @@ import pytest
 from helpers.page_commands import blocks, words_of_commands
 from helpers.training import make_videos
 
+from sce_video import _COMMANDS
 from sce_video.commands.main import COMMANDS
 from sce_video.commands.main import main as front_door
 from sce_video.engine.config.load import load_config
 from sce_video.evaluation import load_features
 from sce_video.options.command_line import Parser
+from sce_video.options.declare import flag_names
 from sce_video.registry import DATASETS, HOOKS, METRICS, MODELS, READERS
 from sce_video.runs import launch
 
@@ -96,6 +98,10 @@ def source_of(script: str) -> str:
     runs = r"from sce_video\.commands\.(\w+) import main|-m sce_video (\w+)|tools/(train|test)\.py"
     for module in {name for found in re.findall(runs, text) for name in found if name}:
         text += (REPO / f"sce_video/commands/{module}.py").read_text()
+        if module in _COMMANDS:  # its options are a class
+            path, _, name = _COMMANDS[module][0].rpartition(".")
+            options = getattr(importlib.import_module(f"sce_video.{path}"), name)
+            text += "".join(f'"{flag}"' for flag in flag_names(options).values())
     return text
 
 
@@ -308,7 +314,7 @@ def test_the_metric_of_the_page_is_computed(folder, data):
     cfg = launch.testing_config(
         "my_test.py", "random", work_dir=work, dump=work / "f.npz", cfg_options=options
     )
-    launch.test(cfg)
+    launch.run_test(cfg)
     written = json.loads((folder / "work/results.json").read_text())
     (shown,) = (json.loads(block) for block in blocks(REPO / "docs/metrics.md", "json"))
     assert written["metrics"].keys() == shown["metrics"].keys()

@@ -8,6 +8,7 @@ from torch import nn
 
 from sce_video.engine.compile import (
     FoldedConv3d,
+    compile_backbones,
     fold_backbones,
     guard_small_convolutions,
 )
@@ -111,3 +112,41 @@ def test_gradients_are_those_of_float32(wrong):
         expected = gradients(conv, x, torch.float32)
         for found, right in zip(gradients(guarded[0], x, torch.bfloat16), expected, strict=True):
             assert float((found - right).norm() / right.norm()) < 0.02
+
+
+# torch.compile: graphs of a training with static shapes, whatever an evaluation has shown before.
+
+
+def test_the_first_training_graph_has_no_symbolic_size():
+    torch._dynamo.reset()
+    graphs: list[list[tuple]] = []
+
+    def backend(graph, inputs):
+        nodes = (node.meta.get("example_value") for node in graph.graph.nodes)
+        graphs.append([tuple(value.shape) for value in nodes if isinstance(value, torch.Tensor)])
+        return graph.forward
+
+    torch.manual_seed(0)
+    model = nn.ModuleDict({"backbone": ResNet3dSlowPath(depth=18, base_channels=4)})
+    names = list(model.state_dict())
+    assert compile_backbones(model, {"backend": backend}) == 1
+    assert list(model.state_dict()) == names
+    model.eval()
+    for samples, size in ((4, 48), (2, 32)):  # the evaluation before the first step
+        with torch.no_grad():
+            model["backbone"](torch.randn(samples, 3, 2, size, size))
+    assert graphs == []
+    model.train()
+    clip = torch.randn(2, 3, 2, 40, 40)
+    out = model["backbone"](clip)
+    assert len(graphs) == 1
+    assert all(isinstance(size, int) for shape in graphs[0] for size in shape)
+    expected = ResNet3dSlowPath(depth=18, base_channels=4)
+    expected.load_state_dict({name[9:]: value for name, value in model.state_dict().items()})
+    torch.testing.assert_close(out, expected.train()(clip))
+
+
+@pytest.mark.parametrize("options", [{"mode": "no such mode"}, {"no_such_option": 1}, "yes"])
+def test_options_that_torch_refuses_are_named(options):
+    with pytest.raises(ValueError, match="compile"):
+        compile_backbones(nn.ModuleDict({"backbone": nn.Identity()}), options)

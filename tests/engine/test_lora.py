@@ -13,11 +13,12 @@ from helpers.run_tool import load
 from helpers.tiny_encoder import moving_frames
 from helpers.training import Recorder, make_videos, train
 
+import sce_video
 from sce_video.commands import export as export_command
 from sce_video.engine.checkpoint import describe_checkpoint_file, load_checkpoint_file
 from sce_video.engine.config.snapshot import SNAPSHOT
 from sce_video.evaluation.feature_files import load_features
-from sce_video.inference.embed import embed
+from sce_video.inference.embed import embed_videos
 from sce_video.inference.model import load_model
 from sce_video.interop.pretrained import from_pretrained
 from sce_video.runs import launch
@@ -121,12 +122,13 @@ def test_every_reader_has_the_adapted_network(videos, source, adapted, tmp_path)
     assert export_command.main([str(folder), "--to", "pretrained", "--out", str(out)]) == 0
     video = moving_frames(20)
     assert "other_weights" not in describe_checkpoint_file(out / "model.safetensors")
-    features = embed(model, video)
-    assert np.array_equal(embed(from_pretrained(out, device="cpu"), video), features)
-    assert not np.allclose(embed(before, video), features, rtol=1e-2)
+    features = embed_videos(model, video)
+    assert np.array_equal(embed_videos(from_pretrained(out, device="cpu"), video), features)
+    assert not np.allclose(embed_videos(before, video), features, rtol=1e-2)
 
     results = tmp_path / "results.json"
-    found = launch.evaluate(folder, videos, gallery=videos, protocols=["knn"], out=results)
+    given = {"test": videos, "gallery": videos}
+    found = sce_video.evaluate(folder, **given, protocols=["knn"], out=results).metrics
     assert "knn_top1" in found and json.loads(results.read_text())["metrics"] == found
 
     loaders = ("train_dataloader", "val_dataloader", "test_dataloader")
@@ -174,8 +176,8 @@ def test_mixed_precision_trains_them_and_tests_see_the_merged_network(videos, so
         words = ["sce_vit_folder_small", str(run), "--out", str(out), "--dump", str(dump)]
         assert load("test").main([*words, "--work-dir", str(tmp_path / "test"), *data]) == 0
         protocols = ["knn", "linear"]
-        of_run = launch.evaluate(run, videos, gallery=videos, protocols=protocols, out=out)
-        found[name] = (of_run, load_features(dump)[0])
+        of_run = sce_video.evaluate(run, test=videos, gallery=videos, protocols=protocols, out=out)
+        found[name] = (of_run.metrics, load_features(dump)[0])
     (metrics, rows), (plain_metrics, plain_rows) = found.values()
     assert metrics == plain_metrics and len(metrics) > 2
     assert torch.equal(rows.values, plain_rows.values) and rows.paths == plain_rows.paths

@@ -8,11 +8,13 @@ import time
 from dataclasses import replace
 
 import pytest
+from mmengine.config import Config
 
 from sce_video.engine.run_json import (
     Choice,
     Plan,
     RunDescription,
+    describe_run,
     read_run_json,
     update_run_json,
     write_run_json,
@@ -50,15 +52,31 @@ def test_the_terminal_shows_columns():
 
 
 def test_a_training_updates_state_and_config(tmp_path):
-    update_run_json(tmp_path, "running", CONFIG)  # nothing was planned here
+    update_run_json(tmp_path, "finished")  # the end of a training whose file has gone
     assert os.listdir(tmp_path) == []
     write_run_json(tmp_path, RUN)
     trained = {**CONFIG, "model": {"type": "SCE", "tau": 0.2}}
     update_run_json(tmp_path, "running", trained)
     update_run_json(tmp_path, "failed")
     assert read_run_json(tmp_path) == replace(RUN, state="failed", config=trained)
-    update_run_json(tmp_path, "running", {"model": {}})  # another training takes the folder
-    assert os.listdir(tmp_path) == []
+
+
+def test_a_training_of_a_config_file_has_no_plan(tmp_path):
+    """Also where another training was planned in the folder before."""
+    write_run_json(tmp_path, RUN)
+    config = Config({"model": {"type": "MoCo"}}, cfg_text="text", filename="own.py")
+    update_run_json(tmp_path, "running", config)
+    update_run_json(tmp_path, "finished")
+    run = read_run_json(tmp_path)
+    assert (run.command, run.request, run.plan) == ("train", {"config": "own.py"}, None)
+    assert run.config == {"model": {"type": "MoCo"}} and run.state == "finished"
+    assert {"code", "versions"} <= run.environment.keys()
+
+
+def test_a_run_is_described_by_its_folder_or_a_file_in_it(tmp_path):
+    assert describe_run(tmp_path) is None is describe_run("s3://bucket/run/epoch_1.pth")
+    write_run_json(tmp_path, RUN)
+    assert describe_run(tmp_path) == RUN == describe_run(tmp_path / "epoch_1.pth")
 
 
 def test_nothing_is_written_through_a_link(tmp_path):

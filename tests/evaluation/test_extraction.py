@@ -7,17 +7,15 @@ import multiprocessing
 import shutil
 from pathlib import Path
 
-import cv2
 import numpy as np
 import pytest
 import torch
-from helpers.crashing_reads import CrashingReads
 from helpers.recognition import RETRIEVAL
 from mmengine.config import Config
 
-from sce_video.evaluation import extraction as extraction_loop
 from sce_video.evaluation import load_features
-from sce_video.evaluation.extraction import ExtractionJob, NetworkJob
+from sce_video.inference import embed_file
+from sce_video.inference.embed_job import EmbedJob, process_device
 from sce_video.jobs import RunError
 from sce_video.registry import DATASETS, MODELS
 from sce_video.runs import launch
@@ -38,7 +36,7 @@ def whole(videos, checkpoint, tmp_path_factory):
     """Config of an uninterrupted run, and its file."""
     path = tmp_path_factory.mktemp("whole") / "f.npz"
     cfg = configure(videos, checkpoint, path)
-    assert launch.test(cfg) == {"videos": 5.0, "failures": 0.0}
+    assert launch.run_test(cfg) == {"videos": 5.0, "failures": 0.0}
     return cfg, path
 
 
@@ -71,7 +69,7 @@ def test_features_equal_a_loop_over_views(whole, checkpoint):
 
 def test_an_interrupted_run_resumes(videos, checkpoint, whole, tmp_path, monkeypatch):
     embedded, stops = [], [3]
-    process = ExtractionJob.process
+    process = EmbedJob.process
 
     def noted(job, item):
         if len(embedded) in stops:
@@ -80,15 +78,15 @@ def test_an_interrupted_run_resumes(videos, checkpoint, whole, tmp_path, monkeyp
         return process(job, item)
 
     cfg = configure(videos, checkpoint, tmp_path / "f.npz")
-    monkeypatch.setattr(ExtractionJob, "process", noted)
+    monkeypatch.setattr(EmbedJob, "process", noted)
     with pytest.raises(KeyboardInterrupt):
-        launch.test(cfg)
+        launch.run_test(cfg)
     assert not (tmp_path / "f.npz").exists() and len(embedded) == 3
     stops.clear()
     parts = tmp_path / "f.npz.parts"  # a run of several ranks has a file of each
     (parts / "records.sqlite").rename(parts / "rank-1.sqlite")
     cfg.experiment_name = "again"
-    launch.test(cfg)
+    launch.run_test(cfg)
     assert sorted(embedded) == [0, 1, 2, 3, 4], "every video once"
     assert not (tmp_path / "f.npz.parts").exists()
     check_equal(whole[1], tmp_path / "f.npz")
@@ -99,19 +97,19 @@ def test_records_of_another_job_and_finished_files_are_refused(
 ):
     out = tmp_path / "f.npz"
 
-    def fail(*_):
+    def fail(*_, **__):
         raise OSError("disk full")
 
-    monkeypatch.setattr(extraction_loop, "save_features", fail)
+    monkeypatch.setattr(embed_file, "write_features", fail)
     with pytest.raises(OSError, match="disk full"):
-        launch.test(configure(videos, checkpoint, out))
+        launch.run_test(configure(videos, checkpoint, out))
     monkeypatch.undo()
     other = configure(videos, checkpoint, out, ann_file="test_split2.txt")
     with pytest.raises(ValueError, match=r"is of another checkpoint, data set or pipeline"):
-        launch.test(other)
-    launch.test(configure(videos, checkpoint, out))
+        launch.run_test(other)
+    launch.run_test(configure(videos, checkpoint, out))
     with pytest.raises(ValueError, match=r"f\.npz exists"):
-        launch.test(configure(videos, checkpoint, out))
+        launch.run_test(configure(videos, checkpoint, out))
 
 
 def test_unreadable_files_are_listed(videos, checkpoint, tmp_path):
@@ -120,7 +118,7 @@ def test_unreadable_files_are_listed(videos, checkpoint, tmp_path):
     (tmp_path / "list.txt").write_text(lines)
     out = tmp_path / "f.npz"
     cfg = configure(videos, checkpoint, out, ann_file=str(tmp_path / "list.txt"))
-    assert launch.test(cfg) == {"videos": 5.0, "failures": 1.0}
+    assert launch.run_test(cfg) == {"videos": 5.0, "failures": 1.0}
     features, _ = load_features(out)
     assert features.indices.tolist() == [1, 2, 3, 4, 5]
     assert features.failures[0][0].endswith("broken.mp4")
@@ -134,8 +132,8 @@ def test_features_that_are_not_finite_end_the_run(videos, checkpoint, tmp_path, 
     torch.save(saved, tmp_path / "diverged.pth")
     cfg = configure(videos, tmp_path / "diverged.pth", tmp_path / "f.npz")
     cfg.test_dataloader.num_workers = workers
-    with pytest.raises(RunError, match=r"the output for .*\.mp4 is not finite: the network has"):
-        launch.test(cfg)
+    with pytest.raises(RunError, match=r"the output for .*\.mp4 is not finite: the network of"):
+        launch.run_test(cfg)
     assert not (tmp_path / "f.npz").exists()
 
 
@@ -156,29 +154,21 @@ def test_views_cut_by_the_loader_share_a_batch(videos, checkpoint, tmp_path):
         steps = [opening, clips, {"type": "DecodeClips"}, resizing, cropping, {"type": "PackClips"}]
         cfg.test_dataloader.dataset.pipeline = steps
         cfg.test_dataloader.batch_size = 2
-        launch.test(cfg)
+        launch.run_test(cfg)
     one, found = (load_features(tmp_path / name)[0] for name in ("one.npz", "f.npz"))
     assert found.indices.tolist() == [0, 1, 2, 3, 5] and len(found.failures) == 1
     assert found.values[:4].equal(one.values[:4])  # the same batches
     torch.testing.assert_close(found.values, one.values, atol=1e-6, rtol=1e-6)
 
 
-def test_processes_import_the_parts_and_are_spread_over_the_gpus(monkeypatch):
+def test_processes_are_spread_over_the_gpus(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     process, found = multiprocessing.current_process(), []
-    parts = torch.nn.Sequential(CrashingReads(), torch.nn.Linear(1, 1)).modules()
-    job = NetworkJob(None, parts, "cuda")
-    assert job._modules == ["helpers.crashing_reads"]
-    monkeypatch.setattr(job, "build", lambda device: found.append(str(device)))
-    threads = torch.get_num_threads(), cv2.getNumThreads()
     for number in (1, 2, 3):
         monkeypatch.setattr(process, "_identity", (number,))
-        job.setup()
-    job._device = "cuda:1"  # of a rank
-    job.setup()
+        found.append(str(process_device("cuda")))
+    found.append(str(process_device("cuda:1")))  # of a rank
     assert found == ["cuda:1", "cuda:0", "cuda:1", "cuda:1"]
-    torch.set_num_threads(threads[0])
-    cv2.setNumThreads(threads[1])
 
 
 OPTIONS = {

@@ -10,9 +10,11 @@ import pytest
 import torch
 from helpers.evaluation_fakes import ColourVideos, TinyEncoder, collate, loader
 
-from sce_video.evaluation import Rows, extract_features, load_features, npz_files, save_features
-from sce_video.evaluation.npz_files import RowStream, read_npz, write_npz
+from sce_video.evaluation import Rows, extract_features, load_features, save_features
 from sce_video.evaluation.rows import check_labelled
+from sce_video.inference import npz_files
+from sce_video.inference.features import Features, write_features
+from sce_video.inference.npz_files import RowStream, read_npz, write_npz
 
 
 def external_file(path, save=np.savez, **changes):
@@ -205,14 +207,14 @@ def test_features_are_written_without_all_of_them_in_memory(tmp_path, monkeypatc
         return np.full(4096, rows[number])
 
     paths = [f"{i}.mp4" for i in range(1250)]
-    samples = Rows(torch.empty(1250, 0), torch.arange(1250), torch.arange(1250), paths)
+    samples = Features(np.empty((1250, 0), np.float32), paths)
 
-    def write_features(path, count=1250, size=4096):
+    def write_streamed(path, count=1250, size=4096):
         rows = RowStream((1250, size), np.dtype(np.float32), map(feature, range(count)))
-        save_features(path, samples, stream=rows)
+        write_features(path, samples, stream=rows)
 
     tracemalloc.start()
-    write_features(tmp_path / "f.npz")
+    write_streamed(tmp_path / "f.npz")
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 5 << 20
@@ -220,9 +222,9 @@ def test_features_are_written_without_all_of_them_in_memory(tmp_path, monkeypatc
     assert arrays["features"].shape == (1250, 4096) and arrays["paths"].tolist() == paths
     np.testing.assert_array_equal(arrays["features"][:, ::4095], np.stack([rows, rows], 1))
     with pytest.raises(ValueError, match="1249 rows of an array of 1250"):
-        write_features(tmp_path / "f.npz", count=1249)
+        write_streamed(tmp_path / "f.npz", count=1249)
     with pytest.raises(ValueError, match=r"a row of shape \(4096,\) in an array \(1250, 4095\)"):
-        write_features(tmp_path / "f.npz", size=4095)
+        write_streamed(tmp_path / "f.npz", size=4095)
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from helpers.evaluation_fakes import data, runner_of_fakes
 from sce_video.data_tools.generated import CLASSES
 from sce_video.datasets.loading.batches import collate_views
 from sce_video.evaluation import KNN, LinearProbe, Retrieval, Rows, SenseOfTime
+from sce_video.evaluation.alterations import ALTERATIONS, alter_batch, frame_order
 from sce_video.evaluation.metrics.sense_of_time import class_factors, class_pairs
-from sce_video.evaluation.multi_view import ALTERATIONS, alter_batch, frame_order
 
 
 def clips(samples, views, frames, seed=0):

@@ -17,8 +17,9 @@ from sce_video.find.index import build_index, read_index
 @pytest.fixture(scope="module")
 def searched(tmp_path_factory, model, originals):
     """Folder of videos, index and workers, shared by all tests."""
+    from sce_video.find.index_network import IndexNetwork
     from sce_video.find.label_list import LabelList
-    from sce_video.find.search_state import Network, SearchState
+    from sce_video.find.search_state import SearchState
 
     folder = tmp_path_factory.mktemp("searched")
     for name, source in NAMES.items():
@@ -27,7 +28,7 @@ def searched(tmp_path_factory, model, originals):
     (folder / "videos" / "broken.mp4").write_bytes(b"nothing of a video")
     build_index(model, folder / "videos", folder / "index", OPTIONS)
     labels = LabelList(folder / "none.txt")
-    state = SearchState(read_index(folder / "index"), Network(device="cpu"), labels)
+    state = SearchState(read_index(folder / "index"), IndexNetwork(device="cpu"), labels)
     state.start()
     yield SimpleNamespace(folder=folder, state=state)
     state.close()
@@ -36,8 +37,7 @@ def searched(tmp_path_factory, model, originals):
 @pytest.fixture
 def state(searched, tmp_path):
     """The state of the page, with lists of labels and segments of its own."""
-    from sce_video.find.label_list import LabelList
-    from sce_video.find.segment_list import SegmentList
+    from sce_video.find.label_list import LabelList, SegmentList
 
     searched.state.segments = SegmentList(tmp_path / "labels_segments.csv")
     searched.state.labels = LabelList(tmp_path / "labels.txt")

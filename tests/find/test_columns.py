@@ -13,7 +13,7 @@ from helpers.small_index import HEADER
 
 from sce_video.find import column_process
 from sce_video.find import columns as columns_module
-from sce_video.find.columns import ColumnSources, columns_of_index, read_columns
+from sce_video.find.columns import Column, ColumnSources, columns_of_index, read_columns
 from sce_video.find.query import query_index
 from sce_video.find.store import FEATURES, TABLE, FileRecord, FileStore
 from sce_video.find.table_store import TableStore
@@ -84,11 +84,11 @@ def test_the_same_rows_as_in_python(columns, where, expected):
 
 
 def test_what_the_page_shows(columns):
-    described = {column["name"]: column for column in columns.describe()}
+    described = {column.name: column for column in columns.described}
     assert list(described) == ["camera", "date", "speed", "two words"]
-    assert described["camera"]["values"] == ["north", "o'brien \u00e9", "south"]
-    assert {name for name, c in described.items() if c["number"]} == {"speed"}
-    speeds = [float(value) for value in described["speed"]["values"]]
+    assert described["camera"].values == ("north", "o'brien \u00e9", "south")
+    assert {name for name, c in described.items() if c.number} == {"speed"}
+    speeds = [float(value) for value in described["speed"].values]
     assert speeds == sorted(speeds) and len(speeds) > 20
     assert columns.without == 1
 
@@ -195,7 +195,7 @@ ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c)"
 
 def test_a_database_of_columns_is_read(tmp_path):
     found = database(tmp_path / "c.sqlite", facts())
-    assert found.describe() == [COLUMN]
+    assert found.described == [Column.from_facts(COLUMN)]
     assert found.matching("camera = 'north'").tolist() == [True, True]
     with closing(sqlite3.connect(tmp_path / "c.sqlite")) as base:  # of another index, in its place
         base.execute("UPDATE facts SET text = ?", (facts(without=1),))
@@ -288,7 +288,7 @@ def test_many_columns_are_kept_until_something_changes(tmp_path, monkeypatch):
     def north():
         reads.clear()
         columns = columns_of_index(store.open())
-        assert [c["number"] for c in columns.describe()] == [False, True]
+        assert [c.number for c in columns.described] == [False, True]
         return int(columns.matching("camera = 'north' AND number >= 0").sum()), bool(reads)
 
     reads = []

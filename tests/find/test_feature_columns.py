@@ -9,10 +9,11 @@ from sce_video.datasets.tables.row_columns import list_rows
 from sce_video.datasets.tables.table import RemoteTable, TableError, read_table
 from sce_video.find.columns import columns_of_index
 from sce_video.find.index import read_index
+from sce_video.find.index_network import IndexNetwork
 from sce_video.find.label_list import LabelList
 from sce_video.find.query import query_index
 from sce_video.find.search_media import middle_frame, whole
-from sce_video.find.search_state import Network, SearchState
+from sce_video.find.search_state import SearchState
 from sce_video.find.store import FEATURES, FileRecord, FileStore
 from sce_video.find.table_store import (
     feature_columns,
@@ -189,10 +190,10 @@ def test_conditions_on_the_columns_of_the_table_and_its_videos_on_the_page(
     with pytest.raises(ValueError, match=r"no such column: place; .*videos\.lance has path, "):
         passing(index, "place = 1")
 
-    state = SearchState(index, Network(), LabelList(tmp_path / "labels.txt"))
+    state = SearchState(index, IndexNetwork(), LabelList(tmp_path / "labels.txt"))
     try:
         row = index.row("a/0.mp4")
-        assert state.missing([row]) == [] and state.columns.describe()[0]["name"] == "label"
+        assert state.missing([row]) == [] and state.columns.described[0].name == "label"
         assert state.picture(row, middle_frame)[:2] == b"\xff\xd8"
         assert b"ftyp" in state.picture(row, whole)[:12]
     finally:

@@ -22,10 +22,10 @@ from sce_video.engine.run_json import Plan, RunDescription, write_run_json
 from sce_video.evaluation import load_features
 from sce_video.find.index import build_index, read_index
 from sce_video.find.store import FileRecord, FileStore
-from sce_video.inference.embed import EmbedOptions, embed
+from sce_video.inference.embed import ViewOptions, embed_videos
 from sce_video.inference.model import load_model
 from sce_video.jobs import RecordStore, RunError
-from sce_video.runs.pretrain import planned_config
+from sce_video.runs.planned_config import planned_config
 
 
 def numbers(report):
@@ -42,7 +42,7 @@ def test_a_new_index(model, root, tmp_path, checkpoint):
     assert [path for path, _ in report.failures] == ["broken.mp4"]
     index = read_index(tmp_path / "index")
     assert index.paths == sorted(NAMES)
-    expected = embed(model, [root / name for name in index.paths], EmbedOptions(num_clips=2))
+    expected = embed_videos(model, [root / name for name in index.paths], ViewOptions(num_clips=2))
     np.testing.assert_array_equal(index.features, expected)
     assert index.failures == report.failures
 
@@ -108,7 +108,7 @@ def test_only_new_and_changed_files_are_opened(model, root, originals, tmp_path,
     assert index.paths == ["a.mp4", "b.mp4", "c/d.mp4", "c/e e.mp4", "c/new.mp4"]
     for name in ("a.mp4", "c/d.mp4", "c/e e.mp4"):
         np.testing.assert_array_equal(feature_of(index, name), kept[name])
-    more = embed(model, originals / "more.mp4", EmbedOptions(num_clips=2))[0]
+    more = embed_videos(model, originals / "more.mp4", ViewOptions(num_clips=2))[0]
     np.testing.assert_array_equal(feature_of(index, "b.mp4"), more)
     np.testing.assert_array_equal(feature_of(index, "c/new.mp4"), more)
 
@@ -184,9 +184,9 @@ def test_another_checkpoint_or_other_settings_are_refused(model, root, tmp_path)
     with pytest.raises(ValueError, match=r"tiny\.pth \(sha256 \w{12}\), not with .*other\.pth"):
         build_index(other, root, index, OPTIONS)
     with pytest.raises(ValueError, match=r"num_clips is 2 in the index, now 3.*--rebuild"):
-        build_index(model, root, index, EmbedOptions(num_clips=3))
+        build_index(model, root, index, ViewOptions(num_clips=3))
     with pytest.raises(ValueError, match="num_crops is 1 in the index, now 3"):
-        build_index(model, root, index, EmbedOptions(num_clips=2, num_crops=3))
+        build_index(model, root, index, ViewOptions(num_clips=2, num_crops=3))
     with pytest.raises(ValueError, match=r"of the folder .*videos, not .*/c"):
         build_index(model, root / "c", index, OPTIONS)
     assert (index / "features.npz").read_bytes() == before
@@ -282,14 +282,14 @@ def test_a_file_that_crashes_a_worker_is_a_failure(checkpoint, root, tmp_path):
     model = load_model(checkpoint, device="cpu")
     model.encoder.marker = CrashingReads()
     (root / "b.mp4").rename(root / "segfault.mp4")
-    options = EmbedOptions(num_clips=2, num_workers=1)
+    options = ViewOptions(num_clips=2, num_workers=1)
     report = build_index(model, root, tmp_path / "index", options)
     assert numbers(report) == (4, 6, 0, 0, 0)
     reasons = dict(report.failures)
     assert list(reasons) == ["broken.mp4", "segfault.mp4"] and "SIGSEGV" in reasons["segfault.mp4"]
     assert "crashed the process that was reading it" in reasons["segfault.mp4"]
     index = read_index(tmp_path / "index")
-    expected = embed(model, [root / name for name in index.paths], EmbedOptions(num_clips=2))
+    expected = embed_videos(model, [root / name for name in index.paths], ViewOptions(num_clips=2))
     np.testing.assert_array_equal(index.features, expected)
     assert numbers(build_index(model, root, tmp_path / "index", OPTIONS)) == (4, 0, 0, 6, 0)
 

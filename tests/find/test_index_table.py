@@ -15,10 +15,10 @@ from sce_video.commands.index import main
 from sce_video.datasets.tables.table import make_table, read_table
 from sce_video.find import query as search
 from sce_video.find import table_store as index_table
+from sce_video.find.examples import query_feature, rows_of_file
 from sce_video.find.index import build_index, read_index
 from sce_video.find.query import query_index, searches_approximately
 from sce_video.find.reading import find_store
-from sce_video.find.search import query_feature, rows_of_file
 from sce_video.find.store import FEATURES, TABLE, FileRecord, FileStore
 from sce_video.find.table_store import TableStore, path_to_text, text_to_path
 from sce_video.runs.machine_checks import FAILURE, OK, check_index_files

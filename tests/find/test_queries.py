@@ -10,12 +10,12 @@ from helpers.tiny_encoder import moving_frames
 
 from sce_video.commands.main import main
 from sce_video.datasets import VideoDecodeError
-from sce_video.datasets.sources import Query
 from sce_video.find.index import build_index, read_index
-from sce_video.find.query import QueryFeatures, SearchQuery, Weights, query_index
+from sce_video.find.query import QueryFeatures, Weights, query_index
 from sce_video.find.search import search
 from sce_video.find.store import FileRecord, FileStore
-from sce_video.inference.embed import embed
+from sce_video.inference.embed import embed_videos
+from sce_video.options.search import SearchOptions
 
 WEIGHTS = Weights(text=0.5, like=2.0, unlike=0.4)
 
@@ -24,6 +24,12 @@ WEIGHTS = Weights(text=0.5, like=2.0, unlike=0.4)
 def index(model, root, tmp_path):
     build_index(model, root, tmp_path / "index", OPTIONS)
     return read_index(tmp_path / "index")
+
+
+def found(index, *video, **how):
+    """The results of a search without a gallery."""
+    how = {"video": video, "index": index.folder, "device": "cpu", "no_html": True, **how}
+    return search(SearchOptions(**how)).matches
 
 
 def unit(vector):
@@ -81,16 +87,17 @@ def test_the_sum_is_made_where_features_are_compared(tmp_path, space):
 
 
 def test_examples_and_counter_examples_of_files(model, index, root, originals):
-    query = SearchQuery([root / "b.mp4", originals / "more.mp4"], root / "f.mp4", weights=WEIGHTS)
-    matches = search(index, query, device="cpu")
+    examples = root / "b.mp4", originals / "more.mp4"
+    how = {"unlike": root / "f.mp4", "weights": (2.0, 0.4, 0.5)}
+    matches = found(index, *examples, **how)
     features = np.array(index.features, dtype=np.float64)
     own = [index.paths.index(name) for name in ("b.mp4", "f.mp4")]
-    like = [features[own[0]], embed(model, originals / "more.mp4", OPTIONS)[0]]
+    like = [features[own[0]], embed_videos(model, originals / "more.mp4", OPTIONS)[0]]
     expected = rocchio(like, [features[own[1]]], WEIGHTS)
     cosines = features @ expected / np.linalg.norm(features, axis=1)
     order = [row for row in np.argsort(-cosines) if row not in own]
     assert [m.path for m in matches] == [index.paths[row] for row in order]
-    everything = search(index, query, device="cpu", include_self=True)
+    everything = found(index, *examples, **how, include_self=True)
     assert_ranked(everything, features, expected)
     assert len(everything) == 5
 
@@ -98,30 +105,30 @@ def test_examples_and_counter_examples_of_files(model, index, root, originals):
 def test_an_image_is_a_clip_of_one_repeated_frame(model, index, tmp_path):
     frame = moving_frames(1, seed=5)[0]
     cv2.imwrite(str(tmp_path / "a.png"), frame[..., ::-1])
-    still = embed(model, np.repeat(frame[None], 9, axis=0))[0]
-    best = search(index, tmp_path / "a.png", device="cpu")
+    still = embed_videos(model, np.repeat(frame[None], 9, axis=0))[0]
+    best = found(index, tmp_path / "a.png")
     assert_ranked(best, np.array(index.features), still)
     assert [m.path for m in best] == [m.path for m in query_index(index, still)]
     with pytest.raises(ValueError, match="is an image: it has no moments"):
-        search(index, Query(str(tmp_path / "a.png"), 0, 1), device="cpu")
+        found(index, f"{tmp_path}/a.png@0-1")
 
 
 def test_an_image_that_is_none_or_too_large(index, tmp_path):
     (tmp_path / "a.jpg").write_bytes(b"no image")
     with pytest.raises(VideoDecodeError, match=r"a\.jpg.*is no image that can be decoded"):
-        search(index, tmp_path / "a.jpg", device="cpu")
+        found(index, tmp_path / "a.jpg")
     header = b"P5 200000 200000 255\n"  # the pixels that it states are not there
     (tmp_path / "b.png").write_bytes(header + b"x" * 100)
     with pytest.raises(VideoDecodeError, match=r"b\.png.*(too large|more than the)"):
-        search(index, tmp_path / "b.png", device="cpu")
+        found(index, tmp_path / "b.png")
 
 
 def test_more_like_a_label(index, tmp_path):
     paths = index.paths
     (tmp_path / "l.txt").write_text(f"{paths[0]} 0\n{paths[1]} 1\n{paths[2]} 0\n", encoding="utf-8")
     (tmp_path / "l_classes.txt").write_text("good\nbad\nnever\n")
-    query = SearchQuery(label="good", weights=WEIGHTS)
-    matches = search(index, query, labels=tmp_path / "l.txt")  # needs no network
+    how = {"weights": (2.0, 0.4, 0.5), "labels": tmp_path / "l.txt"}
+    matches = found(index, more_like="good", **how)  # needs no network
     features = np.array(index.features, dtype=np.float64)
     expected = rocchio(features[[0, 2]], features[[1]], WEIGHTS)
     assert {m.path for m in matches} == {*paths[3:]}
@@ -130,21 +137,20 @@ def test_more_like_a_label(index, tmp_path):
         assert match.similarity == pytest.approx(cosine, abs=2e-6)
     for name, message in (("god", "its labels: good, bad, never"), ("never", "no video of the")):
         with pytest.raises(ValueError, match=message):
-            search(index, SearchQuery(label=name), labels=tmp_path / "l.txt")
+            found(index, more_like=name, labels=tmp_path / "l.txt")
 
 
 def test_queries_without_direction_are_refused(index, root):
     one = str(root / "b.mp4")
-    with pytest.raises(ValueError, match="give a video, an image, a text or a label"):
-        SearchQuery(unlike=one)
-    with pytest.raises(ValueError, match="weight like must be a number of at least 0, got -1"):
-        Weights(like=-1)
+    with pytest.raises(ValueError, match="unlike alone to search for: give a video, an image, tex"):
+        found(index, unlike=one)
+    with pytest.raises(ValueError, match="weights must be at least 0, got -1"):
+        found(index, one, weights=(-1, 0, 0))
     with pytest.raises(ValueError, match="cancel each other"):
-        search(index, SearchQuery(one, one, weights=Weights(like=1, unlike=1)))
-    with pytest.raises(ValueError, match="no example, text or label has a weight above 0"):
-        search(index, SearchQuery(one, weights=Weights(like=0)))
-    with pytest.raises(ValueError, match="no example, text or label has a weight above 0"):
-        search(index, SearchQuery(one, root / "f.mp4", weights=Weights(like=0)))
+        found(index, one, unlike=one, weights=(1, 1, 0))
+    for unlike in ((), root / "f.mp4"):
+        with pytest.raises(ValueError, match="no example, text or label has a weight above 0"):
+            found(index, one, unlike=unlike, weights=(0, 0.15, 1))
 
 
 def test_the_command(index, root, tmp_path, capsys):
@@ -155,14 +161,12 @@ def test_the_command(index, root, tmp_path, capsys):
     assert main(["search", *words, "--index", str(index.folder), *out]) == 0
     printed = capsys.readouterr().out
     assert "b.mp4, " in printed and "(1); not " in printed and "f.mp4 (0.5)" in printed
-    query = SearchQuery(
-        [root / "b.mp4", root / "a.mp4"], root / "f.mp4", weights=Weights(0, 1, 0.5)
-    )
-    expected = search(index, query, where="path LIKE 'c/%'")
+    how = {"unlike": root / "f.mp4", "weights": (1, 0.5, 0), "where": "path LIKE 'c/%'"}
+    expected = found(index, root / "b.mp4", root / "a.mp4", **how)
     assert [m.path for m in expected] == sorted(["c/d.mp4", "c/e e.mp4"], key=printed.index)
-    found = json.loads((tmp_path / "r.json").read_text())
-    assert [r["similarity"] for r in found["results"]] == [m.similarity for m in expected]
-    assert found["weights"] == {"text": 0, "like": 1, "unlike": 0.5}
-    assert [q["video"] for q in found["not"]] == [str(root / "f.mp4")]
+    written = json.loads((tmp_path / "r.json").read_text())
+    assert [r["similarity"] for r in written["results"]] == [m.similarity for m in expected]
+    assert written["weights"] == {"text": 0, "like": 1, "unlike": 0.5}
+    assert [q["video"] for q in written["not"]] == [str(root / "f.mp4")]
     page = (tmp_path / "g.html").read_text()
     assert "<h2>not like</h2>" in page and "and 1 more" in page and "where path LIKE" in page

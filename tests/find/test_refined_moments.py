@@ -13,20 +13,15 @@ from sce_video.commands import search
 from sce_video.datasets import VideoDecodeError
 from sce_video.datasets.clip_sampling import Windows
 from sce_video.datasets.sources import Query
+from sce_video.find.examples import own_moment, query_feature, rows_of_query
 from sce_video.find.index import build_index, read_index
 from sce_video.find.query import Match, query_index
-from sce_video.find.search import (
-    own_moment,
-    query_feature,
-    refine_moments,
-    rows_of_query,
-    windows_near,
-)
-from sce_video.inference.embed import EmbedOptions, embed
+from sce_video.find.refined_moments import refine_moments, windows_near
+from sce_video.inference.embed import ViewOptions, embed_videos
+from sce_video.inference.features import Features
 from sce_video.inference.model import load_model
-from sce_video.inference.windows import WindowFeatures
 
-OPTIONS, WINDOWS = EmbedOptions(num_clips=1), Windows(2.0, 1.0)
+OPTIONS, WINDOWS = ViewOptions(num_clips=1), Windows(2.0, 1.0)
 
 
 def refined_by(model, index, *given, **how):
@@ -61,6 +56,11 @@ def feature_of(index, model, folder, start, end):
     return query_feature(index, query, lambda: model)
 
 
+def windows_at(features, starts):
+    """Windows of two seconds."""
+    return Features(features, ["a.mp4"] * len(starts), np.stack([starts, starts + 2.0], axis=1))
+
+
 def similarities(index, feature, features, kind):
     """Cosines of (D,) with (W, D), by hand."""
     own = feature.astype(np.float64)
@@ -92,8 +92,8 @@ def test_a_moment_between_two_windows_is_found(index, model, folder, kind):
     (match,) = refined_by(model, index, feature, [coarse], **how)[0]
     start = 2.0
     for step in (0.25, 0.0625):
-        (fine,) = embed(model, coarse.file, OPTIONS, windows=Windows(2.0, step))
-        expected = similarities(index, feature, fine.features, kind)
+        (fine,) = embed_videos(model, coarse.file, OPTIONS, windows=Windows(2.0, step))
+        expected = similarities(index, feature, fine.values, kind)
         expected[np.abs(fine.starts - start) > 3.1 * step] = -1
         start = fine.starts[expected.argmax()]
     assert match.start == start and abs(start - 2.6) < 0.1
@@ -113,7 +113,7 @@ def test_the_second_pass_moves_by_sixteenths_and_may_fail(index):
         starts = start + np.arange(-3, 4) * step
         distance = np.abs(starts - 2.3)[:, None]
         distance = distance.round(1) if flat else distance
-        return WindowFeatures(feature + 0.1 * distance * away, starts, starts + 2.0)
+        return windows_at(feature + 0.1 * distance * away, starts)
 
     given = [window_from_two_seconds(index, Match(1, "", 0.5, ""))]
     limit, flat = 0.0, False
@@ -139,7 +139,7 @@ def test_the_mean_of_the_index_is_subtracted_where_it_was(index, centred):
 
     def near(file, start, end, step):
         starts = np.array([2.25, 2.5])
-        return WindowFeatures(features, starts, starts + 2.0)
+        return windows_at(features, starts)
 
     given = [window_from_two_seconds(index, Match(1, "", 0.5, ""))]
     how = {"centred": centred, "whitened": False}
@@ -225,5 +225,4 @@ def test_the_command(folder, tmp_path, capsys):
     assert search.main([*arguments, *more]) == 0
     few = json.loads((tmp_path / "r.json").read_text())
     assert few["refined"] and few["results"] == written[1]["results"][:1]  # of both, the first
-    with pytest.raises(SystemExit):
-        search.main(["--serve", str(folder / "index"), "--refine"])
+    assert search.main(["--serve", str(folder / "index"), "--refine"]) == 2

@@ -10,11 +10,12 @@ from helpers.small_index import HEADER, OPTIONS
 from helpers.tiny_encoder import CONFIG, save_tiny, tiny_backbone
 
 from sce_video.find import query as search
+from sce_video.find.examples import query_feature, rows_of_file
 from sce_video.find.index import build_index, read_index
+from sce_video.find.index_network import IndexNetwork, model_of_index
 from sce_video.find.query import query_index
-from sce_video.find.search import model_of_index, query_feature, rows_of_file
 from sce_video.find.store import FileRecord, FileStore
-from sce_video.inference.embed import EmbedOptions, embed
+from sce_video.inference.embed import ViewOptions, embed_videos
 from sce_video.inference.model import load_model
 
 
@@ -36,7 +37,7 @@ def by_hand(features, query, centred):
 
 @pytest.mark.parametrize("centred", [False, True])
 def test_the_nearest_by_brute_force(model, index, originals, centred):
-    query = embed(model, originals / "more.mp4", EmbedOptions(num_clips=2))[0]
+    query = embed_videos(model, originals / "more.mp4", ViewOptions(num_clips=2))[0]
     expected = by_hand(index.features, query, centred)
     for k in (1, 3, 5, 50):
         matches = query_index(index, query, k, centred=centred)
@@ -85,7 +86,7 @@ def test_an_indexed_file_is_not_embedded_again(model, index, root, originals):
     feature = query_feature(index, root / "b.mp4", never)
     np.testing.assert_array_equal(feature, index.features[row])
     shutil.copy(originals / "more.mp4", root / "b.mp4")  # changed since: embedded again
-    expected = embed(model, originals / "more.mp4", EmbedOptions(num_clips=2))[0]
+    expected = embed_videos(model, originals / "more.mp4", ViewOptions(num_clips=2))[0]
     np.testing.assert_array_equal(query_feature(index, root / "b.mp4", lambda: model), expected)
     with pytest.raises(FileNotFoundError, match=r"none\.mp4"):
         query_feature(index, root / "none.mp4", lambda: model)
@@ -95,19 +96,20 @@ def test_the_network_of_an_index(model, checkpoint, root, tmp_path, originals):
     moved = shutil.copy(checkpoint, tmp_path / "moved.pth")
     build_index(load_model(moved), root, tmp_path / "index", OPTIONS)
     index = read_index(tmp_path / "index")
-    again = model_of_index(index, device="cpu")
+    again = model_of_index(index, IndexNetwork(device="cpu"))
     assert again.settings == model.settings
     np.testing.assert_array_equal(
-        embed(again, originals / "more.mp4"), embed(model, originals / "more.mp4")
+        embed_videos(again, originals / "more.mp4"), embed_videos(model, originals / "more.mp4")
     )
     os.remove(moved)
     with pytest.raises(FileNotFoundError, match=r"moved\.pth.*--checkpoint"):
         model_of_index(index)
-    assert model_of_index(index, checkpoint).checkpoint_sha256 == model.checkpoint_sha256
+    found = model_of_index(index, IndexNetwork(str(checkpoint)))
+    assert found.checkpoint_sha256 == model.checkpoint_sha256
     save_tiny(tmp_path / "moved.pth", tiny_backbone(seed=1))
-    for given in (None, tmp_path / "moved.pth"):
+    for given in (None, str(tmp_path / "moved.pth")):
         with pytest.raises(ValueError, match=r"moved\.pth .* is not the checkpoint.*--checkpoint"):
-            model_of_index(index, given)
+            model_of_index(index, IndexNetwork(given))
 
 
 def test_an_index_made_with_a_config_needs_none_for_a_query(root, tmp_path):
@@ -116,11 +118,11 @@ def test_an_index_made_with_a_config_needs_none_for_a_query(root, tmp_path):
     model = load_model(bare, tmp_path / "own.py")
     build_index(model, root, tmp_path / "index", OPTIONS)
     index = read_index(tmp_path / "index")
-    for config in (None, tmp_path / "own.py"):
-        assert model_of_index(index, config=config).settings == model.settings
+    for config in (None, str(tmp_path / "own.py")):
+        assert model_of_index(index, IndexNetwork(config=config)).settings == model.settings
     (tmp_path / "own.py").write_text(CONFIG.replace("size=40", "size=44"))
     with pytest.raises(ValueError, match=r"own\.py .*model\.short_side|short_side is 40"):
-        model_of_index(index, config=tmp_path / "own.py")
+        model_of_index(index, IndexNetwork(config=str(tmp_path / "own.py")))
 
 
 def test_an_untrusted_index_cannot_name_code(index):

@@ -12,7 +12,7 @@ from helpers.videos import write_video
 
 from sce_video.find.columns import ColumnSources, read_columns
 from sce_video.find.search_page import create_app
-from sce_video.inference.embed import embed
+from sce_video.inference.embed import embed_videos
 from sce_video.inference.windows import embed_span
 
 V1 = "/api/v1"
@@ -138,7 +138,7 @@ def test_a_segment_and_an_image_are_embedded_by_the_network_of_the_index(program
     options = state.index.options
     file = state.index.file(state.names[1])
     segment = embed_span(model, file, 0.2, 0.6, options)
-    still = embed(model, np.repeat(moving_frames(1, seed=77), 9, axis=0))[0]
+    still = embed_videos(model, np.repeat(moving_frames(1, seed=77), 9, axis=0))[0]
     answer = send(program, "POST", "/upload", params={"name": "A.PNG"}, content=image()).json()
     features = np.array(state.index.features)
     for example, feature in (

@@ -9,8 +9,9 @@ from helpers.search_page import EVIL, NAMES
 from helpers.tiny_encoder import moving_frames, save_tiny, tiny_backbone, write_lossless
 
 from sce_video.datasets import open_video
-from sce_video.find.search_state import Network, NoRowError
-from sce_video.inference.embed import EmbedOptions, embed
+from sce_video.find.index_network import IndexNetwork
+from sce_video.find.search_state import NoRowError
+from sce_video.inference.embed import ViewOptions, embed_videos
 
 
 def error_of(answer, status):
@@ -90,7 +91,7 @@ def test_an_uploaded_video_is_embedded_by_the_network_of_the_index(client, state
     assert (
         answer["shown"] and client.get(f"/api/v1/upload/{answer['upload']}").content[4:8] == b"ftyp"
     )
-    expected = embed(model, video, EmbedOptions(num_clips=2))[0]
+    expected = embed_videos(model, video, ViewOptions(num_clips=2))[0]
     np.testing.assert_allclose(state.upload(answer["upload"]).feature, expected, rtol=1e-5)
     found = client.post(
         "/api/v1/search", json={"like": [{"upload": answer["upload"]}], "k": 9}
@@ -190,12 +191,12 @@ def test_a_video_that_has_gone(client, state, changed):
 
 def test_the_network_is_missing_or_another(client, state, monkeypatch, tmp_path, originals):
     content = (originals / "a.mp4").read_bytes()
-    monkeypatch.setattr(state, "_network", Network(str(tmp_path / "moved.pth")))
+    monkeypatch.setattr(state, "_network", IndexNetwork(str(tmp_path / "moved.pth")))
     assert "no checkpoint at" in client.get("/api/v1/videos").json()["problem"]
     assert "moved.pth" in error_of(upload(client, content), 422)
     assert client.post("/api/v1/search", json=like(0)).status_code == 200
     other = save_tiny(tmp_path / "other.pth", tiny_backbone(seed=5))
-    monkeypatch.setattr(state, "_network", Network(str(other)))
+    monkeypatch.setattr(state, "_network", IndexNetwork(str(other)))
     assert "is not the checkpoint that the index" in error_of(upload(client, content), 422)
 
 

@@ -14,13 +14,15 @@ from sce_video.commands import finetune
 from sce_video.commands.index import main
 from sce_video.datasets.clip_sampling import Windows
 from sce_video.find.index import build_index, read_index
+from sce_video.find.index_network import IndexNetwork
 from sce_video.find.label_list import LabelList
-from sce_video.find.query import SearchQuery
-from sce_video.find.search import refine_moments, search, windows_near
+from sce_video.find.refined_moments import refine_moments, windows_near
+from sce_video.find.search import search
 from sce_video.find.search_api import SearchRequest
 from sce_video.find.search_media import CallError
-from sce_video.find.search_state import Network, SearchState
-from sce_video.inference.embed import EmbedOptions, embed
+from sce_video.find.search_state import SearchState
+from sce_video.inference.embed import ViewOptions, embed_videos
+from sce_video.options.search import SearchOptions
 from sce_video.runs.finetune import labelled_parts
 
 
@@ -30,10 +32,10 @@ def searched(tmp_path_factory, model):
     folder = tmp_path_factory.mktemp("windows")
     write_video(folder / "videos" / "a" / "long.mp4", moving_frames(160, seed=3))
     write_video(folder / "videos" / "short.mp4", moving_frames(30, seed=9))
-    options = EmbedOptions(num_clips=1)
+    options = ViewOptions(num_clips=1)
     build_index(model, folder / "videos", folder / "index", options, windows=Windows(2.0, 1.0))
     labels = LabelList(folder / "none.txt")
-    state = SearchState(read_index(folder / "index"), Network(device="cpu"), labels)
+    state = SearchState(read_index(folder / "index"), IndexNetwork(device="cpu"), labels)
     state.start()
     yield SimpleNamespace(folder=folder, state=state)
     state.close()
@@ -42,8 +44,8 @@ def searched(tmp_path_factory, model):
 def test_a_window_searches_without_its_own_frames(state):
     found = state.search(SearchRequest(like=[{"row": 2}], k=10))
     assert all(not (m.path == "a/long.mp4" and m.start < 4 and m.end > 2) for m in found)
-    assert state.describe()["spans"][2] == [2.0, 4.0]
-    assert state.set_label([0, 1, 2], "waves")["label"] == [0] * 6 + [-1]  # of the whole video
+    assert state.describe().spans[2] == (2.0, 4.0)
+    assert state.set_label([0, 1, 2], "waves").label == [0] * 6 + [-1]  # of the whole video
 
 
 @pytest.mark.parametrize("centred", [False, True])
@@ -74,7 +76,7 @@ def test_moments_that_cannot_be_refined_are_named(state, searched, monkeypatch):
     moved = [m for m in found if m.path == "a/long.mp4"]
     assert moved and [path for path, _ in failures] == ["a/long.mp4"] * len(moved)
     assert all(replace(m, rank=1) in [replace(r, rank=1) for r in refined] for m in moved)
-    monkeypatch.setattr(state, "_network", Network("gone.pth", device="cpu"))
+    monkeypatch.setattr(state, "_network", IndexNetwork("gone.pth", device="cpu"))
     with pytest.raises(CallError, match=r"no checkpoint at gone\.pth"):
         state.refine(search, found)
 
@@ -95,27 +97,29 @@ def test_labelled_segments_are_indexed(searched, model, tmp_path, capsys):
     index = read_index(out)
     paths = [*(f"a/long.mp4@{a:g}-{b:g}" for a, b in spans), "short.mp4@0-1"]
     assert index.paths == paths
-    expected = embed(model, [f"{root}/{path}" for path in paths], EmbedOptions(num_clips=1))
+    expected = embed_videos(model, [f"{root}/{path}" for path in paths], ViewOptions(num_clips=1))
     np.testing.assert_allclose(index.features, expected, atol=1e-6)
     labels = LabelList(out / "labels.txt")
     assert [labels.classes[i] for i in labels.of_paths(paths)] == ["a", "b", "a", "b"]
-    assert {m.path for m in search(index, SearchQuery(label="a"))} == {paths[1], paths[3]}
-    found = search(index, f"{root}/a/long.mp4@1-2", device="cpu")
+    how = {"index": out, "no_html": True, "device": "cpu"}
+    found = search(SearchOptions(more_like="a", **how)).matches
+    assert {m.path for m in found} == {paths[1], paths[3]}
+    found = search(SearchOptions(video=f"{root}/a/long.mp4@1-2", **how), index).matches
     assert {(m.path, m.file, m.start, m.end) for m in found} == {
         (paths[2], f"{root}/a/long.mp4", 4.0, 6.0),
         (paths[3], f"{root}/short.mp4", 0.0, 1.0),
     }
-    state = SearchState(index, Network(device="cpu"), labels)
+    state = SearchState(index, IndexNetwork(device="cpu"), labels)
     shown = state.describe()
-    assert shown["names"] == ["a/long.mp4"] * 3 + ["short.mp4"]
-    assert shown["spans"] == [list(span) for span in (*spans, (0.0, 1.0))]
-    assert shown["labels"]["label"] == [0, 1, 0, 1] and state.file(1) == f"{root}/a/long.mp4"
+    assert shown.names == ["a/long.mp4"] * 3 + ["short.mp4"]
+    assert shown.spans == [*spans, (0.0, 1.0)]
+    assert shown.labels.label == [0, 1, 0, 1] and state.file(1) == f"{root}/a/long.mp4"
     assert {m.row for m in state.search(SearchRequest(like=[{"row": 0}], k=9))} == {2, 3}
     assert {m.row for m in state.search(SearchRequest(more_like="b", k=9))} == {0, 2}
     split = state.write_split()  # no half of a recording in a test list
-    words = shlex.split(split["commands"][0])[2:]
+    words = shlex.split(split.commands[0])[2:]
     finetune._check(*finetune.parse_args(words))
-    assert split["files"] == [words[2]] == [str(labels.file)] and "--test" not in words
+    assert split.files == [words[2]] == [str(labels.file)] and "--test" not in words
     train, test, _ = labelled_parts(words[2], None, data_root=root)
     assert {path[0] for path in train.paths()} != {path[0] for path in test.paths()}
     state.set_label([0], "c")
@@ -160,6 +164,6 @@ def test_listed_videos_outside_the_root_are_told(searched, model, tmp_path, caps
     file.write_text("\n".join(["path,start,end,label", *lines]))
     words = ["--data-root", str(root), "--out", str(tmp_path / "index"), "--workers", "0"]
     main([str(file), *words, "--checkpoint", model.checkpoint, "--clips", "1", "--device", "cpu"])
-    told = capsys.readouterr().out.splitlines()[0]
+    told = capsys.readouterr().err.splitlines()[0]
     assert told.startswith("1 of 2 videos of") and f"first is {root.parent}/short.mp4" in told
     assert f"--data-root {root.parent}," in told

@@ -3,7 +3,7 @@
 import pytest
 
 from sce_video.datasets.segments import Segment, read_segments
-from sce_video.find.segment_list import SegmentList
+from sce_video.find.label_list import SegmentList
 
 
 def test_every_change_is_in_the_file(tmp_path):

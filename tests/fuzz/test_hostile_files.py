@@ -33,7 +33,7 @@ from sce_video.data_tools.prepare import action_sets, ava_files, kinetics
 from sce_video.data_tools.prepare.official import read_matches
 from sce_video.datasets import VideoDecodeError, read_annotation_list, read_key_frames
 from sce_video.datasets.ava import read_actions
-from sce_video.datasets.loading.batches import BadFileReport
+from sce_video.datasets.loading.bad_files import BadFileReport
 from sce_video.datasets.readers.base import DecodeLimits
 from sce_video.datasets.readers.images import EncodedImage, open_jpeg
 from sce_video.engine.checkpoint import describe_checkpoint_file, load_checkpoint_file
@@ -41,13 +41,13 @@ from sce_video.engine.config.snapshot import parse_config_text
 from sce_video.evaluation.feature_files import load_features, save_features
 from sce_video.evaluation.metrics.base import Outcomes, load_outcomes, save_outcomes
 from sce_video.evaluation.rows import Rows
-from sce_video.evaluation.scores import fuse_scores, load_scores, save_scores
+from sce_video.evaluation.scores import load_scores, save_scores, weighted_mean
 from sce_video.find import column_process
 from sce_video.find import columns as columns_module
 from sce_video.find.index import read_index
 from sce_video.find.query import query_index
 from sce_video.find.store import FileRecord, FileStore
-from sce_video.inference.embed import EmbedOptions
+from sce_video.inference.embed import ViewOptions
 from sce_video.inference.model import load_model
 from sce_video.inference.network_input import ModelSettings, settings_from_config
 from sce_video.jobs import Record, RecordStore
@@ -195,7 +195,7 @@ def read_features(path: Path) -> None:
 
 def read_scores(path: Path) -> None:
     scores, _ = load_scores(path)
-    fuse_scores([scores, scores])
+    weighted_mean([scores, scores])
 
 
 def read_outcomes(path: Path) -> None:
@@ -235,7 +235,7 @@ def array_targets(folder: Path) -> list[Target]:
 
 def read_whole_index(path: Path) -> None:
     index = read_index(path.parent)
-    assert isinstance(index.options, EmbedOptions)
+    assert isinstance(index.options, ViewOptions)
     try:
         ModelSettings.from_dict(index.settings["model"])
     except ValueError as error:
@@ -272,7 +272,7 @@ def read_kept_columns(path: Path) -> None:
         assert columns.matching("camera = 'north' or speed > 1").shape == (4,)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
-    assert all({"name", "number"} <= column.keys() for column in columns.describe())
+    assert all(isinstance(column.number, bool) for column in columns.described)
 
 
 def write_columns(path: Path) -> None:

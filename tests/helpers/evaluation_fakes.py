@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 from sce_video.engine.runner import VideoRunner
-from sce_video.evaluation.rows import BatchRows
+from sce_video.inference.multi_view import BatchRows
 from sce_video.registry import DATASETS, FUNCTIONS, MODELS
 
 

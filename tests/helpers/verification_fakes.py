@@ -5,24 +5,33 @@ from __future__ import annotations
 import os
 import signal
 import time
+from dataclasses import asdict, replace
 from pathlib import Path
 
+from sce_video.data_tools.examination import FileFacts, VideoFacts
 from sce_video.data_tools.verify import VerifyJob
 
-GOOD = {
-    "outcome": "decoded",
-    "error": None,
-    "frames": 100,
-    "seconds": 4.0,
-    "packets": 100,
-    "refused": 0,
-    "damaged": 0,
-    "header_frames": 100,
-    "header_seconds": 4.0,
-    "header_of_file": False,
-    "container": "mov,mp4,m4a,3gp,3g2,mj2",
-    "codec": "h264",
-}
+GOOD = VideoFacts(
+    frames=100,
+    seconds=4.0,
+    packets=100,
+    refused=0,
+    damaged=0,
+    hidden=0,
+    restarts=0,
+    container="mov,mp4,m4a,3gp,3g2,mj2",
+    codec="h264",
+    height=64,
+    width=80,
+    header_frames=100,
+    header_seconds=4.0,
+    header_of_file=False,
+)
+
+
+def decoded(**changes):
+    """Return the facts of a good file of 100 frames, some of which are changed."""
+    return FileFacts(outcome="decoded", video=replace(GOOD, **changes))
 
 
 class ByName(VerifyJob):
@@ -33,7 +42,7 @@ class ByName(VerifyJob):
         fail_by_word(path.stem)
         with open(path.parent / "calls.log", "a", errors="surrogateescape") as log:
             log.write(f"{path.name}\n")
-        return {**GOOD, "max_pixels": self.max_pixels}
+        return asdict(replace(decoded(), max_pixels=self.max_pixels))
 
 
 def fail_by_word(word):

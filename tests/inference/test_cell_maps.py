@@ -20,7 +20,7 @@ from sce_video.inference.cell_maps import (
     read_clips,
 )
 from sce_video.inference.classifier import class_probabilities, load_classifier
-from sce_video.inference.embed import EmbedOptions
+from sce_video.inference.embed import ViewOptions
 from sce_video.registry import MODELS
 
 BACKBONES = {
@@ -89,7 +89,7 @@ def test_the_mean_of_the_cells_plus_bias_is_the_score_of_every_backbone(classifi
 
 def test_the_clips_are_those_of_predict(classifier, video):
     """Three clips, one crop: the same probabilities, so the same frames and normalisation."""
-    options = EmbedOptions(num_clips=3, num_crops=1)
+    options = ViewOptions(num_clips=3, num_crops=1)
     expected = class_probabilities(classifier, video, options)[0]
     found = class_activation(classifier, video, num_clips=3)
     np.testing.assert_allclose(found.probabilities, expected, atol=1e-5)

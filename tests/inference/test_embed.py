@@ -1,7 +1,6 @@
 """Features of files and arrays against an independent computation in numpy."""
 
 import math
-import multiprocessing
 from pathlib import Path
 
 import av
@@ -26,8 +25,8 @@ from helpers.tiny_encoder import (
 from helpers.videos import write_video
 
 from sce_video.datasets import VideoDecodeError
-from sce_video.inference.embed import EmbedOptions, VideoFiles, embed, embed_files
-from sce_video.inference.model import VideoModel, load_model
+from sce_video.inference.embed import ViewOptions, embed_files, embed_videos
+from sce_video.inference.model import load_model
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +109,7 @@ def test_a_file_equals_the_computation_by_hand(model, tmp_path, num_clips, num_c
         frames_rgb, times, end = decoded(path)
         clips = clips_by_hand(times, end, num_clips)
         expected = feature_by_hand(frames_rgb, clips, num_crops)
-        feature = embed(model, path, EmbedOptions(num_clips=num_clips, num_crops=num_crops))
+        feature = embed_videos(model, path, ViewOptions(num_clips=num_clips, num_crops=num_crops))
         assert feature.shape == (1, FEATURE_SIZE)
         assert feature.dtype == np.float32
         np.testing.assert_allclose(feature[0], expected, rtol=1e-4, atol=1e-5)
@@ -120,13 +119,15 @@ def test_a_file_equals_the_computation_by_hand(model, tmp_path, num_clips, num_c
 def test_an_array_with_fps_is_the_video_of_a_file(model, videos, tmp_path):
     paths, frames = videos
     slow = write_lossless(tmp_path / "slow.mp4", frames[0], fps=10)
-    np.testing.assert_array_equal(embed(model, frames[0], fps=10), embed(model, slow))
-    for options in (EmbedOptions(num_clips=4), EmbedOptions(num_clips=1, num_crops=3)):
+    np.testing.assert_array_equal(embed_videos(model, frames[0], fps=10), embed_videos(model, slow))
+    for options in (ViewOptions(num_clips=4), ViewOptions(num_clips=1, num_crops=3)):
         np.testing.assert_array_equal(
-            embed(model, frames, options, fps=25), embed(model, paths, options)
+            embed_videos(model, frames, options, fps=25), embed_videos(model, paths, options)
         )
     # Another rate is another video: a clip of 0.48 s holds other frames.
-    assert not np.allclose(embed(model, frames[0], fps=12), embed(model, paths[0]), atol=1e-4)
+    assert not np.allclose(
+        embed_videos(model, frames[0], fps=12), embed_videos(model, paths[0]), atol=1e-4
+    )
 
 
 def test_an_array_without_fps_is_one_clip(model, videos):
@@ -135,59 +136,35 @@ def test_an_array_without_fps_is_one_clip(model, videos):
         positions = [i * (len(array) - 1) // (NUM_FRAMES - 1) for i in range(NUM_FRAMES)]
         for num_crops in (1, 3):
             expected = feature_by_hand(array, [positions], num_crops)
-            feature = embed(model, array, EmbedOptions(num_crops=num_crops))
+            feature = embed_videos(model, array, ViewOptions(num_crops=num_crops))
             np.testing.assert_allclose(feature[0], expected, rtol=1e-4, atol=1e-5)
 
 
 def test_segment_sampling_covers_the_whole_video(segment_model, videos):
     paths, frames = videos
     assert segment_model.settings.clip_duration is None
-    features = embed(segment_model, paths)
+    features = embed_videos(segment_model, paths)
     for array, feature in zip(frames, features, strict=True):
         positions = [int((i + 0.5) * len(array) / 5) for i in range(5)]
         expected = feature_by_hand(array, [positions], 1)
         np.testing.assert_allclose(feature, expected, rtol=1e-4, atol=1e-5)
     for fps in (25, None):
-        np.testing.assert_array_equal(embed(segment_model, frames, fps=fps), features)
+        np.testing.assert_array_equal(embed_videos(segment_model, frames, fps=fps), features)
     assert embed_files(segment_model, paths).num_views == 1
-
-
-def test_videos_are_read_while_the_network_runs(model, videos, monkeypatch):
-    """The first call of a slow network ends only when a worker has begun with the next videos; and
-    the worker is at most its two samples, and those that it reads, ahead."""
-    read = [multiprocessing.get_context("fork").Event() for _ in range(5)]
-    pipeline, row, ahead = VideoFiles._run_pipeline, VideoModel.row, []
-
-    def noted(self, index, seed, given):
-        read[index].set()
-        return pipeline(self, index, seed, given)
-
-    def slow(self, sample, max_views):
-        if not ahead:
-            assert read[1].wait(60) and read[2].wait(60)
-            ahead.append([event.is_set() for event in read])
-        return row(self, sample, max_views)
-
-    expected = embed(model, videos[0][:5])
-    monkeypatch.setattr(VideoFiles, "_run_pipeline", noted)
-    monkeypatch.setattr(VideoModel, "row", slow)
-    found = embed(model, videos[0][:5], EmbedOptions(num_workers=1))
-    np.testing.assert_array_equal(found, expected)
-    assert not ahead[0][4]
 
 
 def test_a_feature_depends_only_on_its_video(model, videos):
     paths, frames = videos
-    together = embed(model, paths)
-    alone = np.concatenate([embed(model, path) for path in paths])
+    together = embed_videos(model, paths)
+    alone = np.concatenate([embed_videos(model, path) for path in paths])
     np.testing.assert_array_equal(together, alone)
-    np.testing.assert_array_equal(embed(model, paths[::-1])[::-1], together)
-    np.testing.assert_array_equal(embed(model, paths, EmbedOptions(num_workers=1)), together)
+    np.testing.assert_array_equal(embed_videos(model, paths[::-1])[::-1], together)
+    np.testing.assert_array_equal(embed_videos(model, paths, ViewOptions(num_workers=1)), together)
     mixed = [frames[0], paths[1], str(paths[2]), torch.from_numpy(frames[3]), paths[4]]
-    np.testing.assert_array_equal(embed(model, mixed, fps=25), together)
+    np.testing.assert_array_equal(embed_videos(model, mixed, fps=25), together)
     for max_views in (1, 3):
         np.testing.assert_allclose(
-            embed(model, paths, EmbedOptions(max_views=max_views)), together, atol=1e-5
+            embed_videos(model, paths, ViewOptions(max_views=max_views)), together, atol=1e-5
         )
     assert len(np.unique(together.round(4), axis=0)) == len(paths)
 
@@ -209,7 +186,7 @@ GOOD = np.zeros((4, 32, 32, 3), np.uint8)
 )
 def test_wrong_arrays_are_reported_with_their_position(model, item, message):
     with pytest.raises(ValueError, match=message):
-        embed(model, [GOOD, item])
+        embed_videos(model, [GOOD, item])
 
 
 @pytest.mark.parametrize(
@@ -217,38 +194,38 @@ def test_wrong_arrays_are_reported_with_their_position(model, item, message):
 )
 def test_wrong_options(options):
     with pytest.raises(ValueError, match=next(iter(options))):
-        EmbedOptions(**options)
+        ViewOptions(**options)
 
 
 def test_files_that_are_missing_or_broken(model, videos, tmp_path):
     paths, _ = videos
     (tmp_path / "broken.mp4").write_bytes(b"not a video" * 100)
     with pytest.raises(FileNotFoundError, match=r"nothing\.mp4 \(position 1\)"):
-        embed(model, [paths[0], tmp_path / "nothing.mp4"])
+        embed_videos(model, [paths[0], tmp_path / "nothing.mp4"])
     with pytest.raises(VideoDecodeError, match=r"broken\.mp4: cannot be opened"):
-        embed(model, [paths[0], tmp_path / "broken.mp4"])
+        embed_videos(model, [paths[0], tmp_path / "broken.mp4"])
     with pytest.raises(ValueError, match="fps must be positive"):
-        embed(model, GOOD, fps=float("nan"))
+        embed_videos(model, GOOD, fps=float("nan"))
     with pytest.raises(ValueError, match="fps is for arrays"):
-        embed(model, paths, fps=25)
+        embed_videos(model, paths, fps=25)
 
 
 def test_embed_files_skips_bad_files(model, videos, tmp_path):
     paths, _ = videos
     (tmp_path / "broken.mp4").write_bytes(b"not a video" * 100)
     given = [paths[0], tmp_path / "broken.mp4", paths[1], tmp_path / "no.mp4", tmp_path]
-    found = embed_files(model, given, EmbedOptions(num_clips=2, num_crops=3))
+    found = embed_files(model, given, ViewOptions(num_clips=2, num_crops=3))
     assert found.paths == [str(paths[0]), str(paths[1])]
     assert found.indices.tolist() == [0, 2]
     assert found.num_views == 6
-    expected = embed(model, paths[:2], EmbedOptions(num_clips=2, num_crops=3))
-    np.testing.assert_array_equal(found.features, expected)
+    expected = embed_videos(model, paths[:2], ViewOptions(num_clips=2, num_crops=3))
+    np.testing.assert_array_equal(found.values, expected)
     reasons = dict(found.failures)
     assert list(reasons) == [str(p) for p in (given[1], given[3], given[4])]
     assert "No such file" in reasons[str(given[3])]
     assert "regular file" in reasons[str(given[4])]
     nothing = embed_files(model, given[1:2])
-    assert nothing.features.shape == (0, FEATURE_SIZE)
+    assert nothing.values.shape == (0, FEATURE_SIZE)
     assert len(nothing.failures) == 1
 
 

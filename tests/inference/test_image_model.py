@@ -7,7 +7,7 @@ import torch
 from helpers.tiny_encoder import moving_frames, save_tiny, write_lossless
 from torch import nn
 
-from sce_video.inference.embed import EmbedOptions, embed, embed_files
+from sce_video.inference.embed import ViewOptions, embed_files, embed_videos
 from sce_video.inference.model import load_model
 from sce_video.registry import MODELS
 
@@ -71,9 +71,9 @@ def test_a_video_is_embedded_with_one_frame_per_clip(model, tmp_path, num_clips,
     frames = moving_frames(60, 48, 64)
     path = write_lossless(tmp_path / "v.mp4", frames)
     expected = np.mean([feature_by_hand(frames[i]) for i in shown], axis=0)
-    feature = embed(model, path, EmbedOptions(num_clips=num_clips))[0]
+    feature = embed_videos(model, path, ViewOptions(num_clips=num_clips))[0]
     np.testing.assert_allclose(feature, expected, rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(
-        embed(model, frames, EmbedOptions(num_clips=num_clips), fps=25)[0], feature
+        embed_videos(model, frames, ViewOptions(num_clips=num_clips), fps=25)[0], feature
     )
     assert embed_files(model, [path]).num_views == 4

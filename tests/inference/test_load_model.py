@@ -19,7 +19,7 @@ from helpers.tiny_encoder import (
 )
 
 from sce_video.engine.weights import checked_backbone
-from sce_video.inference.embed import embed
+from sce_video.inference.embed import embed_videos
 from sce_video.inference.model import load_model
 from sce_video.inference.network_input import ModelSettings, settings_from_config
 from sce_video.models import VisionTransformer3d
@@ -79,7 +79,7 @@ def test_a_vision_transformer(tmp_path, position, crop, patch):
     backbone = VisionTransformer3d(**options, position=position).eval()
     model = load_model(save_tiny(tmp_path / "vit.pth", backbone, text), device="cpu")
     frames = np.random.default_rng(0).integers(0, 255, (8, 48, 64, 3), dtype=np.uint8)
-    h = embed(model, [frames])
+    h = embed_videos(model, [frames])
     assert model.feature_size == 8 and np.asarray(h).shape == (1, 8)
     clip = torch.rand(1, 3, 4, crop, crop)
     assert torch.equal(model.encoder.represent(clip), represent(backbone, clip))

@@ -27,7 +27,7 @@ def classifier(folder_classifier):
 def scores(split_videos, folder_classifier, tmp_path_factory):
     """What tools/test.py --dump writes for the same checkpoint and videos."""
     folder = tmp_path_factory.mktemp("tested")
-    launch.test(
+    launch.run_test(
         launch.testing_config(
             FINETUNE,
             str(folder_classifier),
@@ -58,7 +58,7 @@ def test_probabilities_equal_those_of_the_test(classifier, scores, tmp_path):
     np.testing.assert_allclose(probabilities, scores.scores.numpy(), rtol=0, atol=1e-6)
     assert len(np.unique(probabilities[:, 0])) == len(scores)  # the videos are told apart
     found = predict_files(classifier, [*scores.paths[:2], str(tmp_path)])
-    np.testing.assert_array_equal(found.probabilities, probabilities[:2])
+    np.testing.assert_array_equal(found.values, probabilities[:2])
     assert [path for path, _ in found.failures] == [str(tmp_path)]
     one = replace(classifier.options, num_clips=1, num_crops=1)
     central = class_probabilities(classifier, scores.paths[:2], one)

@@ -18,7 +18,7 @@ from sce_video.commands import export as export_command
 from sce_video.data_tools.generated import CLASSES, render_toy_action
 from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.inference.classifier import load_classifier
-from sce_video.inference.embed import embed
+from sce_video.inference.embed import embed_videos
 from sce_video.inference.model import load_model
 from sce_video.interop.pretrained import (
     absolute_paths,
@@ -60,7 +60,7 @@ def test_an_encoder_comes_back_bit_for_bit(checkpoint, encoder, monkeypatch):
     weights = before.encoder.state_dict()
     assert all(torch.equal(weights[n], v) for n, v in after.encoder.state_dict().items())
     video = moving_frames(20)
-    assert np.array_equal(embed(before, video), embed(after, video))
+    assert np.array_equal(embed_videos(before, video), embed_videos(after, video))
     files = sorted(path.name for path in encoder.iterdir())
     assert files == ["README.md", "config.json", "model.safetensors"]
     provenance = json.loads((encoder / "config.json").read_text())["provenance"]
@@ -229,7 +229,7 @@ def test_a_network_of_the_package(name, tmp_path, monkeypatch):
     # often than by chance, 7 of 95.
     names = [CLASSES[i % 12].split("_") for i in range(96)]
     videos = [render_toy_action(*name, np.random.default_rng(i)) for i, name in enumerate(names)]
-    features = embed(model, videos, fps=15)
+    features = embed_videos(model, videos, fps=15)
     features /= np.linalg.norm(features, axis=1, keepdims=True)
     nearest = (features @ features.T - 2 * np.eye(96)).argmax(axis=1)
     assert (nearest % 12 == np.arange(96) % 12).mean() > 0.3

@@ -12,6 +12,7 @@ from sce_video.engine.checkpoint import save_checkpoint_file
 from sce_video.engine.config.load import load_config
 from sce_video.engine.config.snapshot import plain, resolved_config
 from sce_video.inference.stored_test import stored_test
+from sce_video.registry import METRICS, TRANSFORMS
 
 SMALL = "train_dataloader.dataset.pipeline.RandomResizedCropClips.size=64"
 
@@ -63,10 +64,10 @@ def test_the_crop_is_that_of_the_training(tmp_path):
 def test_what_is_not_of_this_package_is_refused(tmp_path):
     cfg = load_config("sce_r3d18_folder_small")
     for path, value, message in [
-        ("test_evaluator", [dict(type="AccMetric")], "type 'AccMetric' is no data set"),
-        ("test_evaluator", [dict(type="AVAMeanAP", csv="x")], "type 'AVAMeanAP' is no"),
-        ("test_dataloader.dataset.type", "RawframeDataset", "type 'RawframeDataset' is no"),
-        ("model.cls_head", dict(type="TSNHead"), "type 'TSNHead' is no"),
+        ("test_evaluator", [dict(type="AccMetric")], "type 'AccMetric' is not a dataset"),
+        ("test_evaluator", [dict(type="AVAMeanAP", csv="x")], "type 'AVAMeanAP' is not"),
+        ("test_dataloader.dataset.type", "RawframeDataset", "type 'RawframeDataset' is not"),
+        ("model.cls_head", dict(type="TSNHead"), "type 'TSNHead' is not"),
         ("model.roi_head", dict(type="X"), "actions of person boxes"),
         ("test_dataloader.dataset.class_names", "s3://evil/x", "is a URL"),
     ]:
@@ -74,3 +75,28 @@ def test_what_is_not_of_this_package_is_refused(tmp_path):
         changed.merge_from_dict({path: value})
         with pytest.raises(ValueError, match=rf"epoch_1\.pth: .*{message}.*sce-video test CONFIG"):
             stored_test(saved(tmp_path, changed))
+
+
+def test_imported_parts_of_the_user_are_built(tmp_path):
+    """A metric and a transform that code of the user's own has registered."""
+
+    class OwnMetric:
+        pass
+
+    class OwnStep:
+        pass
+
+    cfg = load_config("sce_r3d18_folder_small", ["test_cfg.gallery_dataloader=None"])
+    cfg.test_evaluator = [dict(type="OwnMetric", k=3)]
+    cfg.test_dataloader.dataset.pipeline.append(dict(type="OwnStep"))
+    with pytest.raises(ValueError, match="no module that was imported has registered it"):
+        stored_test(saved(tmp_path, cfg))
+    METRICS.register_module(module=OwnMetric)
+    TRANSFORMS.register_module(module=OwnStep)
+    try:
+        test = stored_test(saved(tmp_path, cfg))
+    finally:
+        METRICS.module_dict.pop("OwnMetric")
+        TRANSFORMS.module_dict.pop("OwnStep")
+    assert plain(test.test_evaluator) == [{"type": "OwnMetric", "k": 3}]
+    assert test.test_dataloader.dataset.pipeline[-1].type == "OwnStep"

@@ -11,17 +11,17 @@ from helpers.videos import remux
 from sce_video.datasets.clip_sampling import Windows, window_spans
 from sce_video.datasets.readers.base import STREAMED_FRAMES
 from sce_video.datasets.sources import Query, parse_query
-from sce_video.evaluation.npz_files import read_npz, write_npz
+from sce_video.find.examples import query_feature, rows_of_query
 from sce_video.find.index import build_index, read_index
 from sce_video.find.query import query_index
-from sce_video.find.search import query_feature, rows_of_query
 from sce_video.inference import windows as windows_module
-from sce_video.inference.embed import EmbedOptions, embed
+from sce_video.inference.embed import ViewOptions, embed_videos
 from sce_video.inference.network_input import ArrayReader
+from sce_video.inference.npz_files import read_npz, write_npz
 from sce_video.inference.windows import pack_windows
 
-OPTIONS, WINDOWS, FPS = EmbedOptions(num_clips=1), Windows(2.0, 1.0), 25
-TWO = EmbedOptions(num_clips=2)
+OPTIONS, WINDOWS, FPS = ViewOptions(num_clips=1), Windows(2.0, 1.0), 25
+TWO = ViewOptions(num_clips=2)
 
 
 @pytest.fixture(scope="module")
@@ -47,16 +47,16 @@ def long_root(tmp_path, long_video):
 def by_hand(model, frames, spans, options=OPTIONS):
     """Features of the frames of each span, as a video of their own."""
     parts = [frames[round(start * FPS) : round(end * FPS)] for start, end in spans]
-    return np.concatenate([embed(model, part, options, fps=FPS) for part in parts])
+    return np.concatenate([embed_videos(model, part, options, fps=FPS) for part in parts])
 
 
 def test_a_window_equals_a_video_of_its_frames(model, frames, long_video):
-    (found,) = embed(model, long_video, TWO, windows=WINDOWS)
+    (found,) = embed_videos(model, long_video, TWO, windows=WINDOWS)
     assert found.starts.tolist() == pytest.approx([0, 1, 2, 3, 4, 4.4])
     assert found.ends.tolist() == pytest.approx([2, 3, 4, 5, 6, 6.4])
-    np.testing.assert_array_equal(found.features, by_hand(model, frames, found.spans, TWO))
-    (of_array,) = embed(model, frames, TWO, fps=FPS, windows=WINDOWS)
-    np.testing.assert_array_equal(of_array.features, found.features)
+    np.testing.assert_array_equal(found.values, by_hand(model, frames, found.spans, TWO))
+    (of_array,) = embed_videos(model, frames, TWO, fps=FPS, windows=WINDOWS)
+    np.testing.assert_array_equal(of_array.values, found.values)
 
 
 def test_frames_are_forgotten_however_long_the_video_is(model, monkeypatch):
@@ -79,12 +79,12 @@ def test_a_video_that_was_cut_off_keeps_its_windows(model, tmp_path, frames, lon
     remux(long_video, whole, movflags="faststart")
     content = whole.read_bytes()
     (tmp_path / "cut.mp4").write_bytes(content[: len(content) * 6 // 10])
-    (found,) = embed(model, tmp_path / "cut.mp4", OPTIONS, windows=WINDOWS)
+    (found,) = embed_videos(model, tmp_path / "cut.mp4", OPTIONS, windows=WINDOWS)
     assert 2 <= len(found) < 6 and found.starts[0] == 0
     assert "s of 6.40 s: it was cut off" in found.reason
     whole = found.ends < found.ends[-1] - 0.5  # of the last one, a frame may be damaged
     expected = by_hand(model, frames, found.spans[whole])
-    np.testing.assert_array_equal(found.features[whole], expected)
+    np.testing.assert_array_equal(found.values[whole], expected)
 
     (tmp_path / "videos").mkdir()
     shutil.copy(tmp_path / "cut.mp4", tmp_path / "videos" / "cut.mp4")
@@ -104,9 +104,9 @@ def test_an_index_of_windows(model, long_root, tmp_path, table):
     assert (report.videos, report.windows, report.new) == (2, 7, 2)
     index = read_index(where)
     assert index.windows == WINDOWS
-    (found,) = embed(model, long_root / "long.mp4", OPTIONS, windows=WINDOWS)
+    (found,) = embed_videos(model, long_root / "long.mp4", OPTIONS, windows=WINDOWS)
     rows = index.rows("long.mp4")
-    np.testing.assert_array_equal(np.asarray(index.features[np.array(rows)]), found.features)
+    np.testing.assert_array_equal(np.asarray(index.features[np.array(rows)]), found.values)
     np.testing.assert_array_equal(index.spans[rows], found.spans)
 
     # Unchanged files are kept; a changed one loses its old windows.
@@ -116,9 +116,9 @@ def test_an_index_of_windows(model, long_root, tmp_path, table):
     changed = build_index(model, long_root, where, OPTIONS, windows=WINDOWS)
     assert (changed.kept, changed.changed, changed.windows) == (1, 1, 3)
     index = read_index(where)
-    (found,) = embed(model, long_root / "long.mp4", OPTIONS, windows=WINDOWS)
+    (found,) = embed_videos(model, long_root / "long.mp4", OPTIONS, windows=WINDOWS)
     rows = np.array(index.rows("long.mp4"))
-    np.testing.assert_array_equal(np.asarray(index.features[rows]), found.features)
+    np.testing.assert_array_equal(np.asarray(index.features[rows]), found.values)
     with pytest.raises(ValueError, match="windows"):
         build_index(model, long_root, where, OPTIONS)
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 from helpers.tiny_encoder import moving_frames, write_lossless
 
-from sce_video.inference.embed import EmbedOptions, embed
+from sce_video.inference.embed import ViewOptions, embed_videos
 from sce_video.interop.mteb_encoder import MtebEncoder
 
-OPTIONS = EmbedOptions(num_clips=1)
+OPTIONS = ViewOptions(num_clips=1)
 TASK = dict(task_metadata=SimpleNamespace(name="Made"), hf_split="test", hf_subset="default")
 
 
@@ -49,7 +49,7 @@ def test_features_are_those_of_embed(model, paths):
         data = datasets.Dataset.from_dict(column).cast_column("video", datasets.Video())
         return encoder.encode(SimpleNamespace(dataset=data), **TASK, **options)
 
-    expected = embed(model, paths, OPTIONS)
+    expected = embed_videos(model, paths, OPTIONS)
     np.testing.assert_array_equal(
         encode({"video": [*stored[:4], *named[4:]]}, batch_size=3), expected
     )

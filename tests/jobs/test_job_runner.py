@@ -21,6 +21,7 @@ from sce_video.jobs import (
     StorageError,
     Workers,
     file_state,
+    iterate_job,
     process_pool,
     run_job,
 )
@@ -48,6 +49,16 @@ def test_finished_items_are_never_redone(tmp_path):
     assert run(other, items(5), path)[0] == (5, 0, 0) and len(calls(job.log)) == 5
     assert run(other, items(5), path)[0] == (0, 0, 5) and calls(job.log) == []
     assert run(other, items(2), path, force=True)[0] == (2, 0, 0)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_records_come_in_the_order_of_the_items(tmp_path, workers):
+    """Also where a crash delays one of them; nothing is stored."""
+    job, todo = Squares(tmp_path / "log"), items(12, {"2": "crash", "7": "bad"})
+    found = [(item.key, r) for item, r in iterate_job(job, todo, Workers(workers, 20.0))]
+    assert [key for key, _ in found] == [str(number) for number in range(12)]
+    assert [key for key, record in found if not record.done] == ["2", "7"]
+    assert all(record.facts["square"] == int(key) ** 2 for key, record in found if record.done)
 
 
 def test_every_failure_is_named_and_tried_again(tmp_path, monkeypatch):

@@ -18,6 +18,89 @@ from sce_video.options.declare import spec_of
 
 #: A command line and the arguments of the Python function of its name.
 CALLS = {
+    "probe --test q.npz --group-pattern (a) --folds 4 --protocols knn time --k 7 --pairs ssv2": {
+        "test": "q.npz",
+        "group_pattern": "(a)",
+        "folds": 4,
+        "protocols": ["knn", "time"],
+        "k": 7,
+        "pairs": "ssv2",
+    },
+    "retrieve --query q.npz --bank b.npz --ks 1 5 --neighbours n.npz": {
+        "query": "q.npz",
+        "bank": "b.npz",
+        "ks": (1, 5),
+        "neighbours": "n.npz",
+    },
+    "transfer svm --train a.npz --val b.npz --test c.npz --labels L --shots 4 full --draws 2": {
+        "protocol": "svm",
+        "train": "a.npz",
+        "val": "b.npz",
+        "test": "c.npz",
+        "labels": "L",
+        "shots": [4, "full"],
+        "draws": 2,
+    },
+    "transfer linear --set dtd --train a.npz --test c.npz --c 0.5": {
+        "protocol": "linear",
+        "set": "dtd",
+        "train": "a.npz",
+        "test": "c.npz",
+        "c": 0.5,
+    },
+    "fuse-scores a.npz b.npz --weights 2 1 --json f.json": {
+        "scores": ["a.npz", "b.npz"],
+        "weights": (2, 1),
+        "json": "f.json",
+    },
+    "finetune-splits C --splits 1 3 --pretrained random --seed 3 --cfg-options a=1": {
+        "config": "C",
+        "splits": ["1", "3"],
+        "pretrained": "random",
+        "seed": 3,
+        "cfg_options": ["a=1"],
+    },
+    "evaluate R --test V --group-pattern (a) --folds loo --protocols knn time --pairs ssv2": {
+        "run": "R",
+        "test": "V",
+        "group_pattern": "(a)",
+        "folds": "loo",
+        "protocols": ["knn", "time"],
+        "pairs": "ssv2",
+    },
+    "evaluate R --test c.csv --group-column person --folds 5 --out r.json --no-random": {
+        "run": "R",
+        "test": "c.csv",
+        "group_column": "person",
+        "folds": 5,
+        "out": "r.json",
+        "no_random": True,
+    },
+    "test C R --data-root D --test-list L --cfg-options a=1 b.c=[2] --dump s.npz": {
+        "config": "C",
+        "checkpoint": "R",
+        "data_root": "D",
+        "test_list": "L",
+        "cfg_options": ["a=1", "b.c=[2]"],
+        "dump": "s.npz",
+    },
+    "report W r.json --out O --videos 0": {"sources": ["W", "r.json"], "out": "O", "videos": 0},
+    "compare A B --out c.html": {"runs": ["A", "B"], "out": "c.html"},
+    "look R --query a.mp4 --key b.mp4 --cell 2,3 --scale -1 1 --out l.png": {
+        "checkpoint": "R",
+        "query": "a.mp4",
+        "key": "b.mp4",
+        "cell": "2,3",
+        "scale": (-1, 1),
+        "out": "l.png",
+    },
+    "look C a.mp4 b.mp4 --class run --at 0.5 --out l.html": {
+        "checkpoint": "C",
+        "videos": ["a.mp4", "b.mp4"],
+        "class_name": "run",
+        "at": 0.5,
+        "out": "l.html",
+    },
     "predict R a.mp4 V --windows 2s --threshold 0.4 --html p.html": {
         "checkpoint": "R",
         "videos": ["a.mp4", "V"],
@@ -33,6 +116,54 @@ CALLS = {
         "prefer": ("bitrate",),
         "workers": 0,
     },
+    "embed V --checkpoint R --out f.npz --windows 5s --shots --cfg-options a.b=1 c=2": {
+        "videos": "V",
+        "checkpoint": "R",
+        "out": "f.npz",
+        "windows": "5s",
+        "shots": True,
+        "cfg_options": ["a.b=1", "c=2"],
+    },
+    "embed --config c.py --checkpoint random --out f.npz --part bank --workers 0": {
+        "config": "c.py",
+        "checkpoint": "random",
+        "out": "f.npz",
+        "part": "bank",
+        "workers": 0,
+    },
+    "index V --out I --checkpoint R --clips 2 --timeout 5 --table": {
+        "videos": "V",
+        "out": "I",
+        "checkpoint": "R",
+        "clips": 2,
+        "timeout": 5,
+        "table": True,
+    },
+    "encoder M --out R --pool mean --fps 4 --recipe a b": {
+        "model": "M",
+        "out": "R",
+        "pool": "mean",
+        "fps": 4,
+        "recipe": ("a", "b"),
+    },
+    "export I --to parquet --out v.parquet --neighbours 0 --no-thumbnails": {
+        "source": "I",
+        "to": "parquet",
+        "out": "v.parquet",
+        "neighbours": 0,
+        "no_thumbnails": True,
+    },
+    "search a.mp4 b.mp4@1-2 --not c.mp4 --index I -k 3 --weights 1 0 2 --no-html": {
+        "video": ["a.mp4", "b.mp4@1-2"],
+        "unlike": "c.mp4",
+        "index": "I",
+        "k": 3,
+        "weights": (1, 0, 2),
+        "no_html": True,
+    },
+    "search --serve I --port 80 --no-open": {"serve": "I", "port": 80, "no_open": True},
+    "search --serve --index I": {"serve": "", "index": "I"},
+    "index V --out I --check": {"videos": "V", "out": "I", "check_only": True},
     "prepare kinetics R --k200 --k200-ids a b --no-check --workers 2": {
         "name": "kinetics",
         "root": "R",
@@ -84,9 +215,12 @@ CALLS = {
         "all_files": True,
     },
 }
-#: Functions of another name: ``import`` is a word of Python, and two data sets are generated.
+#: Functions of another name: ``import`` is a word of Python, names have no dashes, and two data
+#: sets are generated.
 NAMES = {
     "import": "import_videos",
+    "fuse-scores": "fuse_scores",
+    "finetune-splits": "finetune_splits",
     "prepare toy_actions": "prepare_toy_actions",
     "prepare digits": "prepare_digits",
 }

@@ -47,6 +47,7 @@ LINES = {
     "V --out R --from S --hours 1.5": {"start": "S", "hours": 1.5},
     "V --out R --frames 4 --seeds 0 1": {"frames": 4, "seeds": (0, 1)},
     "V --out R --seeds 0 1 2": {"seeds": [0, 1, 2]},
+    "V --out R --seeds 3": {"seeds": 3},
     "V --out R --weights 2 3": {"weights": (2.0, 3.0)},
     "V --out R --keep best --no-memory --plan": {"keep": "best", "memory": False, "plan": True},
     "V --out R --memory --resume": {"memory": True, "resume": "auto"},
@@ -83,6 +84,11 @@ def test_a_wrong_value_is_named_on_both_sides(name, capsys):
 def test_python_values_have_the_declared_type(value):
     with pytest.raises(OptionError, match="^hours "):
         Training(videos="V", out="R", hours=value)
+
+
+def test_an_option_of_two_values_takes_two():
+    with pytest.raises(OptionError, match=r"^weights takes 2 values, A B, got \(1.0,\)"):
+        Training(videos="V", out="R", weights=(1.0,))
 
 
 def test_combinations_name_flags_on_the_command_line_and_arguments_in_python():

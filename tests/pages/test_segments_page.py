@@ -6,8 +6,8 @@ from helpers.browser import browser_page, low_contrast
 from helpers.tiny_encoder import moving_frames, write_lossless
 
 from sce_video.datasets.clip_sampling import Windows, window_spans
-from sce_video.inference.predicted_segments import ClassTimeline, SegmentRule
-from sce_video.inference.windows import WindowFeatures
+from sce_video.inference.class_timeline import ClassTimeline, SegmentRule
+from sce_video.inference.features import Features
 from sce_video.pages.clip_groups import ClipRow, ClipSection, ShownClip, write_clip_groups
 from sce_video.pages.segments_page import SegmentReport, score_columns
 
@@ -51,7 +51,7 @@ def test_times_do_not_overlap(tmp_path):
     name = str(tmp_path / "a.mp4")
     write_lossless(tmp_path / "a.mp4", moving_frames(20, seed=3))
     line = ClassTimeline(
-        WindowFeatures(np.full((2, 1), 0.9), *np.array([[0, 3600], [3600, 7200]]).T)
+        Features(np.full((2, 1), 0.9), [name] * 2, np.array([[0, 3600], [3600, 7200]]))
     )
     with SegmentReport(None, None, str(tmp_path / "p.html"), ("run",), Windows(3600.0)) as report:
         report.add(name, line, line.segments(name, ("run",), SegmentRule(), None))
@@ -73,7 +73,7 @@ def test_a_click_jumps_there(tmp_path):
     spans = window_spans(4.0, windows)
     scores = np.full((len(spans), 3), 0.1, dtype=np.float32)
     scores[4:, 1] = scores[:2, 0] = 0.9
-    line = ClassTimeline(WindowFeatures(scores, *spans.T))
+    line = ClassTimeline(Features(scores, ["v"] * len(spans), spans))
     page_file, name = tmp_path / "page.html", str(tmp_path / "<b>.mp4")
     with SegmentReport(None, None, str(page_file), classes, windows) as report:
         report.add(name, line, line.segments(name, classes, SegmentRule(), None))

@@ -22,16 +22,7 @@ from sce_video.evaluation.transfer import LOW_SHOT_PUBLISHED, MANY_SHOT_SETS
 from sce_video.published import read_published
 from sce_video.published.paper_recipes import evaluation_recipe, pretraining_recipe
 from sce_video.published.paper_results import IMAGE_RESULTS, MEAN_OF_SPLITS, PAPER_RESULTS
-from sce_video.published.sets import (
-    CLASS_LISTS,
-    IMAGE_TEST_SETS,
-    IMAGE_TRAINING_SETS,
-    PRETRAINING_SETS,
-    TEST_SETS,
-    TRAINING_SETS,
-    class_list_problem,
-)
-from sce_video.reporting.comparability import setting_of
+from sce_video.published.sets import CLASS_LISTS, SIZES, class_list_problem
 
 K2, K4, IN100 = "kinetics200", "kinetics400", "imagenet100"
 EVERYTHING = (*PAPER_RESULTS, *IMAGE_RESULTS)
@@ -46,8 +37,7 @@ def recipes_of(paper):
 
 def test_every_value_is_that_of_the_tables():
     lines = sorted(
-        f"{setting_of(p)} {p.split} {p.metric} {p.pretraining_epochs} {p.table} {p.row} {p.value}"
-        f" {p.also}"
+        f"{p.key} {p.split} {p.metric} {p.pretraining_epochs} {p.table} {p.row} {p.value} {p.also}"
         for p in EVERYTHING
     )
     digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
@@ -79,7 +69,7 @@ def test_recipes_of_the_ablations_have_the_settings_of_their_rows(table):
 
 
 def test_every_number_is_listed_once_and_names_the_other_tables():
-    keys = Counter((*setting_of(p), p.split, p.metric, p.pretraining_epochs) for p in EVERYTHING)
+    keys = Counter((*p.key, p.split, p.metric, p.pretraining_epochs) for p in EVERYTHING)
     assert max(keys.values()) == 1
     name = "sce_images_tau_0.1_tau_m_0.05"
     (shared,) = (p for p in EVERYTHING if (p.pretraining, p.dataset) == (name, IN100))
@@ -96,7 +86,7 @@ def test_every_number_names_recipes_that_are_shipped():
         assert paper.pretraining is None or pretraining[0] in names, paper
         split = 1 if paper.split == MEAN_OF_SPLITS else paper.split
         if paper.frames > 1:
-            assert (paper.dataset, split) in TEST_SETS and (paper.dataset, split) in TRAINING_SETS
+            assert all((part, paper.dataset, split) in SIZES for part in ("test", "training"))
     different = {str(recipes_of(p)[1]) for p in EVERYTHING}
     methods = {
         (p.pretraining, p.pretrained_on, p.network, p.frames, p.pretraining_epochs)
@@ -126,27 +116,29 @@ def test_the_transfer_tables_agree_with_the_tool():
 
 
 def test_sets_have_the_sizes_that_the_preparation_checks():
-    sizes = {key: (size.low, size.classes) for key, size in TRAINING_SETS.items()}
+    training = {key[1:]: size for key, size in SIZES.items() if key[0] == "training"}
+    sizes = {key: (size.low, size.classes) for key, size in training.items()}
     assert sizes[K4, "val"] == (kinetics.PUBLISHED_FILES["train"], kinetics.PUBLISHED_CLASSES)
-    assert TRAINING_SETS[K4, "val"].most == kinetics.PUBLISHED["train"]
+    assert training[K4, "val"].most == kinetics.PUBLISHED["train"]
     classes = kinetics.K200_PUBLISHED_CLASSES
     assert sizes[K2, "val"] == (classes * kinetics.K200_PER_CLASS["train"], classes)
     assert sizes["ssv2", "val"][0] == action_sets.SSV2_PUBLISHED["train"]
     assert sizes["ava", "val"] == (ava_lists.PUBLISHED_VIDEOS["train"], None)
-    assert TEST_SETS["ava", "val"].low == ava_lists.PUBLISHED_VIDEOS["val"]
+    assert SIZES["test", "ava", "val"].low == ava_lists.PUBLISHED_VIDEOS["val"]
     for name, count in (("cifar10", 10), ("cifar100", 100)):
-        assert IMAGE_TRAINING_SETS[name].low == image_datasets.CIFAR10.counts["train"]
-        assert IMAGE_TEST_SETS[name].low == image_datasets.CIFAR10.counts["test"]
-        assert IMAGE_TEST_SETS[name].classes == count == IMAGE_TRAINING_SETS[name].classes
-    found = (IMAGE_TRAINING_SETS["stl10"], IMAGE_TEST_SETS["stl10"], PRETRAINING_SETS["stl10"])
+        assert training[name, ""].low == image_datasets.CIFAR10.counts["train"]
+        assert SIZES["test", name, ""].low == image_datasets.CIFAR10.counts["test"]
+        assert SIZES["test", name, ""].classes == count == training[name, ""].classes
+    found = (training["stl10", ""], SIZES["test", "stl10", ""], SIZES["pretraining", "stl10", ""])
     parts = [image_datasets.STL10.counts[part] for part in ("train", "test", "unlabeled")]
     assert [size.low for size in found] == parts == [5_000, 8_000, 100_000]
-    assert IMAGE_TRAINING_SETS["imagenet"].low == imagenet.PUBLISHED_TRAIN
-    assert IMAGE_TRAINING_SETS[IN100].low == imagenet.PUBLISHED_TRAIN_100
+    assert training["imagenet", ""].low == imagenet.PUBLISHED_TRAIN
+    assert training[IN100, ""].low == imagenet.PUBLISHED_TRAIN_100
     for name in ("voc2007", "dtd"):
         prepared = TRANSFER_SETS[name].published
-        assert IMAGE_TRAINING_SETS[name].low == prepared["train"] + prepared["val"]
-    assert set(MANY_SHOT_SETS) <= set(IMAGE_TRAINING_SETS) & set(IMAGE_TEST_SETS)
+        assert training[name, ""].low == prepared["train"] + prepared["val"]
+    for name in MANY_SHOT_SETS:
+        assert {("training", name, ""), ("test", name, "")} <= set(SIZES)
 
 
 def test_the_classes_of_imagenet100_count_in_their_order():

@@ -20,12 +20,7 @@ from helpers.results_files import (
 from sce_video.evaluation.transfer import on_dataset
 from sce_video.published.paper_results import MEAN_OF_SPLITS, PAPER_RESULTS
 from sce_video.reporting.paper_cells import assign_results
-from sce_video.reporting.report_pages import (
-    missing_images,
-    render_html,
-    render_markdown,
-    write_report,
-)
+from sce_video.reporting.report_pages import Half, render_html, render_markdown, write_report
 from sce_video.reporting.result_files import Collection, collect_results, parse_result
 from sce_video.utils.metric_names import is_trivial
 
@@ -143,12 +138,12 @@ def test_golden_report(report):
     )
     text = render_markdown(made)
     assert text == (Path(__file__).parent / "golden_report.md").read_text(encoding="utf-8")
-    assert len(md_tables(text)) == 7
+    assert len(md_tables(text)) == 6
     page = Page(render_html(made))
     (row,) = [r for r, kind in zip(page.rows, page.classes, strict=True) if kind == "deviates"]
     assert f"{CLIPS}: 1 -> 10" in row[5]
     rows = {row[0]: row[1:] for row in page.rows if row}
-    assert rows["SCE baseline, lambda 0.125"] == ["0.125", "", "86.9", "58.2"]
+    assert rows["0.125"] == ["UCF101 86.9; HMDB51 58.2"]
     assert "a|b.json</code>: is not JSON" in render_html(made)
 
 
@@ -160,7 +155,7 @@ def test_without_results_every_cell_is_there_and_not_run(report):
 
 
 def three_splits(tops=(0.93, 0.94, 0.98), **options):
-    """The files of ``tools/finetune_splits.py``."""
+    """The files of ``sce-video finetune-splits``."""
     files, listed = {}, {}
     for split, top1 in zip((1, 2, 3), tops, strict=True):
         content = results({"top1": top1}, "finetune", "ucf101", split=split, **options)
@@ -220,14 +215,15 @@ def test_a_project_on_images_lists_what_is_missing_and_counts_the_videos():
     built = report_of(linear_on_images("cifar10", top1=0.9021))
     text = render_markdown(built)
     missing = {tuple(row[:2]): row[2] for row in md_tables(text)[-1]}
-    numbers = missing["SCE and its baselines (tab:baselines)", "CIFAR10"]
-    assert numbers == "MoCo v2: 87.6; ReSSL: 90.2"
-    numbers = missing["Temperatures on small images (tab:temperature-small)", "CIFAR10"]
-    temperatures = numbers.replace("\\", "").split("; ")
-    assert len(temperatures) == 15 and temperatures[3] == "tau 0.1, tau_m 0.06: 90.20"
+    numbers = missing["SCE and its baselines (tab:baselines)", r"ReSSL \[\*\]"].split("; ")
+    assert len(numbers) == 6 and "CIFAR10 90.2" in numbers
+    table = "Temperatures on small images (tab:temperature-small)"
+    numbers = missing[table, "tau 0.1, tau\\_m 0.06"].split("; ")
+    assert numbers == ["CIFAR10 90.20", "CIFAR100 65.33", "STL10 89.84", "Tiny-ImageNet 51.66"]
+    low_shot = missing["Transfer: low-shot SVMs on VOC2007 (tab:low-shot-voc)", "SCE (Ours)"]
+    assert "VOC2007 (mAP, 16 images per class) 79.5; " in low_shot
     assert "Of 101 numbers on videos none was measured." in text and "Kinetics" not in text
-    counted = sum(row["count"] for row in missing_images(built))
-    assert counted + 1 == len(built.images) == 138
+    assert len(Half("images", built.images, True).missing) + 1 == len(built.images) == 138
     shown, _, folded = render_html(built).partition("Videos: none of 101 numbers was measured")
     assert "Kinetics" not in shown
     assert "Kinetics" in folded and "137 numbers not run" in folded
@@ -302,7 +298,7 @@ def test_hostile_file_contents_are_escaped(report):
     }  # fmt: skip
     text = render_markdown(built)
     assert "<script" not in text and "<b>" not in text
-    assert [len(table) for table in md_tables(text)] == [2, 2, 29, 26]
+    assert [len(table) for table in md_tables(text)] == [2, 2, 37]
 
 
 def test_the_page_is_self_contained_and_shows_every_cell(report):
@@ -312,13 +308,13 @@ def test_the_page_is_self_contained_and_shows_every_cell(report):
     assert "http" not in text and "<link" not in text and "<script" not in text
     assert text.startswith("<!DOCTYPE html>") and '<meta charset="utf-8">' in text
     kinds = [kind for kind in page.classes if kind is not None]
-    assert kinds.count("measured") == 2 and kinds.count("not-run") == 52
+    assert kinds.count("measured") == 2 and kinds.count("not-run") == 101
     measured = [r for r, kind in zip(page.rows, page.classes, strict=True) if kind == "measured"]
     cells = measured[0]
     assert "60.2" in cells[2] and cells[4] == "+0.4" and "0123456789ab" in cells[5]
     headings = {row[0] for row in page.rows if len(row) == 1}
-    row = "tab:video-sota-generalization, row: SCE (Ours), 2 views, T = 8"
-    assert len(headings) == 18 and f"Generalization · {row}" in headings
+    row = "tab:video-sota-generalization"
+    assert len(headings) == 21 and f"Generalization · {row}" in headings
 
 
 def test_writing(tmp_path):

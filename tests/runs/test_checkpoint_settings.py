@@ -9,7 +9,7 @@ from helpers.tiny_encoder import as_json
 from helpers.training import REPO
 
 from sce_video.engine.config.load import load_config
-from sce_video.runs import launch
+from sce_video.runs import configs
 from sce_video.runs.checkpoint_settings import adopted_config
 
 FOLDER = REPO / "configs/sce/sce_r3d18_folder.py"
@@ -47,8 +47,10 @@ def steps(pipeline):
     return {step["type"]: step for step in pipeline}
 
 
-def test_a_test_takes_network_and_views(small):
-    cfg = launch.testing_config(FOLDER, str(small))
+def test_a_test_takes_network_and_views(small, monkeypatch):
+    logged = []
+    monkeypatch.setattr(configs, "print_log", lambda message, **_: logged.append(message))
+    cfg = configs.testing_config(FOLDER, str(small))
     assert cfg.model.backbone.base_channels == 16 and cfg.model.queue_size == 512
     for loader in (cfg.test_dataloader, cfg.test_cfg.gallery_dataloader):
         pipeline = steps(loader.dataset.pipeline)
@@ -56,29 +58,32 @@ def test_a_test_takes_network_and_views(small):
         assert pipeline["CenterCropClips"]["size"] == 64
         assert pipeline["UniformClips"]["num_frames"] == 4
         assert pipeline["UniformClips"]["num_clips"] == 4  # the recipe's
-    assert cfg.adopted.checkpoint == str(small)
-    assert "model.backbone.base_channels=16" in cfg.adopted.settings
-    named = "test_dataloader.dataset.pipeline.CenterCropClips.size=64"
-    assert named in cfg.adopted.settings
+    settings = adopted_config(FOLDER, (), small, "test").settings
+    assert "model.backbone.base_channels=16" in settings
+    assert "test_dataloader.dataset.pipeline.CenterCropClips.size=64" in settings
+    assert [*map(str, logged)] == [
+        f"settings taken from {small}: {', '.join(settings)} (--cfg-options change them)"
+    ]
 
 
 def test_options_win_over_the_checkpoint(small):
     options = ["model.backbone.base_channels=64", "test_cfg.gallery_dataloader=None"]
     options += ["test_dataloader.dataset.pipeline.4.size=80"]
     options += ["test_dataloader.dataset.pipeline.ResizeShortSide.size=96"]
-    cfg = launch.testing_config(FOLDER, str(small), cfg_options=options)
+    cfg = configs.testing_config(FOLDER, str(small), cfg_options=options)
     assert cfg.model.backbone.base_channels == 64 and cfg.model.queue_size == 512
     pipeline = steps(cfg.test_dataloader.dataset.pipeline)
     assert (pipeline["ResizeShortSide"]["size"], pipeline["CenterCropClips"]["size"]) == (96, 80)
     assert pipeline["UniformClips"]["num_frames"] == 4
     assert cfg.test_cfg.gallery_dataloader is None
-    assert not any("base_channels" in line for line in cfg.adopted.settings)
+    settings = adopted_config(FOLDER, options, small, "test").settings
+    assert not any("base_channels" in line for line in settings)
 
 
 @pytest.mark.parametrize("recipe", [FOLDER, AVA, SMALL_IMAGES], ids=lambda p: p.stem)
 def test_nothing_is_taken_from_a_training_of_the_same_settings(recipe, tmp_path):
     path = save(tmp_path, load_config(recipe), widths=(*WIDTHS, 80, 101, 400))
-    assert "adopted" not in launch.testing_config(recipe, str(path))
+    assert adopted_config(recipe, (), path, "test").settings == ()
 
 
 def test_test_views_of_ones_own_config_file_stay(tmp_path):
@@ -91,40 +96,41 @@ def test_test_views_of_ones_own_config_file_stay(tmp_path):
     )
     path = save(tmp_path, load_config(config, ["model.backbone.base_channels=16"]))
     for own in (config, RETRIEVAL):  # another protocol takes the backbone only
-        cfg = launch.testing_config(own, str(path))
-        assert cfg.adopted.settings == ["model.backbone.base_channels=16"]
+        adopted = adopted_config(own, (), path, "test")
+        assert adopted.settings == ("model.backbone.base_channels=16",)
 
 
 def test_a_finetuning_takes_depth_and_width_and_the_classifier_follows(small):
-    cfg = launch.training_config(FINETUNE, pretrained=str(small))
+    cfg = configs.training_config(FINETUNE, pretrained=str(small))
     assert cfg.model.backbone.base_channels == 16 and cfg.model.cls_head.in_channels == 128
-    assert cfg.adopted.settings == [
+    assert adopted_config(FINETUNE, (), small, "finetune").settings == (
         "model.backbone.base_channels=16",
         "model.cls_head.in_channels=128",
-    ]
+    )
     assert steps(cfg.train_dataloader.dataset.pipeline)["RandomCropClips"]["size"] == 224
     options = ["model.backbone.base_channels=32"]
-    cfg = launch.training_config(FINETUNE, pretrained=str(small), cfg_options=options)
-    assert cfg.adopted.settings == ["model.cls_head.in_channels=256"]
+    adopted = adopted_config(FINETUNE, options, small, "finetune")
+    assert adopted.settings == ("model.cls_head.in_channels=256",)
 
 
 def test_resuming_takes_network_and_training_views(small, tmp_path):
     small.rename(tmp_path / "epoch_1.pth")
-    cfg = launch.training_config(FOLDER, work_dir=tmp_path, resume="auto")
+    cfg = configs.training_config(FOLDER, work_dir=tmp_path, resume="auto")
     assert cfg.model.backbone.base_channels == 16 and cfg.model.queue_size == 512
     pipeline = steps(cfg.train_dataloader.dataset.pipeline)
     assert pipeline["RandomResizedCropClips"]["size"] == 64
     assert pipeline["RandomClips"]["num_frames"] == 4 and cfg.load_from is None
     kept = [f"{TRAIN}.RandomClips.num_frames=16"]
-    cfg = launch.training_config(FOLDER, work_dir=tmp_path, resume="auto", cfg_options=kept)
+    cfg = configs.training_config(FOLDER, work_dir=tmp_path, resume="auto", cfg_options=kept)
     assert steps(cfg.train_dataloader.dataset.pipeline)["RandomClips"]["num_frames"] == 16
-    assert "adopted" not in launch.training_config(FOLDER, work_dir=tmp_path / "new", resume="auto")
+    new = configs.training_config(FOLDER, work_dir=tmp_path / "new", resume="auto")
+    assert new.model == load_config(FOLDER).model
 
 
 def test_a_setting_that_the_training_left_at_its_default_is_taken_too(tmp_path):
     recipe = tmp_path / "own.py"
     recipe.write_text(f'_base_ = "{FOLDER}"\nmodel = dict(backbone=dict(base_channels=8))\n')
-    cfg = launch.testing_config(recipe, str(save(tmp_path, load_config(FOLDER))))
+    cfg = configs.testing_config(recipe, str(save(tmp_path, load_config(FOLDER))))
     assert cfg.model.backbone.base_channels == 64
 
 
@@ -148,7 +154,10 @@ def test_a_setting_that_the_training_left_at_its_default_is_taken_too(tmp_path):
 def test_a_text_of_a_stranger_gives_checked_values_only(tmp_path, old, new):
     trained = load_config(FOLDER, ["model.backbone.base_channels=16", "model.queue_size=512"])
     path = save(tmp_path, trained, widths=(16, 512, 65536), **{old: new})
-    cfg = adopted_config(FOLDER, [], path, "test")
+    adopted = adopted_config(FOLDER, [], path, "test")
+    cfg = adopted.config
+    out_of_bounds = new.startswith("base_channels=")
+    assert adopted.refused == ("model.backbone.base_channels",) * out_of_bounds
     plain = load_config(FOLDER)
     width = cfg.model.backbone.pop("base_channels", 64)
     assert width == (16 if old in ("queue_size=512", "type='SCE'") else 64)
@@ -162,7 +171,8 @@ def test_a_text_of_a_stranger_gives_checked_values_only(tmp_path, old, new):
 )
 def test_files_without_a_config_give_nothing(tmp_path, content):
     torch.save({"state_dict": {}, **content}, tmp_path / "bare.pth")
-    assert "adopted" not in adopted_config(FOLDER, [], tmp_path / "bare.pth", "test")
+    adopted = adopted_config(FOLDER, [], tmp_path / "bare.pth", "test")
+    assert (adopted.settings, adopted.refused) == ((), ())
 
 
 VIT = REPO / "configs/sce/sce_vit_folder_small.py"
@@ -174,7 +184,7 @@ TRANSFORMER = dict(
 def test_a_transformer_is_that_of_the_checkpoint(tmp_path):
     options = [f"model.backbone.{key}={value}" for key, value in TRANSFORMER.items()]
     trained = load_config(VIT, [*options, "model.backbone.position=learned"])
-    cfg = adopted_config(VIT, [], save(tmp_path, trained), "resume")
+    cfg = adopted_config(VIT, [], save(tmp_path, trained), "resume").config
     assert dict(cfg.model.backbone) == dict(trained.model.backbone)
     assert cfg.model.backbone.num_heads == 16 and cfg.model.backbone.position == "learned"
 
@@ -194,5 +204,5 @@ def test_a_transformer_is_that_of_the_checkpoint(tmp_path):
 def test_a_transformer_of_a_stranger_gives_checked_values_only(tmp_path, key, value):
     trained = load_config(VIT)
     trained.model.backbone[key] = value
-    cfg = adopted_config(VIT, [], save(tmp_path, trained), "test")
+    cfg = adopted_config(VIT, [], save(tmp_path, trained), "test").config
     assert dict(cfg.model.backbone) == dict(load_config(VIT).model.backbone)

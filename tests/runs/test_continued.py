@@ -41,7 +41,8 @@ from sce_video.runs.folder import different_settings
 from sce_video.runs.folder_facts import FolderFacts
 from sce_video.runs.keep_best import kept_message
 from sce_video.runs.launch import train, training_config
-from sce_video.runs.pretrain import planned_config, planned_pretraining, write_config
+from sce_video.runs.planned_config import planned_config
+from sce_video.runs.pretrain import planned_pretraining, write_config
 from sce_video.runs.seeds import pretrain_seeds
 from sce_video.runs.start_weights import find_source
 

@@ -17,8 +17,10 @@ from sce_video.commands.main import main
 from sce_video.engine.checkpoint import newest_checkpoint
 from sce_video.engine.hooks.budget import BudgetHook
 from sce_video.evaluation.random_weights import compare_features
-from sce_video.inference.embed import EmbedOptions, embed
+from sce_video.inference.embed import embed_videos
+from sce_video.inference.embed_job import VideoFiles
 from sce_video.inference.model import load_model, with_random_weights
+from sce_video.inference.network_input import ViewOptions
 from sce_video.pages.run_page import tiles
 from sce_video.runs import does_it_help
 from sce_video.runs import page as run_page
@@ -75,25 +77,19 @@ class Files:
         return self.files[index]
 
 
-def test_batches_give_the_numbers_of_single_clips(run, videos, monkeypatch):
-    dataset, calls = Files(videos), []
-    checkpoint = newest_checkpoint(run)
-    rows = does_it_help._rows
-    monkeypatch.setattr(
-        does_it_help, "_rows", lambda n, waiting: calls.append(len(waiting)) or rows(n, waiting)
-    )
+def test_the_numbers_equal_those_of_single_clips(run, videos):
+    dataset, checkpoint = Files(videos), newest_checkpoint(run)
     found = compare_with_random(checkpoint, dataset, videos=6)
-    assert max(calls) > 1 and sum(calls) == 6
     trained = load_model(checkpoint)
     features = {}
     for name, network in (("trained", trained), ("random", with_random_weights(trained))):
-        means = embed(network, dataset.files, EmbedOptions(num_clips=2))
-        views = does_it_help.iterate_samples(network, dataset.files, does_it_help._OPTIONS)
-        clips = [
-            np.stack([network.row({**v, "positions": p[None]}, 1) for p in v["positions"]])
-            for v in views
-        ]
-        features[name] = torch.from_numpy(np.stack(clips))
+        means = embed_videos(network, dataset.files, ViewOptions(num_clips=2))
+        reader = VideoFiles(network, does_it_help._OPTIONS)
+        clips = []
+        for sample in map(reader.read, dataset.files):
+            parts = [{**sample, "positions": positions[None]} for positions in sample["positions"]]
+            clips.append(torch.cat([network.rows({"videos": [p]}, 1).values for p in parts]))
+        features[name] = torch.stack(clips)
         np.testing.assert_allclose(features[name].mean(dim=1), means, atol=1e-5)
     assert found == pytest.approx(
         compare_features(features, torch.from_numpy(dataset.labels)), rel=1e-3
@@ -140,7 +136,7 @@ def test_ctrl_c_after_the_training_does_not_promise_that_it_goes_on(interrupted,
     assert tool() == 130
     shown = capsys.readouterr().err
     assert "complete" in shown and "--resume" not in shown
-    assert read_run(run).end["status"] == "finished"
+    assert read_run(run).end.status == "finished"
 
 
 def test_a_page_without_the_comparison_says_so_and_is_not_green(run):

@@ -26,7 +26,7 @@ from sce_video.pages.curves import read_scalars
 from sce_video.runs.classifier_test import guessing_alarm
 from sce_video.runs.finetune import labelled_parts, planned_finetuning
 from sce_video.runs.folder import read_run
-from sce_video.runs.pretrain import planned_config
+from sce_video.runs.planned_config import planned_config
 from sce_video.utils.errors import NamedWarning
 from sce_video.utils.run_files import PROBE, RESULTS, SCORES
 
@@ -89,9 +89,9 @@ def test_the_results_are_those_of_predict_and_of_the_frozen_network(trained, vid
     assert record.results[RESULTS]["top1"] == pytest.approx(accuracy)
     # The probe: features of the source's network, of as many clips, fitted on the training videos.
     network = sce_video.load_model(videos / "source.pth")
-    clips = sce_video.EmbedOptions(num_clips=min(4, classifier.options.num_clips))
+    clips = sce_video.ViewOptions(num_clips=min(4, classifier.options.num_clips))
     sets = [sorted((videos / part).rglob("*.mp4")) for part in ("train", "test")]
-    features = [torch.tensor(sce_video.embed(network, paths, clips)) for paths in sets]
+    features = [torch.tensor(sce_video.embed_videos(network, paths, clips)) for paths in sets]
     labels = [torch.tensor([int(p.parent.name[-1]) for p in paths]) for paths in sets]
     probe = fit_linear_probe(features[0], labels[0])
     expected = top_k_accuracy(probe.scores(features[1]), labels[1], (1,))[1]

@@ -40,7 +40,7 @@ from sce_video.runs.keep_best import (
     keeps_best,
     kept_message,
 )
-from sce_video.runs.pretrain import planned_config
+from sce_video.runs.planned_config import planned_config
 from sce_video.utils.run_files import KEPT, newest_checkpoint
 from sce_video.utils.storage import ObjectStoreError
 
@@ -382,8 +382,8 @@ def test_by_command_with_classes(videos, tmp_path, capsys, monkeypatch):
     assert kept_message(run)[1:] in (run / "run.html").read_text()
     cfg = planned_config(run)  # as data
     assert cfg.custom_hooks[-1].keep == "knn_top1" and cfg.model.queue_size < 8
-    (run / "run.json").write_text((run / "run.json").read_text().replace("KNN", "TopKAccuracy"))
-    with pytest.raises(ValueError, match="names 'TopKAccuracy', which the recipe"):
+    (run / "run.json").write_text((run / "run.json").read_text().replace("KNN", "evil.Metric"))
+    with pytest.raises(ValueError, match=r"names 'evil\.Metric', which neither the recipe"):
         planned_config(run)
     resumed = training_config(cfg, work_dir=run, resume=str(run))
     assert resumed.load_from == newest_checkpoint(run, to_resume=True)

@@ -15,8 +15,9 @@ from sce_video.engine.config.load import load_config
 from sce_video.engine.config.snapshot import plain
 from sce_video.engine.recipes import methods
 from sce_video.engine.run_json import Plan, RunDescription, read_run_json, write_run_json
+from sce_video.registry import HOOKS
 from sce_video.runs.folder import read_run
-from sce_video.runs.pretrain import planned_config
+from sce_video.runs.planned_config import planned_config
 
 RECIPE = methods()["sce"]
 
@@ -77,6 +78,40 @@ CHANGES = {
     "model": (("pretrained",), "hf:evil/model"),
     "teacher": (("teacher_checkpoint",), "URL"),
     "log": (("visualizer",), {"type": "Visualizer", "vis_backends": [EVIL]}),
+    "tracker": (("visualizer",), {"type": "Visualizer", "vis_backends": [{"type": "Wandb"}]}),
+    "reader": (("train_dataloader", "dataset", "pipeline", 0, "backend"), "canary_in_run_json"),
+    "writer": (("test_evaluator",), [{"type": "AVAMeanAP", "csv": "evil.csv"}]),
+    "folder": (("custom_hooks",), [{"type": "OnlineEvaluationHook", "gallery": {}, "out": "/x"}]),
+    "mirror": (("default_hooks", "mirror"), {"type": "MirrorHook", "url": "s3://evil/x"}),
+    "word": (
+        ("custom_hooks",),
+        [{"type": "OnlineEvaluationHook", "gallery": {}, "keep": "canary_in_run_json.Evil"}],
+    ),
+}
+#: What planning may add to a recipe: classes of the package, and words that they compare.
+ADDED = {
+    "budget": (("default_hooks", "budget"), {"type": "BudgetHook", "hours": 1.0}),
+    "precision": (
+        ("optim_wrapper",),
+        {
+            "type": "MixedPrecisionOptimWrapper",
+            "dtype": "bfloat16",
+            "constructor": "NoNormDecayConstructor",
+            "paramwise_cfg": {"no_decay": ["bias", "q_bias"], "layer_decay": 0.75},
+        },
+    ),
+    "best": (
+        ("custom_hooks",),
+        [
+            {
+                "type": "OnlineEvaluationHook",
+                "gallery": {"dataset": {"type": "VideoDataset", "subset": {"part": "held_out"}}},
+                "metrics": [{"type": "RankMe"}],
+                "keep": "rankme",
+            },
+            {"type": "ScheduleHook", "weight_decay": {"name": "cosine", "start": 0.1, "end": 0.2}},
+        ],
+    ),
 }
 
 
@@ -97,6 +132,37 @@ def test_nothing_in_it_is_used(name, canary, capsys):
     shown = capsys.readouterr().err
     assert shown.count("\n") == 2
     assert read_run(run).recipe == RECIPE  # for the page and the comparison
+
+
+@pytest.mark.parametrize("name", ADDED)
+def test_what_planning_adds_is_taken(name, tmp_path):
+    """The classes say so, and no list of texts has to be kept."""
+    path, value = ADDED[name]
+    write_run_json(tmp_path, described(RECIPE, changed(path, value)))
+    config = plain(planned_config(tmp_path))
+    for key in path:
+        config = config[key]
+    assert config == value
+
+
+def test_an_imported_class_of_the_user_is_taken(tmp_path):
+    class OwnHook:
+        def __init__(self, interval: int = 1, name: str = "") -> None:
+            pass
+
+    for hook in ({"type": "OwnHook", "interval": 3}, {"type": "OwnHook", "name": "strange"}):
+        write_run_json(tmp_path, described(RECIPE, changed(("custom_hooks",), [hook])))
+        with pytest.raises(ValueError, match=r"run\.json names 'OwnHook'"):
+            planned_config(tmp_path)
+        HOOKS.register_module(module=OwnHook)
+        try:
+            if "name" in hook:
+                with pytest.raises(ValueError, match=r"run\.json names 'strange'"):
+                    planned_config(tmp_path)
+            else:
+                assert planned_config(tmp_path).custom_hooks[0].interval == 3
+        finally:
+            HOOKS.module_dict.pop("OwnHook")
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,8 @@ from sce_video.runs import finetune as finetuning
 from sce_video.runs import pretrain as pretraining
 from sce_video.runs import seeds
 from sce_video.runs.folder import different_settings, read_run
-from sce_video.runs.pretrain import planned_pretraining, resumable_config
+from sce_video.runs.planned_config import resumable_config
+from sce_video.runs.pretrain import planned_pretraining
 from sce_video.utils.files import write_text
 
 TINY = dict(width=4, frames=2, size=32, hidden=16, embedding=8, batch=4, epoch_samples=8, workers=0)
@@ -90,12 +91,13 @@ def test_a_run_of_one_command(trained, videos, tmp_path):
     assert "not decided against random weights: kNN accuracy" in log
 
     out = tmp_path / "results.json"
-    metrics = sce_video.evaluate(run, videos, gallery=videos, protocols=["knn"], out=out)
-    assert metrics["knn_top1"] > 0.9  # a video finds itself
-    given = {"gallery": videos, "protocols": ["knn"], "out": out}
-    by_function = sce_video.evaluate(run, videos, random=True, **given)
+    given = {"test": videos, "gallery": videos, "protocols": ["knn"], "out": out}
+    evaluated = sce_video.evaluate(run, **given)
+    assert evaluated.metrics["knn_top1"] > 0.9  # a video finds itself
+    assert evaluated.run == described and evaluated.out == str(out)
+    of_random = sce_video.evaluate(run, random=True, **given).metrics
     stored = json.loads(out.read_text())
-    assert stored["protocol"]["checkpoint"]["path"] is None and stored["metrics"] == by_function
+    assert stored["protocol"]["checkpoint"]["path"] is None and stored["metrics"] == of_random
 
 
 def test_the_written_config_is_the_same_training(trained, videos, tmp_path):

@@ -6,6 +6,8 @@ import json
 import shutil
 import sys
 import time
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -51,12 +53,13 @@ def _own_argv(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["sce-video"])
 
 
-def change_config(folder, before, after):
-    """Replace a text in the config of a run."""
-    (config,) = folder.glob("*.py")
-    text = config.read_text()
-    assert before in text
-    config.write_text(text.replace(before, after))
+def change_config(folder, part, changes):
+    """Change settings of a part of the config in ``run.json``."""
+    content = json.loads((folder / "run.json").read_text())
+    node = reduce(getitem, part.split("."), content["config"])
+    assert node.keys() & changes.keys()
+    node.update(changes)
+    (folder / "run.json").write_text(json.dumps(content))
 
 
 def page_of(folder, **options) -> str:
@@ -93,7 +96,7 @@ def test_features_are_computed_once_for_a_checkpoint(run, monkeypatch):
 def test_features_of_replaced_videos_are_computed_again(run, tmp_path, monkeypatch):
     source = read_run(run).config["train_dataloader"]["dataset"]["data_root"]
     videos = shutil.copytree(source, tmp_path / "videos")
-    change_config(run, f"data_root={source!r}", f"data_root={str(videos)!r}")
+    change_config(run, "train_dataloader.dataset", {"data_root": str(videos)})
     page_of(run, videos=4)
     before = load_features(run / PAGE_FEATURES)[0]
     first, last = before.paths[0], before.paths[-1]
@@ -113,9 +116,8 @@ def test_videos_that_have_gone_are_named(run, tmp_path):
     files = sorted(videos.rglob("*.mp4"))
     listed = tmp_path / "list.txt"
     listed.write_text("".join(f"{file} 0\n" for file in files))
-    change_config(
-        run, f"data_root={source!r}", f"data_root={str(videos)!r}, ann_file={str(listed)!r}"
-    )
+    data = {"data_root": str(videos), "ann_file": str(listed)}
+    change_config(run, "train_dataloader.dataset", data)
     files[1].unlink()
     html = page_of(run, videos=6)
     assert "1 of 6 videos could not be read" in html and files[1].name in html
@@ -168,7 +170,7 @@ def test_the_commands(run, tmp_path, capsys):
     assert (run / "report.md").is_file() and "25.00 %" in (run / PAGE).read_text()
     other = shutil.copytree(run, tmp_path / "other")
     out = tmp_path / "c.html"
-    change_config(other, "tau_m=0.05", "tau_m=0.07")
+    change_config(other, "model", {"tau_m": 0.07})
     assert main(["compare", str(run), str(other), "--out", str(out)]) == 0
     html = out.read_text()
     assert "model.tau_m" in html and "model.queue_size" not in html
@@ -180,7 +182,7 @@ def test_the_commands(run, tmp_path, capsys):
         assert main(["compare", *words]) == 2
         assert message in capsys.readouterr().err
     assert main(["report", str(tmp_path / "no"), "--features", "x.npz"]) == 2
-    assert "--features is for the folder of one training" in capsys.readouterr().err
+    assert "--features is for the folder of one run" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("signal", [None, 2])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -16,12 +17,14 @@ from helpers.tiny_encoder import CONFIG, NUM_FRAMES, save_tiny, tiny_backbone, w
 from helpers.training import Recorder, make_videos, train
 
 from sce_video.commands.main import main
-from sce_video.inference.embed import EmbedOptions, embed
+from sce_video.inference.embed import ViewOptions, embed_videos
+from sce_video.inference.features import read_features, write_features
 from sce_video.inference.model import load_model
 from sce_video.models.backbones import ResNet2d
 from sce_video.pages.curves import read_scalars
 from sce_video.runs import launch, teacher
-from sce_video.runs.pretrain import planned_config, planned_pretraining
+from sce_video.runs.planned_config import planned_config
+from sce_video.runs.pretrain import planned_pretraining
 from sce_video.runs.teacher import StoredFeatures, TeacherHook, prepare_teacher
 
 K = 4
@@ -76,14 +79,14 @@ class Taught(Recorder):
 
 
 def test_features_of_the_clips_are_those_of_the_one_path(videos, network, tmp_path):
-    """Their mean is the feature that ``embed`` gives the video, and clips of a video differ."""
+    """Their mean is the feature of ``embed_videos``, and clips of a video differ."""
     cfg = config(videos, network, tmp_path)
     hook = prepare_teacher(cfg)
     model = load_model(network)
     assert cfg.model.teacher_channels == model.feature_size == 32
     stored, listed = hook._features, StoredFeatures(cfg, 0.48, NUM_FRAMES, K).paths
     assert stored.shape == (12, K, 32) and len(listed) == 12
-    wanted = embed(model, listed, EmbedOptions(num_clips=K))
+    wanted = embed_videos(model, listed, ViewOptions(num_clips=K))
     np.testing.assert_allclose(stored.mean(dim=1).numpy(), wanted, rtol=1e-5, atol=1e-6)
     assert (stored[:, 0] - stored[:, -1]).abs().max() > 1e-3
     content = torch.load(network, weights_only=True)
@@ -177,12 +180,13 @@ def test_features_are_computed_again_for_another_teacher_list_or_clips(
             prepare_teacher(config(videos, network, run))
     features = StoredFeatures(config(videos, network, run), 0.48, NUM_FRAMES, K)
     file.write_bytes(whole)
-    rows, provenance = teacher.load_features(file)[0], {"teacher": features.key}
+    found = read_features(file)
+    found.provenance["teacher"] = features.key
     for changes, message in (
-        (dict(values=rows.values[:, :-1].contiguous()), "has no features of 4 clips"),
-        (dict(indices=rows.indices + 5), "has features of video .* of 12"),
+        (dict(values=found.values[:, :-1]), "has no features of 4 clips"),
+        (dict(indices=found.indices + 5), "has features of video .* of 12"),
     ):
-        teacher.save_features(file, teacher.replace(rows, **changes), provenance)
+        write_features(file, replace(found, **changes))
         with pytest.raises(ValueError, match=message):
             prepare_teacher(config(videos, network, run))
 

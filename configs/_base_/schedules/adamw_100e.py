@@ -14,4 +14,4 @@ custom_hooks = [
     ),
     dict(type="OptimizerStepHook"),
 ]
-sync_bn = "torch"
+sync_bn = "functional"

@@ -18,4 +18,4 @@ custom_hooks = [
         ),
     ),
 ]
-sync_bn = "torch"
+sync_bn = "functional"

@@ -15,4 +15,4 @@ custom_hooks = [
         lr=dict(name="cosine", end=0.0),
     ),
 ]
-sync_bn = "torch"
+sync_bn = "functional"

@@ -15,4 +15,4 @@ custom_hooks = [
     ),
     dict(type="OptimizerStepHook"),
 ]
-sync_bn = "torch"
+sync_bn = "functional"

@@ -17,4 +17,4 @@ custom_hooks = [
     ),
     dict(type="OptimizerStepHook"),
 ]
-sync_bn = "torch"
+sync_bn = "functional"

@@ -15,4 +15,4 @@ custom_hooks = [
         lr=dict(name="multistep", milestone_epochs=(60, 100, 140), factor=0.3),
     ),
 ]
-sync_bn = "torch"
+sync_bn = "functional"

@@ -16,4 +16,4 @@ custom_hooks = [
         lr=dict(name="multistep", milestone_epochs=(14, 18), warmup_epochs=0.19, warmup_start=1e-4),
     ),
 ]
-sync_bn = "torch"
+sync_bn = "functional"

@@ -67,7 +67,7 @@ custom_hooks = [
         lr=dict(name="warmup_cosine", warmup_epochs=5),
     ),
 ]
-sync_bn = "torch"
+sync_bn = "functional"
 # A folder of one's own holds more broken files than a curated data set.
 default_hooks = dict(checkpoint=dict(interval=20), bad_files=dict(max_bad_share=0.1))
 

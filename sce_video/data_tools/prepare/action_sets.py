@@ -377,11 +377,11 @@ def read_ntu60(root: Path, videos: Path | None = None) -> tuple[OfficialLists, d
     return official, NTU60.locate(root, official, videos)
 
 
-#: Where the files of each set are, and the reader of its lists.
+#: Where the files of each set are, and the reader of its lists. The names of NTU's files are its
+#: lists.
 SETS = {
     "ucf101": (UCF101, read_ucf101),
     "hmdb51": (HMDB51, read_hmdb51),
     "ssv2": (SSV2, read_ssv2),
     "diving48": (DIVING48, read_diving48),
-    "ntu60": (NTU60, read_ntu60),
 }

@@ -25,8 +25,8 @@ from sce_video.data_tools.prepare.ava_files import (
     read_excluded,
 )
 from sce_video.data_tools.prepare.lists import (
-    ListPreparation,
     Row,
+    check_files,
     failure_notes,
     failure_report,
     show_counts,
@@ -66,31 +66,6 @@ _DETECTIONS = (
 )
 
 
-@dataclass(frozen=True)
-class AvaPreparation(ListPreparation):
-    """How AVA is prepared.
-
-    Attributes:
-        annotations: Folder of the official files; ``root/annotations`` or ``root`` unless given.
-        detections: Files of person detections; those of the layout unless given.
-        without_detections: Use no detections.
-        min_score: Detections with a lower score are left out.
-        videos: Folder of the videos, ``root/videos`` or ``root/videos_15min`` unless given.
-        frames: Folder of the frame folders, used instead of videos.
-        skip_frameless: Leave out key frames outside of their video, instead of an error.
-        unannotated: Also list key frames of val with detections but without ground truth.
-    """
-
-    annotations: Path | None = None
-    detections: tuple[Path, ...] = ()
-    without_detections: bool = False
-    min_score: float = PrepareOptions.min_score
-    videos: Path | None = None
-    frames: Path | None = None
-    skip_frameless: bool = False
-    unannotated: bool = False
-
-
 @dataclass
 class Images:
     """Images on disk, by video."""
@@ -113,29 +88,30 @@ class Images:
         return first <= second < end and second not in self.gaps.get(video, ())
 
 
-def find_images(options: AvaPreparation, videos: list[str]) -> Images:
+def find_images(options: PrepareOptions, videos: list[str]) -> Images:
     """Which of the videos, and which of their seconds, are on disk.
 
     Raises:
         FileNotFoundError: There is no folder of videos or frames.
         ValueError: It is a file, holds a video twice, or both full films and 15-minute cuts.
     """
-    folder = AVA.folder(options.root, options.frames or options.videos)
+    root, given = Path(options.root), options.frames or options.videos
+    folder = AVA.folder(root, None if given is None else Path(given))
     if not folder.is_dir():
         raise ValueError(f"{folder} is a file, but must be the folder of videos or frames")
-    frame_folders = (options.frames, options.root / "frames", options.root / "rawframes")
-    images = Images(folder, folder in frame_folders and folder != options.videos)
+    of_frames = options.videos is None and folder in (root / "frames", root / "rawframes")
+    images = Images(folder, options.frames is not None or of_frames)
     paths = _paths_by_video(images)
     what = "no such folder of frames" if images.as_frames else "no such video"
     images.missing = {video: what for video in videos if video not in paths}
     found = {video: paths[video] for video in videos if video in paths}
-    if not options.check:
+    if options.no_check:
         return images
     if images.as_frames:
         _check_frames(images, found)
         return images
     names = [path.name for path in found.values()]
-    probed = options.check_files(folder, names, probe_video, "ava")
+    probed = check_files(folder, names, probe_video, "ava", options)
     for video, length in zip(found, probed.values(), strict=True):
         if isinstance(length, str):
             images.unreadable[video] = length
@@ -212,7 +188,7 @@ class _Split:
     counts: Counter[str] = field(default_factory=Counter)
 
 
-def prepare_ava(options: AvaPreparation) -> bool:
+def prepare_ava(options: PrepareOptions) -> bool:
     """Read all files, compare with the disk, print the counts, write the lists.
 
     Writes ``ava_train.jsonl`` and ``ava_val.jsonl``, one JSON object per key frame, sorted by
@@ -247,7 +223,7 @@ def prepare_ava(options: AvaPreparation) -> bool:
         wanted = PUBLISHED_VIDEOS[split.name]
         agrees = len(listed) == wanted and missing == 0 and bad == 0
         counts = len(listed), len(listed) - missing, missing
-        unreadable = bad if options.check else "not checked"
+        unreadable = "not checked" if options.no_check else bad
         rows.append(Row(f"{title}, videos", *counts, unreadable, wanted, agrees))
         for name in ("key frames", "boxes", "labels", "detections"):
             total, found = split.counts[name], split.counts[f"{name} found"]
@@ -268,9 +244,13 @@ def prepare_ava(options: AvaPreparation) -> bool:
     return all(row.agrees is not False for row in rows)
 
 
-def _read_official(options: AvaPreparation) -> tuple[list[Action], list[_Split]]:
+def _annotations(options: PrepareOptions) -> Path | None:
+    return None if options.annotations is None else Path(options.annotations)
+
+
+def _read_official(options: PrepareOptions) -> tuple[list[Action], list[_Split]]:
     def find(name: str) -> Path:
-        return AVA.find(options.root, options.annotations, name, name)
+        return AVA.find(Path(options.root), _annotations(options), name, name)
 
     scored = read_action_list(find("ava_action_list_v2.2_for_activitynet_2019.pbtxt"))
     every = None
@@ -297,27 +277,27 @@ def _read_official(options: AvaPreparation) -> tuple[list[Action], list[_Split]]
     return actions, splits
 
 
-def _read_detections(options: AvaPreparation, splits: list[_Split], videos: set[str]) -> Detections:
+def _read_detections(options: PrepareOptions, splits: list[_Split], videos: set[str]) -> Detections:
     """Detections of all files; the video tells the split of a detection."""
     detections = Detections()
-    files: tuple[Path, ...] = options.detections
-    if not files and not options.without_detections:
+    files = [Path(file) for file in options.detections]
+    if not files and not options.no_detections:
         how = "(--detections FILE ..., or --no-detections)"
-        files = tuple(
+        files = [
             AVA.find(
-                options.root,
-                options.annotations,
+                Path(options.root),
+                _annotations(options),
                 f"file of person detections of {split.name} {how}",
                 *(name.format(split.name) for name in _DETECTIONS),
             )
             for split in splits
-        )
+        ]
     for path in files:
         detections.add_file(path, videos, options.min_score)
     return detections
 
 
-def _fill(split: _Split, detections: Detections, images: Images, options: AvaPreparation) -> None:
+def _fill(split: _Split, detections: Detections, images: Images, options: PrepareOptions) -> None:
     """Make the lines of a split and count them; ValueError for a key frame outside its video."""
     counts, frames = split.counts, split.annotations.frames
     frameless = []
@@ -380,7 +360,7 @@ def _describe_frameless(split: _Split, keys: list[Key], images: Images) -> str:
 
 
 def _notes(
-    splits: list[_Split], detections: Detections, images: Images, options: AvaPreparation
+    splits: list[_Split], detections: Detections, images: Images, options: PrepareOptions
 ) -> Iterator[str]:
     """Notes that are printed below the table."""
     for split in splits:
@@ -391,7 +371,7 @@ def _notes(
         if split.counts["frameless"]:
             count = split.counts["frameless"]
             yield f"note: {count:,} key frames of {split.name} have no image: left out"
-    if options.without_detections:
+    if options.no_detections:
         yield "note: no person detections, which testing needs"
     else:
         yield from _detection_notes(splits, detections, options)
@@ -400,14 +380,14 @@ def _notes(
             f"note: the videos in {images.folder} are full films, not 15-minute cuts: set "
             "begins_at=0 in the config"
         )
-    folder = relative_to_root(images.folder, options.root)
+    folder = relative_to_root(images.folder, Path(options.root))
     for what, reasons in (("missing", images.missing), ("unreadable", images.unreadable)):
         report = f"{what} (in {folder}; {what}_ava.txt)"
         yield from failure_notes(report, "videos", dict(sorted(reasons.items())), options)
 
 
 def _detection_notes(
-    splits: list[_Split], detections: Detections, options: AvaPreparation
+    splits: list[_Split], detections: Detections, options: PrepareOptions
 ) -> Iterator[str]:
     for path, count in detections.files.items():
         yield f"note: {count:,} rows of person detections in {path}"

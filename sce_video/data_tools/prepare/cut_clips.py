@@ -6,10 +6,8 @@ each lies in its video; repack cuts them by a table of segments.
 
 from __future__ import annotations
 
-import csv
-import io
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,14 +20,15 @@ from sce_video.data_tools.prepare.official import (
     check_disjoint,
     files_below,
     is_count,
-    read_csv_table,
     read_lines,
     read_matches,
     relative_to_root,
     unique_entries,
 )
 from sce_video.datasets.clip_sampling import check_span
-from sce_video.utils.files import read_json, write_text
+from sce_video.datasets.text_tables import read_csv_table, write_csv
+from sce_video.options.data_commands import PrepareOptions
+from sce_video.utils.files import read_json
 
 
 class Clip(NamedTuple):
@@ -44,45 +43,6 @@ class Clip(NamedTuple):
     start: float
     end: float
     name: str
-
-
-def write_segments(path: Path, root: Path, folder: Path, clips: Iterable[Clip]) -> str:
-    """Write a table of segments for ``repack``, and say what it holds.
-
-    Args:
-        path: Of the table; a segment of a video that is not on disk is left out, and counted.
-        root: Folder of the data set; paths in the table are relative to it.
-        folder: Folder of the videos.
-        clips: What to cut.
-
-    Raises:
-        FileNotFoundError: The folder does not exist.
-        ValueError: Two videos have one name, or none of the videos is there.
-    """
-    if not folder.is_dir():
-        raise FileNotFoundError(f"no folder of videos {folder}: name it with --videos")
-    paths: dict[str, str] = {}
-    for name in files_below(folder):
-        video = relative_to_root(folder / name, root)
-        other = paths.setdefault(Path(name).stem, video)
-        if other != video:
-            raise ValueError(f"{other} and {video} have one name: move one of them away")
-    clips = list(clips)
-    found = [clip for clip in clips if clip.video in paths]
-    absent = {clip.video for clip in clips if clip.video not in paths}
-    if not found:
-        raise ValueError(
-            f"{folder} has none of the {len(absent)} videos, for example {min(absent)}"
-        )
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("path", "start", "end", "output"))
-    for video, start, end, name in found:
-        writer.writerow((paths[video], f"{start:.3f}", f"{end:.3f}", f"{name}.mp4"))
-    write_text(path, text.getvalue())
-    missing = len(clips) - len(found)
-    lost = f"; {missing:,} clips of {len(absent):,} videos that are not there" if missing else ""
-    return f"{path}: {len(found):,} clips of {len(paths):,} videos{lost}"
 
 
 FINEGYM = Downloads(
@@ -163,10 +123,8 @@ def read_finegym(root: Path, annotations: Path | None = None) -> OfficialLists:
     return OfficialLists("finegym", tuple(splits), tuple(maps))
 
 
-def finegym_clips(
-    root: Path, official: OfficialLists, annotations: Path | None = None
-) -> Iterator[Clip]:
-    """Where the listed clips lie in the whole videos.
+def finegym_clips(root: Path, annotations: Path | None = None) -> Iterator[Clip]:
+    """Yield where the listed clips lie in the whole videos.
 
     An element's times count from the start of its event, those of the event from the start of the
     video: ``{VIDEO: {E_...: {"timestamps": [[5.1, 9.3]], "segments": {A_...: {"timestamps":
@@ -178,7 +136,7 @@ def finegym_clips(
     names = (f"{stem}{version}.json" for version in ("_v1.1", "_v1.0", ""))
     path = FINEGYM.find(root, annotations, f"{stem} file", *names)
     data: Any = read_json(path)
-    for name in official.names():
+    for name in read_finegym(root, annotations).names():
         video, _, rest = name.partition("_E_")
         event, _, element = rest.partition("_A_")
         try:
@@ -253,14 +211,12 @@ def read_epic_kitchens(root: Path, annotations: Path | None = None) -> OfficialL
     )
 
 
-def epic_kitchens_clips(
-    root: Path, official: OfficialLists, annotations: Path | None = None
-) -> Iterator[Clip]:
-    """Where the listed clips lie in the whole videos.
+def epic_kitchens_clips(root: Path, annotations: Path | None = None) -> Iterator[Clip]:
+    """Yield where the listed clips lie in the whole videos.
 
-    All rows of EPIC_100_train.csv, then those of EPIC_100_validation.csv, which are read again;
-    ``official`` is not used. Raises as :func:`read_epic_kitchens`, but for clips in both.
+    All rows of EPIC_100_train.csv come first, then the rows of EPIC_100_validation.csv.
     """
+    read_epic_kitchens(root, annotations)  # refuses clips that are in both
     for rows in _read_tables(root, annotations)[1].values():
         yield from (clip for clip, _, _ in rows)
 
@@ -317,8 +273,49 @@ def _read_actions(path: Path, names: Mapping[str, tuple[str, ...]]) -> list[_Act
     return list(found.values())
 
 
-#: Where the files of each set are, the reader of its lists, and its clips.
+#: Where the files of each set are, and the reader of its lists.
 SETS = {
-    "finegym": (FINEGYM, read_finegym, finegym_clips),
-    "epic_kitchens": (EPIC_KITCHENS, read_epic_kitchens, epic_kitchens_clips),
+    "finegym": (FINEGYM, read_finegym),
+    "epic_kitchens": (EPIC_KITCHENS, read_epic_kitchens),
 }
+
+
+def write_segments(options: PrepareOptions) -> str:
+    """Write ``segments.csv`` for ``repack``, and return what it contains, for the terminal.
+
+    A clip of a video that is not on disk is left out and counted.
+
+    Raises:
+        FileNotFoundError: If an official file or the folder of videos is missing.
+        ValueError: If two videos have one name, or none of the videos exists.
+    """
+    root = Path(options.root)
+    annotations = None if options.annotations is None else Path(options.annotations)
+    if options.name == "finegym":
+        downloads, clips = FINEGYM, list(finegym_clips(root, annotations))
+    else:
+        downloads, clips = EPIC_KITCHENS, list(epic_kitchens_clips(root, annotations))
+    folder = Path(options.videos or root / downloads.uncut)
+    if not folder.is_dir():
+        raise FileNotFoundError(f"no folder of videos {folder}: name it with --videos")
+    paths: dict[str, str] = {}
+    for name in files_below(folder):
+        video = relative_to_root(folder / name, root)
+        other = paths.setdefault(Path(name).stem, video)
+        if other != video:
+            raise ValueError(f"{other} and {video} have one name: move one of them away")
+    found = [clip for clip in clips if clip.video in paths]
+    absent = {clip.video for clip in clips if clip.video not in paths}
+    if not found:
+        raise ValueError(
+            f"{folder} has none of the {len(absent)} videos, for example {min(absent)}"
+        )
+    table = Path(options.out or root) / "segments.csv"
+    rows = [
+        (paths[clip.video], f"{clip.start:.3f}", f"{clip.end:.3f}", f"{clip.name}.mp4")
+        for clip in found
+    ]
+    write_csv(table, [("path", "start", "end", "output"), *rows])
+    missing = len(clips) - len(found)
+    lost = f"; {missing:,} clips of {len(absent):,} videos that are not there" if missing else ""
+    return f"{table}: {len(found):,} clips of {len(paths):,} videos{lost}"

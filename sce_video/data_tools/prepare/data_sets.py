@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING
 
 from sce_video.options.data_commands import (
     TRANSFER_NAMES,
@@ -16,6 +13,9 @@ from sce_video.options.data_commands import (
     PrepareOptions,
     ToyActionsOptions,
 )
+
+if TYPE_CHECKING:
+    from sce_video.data_tools.prepare.official import OfficialLists
 
 
 @dataclass(frozen=True)
@@ -38,133 +38,85 @@ def prepare(options: PrepareOptions) -> PrepareResult:
         FileNotFoundError: If an official file is missing; the message shows the layout.
         ValueError: If an official file is malformed, or existing lists differ.
     """
-    module, write = _module(options.name), _WRITERS.get(options.name, _clips)
-    return write(module, options)
+    if options.name in TRANSFER_NAMES:
+        from sce_video.data_tools.prepare.transfer_sets import prepare_transfer_set
 
+        return PrepareResult(prepare_transfer_set(options))
+    if options.name == "ava":
+        from sce_video.data_tools.prepare.ava_lists import prepare_ava
 
-def _module(name: str) -> ModuleType:
-    """Return the module that reads the official files of a dataset."""
-    module = "transfer_sets" if name in TRANSFER_NAMES else _MODULES.get(name, "actions")
-    return importlib.import_module(f"sce_video.data_tools.prepare.{module}")
+        return PrepareResult(prepare_ava(options))
+    # Imported here because the help of all datasets does not need NumPy.
+    from sce_video.data_tools.prepare import action_sets, cut_clips, imagenet, kinetics
+    from sce_video.data_tools.prepare.lists import write_lists
+    from sce_video.data_tools.prepare.official import locate_images
+
+    name, root = options.name, Path(options.root)
+    videos, annotations = _path(options.videos), _path(options.annotations)
+    if name in cut_clips.SETS and options.segments:
+        return PrepareResult(None, cut_clips.write_segments(options))
+    if name == "kinetics":
+        official = _read_kinetics(options)
+        located = kinetics.locate_kinetics(root, official, videos)
+    elif name == "ntu60":  # its file names are its lists
+        official, located = action_sets.read_ntu60(root, videos)
+    elif name == "imagenet":
+        official = imagenet.read_imagenet(root, options.imagenet100)
+        located = locate_images(root, root, official)
+    elif name == "tiny_imagenet":
+        official = imagenet.read_tiny_imagenet(root)
+        located = locate_images(root, imagenet.tiny_imagenet_folder(root), official)
+    else:
+        downloads, read = {**action_sets.SETS, **cut_clips.SETS}[name]
+        official = _with_samples(read(root, annotations), options)
+        located = downloads.locate(root, official, videos)
+    return PrepareResult(write_lists(official, located, options))
 
 
 def layout(name: str) -> str:
     """Return the layout of the unpacked official downloads of a dataset."""
-    module = _module(name)
+    from sce_video.data_tools.prepare import action_sets, ava_files, cut_clips, imagenet, kinetics
+
     if name in TRANSFER_NAMES:
-        return module.TRANSFER_SETS[name].layout
-    return module.AVA.layout if name == "ava" else module.SETS[name][0].layout
+        from sce_video.data_tools.prepare.transfer_sets import TRANSFER_SETS
+
+        return TRANSFER_SETS[name].layout
+    own = {"kinetics": kinetics.KINETICS, "ava": ava_files.AVA, "ntu60": action_sets.NTU60}
+    own |= {"imagenet": imagenet.IMAGENET, "tiny_imagenet": imagenet.TINY_IMAGENET}
+    own |= {key: value[0] for key, value in {**action_sets.SETS, **cut_clips.SETS}.items()}
+    return own[name].layout
 
 
 def _path(folder: str | None) -> Path | None:
     return None if folder is None else Path(folder)
 
 
-def _settings(options: PrepareOptions) -> dict[str, Any]:
-    """Return the arguments of :class:`~sce_video.data_tools.prepare.lists.ListPreparation`."""
-    names = ("workers", "time_limit", "ray", "keep_missing", "force")
-    folders = {"root": Path(options.root), "out": _path(options.out)}
-    values = {name: getattr(options, name) for name in names}
-    return {**folders, **values, "check": not options.no_check}
+def _read_kinetics(options: PrepareOptions) -> OfficialLists:
+    """Read the lists of Kinetics-400, and of the 200 classes if they are wanted."""
+    from sce_video.data_tools.prepare import kinetics
+
+    parts = ("train", "val", "test") if options.test else ("train", "val")
+    official = kinetics.read_kinetics400(Path(options.root), _path(options.annotations), parts)
+    if not options.k200 and options.k200_classes is None:
+        return official
+    names, ids = kinetics.K200_CLASSES, None
+    if options.k200_classes is not None:
+        known = official.class_maps[0].names
+        names = kinetics.read_class_list(Path(options.k200_classes), known)
+    if options.k200_ids:
+        ids = dict(zip(("train", "val"), map(Path, options.k200_ids), strict=True))
+    return kinetics.add_k200(official, names, ids)
 
 
-def _write_lists(official: Any, located: Any, options: PrepareOptions) -> PrepareResult:
-    """Write the lists of a dataset whose files were located."""
-    from sce_video.data_tools.prepare.lists import ListPreparation, write_lists
-
-    return PrepareResult(write_lists(official, located, ListPreparation(**_settings(options))))
-
-
-def _clips(module: ModuleType, options: PrepareOptions) -> PrepareResult:
-    """Prepare a dataset whose lists name its videos, or clips cut from them."""
+def _with_samples(official: OfficialLists, options: PrepareOptions) -> OfficialLists:
+    """Add the smaller list that the SEVERE benchmark draws, if it is wanted."""
     from sce_video.data_tools.prepare.official import class_balanced
 
-    root, videos = Path(options.root), _path(options.videos)
-    annotations = _path(options.annotations)
-    if options.name == "ntu60":  # its file names are its lists
-        official, located = module.read_ntu60(root, videos)
-        return _write_lists(official, located, options)
-    downloads, read, *clips_of = module.SETS[options.name]
-    official = read(root, annotations)
-    if options.segments:
-        folder = videos or root / downloads.uncut
-        table = Path(options.out or root) / "segments.csv"
-        clips = clips_of[0](root, official, annotations)
-        return PrepareResult(None, module.write_segments(table, root, folder, clips))
-    if options.samples is not None:  # a smaller list, as SEVERE draws it
-        name = {"ucf101": "train_split1.txt", "finegym": "train.txt"}[options.name]
-        large = next(split for split in official.splits if split.list_name == name)
-        small = class_balanced(large, options.samples)
-        official = replace(official, splits=(*official.splits, small))
-    return _write_lists(official, downloads.locate(root, official, videos), options)
-
-
-def _kinetics(module: ModuleType, options: PrepareOptions) -> PrepareResult:
-    """Prepare Kinetics-400, and the lists of the 200 classes if they are wanted."""
-    root = Path(options.root)
-    parts = ("train", "val", "test") if options.test else ("train", "val")
-    official = module.read_kinetics400(root, _path(options.annotations), parts)
-    if options.k200 or options.k200_classes is not None:
-        names, ids = module.K200_CLASSES, None
-        if options.k200_classes is not None:
-            known = official.class_maps[0].names
-            names = module.read_class_list(Path(options.k200_classes), known)
-        if options.k200_ids:
-            ids = dict(zip(("train", "val"), map(Path, options.k200_ids), strict=True))
-        official = module.add_k200(official, names, ids)
-    located = module.locate_kinetics(root, official, _path(options.videos))
-    return _write_lists(official, located, options)
-
-
-def _images(module: ModuleType, options: PrepareOptions) -> PrepareResult:
-    """Prepare a dataset of images."""
-    from sce_video.data_tools.prepare.official import locate_images
-
-    root = Path(options.root)
-    if options.name in TRANSFER_NAMES:
-        settings = module.ListPreparation(**_settings(options))
-        return PrepareResult(module.prepare_transfer_set(options.name, settings))
-    if options.name == "imagenet":
-        official, folder = module.read_imagenet(root, options.imagenet100), root
-    else:
-        official, folder = module.read_tiny_imagenet(root), module.tiny_imagenet_folder(root)
-    return _write_lists(official, locate_images(root, folder, official), options)
-
-
-def _ava(module: ModuleType, options: PrepareOptions) -> PrepareResult:
-    """Prepare AVA, whose lists name key frames with boxes and actions."""
-    settings = module.AvaPreparation(
-        **_settings(options),
-        annotations=_path(options.annotations),
-        videos=_path(options.videos),
-        frames=_path(options.frames),
-        detections=tuple(map(Path, options.detections)),
-        without_detections=options.no_detections,
-        min_score=options.min_score,
-        skip_frameless=options.skip_frameless,
-        unannotated=options.unannotated,
-    )
-    return PrepareResult(module.prepare_ava(settings))
-
-
-#: Modules below ``data_tools.prepare`` that read the official files; ``actions`` for all others.
-_MODULES = {
-    "kinetics": "kinetics",
-    "finegym": "cut_clips",
-    "epic_kitchens": "cut_clips",
-    "tiny_imagenet": "imagenet",
-    "imagenet": "imagenet",
-    "ava": "ava",
-}
-_Writer = Callable[[ModuleType, PrepareOptions], PrepareResult]
-#: How the lists are written; :func:`_clips` for all others.
-_WRITERS: dict[str, _Writer] = {
-    "kinetics": _kinetics,
-    "tiny_imagenet": _images,
-    "imagenet": _images,
-    "ava": _ava,
-    **dict.fromkeys(TRANSFER_NAMES, _images),
-}
+    if options.samples is None:
+        return official
+    name = {"ucf101": "train_split1.txt", "finegym": "train.txt"}[options.name]
+    large = next(split for split in official.splits if split.list_name == name)
+    return replace(official, splits=(*official.splits, class_balanced(large, options.samples)))
 
 
 def prepare_toy_actions(options: ToyActionsOptions) -> PrepareResult:

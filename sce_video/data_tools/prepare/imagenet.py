@@ -244,9 +244,3 @@ def _read_rows(path: Path, form: str) -> Iterator[tuple[str, list[str]]]:
         if not good or not all(cell.isdecimal() for cell in row[-4:]):
             raise ValueError(f"{where}: {line!r:.200} must be {form!r}, with tabs")
         yield where, row
-
-
-SETS = {
-    "imagenet": (IMAGENET, read_imagenet),
-    "tiny_imagenet": (TINY_IMAGENET, read_tiny_imagenet),
-}

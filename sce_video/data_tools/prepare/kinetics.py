@@ -21,11 +21,11 @@ from sce_video.data_tools.prepare.official import (
     is_count,
     nearest,
     read_class_file,
-    read_csv_table,
     read_lines,
     relative_to_root,
     unique_entries,
 )
+from sce_video.datasets.text_tables import read_csv_table
 
 KINETICS = Downloads(
     """\
@@ -255,6 +255,3 @@ def _select_ids(path: Path, entries: Sequence[Entry], whole: Split) -> tuple[Ent
             raise ValueError(f"{where}: id {line!r} {why} ({whole.title})")
     wanted = {line for _, line in listed}
     return tuple(entry for entry in entries if _clip(entry.name)[:11] in wanted)
-
-
-SETS = {"kinetics": (KINETICS, read_kinetics400)}

@@ -10,7 +10,6 @@ import os
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ from sce_video.datasets.readers.base import (
 from sce_video.datasets.readers.images import read_image
 from sce_video.datasets.video_list import annotation_line
 from sce_video.options.data_commands import PrepareOptions
-from sce_video.utils.command import Progress, printable_lines
+from sce_video.utils.command import Progress, printable_lines, shown_failures
 from sce_video.utils.files import read_bytes, write_text
 
 # -- the table of counts ----------------------------------------------------------------------
@@ -163,73 +162,54 @@ class CheckJob(jobs.BatchJob):
 # -- the lists --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class ListPreparation:
-    """How a data set is prepared: where its lists go, and how its files are checked.
+def lists_folder(options: PrepareOptions) -> Path:
+    """Return the folder of the lists."""
+    return Path(options.out or options.root)
 
-    Attributes:
-        root: Folder of the data set; paths in the lists are relative to it.
-        out: Folder of the lists, ``root`` if None.
-        workers: Processes that check whether files can be read; None for all cores.
-        time_limit: Seconds a file may take.
-        ray: Address of a Ray cluster that checks them; see :class:`~sce_video.jobs.Workers`.
-        check: Decode the first frame of every file (images whole), not only look whether it exists.
-        keep_missing: Keep missing and unreadable files in the lists.
-        force: Replace lists that differ.
+
+def check_files(
+    folder: Path,
+    paths: Sequence[str],
+    check: Callable[[str], Any],
+    name: str,
+    options: PrepareOptions,
+) -> dict[str, Any]:
+    """Return what was found for each file; one that hangs or crashes its process affects no other.
+
+    Args:
+        folder: Folder of the files.
+        paths: Paths relative to it.
+        check: What is done with each, see :class:`CheckJob`.
+        name: Name of the records, from which an interrupted check resumes, so that unchanged files
+            are not opened again.
+        options: Folder of the records, and the processes.
+
+    Returns:
+        By path, in the order of ``paths``: what the check returned, or a reason.
     """
-
-    root: Path
-    out: Path | None = None
-    workers: int | None = 1
-    time_limit: float = PrepareOptions.time_limit
-    ray: str | None = None
-    check: bool = True
-    keep_missing: bool = False
-    force: bool = False
-
-    @property
-    def folder(self) -> Path:
-        """Folder of the lists."""
-        return self.out or self.root
-
-    def check_files(
-        self, folder: Path, paths: Sequence[str], check: Callable[[str], Any], name: str
-    ) -> dict[str, Any]:
-        """What was found for each file; one that hangs or crashes its process affects no other.
-
-        Args:
-            folder: Of the files.
-            paths: Relative to it.
-            check: What is done with each, see :class:`CheckJob`.
-            name: Of the records, from which an interrupted check resumes, so that unchanged files
-                are not opened again.
-
-        Returns:
-            By path, in the order of ``paths``: what the check returned, or a reason.
-        """
-        if not paths:
-            return {}
-        job = CheckJob(folder, check)
-        workers = jobs.Workers(self.workers, self.time_limit, self.ray)
-        items = [jobs.Item(path, jobs.file_state(os.path.join(job.root, path))) for path in paths]
-        found: dict[str, Any] = {}
-        with jobs.RecordStore(self.folder / f"checked_{name}.sqlite", job.name) as store:
-            due = [item for item in items if not jobs.is_current(job, item, store)]
-            progress = Progress(len(items), "checking", begin=len(items) - len(due))
-            jobs.run_job(
-                job, due, store, workers.at_most(len(due)), lambda item, record: progress.advance()
-            )
-            progress.finish()
-            for path in paths:
-                record = store.get(path)
-                assert record is not None
-                crashed = "the decoder crashed: " if record.kind == "crash" else ""
-                found[path] = record.facts["found"] if record.done else crashed + record.reason
-        return found
+    if not paths:
+        return {}
+    job = CheckJob(folder, check)
+    workers = jobs.Workers(options.workers, options.time_limit, options.ray)
+    items = [jobs.Item(path, jobs.file_state(os.path.join(job.root, path))) for path in paths]
+    found: dict[str, Any] = {}
+    with jobs.RecordStore(lists_folder(options) / f"checked_{name}.sqlite", job.name) as store:
+        due = [item for item in items if not jobs.is_current(job, item, store)]
+        progress = Progress(len(items), "checking", begin=len(items) - len(due))
+        jobs.run_job(
+            job, due, store, workers.at_most(len(due)), lambda item, record: progress.advance()
+        )
+        progress.finish()
+        for path in paths:
+            record = store.get(path)
+            assert record is not None
+            crashed = "the decoder crashed: " if record.kind == "crash" else ""
+            found[path] = record.facts["found"] if record.done else crashed + record.reason
+    return found
 
 
 def write_lists(
-    official: OfficialLists, located: Mapping[str, Located], options: ListPreparation
+    official: OfficialLists, located: Mapping[str, Located], options: PrepareOptions
 ) -> bool:
     """Check the files, print the counts, write lists, class maps and reports.
 
@@ -247,15 +227,16 @@ def write_lists(
     unreadable: dict[str, str] = {}
     # Records are by path: another spelling of a name in a list opens no file again.
     names = {located[name].path: name for name in located if name not in missing}
-    if options.check:
+    root = Path(options.root)
+    if not options.no_check:
         check = image_error if official.kind == "image" else first_frame_error
-        found = options.check_files(options.root, list(names), check, official.name)
+        found = check_files(root, list(names), check, official.name, options)
         unreadable = {names[path]: why for path, why in found.items() if why is not None}
     else:
-        gone = (path for path in names if not os.path.isfile(os.path.join(options.root, path)))
+        gone = (path for path in names if not os.path.isfile(os.path.join(root, path)))
         missing |= {names[path]: "no such file" for path in gone}
 
-    rows = count_rows(official, missing, unreadable, options.check)
+    rows = count_rows(official, missing, unreadable, not options.no_check)
     notes = [f"note: {note}" for note in official.notes]
     remarks: dict[str, list[str]] = {}
     for name, place in located.items():
@@ -289,16 +270,14 @@ def write_lists(
 
 
 def failure_notes(
-    what: str, kind: str, reasons: Mapping[str, str], options: ListPreparation
+    what: str, kind: str, reasons: Mapping[str, str], options: PrepareOptions
 ) -> Iterator[str]:
     """Lines for the terminal on files that are missing or unreadable: how many, and the first."""
     if reasons:
         kept = "kept in the lists (--keep-missing)"
         treatment = kept if options.keep_missing else "left out of the lists"
         yield f"{what}: {len(reasons):,} {kind}, {treatment}"
-    yield from (f"  {name}: {reason}" for name, reason in islice(reasons.items(), 5))
-    if len(reasons) > 5:
-        yield f"  and {len(reasons) - 5:,} more"
+    yield from shown_failures(list(reasons.items()), most=5)
 
 
 def failure_report(reasons: Mapping[str, str]) -> str | None:
@@ -312,7 +291,7 @@ def show_counts(rows: Sequence[Row], notes: Sequence[str]) -> None:
     print(printable_lines("\n".join([format_counts(rows), *notes])))
 
 
-def write_outputs(contents: Mapping[str, str | None], options: ListPreparation) -> None:
+def write_outputs(contents: Mapping[str, str | None], options: PrepareOptions) -> None:
     """Write, replace or remove files of a folder, and print what became of each.
 
     All files are compared before the first is written, and each is replaced atomically.
@@ -324,7 +303,7 @@ def write_outputs(contents: Mapping[str, str | None], options: ListPreparation) 
     Raises:
         ValueError: Files differ and are not to be replaced; the message names them.
     """
-    folder, actions = options.folder, dict[str, str]()
+    folder, actions = lists_folder(options), dict[str, str]()
     for name, text in contents.items():
         old = read_bytes(folder / name) if (folder / name).exists() else None
         if text is None and old is None:

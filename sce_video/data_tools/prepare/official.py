@@ -6,7 +6,6 @@ expected layout), and ValueError for a malformed one (the message names file and
 
 from __future__ import annotations
 
-import csv
 import difflib
 import math
 import os
@@ -18,9 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from sce_video.datasets.text_tables import read_csv_lines
 from sce_video.datasets.video_list import IMAGE_EXTENSIONS, VIDEO_EXTENSIONS
 from sce_video.utils.errors import MissingPackageError
-from sce_video.utils.files import read_text, regular_file
+from sce_video.utils.files import read_text
 from sce_video.utils.storage import walk_files
 
 
@@ -109,36 +109,9 @@ def read_matches(path: Path, pattern: str, form: str) -> Iterator[tuple[str, re.
         yield where, match
 
 
-def read_csv(path: str | Path) -> Iterator[tuple[str, list[str]]]:
-    """(``PATH, line NUMBER``, stripped cells) of the rows of a csv file that are not empty."""
-    with open(
-        path, encoding="utf-8-sig", errors="surrogateescape", newline="", opener=regular_file
-    ) as file:
-        reader = csv.reader(file)
-        try:
-            for row in reader:
-                cells = [cell.strip() for cell in row]
-                if any(cells):
-                    yield f"{path}, line {reader.line_num}", cells
-        except csv.Error as error:
-            raise ValueError(f"{path}, line {reader.line_num}: not a csv file: {error}") from error
-
-
-def read_csv_table(
-    path: str | Path, columns: Sequence[str]
-) -> Iterator[tuple[str, dict[str, str]]]:
-    """The rows of :func:`read_csv` below a header, by column; ``columns`` must be among them."""
-    rows = read_csv(path)
-    _, header = next(rows, ("", []))
-    missing = [name for name in columns if name not in header]
-    if missing:
-        raise ValueError(
-            f"{path}: no column {missing[0]!r}: the header must be {','.join(columns)}"
-        )
-    for where, cells in rows:
-        if len(cells) != len(header):
-            raise ValueError(f"{where}: {len(cells)} columns, but the header has {len(header)}")
-        yield where, dict(zip(header, cells, strict=True))
+def read_csv(path: Path) -> Iterator[tuple[str, list[str]]]:
+    """Yield ``PATH, line NUMBER`` and the cells of the lines of a table without a header."""
+    return ((f"{path}, line {number}", cells) for number, cells in read_csv_lines(path))
 
 
 def read_mat(path: Path, key: str) -> Any:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import cv2
 import numpy as np
 
-from sce_video.data_tools.prepare.lists import ListPreparation, write_lists, write_outputs
+from sce_video.data_tools.prepare.lists import write_lists, write_outputs
 from sce_video.data_tools.prepare.official import (
     ClassMap,
     Located,
@@ -34,6 +34,7 @@ from sce_video.data_tools.prepare.official import (
 )
 from sce_video.datasets.image_datasets import ARRAY_SETS, CIFAR10, CIFAR100, PublishedSet
 from sce_video.datasets.labels import LabelTable
+from sce_video.options.data_commands import PrepareOptions
 from sce_video.utils.files import read_json, write_bytes
 
 #: Of an image: where it is listed, its path below the folder of the set, and its label.
@@ -75,7 +76,7 @@ class TransferSet(NamedTuple):
     read: Callable[[_Files], _Content]
 
 
-def prepare_transfer_set(name: str, options: ListPreparation) -> bool:
+def prepare_transfer_set(options: PrepareOptions) -> bool:
     """Check the files, print the counts, write ``train.txt``, ``val.txt``, ``test.txt``.
 
     They lie in ``root/lists`` unless ``options.out`` says otherwise. VOC2007 gets lists of paths,
@@ -86,14 +87,12 @@ def prepare_transfer_set(name: str, options: ListPreparation) -> bool:
 
     Raises:
         FileNotFoundError: an official file is missing.
-        ValueError: an unknown set, malformed official files, or existing lists differ.
+        ValueError: malformed official files, or existing lists differ.
         MissingPackageError: a MATLAB file needs scipy, which cannot be imported.
     """
-    if name not in TRANSFER_SETS:
-        raise ValueError(f"the set must be one of {', '.join(TRANSFER_SETS)}, got {name!r}")
+    name, root = options.name, Path(options.root)
     found = TRANSFER_SETS[name]
-    root = options.root
-    options = replace(options, out=options.out or root / "lists")
+    options = replace(options, out=options.out or str(root / "lists"))
     content = found.read(_Files(root, found.layout))
     # Labels of VOC2007 are in its tables.
     classes = None if content.tables else len(content.classes)

@@ -7,8 +7,9 @@ import errno
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any
 
 import av
 import av.logging
@@ -16,7 +17,7 @@ import cv2
 import numpy as np
 
 from sce_video.data_tools.repack.plan import EncoderLimits, Settings
-from sce_video.data_tools.repack.video_source import VideoSource, read_source
+from sce_video.data_tools.repack.video_source import SourceFacts, VideoSource, read_source
 from sce_video.datasets.readers.av_file import best_video_stream, file_url, open_container
 from sce_video.datasets.readers.base import DecodeLimits, VideoDecodeError, check_regular_file
 from sce_video.jobs import ItemError, StorageError
@@ -191,30 +192,78 @@ _STORAGE = {
 }  # fmt: skip
 
 
-class Job(NamedTuple):
+@dataclass(frozen=True)
+class Job:
     """What one process is to do."""
 
     source: str  # file to read
     temporary: str  # file to write
     settings: Settings  # settings of the output
-    limits: EncoderLimits = EncoderLimits()
+    limits: EncoderLimits = field(default_factory=EncoderLimits)
     # (start, end) in seconds of the part to write; None for the whole file.
     span: tuple[float, float] | None = None
 
 
-def repack_file(job: Job) -> dict[str, Any]:
+@dataclass(frozen=True, kw_only=True)
+class OutputFacts:
+    """What a decoding of the output has found.
+
+    Attributes:
+        frames: Frames of the output.
+        seconds: Its duration.
+        video_bytes: Bytes of its video stream.
+        psnr: dB over the samples of all planes of the compared frames.
+        psnr_luma: dB over their luma planes.
+        psnr_frames: Frames that were compared: all of them, unless the video is long.
+    """
+
+    frames: int
+    seconds: float
+    video_bytes: int
+    psnr: float
+    psnr_luma: float
+    psnr_frames: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class RepackFacts:
+    """What a repacked file is, next to its source.
+
+    Attributes:
+        source: What a decoding of the source has found.
+        output: What a decoding of the output has found.
+        crf: x264's quality that was chosen or given.
+        rate: Frames per second, as a fraction.
+        height: Height of the output, pixels.
+        width: Width of the output, pixels.
+        scaled: Whether the size is not the source's.
+        constant: Whether the rate and all frames of the source are kept.
+        bytes: Bytes of the output.
+        frames_not_shown: Frames of the source that no frame of the output shows.
+        cpu_seconds: Processor time.
+    """
+
+    source: SourceFacts
+    output: OutputFacts
+    crf: float
+    rate: str
+    height: int
+    width: int
+    scaled: bool
+    constant: bool
+    bytes: int
+    frames_not_shown: int
+    cpu_seconds: float = 0.0
+
+    def as_record(self) -> dict[str, Any]:
+        """Return all facts as JSON values of one level; names on the source begin with it."""
+        own = asdict(self)
+        source = {f"source_{name}": value for name, value in own.pop("source").items()}
+        return {**own.pop("output"), **source, **own}
+
+
+def repack_file(job: Job) -> RepackFacts:
     """Write one output to its temporary path and verify it.
-
-    Returns:
-        Facts that JSON can hold:
-
-        - ``frames``, ``seconds``, ``rate``, ``height``, ``width``, ``scaled``, ``bytes``,
-          ``video_bytes``; ``constant``: rate and frames of the source are kept.
-        - ``crf``; ``psnr`` (all planes) and ``psnr_luma`` in dB over ``psnr_frames`` frames.
-        - ``source_frames``; ``frames_not_shown``: those of them that no output frame shows;
-          ``source_promised``: frames by the packets; ``source_damaged``: frames in which the
-          decoder concealed errors; ``source_seconds``, ``source_video_bytes``.
-        - ``cpu_seconds``.
 
     Raises:
         ItemError: There is no good output, and no file at its path; the kind is one of ``KINDS``.
@@ -232,10 +281,10 @@ def repack_file(job: Job) -> dict[str, Any]:
         exists, readable = os.path.exists(job.source), os.access(job.source, os.R_OK)
         kind = "missing" if not exists else "bad" if readable else "denied"
         raise ItemError(kind, error.reason) from error
-    return {**facts, "cpu_seconds": round(time.process_time() - start, 3)}
+    return replace(facts, cpu_seconds=round(time.process_time() - start, 3))
 
 
-def _repack(job: Job) -> dict[str, Any]:
+def _repack(job: Job) -> RepackFacts:
     check_regular_file(job.source)
     settings = job.settings
     source = read_source(job.source, settings, DecodeLimits(job.limits.max_pixels), job.span)
@@ -244,8 +293,8 @@ def _repack(job: Job) -> dict[str, Any]:
         crf = choose_crf(source.held, source.preparation.size, source.schedule.rate, settings)
     while True:
         _write(job, source, crf)
-        facts, (luma, planes) = verify_output(job.temporary, source, settings.keyint)
-        worse = min(luma, planes)
+        found = verify_output(job.temporary, source, settings.keyint)
+        worse = min(found.psnr_luma, found.psnr)
         missing = settings.psnr - worse
         if settings.crf is not None or missing <= 0 or crf <= CRF_RANGE[0]:
             break
@@ -257,20 +306,18 @@ def _repack(job: Job) -> dict[str, Any]:
         below = f"PSNR {worse:.2f} dB at crf {crf:g} is below {least:g} dB (--min-psnr)"
         raise ItemError("quality", below)
     height, width = source.preparation.size
-    return {
-        **facts,
-        "crf": crf,
-        "psnr": round(planes, 3),
-        "psnr_luma": round(luma, 3),
-        "height": height,
-        "width": width,
-        "scaled": source.preparation.scaled,
-        "constant": source.schedule.constant,
-        "rate": f"{source.schedule.rate}",
-        "bytes": os.path.getsize(job.temporary),
-        "frames_not_shown": source.facts["source_frames"] - len(np.unique(source.schedule.shown)),
-        **source.facts,
-    }
+    return RepackFacts(
+        source=source.facts,
+        output=replace(found, psnr=round(found.psnr, 3), psnr_luma=round(found.psnr_luma, 3)),
+        crf=crf,
+        height=height,
+        width=width,
+        scaled=source.preparation.scaled,
+        constant=source.schedule.constant,
+        rate=f"{source.schedule.rate}",
+        bytes=os.path.getsize(job.temporary),
+        frames_not_shown=source.facts.frames - len(np.unique(source.schedule.shown)),
+    )
 
 
 def _write(job: Job, source: VideoSource, crf: float) -> None:
@@ -302,19 +349,13 @@ def _write(job: Job, source: VideoSource, crf: float) -> None:
         raise ItemError("encode", f"cannot be encoded: {error}") from error
 
 
-def verify_output(
-    path: str, source: VideoSource, keyint: int
-) -> tuple[dict[str, Any], tuple[float, float]]:
+def verify_output(path: str, source: VideoSource, keyint: int) -> OutputFacts:
     """Decode an output completely and compare it with its source.
 
     Args:
         path: The output.
         source: Its source.
         keyint: Every ``keyint``-th frame must be a key frame.
-
-    Returns:
-        ``frames``, ``seconds``, ``video_bytes``, ``psnr_frames``; and (luma, all planes) in dB
-        over the source's frames that are kept in memory: all of them, unless the video is long.
 
     Raises:
         ItemError: Number, size, time stamps, duration or key frames are wrong.
@@ -353,5 +394,12 @@ def verify_output(
     # The schedule has the source's duration within a frame; the file must have the schedule's.
     require(abs(seconds - len(shown) / rate) <= 0.01 / rate, f"the duration ({seconds:.3f} s)")
     require(compared > 0, "the number of frames to compare")
-    facts = {"frames": number, "seconds": round(seconds, 6)}
-    return facts | {"video_bytes": video_bytes, "psnr_frames": compared}, psnr.decibels()
+    luma, planes = psnr.decibels()
+    return OutputFacts(
+        frames=number,
+        seconds=round(seconds, 6),
+        video_bytes=video_bytes,
+        psnr=planes,
+        psnr_luma=luma,
+        psnr_frames=compared,
+    )

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sce_video.data_tools.prepare.official import read_csv_table
 from sce_video.datasets.sources import scan_folder
+from sce_video.datasets.text_tables import read_csv_table
 from sce_video.datasets.video_list import MAX_LABEL, VideoList
 from sce_video.options.prepare import RepackOptions
 

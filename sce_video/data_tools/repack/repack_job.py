@@ -33,10 +33,10 @@ from sce_video.data_tools.tables.fill import Progress, RowMaker, fill_table, row
 from sce_video.data_tools.tables.video_row import RowSource, failed_row, row_identity, video_row
 from sce_video.data_tools.tables.writer import ImportResult
 from sce_video.data_tools.verify import listed_videos
-from sce_video.datasets.named_files import all_files_listed, check_source
+from sce_video.datasets.named_files import check_source
 from sce_video.datasets.readers.av_file import open_container
 from sce_video.datasets.readers.base import VideoDecodeError
-from sce_video.datasets.sources import scan_folder
+from sce_video.datasets.sources import listed_extensions, scan_folder
 from sce_video.datasets.video_list import VideoList
 from sce_video.options.declare import chosen
 from sce_video.options.prepare import RepackOptions
@@ -78,10 +78,11 @@ def repack(options: RepackOptions) -> RepackResult:
     settings, limits = chosen(Settings, options), chosen(EncoderLimits, options)
     workers = jobs.Workers(options.workers, options.timeout, options.ray)
     show = file_progress("repack", "repacking")
-    with all_files_listed(options.all_files), jobs.resumable():
-        check_source(source, options.data_root, options.endings)
+    endings = options.endings or listed_extensions(options.all_files)
+    with jobs.resumable():
+        check_source(source, options.data_root, endings)
         if os.path.isdir(source):
-            videos, root = scan_folder(source, options.endings), source
+            videos, root = scan_folder(source, endings), source
         elif not source.endswith(".csv"):
             videos, root, _ = listed_videos(source, options.data_root)
         if out is None:
@@ -95,7 +96,7 @@ def repack(options: RepackOptions) -> RepackResult:
         if source.endswith(".csv"):
             plan = plan_segments(source, options.data_root)
         elif os.path.isdir(source):
-            plan = make_plan(source, out, extensions=options.endings)
+            plan = make_plan(source, out, extensions=endings)
         else:
             plan = make_plan(source, out, data_root=root, read_list=videos)
         report, written = repack_files(
@@ -132,10 +133,10 @@ class RepackJob(jobs.BatchJob):
         ]
 
     def process(self, item: jobs.Item) -> dict[str, Any]:
-        """Facts of :func:`repack_file`."""
+        """Return the facts of :func:`repack_file`."""
         source = os.path.join(self._sources, item.argument.path)
         job = Job(source, item.temporary, self._encoding, self._limits, item.argument.span)
-        return {**repack_file(job), "root": self.root}
+        return {**repack_file(job).as_record(), "root": self.root}
 
     def source(self, item: jobs.Item) -> jobs.State:
         """Size and modification time of the source."""
@@ -364,7 +365,8 @@ class EncodedRow(RowMaker):
             row = video_row(replace(source, file=path, timeout=None, max_pixels=pixels))
         if row_identity(source) != identity:
             return {**identity, "failure": "changed while it was being read"}
-        made = {"repack": self._settings.as_dict(), **{name: facts[name] for name in _FACTS}}
+        known = facts.as_record()
+        made = {"repack": self._settings.as_dict(), **{name: known[name] for name in _FACTS}}
         return {**row, **identity, "failure": row["failure"], "settings": json.dumps(made)}
 
     def is_current(self, settings: str) -> bool:

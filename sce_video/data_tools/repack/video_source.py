@@ -6,7 +6,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import chain
 from typing import Any
@@ -16,8 +16,8 @@ import numpy as np
 from av.stream import Discard
 from av.video.reformatter import ColorRange, Interpolation, VideoReformatter
 
+from sce_video.data_tools.examination import demux_packets
 from sce_video.data_tools.repack.plan import Settings
-from sce_video.data_tools.verify import demux_packets
 from sce_video.datasets.readers import AvReader
 from sce_video.datasets.readers.av_file import (
     best_video_stream,
@@ -37,8 +37,27 @@ _USUAL_RATE = Fraction(30)
 Span = tuple[float, float]
 
 
+@dataclass
+class StreamFacts:
+    """What the decoding of a stream has found so far.
+
+    Attributes:
+        tick: Seconds of one unit of the container's time base.
+        origin: When the first frame begins, ticks.
+        rates: Stated frames per second, the most reliable first.
+        pixel_aspect: Width of a pixel relative to its height; None or 0 if it is not stated.
+        video_bytes: Bytes of the packets that were read; complete at the end.
+    """
+
+    tick: Fraction = Fraction(1, 1000)
+    origin: int = 0
+    rates: list[Fraction] = field(default_factory=list)
+    pixel_aspect: Fraction | None = None
+    video_bytes: int = 0
+
+
 def decode_part(
-    path: str, limits: DecodeLimits, span: Span | None, facts: dict[str, Any] | None = None
+    path: str, limits: DecodeLimits, span: Span | None, facts: StreamFacts | None = None
 ) -> Iterator[av.VideoFrame]:
     """The frames that begin in a part of a video; of a part between two frames the one before it.
 
@@ -54,13 +73,13 @@ def decode_part(
         path: The file.
         limits: How large decoded frames may be.
         span: (start, end) in seconds, counted from the first frame; None for the whole video.
-        facts: As of :func:`decode_frames`.
+        facts: Filled as by :func:`decode_frames`.
 
     Raises:
         VideoDecodeError: As :func:`decode_frames`; or a frame has no time stamp, or the video does
             not reach from start to end.
     """
-    facts = {} if facts is None else facts
+    facts = facts or StreamFacts()
     if span is None:
         yield from decode_frames(path, limits, facts)
         return
@@ -75,7 +94,7 @@ def decode_part(
 
 
 def decode_frames(
-    path: str, limits: DecodeLimits, facts: dict[str, Any], start: float | None = None
+    path: str, limits: DecodeLimits, facts: StreamFacts, start: float | None = None
 ) -> Generator[av.VideoFrame, None, None]:
     """All frames of a video in the order they are shown, as :class:`AvReader` gives them.
 
@@ -84,8 +103,7 @@ def decode_frames(
     Args:
         path: The file.
         limits: How large frames may be.
-        facts: Gets ``tick`` (seconds), ``origin`` (ticks, of the first frame), ``rates``,
-            ``pixel_aspect`` and, at the end, ``video_bytes`` of the packets that were read.
+        facts: Filled before the first frame; ``video_bytes`` grows until the last one.
         start: Seconds from the first frame: begins at a key frame that the container has for it.
 
     Raises:
@@ -101,21 +119,21 @@ def decode_frames(
         codec.options = decoder_options(limits)
         codec.thread_count = 1
         rates = (stream.guessed_rate, stream.average_rate)
-        facts["rates"] = [Fraction(rate).limit_denominator(10**6) for rate in rates if rate]
-        facts["tick"] = Fraction(stream.time_base or Fraction(1, 1000))
+        facts.rates = [Fraction(rate).limit_denominator(10**6) for rate in rates if rate]
+        facts.tick = Fraction(stream.time_base or Fraction(1, 1000))
         first = stream.start_time or 0
-        facts["origin"] = first if table is None else int(table.pts[table.display_order[0]])
-        facts["pixel_aspect"] = stream.sample_aspect_ratio
-        facts["video_bytes"] = 0
+        facts.origin = first if table is None else int(table.pts[table.display_order[0]])
+        facts.pixel_aspect = stream.sample_aspect_ratio
+        facts.video_bytes = 0
         if start is not None and table is None:  # where the clock restarts, a time is ambiguous
             with suppress(av.FFmpegError):  # raw streams and files without an index
-                ticks = math.floor(start / facts["tick"])
-                container.seek(facts["origin"] + ticks, stream=stream, backward=True)
+                ticks = math.floor(start / facts.tick)
+                container.seek(facts.origin + ticks, stream=stream, backward=True)
 
         def packets() -> Iterator[Any]:
             for packet in on_table(demux_packets(container, stream), table):
                 if packet.size:  # hidden ones, too: others refer to them, and FFmpeg drops them
-                    facts["video_bytes"] += packet.size
+                    facts.video_bytes += packet.size
                     yield packet
 
         for frames in decode_packets(packets(), lambda _: codec):
@@ -124,17 +142,17 @@ def decode_frames(
                 yield frame
 
 
-def _seconds(path: str, frame: av.VideoFrame, facts: dict[str, Any]) -> float:
+def _seconds(path: str, frame: av.VideoFrame, facts: StreamFacts) -> float:
     if frame.pts is None:
         raise VideoDecodeError(path, "has frames without time stamps: repack the whole file first")
-    return float((frame.pts - facts["origin"]) * facts["tick"])
+    return float((frame.pts - facts.origin) * facts.tick)
 
 
 def _within(
-    path: str, frames: Iterator[av.VideoFrame], span: Span, facts: dict[str, Any]
+    path: str, frames: Iterator[av.VideoFrame], span: Span, facts: StreamFacts
 ) -> Iterator[av.VideoFrame]:
     """The frames of a part, from frames that begin before it; see :func:`decode_part`."""
-    begin, end = (seconds - float(facts["tick"]) / 2 for seconds in span)
+    begin, end = (seconds - float(facts.tick) / 2 for seconds in span)
     before: av.VideoFrame | None = None
     last, gap, given = -math.inf, 0.0, False
     for frame in frames:
@@ -262,16 +280,32 @@ _RGB = 0
 _UNSPECIFIED = 2
 
 
+@dataclass(frozen=True, kw_only=True)
+class SourceFacts:
+    """What a decoding of the source has found.
+
+    Attributes:
+        frames: Frames that decode.
+        promised: Frames that the container holds packets for.
+        damaged: Frames in which the decoder concealed errors.
+        seconds: Duration.
+        video_bytes: Bytes of the packets of the video.
+    """
+
+    frames: int
+    promised: int
+    damaged: int
+    seconds: float
+    video_bytes: int
+
+
 @dataclass
 class VideoSource:
     """What is known of a source after it was decoded once."""
 
     path: str  # the file
     schedule: Schedule  # rate of the output, and the source's frame for each of its frames
-    # ``source_frames`` that decode, ``source_promised`` that the container holds packets for,
-    # ``source_damaged`` in which the decoder concealed errors, ``source_seconds``, and
-    # ``source_video_bytes`` of the packets of its video.
-    facts: dict[str, Any]
+    facts: SourceFacts
     tags: dict[str, Any]  # attributes of the encoder that say how colours and pixels are meant
     # Prepared frames by their number in the source, see :class:`Preparation`; all of them, or for a
     # long video a sample.
@@ -288,7 +322,7 @@ class VideoSource:
             VideoDecodeError: The file has changed meanwhile.
         """
         shown = self.schedule.shown
-        if len(self.held) == self.facts["source_frames"]:
+        if len(self.held) == self.facts.frames:
             yield from (self.held[int(number)] for number in shown)
             return
         counts = deque(np.bincount(shown).tolist())  # how often each frame is shown
@@ -322,7 +356,7 @@ def read_source(
     if span is None:  # of an hour-long file all packets would be read for each of its segments
         with AvReader(path, limits=limits) as reader:
             table, end = reader.timestamps, reader.duration
-    facts: dict[str, Any] = {}
+    facts = StreamFacts()
     preparation: Preparation | None = None
     held: dict[int, np.ndarray] = {}
     pts: list[int | None] = []
@@ -331,9 +365,9 @@ def read_source(
     for number, frame in enumerate(decode_part(path, limits, span, facts)):
         if preparation is None:
             preparation = Preparation(frame, settings)
-            tags = colour_tags(frame, facts["pixel_aspect"], preparation.turns)
+            tags = colour_tags(frame, facts.pixel_aspect, preparation.turns)
             seconds = span[1] - span[0] if span else end
-            rate = next(iter(facts["rates"]), _USUAL_RATE)  # as the container states
+            rate = next(iter(facts.rates), _USUAL_RATE)  # as the container states
             about = max(1, math.ceil(seconds * rate))
             count = about if table is None else len(table)
             keep = _choose(count, preparation.frame_bytes, settings.keyint)
@@ -347,19 +381,19 @@ def read_source(
     times, duration = _frame_times(pts, facts, table, end)
     # More frames may decode than the packets promise.
     held = {number: frame for number, frame in held.items() if number < len(times)}
-    schedule = make_schedule(times, duration, facts["rates"], float(facts["tick"]))
-    found = {
-        "source_frames": len(times),
-        "source_promised": len(times) if table is None else len(table),
-        "source_damaged": damaged,
-        "source_seconds": round(duration, 6),
-        "source_video_bytes": facts["video_bytes"],
-    }
+    schedule = make_schedule(times, duration, facts.rates, float(facts.tick))
+    found = SourceFacts(
+        frames=len(times),
+        promised=len(times) if table is None else len(table),
+        damaged=damaged,
+        seconds=round(duration, 6),
+        video_bytes=facts.video_bytes,
+    )
     return VideoSource(path, schedule, found, tags, held, preparation, limits, span)
 
 
 def _frame_times(
-    pts: list[int | None], facts: dict[str, Any], table: np.ndarray | None, end: float
+    pts: list[int | None], facts: StreamFacts, table: np.ndarray | None, end: float
 ) -> tuple[np.ndarray, float]:
     """(F,) seconds of the frames that decode, and when the last one ends.
 
@@ -368,15 +402,14 @@ def _frame_times(
     """
     if table is not None and len(pts) >= len(table):
         return table, end
-    tick: Fraction = facts["tick"]
     known = np.array([value for value in pts if value is not None], dtype=np.int64)
-    times = (known - known[:1]) * tick.numerator / tick.denominator
+    times = (known - known[:1]) * facts.tick.numerator / facts.tick.denominator
     if table is not None:
         if len(known) < len(pts) or not all(np.diff(known) > 0):
             times = table[: len(pts)]
         return times, float(times[-1]) + (end - float(table[-1]))
     gaps = np.diff(times)
-    usual = next(iter(facts["rates"]), _USUAL_RATE)
+    usual = next(iter(facts.rates), _USUAL_RATE)
     return times, float(times[-1]) + float(np.median(gaps) if len(gaps) else 1 / usual)
 
 

@@ -20,7 +20,8 @@ from sce_video import jobs
 from sce_video.data_tools.tables.video_row import RowSource, failed_row, row_identity, video_row
 from sce_video.data_tools.tables.writer import ImportResult, Row, TableWriter, write_rows
 from sce_video.data_tools.verify import listed_videos
-from sce_video.datasets.named_files import all_files_listed, check_source
+from sce_video.datasets.named_files import check_source
+from sce_video.datasets.sources import listed_extensions
 from sce_video.datasets.tables.row_columns import table_path
 from sce_video.datasets.tables.table import TableError, is_remote
 from sce_video.datasets.video_list import VideoList
@@ -394,9 +395,9 @@ def import_videos(options: ImportOptions) -> ImportResult:
         UserError: See :func:`fill_table`.
         ValueError: If there is no such list or folder, or a path is listed with two labels.
     """
-    with all_files_listed(options.all_files):
-        check_source(options.source, options.data_root)
-        videos, root, _ = listed_videos(options.source, options.data_root)
+    extensions = listed_extensions(options.all_files)
+    check_source(options.source, options.data_root, extensions)
+    videos, root, _ = listed_videos(options.source, options.data_root, extensions)
     with jobs.resumable():
         return fill_table(
             options.table,

@@ -297,14 +297,35 @@ def _runs(box: memoryview, name: str, count: int) -> np.ndarray:
 
 
 _START_CODE = b"\0\0\1"
-_HEAD_BYTES = 4096  # of a packet or unit, in which a header is looked for
-_RECOVERY_POINT = 6  # payloadType
-#: Start code of a picture, byte behind it that holds its coding type, and where in that byte.
-_MPEG2_PICTURE, _MPEG4_PICTURE = (_START_CODE + b"\x00", 5, 3, 7), (_START_CODE + b"\xb6", 4, 6, 3)
+#: Bytes of a packet or unit in which a header is looked for.
+_HEAD_BYTES = 4096
+#: payloadType of a recovery point in an SEI message (H.264, annex D).
+_RECOVERY_POINT = 6
+
+
+@dataclass(frozen=True)
+class _PictureHeader:
+    """Where a picture header states the coding type of the picture."""
+
+    #: Bytes with which the header begins.
+    start_code: bytes
+    #: Distance of the byte with the coding type from the start code.
+    at: int
+    #: Bits below the coding type in that byte.
+    shift: int
+    #: Mask of the coding type after the shift.
+    mask: int
+    #: Coding type of a picture that refers to no other one.
+    intra: int
+
+
+#: picture_header of ISO 11172-2 and 13818-2, 6.2.3.
+_MPEG2_PICTURE = _PictureHeader(_START_CODE + b"\x00", at=5, shift=3, mask=7, intra=1)
 _PICTURES = {
-    "mpeg1video": (*_MPEG2_PICTURE, 1),
-    "mpeg2video": (*_MPEG2_PICTURE, 1),
-    "mpeg4": (*_MPEG4_PICTURE, 0),
+    "mpeg1video": _MPEG2_PICTURE,
+    "mpeg2video": _MPEG2_PICTURE,
+    # VideoObjectPlane of ISO 14496-2, 6.2.5.
+    "mpeg4": _PictureHeader(_START_CODE + b"\xb6", at=4, shift=6, mask=3, intra=0),
 }
 
 
@@ -320,10 +341,11 @@ def is_restart_point(codec: str, extradata: bytes, packet: bytes | memoryview) -
         kinds = (unit[0] >> 1 & 63 for unit in nal_units(packet, extradata, 21))
         return 16 <= next((kind for kind in kinds if kind < 32), 0) <= 23  # of the first slice
     if codec in _PICTURES:
-        start_code, at, shift, mask, intra = _PICTURES[codec]
-        data = bytes(packet[:_HEAD_BYTES])
-        found = data.find(start_code)
-        return 0 <= found < len(data) - at and data[found + at] >> shift & mask == intra
+        picture, data = _PICTURES[codec], bytes(packet[:_HEAD_BYTES])
+        found = data.find(picture.start_code)
+        if not 0 <= found < len(data) - picture.at:
+            return False
+        return data[found + picture.at] >> picture.shift & picture.mask == picture.intra
     if codec != "h264":
         return True
     recovery: int | None = None

@@ -19,8 +19,10 @@ from sce_video.datasets.readers.base import (
 )
 from sce_video.registry import READERS
 
-_MP4, _MATROSKA = "mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm"
-_H264_8_BIT = (66, 77, 88, 100)  # baseline, main, extended, high: profile_idc
+#: FFmpeg's names of the containers in which the libraries were found to return the same frames.
+_CONTAINERS = ("mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm")
+#: profile_idc of H.264 with 8 bits: baseline, main, extended, high.
+_H264_8_BIT = (66, 77, 88, 100)
 
 
 class FallbackReader(VideoReader):
@@ -59,7 +61,7 @@ class FallbackReader(VideoReader):
     def can_read(cls, av_reader: AvReader) -> bool:
         """Whether the library's frames of this file are known to equal those of PyAV."""
         container, codec = av_reader.facts[:2]
-        if container not in (_MP4, _MATROSKA) or codec not in cls.codecs or av_reader.by_count:
+        if container not in _CONTAINERS or codec not in cls.codecs or av_reader.by_count:
             return False
         if av_reader.restarts or av_reader.has_false_keys:  # the libraries decode from there
             return False

@@ -16,8 +16,10 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
-#: More files than this of fewer rows than that are joined; a search opens every file of a table.
-_MOST_FILES, _SMALL_ROWS = 64, 8192
+#: Small files of a table from which they are joined, because a search opens every file.
+_MOST_FILES = 64
+#: Rows below which a file is small, and that a joined one has.
+_SMALL_ROWS = 8192
 
 
 def open_dataset(lance: Any, arguments: dict[str, Any]) -> Any:

@@ -32,9 +32,11 @@ CLIENT_LIMITS = {
 }  # fmt: skip
 #: In their place for a first attempt to open a table: nobody may be there.
 _FIRST_LIMITS = {"client_max_retries": "3"}
-#: Bytes: two ranges are one request where less than this lies between them. 64 KiB read four times
-#: the bytes of the frames of a clip, which a store sends sooner than it answers ten times as often.
-BLOCK_SIZE, REMOTE_BLOCK_SIZE = 1024, 2**16
+#: Bytes between two ranges below which they are one request, on a disk.
+BLOCK_SIZE = 1024
+#: The same in an object store. 64 KiB read four times the bytes of the frames of a clip, which a
+#: store sends sooner than it answers ten times as often.
+REMOTE_BLOCK_SIZE = 2**16
 #: Requests to object storage at a time; a batch of clips has a dozen for each sample.
 _IO_THREADS = "128"
 _REMOTE = re.compile(r"[a-z][a-z0-9+.-]+://", re.I)

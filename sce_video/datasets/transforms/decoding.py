@@ -35,6 +35,7 @@ from sce_video.datasets.transforms.lazy_view import RESIZES, LazyView, is_repeat
 from sce_video.datasets.transforms.sampling import check_view_counts
 from sce_video.datasets.transforms.spatial import View, crop_offsets
 from sce_video.registry import TRANSFORMS
+from sce_video.utils.stored_arguments import Pixels
 
 
 @TRANSFORMS.register_module()
@@ -358,7 +359,7 @@ class PackVideo:
         whole: The view is the whole frame; the network resizes it to ``crop_size``.
     """
 
-    def __init__(self, crop_size: int, num_crops: int = 3, whole: bool = False) -> None:
+    def __init__(self, crop_size: Pixels, num_crops: int = 3, whole: bool = False) -> None:
         if crop_size < 1:
             raise ValueError(f"crop_size must be a positive number of pixels, got {crop_size}")
         if num_crops not in (1, 3):

@@ -16,6 +16,7 @@ from sce_video.datasets.clip_sampling import (
 )
 from sce_video.datasets.readers.base import VideoDecodeError
 from sce_video.registry import TRANSFORMS
+from sce_video.utils.stored_arguments import Frames, Seconds
 
 
 def _check_clip(clip_duration: float, num_frames: int, of: str = "") -> None:
@@ -61,8 +62,8 @@ class RandomClips:
 
     def __init__(
         self,
-        clip_duration: float,
-        num_frames: int,
+        clip_duration: Seconds,
+        num_frames: Frames,
         num_views: int = 2,
         duration_jitter: float = 0.0,
         reverse_prob: float = 0.0,
@@ -151,7 +152,7 @@ class UniformClips:
     :func:`~sce_video.datasets.clip_sampling.spaced_starts`.
     """
 
-    def __init__(self, clip_duration: float, num_frames: int, num_clips: int = 10) -> None:
+    def __init__(self, clip_duration: Seconds, num_frames: Frames, num_clips: int = 10) -> None:
         _check_clip(clip_duration, num_frames)
         if num_clips < 1:
             raise ValueError(f"num_clips must be at least 1, got {num_clips}")
@@ -176,7 +177,7 @@ class OneOfClips(UniformClips):
 
     num_views = 1
 
-    def __init__(self, clip_duration: float, num_frames: int, num_clips: int = 4) -> None:
+    def __init__(self, clip_duration: Seconds, num_frames: Frames, num_clips: int = 4) -> None:
         super().__init__(clip_duration, num_frames, max(1, num_clips))
         self.num_clips = num_clips
 
@@ -209,7 +210,7 @@ class CenterSegmentClip:
 
     num_clips = 1
 
-    def __init__(self, num_frames: int, shared_ends: bool = False) -> None:
+    def __init__(self, num_frames: Frames, shared_ends: bool = False) -> None:
         _check_clip(1.0, num_frames)
         self.num_frames, self.shared_ends = num_frames, shared_ends
 
@@ -260,7 +261,11 @@ class KeyFrameClip:
     num_clips = 1
 
     def __init__(
-        self, num_frames: int, frame_interval: int, fps: float = 30.0, begins_at: float = 900.0
+        self,
+        num_frames: Frames,
+        frame_interval: Frames,
+        fps: float = 30.0,
+        begins_at: float = 900.0,
     ) -> None:
         _check_clip(1.0, num_frames)
         if frame_interval < 1 or fps <= 0:

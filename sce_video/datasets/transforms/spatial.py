@@ -14,6 +14,7 @@ from PIL import Image
 from sce_video.datasets.readers.base import DecodeLimits
 from sce_video.datasets.transforms.lazy_view import Box, LazyView, resized_as_pil
 from sce_video.registry import TRANSFORMS
+from sce_video.utils.stored_arguments import PixelRange, Pixels, Word
 
 #: (T, H, W, 3) uint8, computed or not yet computed.
 View = np.ndarray | LazyView
@@ -132,7 +133,7 @@ class RandomResizedCropClips:
 
     def __init__(
         self,
-        size: int,
+        size: Pixels,
         area: tuple[float, float] = (0.2, 0.766),
         aspect: tuple[float, float] = (3 / 4, 4 / 3),
         local_size: int | Sequence[int] | None = None,
@@ -193,7 +194,7 @@ class ResizeShortSide:
             SlowFast's ``INV_UNIFORM_SAMPLE`` (datasets/transform.py).
     """
 
-    def __init__(self, size: int | tuple[int, int], inverse_uniform: bool = False) -> None:
+    def __init__(self, size: PixelRange, inverse_uniform: bool = False) -> None:
         low, high = (size, size) if isinstance(size, int) else size
         if not 0 < low <= high:
             raise ValueError(f"size must be positive, or a range low <= high, got {size}")
@@ -225,7 +226,7 @@ class ResizeShortSide:
 class CenterCropClips:
     """Cut the central square of ``size`` pixels, where torchvision's ``CenterCrop`` does."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: Pixels) -> None:
         self.size = _check_size(size)
 
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
@@ -252,7 +253,7 @@ class RandomCropClips:
             ``RandomCrop(32, padding=4)``.
     """
 
-    def __init__(self, size: int, padding: int = 0) -> None:
+    def __init__(self, size: Pixels, padding: int = 0) -> None:
         self.size = _check_size(size)
         if padding < 0:
             raise ValueError(f"padding must be a number of pixels, 0 or more, got {padding}")
@@ -295,7 +296,7 @@ class ResizeAsProcessor:
     """
 
     def __init__(
-        self, size: int | tuple[int, int], crop: int | None = None, interpolation: str = "bilinear"
+        self, size: PixelRange, crop: int | None = None, interpolation: Word = "bilinear"
     ) -> None:
         sides = (size, size) if isinstance(size, int) else tuple(size)
         whole = sides[0] if crop is None else crop
@@ -353,7 +354,7 @@ class PillowResizeCenterCrop(ResizeAsProcessor):
     rounded half to even. ``crop`` is at most ``size``; ``interpolation`` "bilinear" or "bicubic".
     """
 
-    def __init__(self, size: int, crop: int, interpolation: str = "bilinear") -> None:
+    def __init__(self, size: Pixels, crop: int, interpolation: Word = "bilinear") -> None:
         super().__init__(size, crop, interpolation)
         self._filter = Image.Resampling[interpolation.upper()]
 

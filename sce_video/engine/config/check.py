@@ -47,7 +47,7 @@ _BUILDER_KEYS_OF: dict[tuple[str, ...], set[str]] = {
 }
 # Read by Runner from the whole config, in addition to the arguments of its constructor.
 _RUNNER_KEYS = set(
-    "activation_checkpointing adopted compile conv_2d custom_imports efficient_conv_bn_eval "
+    "activation_checkpointing compile conv_2d custom_imports efficient_conv_bn_eval "
     "find_unused_parameters fit_queue global_batch keep_global_batch lora model_wrapper_cfg "
     "pretrained runner_type sync_bn teacher_checkpoint".split()
 )

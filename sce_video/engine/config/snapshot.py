@@ -136,10 +136,6 @@ def _check_size(text: Any, name: str) -> None:
         )
 
 
-#: Packages whose classes a recipe is made of.
-_KNOWN_PACKAGES = ("sce_video", "mmengine", "mmaction", "torch", "torchvision")
-
-
 def foreign_classes(config: Mapping[str, Any], keys: Sequence[str] = TRAINING) -> list[str]:
     """Classes of other packages that some parts of a config name, as ``SCE of my_package.sce``.
 
@@ -147,6 +143,7 @@ def foreign_classes(config: Mapping[str, Any], keys: Sequence[str] = TRAINING) -
     the same config.
     """
     from sce_video.engine.config.check import registered  # needs torch
+    from sce_video.registry import is_own_part
 
     found: set[str] = set()
     todo: list[Any] = [config.get(key) for key in keys]
@@ -155,9 +152,8 @@ def foreign_classes(config: Mapping[str, Any], keys: Sequence[str] = TRAINING) -
         if isinstance(node, Mapping):
             todo += node.values()
             for part in registered(node.get("type")):
-                module = str(getattr(part, "__module__", ""))
-                if module.partition(".")[0] not in _KNOWN_PACKAGES:
-                    found.add(f"{_type(node)} of {module}")
+                if is_own_part(part):
+                    found.add(f"{_type(node)} of {part.__module__}")
         elif isinstance(node, list | tuple):
             todo += node
     return sorted(found)

@@ -11,18 +11,18 @@ from typing import Any, NamedTuple
 
 import mmengine.hooks
 import torch
-from mmengine.dist import all_gather_object, all_reduce, broadcast, get_world_size, is_main_process
+from mmengine.dist import all_reduce, broadcast, get_world_size, is_main_process
 from mmengine.hooks import Hook
 from torch.utils.hooks import RemovableHandle
 
-from sce_video.datasets.loading.batches import BadFileReport
+from sce_video.datasets.loading.bad_files import BadFileReport
 from sce_video.datasets.readers.base import TooManyBadFilesError
 from sce_video.engine.checkpoint import find_checkpoints
 from sce_video.engine.hooks.alarms import report_alarm
 from sce_video.engine.restarts import append_or_warn, continue_rows, warned_once
 from sce_video.registry import HOOKS
 from sce_video.utils.command import printable_utf8
-from sce_video.utils.distributed import unwrap_model
+from sce_video.utils.distributed import gather_objects, unwrap_model
 from sce_video.utils.errors import NamedWarning, UserError
 from sce_video.utils.run_files import METRICS
 from sce_video.utils.tensors import DeferredNumber
@@ -69,7 +69,7 @@ class BadFileHook(Hook):
 
     def after_train_epoch(self, runner) -> None:
         """Merge all ranks' failures; end the training when they are too many together."""
-        of_all_ranks: list[list[tuple[str, str]]] = all_gather_object(self._fresh)
+        of_all_ranks: list[list[tuple[str, str]]] = gather_objects(self._fresh)
         own, self._fresh = set(self._fresh), []
         self._add(runner, [f for failures in of_all_ranks for f in failures if f not in own])
         if is_main_process() and len(self.report) > self._logged:

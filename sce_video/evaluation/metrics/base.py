@@ -26,8 +26,8 @@ from mmengine.evaluator import BaseMetric
 from torch import Tensor, nn
 
 from sce_video.evaluation.functional.statistics import bootstrap_intervals
-from sce_video.evaluation.npz_files import as_integers, as_matrix, as_strings, read_npz, write_npz
 from sce_video.evaluation.rows import Rows, check_same_size
+from sce_video.inference.npz_files import as_integers, as_matrix, as_strings, read_npz, write_npz
 from sce_video.utils.command import Progress
 from sce_video.utils.metric_names import NOT_FRACTIONS, is_trivial
 
@@ -50,7 +50,7 @@ class RowMetric(BaseMetric):
             (features), "detection" (scores of boxes); empty for any.
         needs_gallery: Whether queries are compared with a gallery or with other groups.
         alterations: Altered clips whose values it needs too (``rows.altered``), of
-            :data:`~sce_video.evaluation.multi_view.ALTERATIONS`.
+            :data:`~sce_video.evaluation.alterations.ALTERATIONS`.
         needs_clips: Whether it needs the representations of the single clips (``rows.clips``).
         class_means: Names of metrics with ``outcomes`` that are the mean of class means.
         device: Device for large tensors in :meth:`compute`; loops set that of the model.

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from sce_video.evaluation.alterations import ALTERATIONS, check_alterations
 from sce_video.evaluation.functional.linear_probe import FittedProbe, fit_linear_probe, num_fits
 from sce_video.evaluation.functional.neighbours import knn_scores, rank
 from sce_video.evaluation.functional.statistics import pair_accuracy, top_k_hits
@@ -21,7 +22,6 @@ from sce_video.evaluation.metrics.base import (
     for_each_group,
     format_columns,
 )
-from sce_video.evaluation.multi_view import ALTERATIONS, check_alterations
 from sce_video.evaluation.rows import Rows
 from sce_video.registry import METRICS
 
@@ -144,7 +144,7 @@ class SenseOfTime(RowMetric):
 
     Args:
         alterations: Which altered clips, see
-            :func:`~sce_video.evaluation.multi_view.frame_order`.
+            :func:`~sce_video.evaluation.alterations.frame_order`.
         measures: Which of the three; without ``linear``, which takes nearly all of the time, there
             are no pairs and factors.
         pairs: Pairs of opposite classes, "ssv2" or names; adds ``time_pairs_CLIPS``, the linear

@@ -20,7 +20,6 @@ from torch.export import Dim, ExportedProgram
 from torch.fx.experimental import _config as fx_config
 
 from sce_video.inference.classifier import VideoClassifier
-from sce_video.interop.export.viewers import NETWORK_FORMATS
 from sce_video.interop.pretrained import (
     Network,
     model_card,
@@ -192,19 +191,12 @@ def export_network(network: Network, to: str, out: str | os.PathLike) -> Network
         out: File or folder to write.
 
     Raises:
-        ValueError: an unknown format or ending, a network that cannot be traced, or outputs that
-            differ from PyTorch's: then nothing is written.
-        FileExistsError: there is something at ``out``.
-        MissingPackageError: onnx, onnxruntime or onnxscript is not installed.
-        WriteError: ``out`` cannot be written.
+        ValueError: If the network cannot be traced, or outputs differ from PyTorch's. Nothing is
+            written then.
+        MissingPackageError: If onnx, onnxruntime or onnxscript is not installed.
+        WriteError: If ``out`` cannot be written.
     """
     out = Path(out)
-    if to not in NETWORK_FORMATS:
-        raise ValueError(f"the format must be one of {', '.join(NETWORK_FORMATS)}, got {to!r}")
-    if to in _FILES and out.suffix != _FILES[to][0]:
-        raise ValueError(f"the file must end in {_FILES[to][0]}, got {str(out)!r}")
-    if os.path.lexists(out):
-        raise FileExistsError(f"{out} exists: remove it, or give another --out")
     module, settings = ClipNetwork(network), network.settings
     if to == "pretrained":
         return NetworkReport(save_pretrained(network, out), module.outputs, True, None)
@@ -215,7 +207,7 @@ def export_network(network: Network, to: str, out: str | os.PathLike) -> Network
     with _quiet():
         program = traced(module, shape)
         with atomic_file(out) as unfinished:
-            run = _FILES[to][1](program, module, shape, text, unfinished)
+            run = _WRITERS[to](program, module, shape, text, unfinished)
             difference = largest_difference(module, shape, run, str(out))
     write_text(out.with_name(f"{out.name}.md"), model_card(network))
     return NetworkReport(out, module.outputs, module.any_size(shape), difference)
@@ -268,5 +260,4 @@ def _import_onnx() -> Any:
     return onnxruntime
 
 
-#: The ending of the file, and what writes it.
-_FILES = {"onnx": (".onnx", _write_onnx), "program": (".pt2", _write_program)}
+_WRITERS = {"onnx": _write_onnx, "program": _write_program}

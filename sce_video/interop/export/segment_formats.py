@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -98,17 +99,30 @@ def write_activitynet(out: Path, files: Mapping[str, Sequence[Segment]], scored:
     write_text(out, json.dumps(content, indent=1) + "\n")
 
 
-#: By the name of the format.
-SEGMENT_FORMATS: dict[str, Callable[[Path, Mapping[str, Sequence[Segment]], bool], None]] = {
+#: What writes a format.
+_WRITERS: dict[str, Callable[[Path, Mapping[str, Sequence[Segment]], bool], None]] = {
     "fiftyone": write_fiftyone_segments,
     "activitynet": write_activitynet,
 }
 
 
+@dataclass(frozen=True)
+class SegmentReport:
+    """Result of exporting segments.
+
+    Attributes:
+        segments: Number of segments.
+        videos: Number of videos.
+    """
+
+    segments: int
+    videos: int
+
+
 def export_segments(
     source: str, to: str, out: str | os.PathLike[str], data_root: str | None = None
-) -> tuple[int, int]:
-    """Write a CSV file of segments in another format; returns the numbers of segments and videos.
+) -> SegmentReport:
+    """Write a CSV file of segments in another format.
 
     Args:
         source: ``path,start,end,label``, and ``score`` where they are predictions.
@@ -117,16 +131,9 @@ def export_segments(
         data_root: Folder that the paths are relative to; None for that of the file.
 
     Raises:
-        ValueError: an unknown format, a segment that cannot be, or a video that cannot be decoded;
-            with file and line.
-        FileExistsError: there is something at ``out``.
-        WriteError: ``out`` cannot be written.
+        ValueError: If a segment cannot be, or a video cannot be decoded; with file and line.
+        WriteError: If ``out`` cannot be written.
     """
-    if to not in SEGMENT_FORMATS:
-        known = ", ".join(SEGMENT_FORMATS)
-        raise ValueError(f"segments are exported to {known}, got {to!r}")
-    if os.path.lexists(out):
-        raise FileExistsError(f"{out} exists: remove it, or give another --out")
     root = os.path.dirname(source) if data_root is None else data_root
     found = list(numbered_segments(source))
     if not found:
@@ -140,7 +147,7 @@ def export_segments(
     check_segment_files(rows)
     scored = all(segment.score is not None for _, segment in found)
     try:
-        SEGMENT_FORMATS[to](Path(out), files, scored)
+        _WRITERS[to](Path(out), files, scored)
     except VideoDecodeError as error:
         raise ValueError(str(error)) from error
-    return len(found), len(files)
+    return SegmentReport(len(found), len(files))

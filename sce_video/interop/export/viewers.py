@@ -28,8 +28,10 @@ from sce_video.interop.export.exported_videos import (
     plane,
     write_lines,
 )
+from sce_video.options.connect import ExportOptions
 from sce_video.pages.gallery import encode_jpeg
 from sce_video.utils.command import printable_utf8
+from sce_video.utils.cores import usable_cores
 from sce_video.utils.errors import MissingPackageError
 from sce_video.utils.files import atomic_file
 
@@ -84,10 +86,10 @@ def _sample_lines(bundle: Bundle, media_type: str) -> Iterator[str]:
             "x": float(bundle.points[i, 0]),
             "y": float(bundle.points[i, 1]),
         }
-        if videos.labels[i] is not None:
-            sample["label"] = {"_cls": "Classification", "tags": [], "label": videos.labels[i]}
+        if videos.label_names[i] is not None:
+            sample["label"] = {"_cls": "Classification", "tags": [], "label": videos.label_names[i]}
         if bundle.with_embedding:
-            sample["embedding"] = serialized(videos.features[i])
+            sample["embedding"] = serialized(videos.values[i])
         if media_type == "video":
             sample["frames"] = _FRAMES
         yield comma + json.dumps(sample)
@@ -157,7 +159,7 @@ def write_parquet(path: Path, bundle: Bundle) -> None:
             columns = {
                 "path": paths,
                 "file": list(map(printable_utf8, videos.files[rows])),
-                "label": [n if n is None else printable_utf8(n) for n in videos.labels[rows]],
+                "label": [n if n is None else printable_utf8(n) for n in videos.label_names[rows]],
                 "x": bundle.points[rows, 0],
                 "y": bundle.points[rows, 1],
                 "thumbnail": [
@@ -165,7 +167,7 @@ def write_parquet(path: Path, bundle: Bundle) -> None:
                     for jpeg, path in zip(islice(jpegs, ROW_GROUP), paths, strict=True)
                 ],
                 "neighbors": [{"ids": ids, "distances": far} for ids, far in near],
-                "embedding": list(videos.features[rows]) if bundle.with_embedding else [],
+                "embedding": list(videos.values[rows]) if bundle.with_embedding else [],
             }
             chosen = {name: columns[name] for name in schema.names}
             writer.write_table(pa.table(chosen, schema=schema))
@@ -185,19 +187,19 @@ def write_projector(path: Path, bundle: Bundle) -> None:
     from tensorboard.plugins.projector.projector_config_pb2 import ProjectorConfig
 
     with new_folder(path) as folder:
-        values = (row.tolist() for row in bundle.videos.features)
+        values = (row.tolist() for row in bundle.videos.values)
         lines = ("\t".join(f"{value:.7g}" for value in row) for row in values)
         write_lines(folder / "tensors.tsv", lines)
         # Tabs and line breaks in names are escaped: each video keeps its one line.
         rows = (
             f"{printable_utf8(path)}\t{printable_utf8(label or 'no label')}"
-            for path, label in zip(bundle.videos.paths, bundle.videos.labels, strict=True)
+            for path, label in zip(bundle.videos.paths, bundle.videos.label_names, strict=True)
         )
         write_lines(folder / "metadata.tsv", itertools.chain(["path\tlabel"], rows))
         config = ProjectorConfig()
         embedding = config.embeddings.add()
         embedding.tensor_name = "videos"
-        embedding.tensor_shape.extend(bundle.videos.features.shape)
+        embedding.tensor_shape.extend(bundle.videos.values.shape)
         embedding.tensor_path, embedding.metadata_path = "tensors.tsv", "metadata.tsv"
         side = _sprite(folder, bundle) if bundle.thumbnail_side else 0
         if side:
@@ -235,13 +237,13 @@ FORMATS: dict[str, Callable[[Path, Bundle], None]] = {
     "projector": write_projector,
     "fiftyone": write_fiftyone,
 }
-#: Formats of networks, see :mod:`sce_video.interop.export.networks`.
-NETWORK_FORMATS = ("pretrained", "onnx", "program")
+#: Processes that read thumbnails, unless more are asked for.
+_MOST_WORKERS = 8
 
 
 @dataclass(frozen=True)
-class ExportReport:
-    """What was written.
+class VideosReport:
+    """Result of exporting videos.
 
     Attributes:
         path: The file or folder.
@@ -260,63 +262,44 @@ class ExportReport:
     notes: list[str]
 
 
-def export(
-    source: str | os.PathLike,
-    to: str,
-    out: str | os.PathLike,
-    *,
-    labels: str | os.PathLike | None = None,
-    class_file: str | os.PathLike | None = None,
-    thumbnail_side: int = 128,
-    num_neighbours: int = 10,
-    with_embedding: bool = True,
-    workers: int = 0,
-    on_video: Callable[[int, bool], None] | None = None,
-) -> ExportReport:
+def export_videos(
+    options: ExportOptions, on_video: Callable[[int, bool], None] | None = None
+) -> VideosReport:
     """Write videos with their paths, labels, map, thumbnails and features.
 
     Args:
-        source: Folder of an index, or an .npz file of features.
-        to: "parquet", "projector" or "fiftyone".
-        out: File (parquet) or folder (the others) to write.
-        labels: List with ``path label`` on every line; None for the labels of the source.
-        class_file: Names of the labels of the list.
-        thumbnail_side: Longest side of a thumbnail, pixels; 0 writes none. FiftyOne makes its own.
-        num_neighbours: Nearest neighbours of each video in a parquet file; 0 for none.
-        with_embedding: Whether the features are written; the projector needs them.
-        workers: Processes that read thumbnails; 0 reads in this one.
+        options: Options of the command, whose source is an index or an .npz file of features.
         on_video: Called after every thumbnail with the number of videos and whether it failed.
 
     Raises:
-        ValueError: an unknown format, a number out of range, or see
-            :func:`~sce_video.interop.export.exported_videos.read_videos`.
-        FileNotFoundError: no such source.
-        FileExistsError: there is something at ``out``.
-        MissingPackageError: pyarrow is not installed.
-        WriteError: ``out`` cannot be written.
+        ValueError: See :func:`~sce_video.find.stored_features.read_videos`.
+        FileNotFoundError: If there is no such source.
+        MissingPackageError: If pyarrow is not installed.
+        WriteError: If the output cannot be written.
     """
-    out = Path(out)
-    if to not in FORMATS:
-        raise ValueError(f"the format must be one of {', '.join(FORMATS)}, got {to!r}")
-    for name, value in (("thumbnail_side", thumbnail_side), ("num_neighbours", num_neighbours)):
-        if not 0 <= value <= 1024:
-            raise ValueError(f"{name} must be from 0 to 1024, got {value}")
-    if to == "parquet" and out.suffix != ".parquet":
-        raise ValueError(f"a parquet file must end in .parquet to be read as one, got {str(out)!r}")
-    if os.path.lexists(out):
-        raise FileExistsError(f"{out} exists: remove it, or give another --out")
-    if to == "parquet":
+    if options.to == "parquet":
         import_pyarrow()  # before the work, not after it
-    videos = read_videos(source, labels, class_file)
-    map_name, points = plane(videos.features)
-    rows, distances = neighbours(videos.features, num_neighbours if to == "parquet" else 0)
+    videos = read_videos(options.source, options.labels, _class_file(options))
+    map_name, points = plane(videos.values)
+    count = options.neighbours if options.to == "parquet" else 0
+    rows, distances = neighbours(videos.values, count)
+    workers = min(_MOST_WORKERS, usable_cores()) if options.workers is None else options.workers
     bundle = Bundle(
         *(videos, map_name, points, rows, distances),
-        thumbnail_side=thumbnail_side,
+        thumbnail_side=options.thumbnail_side,
         workers=workers,
-        with_embedding=with_embedding,
+        with_embedding=not options.no_embedding,
         on_video=lambda failed: on_video(len(videos), failed) if on_video is not None else None,
     )
-    FORMATS[to](out, bundle)
-    labelled = sum(label is not None for label in videos.labels)
-    return ExportReport(out, len(videos), labelled, map_name, bundle.failures, bundle.notes)
+    out = Path(options.out)
+    FORMATS[options.to](out, bundle)
+    labelled = sum(label is not None for label in videos.label_names)
+    return VideosReport(out, len(videos), labelled, map_name, bundle.failures, bundle.notes)
+
+
+def _class_file(options: ExportOptions) -> str | None:
+    """Return the given file of class names, or the one next to the list of labels."""
+    if options.classes is not None or options.labels is None:
+        return options.classes
+    found = f"{os.path.splitext(options.labels)[0]}_classes.txt"
+    return found if os.path.isfile(found) else None

@@ -18,6 +18,7 @@ from sce_video.models.losses.sce_losses import check_sce, sce_terms
 from sce_video.models.losses.siamese import byol_loss
 from sce_video.models.modules import KeyQueue, queue_warnings
 from sce_video.registry import MODELS
+from sce_video.utils.stored_arguments import Entries, Outputs, Word
 from sce_video.utils.tensors import LoggedValue
 
 OBJECTIVES = ("cosine", "tokens", "relations", "frames")
@@ -63,10 +64,10 @@ class Distill(SelfSupervisedModel):
         self,
         backbone: dict[str, Any],
         projector: dict[str, Any],
-        teacher_channels: int,
-        objective: str = "cosine",
+        teacher_channels: Outputs,
+        objective: Word = "cosine",
         teacher: dict[str, Any] | None = None,
-        queue_size: int = 65536,
+        queue_size: Entries = 65536,
         lambda_: float = 0.5,
         tau: float = 0.1,
         tau_m: float = 0.05,

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from sce_video.models.algorithms.base import QuerySum, SelfSupervisedModel, mean_cosines
 from sce_video.models.losses import info_nce_loss
 from sce_video.registry import MODELS
+from sce_video.utils.stored_arguments import Entries
 from sce_video.utils.tensors import LoggedValue
 
 
@@ -36,7 +37,7 @@ class MoCo(SelfSupervisedModel):
         self,
         backbone: dict[str, Any],
         projector: dict[str, Any],
-        queue_size: int = 65536,
+        queue_size: Entries = 65536,
         momentum: float = 0.999,
         tau: float = 0.2,
         symmetric: bool = False,

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from sce_video.models.algorithms.base import QuerySum, SelfSupervisedModel, mean_cosines
 from sce_video.models.losses.sce_losses import ressl_loss, sharpness_warnings
 from sce_video.registry import MODELS
+from sce_video.utils.stored_arguments import Entries
 from sce_video.utils.tensors import LoggedValue
 
 
@@ -35,7 +36,7 @@ class ReSSL(SelfSupervisedModel):
         self,
         backbone: dict[str, Any],
         projector: dict[str, Any],
-        queue_size: int = 131072,
+        queue_size: Entries = 131072,
         momentum: float = 0.999,
         tau: float = 0.1,
         tau_m: float = 0.04,

@@ -13,6 +13,7 @@ from sce_video.models.algorithms.base import QuerySum, SelfSupervisedModel
 from sce_video.models.losses.sce_losses import SCETerms, check_sce, sce_terms, sce_warnings
 from sce_video.models.modules import check_momentum
 from sce_video.registry import MODELS
+from sce_video.utils.stored_arguments import Entries
 from sce_video.utils.tensors import LoggedValue
 
 
@@ -46,7 +47,7 @@ class SCE(SelfSupervisedModel):
         backbone: dict[str, Any],
         projector: dict[str, Any],
         predictor: dict[str, Any] | None = None,
-        queue_size: int = 65536,
+        queue_size: Entries = 65536,
         momentum: float = 0.99,
         lambda_: float | Sequence[float] = 0.5,
         tau: float = 0.1,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +17,7 @@ from sce_video.models.losses.swav_losses import check_sinkhorn, sinkhorn, swav_l
 from sce_video.models.modules import KeyQueue, StepGenerator, uneven_queue_warnings
 from sce_video.models.modules.view_pairs import check_target_views, check_views
 from sce_video.registry import MODELS
+from sce_video.utils.stored_arguments import Entries, Stored
 from sce_video.utils.tensors import LoggedValue
 
 
@@ -69,11 +70,11 @@ class SwAV(SelfSupervisedModel):
         self,
         backbone: dict[str, Any],
         projector: dict[str, Any],
-        num_prototypes: int = 1000,
+        num_prototypes: Entries = 1000,
         tau: float = 0.1,
         epsilon: float = 0.05,
         frozen_prototype_steps: int = 0,
-        queue_size: int = 0,
+        queue_size: Annotated[int, Stored(2**20, least=0, is_width=True)] = 0,
         queue_start_steps: int = 0,
         target_views: Sequence[int] = (0, 1),
         data_preprocessor: dict[str, Any] | nn.Module | None = None,

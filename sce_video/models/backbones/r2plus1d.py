@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from sce_video.models.backbones.common import ResNetBase, check_arguments, check_view
 from sce_video.registry import MODELS
+from sce_video.utils.stored_arguments import Channels, Features, Layers
 
 
 def _factorised(
@@ -86,9 +87,9 @@ class R2Plus1d(ResNetBase):
 
     def __init__(
         self,
-        depth: int = 18,
-        base_channels: int = 64,
-        in_channels: int = 3,
+        depth: Layers = 18,
+        base_channels: Channels = 64,
+        in_channels: Features = 3,
         frozen_stages: int = -1,
         norm_eval: bool = False,
         zero_init_residual: bool = False,

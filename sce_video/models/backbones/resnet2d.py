@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from sce_video.models.backbones.common import ResidualBlock, ResNetBase, check_arguments, check_view
 from sce_video.registry import MODELS
+from sce_video.utils.stored_arguments import Channels, Features, Layers, Variant
 
 STEMS = ("imagenet", "small")
 
@@ -42,10 +43,10 @@ class ResNet2d(ResNetBase):
 
     def __init__(
         self,
-        depth: int,
-        base_channels: int = 64,
-        in_channels: int = 3,
-        stem: str = "imagenet",
+        depth: Layers,
+        base_channels: Channels = 64,
+        in_channels: Features = 3,
+        stem: Variant = "imagenet",
         frozen_stages: int = -1,
         norm_eval: bool = False,
         zero_init_residual: bool = False,

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from torch import Tensor, nn
 
 from sce_video.models.backbones.common import ResidualBlock, ResNetBase, check_arguments, check_view
 from sce_video.registry import MODELS
+from sce_video.utils.stored_arguments import Channels, Features, Layers, Stored
+
+#: Action localisation uses its own stride and dilation with the weights of any training.
+_OfTask = Annotated[int, Stored(8, in_new_tasks=False)]
 
 
 def _conv(
@@ -47,11 +53,11 @@ class ResNet3dSlowPath(ResNetBase):
 
     def __init__(
         self,
-        depth: int,
-        base_channels: int = 64,
-        in_channels: int = 3,
-        last_stage_stride: int = 2,
-        last_stage_dilation: int = 1,
+        depth: Layers,
+        base_channels: Channels = 64,
+        in_channels: Features = 3,
+        last_stage_stride: _OfTask = 2,
+        last_stage_dilation: _OfTask = 1,
         frozen_stages: int = -1,
         norm_eval: bool = False,
         zero_init_residual: bool = True,

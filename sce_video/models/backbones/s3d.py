@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from sce_video.models.backbones.common import StagedBackbone, check_arguments, check_view
 from sce_video.registry import MODELS
+from sce_video.utils.stored_arguments import Channels, Features, Switch
 
 
 @dataclass(frozen=True)
@@ -148,9 +149,9 @@ class S3D(StagedBackbone):
 
     def __init__(
         self,
-        base_channels: int = 64,
-        in_channels: int = 3,
-        gating: bool = False,
+        base_channels: Channels = 64,
+        in_channels: Features = 3,
+        gating: Switch = False,
         frozen_stages: int = -1,
         norm_eval: bool = False,
         channels_last: bool = False,

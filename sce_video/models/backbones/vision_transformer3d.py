@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from typing import Annotated
 
 import torch
 import torch.nn.functional as F
@@ -12,9 +13,11 @@ from torch import Tensor, nn
 from sce_video.models.backbones.common import FreezableBackbone, check_frozen, check_view
 from sce_video.models.backbones.token_dropping import TokenDropping
 from sce_video.registry import MODELS
+from sce_video.utils.stored_arguments import Features, Layers, Stored, Variant
 
 POSITIONS = ("sincos", "learned")
 MLP_RATIO = 4
+_TubeletSide = Annotated[int, Stored(32, is_width=True)]
 
 
 class TubeletEmbedding(nn.Module):
@@ -148,13 +151,13 @@ class VisionTransformer3d(FreezableBackbone):
 
     def __init__(
         self,
-        depth: int = 12,
-        embed_dims: int = 384,
-        num_heads: int = 6,
-        patch_size: int = 16,
-        tubelet_size: int = 2,
-        grid_size: Sequence[int] = (4, 14, 14),
-        position: str = "sincos",
+        depth: Layers = 12,
+        embed_dims: Features = 384,
+        num_heads: Annotated[int, Stored(256)] = 6,
+        patch_size: _TubeletSide = 16,
+        tubelet_size: _TubeletSide = 2,
+        grid_size: Annotated[Sequence[int], Stored(64, values=3)] = (4, 14, 14),
+        position: Variant = "sincos",
         drop_path_rate: float = 0.0,
         frozen_stages: int = -1,
         with_cp: bool = False,

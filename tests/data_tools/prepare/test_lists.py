@@ -8,8 +8,9 @@ import pytest
 from helpers import preparation_fakes
 from helpers.videos import numbered_frames, write_video
 
+from sce_video.data_tools.prepare.data_sets import layout, prepare
 from sce_video.data_tools.prepare.lists import (
-    ListPreparation,
+    check_files,
     count_rows,
     first_frame_error,
     format_counts,
@@ -18,6 +19,19 @@ from sce_video.data_tools.prepare.lists import (
 )
 from sce_video.data_tools.prepare.official import ClassMap, Entry, Located, OfficialLists, Split
 from sce_video.datasets.video_list import read_annotation_list
+from sce_video.options.data_commands import DATA_SETS, PrepareOptions
+
+# -- data sets --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", DATA_SETS)
+def test_every_data_set_is_read_by_its_module_and_shows_its_layout(name, tmp_path):
+    shown = layout(name)
+    assert shown.startswith("  ")
+    with pytest.raises(FileNotFoundError) as error:
+        prepare(PrepareOptions(name=name, root=tmp_path))
+    assert str(error.value).endswith(shown)
+
 
 # -- counts -----------------------------------------------------------------------------------
 
@@ -77,8 +91,9 @@ def touch(folder, names):
 
 def test_crashes_affect_one_file_only(tmp_path):
     names = touch(tmp_path, ["good1", "bad", "crash", "error", "good2"])
-    check, function = ListPreparation(tmp_path).check_files, preparation_fakes.fail_by_name
-    found = check(tmp_path, [*names, "gone"], function, "x")
+    options = PrepareOptions(name="ucf101", root=tmp_path, workers=1)
+    function = preparation_fakes.fail_by_name
+    found = check_files(tmp_path, [*names, "gone"], function, "x", options)
     assert list(found) == [*names, "gone"]  # in the order of the files
     assert {name: reason for name, reason in found.items() if reason is not None} == {
         "bad": "bad",
@@ -87,7 +102,7 @@ def test_crashes_affect_one_file_only(tmp_path):
         "error": "KeyError: 'error'",
         "gone": "there is no such file",
     }
-    assert check(tmp_path, [], function, "x") == {}
+    assert check_files(tmp_path, [], function, "x", options) == {}
 
 
 def test_first_frame_error(tmp_path):
@@ -116,7 +131,8 @@ def prepared(root, located, **options):
     entries = tuple(Entry(name, i % 2) for i, name in enumerate(sorted(located)))
     class_map = ClassMap("classes.txt", ("p", "q"), 2)
     official = OfficialLists("x", (Split("a.txt", entries),), (class_map,))
-    return write_lists(official, located, ListPreparation(root=root, check=False, **options))
+    options = PrepareOptions(name="ucf101", root=root, no_check=True, **options)
+    return write_lists(official, located, options)
 
 
 def test_unusual_paths_can_be_read_from_the_list(tmp_path, capsys):
@@ -159,7 +175,8 @@ def test_written_unchanged_replaced_removed(tmp_path, capsys):
     folder = tmp_path / "new/folder"
 
     def written(contents, force=False):
-        write_outputs(contents, ListPreparation(tmp_path, out=folder, force=force))
+        options = PrepareOptions(name="ucf101", root=tmp_path, out=folder, force=force)
+        write_outputs(contents, options)
         lines = capsys.readouterr().out.splitlines()
         return dict(line.removeprefix(f"{folder}/").split(": ") for line in lines)
 

@@ -13,11 +13,10 @@ from helpers.image_trees import colour, draw
 from helpers.transfer_trees import TREES, VOC_CLASSES
 from scipy.io import savemat
 
-from sce_video.data_tools.prepare.lists import ListPreparation
 from sce_video.data_tools.prepare.transfer_sets import TRANSFER_SETS, prepare_transfer_set
 from sce_video.datasets.labels import read_label_table
 from sce_video.datasets.video_list import read_annotation_list
-from sce_video.options.data_commands import TRANSFER_NAMES
+from sce_video.options.data_commands import TRANSFER_NAMES, PrepareOptions
 
 #: Published images of train, val (where official) and test, and classes.
 PUBLISHED = {
@@ -40,7 +39,7 @@ def make(name: str, root: Path) -> Path:
 
 
 def prepare(name: str, root: Path, **options: object) -> bool:
-    return prepare_transfer_set(name, ListPreparation(root=root, check=False, **options))
+    return prepare_transfer_set(PrepareOptions(name=name, root=root, no_check=True, **options))
 
 
 @pytest.mark.parametrize("name", TRANSFER_SETS)

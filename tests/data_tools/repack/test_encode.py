@@ -74,8 +74,8 @@ def test_constant_rate_keeps_every_frame_and_time(tmp_path, keyint):
     assert [read_number(frame) for frame in frames] == list(range(23))
     assert np.allclose(times, np.arange(23) / 30, atol=1e-9)
     assert keys == [number % keyint == 0 for number in range(23)]
-    assert facts["constant"] and facts["rate"] == "30"
-    assert facts["frames"] == facts["source_frames"] == 23
+    assert facts.constant and facts.rate == "30"
+    assert facts.output.frames == facts.source.frames == 23
 
 
 @pytest.mark.parametrize(("keyint", "b_frames"), [(50, 0), (50, 3), (200, 3)])
@@ -87,7 +87,7 @@ def test_a_file_trimmed_without_encoding_keeps_its_frames(tmp_path, keyint, b_fr
     frames, times, _ = decode(output)
     assert [read_number(frame) for frame in frames] == list(range(80, 120))
     assert np.allclose(times, np.arange(40) / 25, atol=1e-9)
-    assert facts["source_frames"] == facts["source_promised"] == 40
+    assert facts.source.frames == facts.source.promised == 40
 
 
 def test_variable_rate_is_right_in_seconds(tmp_path):
@@ -97,7 +97,7 @@ def test_variable_rate_is_right_in_seconds(tmp_path):
     path = write_video(tmp_path / "in.mkv", numbered_frames(len(stamps)), pts=stamps)
     facts, output = repacked(path, tmp_path)
     frames, times, _ = decode(output)
-    assert not facts["constant"] and facts["rate"] == "25"
+    assert not facts.constant and facts.rate == "25"
     for frame, time in zip(frames, times, strict=True):
         shown = max(i for i, stamp in enumerate(stamps) if stamp / 1000 <= time + 1e-6)
         assert read_number(frame) == shown
@@ -117,13 +117,13 @@ def test_frames_that_do_not_decode_leave_a_gap(tmp_path):
     facts, output = repacked(path, tmp_path)
     shown = [read_number(frame) for frame in decode(output)[0]]
     assert shown == [*range(13), *[12] * 7, *range(20, 40)]
-    assert (facts["source_frames"], facts["source_promised"]) == (33, 40)
+    assert (facts.source.frames, facts.source.promised) == (33, 40)
 
 
 def test_damaged_frames_are_counted_and_too_many_refused(tmp_path):
     path, flagged = damaged_h264(tmp_path, 4)
     facts, _ = repacked(path, tmp_path)
-    assert facts["source_damaged"] == flagged == 4 and facts["frames"] == 60
+    assert facts.source.damaged == flagged == 4 and facts.output.frames == 60
     (tmp_path / "out.mp4").unlink()
     kind, reason = refused(damaged_h264(tmp_path, 12)[0], tmp_path)
     assert kind == "bad" and "12 of 60 frames that were read are damaged" in reason
@@ -134,7 +134,7 @@ def test_an_odd_size_is_cropped_not_scaled(tmp_path):
     path = write_odd(tmp_path / "in.mkv", frames)
     facts, output = repacked(path, tmp_path, crf=4)
     made, _, _ = decode(output)
-    assert made.shape[1:3] == (64, 80) and not facts["scaled"]
+    assert made.shape[1:3] == (64, 80) and not facts.scaled
     source_frames, _, _ = decode(path)
     assert psnr(made, source_frames[:, :64, :80]) > 35
 
@@ -218,10 +218,10 @@ def test_psnr_against_numpy(tmp_path):
     path = write_video(tmp_path / "in.mp4", noise(12), options={"crf": "2"})
     facts, output = repacked(path, tmp_path, crf=27)
     error = (yuv(path) - yuv(output)) ** 2
-    assert facts["psnr"] == pytest.approx(10 * np.log10(255**2 / error.mean()), abs=1e-3)
+    assert facts.output.psnr == pytest.approx(10 * np.log10(255**2 / error.mean()), abs=1e-3)
     luma = 10 * np.log10(255**2 / error[:, :64].mean())
-    assert facts["psnr_luma"] == pytest.approx(luma, abs=1e-3)
-    assert facts["psnr_frames"] == 12 and facts["crf"] == 27
+    assert facts.output.psnr_luma == pytest.approx(luma, abs=1e-3)
+    assert facts.output.psnr_frames == 12 and facts.crf == 27
 
 
 def test_the_crf_is_chosen_to_reach_the_psnr(tmp_path):
@@ -232,7 +232,7 @@ def test_the_crf_is_chosen_to_reach_the_psnr(tmp_path):
         error = (yuv(path) - yuv(output)) ** 2
         worse = max(error.mean(), error[:, :64].mean())  # the chroma of noise has the lower PSNR
         assert aim <= 10 * np.log10(255**2 / worse) < aim + 1
-        found[aim] = facts["crf"]
+        found[aim] = facts.crf
     assert CRF_RANGE[0] < found[42.0] < found[39.0] < CRF_RANGE[1]
 
 
@@ -244,7 +244,7 @@ def test_a_long_video_is_compared_on_a_sample(tmp_path, monkeypatch):
     facts, output = repacked(path, tmp_path, keyint=2)
     shown = [read_number(frame) for frame in decode(output)[0]]
     assert shown == [*range(20), *np.repeat(np.arange(20, 29), 3), 29]
-    assert facts["psnr_frames"] < facts["frames"] == 48
+    assert facts.output.psnr_frames < facts.output.frames == 48
 
 
 def test_wrong_outputs_are_refused(tmp_path, monkeypatch):
@@ -318,10 +318,10 @@ def test_output_and_source_show_the_same_frames_at_the_same_times(shared_videos,
     path = shared_videos / "formats" / name
     facts, output = repacked(path, tmp_path, preset="veryfast")
     with reader_of(path) as one, open_reader(str(output)) as other:
-        assert facts["source_frames"] == len(one.timestamps)
-        frame = float(1 / Fraction(facts["rate"]))
+        assert facts.source.frames == len(one.timestamps)
+        frame = float(1 / Fraction(facts.rate))
         assert abs(one.duration - other.duration) <= frame + 1e-6
-        if facts["constant"]:
+        if facts.constant:
             assert len(one.timestamps) == len(other.timestamps)
         seconds = np.unique(np.linspace(0, len(other.timestamps) - 1, 6).astype(int))
         made = other.read(seconds)

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 from helpers.videos import decode_all, numbered_frames, read_numbers, remux, write_video
 
+from sce_video.data_tools.examination import examine_file
 from sce_video.data_tools.repack.encode import Job, repack_file
 from sce_video.data_tools.repack.plan import Settings
-from sce_video.data_tools.verify import examine_file
 from sce_video.datasets import FrameCountError, VideoDecodeError, backend_importable, open_reader
 from sce_video.datasets.readers import AvReader
 from sce_video.datasets.readers import av_file as av_stream
@@ -138,7 +138,7 @@ def test_playlists_are_no_videos(real, kind, name):
         if backend_importable(backend):
             with pytest.raises(VideoDecodeError, match="cannot be opened"):
                 open_reader(name, backend)
-    assert examine_file(name, 10.0)["outcome"] == "unreadable"
+    assert examine_file(name, 10.0).outcome == "unreadable"
     with pytest.raises(ItemError) as refused:
         repack_file(Job(name, "out.mp4", Settings()))
     assert refused.value.kind == "bad"
@@ -156,7 +156,7 @@ def test_names_that_look_like_protocols(numbered_video, tmp_path, monkeypatch, n
             with open_reader(name, backend) as reader:
                 assert getattr(reader, "_fallback", None) is None
                 assert read_numbers(reader.read(np.array([3, 17]))) == [3, 17]
-    assert examine_file(name, 10.0)["frames"] == 20
+    assert examine_file(name, 10.0).video.frames == 20
 
 
 X264 = {"crf": "12", "g": "12", "bf": "3", "sc_threshold": "0"}

@@ -22,8 +22,8 @@ from helpers.videos import (
     write_video,
 )
 
+from sce_video.data_tools.examination import examine_file
 from sce_video.data_tools.prepare.ava_lists import probe_video
-from sce_video.data_tools.verify import examine_file
 from sce_video.datasets import FrameCountError, VideoDecodeError, backend_importable, open_reader
 from sce_video.datasets.readers import AvReader, VideoReader, check_backend
 from sce_video.datasets.readers.base import VideoTimeoutError
@@ -199,7 +199,7 @@ def test_a_sound_file_with_a_cover_is_not_a_video(backend, tmp_path):
     path = add_cover(write_sound(tmp_path / "sound.mp4"), tmp_path / "podcast.mp4")
     with pytest.raises(VideoDecodeError, match="has no video stream, only a cover picture"):
         open_reader(path, backend)
-    assert examine_file(path, 60)["outcome"] == "unreadable"
+    assert examine_file(path, 60).outcome == "unreadable"
     assert "only a cover picture" in str(probe_video(path))
     assert stated_duration(path) is None
     with pytest.raises(VideoDecodeError, match="only a cover picture"):

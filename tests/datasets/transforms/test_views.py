@@ -30,8 +30,7 @@ from sce_video.datasets.transforms import (
 )
 from sce_video.datasets.transforms.decoding import pack_views
 from sce_video.datasets.transforms.spatial import crop_offsets, random_box
-from sce_video.evaluation import view_chunks
-from sce_video.evaluation.multi_view import _cut_on_device
+from sce_video.inference.multi_view import _cut_on_device, view_chunks
 from sce_video.registry import TRANSFORMS
 
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 from scipy.stats import binomtest, bootstrap, t, ttest_ind, ttest_rel
 
+from sce_video.evaluation.alterations import check_alterations, frame_order
 from sce_video.evaluation.functional.statistics import (
     bootstrap_intervals,
     holm,
@@ -21,7 +22,6 @@ from sce_video.evaluation.functional.statistics import (
     seeds_test,
     top_k_hits,
 )
-from sce_video.evaluation.multi_view import check_alterations, frame_order
 
 
 def test_accuracies_are_compared_by_mcnemars_exact_test():

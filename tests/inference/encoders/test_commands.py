@@ -13,9 +13,10 @@ from helpers.hf_models import SIDE, tokenizer
 from sce_video.commands.main import main
 from sce_video.engine.config.load import load_config
 from sce_video.find.index import read_index
+from sce_video.find.index_network import IndexNetwork
 from sce_video.find.label_list import LabelList
 from sce_video.find.search_api import SearchRequest
-from sce_video.find.search_state import Network, SearchState
+from sce_video.find.search_state import SearchState
 from sce_video.inference.encoders.encoder_folder import import_encoder, write_recipe
 from sce_video.registry import MODELS
 from sce_video.runs.configs import training_config
@@ -55,9 +56,9 @@ def test_search_by_text(hf_model, hf_videos, tmp_path, capsys):
     assert len(found) == 5
     for result in found:
         assert result["similarity"] == pytest.approx(cosines[stored.row(result["path"])], abs=1e-4)
-    state = SearchState(stored, Network(device="cpu"), LabelList(tmp_path / "labels.txt"))
+    state = SearchState(stored, IndexNetwork(device="cpu"), LabelList(tmp_path / "labels.txt"))
     try:  # the page, in its worker
-        assert state.describe()["texts"]
+        assert state.describe().texts
         row = stored.row("a/0.mp4")
         weights = {"like": 0.8, "text": 1.5}
         asked = SearchRequest(text=WORDS, like=[{"row": row}], weights=weights)

@@ -23,7 +23,7 @@ from transformers.models.siglip2.image_processing_pil_siglip2 import (
 from sce_video.datasets.readers import open_reader
 from sce_video.datasets.transforms import CenterSegmentClip, UniformClips
 from sce_video.engine.weights import checked_backbone
-from sce_video.inference.embed import EmbedOptions, embed
+from sce_video.inference.embed import ViewOptions, embed_videos
 from sce_video.inference.encoders.encoder_folder import import_encoder
 from sce_video.inference.encoders.text import text_feature
 from sce_video.inference.encoders.transformers_files import EncoderError
@@ -150,7 +150,7 @@ def compare(folder, model, family, pool, video, tmp_path):
     else:
         imported = import_encoder(str(folder), tmp_path / "run", pool=pool)
         network = load_model(imported.checkpoint, device="cpu")
-    feature = embed(network, str(video), EmbedOptions(num_clips=2))[0]
+    feature = embed_videos(network, str(video), ViewOptions(num_clips=2))[0]
     clips = clips_of(video, network.settings, 2)
     own = [own_feature(model, family, pool, processed(folder, family, c)) for c in clips]
     expected = torch.stack(own).mean(0).numpy()

@@ -14,13 +14,21 @@ import numpy as np
 import pytest
 from helpers.disk_faults import file_size_limit
 
+import sce_video
 from sce_video.datasets import open_reader
-from sce_video.find.stored_features import ExportedVideos
-from sce_video.interop.export import export
+from sce_video.inference.features import Features
+from sce_video.interop.export.viewers import export_videos
+from sce_video.options.connect import ExportOptions
 from sce_video.utils.errors import MissingPackageError
 from sce_video.utils.files import WriteError
 
 BROKEN = ("c/d.mp4", "cannot be opened: Invalid data found when processing input")
+
+
+def export(source, to, out, on_video=None, **options):
+    """Export in this process."""
+    given = ExportOptions(source=source, to=to, out=out, workers=0, **options)
+    return export_videos(given, on_video)
 
 
 def picture(jpeg):
@@ -42,9 +50,10 @@ def test_parquet(index, tmp_path, monkeypatch):
     seen = []
     out = tmp_path / "new" / "videos.parquet"
     report = export(
-        index.folder, "parquet", out, thumbnail_side=32, num_neighbours=2, workers=0,
-        on_video=lambda total, failed: seen.append((total, failed)),
-    )  # fmt: skip
+        *(index.folder, "parquet", out, lambda total, failed: seen.append((total, failed))),
+        thumbnail=32,
+        neighbours=2,
+    )
     assert (report.videos, report.labelled, report.failures) == (5, 2, [BROKEN])
     assert seen == [(5, False), (5, False), (5, True), (5, False), (5, False)]
     file = parquet.ParquetFile(out)
@@ -74,7 +83,7 @@ def test_parquet(index, tmp_path, monkeypatch):
 def test_parquet_without_what_is_optional(feature_file, tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
     out = tmp_path / "v.parquet"
-    export(feature_file, "parquet", out, thumbnail_side=0, num_neighbours=0, with_embedding=False)
+    export(feature_file, "parquet", out, no_thumbnails=True, neighbours=0, no_embedding=True)
     table = parquet.read_table(out)
     assert table.schema.names == ["path", "file", "label", "x", "y"]
     assert table["label"].to_pylist() == ["run", "walk", "walk", None, "2"]
@@ -111,7 +120,7 @@ def ask(folder, route, **query):
 
 def test_the_projector_of_tensorboard_reads_the_folder(index, tmp_path):
     folder = tmp_path / "projector"
-    report = export(index.folder, "projector", folder, thumbnail_side=32)
+    report = export(index.folder, "projector", folder, thumbnail=32)
     assert report.failures == [BROKEN]
     assert ask(folder, "/runs").json == ["."]
     (embedding,) = ask(folder, "/info", run=".").json["embeddings"]
@@ -132,9 +141,10 @@ def test_the_projector_of_tensorboard_reads_the_folder(index, tmp_path):
 
 def test_names_with_tabs_stay_in_their_line(index, tmp_path, monkeypatch):
     names = ["a\tb\n.mp4", "\udcff.mp4"]
-    videos = ExportedVideos("s", names, names, ["x\ty", None], np.eye(2, dtype=np.float32), "")
+    values, labels = np.eye(2, dtype=np.float32), np.array([0, -1])
+    videos = Features(values, names, labels=labels, provenance={"classes": ["x\ty"]}, source="s")
     monkeypatch.setattr("sce_video.interop.export.viewers.read_videos", lambda *_: videos)
-    export("s", "projector", tmp_path / "p", thumbnail_side=0)
+    export("s", "projector", tmp_path / "p", thumbnail=0)
     lines = (tmp_path / "p" / "metadata.tsv").read_text().splitlines()
     assert lines == ["path\tlabel", "a\\tb\\n.mp4\tx\\ty", "\ufffd.mp4\tno label"]
     assert not (tmp_path / "p" / "sprite.jpg").exists()
@@ -182,7 +192,7 @@ def test_fiftyone(index, tmp_path):
 def test_images_for_fiftyone_are_not_mixed_with_videos(tmp_path, monkeypatch):
     def videos(*names):
         features = np.eye(len(names), dtype=np.float32)
-        return ExportedVideos("s", list(names), list(names), [None] * len(names), features, "")
+        return Features(features, list(names), source="s")
 
     source = "sce_video.interop.export.viewers.read_videos"
     monkeypatch.setattr(source, lambda *_: videos("a.png", "b.jpg"))
@@ -205,5 +215,5 @@ def test_what_exists_stays_and_what_fails_leaves_nothing(index, tmp_path, to):
     assert not [path for path in tmp_path.iterdir() if "out" in path.name]
     out.write_text("mine")
     with pytest.raises(FileExistsError, match="exists: remove it, or give another --out"):
-        export(index.folder, to, out)
+        sce_video.export(index.folder, to=to, out=out)
     assert out.read_text() == "mine"

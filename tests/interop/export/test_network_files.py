@@ -15,10 +15,12 @@ from helpers.tiny_encoder import CONFIG, moving_frames, save_tiny, tiny_backbone
 from sce_video.commands import export
 from sce_video.datasets.transforms.decoding import cut_views
 from sce_video.inference.classifier import class_probabilities
-from sce_video.inference.embed import EmbedOptions, VideoFiles, embed
+from sce_video.inference.embed import ViewOptions, embed_videos
+from sce_video.inference.embed_job import VideoFiles
 from sce_video.inference.model import load_model
 from sce_video.interop.export.networks import ClipNetwork, export_network, largest_difference
 from sce_video.interop.pretrained import load_network
+from sce_video.options.connect import ExportOptions
 from sce_video.registry import MODELS
 from sce_video.utils.errors import MissingPackageError
 
@@ -92,7 +94,7 @@ def test_a_transformer_agrees_clip_by_clip(tmp_path):
         assert not report.any_size  # its positions belong to a size
         check_clips(report.path, model)
     video = write_lossless(tmp_path / "a.mp4", moving_frames(30, 60, 90))
-    wanted = embed(model, video, EmbedOptions(num_clips=1, num_crops=1))[0]
+    wanted = embed_videos(model, video, ViewOptions(num_clips=1, num_crops=1))[0]
     found = json.loads(run_example(report.path, video))
     np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-4)
 
@@ -135,7 +137,7 @@ def test_accuracy_of_the_classifier_is_unchanged(exported, folder_classifier, sp
     classifier = load_network(folder_classifier, device="cpu")
     videos = sorted(split_videos.glob("class*/*.mp4"))
     labels = [int(video.parent.name == "class1") for video in videos]
-    options = EmbedOptions(num_clips=1, num_crops=1)
+    options = ViewOptions(num_clips=1, num_crops=1)
     wanted = class_probabilities(classifier, videos, options)
     reader = VideoFiles(classifier, options)
     clips = np.concatenate([cut_views(reader.read(str(video))).numpy() for video in videos])
@@ -161,10 +163,10 @@ def test_another_network_is_noticed(tmp_path):
 
 def test_mistakes_are_named(tmp_path, monkeypatch):
     model = load_model(save_tiny(tmp_path / "tiny.pth"), device="cpu")
-    with pytest.raises(ValueError, match="must end in .onnx, got"):
-        export_network(model, "onnx", tmp_path / "model.pt")
-    with pytest.raises(ValueError, match="one of pretrained, onnx, program, got 'tensorrt'"):
-        export_network(model, "tensorrt", tmp_path / "model.plan")
+    with pytest.raises(ValueError, match="must end in .onnx with to onnx, got"):
+        ExportOptions(source="RUN", to="onnx", out="model.pt")
+    with pytest.raises(ValueError, match=r"one of pretrained, onnx, program, .*got 'tensorrt'"):
+        ExportOptions(source="RUN", to="tensorrt", out="model.plan")
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     with pytest.raises(MissingPackageError, match=r"needs onnxscript: pip install sce-video\[onnx"):
         export_network(model, "onnx", tmp_path / "model.onnx")

@@ -8,7 +8,7 @@ from helpers.tiny_encoder import moving_frames, write_lossless
 
 from sce_video.commands import export as tool
 from sce_video.datasets import open_video
-from sce_video.interop.export.segment_formats import export_segments
+from sce_video.interop.export.segment_formats import SegmentReport, export_segments
 
 ROWS = "path,start,end,label\na.mp4,0,1,walk\na.mp4,0.5,1.5,run\nsub/b.mp4,0.2,9,run\n"
 
@@ -44,7 +44,7 @@ def test_fiftyone(labels, tmp_path, capsys):
 
 def test_activitynet(labels, tmp_path):
     out = tmp_path / "an.json"
-    assert export_segments(str(labels), "activitynet", out) == (3, 2)
+    assert export_segments(str(labels), "activitynet", out) == SegmentReport(3, 2)
     content = json.loads(out.read_text())
     assert {n["nodeName"] for n in content["taxonomy"]} == {"Root", "run", "walk"}
     assert content["database"]["a"] == {
@@ -65,7 +65,7 @@ def test_activitynet(labels, tmp_path):
 def test_mistakes(labels, tmp_path, capsys):
     out = str(tmp_path / "out")
     for words, message in (
-        ((labels, "--to", "parquet"), "segments are exported to fiftyone or activitynet"),
+        ((labels, "--to", "parquet"), "segments are exported --to fiftyone or activitynet"),
         ((tmp_path / "none.csv", "--to", "fiftyone"), "no file of segments at"),
         ((tmp_path, "--to", "activitynet"), "--to activitynet is for a CSV file of segments"),
     ):

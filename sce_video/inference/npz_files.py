@@ -382,11 +382,17 @@ def _check_length(path: str | Path, array: np.ndarray, name: str, count: int) ->
         raise ValueError(f"{path}: {count} rows do not match {name!r} of shape {array.shape}")
 
 
-def read_failures(path: str | Path, provenance: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Files that could not be decoded, with the error, of a provenance; ValueError if no pairs."""
-    failures = provenance.get("failures") or []
+def read_failures(
+    path: str | Path, provenance: Mapping[str, Any], name: str = "failures"
+) -> list[tuple[str, str]]:
+    """Return the pairs of file and reason under a name of a provenance.
+
+    Raises:
+        ValueError: If they are not pairs.
+    """
+    failures = provenance.get(name) or []
     if not isinstance(failures, list) or not all(
         isinstance(pair, list) and len(pair) == 2 for pair in failures
     ):
-        raise ValueError(f"{path}: 'failures' in its protocol must be pairs of file and error")
+        raise ValueError(f"{path}: {name!r} in its protocol must be pairs of file and error")
     return [(str(file), str(why)) for file, why in failures]

@@ -6,22 +6,19 @@ from helpers.tiny_encoder import moving_frames, write_lossless
 
 from sce_video.datasets.clip_sampling import Windows, window_spans
 from sce_video.datasets.segments import Segment, segment_path
+from sce_video.find.predicted_segments import choose_rule, predict_segments
+from sce_video.inference.class_timeline import ClassTimeline, SegmentRule, join_scores
 from sce_video.inference.classifier import class_probabilities, load_classifier
-from sce_video.inference.embed import EmbedOptions
-from sce_video.inference.predicted_segments import (
-    ClassTimeline,
-    SegmentRule,
-    choose_rule,
-    join_scores,
-    predict_segments,
-)
-from sce_video.inference.windows import WindowFeatures
+from sce_video.inference.embed import ViewOptions
+from sce_video.inference.features import Features
 
 CLASSES = ("run", "walk", "background")
 
 
 def timeline(scores, spans):
-    return ClassTimeline(WindowFeatures(np.asarray(scores, np.float32), *np.asarray(spans).T))
+    return ClassTimeline(
+        Features(np.asarray(scores, np.float32), ["a.mp4"] * len(spans), np.asarray(spans))
+    )
 
 
 @pytest.mark.parametrize(("seconds", "stride"), [(2.0, 0.5), (2.0, 0.75), (1.0, 1.0), (1.5, 4.0)])
@@ -129,7 +126,7 @@ def test_scores_are_those_of_the_segments_as_videos(folder_classifier, tmp_path)
     video = str(write_lossless(tmp_path / "long.mp4", moving_frames(140, seed=8)))
     (tmp_path / "broken.mp4").write_bytes(b"no video")
     classifier = load_classifier(folder_classifier, device="cpu")
-    windows, options = Windows(2.0, 1.0), EmbedOptions(num_clips=1)
+    windows, options = Windows(2.0, 1.0), ViewOptions(num_clips=1)
     said: list[str] = []
     labelled = [Segment(video, 0.5, 3.0, classifier.classes[0])]
     found = list(
@@ -143,10 +140,10 @@ def test_scores_are_those_of_the_segments_as_videos(folder_classifier, tmp_path)
     assert (path, reason) == (video, "") and broken[1] is None and "cannot" in broken[3]
     paths = [segment_path(video, *span) for span in line.found.spans.tolist()]
     np.testing.assert_allclose(
-        line.found.features, class_probabilities(classifier, paths, options), atol=1e-6
+        line.found.values, class_probabilities(classifier, paths, options), atol=1e-6
     )
     assert said[0].startswith("chosen on 1 labelled segments: --threshold")
     assert "chosen on them" in said[1] and all(s.path == video for s in segments)
     options = {"labelled": labelled, "threshold": 0.4, "say": said.append}
-    list(predict_segments(classifier, [video], windows, EmbedOptions(num_clips=1), **options))
+    list(predict_segments(classifier, [video], windows, ViewOptions(num_clips=1), **options))
     assert said[2].startswith("chosen on 1 labelled segments: --min-length ")

@@ -1,0 +1,355 @@
+"""Aligns two videos near a hypothesis in place and time, and scores the stretch that both show.
+
+They are compared along a line in time, aligned by Gauss-Newton steps, and scored by how the pixels
+of the stretch change, and by its length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from sce_video.curation.copy_views import Views
+from sce_video.curation.copy_votes import SPEED_COST, SPEEDS, Hypothesis, Line
+from sce_video.curation.matching import (
+    FINE,
+    MAX_SECONDS,
+    WHOLE,
+    Alignment,
+    Part,
+    averaging,
+    cut_lines,
+    norms,
+)
+from sce_video.datasets.clip_sampling import shown_at
+from sce_video.options.find import SHORT, SPEED
+
+
+@dataclass(frozen=True)
+class EditedCopy:
+    """Two videos that share a stretch.
+
+    Attributes:
+        inner: Number of the video whose whole frame is a part of the other video's frame.
+        outer: Number of the other video.
+        alignment: Similarity, 0 to 1; when in ``outer`` the inner one begins; the part it shows.
+        mirrored: Whether one of the two is mirrored.
+        speed: Seconds of ``outer`` in one second of ``inner``.
+        inner_stretch: Start and end of the stretch in ``inner``, seconds.
+        outer_stretch: Start and end of the stretch in ``outer``, seconds.
+    """
+
+    inner: int
+    outer: int
+    alignment: Alignment
+    mirrored: bool
+    speed: float
+    inner_stretch: tuple[float, float]
+    outer_stretch: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class _LineSettings:
+    """Comparison of two videos along lines in time, first near a hypothesis, then more finely."""
+
+    #: Correlation that a frame must exceed to lengthen a stretch. Less shortens it.
+    similar: float = 0.5
+    #: Fewest compared frames of a stretch.
+    fewest_frames: int = 4
+    #: Compared frames per second near a hypothesis. They are few, because many lines are tried.
+    first_rate: float = 5.0
+    #: Compared frames per second after the alignment in place.
+    last_rate: float = 12.0
+
+
+_LINES = _LineSettings()
+#: Seconds by which a line near a hypothesis is moved: more than ``time_slack`` of the votes.
+_SHIFTS = np.arange(-4, 5) / 12
+#: Seconds by which a line is moved after the alignment in place.
+_FINE_SHIFTS = np.arange(-2, 3) / 24
+#: Factors on the speed of a line after the alignment in place: 3 % to either side.
+_FINE_SPEEDS = np.arange(97, 104, 1.5) / 100
+
+
+@dataclass(frozen=True)
+class _PlacementSettings:
+    """Alignment of two videos in place and time by Gauss-Newton steps."""
+
+    #: Compared frames at most, at equal steps over the stretch.
+    frames: int = 12
+    #: Steps at most.
+    steps: int = 8
+    #: Smallest side of the part, relative to the frame: below the 0.4 of the searched parts.
+    smallest: float = 0.3
+    #: Gain of the mean correlation in one step below which the alignment ends.
+    least_gain: float = 2e-3
+    #: Seconds before and after a frame from which the derivative in time is computed.
+    instant: float = 1 / 12
+
+
+_PLACEMENT = _PlacementSettings()
+#: Longest step: the left, top, right and lower edge (shares of the frame), seconds, and speed.
+#: Without a bound a step that follows from few pixels would leave the neighbourhood.
+_LONGEST_STEP = np.array([0.06, 0.06, 0.06, 0.06, 0.15, 0.03])
+
+
+@dataclass(frozen=True)
+class _DecisionSettings:
+    """Whether a stretch that two videos share makes a copy, and when to stop looking."""
+
+    #: Standard deviation of a change in grey levels below which nothing moves.
+    moves: float = 0.5
+    #: Seconds over which a stretch becomes certain: the similarity is multiplied by
+    #: 1 - exp(-seconds / this), so that stretches of three seconds and more lose at most 5 %.
+    certain_seconds: float = 1.0
+    #: Similarity before the alignment in place below which the alignment is not tried.
+    promising: float = 0.2
+    #: Rounds of alignment in place and time at most.
+    rounds: int = 2
+    #: Similarity up to which a round is hopeless, so that no other one follows.
+    hopeless: float = 0.4
+    #: Similarity from which a copy is certain: no other round or hypothesis is tried.
+    certain: float = 0.95
+    #: Share of the shorter video that both must show (docs/curate.md).
+    share: float = 0.6
+    #: The same share with ``short``: a little less than a sixth.
+    short_share: float = 0.15
+
+
+DECISION = _DecisionSettings()
+
+
+class _Pair:
+    """Two videos, compared along lines in time at one part."""
+
+    def __init__(self, outer: Views, inner: Views, mirrored: bool) -> None:
+        self.outer, self.changes = outer.plain, outer.changes
+        flip = -1 if mirrored else 1
+        self.inner, self.own_changes = (
+            replace(view, frames=view.frames[:, :, ::flip]) for view in (inner.plain, inner.changes)
+        )
+        times = self.inner.times
+        self.middles = (times + np.append(times[1:], self.inner.end)) / 2
+
+    def fitted(
+        self, line: Line, part: Part, speeds: np.ndarray, shifts: np.ndarray, rate: float
+    ) -> _Fit | None:
+        """The stretch of similar frames along the best of the lines near a line.
+
+        Args:
+            line: Displacement and speed.
+            part: Of the outer video.
+            speeds: Tried, relative to that of the line.
+            shifts: And displacements, seconds, relative to the line at its pivot.
+            rate: Compared frames of the inner video per second.
+
+        Returns:
+            The line on which the sum of the correlations of frames and of their changes, less 0.5
+            for each frame, of the best stretch is largest (Kadane's algorithm), with that stretch;
+            None if it has fewer than four frames.
+        """
+        every = max(1, round(len(self.middles) / self.inner.end / rate))
+        # Around the pivot, where the frames are known to be similar: memory is bounded.
+        low, high = np.searchsorted(
+            self.middles, (line.pivot - MAX_SECONDS, line.pivot + MAX_SECONDS)
+        )
+        own = np.arange(low, high, every)
+        moved = line.at + line.speed * speeds[:, None] * (self.middles[own] - line.pivot)
+        times = moved[:, None] + shifts[:, None]  # (speeds, shifts, frames)
+        common = (times >= 0) & (times < self.outer.end)
+        kept = common.any(axis=(0, 1))
+        if not kept.any():
+            return None
+        own, times, common = own[kept], times[..., kept], common[..., kept]
+        shown = shown_at(self.outer.times, times.clip(0, self.outer.times[-1]))
+        used, where = np.unique(shown, return_inverse=True)
+        where = where.reshape(shown.shape)
+        theirs = _pixels(self.outer.frames[used], part)
+        ours = _pixels(self.inner.frames[own], WHOLE)
+        table = _units(ours) @ _units(theirs).T
+        moves = _units(_pixels(self.own_changes.frames[own], WHOLE))
+        others = _units(_pixels(self.changes.frames[used], part))
+        # Changes count as much as frames, and nothing where nothing moves: there they are short.
+        weight = np.outer(np.linalg.norm(moves, axis=1), np.linalg.norm(others, axis=1))
+        table = (table + moves @ others.T) / (1 + weight)
+        similar = np.where(common, table[np.arange(len(own)), where] - _LINES.similar, -1.0)
+        total = np.cumsum(np.pad(similar, ((0, 0), (0, 0), (1, 0))), axis=2)
+        gain = (total - np.minimum.accumulate(total, axis=2)).max(axis=2)
+        # Of equally good lines the one of less change, and of the speed nearest to 1.
+        gain *= 1 - SPEED_COST * np.abs(np.log(line.speed * speeds))[:, None]
+        best = np.unravel_index(int((gain - 1e-6 * np.abs(shifts)).argmax()), gain.shape)
+        sums = total[best]
+        end = int((sums - np.minimum.accumulate(sums)).argmax())
+        begin = int(sums[: end + 1].argmin())
+        if end - begin < _LINES.fewest_frames:
+            return None
+        found = replace(line, at=line.at + shifts[best[1]], speed=line.speed * speeds[best[0]])
+        first, last = own[begin], own[end - 1]
+        end_of_last = float(2 * self.middles[last] - self.inner.times[last])
+        stretch = float(self.inner.times[first]), end_of_last
+        similarity = _similarity(theirs[where[best][begin:end]], ours[begin:end], stretch)
+        return _Fit(found, stretch, similarity)
+
+    def placed(self, fit: _Fit, part: Part, faster: bool) -> tuple[Line, Part]:
+        """The line and the part at which the stretch of a fit is most similar, near a part.
+
+        Gauss-Newton steps (Lucas and Kanade 1981) on unit vectors of up to 12 frames: in the four
+        edges of the part, in time and, with ``faster``, in speed.
+        """
+        line, (begin, end) = fit.line, fit.stretch
+        inside = np.flatnonzero((self.middles >= begin) & (self.middles < end))
+        count = min(len(inside), _PLACEMENT.frames)
+        own = inside[np.linspace(0, len(inside) - 1, count).round().astype(int)]
+        since, last = self.middles[own] - line.pivot, self.outer.times[-1]
+        ours = _units(_pixels(self.inner.frames[own], WHOLE))
+        left, top, wide, high = part
+        place = np.array([left, top, left + wide, top + high, line.at, line.speed])
+        step, best = np.zeros(6), -1.0
+        least, instant = _PLACEMENT.smallest, _PLACEMENT.instant
+        for _ in range(_PLACEMENT.steps):
+            tried = place + step
+            tried[:4] = tried[:4].clip([0, 0, least, least], [1 - least, 1 - least, 1, 1])
+            tried[2:4] = np.maximum(tried[2:4], tried[:2] + least)
+            times = tried[4] + tried[5] * since + np.array([[0], [-instant], [instant]])
+            numbers = shown_at(self.outer.times, times.clip(0, last).ravel())
+            cut = _pixels(self.outer.frames[numbers], _between(tried[:4]))
+            here, before, after = _units(cut).reshape(3, *ours.shape)
+            gain = float(np.einsum("ij,ij->", here, ours)) / len(own) - best
+            if gain <= 0:
+                step /= 2
+                continue
+            best, place = best + gain, tried
+            if gain < _PLACEMENT.least_gain:
+                break
+            slopes = [*_edge_slopes(cut[: len(own)], here, place[:4])]
+            slopes.append((after - before) / (2 * instant))
+            slopes += [slopes[-1] * since[:, None]] if faster else []
+            rows = np.stack([slope.ravel() for slope in slopes])
+            square = rows @ rows.T
+            square[np.diag_indices(len(rows))] *= 1.01
+            square[np.diag_indices(len(rows))] += 1e-6
+            step = np.zeros(6)
+            step[: len(rows)] = np.linalg.solve(square, rows @ (ours - here).ravel())
+            step = step.clip(-_LONGEST_STEP, _LONGEST_STEP)
+        return Line(line.pivot, float(place[4]), float(place[5])), _between(place[:4])
+
+
+def _edge_slopes(cut: np.ndarray, units: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """Derivatives (4, T, 256) of the unit vectors of a part by its left, top, right and lower edge.
+
+    Args:
+        cut: (T, 256) pixels of the part, minus the mean of each frame.
+        units: (T, 256) the same divided by their norms.
+        edges: (4,) of the part.
+    """
+    images = cut.reshape(-1, FINE, FINE)
+    far = (np.arange(FINE, dtype=np.float32) + 0.5) / FINE  # share by which the far edge moves it
+    across = np.gradient(images, axis=2) * np.float32(FINE / (edges[2] - edges[0]))
+    down = np.gradient(images, axis=1) * np.float32(FINE / (edges[3] - edges[1]))
+    tall = far[:, None]
+    slopes = np.stack([across * (1 - far), down * (1 - tall), across * far, down * tall])
+    slopes = slopes.reshape(4, *cut.shape)
+    slopes -= slopes.mean(axis=2, keepdims=True)
+    slopes -= np.einsum("ktp,tp->kt", slopes, units)[..., None] * units
+    return slopes / norms(cut)[:, None].astype(np.float64)
+
+
+def _between(edges: np.ndarray) -> Part:
+    """The part between its left, top, right and lower edge."""
+    left, top, right, low = edges.tolist()
+    return left, top, right - left, low - top
+
+
+def _units(vectors: np.ndarray) -> np.ndarray:
+    """Vectors (T, 256) of mean 0 divided by their norms, float64 for the Gauss-Newton steps."""
+    return vectors / norms(vectors)[:, None].astype(np.float64)
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """A stretch that two videos share along a line in time.
+
+    Attributes:
+        line: The line.
+        stretch: Start and end in the inner video, seconds.
+        similarity: Correlation of what changes in both, -1 to 1.
+    """
+
+    line: Line
+    stretch: tuple[float, float]
+    similarity: float
+
+
+def _pixels(frames: np.ndarray, part: Part) -> np.ndarray:
+    """A part of frames (T, 32, 32) as (T, 256), minus the mean of each."""
+    if part == WHOLE:  # the sums of 2 x 2 pixels, in integers
+        rows = frames[:, ::2].astype(np.uint16) + frames[:, 1::2]
+        sums = rows[:, :, ::2] + rows[:, :, 1::2]
+        vectors = sums.reshape(len(frames), -1) * np.float32(0.25)
+    else:
+        left, top, wide, high = np.asarray(part)[:, None]
+        rows, columns = averaging(top, high, FINE), averaging(left, wide, FINE)
+        cut = cut_lines(frames, rows, columns)[0].transpose(1, 0, 2)
+        vectors = cut.reshape(len(frames), -1)
+    return vectors - vectors.mean(axis=1, keepdims=True)
+
+
+def _similarity(theirs: np.ndarray, ours: np.ndarray, stretch: tuple[float, float]) -> float:
+    """Correlation of what changes in the frames (T, 256) of two videos, less for short stretches.
+
+    The mean over time is subtracted, because other videos may have the same background.
+    The norms are at least those of changes of half a grey level, below which nothing moves.
+    """
+    theirs, ours = theirs - theirs.mean(axis=0), ours - ours.mean(axis=0)
+    least = DECISION.moves * np.sqrt(ours.size)
+    norms = [max(float(np.linalg.norm(x)), least) for x in (theirs, ours)]
+    certain = 1 - np.exp((stretch[0] - stretch[1]) / DECISION.certain_seconds)
+    return float(certain * (theirs * ours).sum() / (norms[0] * norms[1]))
+
+
+def verified(
+    outer: Views, inner: Views, guess: Hypothesis, edits: Collection[str]
+) -> EditedCopy | None:
+    """What two videos share near a hypothesis, or None.
+
+    Args:
+        outer: The video of which a part is shown.
+        inner: The video that shows it.
+        guess: One of :func:`~.copy_votes.hypotheses`.
+        edits: Of ``EDITS``: whether the speed varies, and how short the stretch may be.
+    """
+    pair = _Pair(outer, inner, guess.mirrored)
+    near, fine = np.ones(1), np.ones(1)
+    if SPEED in edits:
+        near, fine = SPEEDS[::2] / guess.line.speed, _FINE_SPEEDS
+    fit = pair.fitted(guess.line, guess.part, near, _SHIFTS, _LINES.first_rate)
+    if fit is None or fit.similarity < DECISION.promising:
+        return None
+    part = guess.part
+    best: list[tuple[_Fit, Part]] = []
+    while fit is not None and len(best) < DECISION.rounds:
+        line, part = pair.placed(fit, part, SPEED in edits)
+        middle = sum(fit.stretch) / 2
+        line = Line(middle, line.time(middle), line.speed)
+        fit = pair.fitted(line, part, fine, _FINE_SHIFTS, _LINES.last_rate)
+        best += [] if fit is None else [(fit, part)]
+        if fit is not None and not DECISION.hopeless < fit.similarity < DECISION.certain:
+            break
+    if not best:
+        return None
+    fit, part = max(best, key=lambda pair: pair[0].similarity)
+    line, (begin, end) = fit.line, fit.stretch
+    shorter = min(inner.plain.end, outer.plain.end / line.speed, MAX_SECONDS)
+    if end - begin < (DECISION.short_share if SHORT in edits else DECISION.share) * shorter:
+        return None
+    return EditedCopy(
+        inner=guess.inner,
+        outer=guess.outer,
+        alignment=Alignment(fit.similarity, line.time(0.0), part),
+        mirrored=guess.mirrored,
+        speed=line.speed,
+        inner_stretch=fit.stretch,
+        outer_stretch=(line.time(begin), line.time(end)),
+    )

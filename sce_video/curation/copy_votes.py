@@ -1,0 +1,324 @@
+"""Guesses by single frames which videos show parts of others.
+
+Frames of every video are searched among parts of the frames of all videos. Answers that agree on a
+displacement, a speed, a part and whether the frame is mirrored are a hypothesis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import torch
+
+from sce_video.curation.matching import (
+    SEARCHED_SIDES,
+    SEARCHED_STEP,
+    Part,
+    Thumbnails,
+    cut_grid,
+    grid_parts,
+    norms,
+    query_vectors,
+    squares,
+)
+from sce_video.datasets.clip_sampling import shown_at
+from sce_video.evaluation.functional.clusters import as_bytes, nearest_in_cells
+from sce_video.options.find import MIRRORED, PARTS, SPEED
+
+# The settings of each step stand before it. They were chosen by hand on the development sets of
+# benchmarks/copy_queries.py, unless a reason for one value is given (docs/curate.md).
+
+#: Share of its score that a line in time loses per unit of the logarithm of its speed. Where
+#: little moves, all speeds agree equally well, and the speed nearest to 1 must win.
+SPEED_COST = 0.08
+
+
+@dataclass(frozen=True)
+class Line:
+    """Time of the outer video as a linear function of the time of the inner one.
+
+    Attributes:
+        pivot: A time of the inner video, seconds.
+        at: The time of the outer video that is shown then, seconds.
+        speed: Seconds of the outer video in one second of the inner one.
+    """
+
+    pivot: float
+    at: float
+    speed: float
+
+    def time(self, inner: float) -> float:
+        """Seconds of the outer video."""
+        return self.at + self.speed * (inner - self.pivot)
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """The guess that one video shows a part of another one.
+
+    Attributes:
+        inner: Number of the video that shows the part.
+        outer: Number of the video whose part is shown.
+        mirrored: Whether the part is mirrored.
+        line: When it is shown.
+        part: Left, top, width and height of the part, relative to the frame.
+        votes: How strongly single frames support the guess.
+    """
+
+    inner: int
+    outer: int
+    mirrored: bool
+    line: Line
+    part: Part
+    votes: float = 0.0
+
+
+@dataclass(frozen=True)
+class _SearchSettings:
+    """Search of single frames among parts of the frames of all videos."""
+
+    #: Frames per second that are searched.
+    query_rate: float = 4.0
+    #: Frames per second whose parts they are searched among: each has many parts to keep.
+    index_rate: float = 1.0
+    #: Sides of the parts that are searched with ``parts`` as well, relative to the frame. Without
+    #: them moved frames, borders and small crops are found.
+    small_sides: tuple[float, ...] = (0.6, 0.5, 0.4)
+    #: Answers to a frame.
+    answers: int = 64
+    #: Smallest correlation of an answer. Half of it is subtracted when answers are counted.
+    least: float = 0.7
+    #: How much the last answer may exceed half of ``least`` before all answers to the frame count
+    #: less: an answer that many videos give says little.
+    contrast: float = 0.1
+    #: Cells of the gallery that a frame is compared with. More cells find more, and take longer.
+    probes: int = 5
+    #: Steps of k-means that make the cells. Fewer steps take less time.
+    cell_steps: int = 3
+
+
+_SEARCH = _SearchSettings()
+
+
+#: Speeds of a copy, relative to its original: 13 from 0.8 to 1.25, 3.8 % apart, 1 in the middle.
+SPEEDS = 0.8 * (1.25 / 0.8) ** (np.arange(13) / 12)
+
+
+@dataclass(frozen=True)
+class _VoteSettings:
+    """Hypotheses on two videos by the answers that agree on a line in time and a part."""
+
+    #: Answers through which a line is laid: the most similar ones of the two videos.
+    seeds: int = 12
+    #: Seconds by which an answer may miss the line: less than the 0.25 s between two frames.
+    time_slack: float = 0.2
+    #: How far the place and size of a part may differ from those of the seed, relative to the
+    #: frame: a little more than one step between the searched parts.
+    part_slack: float = 0.13
+    #: Hypotheses on two videos: a second one may be right where the first is not.
+    tries: int = 2
+    #: Fewest frames of a video that another one must answer.
+    least_frames: int = 2
+    #: Smallest sum of votes. A frame that correlates by 0.9 adds at most 0.55.
+    least_votes: float = 0.4
+    #: Pairs of a video whose votes are counted, as a multiple of those that are compared later:
+    #: the order is by an upper bound of the votes, which may be wrong.
+    counted: int = 2
+
+
+_VOTES = _VoteSettings()
+
+
+def voted(
+    t_in: np.ndarray, t_out: np.ndarray, parts: np.ndarray, similar: np.ndarray, speeds: np.ndarray
+) -> Iterator[tuple[float, float, int]]:
+    """Yield the lines in time on which most answers agree, the best one first.
+
+    Args:
+        t_in: (n,) timestamps of the frames that were searched, seconds.
+        t_out: (n,) timestamps of the matched frames, seconds.
+        parts: (n, 4) left, top, width and height of the matched parts, relative to the frame.
+        similar: (n,) correlations.
+        speeds: Speeds that are tried.
+
+    Yields:
+        The sum of the votes, the speed, and the row of an answer that lies on the line.
+    """
+    left = np.ones(len(similar), dtype=bool)
+    for _ in range(_VOTES.tries):
+        rows = np.flatnonzero(left)
+        if len(rows) < 2:
+            return
+        seeds = rows[np.argsort(-similar[rows], kind="stable")[: _VOTES.seeds]]
+        near = (np.abs(parts[rows] - parts[seeds, None]) <= _VOTES.part_slack).all(axis=2)
+        line = speeds[:, None, None] * (t_in[rows] - t_in[seeds, None])
+        gap = np.abs(t_out[rows] - t_out[seeds, None] - line)
+        good = near & (gap <= _VOTES.time_slack)
+        weight = np.where(good, (similar[rows] - _SEARCH.least / 2) * (1 - gap), 0)
+        # Each frame votes once, though several parts may answer: rows are in order of the frames.
+        starts = np.flatnonzero(np.diff(t_in[rows], prepend=-1))
+        total = np.maximum.reduceat(weight, starts, axis=2).sum(axis=2)
+        # Where little moves all speeds agree: that nearest to 1 is meant.
+        total *= 1 - SPEED_COST * np.abs(np.log(speeds))[:, None]
+        which, seed = np.unravel_index(int(total.argmax()), total.shape)
+        yield float(total[which, seed]), float(speeds[which]), int(seeds[seed])
+        left[rows[good[which, seed]]] = left[seeds[seed]] = False
+
+
+#: Frames whose answers are gathered together, which bounds the memory for them.
+_ASKED_AT_ONCE = 2**15
+
+
+@dataclass(frozen=True)
+class _Answers:
+    """Frames of some videos, and the parts of other videos that they resemble.
+
+    Attributes:
+        asker: (n,) numbers of the videos whose frames were searched.
+        owner: (n,) numbers of the videos that the parts belong to.
+        mirrored: (n,) whether the frame was mirrored.
+        t_in: (n,) timestamps of the frames, seconds.
+        t_out: (n,) timestamps of the parts, seconds.
+        part: (n, 4) left, top, width and height of the parts, relative to the frame.
+        similar: (n,) correlations, less for frames that many parts resemble.
+    """
+
+    asker: np.ndarray
+    owner: np.ndarray
+    mirrored: np.ndarray
+    t_in: np.ndarray
+    t_out: np.ndarray
+    part: np.ndarray
+    similar: np.ndarray
+
+
+def _searched(
+    videos: Iterable[tuple[Thumbnails, list[Part]]], edits: Collection[str]
+) -> Iterator[_Answers]:
+    """The parts that the frames of videos resemble most, in the order of asker, owner and time.
+
+    Those of some hundred videos at a time: memory is that of the parts and of numbers of answers.
+    """
+    shapes = squares(SEARCHED_SIDES + (_SEARCH.small_sides if PARTS in edits else ()))
+    flips = (False, True) if MIRRORED in edits else (False,)
+    gallery, owners, queries, askers = [], [], [], []
+    places = [*grid_parts(shapes, SEARCHED_STEP)]
+    grid = len(places)
+    for number, (video, some) in enumerate(videos):
+        frames, times = _at_rate(video, _SEARCH.index_rate)
+        vectors = cut_grid(frames, shapes, SEARCHED_STEP, some)
+        vectors = vectors / norms(vectors)[..., None].astype(np.float64)
+        # Flat parts answer to nothing.
+        frame, part = np.nonzero(np.einsum("...i,...i->...", vectors, vectors) > _SEARCH.least**2)
+        gallery.append(as_bytes(torch.from_numpy(vectors[frame, part])))
+        part[part >= grid] += len(places) - grid
+        places += some
+        owners.append(np.stack([np.full(len(frame), number), times[frame], part], axis=1))
+        frames, times = _at_rate(video, _SEARCH.query_rate)
+        for flip in flips:
+            vectors = query_vectors(np.ascontiguousarray(frames[:, :, ::-1] if flip else frames))
+            kept = np.flatnonzero(np.einsum("ij,ij->i", vectors, vectors) > _SEARCH.least**2)
+            queries.append(as_bytes(torch.from_numpy(vectors[kept])))
+            facts = np.full(len(kept), number), times[kept], np.full(len(kept), flip)
+            askers.append(np.stack(facts, axis=1))
+    asker, owner = np.concatenate(askers), np.concatenate(owners)
+    if not len(asker) or not len(owner):  # nothing but flat frames
+        return
+    rows = torch.cat(gallery)
+    of_queries, of_rows = (torch.from_numpy(x[:, 0].astype(np.int32)) for x in (asker, owner))
+    # As many cells as make assigning rows to them as costly as the search.
+    cells = max(1, round(len(rows) ** 0.5 / 2))
+    similar, where = nearest_in_cells(
+        torch.cat(queries),
+        rows,
+        _SEARCH.answers,
+        of_queries,
+        of_rows,
+        probes=_SEARCH.probes,
+        cells=cells,
+        steps=_SEARCH.cell_steps,
+    )
+    boxes = np.asarray(places)
+    firsts = np.flatnonzero(np.diff(asker[:, 0], prepend=-1, append=-1))  # and the end
+    cuts = firsts[np.unique(np.searchsorted(firsts, range(0, len(asker), _ASKED_AT_ONCE)))]
+    for begin, end in pairwise([*cuts.tolist(), len(asker)]):
+        near = similar[begin:end].numpy()
+        query, slot = np.nonzero(near >= _SEARCH.least)
+        # An answer that many videos give says little: it counts by how much it is better.
+        common = np.maximum(0, near[:, -1] - _SEARCH.least / 2 - _SEARCH.contrast)
+        values, asked = near[query, slot] - common[query], asker[begin:end][query]
+        found = owner[where[begin:end].numpy()[query, slot]]
+        order = np.lexsort((asked[:, 1], asked[:, 2], found[:, 0], asked[:, 0]))
+        asked, found = asked[order], found[order]
+        yield _Answers(
+            asker=asked[:, 0].astype(int),
+            owner=found[:, 0].astype(int),
+            mirrored=asked[:, 2] > 0,
+            t_in=asked[:, 1],
+            t_out=found[:, 1],
+            part=boxes[found[:, 2].astype(int)],
+            similar=values[order],
+        )
+
+
+def _at_rate(video: Thumbnails, rate: float) -> tuple[np.ndarray, np.ndarray]:
+    """Frames at equal steps, and their times, seconds."""
+    times = (np.arange(max(1, int(video.end * rate))) + 0.5) / rate
+    return video.frames[shown_at(video.times, times)], times
+
+
+def hypotheses(
+    videos: Iterable[tuple[Thumbnails, list[Part]]], edits: Collection[str], most: int
+) -> list[Hypothesis]:
+    """Guess from single frames which videos show parts of others.
+
+    Args:
+        videos: Videos without borders, or their :func:`changes`; for each, further parts that are
+            searched.
+        edits: Kinds of copies, of ``EDITS``.
+        most: Hypotheses of a video at most. Those with the most votes are kept.
+    """
+    blocks = (_agreed(answers, edits, most) for answers in _searched(videos, edits))
+    return [guess for block in blocks for guess in block]
+
+
+def _agreed(answers: _Answers, edits: Collection[str], most: int) -> list[Hypothesis]:
+    """What answers agree on, of every asker the hypotheses of the most votes."""
+    if not len(answers.asker):
+        return []
+    speeds = SPEEDS if SPEED in edits else np.ones(1)
+    key = (answers.asker * (int(answers.owner.max()) + 1) + answers.owner) * 2 + answers.mirrored
+    starts = np.flatnonzero(np.diff(key, prepend=-1))
+    fresh = np.diff(answers.t_in, prepend=-1) != 0
+    fresh[starts] = True
+    # What the frames of an answer can vote at most: the sum of the best of each frame.
+    firsts = np.flatnonzero(fresh)
+    bound = np.maximum.reduceat(answers.similar, firsts) - _SEARCH.least / 2
+    groups = np.searchsorted(firsts, starts)
+    bound, frames = np.add.reduceat(bound, groups), np.diff(groups, append=len(firsts))
+    askers = answers.asker[starts]
+    order = np.lexsort((-bound, askers))
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.arange(len(order)) - np.searchsorted(askers, askers)[order]
+    enough = (
+        (frames >= _VOTES.least_frames)
+        & (bound >= _VOTES.least_votes)
+        & (rank < _VOTES.counted * most)
+    )
+    ends = np.append(starts[1:], len(key))
+    found: dict[int, list[Hypothesis]] = {}
+    for begin, end in zip(starts[enough].tolist(), ends[enough].tolist(), strict=True):
+        some = slice(begin, end)
+        facts = answers.t_in[some], answers.t_out[some], answers.part[some], answers.similar[some]
+        asker, owner = int(answers.asker[begin]), int(answers.owner[begin])
+        for votes, speed, row in voted(*facts, speeds):
+            if votes < _VOTES.least_votes:
+                break
+            left, top, wide, high = answers.part[begin + row].tolist()
+            at = Line(float(facts[0][row]), float(facts[1][row]), speed)
+            how = bool(answers.mirrored[begin]), at, (left, top, wide, high), votes
+            found.setdefault(asker, []).append(Hypothesis(asker, owner, *how))
+    return [h for some in found.values() for h in sorted(some, key=lambda h: -h.votes)[:most]]

@@ -1,0 +1,283 @@
+"""What a complete decoding finds out about a file."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import av
+import av.logging
+import numpy as np
+
+from sce_video.datasets.readers import AvReader
+from sce_video.datasets.readers.av_file import best_video_stream, decoder_options, open_container
+from sce_video.datasets.readers.base import (
+    DecodeLimits,
+    FrameCountError,
+    VideoDecodeError,
+    VideoTimeoutError,
+    check_deadline,
+    check_regular_file,
+    too_damaged,
+)
+from sce_video.options.shared import MAX_PIXELS
+
+
+@dataclass(frozen=True)
+class _ToleranceSettings:
+    """Deviations of a header up to which it is not reported; the larger tolerance applies."""
+
+    #: Share of the stated value, which covers rounded durations of long videos.
+    share: float = 0.1
+    #: A writer may count a frame or two that it does not write.
+    frames: int = 2
+    #: Durations may be rounded.
+    seconds: float = 0.5
+
+
+_TOLERANCE = _ToleranceSettings()
+#: Bytes of an MPEG-4 picture that is "not coded": the frame before it stays, and none decodes.
+_NOT_CODED = 19
+
+
+@dataclass(frozen=True, kw_only=True)
+class VideoFacts:
+    """What the decoding of a video stream has found, and what its container states.
+
+    Attributes:
+        frames: Usable frames, excluding frames between a damaged packet and the next key frame, as
+            :class:`AvReader` does.
+        seconds: Their duration.
+        packets: Frames that the file should have.
+        refused: Packets that the decoder rejects.
+        damaged: Frames in which the decoder concealed errors.
+        hidden: Samples without a frame of their own, because an edit list hides it or it was
+            dropped when recording.
+        restarts: Places where the clock of the timestamps restarts or jumps.
+        container: FFmpeg's names of the container, separated by commas.
+        codec: FFmpeg's name of the codec.
+        height: Height of the frames, pixels.
+        width: Width of the frames, pixels.
+        header_frames: Stated number of frames, without hidden samples; None if none is stated.
+        header_seconds: Stated duration; None if none is stated.
+        header_of_file: Whether the stated duration is the duration of the container, which includes
+            audio, and not the duration of the video stream.
+    """
+
+    frames: int
+    seconds: float
+    packets: int
+    refused: int
+    damaged: int
+    hidden: int
+    restarts: int
+    container: str
+    codec: str
+    height: int
+    width: int
+    header_frames: int | None
+    header_seconds: float | None
+    header_of_file: bool
+
+    @property
+    def incomplete(self) -> str | None:
+        """How the stream fails to decode completely; None if it does not fail."""
+        # Of a file cut short there are fewer packets than its header states, if it states a number.
+        expected = max(self.packets, self.header_frames or 0)
+        if self.refused:
+            packets = f"{self.refused} packet{'s' if self.refused != 1 else ''}"
+            return f"{packets} cannot be decoded: {self.frames} of {expected} frames are usable"
+        if _less(self.frames, expected, _TOLERANCE.frames):
+            return f"is truncated: {self.frames} of {expected} frames decode"
+        if too_damaged(self.damaged, self.frames):
+            return f"{self.damaged} of {self.frames} frames are damaged"
+        stated = self.header_seconds
+        if not self.header_frames and stated is not None and not self.header_of_file:
+            if _less(self.seconds, stated, _TOLERANCE.seconds):
+                return f"is truncated: {self.seconds:.2f} of {stated:.2f} s decode"
+        return None
+
+    @property
+    def wrong_header(self) -> str | None:
+        """How the header of a complete file differs from its frames; None if it does not."""
+        counted, stated, seconds = self.header_frames, self.header_seconds, self.seconds
+        if counted and _less(counted, self.frames, _TOLERANCE.frames):
+            return f"the header states {counted} frames, {self.frames} decode"
+        tolerance = _TOLERANCE.seconds
+        if stated and (_less(stated, seconds, tolerance) or _less(seconds, stated, tolerance)):
+            whose = f"{stated:.2f} s for {'the file' if self.header_of_file else 'the video'}"
+            return f"the header states {whose}, its frames last {seconds:.2f} s"
+        return None
+
+
+def _less(value: float, other: float, tolerance: float) -> bool:
+    """Whether a value is smaller than the other by more than the tolerance and a tenth of it."""
+    return other - value > max(tolerance, _TOLERANCE.share * other)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileFacts:
+    """What is known of a file.
+
+    Attributes:
+        outcome: ``decoded`` (at least some frames), ``unreadable``, ``timeout``, ``missing``, or
+            ``crash``, also for other failures of the process.
+        error: The reason; None with ``decoded``.
+        video: Facts about its video; None unless it was decoded.
+        max_pixels: Height x width up to which frames were decoded.
+    """
+
+    outcome: str
+    error: str | None = None
+    video: VideoFacts | None = None
+    max_pixels: int = 0
+
+    @classmethod
+    def from_record(cls, facts: Mapping[str, Any]) -> FileFacts:
+        """Return what ``asdict`` has stored; of an unknown form it counts as not examined."""
+        try:
+            video = facts["video"]
+            return cls(**{**facts, "video": None if video is None else VideoFacts(**video)})
+        except (TypeError, KeyError):
+            return cls(outcome="crash", error="its record has another form")
+
+
+def examine_file(path: str, seconds: float, max_pixels: int = MAX_PIXELS) -> FileFacts:
+    """Decode a file from its first to its last frame, without keeping the frames.
+
+    Args:
+        path: The file.
+        seconds: Seconds that it may take.
+        max_pixels: Height x width of the largest frames that are decoded.
+    """
+    av.logging.set_libav_level(av.logging.FATAL)
+    deadline = time.monotonic() + seconds
+    try:
+        check_regular_file(path)
+        limits = DecodeLimits(max_pixels)
+        with AvReader(path, deadline=deadline, limits=limits) as reader:
+            video = _decode_all(path, deadline, limits, reader)
+            # Frames between a damaged packet and the next key frame decode, and show garbage:
+            # those that the reader returns of a file that is not intact count.
+            if video.frames != video.packets or video.refused:
+                try:
+                    reader.read(np.array([len(reader.timestamps) - 1]))
+                except FrameCountError as error:
+                    end = reader.duration - float(reader.timestamps[-1])
+                    video = replace(
+                        video,
+                        frames=len(error.timestamps),
+                        seconds=float(error.timestamps[-1]) + end,
+                    )
+    except VideoTimeoutError:
+        why = f"not done after {seconds:g} s"
+        return FileFacts(outcome="timeout", error=why, max_pixels=max_pixels)
+    except VideoDecodeError as error:
+        return FileFacts(outcome="unreadable", error=error.reason, max_pixels=max_pixels)
+    return FileFacts(outcome="decoded", video=video, max_pixels=max_pixels)
+
+
+def _decode_all(path: str, deadline: float, limits: DecodeLimits, reader: AvReader) -> VideoFacts:
+    frames = refused = damaged = samples = hidden = skipped = 0
+    end = None  # of the last packet, in ticks of the container
+    with open_container(path, decoder_options=decoder_options(limits)) as container:
+        stream = best_video_stream(path, container)
+        codec = stream.codec_context
+        name, height, width = codec.name, codec.height, codec.width
+        stated, of_file = _stated_seconds(container, stream)
+        container_name, counted = container.format.name, stream.frames
+        codec.options = decoder_options(limits)
+        codec.thread_count = 1  # there is one process per core
+        for packet in demux_packets(container, stream):
+            check_deadline(path, deadline)
+            if packet.dts is not None:
+                samples, end = samples + 1, max(end or 0, packet.dts + 1)
+                hidden += packet.is_discard or not packet.size
+                if not packet.size:  # decoding it would end the stream
+                    continue
+            try:
+                decoded = packet.decode()
+            except (av.FFmpegError, OSError):
+                refused += 1
+                continue
+            if not decoded and 0 < packet.size <= _NOT_CODED and name == "mpeg4":
+                skipped += 1
+            for frame in decoded:
+                limits.check_frame(path, frame.height, frame.width)
+            frames += len(decoded)
+            damaged += sum(frame.is_corrupt for frame in decoded)
+        if container.format.name == "avi":
+            hidden = (end or 0) - samples  # a tick per frame, also for those dropped or empty
+        hidden = _hidden_samples(container, stream, hidden, samples) + skipped
+    if frames == 0:
+        raise VideoDecodeError(path, "no frame can be decoded")
+    return VideoFacts(
+        frames=frames,
+        seconds=reader.duration,
+        packets=len(reader.timestamps) - skipped,
+        refused=refused,
+        damaged=damaged,
+        hidden=hidden,
+        restarts=reader.restarts,
+        container=container_name,
+        codec=name,
+        height=height,
+        width=width,
+        header_frames=max(0, counted - hidden) or None if counted else None,
+        # Where the clock restarts, FFmpeg has computed it from the first and the last timestamp.
+        header_seconds=None if reader.restarts else stated,
+        header_of_file=of_file,
+    )
+
+
+def _hidden_samples(container: Any, stream: Any, found: int, samples: int) -> int:
+    """How many of the samples that the header counts have no frame of their own.
+
+    Args:
+        container: The container, demuxed to its end.
+        stream: Its video.
+        found: Hidden and empty packets; of an AVI file ticks without a packet.
+        samples: All packets.
+    """
+    # FFmpeg's index (PyAV 18) lists what the packets must give.
+    entries = list(getattr(stream, "index_entries", ()))
+    stored = [entry for entry in entries if entry.size]
+    if container.format.name == "avi":
+        found -= max(0, len(stored) - samples)  # damaged, not dropped
+    elif stored and container.format.name.startswith("mov,"):
+        # It ends where the edit list does, and so does the stated duration; else it is damaged.
+        ends = entries[-1].timestamp >= (1 - _TOLERANCE.share) * (stream.duration or np.inf)
+        if found or ends or len(stored) < len(entries):
+            shown = sum(not entry.is_discard for entry in stored)
+            found = max(found, stream.frames - shown)
+    return max(0, found)
+
+
+def demux_packets(container: Any, stream: Any) -> Iterator[Any]:
+    """The packets of a stream, to the place where a file is cut short."""
+    packets = container.demux(stream)
+    try:
+        yield from packets
+    except (av.FFmpegError, OSError, IndexError):
+        return  # truncated: the frame counts show it
+    finally:
+        packets.close()  # see AvFile.packets
+
+
+#: The form of Matroska's DURATION tags, 00:00:10.333.
+_CLOCK = re.compile(r"(\d+):(\d+):(\d+(?:\.\d*)?)")
+
+
+def _stated_seconds(container: Any, stream: Any) -> tuple[float | None, bool]:
+    """Return the stated duration, and whether it is the duration of the whole file."""
+    clock = _CLOCK.fullmatch(stream.metadata.get("DURATION", ""))
+    if stream.duration and stream.time_base:
+        return float(stream.duration * stream.time_base), False
+    if clock is not None:
+        return 3600 * float(clock[1]) + 60 * float(clock[2]) + float(clock[3]), False
+    if container.duration:
+        return container.duration / 1e6, len(container.streams) > 1
+    return None, False

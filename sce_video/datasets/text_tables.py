@@ -1,0 +1,78 @@
+"""Read and write tables of text: the CSV and TSV files of users, and of official datasets."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from sce_video.utils.files import regular_file, text_encoding, write_text
+
+#: Characters between the cells of a table, by the end of its name.
+DELIMITERS = {".csv": ("\t", ",", ";"), ".tsv": ("\t",)}
+
+
+def read_csv_lines(source: str | os.PathLike) -> Iterator[tuple[int, list[str]]]:
+    """Yield the lines of a table that are not empty: number, and cells without outer blanks.
+
+    The cells of a ``.tsv`` file are divided by tabs. In every other file the first line decides
+    between tabs, commas and semicolons, because spreadsheets write all of them.
+
+    Raises:
+        ValueError: If the file is not a table.
+    """
+    delimiters = DELIMITERS.get(Path(source).suffix.lower(), DELIMITERS[".csv"])
+    encoding = text_encoding(source)
+    with open(
+        source, encoding=encoding, errors="surrogateescape", newline="", opener=regular_file
+    ) as file:
+        first = file.readline()
+        file.seek(0)
+        reader = csv.reader(file, delimiter=max(delimiters, key=first.count))
+        try:
+            for row in reader:
+                cells = [cell.strip() for cell in row]
+                if any(cells):
+                    # The number of a line, not of a row: a cell in quotes may hold line breaks.
+                    yield reader.line_num, cells
+        except csv.Error as error:
+            raise ValueError(
+                f"{source}, line {reader.line_num}, is not a line of a CSV file: {error}. Save the "
+                "file as UTF-8"
+            ) from error
+
+
+def read_csv_table(
+    source: str | os.PathLike, columns: Sequence[str]
+) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield ``FILE, line NUMBER`` and the cells by column of the lines below a header.
+
+    Raises:
+        ValueError: If one of the columns is missing, or a line has more or fewer cells.
+    """
+    lines = read_csv_lines(source)
+    _, header = next(lines, (0, []))
+    missing = [name for name in columns if name not in header]
+    if missing:
+        raise ValueError(
+            f"{source}: no column {missing[0]!r}: the header must be {','.join(columns)}"
+        )
+    for number, cells in lines:
+        where = f"{source}, line {number}"
+        if len(cells) != len(header):
+            raise ValueError(f"{where}: {len(cells)} columns, but the header has {len(header)}")
+        yield where, dict(zip(header, cells, strict=True))
+
+
+def write_csv(file: str | os.PathLike, rows: Iterable[Iterable[Any]]) -> None:
+    """Write a table with commas as an atomic file; the first row is the header.
+
+    Raises:
+        WriteError: If the file cannot be written.
+    """
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    write_text(os.fspath(file), text.getvalue())

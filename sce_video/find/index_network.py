@@ -1,0 +1,90 @@
+"""The network that an index was built with, after a check that it is the right one."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sce_video.find.reading import index_mismatches
+from sce_video.find.store import VideoIndex
+from sce_video.utils.storage import exists, is_url
+
+# Imported where a network is loaded, because a search for an indexed video needs NumPy only.
+if TYPE_CHECKING:
+    from sce_video.inference.model import VideoModel
+
+
+@dataclass(frozen=True)
+class IndexNetwork:
+    """Where the network of an index is.
+
+    Attributes:
+        checkpoint: Current path of the checkpoint; None for the path in the index.
+        config: Config file, for a network that its ``custom_imports`` register.
+        device: Device to run the network on; None for a GPU if there is one.
+    """
+
+    checkpoint: str | None = None
+    config: str | None = None
+    device: str | None = None
+
+
+def model_of_index(index: VideoIndex, network: IndexNetwork = IndexNetwork()) -> VideoModel:
+    """Build the network of an index from the settings in the index, which are read as data.
+
+    Raises:
+        FileNotFoundError: If there is no checkpoint at its path.
+        ValueError: If the checkpoint or the config is not the one of the index.
+    """
+    from sce_video.inference.model import build_model, load_model
+    from sce_video.inference.network_input import ModelSettings
+
+    path = checkpoint_of_index(index, network.checkpoint)
+    if network.config is None:
+        settings = ModelSettings.from_dict(index.settings.get("model", {}))
+        return build_model(settings, path, network.device)
+    model = load_model(path, Path(network.config), network.device)
+    differences = index_mismatches(index.settings["model"], model.settings.to_dict())
+    if differences:
+        raise ValueError(
+            f"{network.config} does not match the index {index.folder}: {'; '.join(differences)}"
+        )
+    return model
+
+
+def checkpoint_of_index(index: VideoIndex, checkpoint: str | os.PathLike | None = None) -> str:
+    """Return the path of the checkpoint of an index, after a check of its content.
+
+    Args:
+        index: The index.
+        checkpoint: Current path of the checkpoint; None for the path in the index.
+
+    Raises:
+        FileNotFoundError: If there is no checkpoint at that path.
+        ValueError: If it is not the one of the index, or the index names a URL and none was given.
+    """
+    from sce_video.engine.checkpoint import file_sha256
+    from sce_video.inference.model import checkpoint_of
+
+    stored, sha256 = index.checkpoint["path"], index.checkpoint["sha256"]
+    path = stored if checkpoint is None else checkpoint_of(os.fspath(checkpoint))
+    if checkpoint is None and is_url(path):  # an untrusted index must not cause requests
+        raise ValueError(
+            f"the index {index.folder} names a checkpoint in a store, which is not opened unasked: "
+            f"give it, if you trust it: --checkpoint {path}"
+        )
+    if not exists(path):
+        advice = ": give its current path (--checkpoint)" if checkpoint is None else ""
+        raise FileNotFoundError(
+            f"the checkpoint of the index {index.folder} is not at {path}{advice}"
+        )
+    digest = file_sha256(path)
+    if digest != sha256:
+        raise ValueError(
+            f"{path} (sha256 {digest[:12]}) is not the checkpoint that the index {index.folder} "
+            f"was built with ({sha256[:12]}, {stored}): give that file (--checkpoint), or build "
+            "the index from scratch"
+        )
+    return path

@@ -1,0 +1,205 @@
+"""``sce-video index``: build, update or check the index of a folder or table of videos."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sce_video.datasets.clip_sampling import Windows
+from sce_video.datasets.labelled import LabelledVideos, read_labelled
+from sce_video.datasets.named_files import check_out, check_run, check_videos
+from sce_video.datasets.sources import is_table, listed_extensions
+from sce_video.datasets.video_list import VIDEO_EXTENSIONS, video_of
+from sce_video.options.features import IndexOptions
+from sce_video.utils.command import printable, progress_bar
+from sce_video.utils.cores import usable_cores
+
+if TYPE_CHECKING:
+    from sce_video.find.index import IndexReport
+    from sce_video.find.store import VideoIndex
+    from sce_video.inference.model import VideoModel
+    from sce_video.inference.network_input import ViewOptions
+
+#: Decoding processes for each GPU, unless more are asked for.
+_PER_GPU = 8
+#: Extensions of lists and CSV files.
+_LISTS = (".csv", ".tsv", ".txt")
+
+
+@dataclass(frozen=True)
+class IndexResult:
+    """Result of building, updating or checking an index.
+
+    Attributes:
+        out: Folder of the index.
+        report: Numbers of videos, and failures; None if the index was only checked.
+        repeated: Sentences on videos that the list contains several times.
+        column: Number of features in the column of the table of videos; None without ``column``.
+        checked: File or table whose content was checked; None if the index was built.
+        damaged: Sentences on its damaged files.
+    """
+
+    out: str
+    report: IndexReport | None
+    repeated: list[str] = field(default_factory=list)
+    column: int | None = None
+    checked: Path | None = None
+    damaged: list[str] = field(default_factory=list)
+
+
+def index(options: IndexOptions) -> IndexResult:
+    """Build or update an index; with ``check_only`` read its files.
+
+    Raises:
+        FileNotFoundError: If a named file or folder is missing.
+        ValueError: If the source cannot be meant, an option does not fit to the index, or no video
+            can be read.
+    """
+    if options.check_only:
+        return _check_index(options.out)
+    source = _checked_source(options)
+    # Imported here because wrong names are answered before torch is imported.
+    from sce_video.find.index import build_index
+    from sce_video.find.reading import find_store, read_index
+
+    stored = None
+    if not options.rebuild and find_store(Path(options.out)) is not None:
+        stored = read_index(options.out, root=options.videos)
+    windows = None if stored is None else stored.windows
+    if options.windows is not None:
+        windows = Windows.of_texts(options.windows, options.stride, options.shots)
+    if options.column is not None and windows is not None:
+        raise ValueError(
+            f"--column contains a feature of every whole video, but {options.out} is an index of "
+            "windows. Remove --column"
+        )
+    with progress_bar("embedding") as count:
+        report = build_index(
+            *(_network(options, stored), source, options.out, _views(options, stored)),
+            rebuild=options.rebuild,
+            retry_failed=options.retry_failed,
+            ray=options.ray,
+            processes_per_gpu=options.processes_per_gpu,
+            table=options.table,
+            approximate=options.approximate,
+            extensions=listed_extensions(options.all_files),
+            windows=windows,
+            on_video=lambda done, total, reason: count(total, bool(reason)),
+        )
+    repeated = []
+    if isinstance(source, LabelledVideos):
+        repeated = source.repeated("; its first label counts")
+    written = None if options.column is None else _write_column(options, options.column)
+    return IndexResult(options.out, report, repeated, written)
+
+
+def _check_index(out: str) -> IndexResult:
+    """Read all files of an index and compare them with their checksums."""
+    from sce_video.find.reading import find_store
+
+    store = find_store(Path(out))
+    if store is None:
+        raise ValueError(f"there is no index in {out}: give the folder of one with --out")
+    return IndexResult(out, None, checked=store.file, damaged=store.check())
+
+
+def _checked_source(options: IndexOptions) -> str | LabelledVideos:
+    """Return the folder or table, or the content of a list or CSV file.
+
+    Raises:
+        FileNotFoundError: If a table or a checkpoint is missing.
+        ValueError: If the source cannot be meant, or there is no network.
+    """
+    check_out(options.out)
+    videos, data_root = options.videos, options.data_root
+    is_list = os.path.isfile(videos) and not videos.lower().endswith(VIDEO_EXTENSIONS)
+    if is_list and options.windows is not None:
+        raise ValueError(f"--windows divides whole videos, and {videos} lists segments")
+    if not is_list and data_root is not None and (os.path.isdir(videos) or is_table(videos)):
+        raise ValueError(
+            f"--data-root belongs to a list or a CSV file, and {videos} is neither. Remove it"
+        )
+    if not is_list and (data_root is not None or videos.lower().endswith(_LISTS)):
+        raise ValueError(
+            f"there is no list or CSV file {videos!r}: if it was moved, give its new path, and "
+            "with --data-root the folder of its videos"
+        )
+    if not is_list:
+        check_videos(videos, listed_extensions(options.all_files))
+    if options.checkpoint is not None:
+        check_run(options.checkpoint)
+    elif options.rebuild or not any(Path(options.out).glob("features*")):
+        raise ValueError(f"give --checkpoint: there is no index in {options.out} that names one")
+    if not is_list:
+        return videos
+    listed = read_labelled(videos, data_root, fewest=1)
+    _tell_outside(listed)
+    return listed
+
+
+def _tell_outside(listed: LabelledVideos) -> None:
+    """Print how many videos are outside the root, because the search page shows no files there."""
+    root = os.path.realpath(listed.root)
+    files = {os.path.normpath(video_of(os.path.join(root, path))) for path in listed.paths()}
+    outside = sorted(f for f in files if os.path.relpath(f, root).split(os.sep)[0] == "..")
+    if outside:
+        above = os.path.commonpath([root, *outside])
+        text = (
+            f"{len(outside)} of {len(files)} videos of {listed.source} are outside {root}, the "
+            f"first is {outside[0]}: the search page will not show them. Give --data-root {above}, "
+            "and paths that are absolute or relative to it"
+        )
+        print(printable(text, sys.stderr), file=sys.stderr, flush=True)
+
+
+def _network(options: IndexOptions, stored: VideoIndex | None) -> VideoModel:
+    """Return the given network, or the one that an existing index was built with."""
+    from sce_video.find.index_network import IndexNetwork, model_of_index
+    from sce_video.inference.model import load_model
+
+    if options.checkpoint is not None:
+        return load_model(options.checkpoint, options.config, options.device)
+    if stored is None:
+        raise ValueError(f"give --checkpoint: there is no index in {options.out} that names one")
+    return model_of_index(stored, IndexNetwork(config=options.config, device=options.device))
+
+
+def _views(options: IndexOptions, stored: VideoIndex | None) -> ViewOptions:
+    """Return the views of the options, or those of an existing index."""
+    from sce_video.inference.network_input import ViewOptions
+
+    views = ViewOptions() if stored is None else stored.options
+    return replace(
+        views,
+        num_clips=views.num_clips if options.clips is None else options.clips,
+        num_crops=views.num_crops if options.crops is None else options.crops,
+        max_views=options.max_views,
+        timeout=options.timeout,
+        num_workers=_workers(options) if options.workers is None else options.workers,
+    )
+
+
+def _workers(options: IndexOptions) -> int:
+    """Return the default number of processes; 0 stands for all cores of a cluster."""
+    if options.ray is not None:
+        return 0
+    import torch
+
+    from sce_video.inference.model import select_device
+
+    if select_device(options.device).type != "cuda":
+        return usable_cores()
+    gpus = 1 if ":" in (options.device or "") else torch.cuda.device_count()
+    return min(usable_cores(), _PER_GPU * gpus)
+
+
+def _write_column(options: IndexOptions, name: str) -> int:
+    """Write the features of the index into the table of its videos, and return their number."""
+    from sce_video.find.reading import read_index
+    from sce_video.find.table_store import write_feature_column
+
+    made = read_index(options.out, root=options.videos)
+    return write_feature_column(made.root, name, made.paths, made.features, made.header)

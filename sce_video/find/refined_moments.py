@@ -1,0 +1,154 @@
+"""Moments of a search, ranked again by windows between those of the index."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sce_video.datasets.sources import is_elsewhere
+from sce_video.find.examples import Moments
+from sce_video.find.query import Match, QueryFeatures, as_query, feature_cosine
+from sce_video.find.store import VideoIndex
+from sce_video.options.search import MOST_REFINED
+
+# Imported where windows are embedded, because a search for an indexed video needs NumPy only.
+if TYPE_CHECKING:
+    from sce_video.inference.features import Features
+    from sce_video.inference.network_input import VideoNetwork, ViewOptions
+
+#: Parts of a stride in the first pass, and parts of such a part in the second one.
+_PARTS = 4
+#: Embeds windows, given a file, start and end of one of its windows, and the time between starts.
+EmbedNear = Callable[[str, float, float, float], "Features"]
+
+
+def refine_moments(
+    index: VideoIndex,
+    feature: np.ndarray | QueryFeatures,
+    matches: Sequence[Match],
+    near: EmbedNear,
+    *,
+    centred: bool = False,
+    whitened: bool | None = None,
+    without: Moments | None = None,
+    count: int = MOST_REFINED,
+) -> tuple[list[Match], list[tuple[str, str]]]:
+    """Rank the best moments of a search again, by windows that begin between those of the index.
+
+    The best window of each moment is moved by quarters of the stride, up to three to either side
+    (the next whole one is in the index), then the five best by sixteenths. A window between two of
+    the index shares more frames with a planted moment than either, so the right moment may overtake
+    others, too::
+
+        index          [---------)[---------)[---------)
+        moment                [---------)
+        first pass         [---------)  ...  and 6 more
+        second pass          [---------)  ...  and 6 more
+
+    Args:
+        index: Index of windows, not within shots.
+        feature: (D,) feature of the query; or several with their weights.
+        matches: Results of :func:`~sce_video.find.query.query_index` with this feature.
+        near: Embeds windows by the network of the index: ``partial(windows_near, network,
+            index.options)``, or a function that lets another process do it.
+        centred: See :func:`~sce_video.find.query.query_index`.
+        whitened: See :func:`~sce_video.find.query.query_index`.
+        without: Moments with which no result may share frames, which are those of a query whose
+            own rows ``query_index`` has left out.
+        count: Number of moments to refine; the others keep their span and similarity.
+
+    Returns:
+        The moments, the most similar first, of which the refined ones are single windows; and path
+        and reason of the moments that could not be refined.
+
+    Raises:
+        ValueError: If the index has no windows, or they end at cuts.
+    """
+    from sce_video.datasets.readers.base import VideoDecodeError
+
+    step = _refinable_step(index)
+    if whitened is None:
+        whitened = index.whitens and not centred
+
+    def compared(features: np.ndarray) -> np.ndarray:
+        if whitened:
+            return index.whitening(features)
+        return features.astype(np.float64) - (index.mean if centred else 0.0)
+
+    own = as_query(feature).combined(compared)
+
+    def moved(match: Match, span: Sequence[float], step: float) -> Match | None:
+        """Return the match with the best window; None if all share frames with the query."""
+        start, end = span
+        found = near(match.file, start, end, step)
+        similarities = np.array([feature_cosine(own, row) for row in compared(found.values)])
+        for begin, stop in (without or {}).get(match.path, ()):
+            similarities[(found.starts < stop) & (found.ends > begin)] = -np.inf
+        # Of windows with the same frames the one that moves least.
+        best = np.lexsort((np.abs(found.starts - start), -similarities))[0]
+        if similarities[best] == -np.inf:
+            return None
+        start, end = float(found.starts[best]), float(found.ends[best])
+        return replace(match, similarity=float(similarities[best]), start=start, end=end)
+
+    refined: list[Match] = []
+    stay, failures = list(matches[count:]), []
+    for match in matches[:count]:
+        window = None
+        try:
+            if not is_elsewhere(match.file) and not index.is_unchanged(match.row, match.file):
+                raise OSError(f"{match.file} has changed since it was indexed: update the index")
+            # Its most similar window, of which it may have several.
+            assert index.spans is not None
+            window = moved(match, index.spans[match.row].tolist(), step / _PARTS)
+        except (VideoDecodeError, OSError) as error:
+            failures.append((match.path, str(error)))
+        (stay if window is None else refined).append(window or match)
+    refined = _by_similarity(refined)
+    for number, match in enumerate(refined[:MOST_REFINED]):
+        try:
+            refined[number] = moved(match, match.span, step / _PARTS**2) or match
+        except (VideoDecodeError, OSError) as error:
+            failures.append((match.path, str(error)))
+    return _by_similarity([*refined, *stay]), failures
+
+
+def _refinable_step(index: VideoIndex) -> float:
+    """Return the seconds from one window of an index to the next."""
+    if index.windows is None:
+        raise ValueError(
+            f"the index {index.folder} is one of whole videos: only moments can be refined "
+            "(sce-video index --windows 5s)"
+        )
+    if index.windows.shots:
+        raise ValueError(
+            f"the windows of {index.folder} end at cuts, which the index does not hold: their "
+            "moments cannot be refined"
+        )
+    return index.windows.step
+
+
+def windows_near(
+    network: VideoNetwork, options: ViewOptions, file: str, start: float, end: float, step: float
+) -> Features:
+    """Embed a window of a video, and three at either side, ``step`` seconds apart."""
+    from sce_video.inference.windows import open_patiently, windows_of_reader
+
+    with open_patiently(file, options) as reader:
+        starts = start + np.arange(1 - _PARTS, _PARTS) * step
+        starts = np.unique(np.clip(starts, 0.0, max(0.0, reader.duration - (end - start))))
+        spans = np.stack([starts, np.minimum(starts + (end - start), reader.duration)], axis=1)
+        return windows_of_reader(network, reader, spans, options)
+
+
+def _by_similarity(matches: Sequence[Match]) -> list[Match]:
+    """Sort by similarity, and keep the better one of two moments that share frames."""
+    kept: list[Match] = []
+    for match in sorted(matches, key=lambda m: (-m.similarity, m.path, m.start or 0.0)):
+        a, b = match.span
+        if not any(m.path == match.path and a < m.span[1] and m.span[0] < b for m in kept):
+            kept.append(match)
+    return [replace(match, rank=rank) for rank, match in enumerate(kept, start=1)]

@@ -1,0 +1,266 @@
+"""The config of a planned run, read from ``run.json`` as data."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from mmengine.config import Config
+
+from sce_video.engine.checkpoint import find_checkpoints, load_checkpoint_file
+from sce_video.engine.config.check import top_level_keys
+from sce_video.engine.config.load import load_config
+from sce_video.engine.config.snapshot import (
+    differences,
+    parse_config_text,
+    plain,
+    resolved_config,
+    stored_config,
+)
+from sce_video.engine.logs import TRACKERS
+from sce_video.engine.recipes import FINETUNING, LARGE_RECIPE, methods
+from sce_video.engine.run_json import read_run_json
+from sce_video.engine.weights import checked_backbone
+from sce_video.registry import (
+    DATASETS,
+    HOOKS,
+    METRICS,
+    MODELS,
+    OPTIM_WRAPPER_CONSTRUCTORS,
+    OPTIM_WRAPPERS,
+    TRANSFORMS,
+    is_own_part,
+)
+from sce_video.runs.configs import training_config
+from sce_video.runs.folder import different_settings
+from sce_video.utils.files import read_text
+from sce_video.utils.run_files import CONFIG, RUN_JSON, is_model
+from sce_video.utils.storage import STORES, trusted_stores
+from sce_video.utils.stored_arguments import constructor_parameters, takes_words
+
+#: Kinds of classes that a plan may add to its recipe. Trackers and loops are not among them.
+_ADDED = (
+    *(DATASETS, HOOKS, METRICS, MODELS, TRANSFORMS),
+    *(OPTIM_WRAPPERS, OPTIM_WRAPPER_CONSTRUCTORS),
+)
+#: Settings that say where the run and its videos are.
+_OF_THE_RUN = (
+    *("ann_file", "class_file", "data_root", "extensions", "run_dir"),
+    *("teacher_checkpoint", "work_dir"),
+)
+#: What JSON calls the containers of a config.
+_KINDS = {dict: "an object", list: "a list"}
+
+
+def resumable_config(
+    path: Path,
+    *,
+    resume: bool = False,
+    track: Sequence[str] = (),
+    mirror: str | None = None,
+    videos: str | Path | None = None,
+) -> Config:
+    """The config of a planned training that begins or, with ``resume``, continues.
+
+    Args:
+        path: ``RUN/config.py``. The ``run.json`` next to it is read (:func:`planned_config`).
+        resume: Continue from the newest readable checkpoint, if there is one.
+        track: As ``mirror``, see :func:`~sce_video.runs.launch.training_config`.
+        mirror: Folder of an object store.
+        videos: Table in a store that the config may name.
+
+    Raises:
+        ValueError: As :func:`planned_config`; or ``path`` was edited since ``run.json`` was
+            written; or the newest checkpoint was trained with another config than this one, so that
+            it would be continued with other settings.
+    """
+    planned = planned_config(path.parent, mirror, track, videos)
+    if resume:
+        check_unedited(path)
+    cfg = training_config(
+        planned,
+        work_dir=path.parent,
+        resume="auto" if resume else None,
+        track=track,
+        mirror=mirror,
+    )
+    for checkpoint in find_checkpoints(path.parent) if cfg.get("resume") else ():
+        with suppress(ValueError):  # damaged, or without a record
+            content = load_checkpoint_file(checkpoint, merge_adapters=False)
+            stored = stored_config(content, checkpoint)
+            changed = differences(resolved_config(planned), stored)
+            break
+    else:
+        return cfg
+    # A longer or shorter training is meant: its schedules are stretched.
+    changed = [d for d in changed if d.key != "train_cfg.max_epochs"]
+    if changed:
+        shown = "; ".join(map(str, changed[:5]))
+        if len(changed) > 5:
+            shown += f"; and {len(changed) - 5} more"
+        raise ValueError(
+            f"the config in {path.with_name(RUN_JSON)} is not the one that {checkpoint.name} was "
+            f"trained with ({shown}). Undo the change, or start again with --overwrite. To use the "
+            f"settings of the config file: sce-video train {path} --resume"
+        )
+    return cfg
+
+
+def check_unedited(path: Path) -> None:
+    """Raise ValueError if a user has changed ``RUN/config.py`` since ``run.json`` was written."""
+    if not path.is_file():
+        return
+    text = read_text(path, "replace")
+    edited = parse_config_text(text, str(path))
+    changes = different_settings([read_run_json(path.parent).config, edited])
+    for name, (recorded, written) in changes.items():
+        raise ValueError(
+            f"{path} was edited ({name}: {recorded:.60} -> {written:.60}), but {RUN_JSON} is what "
+            "--resume continues. Undo the change, or train the edited config: sce-video train "
+            f"{path} --resume"
+        )
+
+
+def planned_config(
+    folder: str | Path,
+    mirror: str | None = None,
+    track: Sequence[str] = (),
+    videos: str | Path | None = None,
+) -> Config:
+    """Return the config in the ``run.json`` of a folder, as data: nothing in it is run.
+
+    It may have been changed since it was planned, and may be untrusted. Numbers and switches are
+    taken as they are. A text could name a file, an address or code, so the recipe has to contain
+    it, or it names a class of this package or of an imported module, or the class that it is given
+    to declares that it only compares it with words that it knows
+    (:data:`~sce_video.utils.stored_arguments.Word`).
+
+    Args:
+        folder: Folder of the run.
+        mirror: Folder of a store that the config may name.
+        track: Trackers that the config may name.
+        videos: Table in a store that the config may name.
+
+    Raises:
+        FileNotFoundError: If the folder has no ``run.json``.
+        ValueError: If this file does not describe a planned run, or names something else.
+    """
+    path, program = Path(folder, RUN_JSON), Path(folder, CONFIG)
+    advice = f"To run its config as a program, if you trust it: sce-video train {program} --resume"
+    if not path.is_file() and program.is_file():
+        raise ValueError(
+            f"{folder} has no {RUN_JSON}, so sce-video pretrain and finetune did not plan this run "
+            f"or an older version did. {advice}"
+        )
+    run = read_run_json(folder)
+    if run.plan is None:
+        raise ValueError(f"{path} describes a run of sce-video {run.command:.40}. {advice}")
+    recipe, stored = run.plan.recipe, dict(run.config)
+    if recipe not in (*methods().values(), LARGE_RECIPE, FINETUNING):
+        raise ValueError(
+            f"{path} names {recipe!r:.100}, which is not a recipe of pretrain or finetune. {advice}"
+        )
+    base = load_config(recipe)
+    if problem := _other_shape(stored, base):
+        raise ValueError(f"{path} does not describe a run: {problem}. {advice}")
+    for name in ("experiment_name", "launcher"):  # of an earlier start
+        stored.pop(name, None)
+    # Where it continues from, the caller says, not a file that may have been changed.
+    stored |= {"load_from": None, "resume": False}
+    named = dict(stored)
+    # A training that started from a network has that, and the path of its file: a name of the hub,
+    # or a URL, would be a request.
+    if "pretrained" in named and isinstance(model := stored.get("model"), dict):
+        model["backbone"] = checked_backbone(model.get("backbone"))
+        named["model"] = {key: value for key, value in model.items() if key != "backbone"}
+    if os.path.isabs(str(named.get("pretrained"))):
+        del named["pretrained"]
+    known = {*_texts(base), *trusted_stores(videos), *(TRACKERS[name][0] for name in track)}
+    if mirror is not None:
+        known.add(mirror)
+    strange = next(_unexpected(named, known), None)
+    if strange is not None:
+        raise ValueError(
+            f"{path} names {strange!r:.100}, which neither the recipe {recipe} nor a class of "
+            "sce_video provides for. Give a mirror or a tracker again, and name videos in a store "
+            f"in {STORES}. {advice}"
+        )
+    # Without a text, mmengine would read the file of this name.
+    return Config(stored, cfg_text=str(path), filename=str(program))
+
+
+def _other_shape(config: Mapping[str, Any], recipe: Config) -> str | None:
+    """Say which part of a config is not of the recipe's kind, an object or a list; None if all are.
+
+    The types of single values are checked with the classes that take them.
+    """
+    for name in sorted(config.keys() - top_level_keys()):
+        return f"config has the unknown key {name!r:.60}"
+    for name, value in plain(recipe).items():
+        given = config.get(name)
+        if not isinstance(value, dict | list) or (given is None and name != "default_hooks"):
+            continue
+        if not isinstance(given, type(value)):
+            return f"config.{name} must be {_KINDS[type(value)]}, got {given!r:.60}"
+        wrong = [entry for entry in given if not isinstance(entry, dict)]
+        if isinstance(value, list) and wrong:
+            return f"config.{name} must be a list of objects, got {wrong[0]!r:.60}"
+    return None
+
+
+def _unexpected(
+    node: Any, known: Collection[str], words: bool = False, of_run: bool = False
+) -> Iterator[str]:
+    """Yield the texts of a config that nothing trusted provides for.
+
+    Args:
+        node: Part of the config.
+        known: Texts that are allowed everywhere.
+        words: Whether the class that takes this part allows words.
+        of_run: Whether the part says where the run and its videos are, which may be any path.
+    """
+    if isinstance(node, dict):
+        parameters = constructor_parameters(_added_class(node.get("type")))
+        parameters |= constructor_parameters(_added_class(node.get("constructor")))
+        for name, value in node.items():
+            if name in ("type", "constructor") and _added_class(value) is not None:
+                continue
+            if name in parameters:
+                allowed = takes_words(parameters[name].annotation)
+            else:
+                allowed = words and "type" not in node
+            yield from _unexpected(value, known, allowed, of_run or name in _OF_THE_RUN)
+    elif isinstance(node, list | tuple):
+        for value in node:
+            yield from _unexpected(value, known, words, of_run)
+    elif isinstance(node, str) and node not in known:
+        is_word = words and node.isidentifier()
+        is_path = of_run and "://" not in node and not is_model(node)
+        if not (is_word or is_path):
+            yield node
+
+
+def _added_class(kind: Any) -> type | None:
+    """Return the registered class of a name that a plan may add to its recipe; None for others."""
+    name = str(kind).removeprefix("sce_video.")
+    for registry in _ADDED:
+        part = next(registry.chain()).module_dict.get(name)
+        if isinstance(part, type) and (
+            part.__module__.startswith("sce_video.") or is_own_part(part)
+        ):
+            return part
+    return None
+
+
+def _texts(node: Any) -> Iterator[str]:
+    """Yield all texts of a recipe."""
+    if isinstance(node, dict | Config):
+        node = [value for _, value in node.items()]
+    if isinstance(node, list | tuple | set):
+        for value in node:
+            yield from _texts(value)
+    elif isinstance(node, str):
+        yield node

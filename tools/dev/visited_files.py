@@ -1,0 +1,94 @@
+"""Count the files of the package whose functions a command enters: what a reader has to follow.
+
+    python tools/dev/visited_files.py pretrain VIDEOS --out RUN --plan
+    python tools/dev/visited_files.py --step configs/sce/sce_r3d18_folder_small.py VIDEOS
+
+The command runs in this process and its threads; worker processes are not followed. Importing a
+module does not count, calling one of its functions does. ``--step`` counts the files of one
+training step: it trains two steps and follows the second.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import Counter
+from inspect import CO_OPTIMIZED
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import FrameType
+from typing import Any
+
+import sce_video
+from sce_video.commands.main import main
+
+_HOOK = "custom_hooks = [dict(type='VisitsHook', priority='VERY_LOW')]\n"
+PACKAGE = str(Path(sce_video.__file__).parent)
+
+
+class Visits:
+    """The number of calls by file, counted while :meth:`start` is in force."""
+
+    def __init__(self) -> None:
+        self.calls: Counter[str] = Counter()
+
+    def start(self) -> None:
+        threading.setprofile(self._note)
+        sys.setprofile(self._note)
+
+    def stop(self) -> None:
+        sys.setprofile(None)
+        threading.setprofile(None)
+
+    def _note(self, frame: FrameType, event: str, _: Any) -> None:
+        code = frame.f_code
+        # The body of a module or a class runs while it is imported; only functions are optimised.
+        is_function = event == "call" and code.co_flags & CO_OPTIMIZED
+        if is_function and code.co_filename.startswith(PACKAGE):
+            self.calls[code.co_filename[len(PACKAGE) + 1 :]] += 1
+
+    def __str__(self) -> str:
+        lines = [f"{calls:8d}  {name}" for name, calls in sorted(self.calls.items())]
+        return "\n".join([*lines, f"{len(self.calls)} files"])
+
+
+def _follow_second_step(visits: Visits) -> None:
+    """Make the training loop count the files of its second step, and end after it."""
+    from mmengine.hooks import Hook
+
+    from sce_video.registry import HOOKS
+
+    @HOOKS.register_module()
+    class VisitsHook(Hook):  # type: ignore[misc]
+        """Starts before the second step and ends the process after it."""
+
+        def before_train_iter(self, runner: Any, batch_idx: int, data_batch: Any = None) -> None:
+            if runner.iter == 1:
+                visits.start()
+
+        def after_train_iter(
+            self, runner: Any, batch_idx: int, data_batch: Any = None, outputs: Any = None
+        ) -> None:
+            if runner.iter == 1:
+                visits.stop()
+                raise SystemExit(0)
+
+
+if __name__ == "__main__":
+    visits = Visits()
+    arguments = sys.argv[1:]
+    try:
+        if arguments[0] == "--step":
+            _follow_second_step(visits)
+            recipe, videos = (Path(name).resolve() for name in arguments[1:3])
+            with TemporaryDirectory() as folder:
+                config = Path(folder, "two_steps.py")
+                config.write_text(f"_base_ = {str(recipe)!r}\n{_HOOK}")
+                root = f"train_dataloader.dataset.data_root={videos}"
+                main(["train", str(config), "--work-dir", folder, "--cfg-options", root])
+        else:
+            visits.start()
+            main(arguments)
+    finally:
+        visits.stop()
+        print(visits, file=sys.stderr)
