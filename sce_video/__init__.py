@@ -1,12 +1,11 @@
 """Self-supervised video representation learning: SCE and the methods it is compared with.
 
 A command and the function of its name are the same call: ``sce_video.verify("videos")`` is
-``sce-video verify videos``. ``sce_video.pretrain(videos, out)`` is the command ``sce-video
-pretrain``, and ``sce_video.pretrain_seeds(videos, out, [0, 1, 2])`` the same with
-``--seeds 0 1 2``.
-The functions ``finetune`` and ``evaluate`` do the work of the commands of these names, with
-arguments of their own. ``embed_videos`` returns features of videos. ``open_video`` reads videos for
-any PyTorch code, and ``resolved(config)`` shows a whole recipe.
+``sce-video verify videos``, and ``sce_video.pretrain(videos, out=run, seeds=[0, 1, 2])`` is
+``sce-video pretrain videos --out run --seeds 0 1 2``.
+The function ``evaluate`` does the work of the command of this name, with arguments of its own.
+``embed_videos`` returns features of videos. ``open_video`` reads videos for any PyTorch code, and
+``resolved(config)`` shows a whole recipe.
 """
 
 import importlib
@@ -25,13 +24,10 @@ _FUNCTIONS = {
     "embed_files": "inference.embed",
     "embed_videos": "inference.embed",
     "evaluate": "runs.launch",
-    "finetune": "runs.finetune",
     "load_classifier": "inference.classifier",
     "load_model": "inference.model",
     "open_video": "datasets.sources",
     "predict_files": "inference.classifier",
-    "pretrain": "runs.pretrain",
-    "pretrain_seeds": "runs.seeds",
     "resolved": "runs.resolved",
     "top_classes": "inference.classifier",
 }
@@ -44,6 +40,7 @@ _COMMANDS = {
     "embed": ("options.features.EmbedOptions", "runs.embed_run.embed"),
     "encoder": ("options.connect.EncoderOptions", "inference.encoders.encoder_run.encoder"),
     "export": ("options.connect.ExportOptions", "interop.export.export_run.export"),
+    "finetune": ("options.training.FinetuneOptions", "runs.finetune.finetune"),
     "import_videos": ("options.prepare.ImportOptions", "data_tools.tables.fill.import_videos"),
     "index": ("options.features.IndexOptions", "find.indexing.index"),
     "predict": ("options.find.PredictOptions", "find.predict.predict"),
@@ -56,8 +53,11 @@ _COMMANDS = {
         "options.data_commands.ToyActionsOptions",
         "data_tools.prepare.data_sets.prepare_toy_actions",
     ),
+    "pretrain": ("options.training.PretrainOptions", "runs.pretrain.pretrain"),
     "repack": ("options.prepare.RepackOptions", "data_tools.repack.repack_job.repack"),
     "search": ("options.search.SearchOptions", "find.search.search"),
+    "sweep": ("options.training.SweepOptions", "runs.sweep.sweep"),
+    "train": ("options.training.TrainOptions", "runs.train.train"),
     "verify": ("options.prepare.VerifyOptions", "data_tools.verify.verify"),
 }
 __all__ = ["__version__", *_FUNCTIONS, *_COMMANDS]

@@ -9,19 +9,15 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TypedDict, TypeVar, Unpack
 
 from sce_video.datasets.clip_sampling import Windows, parse_seconds
-from sce_video.datasets.labelled import NO_COLUMNS, GroupColumns, LabelledVideos
+from sce_video.datasets.labelled import NO_COLUMNS, GroupColumns
 from sce_video.datasets.named_files import write_problem
 from sce_video.datasets.video_list import ALL_FILES
 from sce_video.options.command_line import Parser
-from sce_video.utils.command import printable
 
-#: Of :mod:`sce_video.engine.logs`, whose import takes seconds.
-TRACKERS = ("mlflow", "wandb")
 #: What a command takes as a trained network.
 RUN = "run or checkpoint, also s3://...; or a model of transformers: hf:FOLDER, hf:OWNER/MODEL"
 T = TypeVar("T")
@@ -184,17 +180,6 @@ _SHARED: dict[str, dict[str, Any]] = {
         dest=argparse.SUPPRESS,
         help="of folders: also read files of unknown extensions, if they hold a video",
     ),
-    "--track": dict(
-        action="append",
-        default=[],
-        choices=TRACKERS,
-        help="log to Weights & Biases or MLflow, too; may be given twice (docs/logging.md)",
-    ),
-    "--mirror": dict(
-        metavar="URL",
-        help="copy checkpoints and logs to this folder of an object store, s3://BUCKET/RUN; with "
-        "--resume a newer run there is restored first (docs/object_storage.md)",
-    ),
 }
 
 
@@ -279,9 +264,3 @@ def given_windows(args: argparse.Namespace, stored: Windows | None = None) -> Wi
         return stored
     stride = None if args.stride is None else parse_seconds(args.stride)
     return Windows(parse_seconds(args.windows), stride, args.shots)
-
-
-def tell_repeated(*sets: LabelledVideos | None) -> None:
-    """Print which videos of labelled sets are listed several times, or with several labels."""
-    for line in (line for one in sets if one is not None for line in one.repeated()):
-        print(printable(line, sys.stderr), file=sys.stderr, flush=True)

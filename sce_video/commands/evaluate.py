@@ -29,9 +29,8 @@ from sce_video.commands.arguments import (
     given_columns,
     output,
     pattern,
-    tell_repeated,
 )
-from sce_video.datasets.labelled import NO_COLUMNS, GroupColumns, read_labelled
+from sce_video.datasets.labelled import NO_COLUMNS, GroupColumns, read_labelled, tell_repeated
 from sce_video.datasets.named_files import check_run, check_videos
 from sce_video.utils.command import command
 from sce_video.utils.storage import path_or_url

@@ -14,10 +14,11 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Sequence
+from typing import Any
 
-from sce_video.commands.arguments import command_line
-from sce_video.commands.train import add_data_options, check_data_options, pop_options
-from sce_video.datasets.named_files import check_run
+from sce_video.commands.arguments import ArgumentAdder, command_line
+from sce_video.datasets.named_files import check_exists, check_run, check_videos
+from sce_video.engine.recipes import find_recipe
 from sce_video.utils.command import command
 from sce_video.utils.run_files import RANDOM
 
@@ -41,6 +42,67 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     args = parser.parse_args(argv)
     os.environ.setdefault("LOCAL_RANK", str(args.local_rank))
     return args
+
+
+def add_data_options(add: ArgumentAdder, *parts: str) -> None:
+    """Add ``--data-root``, ``--classes``, and a list for each part of a config's data.
+
+    Part ``train`` gets ``--train-list``, the annotation list that replaces that of
+    ``train_dataloader``.
+    """
+    add = add.group("other videos than the config's")
+    add("--data-root DIR", "folder or table of videos")
+    add.shared("--all-files")
+    for part in parts:
+        add(f"--{part}-list LIST", f"'path label' on every line, for {part}_dataloader")
+    add("--classes FILE", "names of their labels, one per line")
+
+
+def check_data_options(args: argparse.Namespace, *parts: str) -> None:
+    """See that config, ``KEY=VALUE`` and other videos can be meant.
+
+    Raises:
+        FileNotFoundError: no such config or file.
+        ValueError: ``--classes`` without a list, no videos, or an option without "=".
+    """
+    find_recipe(args.config)
+    lists = [path for part in parts if (path := getattr(args, f"{part}_list")) is not None]
+    if args.classes is not None and not lists:
+        raise ValueError(f"--classes names the labels of a list: give --{parts[0]}-list, too")
+    for path in (*lists, args.classes):
+        check_exists(path, "file")
+    if args.data_root is not None:
+        check_exists(args.data_root, "folder") if lists else check_videos(args.data_root)
+    for option in args.cfg_options:
+        if not option.partition("=")[0] or "=" not in option:
+            raise ValueError(
+                f"a config option is KEY=VALUE, like train_cfg.max_epochs=100; got {option!r}"
+            )
+
+
+def pop_options(options: dict[str, Any], *parts: str) -> dict[str, Any]:
+    """The changes of a config: ``cfg_options`` and those of :func:`add_data_options`, by key.
+
+    Both are taken out of ``options``. Without a list, all videos of the folder are of the first
+    part.
+
+    Raises:
+        ValueError: a malformed ``KEY=VALUE``.
+    """
+    from sce_video.datasets.sources import dataset_settings
+    from sce_video.engine.config.changes import parse_options
+
+    root, classes = options.pop("data_root"), options.pop("classes")
+    lists = {part: options.pop(f"{part}_list") for part in parts}
+    changes = parse_options(options.pop("cfg_options"))
+    for part, ann_file in lists.items():
+        if ann_file is None and (root is None or any(lists.values()) or part != parts[0]):
+            continue
+        data = {**({} if root is None else dataset_settings(root)), "ann_file": ann_file}
+        if classes is not None:
+            data["class_file"] = classes
+        changes |= {f"{part}_dataloader.dataset.{key}": value for key, value in data.items()}
+    return changes
 
 
 @command

@@ -21,7 +21,7 @@ from sce_video.datasets.sources import (
 from sce_video.datasets.video_list import ALL_FILES, video_of
 from sce_video.utils.command import printable
 from sce_video.utils.files import read_text
-from sce_video.utils.run_files import MODEL_PREFIX, is_model, newest_checkpoint
+from sce_video.utils.run_files import MODEL_PREFIX, is_model, newest_checkpoint, packaged_network
 from sce_video.utils.storage import is_url
 
 
@@ -57,6 +57,19 @@ def check_run(run: str | Path) -> None:
             raise ValueError(f"{name} is neither a folder nor a name on the hub (owner/model)")
     elif not is_url(run) and not os.path.isfile(path := newest_checkpoint(run)):
         raise FileNotFoundError(f"no checkpoint at {path} (local files, s3:// and gs:// are read)")
+
+
+def check_network(source: str) -> None:
+    """See that SOURCE names a network to start from or to learn from.
+
+    Raises:
+        FileNotFoundError: If there is no such run or file.
+        ValueError: If ``hf:`` is followed by neither a folder nor a name.
+    """
+    if is_model(source) or packaged_network(source):
+        check_run(source)
+    else:
+        check_exists(source, "run, checkpoint or model of transformers (hf:NAME)")
 
 
 def check_videos(root: str, extensions: Sequence[str] | None = None) -> None:

@@ -88,6 +88,23 @@ DATA_ROOT = Spec(
     metavar="DIR",
 )
 ALL_FILES = Spec("in folders, also read files of unknown extensions if they hold a video")
+CLASSES = Spec("class names, one per line", metavar="FILE")
+
+
+def _pattern_problem(text: str) -> str | None:
+    try:
+        re.compile(text)
+    except re.error as error:
+        return f"must be a valid regular expression ({error})"
+    return None
+
+
+GROUP_PATTERN = Spec(
+    "regular expression with one group: a sample is compared with samples whose paths have "
+    "another group",
+    metavar="REGEX",
+    problem=_pattern_problem,
+)
 WORKERS = Spec(
     "number of processes (default: all cores; with --ray, all cores of the cluster)",
     least=1,
@@ -102,6 +119,7 @@ PROCESSES_PER_GPU = Spec("with --ray, number of processes that share a GPU of th
 CHANGES = Spec(
     "change the config, for example test_dataloader.num_workers=8; unknown keys are refused",
     metavar="KEY=VALUE",
+    problem=matching("[^=]+=.*", "must be KEY=VALUE, for example train_cfg.max_epochs=100"),
 )
 BACKEND = Spec(
     "decoder of all videos: av, decord or torchcodec (default: the one in the config)",

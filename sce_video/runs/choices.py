@@ -8,11 +8,8 @@ so in its reason or comment.
 from __future__ import annotations
 
 import math
-import os
-import time
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -38,16 +35,6 @@ class Machine:
         return f"{self.cores} CPU cores, {self.gpu} with {self.gpu_memory:.0f} GiB"
 
 
-def process_began() -> float:
-    """Value of ``time.monotonic()`` when this process began; now where the system does not tell."""
-    try:
-        ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
-        age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
-    except (OSError, ValueError, IndexError, AttributeError):
-        age = 0.0
-    return time.monotonic() - age
-
-
 def this_machine() -> Machine:
     """The cores that this process may use, and the first GPU."""
     cores = usable_cores()
@@ -60,7 +47,10 @@ def this_machine() -> Machine:
 #: Optimiser steps below which a small network has learnt little (docs/results.md).
 _STEPS = 2000
 #: Videos from which a CPU trains a network twice as wide, in as much time (docs/results.md).
-_WIDE_VIDEOS, _WIDE_STEPS = 100, 1540
+_WIDE_VIDEOS = 100
+#: Optimiser steps of such a network.
+_WIDE_STEPS = 1540
+#: Loader workers of a GPU, at most.
 _MAX_WORKERS = 16
 #: Few passes over many videos: beyond so many steps an epoch need not be repeated 20 times.
 _MANY_STEPS = 20_000
@@ -68,12 +58,12 @@ _MANY_STEPS = 20_000
 FEW_STEPS = 1000
 #: Of the epochs, in which the learning rate rises.
 WARMUP_SHARE = 0.05
-#: Below so many videos, and above so many seconds of a video, the user is told (not measured).
-_FEW_VIDEOS, _LONG = 32, 60.0
+#: Below so many videos the user is told (not measured).
+_FEW_VIDEOS = 32
+#: Above so many seconds of a video the user is told (not measured).
+_LONG = 60.0
 #: Share of adjacent frames that are equal above which the user is told.
 MANY_REPEATS = 0.1
-#: Settings that other choices follow.
-_NUMBERS = frozenset(("frames", "clip_duration", "batch", "epoch_samples", "epochs"))
 _CUT = (
     "Cut long videos into pieces first: ffmpeg -i VIDEO.mp4 -c copy -f segment -segment_time 10 "
     "-reset_timestamps 1 PIECE%05d.mp4"
@@ -126,7 +116,7 @@ def choose(
         own: What the network brings that it starts from (:func:`~.continued.own_choices`).
 
     Raises:
-        ValueError: there is one video only, or a given number is not positive or too large.
+        ValueError: there is one video only, or the given batch is too large.
     """
     count = facts.num_videos
     if count < 2:
@@ -135,9 +125,6 @@ def choose(
             f"between videos. {_CUT}"
         )
     values = {name: value for name, value in (given or {}).items() if value is not None}
-    for name in _NUMBERS & values.keys():
-        if isinstance(values[name], str | bool) or not values[name] > 0:
-            raise ValueError(f"{name} must be a positive number, got {values[name]!r}")
     chosen: dict[str, Choice] = {}
 
     def add(name: str, value: Any, reason: str) -> Any:
@@ -244,15 +231,13 @@ def choose_epochs(
         other_seconds: Of the command before and after the training.
 
     Raises:
-        ValueError: ``hours`` is not positive, or does not suffice for an epoch.
+        ValueError: If ``hours`` does not suffice for an epoch.
     """
     if hours is None:
         passes = min(20, math.ceil(_MANY_STEPS / steps))
         if passes * steps >= _MANY_STEPS:
             return Choice("epochs", passes, f"{passes * steps:,} steps; give hours for more")
         return Choice("epochs", max(20, math.ceil(least / steps)), f"{least} steps or more")
-    if hours <= 0:
-        raise ValueError(f"--hours must be positive, got {hours}")
     epochs = int((hours * 3600 - other_seconds) / epoch_seconds)
     if epochs < 1:
         needed = (epoch_seconds + other_seconds) / 3600

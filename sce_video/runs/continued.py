@@ -83,12 +83,8 @@ class Start:
 
     def __post_init__(self) -> None:
         kind = self.source.settings.backbone["type"]
-        if self.freeze is not None and not (type(self.freeze) is int and 0 <= self.freeze <= 3):
-            raise ValueError(f"freeze must be from 0 to 3 quarters, got {self.freeze!r}")
         if self.freeze is not None and not _takes(kind, "frozen_stages"):
             raise ValueError(f"freeze: no part of a {kind} can be frozen")
-        if self.lora is not None and not (type(self.lora) is int and self.lora >= 1):
-            raise ValueError(f"lora must be a rank of at least 1, got {self.lora!r}")
         if self.lora is not None and self.source.family == "convolution":
             raise ValueError(
                 f"lora adapts attention and MLP, which {self.source.name}, a {kind}, does not "
@@ -113,17 +109,13 @@ class Start:
 
 
 def start_from(source: str | Path | None, freeze: int | None, lora: int | None) -> Start | None:
-    """The network of a text and how it is trained; None without one.
+    """Return the network of a text and how it is trained; None without one.
 
     Raises:
-        ValueError: of :class:`Start` and :func:`~sce_video.runs.start_weights.find_source`; or
-            ``freeze`` or ``lora`` without a network.
+        FileNotFoundError: If there is no such network.
+        ValueError: If the network cannot be frozen or adapted like this.
     """
-    if source is not None:
-        return Start(find_source(source), freeze, lora)
-    if freeze is not None or lora is not None:
-        raise ValueError("freeze and lora need a network to start from")
-    return None
+    return None if source is None else Start(find_source(source), freeze, lora)
 
 
 def own_choices(

@@ -20,28 +20,35 @@ from sce_video.datasets.video_list import VideoList, video_of, write_annotation_
 from sce_video.engine.run_json import Choice
 from sce_video.evaluation.functional.linear_probe import held_out
 from sce_video.evaluation.online_evaluation_hook import KEPT_EVENT
+from sce_video.options.training import FOLDERS
 from sce_video.pages.curves import read_history
 from sce_video.runs.folder_facts import FolderFacts
 from sce_video.runs.launch import longest_queue
 
-#: What ``--keep`` takes.
-KEEP = ("best", "last")
-#: The word for ``--labels`` if the sub-folders are classes.
-FOLDERS = "folders"
 #: Evaluations of a training after that of its start.
 EVALUATIONS = 20
-#: Number by which the best checkpoint is chosen with classes, and without (docs/metrics.md).
-LABELLED, LABEL_FREE = "knn_top1", "rankme"
+#: Number by which the best checkpoint is chosen with classes (docs/metrics.md).
+LABELLED = "knn_top1"
+#: And without classes.
+LABEL_FREE = "rankme"
 #: Metrics of each, those that decide among them.
 _METRICS = {
     LABELLED: ("KNN", "FeatureStatistics"),
     LABEL_FREE: ("ClipRetrieval", "LiDAR", "RankMe", "FeatureStatistics"),
 }
-# Videos held out: a fifth, of few videos more, and so many at most; as many of the others are the
-# gallery. Clips of each; classes of fewer videos than these in the mean are none.
-_SHARE, _SHARE_OF_FEW, _FEW, _MOST = 5, 3, 16, 100
+#: One of so many videos is held out.
+_SHARE = 5
+#: And one of so many if there are few videos.
+_SHARE_OF_FEW = 3
+#: Videos that are held out of few at most.
+_FEW = 16
+#: Videos that are held out at most; as many of the others are the gallery.
+_MOST = 100
+#: Clips of each of them.
 _CLIPS = 4
+#: Sub-folders with fewer videos than these on average are not taken for classes.
 _VIDEOS_PER_CLASS = 4
+#: Videos that are needed to hold any out.
 _LEAST = 6
 
 
@@ -104,7 +111,7 @@ def hold_out(
     columns.check(FOLDERS)
     most = min(_MOST, facts.num_videos // _VIDEOS_PER_CLASS)
     # Videos next to the sub-folders have no label.
-    unlabelled = int((list_videos(facts.folder).labels < 0).sum())
+    unlabelled = int((list_videos(facts.folder, facts.extensions).labels < 0).sum())
     if unlabelled or not 2 <= facts.num_classes <= most:
         raise ValueError(
             f"--labels {FOLDERS} needs 2 to {most} sub-folders with all of the {facts.num_videos} "
@@ -142,7 +149,7 @@ def _hold_out_listed(facts: FolderFacts, source: str, columns: GroupColumns, see
         "gallery": _balanced(classes, rest, seed),
     }
     out = {file for file, is_held in zip(files, held.tolist(), strict=True) if is_held}
-    every = list_videos(facts.folder)
+    every = list_videos(facts.folder, facts.extensions)
     paths = [every.path(i) for i in range(len(every))]
     kept = [p for p in paths if os.path.normpath(os.path.join(found.root, p)) not in out]
     lists = {name: found.videos.select(indices) for name, indices in parts.items()}
@@ -194,7 +201,7 @@ def keep_best(
         return {"ann_file": file}
 
     def evaluated(name: str, gallery: int = 0) -> dict[str, Any]:
-        dataset = {"type": loader.dataset.type, **dataset_settings(facts.folder)}
+        dataset = {"type": loader.dataset.type, **dataset_settings(facts.folder, facts.extensions)}
         dataset |= {"on_error": "skip", "pipeline": pipeline, **part(name, gallery)}
         sizes = {"batch_size": test.batch_size, "num_workers": test.num_workers}
         return {**sizes, "dataset": dataset}

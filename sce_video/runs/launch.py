@@ -49,9 +49,9 @@ __all__ = [
     "evaluate",
     "extraction_config",
     "join_processes",
+    "run_training",
     "test",
     "testing_config",
-    "train",
     "training_config",
 ]
 
@@ -135,7 +135,7 @@ def _known_warnings_ignored() -> Iterator[None]:
 
 
 @_known_warnings_ignored()
-def train(cfg: Config, overwrite: bool = False) -> VideoRunner:
+def run_training(cfg: Config, overwrite: bool = False) -> VideoRunner:
     """Train with a config of :func:`training_config`; all ranks call this.
 
     The work folder is locked meanwhile. A run that does not resume needs a folder without one,

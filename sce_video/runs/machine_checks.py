@@ -31,27 +31,53 @@ from sce_video.datasets.sources import is_table, list_videos, open_video
 from sce_video.datasets.tables.table import is_remote
 from sce_video.dependencies import dependency_problems, installed_version
 from sce_video.find.store import IndexStore
+from sce_video.options.training import PretrainOptions
 from sce_video.registry import READERS
 from sce_video.runs.choices import MANY_REPEATS
 from sce_video.runs.folder_facts import FolderFacts, examine_folder
-from sce_video.runs.pretrain import PlannedTraining, planned_pretraining
+from sce_video.runs.plan_pretraining import plan_pretraining
+from sce_video.runs.planned_training import PlannedTraining
 from sce_video.version import __version__
 
-OK, WARNING, FAILURE = "ok", "warning", "failure"
+# Levels of a finding.
+OK = "ok"
+WARNING = "warning"
+FAILURE = "failure"
 _GIB = 2**30
-#: Least and enough of an amount, its unit, and what mends too little.
-_AMOUNTS: dict[str, tuple[float, float, str, str]] = {
+#: Seconds in which clips are decoded to time a decoder.
+_SECONDS_PER_BACKEND = 5.0
+
+
+@dataclass(frozen=True)
+class _Amount:
+    """How much of something a training needs.
+
+    Attributes:
+        least: With less, a training fails.
+        enough: With less, it may fail.
+        unit: Unit of both.
+        advice: What to do about too little.
+    """
+
+    least: float
+    enough: float
+    unit: str
+    advice: str
+
+
+_AMOUNTS = {
     # A loader worker hands its batches over in shared memory: a batch of 32 x 2 views of 8x224x224
     # is 73 MiB, and several are under way for each worker.
-    "shared memory": (
-        *(1, 8, "GiB free"),
+    "shared memory": _Amount(
+        1,
+        8,
+        "GiB free",
         "docker run --shm-size=16g (or --ipc=host); or --workers 0, without loader workers",
     ),
     # Loader workers, sockets and log files of a training need some hundreds.
-    "open files": (256, 4096, "allowed", "ulimit -n 65536"),
-    "disk": (1, 10, "GiB free", "free some, or give another folder with --out"),
+    "open files": _Amount(256, 4096, "allowed", "ulimit -n 65536"),
+    "disk": _Amount(1, 10, "GiB free", "free some, or give another folder with --out"),
 }
-_SECONDS_PER_BACKEND = 5.0
 
 
 @dataclass(frozen=True)
@@ -156,13 +182,14 @@ def check_amount(name: str, amount: float, of: str = "") -> Finding:
         amount: Bytes, or the number of files.
         of: Words after the name.
     """
-    least, enough, unit, advice = _AMOUNTS[name]
+    needed = _AMOUNTS[name]
     value, shown = amount, f"{amount:.0f}"
-    if unit != "allowed":
+    if needed.unit != "allowed":
         value = amount / _GIB
         shown = f"{value:.1f}"
-    level = FAILURE if value < least else WARNING if value < enough else OK
-    return Finding(level, f"{name}{of}: {shown} {unit}", "" if level == OK else advice)
+    level = FAILURE if value < needed.least else WARNING if value < needed.enough else OK
+    advice = "" if level == OK else needed.advice
+    return Finding(level, f"{name}{of}: {shown} {needed.unit}", advice)
 
 
 def check_video_files(facts: FolderFacts) -> Iterator[Finding]:
@@ -279,7 +306,9 @@ def examine(folder: Path, videos: str | None = None, named: bool = True) -> Iter
             return
         for name, rate in decode_rates(videos, 8, 2.56).items():
             yield Finding(OK, f"decoder {name}: {rate:.0f} clips of 8 frames a second and core")
-        yield check_loading(replace(planned_pretraining(videos, folder), facts=facts))
+        options = PretrainOptions(videos=videos, out=str(folder))
+        planned = plan_pretraining(options, time.monotonic())
+        yield check_loading(replace(planned, facts=facts))
 
 
 def check_index_files(store: IndexStore, named: bool = True) -> Finding:

@@ -19,11 +19,15 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from sce_video.runs.sweep import Step
+from sce_video.runs.sweep_plan import Step
 from sce_video.utils.cores import usable_cores
 from sce_video.utils.files import check_regular, read_json, regular_file, write_json
 
-DONE, FAILED, LOG, LOCK = "done.json", "failed.json", "sweep.log", "step.lock"
+# Files in the folder of a step.
+DONE = "done.json"
+FAILED = "failed.json"
+LOG = "sweep.log"
+LOCK = "step.lock"
 _TAIL = 20_000  # bytes of a log that are searched for the error
 _LOCK_SECONDS = 1.0  # between two looks whether to stop
 #: ``ValueError: text`` of a traceback, ``train.py: error: text`` of a tool. What torchrun writes
@@ -56,9 +60,6 @@ class SweepRunner:
     """The first signal that ended :meth:`run`, 0 for none and for SIGINT."""
 
     def __post_init__(self) -> None:
-        for name in ("jobs", "nproc"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"--{name} must be at least 1, got {getattr(self, name)}")
         self._stopping = threading.Event()
         self._running: set[subprocess.Popen] = set()
         self._mutex = threading.Lock()

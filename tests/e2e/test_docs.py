@@ -295,7 +295,7 @@ def small_options(recipe: Path, data: Path) -> list[str]:
 def test_recipes_of_the_pages_train(name, folder, data):
     options = small_options(folder / name, data)
     cfg = launch.training_config(name, work_dir=folder / "work", cfg_options=options)
-    runner = launch.train(cfg)
+    runner = launch.run_training(cfg)
     assert runner.iter == 2 and (folder / "work/epoch_1.pth").is_file()
     if "online_evaluation" in FILES[name]:
         lines = (folder / "work/online_evaluation.jsonl").read_text().splitlines()
