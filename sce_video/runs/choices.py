@@ -29,14 +29,14 @@ class Machine:
     bfloat16: bool = False  # whether the GPU computes in it; otherwise float16 is chosen there
 
     def describe(self) -> str:
-        """One sentence for the user."""
+        """Return one sentence for the user."""
         if self.gpu is None:
             return f"{self.cores} CPU cores, no GPU"
         return f"{self.cores} CPU cores, {self.gpu} with {self.gpu_memory:.0f} GiB"
 
 
 def this_machine() -> Machine:
-    """The cores that this process may use, and the first GPU."""
+    """Return the cores that this process may use, and the first GPU."""
     cores = usable_cores()
     if not torch.cuda.is_available():
         return Machine(cores)
@@ -72,7 +72,7 @@ _CUT = (
 
 
 def default_method(machine: Machine, given: Container[str]) -> tuple[str, str]:
-    """Method where none is asked for, and a clause that says why; ``given`` are names of settings.
+    """Choose a method, and say why in a clause; ``given`` are names of settings.
 
     Within minutes of a CPU SimCLR learns most, as LeJEPA does, with the smaller spread over seeds
     (docs/results.md, "Which method?"). For long trainings, which a GPU allows, the paper's tables
@@ -180,9 +180,9 @@ def choose(
         )
     choices, scale = Choices(given or {}, own), network_scale(machine, facts.num_videos)
     choices.add(Choice("width", scale.width, f"channels of the stem; {scale.reason}"))
-    of_heads = "of projector and predictor, as wide as the network asks"
+    of_heads = "of projector and predictor, in proportion to the network"
     choices.add(Choice("hidden", scale.hidden, of_heads))
-    choices.add(Choice("embedding", scale.embedding, "size of an embedding, likewise"))
+    choices.add(Choice("embedding", scale.embedding, "in proportion to the network"))
     _choose_clip(choices, facts, scale)
     _choose_batch(choices, facts.num_videos, machine, scale)
     choices.add(_checkpointing(machine, choices.found))
@@ -287,12 +287,12 @@ def _clip_duration(facts: FolderFacts, usual: int, frames: int) -> Choice:
 
 
 def samples_of_epoch(num_videos: int, least: int) -> int:
-    """Samples of an epoch of ``least`` or more: whole passes, as ``ResumableSampler`` makes."""
+    """Return the samples of an epoch of ``least`` or more, in whole passes over the videos."""
     return num_videos * max(1, math.ceil(least / num_videos))
 
 
 def least_steps(machine: Machine, width: int) -> int:
-    """Optimiser steps without a budget: on a CPU a wide network gets the time of a narrow one."""
+    """Return the optimiser steps without a budget: on a CPU, a wide network gets less of them."""
     return _WIDE_STEPS if machine.gpu is None and width > 8 else _STEPS
 
 
@@ -303,7 +303,7 @@ def choose_epochs(
     epoch_seconds: float = 0.0,
     other_seconds: float = 0.0,
 ) -> Choice:
-    """The length of the training.
+    """Choose the number of epochs.
 
     Args:
         steps: Of an epoch.
@@ -334,7 +334,7 @@ def choose_epochs(
 def warmup_and_momentum(
     epochs: int, steps: int, share: float = WARMUP_SHARE
 ) -> tuple[Choice, Choice]:
-    """Epochs in which the learning rate rises, and where the momentum of the target starts.
+    """Choose the epochs in which the learning rate rises, and the target's initial momentum.
 
     The fewer steps (in all), the quicker the target: at 2000 steps 0.9 and 0.97 were compared on
     three kinds of videos (docs/results.md); the other limits are not measured.
@@ -360,7 +360,7 @@ def without_lag(steps: int, batch: int, queue: Choice) -> tuple[Choice, Choice, 
 
 
 def notes(facts: FolderFacts, size: int, loading: float, differences: float = 0.0) -> Iterator[str]:
-    """Sentences about what is unusual and what to do.
+    """Yield sentences about what is unusual and what to do.
 
     ``size`` is that of a frame of a view, pixels; ``loading`` the time of making a batch of views
     in that of the network's step; ``differences`` the probability that a clip shows RGB
@@ -388,7 +388,7 @@ def notes(facts: FolderFacts, size: int, loading: float, differences: float = 0.
 
 
 def slow_loading(size: int, loading: float) -> Iterator[str]:
-    """A sentence where making views of ``size`` takes more than twice as long as the step."""
+    """Yield a sentence if making views of ``size`` takes more than twice as long as a step."""
     if loading > 2:
         yield (
             f"making the views takes {loading:.0f} times as long as the network's step; a copy "

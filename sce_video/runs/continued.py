@@ -100,7 +100,7 @@ class Start:
         return next(row for row in TRANSFORMERS if self.source.parameters <= row.parameters)
 
     def describe(self) -> str:
-        """A few words for the plan."""
+        """Return a few words for the plan."""
         kind = self.source.settings.backbone["type"]
         family = self.source.family if kind == "HFEncoder" else kind
         how = "" if self.freeze is None else f", the first {self.freeze} quarters frozen"
@@ -140,7 +140,7 @@ def own_choices(
     why = "a tenth of the recipe's" if row is None else f"a {row.size} transformer"
     if start.lora is not None:
         lr, why = lr * LORA_LR_FACTOR, f"{LORA_LR_FACTOR} times that of {why}, for adapters"
-    reason = f"{why}; more may undo what it has learnt"
+    reason = f"{why}; more may undo what it has learned"
     own.append(Choice("lr", float(f"{lr:.3g}"), reason))
     own.append(Choice("momentum", MOMENTUM, "the target begins as the network itself"))
     own.append(Choice("clip_grad", CLIP_GRAD, "largest norm of the gradient of a step"))
@@ -181,7 +181,7 @@ def clip_of_network(
 
 
 def _meta_network(source: Source) -> Any:
-    """The encoder of transformers without memory; None for others."""
+    """Build the encoder of transformers without memory; None for other networks."""
     if not source.settings.backbone["type"].endswith("HFEncoder"):
         return None
     with torch.device("meta"):
@@ -189,7 +189,7 @@ def _meta_network(source: Source) -> Any:
 
 
 def _refused(source: Source, network: Any, frames: int, size: int) -> tuple[str, str] | None:
-    """What does not fit of clips of so many frames and pixels, and what the network takes."""
+    """Return what does not fit (frames or size), and what the network takes; None if all fits."""
     if network is not None:
         return network.refused(frames, size, size)
     patch = source.settings.backbone.get("patch_size", 16)
@@ -199,7 +199,7 @@ def _refused(source: Source, network: Any, frames: int, size: int) -> tuple[str,
 
 
 def _frames(source: Source, network: Any, facts: FolderFacts, given: Mapping[str, Any]) -> int:
-    """Frames of a clip."""
+    """Return the frames of a clip that the network takes."""
     own, size = source.settings.num_frames, source.train_size
     available = max(1, int(facts.duration * facts.fps + 0.01))
     if "frames" in given or own <= available:
@@ -249,7 +249,7 @@ def _size(source: Source, network: Any, facts: FolderFacts, frames: int) -> Choi
 
 
 def remarks(start: Start, chosen_size: int, facts: FolderFacts) -> list[str]:
-    """Sentences about what is unusual with the network that a pretraining starts from."""
+    """Return sentences about what is unusual with the network that a pretraining starts from."""
     source, found = start.source, []
     if source.is_classifier:
         found.append(f"{source.name} is a classifier: its backbone is taken, its classes are not")
@@ -308,7 +308,7 @@ def take_network(config: Config, source: Source, frozen: int) -> None:
 
 
 def _check_local_views(method: str, pipeline: Sequence[dict], source: Source) -> None:
-    """Raise ValueError where a method's local views are none that the network takes."""
+    """Raise ValueError if the network does not take a method's local views."""
     steps = {step["type"].rpartition(".")[2]: step for step in pipeline}
     clips, crops = (steps.get(name, {}) for name in ("RandomClips", "RandomResizedCropClips"))
     if not clips.get("num_local_views"):
@@ -325,12 +325,12 @@ def _check_local_views(method: str, pipeline: Sequence[dict], source: Source) ->
 
 
 def names_layers(source: Source) -> bool:
-    """Whether the learning rate of each layer can be another."""
+    """Return whether every layer can have a learning rate of its own."""
     kind: Any = MODELS.get(source.settings.backbone["type"])
     return issubclass(kind, FreezableBackbone)
 
 
 def _takes(kind: str, argument: str) -> bool:
-    """Whether the constructor of a backbone takes an argument of that name."""
+    """Return whether the constructor of a backbone takes an argument of that name."""
     part: Any = MODELS.get(kind)
     return argument in inspect.signature(part).parameters

@@ -57,7 +57,7 @@ _MAX_CLIPS_ON_CPU = 5
 
 
 def is_transformer(source: Source | None) -> bool:
-    """Whether the network of a source is made of blocks of attention."""
+    """Return whether the network of a source consists of attention blocks."""
     return source is not None and source.family != "convolution"
 
 
@@ -142,7 +142,7 @@ def _frozen(machine: Machine, source: Source | None, per_class: int) -> Choice:
     """Choose how many stages are not trained: -1 for none, 4 for all."""
     videos = f"{per_class} video{'s' * (per_class > 1)} of a class"
     if source is None:
-        return Choice("frozen", -1, "all weights are trained: random ones know nothing yet")
+        return Choice("frozen", -1, "all weights are trained, because they start at random")
     all_trained = Choice("frozen", -1, f"all weights are trained: {videos}")
     if not is_transformer(source):
         if per_class >= _FEW_FOR_CONVOLUTIONS:
@@ -150,7 +150,7 @@ def _frozen(machine: Machine, source: Source | None, per_class: int) -> Choice:
         count = f"{source.parameters:,}"
         return Choice("frozen", 4, f"one video of a class is too little to change {count} weights")
     if per_class < _FEW_FOR_TRANSFORMERS:
-        reason = f"{videos}: a transformer wants {_FEW_FOR_TRANSFORMERS} or more"
+        reason = f"{videos}: a transformer needs {_FEW_FOR_TRANSFORMERS} or more"
         return Choice("frozen", 4, reason)
     if machine.gpu is None and source.parameters > _LARGE:
         count = f"{source.parameters / 1e6:.0f} M"
@@ -173,9 +173,9 @@ def _head(source: Source | None, frozen: int, per_class: int) -> Choice:
 
 
 def _check_head(head: str, frozen: int, given: Mapping[str, Any]) -> None:
-    """Raise ValueError for a head that there is not, or not with these settings."""
+    """Raise ValueError for a head that does not go with these settings."""
     if head == "attentive" and frozen != 4:
-        raise ValueError(f"an attentive head wants a frozen network: give frozen 4, not {frozen}")
+        raise ValueError(f"an attentive head needs a frozen network: give frozen 4, not {frozen}")
     if head == "attentive" and "dropout" in given:
         raise ValueError("an attentive head has no dropout: leave it out, or give head linear")
 
@@ -205,7 +205,7 @@ def _weight_decay(frozen: int, head: str) -> Choice:
 
 
 def layer_decay(source: Source | None, frozen: int) -> Choice | None:
-    """Rate of a layer of a transformer in that of the one above; None for other networks."""
+    """Choose the learning rate of a transformer's layer, as a share of the layer above."""
     if source is None or not is_transformer(source) or frozen == 4 or not names_layers(source):
         return None
     return Choice("layer_decay", LAYER_DECAY, "lower layers change less, as in VideoMAE")
@@ -244,7 +244,7 @@ def _test_crops(facts: FolderFacts, source: Source | None) -> Choice:
 def finetuning_notes(
     counts: Sequence[int], tested: int, shared: int, size: int, loading: float
 ) -> Iterator[str]:
-    """Sentences about what is unusual.
+    """Yield sentences about what is unusual.
 
     Args:
         counts: Training videos of each class.

@@ -58,7 +58,7 @@ class FolderFacts:
         return min(self.height, self.width)
 
     def check_readable(self) -> FolderFacts:
-        """These facts, or ValueError if a training would end for the unreadable files among them.
+        """Return these facts; ValueError if unreadable files would end a training.
 
         Where only some files were examined their share must be so large that this is certain.
         """
@@ -73,7 +73,7 @@ class FolderFacts:
         return self
 
     def describe(self) -> str:
-        """One sentence for the user."""
+        """Return one sentence for the user."""
         bad = f", {len(self.unreadable)} of them unreadable" if self.unreadable else ""
         repeats = f"; {100 * self.repeats:.0f} % of adjacent frames are equal"
         return (
@@ -133,7 +133,7 @@ def examine_folder(
 
 
 def _repeated_share(paths: Sequence[str]) -> float:
-    """Share of adjacent frames that are equal (:func:`~.lazy_view.is_repeat`), of some videos.
+    """Return the share of adjacent frames of some videos that are equal.
 
     As in footage whose frame rate was raised, and where nothing moves: RGB differences would be
     uniform.
@@ -172,7 +172,7 @@ def _examine(path: str) -> _Facts:
 
 
 def _examine_rows(table: str, samples: np.ndarray) -> Iterator[_Facts]:
-    """Facts of some rows of a table; no frame is read."""
+    """Yield the facts of some rows of a table; no frame is read."""
     for index in named_rows(table).frame_indexes(samples):
         if not isinstance(index, FrameIndex):
             yield index

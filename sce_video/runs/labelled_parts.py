@@ -73,7 +73,7 @@ def labelled_parts(
 def _divided(
     videos: LabelledVideos, group_pattern: str | None, columns: GroupColumns, seed: int
 ) -> tuple[np.ndarray, np.ndarray, str]:
-    """Masks (N,) of what is to train and to test with, and a sentence on them."""
+    """Return masks (N,) of the videos to train and to test with, and a sentence on them."""
     if videos.folds:
         held = videos.in_fold(columns)
         tested = videos.folds[int(np.argmax(held))]
@@ -101,7 +101,7 @@ def _divided(
 
 
 def recordings_of(videos: LabelledVideos) -> list[str]:
-    """The file of each video; of a segment that of its recording, whose segments look alike."""
+    """Return the file of each video. Segments of one recording have the same, and look alike."""
     return [video_of(str(Path(videos.root, path).absolute())) for path in videos.paths()]
 
 
@@ -110,7 +110,7 @@ def _are_segments(videos: LabelledVideos) -> bool:
 
 
 def _counted(videos: LabelledVideos) -> str:
-    """``12 videos``, or ``12 segments of 3 recordings``."""
+    """Return ``12 videos``, or ``12 segments of 3 recordings``."""
     if not _are_segments(videos):
         return f"{len(videos)} videos"
     count = len(set(recordings_of(videos)))
@@ -118,7 +118,7 @@ def _counted(videos: LabelledVideos) -> str:
 
 
 def _cut_in_time(videos: LabelledVideos, recordings: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Masks (N,) of what is before and after a cut in each recording; neither of what is across.
+    """Return masks (N,) of the segments before and after a cut in each recording.
 
     After it are the last quarter of its segments. Raises ValueError where a class is not before.
     """

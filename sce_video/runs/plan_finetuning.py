@@ -161,7 +161,7 @@ def _remarks(subject: _Subject, chosen: Mapping[str, Choice], timing: Timing) ->
 
 
 def _of_source(source: Source | None) -> Choice:
-    """The source as a choice, with what is known of it."""
+    """Return the source as a choice, with its kind and size."""
     if source is None:
         return Choice("source", NONE, "random weights")
     kind = source.settings.backbone["type"].rpartition(".")[2]
@@ -191,7 +191,7 @@ def _config(
     source: Source | None,
     out: str,
 ) -> Config:
-    """The recipe with the chosen settings, on the videos, from the network of the source."""
+    """Return the recipe with the chosen settings, on the videos, and the network of the source."""
     config = filled_recipe(base, chosen, data, out)
     between = max(1, config.train_cfg.max_epochs // _VALIDATIONS)
     config.train_cfg.val_interval = config.default_hooks.checkpoint.interval = between
@@ -234,7 +234,7 @@ def _add_attentive_head(config: Config) -> None:
 
 
 def _step(step: Mapping[str, Any], source: Source, own_size: bool) -> dict[str, Any]:
-    """A step of a test pipeline that gives the frames which the network of the source takes.
+    """Return a step of a test pipeline, changed to give the frames that the source takes.
 
     ``own_size``: its test crop is that of the source, which may be larger than the training's.
     """

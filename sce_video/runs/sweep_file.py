@@ -75,7 +75,7 @@ class Point:
     columns: Sequence[str] = ()
 
     def has(self, column: Column) -> bool:
-        """Whether this column is measured for the point."""
+        """Return whether this column is measured for the point."""
         return not self.columns or column.name in self.columns
 
 
@@ -157,7 +157,7 @@ def _check_keys(content: Any, known: Sequence[str], where: str) -> None:
 
 
 def _entries(content: dict, key: str, kind: type, path: str | Path) -> tuple:
-    """Points or columns, made of dicts whose keys are the fields of the class."""
+    """Build points or columns from dicts whose keys are the fields of the class."""
     entries = content.get(key)
     if not isinstance(entries, list | tuple) or not entries:
         raise ValueError(f"{path}: {key} must be a list of dicts, got {entries!r:.80}")
@@ -174,7 +174,7 @@ def _entries(content: dict, key: str, kind: type, path: str | Path) -> tuple:
 
 
 def _checks(sweep: Sweep) -> Iterator[tuple[bool, str]]:
-    """Whether entries do not suit each other, with the message."""
+    """Yield whether entries do not fit to each other, with the message."""
     names = {column.name for column in sweep.columns}
     for point in sweep.points:
         this = f"point {point.name!r}"
@@ -195,6 +195,6 @@ def _checks(sweep: Sweep) -> Iterator[tuple[bool, str]]:
 
 
 def check_seeds(seeds: Sequence[int], where: str) -> None:
-    """Raise ValueError for no seeds, or the same twice."""
+    """Raise ValueError if there are no seeds, or one is given twice."""
     if not seeds or len(set(seeds)) < len(seeds):
         raise ValueError(f"{where}: seeds must be one or more different numbers, got {list(seeds)}")

@@ -47,7 +47,7 @@ def plan(
     evaluate_options: Sequence[str] = (),
     root: str | Path = ".",
 ) -> list[SweepCell]:
-    """All numbers of the sweeps with the steps that measure them; equal steps are one object.
+    """Return all numbers of the sweeps with the steps that measure them, each step once.
 
     The commands name the folder ``out``. The options, ``KEY=VALUE`` each, change all pretrainings
     or all evaluations; ``root`` has the configs that are not found from the current folder.
@@ -77,7 +77,7 @@ def plan(
 
 
 def chains(cells: Sequence[SweepCell]) -> list[list[Step]]:
-    """The steps by pretraining, each after what it needs: what can run side by side.
+    """Return chains of steps that can run side by side, each step after what it needs.
 
     A chain is a pretraining and its evaluations, or one evaluation of a given checkpoint; options
     ``--shard`` and ``--jobs`` of ``sce-video sweep`` divide the work by chains.
@@ -101,7 +101,7 @@ class _Planner:
         self._configs: dict[tuple[str, ...], Config] = {}
 
     def pretraining(self, config: str, options: list[str]) -> Step:
-        """The step that trains with a config."""
+        """Return the step that trains with a config."""
         file, result, name = self._read(config, options)
         if result is None:
             raise ValueError(f"{file} has no train_cfg: it cannot be pretrained")
@@ -113,7 +113,7 @@ class _Planner:
     def evaluation(
         self, config: str, options: list[str], training: str, of: Step | tuple[str, int]
     ) -> Step:
-        """The step that evaluates a pretraining, or a given checkpoint with a seed."""
+        """Return the step that evaluates a pretraining, or a given checkpoint with a seed."""
         if isinstance(of, Step):
             before, known = of, of.folder
             checkpoint = _checkpoint_of(str(self.out / of.folder), of.result)
@@ -136,7 +136,7 @@ class _Planner:
         return self._steps.setdefault(folder, Step(folder, commands, "results.json", before))
 
     def _read(self, config: str, options: list[str], *others: str) -> tuple[str, str | None, str]:
-        """File of a config, what its training writes last, and a name: ten digits for the settings.
+        """Return a config's file, what its training writes last, and a name with a hash.
 
         A config without a training writes nothing, None.
         """
@@ -161,12 +161,12 @@ class _Planner:
 
 
 def _checkpoint_of(folder: str, result: str) -> str:
-    """The last checkpoint of a training; its folder if the number of its iterations is unknown."""
+    """Return the last checkpoint of a training; its folder if the last iteration is unknown."""
     return folder if result == LAST_CHECKPOINT else f"{folder}/{result}"
 
 
 def option_texts(options: Mapping[str, Any]) -> list[str]:
-    """``{"model.lambda_": (1, 0, 0)}`` to ``["model.lambda_=(1,0,0)"]``, for a command line.
+    """Write ``{"model.lambda_": (1, 0, 0)}`` as ``["model.lambda_=(1,0,0)"]`` for a command line.
 
     Raises:
         ValueError: a value that would be read back as another one.

@@ -7,6 +7,7 @@ import time
 from contextlib import nullcontext
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
 import torch
 from mmengine.config import Config
@@ -29,16 +30,24 @@ _MAX_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class Timing:
-    """Measured times of a pretraining."""
+    """Measured times of a training.
 
-    step: float  # seconds of forward and backward of a batch
-    sample: float  # seconds in which one core makes the views of a video
-    batch: int  # samples of a step
-    samples: int  # of an epoch
-    on_gpu: bool  # the loader works beside the device; on a CPU they share the cores
+    Attributes:
+        step: Seconds of forward and backward of a batch.
+        sample: Seconds in which one core makes the views of a video.
+        batch: Samples of a step.
+        samples: Samples of an epoch.
+        on_gpu: Whether the loader works next to the device. On a CPU they share the cores.
+    """
+
+    step: float
+    sample: float
+    batch: int
+    samples: int
+    on_gpu: bool
 
     def epoch(self, cores: int, workers: int) -> float:
-        """Seconds of an epoch, without evaluation and checkpoints.
+        """Return the seconds of an epoch, without evaluations and checkpoints.
 
         On a GPU the slower one of step and loading counts, since they overlap; on a CPU their sum,
         with the loading shared by all cores.
@@ -49,36 +58,51 @@ class Timing:
         return self.samples // self.batch * (self.step + loading / cores)
 
     def loading(self, workers: int) -> float:
-        """Time in which the workers make a batch, in that of a step."""
+        """Return the time in which the workers make a batch, as a multiple of a step's time."""
         return self.batch * self.sample / max(1, workers) / self.step
 
     def features(self, networks: float) -> float:
-        """Seconds in which one core reads a video and several networks embed its two clips."""
+        """Return the seconds in which a core reads a video and several networks embed two clips."""
         return self.sample + networks * self.step / self.batch
 
 
 def measure(cfg: Config, teacher: PlannedTeacher | None = None) -> Timing:
-    """Time a few steps, and a few videos, of the data set, model and loader of a training.
+    """Time a few steps and a few videos of a training's dataset, model and loader.
 
-    Medians: of three steps (forward and backward) after a first one, on random views of the real
-    shapes, and of up to 12 videos, or as many as are read in 20 s; the mean of 12 where a data set
-    reads a batch ahead. A distillation is given its ``teacher``.
+    Args:
+        cfg: Config of the training.
+        teacher: Teacher of a distillation.
     """
-    loader, on_gpu = cfg.train_dataloader, torch.cuda.is_available()
+    loader = cfg.train_dataloader
     dataset, batch = DATASETS.build(loader.dataset), loader.batch_size
     sample, seconds = _decode(dataset)
+    step = _time_step(cfg, sample, teacher)
+    samples = samples_of_epoch(len(dataset), loader.sampler.get("min_samples") or 0)
+    if not loader.get("drop_last"):
+        samples = math.ceil(samples / batch) * batch
+    return Timing(step, seconds, batch, samples, on_gpu=torch.cuda.is_available())
+
+
+def _time_step(cfg: Config, sample: dict[str, Any], teacher: PlannedTeacher | None) -> float:
+    """Return the median seconds of a step, forward and backward, on random views.
+
+    Args:
+        cfg: Config of the training.
+        sample: Sample of the dataset, whose views have the real shapes.
+        teacher: Teacher of a distillation.
+    """
+    batch, on_gpu = cfg.train_dataloader.batch_size, torch.cuda.is_available()
     device = torch.device("cuda" if on_gpu else "cpu")
     dtype = getattr(torch, cfg.optim_wrapper.get("dtype", "float32"))
     settings = {"data_preprocessor": cfg.get("data_preprocessor"), **cfg.model.to_dict()}
     views = [
         torch.randint(0, 256, (batch, *view.shape), dtype=torch.uint8) for view in sample["inputs"]
     ]
-    taken = []
     first = torch.zeros(batch, dtype=torch.int64)  # labels, videos and clips, of which any will do
-    seeds = torch.arange(batch)
+    seeds, taken = torch.arange(batch), []
     # Inside mmaction2's recogniser names are looked up in the default scope.
     scope = DefaultScope.overwrite_default_scope("sce_video")
-    with cores_for_workers(loader.num_workers), scope:
+    with cores_for_workers(cfg.train_dataloader.num_workers), scope:
         model = MODELS.build(settings).to(device).train()
         if teacher is not None:
             teacher.stand_in(model, cfg)
@@ -97,15 +121,11 @@ def measure(cfg: Config, teacher: PlannedTeacher | None = None) -> Timing:
                 model.discard_step()
             else:
                 model.zero_grad()
-    samples = samples_of_epoch(len(dataset), loader.sampler.get("min_samples") or 0)
-    if not loader.get("drop_last"):
-        samples = math.ceil(samples / batch) * batch
-    # The first step allocates memory and tunes cuDNN.
-    return Timing(median(taken[1:]), seconds, batch, samples, on_gpu)
+    return median(taken[1:])  # the first step allocates memory and tunes cuDNN
 
 
 def _decode(dataset: VideoDataset) -> tuple[dict, float]:
-    """A sample, and the median seconds of one in this process.
+    """Return a sample, and the median seconds that this process needs for one.
 
     Where a batch is read ahead, its seconds are shared, since latency is paid once for all of it.
     """

@@ -109,7 +109,7 @@ def test_positions_of_a_frozen_transformer_are_attended_to():
     assert values(jepa, per_class=19)["head"] == "linear"  # too few for so many weights
     assert values(VIT, given={**frozen, "head": "attentive"})["lr"] == 1e-3
     for given, message in (
-        ({"head": "attentive"}, "wants a frozen network"),
+        ({"head": "attentive"}, "needs a frozen network"),
         ({"head": "attentive", "dropout": 0.5, **frozen}, "has no dropout"),
     ):
         with pytest.raises(ValueError, match=message):
