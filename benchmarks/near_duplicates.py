@@ -392,7 +392,7 @@ def measure_copies(
             features = _imagenet_features(root, names)
         else:
             model, how = load_model(checkpoint, device="cpu"), (Windows(1.0), ViewOptions())
-            features = {n: embed_windows(model, str(root / n), *how).features for n in names}
+            features = {n: embed_windows(model, str(root / n), *how).values for n in names}
         add(f"frames of {Path(checkpoint).name}", begin, _by_features(features))
     return results
 

@@ -3,7 +3,6 @@
 A command and the function of its name are the same call: ``sce_video.verify("videos")`` is
 ``sce-video verify videos``, and ``sce_video.pretrain(videos, out=run, seeds=[0, 1, 2])`` is
 ``sce-video pretrain videos --out run --seeds 0 1 2``.
-The function ``evaluate`` does the work of the command of this name, with arguments of its own.
 ``embed_videos`` returns features of videos. ``open_video`` reads videos for any PyTorch code, and
 ``resolved(config)`` shows a whole recipe.
 """
@@ -23,26 +22,37 @@ _FUNCTIONS = {
     "class_probabilities": "inference.classifier",
     "embed_files": "inference.embed",
     "embed_videos": "inference.embed",
-    "evaluate": "runs.launch",
     "load_classifier": "inference.classifier",
     "load_model": "inference.model",
     "open_video": "datasets.sources",
     "predict_files": "inference.classifier",
+    "register_recipe": "engine.recipes",
     "resolved": "runs.resolved",
     "top_classes": "inference.classifier",
 }
 # The functions that are a command: sce_video.verify(...) is sce-video verify. Each takes the
 # options of the command as arguments, or one object of their class.
 _COMMANDS = {
+    "compare": ("options.measure.CompareOptions", "runs.report.compare"),
     "curate": ("options.find.CurateOptions", "curation.curate.curate"),
     "demo": ("options.prepare.DemoOptions", "commands.demo.demo"),
     "doctor": ("options.prepare.DoctorOptions", "runs.doctor.doctor"),
     "embed": ("options.features.EmbedOptions", "runs.embed_run.embed"),
     "encoder": ("options.connect.EncoderOptions", "inference.encoders.encoder_run.encoder"),
+    "evaluate": ("options.measure.EvaluateOptions", "runs.measure.evaluate"),
     "export": ("options.connect.ExportOptions", "interop.export.export_run.export"),
     "finetune": ("options.training.FinetuneOptions", "runs.finetune.finetune"),
+    "finetune_splits": (
+        "options.protocols.FinetuneSplitsOptions",
+        "runs.measure.finetune_splits",
+    ),
+    "fuse_scores": (
+        "options.protocols.FuseScoresOptions",
+        "evaluation.file_protocols.fuse_scores",
+    ),
     "import_videos": ("options.prepare.ImportOptions", "data_tools.tables.fill.import_videos"),
     "index": ("options.features.IndexOptions", "find.indexing.index"),
+    "look": ("options.measure.LookOptions", "pages.look.look"),
     "predict": ("options.find.PredictOptions", "find.predict.predict"),
     "prepare": ("options.data_commands.PrepareOptions", "data_tools.prepare.data_sets.prepare"),
     "prepare_digits": (
@@ -54,10 +64,15 @@ _COMMANDS = {
         "data_tools.prepare.data_sets.prepare_toy_actions",
     ),
     "pretrain": ("options.training.PretrainOptions", "runs.pretrain.pretrain"),
+    "probe": ("options.protocols.ProbeOptions", "evaluation.file_protocols.probe"),
     "repack": ("options.prepare.RepackOptions", "data_tools.repack.repack_job.repack"),
+    "report": ("options.measure.ReportOptions", "runs.report.report"),
+    "retrieve": ("options.protocols.RetrieveOptions", "evaluation.file_protocols.retrieve"),
     "search": ("options.search.SearchOptions", "find.search.search"),
     "sweep": ("options.training.SweepOptions", "runs.sweep.sweep"),
     "train": ("options.training.TrainOptions", "runs.train.train"),
+    "test": ("options.measure.TestOptions", "runs.measure.test"),
+    "transfer": ("options.protocols.TransferOptions", "evaluation.file_protocols.transfer"),
     "verify": ("options.prepare.VerifyOptions", "data_tools.verify.verify"),
 }
 __all__ = ["__version__", *_FUNCTIONS, *_COMMANDS]

@@ -24,7 +24,7 @@ from sce_video.evaluation import Rows, save_features, save_scores
 from sce_video.evaluation.functional.frame_map import write_result_csv
 from sce_video.find.store import FileRecord, FileStore
 from sce_video.options.data_commands import PrepareOptions
-from sce_video.pages.frames import save_figure, write_clip, write_image
+from sce_video.pages.frames import save_figure
 from sce_video.pages.gallery import GalleryEntry, write_gallery
 from sce_video.reporting.report_pages import TITLE, write_report
 from sce_video.utils.files import WriteError, write_json, write_text
@@ -45,10 +45,6 @@ def rows(number: int) -> Rows:
 
 def records(number: int) -> dict[str, FileRecord]:
     return {f"{i}.mp4": FileRecord(i, number, np.full(4, number, np.float32)) for i in range(4)}
-
-
-def images(number: int) -> list[np.ndarray]:
-    return list(np.random.default_rng(number).integers(0, 255, (3, 32, 32, 3), np.uint8))
 
 
 def figure(number: int) -> Figure:
@@ -80,8 +76,6 @@ WRITERS = {
     "query.html": lambda p, n: write_gallery(p, [GalleryEntry(f"q{n}", "q")], []),
     "figure.png": lambda p, n: save_figure(figure(n), p),
     "figure.svg": lambda p, n: save_figure(figure(n), p),
-    "boxes.png": lambda p, n: write_image(p, images(n)[0]),
-    "boxes.mp4": lambda p, n: write_clip(p, images(n), 5.0),
     "bad_files.jsonl": bad_files,
     "list.txt": lambda p, n: write_outputs(
         {p.name: f"{n} a" * 99}, PrepareOptions(name="ucf101", root=p.parent, force=True)

@@ -32,8 +32,8 @@ def _summary(result: EncoderResult) -> list[str]:
     if settings.clip_duration is not None:
         clip = f"of {settings.clip_duration:.3g} s"
     lines = [
-        f"{imported.checkpoint}: {imported.backbone['architecture']['model_type']}, "
-        f"{imported.parameters:,} parameters, pool: {imported.backbone['pool']}",
+        f"{imported.checkpoint}: {imported.kind}, {imported.parameters:,} parameters, "
+        f"pool: {imported.pool}",
         f"  clips: {settings.num_frames} frames {clip}, {settings.crop_size}x{settings.crop_size} "
         f"pixels from a short side of {settings.short_side} ({settings.interpolation})",
     ]

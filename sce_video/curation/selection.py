@@ -36,7 +36,7 @@ from sce_video.evaluation.functional.clusters import (
     unit_rows,
 )
 from sce_video.evaluation.functional.neighbours import check_features, feature_mean
-from sce_video.find.stored_features import ExportedVideos
+from sce_video.inference.features import Features
 from sce_video.options.find import FEATURES, FRAMES, LATE, NONE, CurateOptions
 from sce_video.utils.cores import usable_cores
 
@@ -92,7 +92,7 @@ class Curation:
         notes: Sentences on what differs from what was asked for.
     """
 
-    videos: ExportedVideos
+    videos: Features
     options: CurateOptions
     duplicates: Duplicates
     decisions: Decisions
@@ -108,7 +108,7 @@ class Curation:
 
 
 def curate_videos(
-    videos: ExportedVideos,
+    videos: Features,
     options: CurateOptions,
     *,
     decisions: Decisions | None = None,
@@ -136,7 +136,7 @@ def curate_videos(
             in the subset than remain.
     """
     decisions = decisions or Decisions()
-    features = torch.from_numpy(videos.features)
+    features = torch.from_numpy(videos.values)
     if len(videos) < 2:
         raise ValueError(f"{videos.source} has one video: there is nothing to compare it with")
     check_features(features, videos.source)
@@ -196,7 +196,7 @@ def curate_videos(
 
 
 def _by_frames(
-    videos: ExportedVideos,
+    videos: Features,
     pairs: np.ndarray,
     options: CurateOptions,
     decisions: Decisions,

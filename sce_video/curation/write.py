@@ -204,7 +204,7 @@ def _intros(found: Curation) -> Iterator[Segment]:
 
 def _labels(found: Curation) -> tuple[list[int], list[str], list[str]]:
     """Labels as numbers, names of the classes (empty for numbers and for none), and notes."""
-    names = found.videos.labels
+    names = found.videos.label_names
     missing = sum(name is None for name in names)
     if missing:
         note = f"the lists have no labels: {missing} of {len(names)} videos have none"

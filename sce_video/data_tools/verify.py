@@ -21,7 +21,7 @@ from sce_video.datasets.sources import list_root, listed_extensions, scan_folder
 from sce_video.datasets.video_list import VideoList, read_annotation_list
 from sce_video.options.prepare import VerifyOptions
 from sce_video.options.shared import MAX_PIXELS
-from sce_video.utils.command import file_progress, printable_utf8
+from sce_video.utils.command import file_progress, shown_failures
 from sce_video.utils.files import regular_file, text_encoding, write_text
 
 #: Kinds of problems, with their descriptions in the summary.
@@ -386,13 +386,8 @@ def describe_problems(problems: Sequence[Problem], num_files: int) -> str:
         return f"{num_files} files, no problems"
     lines = [f"{num_files} files, {num_files - affected} good, {affected} with problems:"]
     for kind, words in KINDS.items():
-        of_kind = [f"{p.path}: {p.detail}" for p in problems if p.kind == kind]
+        of_kind = [(problem.path, problem.detail) for problem in problems if problem.kind == kind]
         if of_kind:
-            lines += [f"  {kind}: {len(of_kind)} ({words})", *first_lines(of_kind)]
+            lines.append(f"  {kind}: {len(of_kind)} ({words})")
+            lines += [f"  {line}" for line in shown_failures(of_kind, most=5)]
     return "\n".join(lines)
-
-
-def first_lines(texts: Sequence[str]) -> list[str]:
-    """The first five of many texts, for the terminal, and how many more there are."""
-    lines = [f"    {printable_utf8(text)}" for text in texts[:5]]
-    return [*lines, f"    ... and {len(texts) - 5} more"] if len(texts) > 5 else lines

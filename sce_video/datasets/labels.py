@@ -13,19 +13,27 @@ import numpy as np
 from sce_video.utils.files import regular_file
 
 
+def classes_of(dataset: Any) -> tuple[str, ...]:
+    """Return the names of a dataset's classes; empty if it has none."""
+    return tuple((getattr(dataset, "metainfo", None) or {}).get("classes", ()))
+
+
 def check_same_classes(
-    queries: Any, gallery: Any, names: tuple[str, str] = ("the queries have", "the gallery has")
+    first: Sequence[str],
+    second: Sequence[str],
+    names: tuple[str, str] = ("the queries have", "the gallery has"),
 ) -> None:
-    """Raise ValueError if the class folders of two data sets differ.
+    """Raise ValueError if the classes of two datasets differ.
 
     Labels are indices of the sorted folder names: a class that only one of the two has would shift
-    those after it, and every metric would be wrong. Only non-empty ``metainfo["classes"]`` are
-    compared. ``names`` name the two in the message.
+    the labels after it, and every metric would be wrong.
+
+    Args:
+        first: Class names of one dataset (:func:`classes_of`). Without names nothing is compared.
+        second: Class names of the other one.
+        names: Names of the two datasets in the message, with their verb.
     """
-    first, second = (
-        tuple((getattr(d, "metainfo", None) or {}).get("classes", ())) for d in (queries, gallery)
-    )
-    if first and second and first != second:
+    if first and second and tuple(first) != tuple(second):
         only = [sorted(set(a) - set(b)) for a, b in ((first, second), (second, first))]
         raise ValueError(
             f"the sub-folders of the two data sets differ, so their labels do not agree: only "

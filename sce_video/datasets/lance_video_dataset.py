@@ -12,8 +12,8 @@ from typing import Any, Unpack
 import numpy as np
 
 from sce_video.datasets.clip_sampling import frames_of_clips
+from sce_video.datasets.loading.time_limit import LimitExceededError
 from sce_video.datasets.readers.base import (
-    LimitExceededError,
     ReaderOptions,
     SegmentReader,
     VideoDecodeError,
@@ -80,7 +80,7 @@ class LanceVideoDataset(VideoDataset):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_later": []}
 
-    def _list_videos(self) -> VideoList:
+    def list_videos(self) -> VideoList:
         listed = None
         if self.ann_file is not None:
             listed = read_annotation_list(self.ann_file, self.kind, self.class_file)
@@ -92,8 +92,8 @@ class LanceVideoDataset(VideoDataset):
         self._source = TableRows(table, found.version, options, self._block_size)
         return found.videos
 
-    def _select(self, indices: np.ndarray) -> None:
-        super()._select(indices)
+    def select(self, indices: np.ndarray) -> None:
+        super().select(indices)
         self._rows = self._rows[indices]
 
     def describe(self, index: int) -> str:
@@ -113,8 +113,8 @@ class LanceVideoDataset(VideoDataset):
         finally:
             self._ahead = {}
 
-    def _inputs(self, index: int, seed: int) -> dict[str, Any]:
-        return {**super()._inputs(index, seed), "open": partial(self._open, index, self._ahead)}
+    def inputs(self, index: int, seed: int) -> dict[str, Any]:
+        return {**super().inputs(index, seed), "open": partial(self._open, index, self._ahead)}
 
     def _open(
         self, index: int, ahead: Rows, path: str, **options: Unpack[ReaderOptions]
@@ -185,7 +185,7 @@ class LanceVideoDataset(VideoDataset):
             if self._sampling is None or index is None:
                 continue
             opener = partial(self._open, request.index, found)
-            inputs = {**super()._inputs(*request), "path": self.path(request.index), "open": opener}
+            inputs = {**super().inputs(*request), "path": self.path(request.index), "open": opener}
             try:
                 drawn = run_pipeline(self.pipeline[: self._sampling + 1], inputs)
             except VideoDecodeError:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 from sce_video.datasets.sources import (
@@ -18,30 +17,18 @@ from sce_video.datasets.sources import (
     listed_extensions,
     no_file,
 )
-from sce_video.datasets.video_list import ALL_FILES, video_of
+from sce_video.datasets.video_list import video_of
 from sce_video.utils.command import printable
 from sce_video.utils.files import read_text
-from sce_video.utils.run_files import MODEL_PREFIX, is_model, newest_checkpoint, packaged_network
+from sce_video.utils.run_files import (
+    MODEL_PREFIX,
+    is_model,
+    is_public_network,
+    newest_checkpoint,
+    packaged_network,
+    weights_file,
+)
 from sce_video.utils.storage import is_url
-
-
-@contextmanager
-def all_files_listed(wanted: bool) -> Iterator[None]:
-    """List files of unknown extensions inside the block, too, if they hold a video.
-
-    Args:
-        wanted: Whether to do so; False leaves everything as it is.
-    """
-    before = os.environ.get(ALL_FILES)
-    if wanted:
-        os.environ[ALL_FILES] = "1"
-    try:
-        yield
-    finally:
-        if wanted and before is None:
-            del os.environ[ALL_FILES]
-        elif wanted:
-            os.environ[ALL_FILES] = str(before)
 
 
 def check_run(run: str | Path) -> None:
@@ -51,7 +38,9 @@ def check_run(run: str | Path) -> None:
         FileNotFoundError: a folder without checkpoints, or no such file.
         ValueError: ``hf:`` and neither a folder nor a name.
     """
-    if is_model(run):
+    if is_public_network(run):
+        weights_file(str(run))
+    elif is_model(run):
         name = str(run).removeprefix(MODEL_PREFIX)
         if not os.path.isdir(name) and name.count("/") != 1:
             raise ValueError(f"{name} is neither a folder nor a name on the hub (owner/model)")

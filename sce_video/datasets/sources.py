@@ -292,7 +292,7 @@ def dataset_settings(root: str | Path, extensions: Sequence[str] | None = None) 
         return {"type": "LanceVideoDataset", "data_root": table}
     extensions = listed_extensions() if extensions is None else extensions
     # A run that is resumed lists the same files, whatever its options are then.
-    named = {} if extensions == VIDEO_EXTENSIONS else {"extensions": list(extensions)}
+    named = {} if tuple(extensions) == VIDEO_EXTENSIONS else {"extensions": list(extensions)}
     return {"data_root": str(root), **named}
 
 

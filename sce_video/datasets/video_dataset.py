@@ -18,11 +18,11 @@ import numpy as np
 from torch.utils.data import Dataset, get_worker_info
 
 from sce_video.datasets.clip_sampling import ClipIndices
-from sce_video.datasets.loading.batches import CurrentFiles, Shapes, SharedBatchBuffer, shapes_of
+from sce_video.datasets.loading.batches import Shapes, SharedBatchBuffer, shapes_of
+from sce_video.datasets.loading.time_limit import LimitExceededError, TimeLimitedCaller
+from sce_video.datasets.loading.worker_crashes import CurrentFiles
 from sce_video.datasets.readers.base import (
     FrameCountError,
-    LimitExceededError,
-    TimeLimitedCaller,
     TooManyBadFilesError,
     VideoDecodeError,
     VideoTimeoutError,
@@ -160,11 +160,11 @@ class VideoDataset(Dataset):
         self.ann_file = None if ann_file is None else self._find_list(ann_file)
         self.class_file = None if class_file is None else self._find_list(class_file)
         self.extensions = self.extensions if extensions is None else extensions
-        self.videos = self._list_videos()
+        self.videos = self.list_videos()
         if subset is not None:
             if ann_file is not None:  # messages name the lines of a list
                 raise ValueError(f"subset divides a folder or a table, not the list {ann_file!r}")
-            self._select(subset_indices(self.videos.labels, **subset))
+            self.select(subset_indices(self.videos.labels, **subset))
         self.pipeline = [TRANSFORMS.build(t) if isinstance(t, dict) else t for t in pipeline]
         # The step that decides the number of views: it samples the clips, or loads an image.
         found = (i for i, t in enumerate(self.pipeline) if {"num_views", "num_clips"} & {*dir(t)})
@@ -187,7 +187,7 @@ class VideoDataset(Dataset):
         in_root = os.path.join(self.data_root, ann_file)
         return in_root if not os.path.isfile(ann_file) and os.path.isfile(in_root) else ann_file
 
-    def _list_videos(self) -> VideoList:
+    def list_videos(self) -> VideoList:
         if is_url(self.data_root):
             raise ValueError(
                 f"data_root={self.data_root!r}: {self.kind}s are read from a folder of this "
@@ -211,7 +211,7 @@ class VideoDataset(Dataset):
             )
         return videos
 
-    def _select(self, indices: np.ndarray) -> None:
+    def select(self, indices: np.ndarray) -> None:
         self.videos = self.videos.select(indices)
 
     def __len__(self) -> int:
@@ -376,15 +376,15 @@ class VideoDataset(Dataset):
     def _run_pipeline(self, index: int, seed: int, given: dict[str, Any]) -> dict[str, Any]:
         """The sample of one video, with the frames that exist if the container lists others."""
         try:
-            return run_pipeline(self.pipeline, {**self._inputs(index, seed), **given})
+            return run_pipeline(self.pipeline, {**self.inputs(index, seed), **given})
         except FrameCountError as error:
             given = {**given, "correction": error.correction}
         try:
-            return run_pipeline(self.pipeline, {**self._inputs(index, seed), **given})
+            return run_pipeline(self.pipeline, {**self.inputs(index, seed), **given})
         except FrameCountError as error:
             raise VideoDecodeError(given["path"], f"cannot be decoded: {error}") from error
 
-    def _inputs(self, index: int, seed: int) -> dict[str, Any]:
+    def inputs(self, index: int, seed: int) -> dict[str, Any]:
         """Input of the first transform, beside path, deadline, targets and correction."""
         return {
             "label": int(self.videos.labels[index]),

@@ -25,6 +25,7 @@ import torch
 from mmengine.dist import get_world_size, is_main_process
 
 from sce_video.engine.checkpoint import describe_samples
+from sce_video.engine.config.snapshot import foreign_classes
 from sce_video.engine.run_json import RUNNING, installed_versions, update_run_json
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
 from sce_video.utils.files import WriteError, append_text, read_bytes, read_json_lines, write_text
@@ -179,6 +180,7 @@ def recorded_start(runner: Any) -> Iterator[dict[str, str]]:
         "threads": torch.get_num_threads(),
         "accumulated": runner.optim_wrapper._accumulative_counts,
         "versions": installed_versions(),
+        "own_parts": foreign_classes(runner.cfg),
         "data": describe_samples(runner.train_dataloader.dataset),
         "model": type(model).__name__,
     }

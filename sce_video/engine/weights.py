@@ -23,7 +23,6 @@ from sce_video.engine.config.snapshot import SNAPSHOT
 from sce_video.models.modules.lora import ADAPTER, merged_weights
 from sce_video.models.modules.target_encoder import TargetEncoder
 from sce_video.registry import DATASETS, METRICS, MODELS, TRANSFORMS, is_own_part
-from sce_video.registry import KNOWN_PACKAGES as KNOWN_PACKAGES  # offered to callers
 from sce_video.utils.distributed import unwrap_model
 from sce_video.utils.files import local_copy, read_json
 from sce_video.utils.run_files import MODEL_CONFIG as CONFIG
@@ -301,7 +300,8 @@ def write_weights(weights: dict[str, Tensor], path: Path) -> None:
 #: network, map no videos, or compute tables of any size (``VisionTransformer``).
 BACKBONES = {
     "sce_video": frozenset(
-        "HFEncoder R2Plus1d ResNet2d ResNet3dSlowPath S3D VisionTransformer3d".split()
+        "EfficientNetLite HFEncoder R2Plus1d ResNet2d ResNet3dSlowPath S3D "
+        "VisionTransformer3d".split()
     ),
     "mmaction": frozenset(
         "C2D C3D MobileNetV2 MobileNetV2TSM MViT ResNet ResNet2Plus1d ResNet3d ResNet3dCSN "
@@ -394,9 +394,11 @@ def _check_type(name: Any, layer: bool, trusted: bool) -> None:
     """Raise unless ``name`` is that of a network (or ``layer``) that may be built."""
     scope, _, plain = name.rpartition(".") if isinstance(name, str) else ("", "", None)
     for registry in MODELS.chain():
-        if scope not in ("", registry.scope) or not (registry.scope in BACKBONES or layer):
+        whole = isinstance(name, str) and name in registry.module_dict
+        in_scope = whole or scope in ("", registry.scope)
+        if not in_scope or not (registry.scope in BACKBONES or layer):
             continue
-        part = registry.module_dict.get(plain)
+        part = registry.module_dict.get(name if whole else plain)
         if isinstance(part, type) and issubclass(part, nn.Module):
             named = BACKBONES.get(registry.scope, frozenset())
             if layer:
@@ -406,8 +408,8 @@ def _check_type(name: Any, layer: bool, trusted: bool) -> None:
             break  # the registry takes the first of this name, too
     raise ValueError(
         f"type {name!r:.100} is not the name of a registered network or layer that a checkpoint "
-        "may name; only those are built (any other network, for example of your own with "
-        "custom_imports: give the config file)"
+        "may name; only those are built. If it is your own, name its module by --import MODULE; "
+        "for any other network give the config file"
     )
 
 

@@ -28,17 +28,17 @@ _MODULES = {
     "extract_features": "feature_files",
     "fit_linear_probe": "functional.linear_probe",
     "for_each_group": "metrics.base",
-    "fuse_scores": "scores",
     "group_ids": "functional.statistics",
     "knn_scores": "functional.neighbours",
     "load_features": "feature_files",
     "load_scores": "scores",
     "mean_class_accuracy": "functional.statistics",
     "nearest_neighbours": "functional.neighbours",
-    "retrieve": "metrics.feature_metrics",
+    "rank_gallery": "metrics.feature_metrics",
     "save_features": "feature_files",
     "save_scores": "scores",
     "top_k_accuracy": "functional.statistics",
+    "weighted_mean": "scores",
 }
 __all__ = [*_MODULES]
 

@@ -90,8 +90,6 @@ class DatasetJob(EmbedJob):
         )
         if get_world_size() == 1:
             self.device = network.device.type  # the processes are spread over the GPUs
-        imported = loop.runner.cfg.get("custom_imports") or {}
-        self.imports += imported.get("imports", ())
         loader = loop.dataloader
         self._dataset, self._collate = cast(Any, loader.dataset), cast(Any, loader.collate_fn)
         pipeline: Any = getattr(loader.dataset, "pipeline", ())

@@ -20,7 +20,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from sce_video.datasets.labelled import read_groups
-from sce_video.datasets.labels import check_dataset_labels, check_same_classes
+from sce_video.datasets.labels import check_dataset_labels, check_same_classes, classes_of
 from sce_video.engine.checkpoint import file_sha256
 from sce_video.evaluation.alterations import (
     split_alterations,
@@ -259,7 +259,9 @@ class MultiViewTestLoop(BaseLoop):
         if gallery is None:
             return
         self.gallery_dataloader = build_eval_dataloader(gallery, self.runner.seed)
-        check_same_classes(self.dataloader.dataset, self.gallery_dataloader.dataset)
+        check_same_classes(
+            classes_of(self.dataloader.dataset), classes_of(self.gallery_dataloader.dataset)
+        )
         differing = different_steps(queries, gallery)
         if differing:
             self.runner.logger.warning(
@@ -279,7 +281,7 @@ class MultiViewTestLoop(BaseLoop):
             )
         loader = build_eval_dataloader(selection, self.runner.seed)
         names = "the test has", "the selection set has"
-        check_same_classes(self.dataloader.dataset, loader.dataset, names)
+        check_same_classes(classes_of(self.dataloader.dataset), classes_of(loader.dataset), names)
         check_dataset_labels(loader.dataset, unwrap_model(self.runner.model).cls_head.num_classes)
         return loader
 
@@ -472,7 +474,8 @@ class MultiViewValLoop(MultiViewTestLoop):
         train_loop = getattr(runner, "_train_loop", None)
         if isinstance(train_loop, BaseLoop):  # built already, as in Runner.train
             names = "the training has", "the validation has"
-            check_same_classes(train_loop.dataloader.dataset, self.dataloader.dataset, names)
+            trained = classes_of(train_loop.dataloader.dataset)
+            check_same_classes(trained, classes_of(self.dataloader.dataset), names)
 
     def _evaluate(self, rows: Rows, gallery: Rows | None) -> dict[str, float]:
         if rows.failures:

@@ -15,7 +15,7 @@ from mmengine.hooks import Hook
 from mmengine.runner import Runner
 from torch.utils.data import DataLoader
 
-from sce_video.datasets.labels import check_same_classes
+from sce_video.datasets.labels import check_same_classes, classes_of
 from sce_video.engine.checkpoint import random_states, set_random_states
 from sce_video.engine.hooks.progress import log_row
 from sce_video.engine.restarts import append_or_warn, continue_rows
@@ -195,7 +195,9 @@ class OnlineEvaluationHook(Hook):
             self.gallery = build_eval_dataloader(self.gallery, runner.seed)
             if self.queries is not None:
                 self.queries = build_eval_dataloader(self.queries, runner.seed)
-                check_same_classes(self.queries.dataset, self.gallery.dataset)
+                check_same_classes(
+                    classes_of(self.queries.dataset), classes_of(self.gallery.dataset)
+                )
         finally:
             set_random_states(states)
         run_on_main_rank(lambda: self._prepare_file(runner))

@@ -18,7 +18,7 @@ from mmengine.dist import all_gather, get_world_size
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from sce_video.datasets.loading.batches import batches_without_crashes
+from sce_video.datasets.loading.worker_crashes import batches_without_crashes
 from sce_video.inference.multi_view import RowFunction
 from sce_video.utils.command import Progress
 from sce_video.utils.distributed import all_or_none, gather_objects, unwrap_model

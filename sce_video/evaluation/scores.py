@@ -51,7 +51,7 @@ def load_scores(path: str | Path) -> tuple[Rows, dict]:
     return loaded, found.provenance
 
 
-def fuse_scores(sets: Sequence[Rows], weights: Sequence[float] | None = None) -> Rows:
+def weighted_mean(sets: Sequence[Rows], weights: Sequence[float] | None = None) -> Rows:
     """The weighted mean of the class probabilities of several networks, or several inputs.
 
     The videos are matched by path; the result is in the order of the first set. One-view scores are

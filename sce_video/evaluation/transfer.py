@@ -13,6 +13,7 @@ import random
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,10 +26,27 @@ from sce_video.published.paper_results import MANY_SHOT
 from sce_video.utils.errors import MissingPackageError
 
 _OFFICIAL_VALIDATION = ("aircraft", "voc2007", "dtd", "flowers")
-#: The sets of tab:many-shot: the metric as in linusericsson/ssl-transfer, ``linear.py``, whether
-#: there is an official validation split, and the result of SCE in the table, percent.
+
+
+@dataclass(frozen=True)
+class ManyShotSet:
+    """A dataset of the many-shot protocol.
+
+    Attributes:
+        metric: One of :data:`METRICS`, as in linusericsson/ssl-transfer, ``linear.py``.
+        official_val: Whether it has an official validation split.
+        published: Result of SCE in tab:many-shot, in percent; None for a dataset of your own.
+    """
+
+    metric: str
+    official_val: bool
+    published: float | None = None
+
+
+#: The datasets of tab:many-shot.
 MANY_SHOT_SETS = {
-    name: (metric, name in _OFFICIAL_VALIDATION, float(value)) for name, metric, value in MANY_SHOT
+    name: ManyShotSet(metric, name in _OFFICIAL_VALIDATION, float(value))
+    for name, metric, value in MANY_SHOT
 }
 #: tab:low-shot-voc, SCE: mAP in percent by images per class, None is all of trainval; with the
 #: second decimal of the README of juliendenize/SCE, the table has one.

@@ -21,6 +21,7 @@ import numpy as np
 
 from sce_video.datasets.clip_sampling import Windows
 from sce_video.datasets.video_list import split_segment
+from sce_video.inference.features import Features, write_features
 from sce_video.inference.npz_files import (
     CheckedArray,
     RowStream,
@@ -28,8 +29,6 @@ from sce_video.inference.npz_files import (
     as_matrix,
     read_failures,
     read_npz,
-    text_stream,
-    write_npz,
 )
 from sce_video.utils.files import write_json
 
@@ -530,19 +529,14 @@ class FileStore(IndexStore):
                     yield row
             mean[:] /= max(1, shape[0])
 
-        arrays: dict[str, np.ndarray | RowStream] = {
-            "features": RowStream(shape, np.dtype(np.float32), rows()),
-            "paths": text_stream([path for path, r in good.items() for _ in range(r.count)]),
-            "mean": mean,  # complete when the features are written, which are before it
-        }
+        # Complete when the features are written, which are before it.
+        others = {"mean": mean}
         for name, field in (("sizes", "size"), ("mtimes", "mtime_ns")):
             values = np.array([getattr(r, field) for r in good.values()], dtype=np.int64)
-            arrays[name] = np.repeat(values, counts)
+            others[name] = np.repeat(values, counts)
         settings = header["settings"]
         windows = settings.get("windows") is not None
-        if windows:
-            spans = [np.empty((0, 2)), *(r.spans for r in good.values() if r.spans is not None)]
-            arrays["starts"], arrays["ends"] = np.concatenate(spans).T.copy()
+        spans = [np.empty((0, 2)), *(r.spans for r in good.values() if r.spans is not None)]
         provenance = {
             "checkpoint": header["checkpoint"],
             "clips": settings["num_clips"],
@@ -550,14 +544,22 @@ class FileStore(IndexStore):
             "decoder": "av",
             "decoder_version": importlib.metadata.version("av"),
             "num_views": settings["num_clips"] * settings["num_crops"],
-            "failures": [(path, r.reason) for path, r in failed.items()],
             "index": {
                 "version": _VERSION_OF_WINDOWS if windows else _VERSION,
                 **header,
                 "failed": [(r.size, r.mtime_ns) for r in failed.values()],
             },
         }
-        write_npz(self.file, arrays, provenance)
+        features = Features(
+            values=np.empty((0, size), np.float32),
+            paths=[path for path, r in good.items() for _ in range(r.count)],
+            spans=np.concatenate(spans) if windows else None,
+            failures=[(path, r.reason) for path, r in failed.items()],
+            provenance=provenance,
+            others=others,
+        )
+        stream = RowStream(shape, np.dtype(np.float32), rows())
+        write_features(self.file, features, stream=stream)
 
     def remove(self) -> None:
         self.open()

@@ -29,6 +29,7 @@ from sce_video.datasets.video_list import IMAGE_EXTENSIONS
 from sce_video.inference.classifier import VideoClassifier
 from sce_video.inference.model import VideoModel
 from sce_video.inference.network_input import ModelSettings, pack_array, view_steps
+from sce_video.options.measure import BEST, MEAN
 from sce_video.utils.files import local_copy
 
 
@@ -119,11 +120,6 @@ def _clip_at(settings: ModelSettings, reader: VideoReader, at: float) -> ClipInd
     )
 
 
-# What a query frame is compared by, besides one cell "y,x".
-#: The mean of all cells.
-MEAN = "mean"
-#: The most similar cell.
-BEST = "best"
 _LISTED = 20  # classes of a message
 
 

@@ -16,7 +16,7 @@ from torch import nn
 
 from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.engine.config.load import load_config
-from sce_video.engine.config.snapshot import stored_config
+from sce_video.engine.config.snapshot import lacking_imports, stored_config
 from sce_video.engine.weights import bounded_network, check_classifier_weights, load_backbone
 from sce_video.inference.embed import features_of_files, rows_of_videos
 from sce_video.inference.features import Features
@@ -133,6 +133,7 @@ def load_classifier(
             head = _known_head(head, stored)
     except ValueError as error:
         advice = "" if config is not None else "; give the config file (config=)"
+        advice = f". {lacking}" if (lacking := lacking_imports(stored)) else advice
         raise ValueError(f"{source}: {error}{advice}") from error
     selected = select_device(device)
     recognizer = _build(settings, head, stored, str(checkpoint)).to(selected)

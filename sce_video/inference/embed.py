@@ -89,7 +89,7 @@ def embed_videos(
     check_model(model)
     if windows is None:
         return rows_of_videos(model, videos, options or ViewOptions(), fps)
-    return windows_of_videos(model, videos, windows, options or ViewOptions(), fps)
+    return features_of_videos(model, videos, options or ViewOptions(), fps, windows)
 
 
 def embed_files(
@@ -114,50 +114,63 @@ def rows_of_videos(
     fps: float | None = None,
 ) -> np.ndarray:
     """The row of every video, (N, D) float32; arguments and errors as of :func:`embed_videos`."""
-    count, arrays, paths = split_videos(videos)
-    if fps is not None and not (arrays and 0 < fps < float("inf")):
-        raise ValueError(
-            f"fps must be positive frames per second, got {fps}"
-            if arrays
-            else "fps is for arrays: files contain the time stamps of their frames"
-        )
-    rows = np.empty((count, network.row_size), dtype=np.float32)
-    steps = view_steps(network.settings, options.num_clips, options.num_crops, fps is None)
-    for i, array in arrays.items():
-        packed = pack_array(array, fps or 1.0, steps)
-        rows[i] = embed_sample(network, packed, options, f"video {i}")
-    # Arrays are embedded here, files by the job: both keep their positions.
-    for i, found in zip(paths, iterate_features(network, [*paths.values()], options), strict=True):
-        if found.failures:
-            raise VideoDecodeError(*found.failures[0])
-        rows[i] = found.values[0]
-    return rows
+    parts = features_of_videos(network, videos, options, fps)
+    return np.concatenate([part.values for part in parts])
 
 
-def windows_of_videos(
+def features_of_videos(
     network: VideoNetwork,
     videos: Video | Sequence[Video],
-    windows: Windows,
     options: ViewOptions,
     fps: float | None = None,
+    windows: Windows | None = None,
 ) -> list[Features]:
-    """The windows of every video; arguments and errors as of :func:`~sce_video.inference.embed`."""
+    """Return the features of every video; arguments and errors as of :func:`embed_videos`."""
     count, arrays, paths = split_videos(videos)
-    if arrays and not (fps is not None and 0 < fps < float("inf")):
-        raise ValueError(f"windows of arrays need their positive frames per second, got fps={fps}")
-    if arrays and windows.shots:
-        raise ValueError("shots are found in files: give windows of arrays without shots")
-    found: dict[int, Features] = {}
-    for i, array in arrays.items():
-        reader = ArrayReader(array, fps or 1.0)
-        spans = window_spans(reader.duration, windows, None)
-        found[i] = windows_of_reader(network, reader, spans, options)
+    _check_rate(bool(arrays), fps, windows)
+    # Arrays are embedded here, files by the job: both keep their positions.
+    found = {
+        i: _array_features(network, array, f"video {i}", options, fps, windows)
+        for i, array in arrays.items()
+    }
     embedded = iterate_features(network, [*paths.values()], options, windows)
     for i, part in zip(paths, embedded, strict=True):
         if part.failures:
             raise VideoDecodeError(*part.failures[0])
         found[i] = part
     return [found[i] for i in range(count)]
+
+
+def _check_rate(arrays: bool, fps: float | None, windows: Windows | None) -> None:
+    """Raise ValueError for a rate that arrays need, or that does not fit to what is given."""
+    positive = fps is not None and 0 < fps < float("inf")
+    if windows is not None and arrays:
+        if not positive:
+            raise ValueError(f"windows of arrays need positive frames per second, got fps={fps}")
+        if windows.shots:
+            raise ValueError("shots are found in files: give windows of arrays without shots")
+    elif fps is not None and not arrays:
+        raise ValueError("fps is for arrays: files contain the time stamps of their frames")
+    elif fps is not None and not positive:
+        raise ValueError(f"fps must be positive frames per second, got {fps}")
+
+
+def _array_features(
+    network: VideoNetwork,
+    array: np.ndarray,
+    name: str,
+    options: ViewOptions,
+    fps: float | None,
+    windows: Windows | None,
+) -> Features:
+    if windows is not None:
+        reader = ArrayReader(array, fps or 1.0)
+        return windows_of_reader(
+            network, reader, window_spans(reader.duration, windows, None), options
+        )
+    steps = view_steps(network.settings, options.num_clips, options.num_crops, fps is None)
+    packed = pack_array(array, fps or 1.0, steps)
+    return Features(embed_sample(network, packed, options, name)[None], [name])
 
 
 def features_of_files(

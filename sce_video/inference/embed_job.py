@@ -6,7 +6,6 @@ writes them to a file, and :func:`iterate_features` gives them to the caller as 
 
 from __future__ import annotations
 
-import importlib
 import json
 import multiprocessing
 import os
@@ -47,7 +46,6 @@ from sce_video.jobs import (
     file_state,
     iterate_job,
 )
-from sce_video.registry import DATASETS, MODELS, READERS, TRANSFORMS, is_own_part
 from sce_video.utils.errors import UserError
 
 #: Seconds for the forward passes of an item, besides the time limit for decoding it.
@@ -92,8 +90,6 @@ class EmbedJob(BatchJob):
         self.gpus = 1 / processes_per_gpu if ray and network.device.type == "cuda" else 0
         #: Device of the processes; ``cuda`` without a number spreads them over all GPUs.
         self.device = network.device.type if ray else str(network.device)
-        #: Modules that register what is named by a text, such as a reader of files.
-        self.imports = [name for name in _own_modules() if name != "__main__"]
         self._options, self._sent = options, False
 
     def __getstate__(self) -> dict[str, Any]:
@@ -104,8 +100,6 @@ class EmbedJob(BatchJob):
         """Move the network to the device of this process, unless it is the one that sent it."""
         if not self._sent:
             return
-        for name in self.imports:
-            importlib.import_module(name)
         # A sum over a whole tensor depends on the number of threads, and a row must not.
         torch.set_num_threads(1)
         cv2.setNumThreads(0)
@@ -123,16 +117,16 @@ class EmbedJob(BatchJob):
     def process(self, item: Item) -> Facts:
         """Return the rows as data; of windows behind their spans."""
         if self.windows is not None:
-            return self._process_windows(item.argument, self.windows)
+            return self._run_network(lambda: self._window_rows(item.argument), item)
         batch = self.read(item)
         failures = [(str(path), str(why)) for path, why in batch["failures"]]
         if not len(batch["index"]):
             raise ItemError("bad", "; ".join(why for _, why in failures))
-        name = self.describe(item)
-        rows = self.run_network(
-            lambda: embed_batch(self.network, batch, self._options.max_views, name), name
-        )
-        damaged = batch.get("damaged", 0)
+        return self._run_network(lambda: self._batch_rows(batch, failures, item), item)
+
+    def _batch_rows(self, batch: dict[str, Any], failures: Any, item: Item) -> Facts:
+        name, damaged = self.describe(item), batch.get("damaged", 0)
+        rows = embed_batch(self.network, batch, self._options.max_views, name)
         facts = {
             "indices": batch["index"].tolist(),
             "labels": batch["label"].tolist(),
@@ -142,20 +136,32 @@ class EmbedJob(BatchJob):
         }
         return Facts(facts, rows.values.numpy().tobytes())
 
-    def _process_windows(self, path: str, windows: Windows) -> Facts:
-        # Decoding and the network take turns, so their errors are told apart by type.
-        try:
-            found = embed_windows(self.network, path, windows, self._options)
-        except (VideoDecodeError, TableError) as error:
-            raise ItemError("bad", getattr(error, "reason", str(error))) from error
-        except MemoryError as error:
-            raise ItemError("bad", f"{type(error).__name__}: {error}") from error
-        except Exception as error:
-            raise RunError(_explain(error, path)) from error
+    def _window_rows(self, path: str) -> Facts:
+        assert self.windows is not None
+        found = embed_windows(self.network, path, self.windows, self._options)
         assert found.spans is not None
         views = self._options.num_clips * self._options.num_crops
         facts = {"windows": len(found), "reason": found.reason, "views": views}
         return Facts(facts, found.spans.tobytes() + found.values.tobytes())
+
+    def _run_network(self, function: Callable[[], Facts], item: Item) -> Facts:
+        """Return what a function of the network gives; its error would be one of all items."""
+        # Decoding windows and the network take turns, so their errors are told apart by type.
+        try:
+            with torch.no_grad():
+                return function()
+        except (VideoDecodeError, TableError) as error:
+            raise ItemError("bad", getattr(error, "reason", str(error))) from error
+        except torch.OutOfMemoryError as error:
+            text = str(error).partition("\n")[0]
+            reason = f"the GPU's memory is full ({text}): take fewer --workers"
+            raise RunError(reason) from error
+        except MemoryError as error:
+            raise ItemError("bad", f"{type(error).__name__}: {error}") from error
+        except Exception as error:
+            text = str(error).partition("\n")[0]
+            name = "" if isinstance(error, ValueError) else self.describe(item)
+            raise RunError(f"the network fails for {name}: {text}" if name else text) from error
 
     def features(self, item: Item, record: Record) -> Features:
         """Return the rows of an item, with its key as their path."""
@@ -164,18 +170,6 @@ class EmbedJob(BatchJob):
     def samples(self, item: Item) -> list[Item]:
         """Return the samples of an item as items of their own; none if it is a single one."""
         return []
-
-    def run_network(self, function: Callable[[], Any], files: str) -> Any:
-        """Return what a function of the network gives; an error would be one of all items.
-
-        Raises:
-            RunError: If the function fails.
-        """
-        try:
-            with torch.no_grad():
-                return function()
-        except Exception as error:
-            raise RunError(_explain(error, files)) from error
 
     def describe(self, item: Item) -> str:
         """Name the files of an item, for messages."""
@@ -190,13 +184,6 @@ class EmbedJob(BatchJob):
     def holds(self, item: Item, record: Record) -> bool:
         """Whether the file has rows, or could not be decoded and is not to be tried again."""
         return record.done or not self.retry_failed
-
-
-def _own_modules() -> list[str]:
-    """Return the modules of the user's own that have registered parts of data sets or networks."""
-    registries = (DATASETS, MODELS, READERS, TRANSFORMS)
-    parts = (part for registry in registries for part in registry.module_dict.values())
-    return sorted({part.__module__ for part in parts if is_own_part(part)})
 
 
 def process_device(name: str) -> torch.device:
@@ -225,14 +212,6 @@ def failure_of(record: Record) -> str:
     if record.kind == "crash":
         return f"crashed the process that was reading it ({record.reason})"
     return record.reason
-
-
-def _explain(error: Exception, files: str) -> str:
-    """Return why a network fails, for the error that ends a run."""
-    text = str(error).partition("\n")[0]
-    if isinstance(error, torch.OutOfMemoryError):
-        return f"the GPU's memory is full ({text}): take fewer --workers"
-    return text if isinstance(error, ValueError) else f"the network fails for {files}: {text}"
 
 
 def record_features(record: Record, path: str) -> Features:
@@ -292,7 +271,7 @@ class VideoFiles(VideoDataset):
         self._known_bad.clear()
         return self[0]
 
-    def _list_videos(self, *_: Any) -> VideoList:
+    def list_videos(self, *_: Any) -> VideoList:
         return VideoList.from_paths([], [])
 
     def _run_pipeline(self, index: int, seed: int, given: dict[str, Any]) -> dict[str, Any]:

@@ -7,8 +7,10 @@ the provenance and the failures as JSON text. It is written atomically and read 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +76,37 @@ class Features:
         """(N,) seconds, of windows."""
         assert self.spans is not None, "whole videos have no spans"
         return self.spans[:, 1]
+
+    @cached_property
+    def files(self) -> list[str]:
+        """N paths with the folder or table that they are relative to, if it is known."""
+        return [os.path.join(self.root, path) for path in self.paths]
+
+    @property
+    def root(self) -> str:
+        """Folder or table that the paths are relative to; empty if it is not known."""
+        return str(self.provenance.get("root") or "")
+
+    @property
+    def checkpoint(self) -> str:
+        """Path of the network's weights; empty if it is not known."""
+        stored = self.provenance.get("checkpoint")
+        return str(stored.get("path") or "") if isinstance(stored, dict) else ""
+
+    @cached_property
+    def label_names(self) -> list[str | None]:
+        """N names of the labels, the number of one without a name; None for none."""
+        names = self.provenance.get("classes") or ()
+        labels = [-1] * len(self) if self.labels is None else self.labels.tolist()
+        return [
+            None if label < 0 else str(names[label]) if label < len(names) else str(label)
+            for label in labels
+        ]
+
+    @property
+    def classes(self) -> list[str]:
+        """Names of the labels that occur, sorted."""
+        return sorted({label for label in self.label_names if label is not None})
 
     @property
     def num_views(self) -> int:

@@ -297,7 +297,8 @@ class ViewOptions:
             segment sampling always sees one clip, the whole video.
         num_crops: Crops per clip: 1 (centre) or 3 (along the long side).
         max_views: Largest batch of views. It bounds memory; features change by rounding only.
-        num_workers: Decoding processes; 0 decodes in the main process.
+        num_workers: Processes that decode and embed, each with a copy of the network; 0 works in
+            this process.
         timeout: Time limit for decoding a file, seconds; None for no limit.
     """
 

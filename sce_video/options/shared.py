@@ -89,6 +89,14 @@ DATA_ROOT = Spec(
 )
 ALL_FILES = Spec("in folders, also read files of unknown extensions if they hold a video")
 CLASSES = Spec("class names, one per line", metavar="FILE")
+JSON = Spec("JSON file for the metrics and where they come from", metavar="OUT")
+FOLDS = Spec(
+    "with groups: number of folds, or loo for one fold per group (default: loo below 20 groups, "
+    "else 10)",
+    metavar="K|loo",
+    least=2,
+    words=("loo",),
+)
 
 
 def _pattern_problem(text: str) -> str | None:
@@ -105,6 +113,22 @@ GROUP_PATTERN = Spec(
     metavar="REGEX",
     problem=_pattern_problem,
 )
+#: Protocols on frozen features, by their names on the command line.
+PROTOCOLS = (
+    "clip_retrieval",
+    "few_shot",
+    "knn",
+    "lidar",
+    "linear",
+    "rankme",
+    "retrieval",
+    "time",
+)
+PAIRS = Spec("with the protocol time: accuracy in pairs of opposite classes", choices=("ssv2",))
+FACTORS = Spec(
+    "with the protocol time: accuracy for parts of class names, '{appearance}_{motion}'",
+    metavar="FORM",
+)
 WORKERS = Spec(
     "number of processes (default: all cores; with --ray, all cores of the cluster)",
     least=1,
@@ -119,7 +143,7 @@ PROCESSES_PER_GPU = Spec("with --ray, number of processes that share a GPU of th
 CHANGES = Spec(
     "change the config, for example test_dataloader.num_workers=8; unknown keys are refused",
     metavar="KEY=VALUE",
-    problem=matching("[^=]+=.*", "must be KEY=VALUE, for example train_cfg.max_epochs=100"),
+    problem=matching(r"[^=]+=.*", "must be KEY=VALUE, for example train_cfg.max_epochs=100"),
 )
 BACKEND = Spec(
     "decoder of all videos: av, decord or torchcodec (default: the one in the config)",

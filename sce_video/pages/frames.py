@@ -1,4 +1,4 @@
-"""Frames as images: strips that a style sheet plays, animations, sheets, boxes; reading clips."""
+"""Frames as images: strips that a style sheet plays, animations, sheets; reading clips."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import cv2
 import numpy as np
 from PIL import Image
 
-from sce_video.datasets.ava import Action
 from sce_video.datasets.clip_sampling import format_duration
 from sce_video.datasets.readers.base import MAX_IMAGE_PIXELS, DecodeLimits
 from sce_video.datasets.readers.images import read_image
@@ -22,7 +21,6 @@ from sce_video.datasets.video_list import IMAGE_EXTENSIONS
 from sce_video.pages.gallery import (
     GalleryEntry,
     data_uri,
-    encode_clip,
     read_entry,
     small_frame,
 )
@@ -302,69 +300,3 @@ def save_figure(figure: Figure, path: str | Path, dpi: float | None = None) -> N
     drawn = io.BytesIO()
     figure.savefig(drawn, format=Path(path).suffix[1:] or "png", dpi=dpi or "figure")
     write_bytes(path, drawn.getvalue())
-
-
-#: RGB, by person.
-_COLOURS = ((66, 165, 245), (255, 167, 38), (102, 187, 106), (236, 64, 122), (171, 71, 188))
-_FONT = cv2.FONT_HERSHEY_SIMPLEX
-_ASCII = {ord(c): "?" for c in map(chr, range(128, 256))}
-
-
-def top_actions(scores: np.ndarray, actions: Sequence[Action], count: int = 3) -> list[str]:
-    """The highest-scoring actions of one person, as ``stand 0.93``, best first.
-
-    ``scores`` are probabilities (80,); action ``id`` is entry ``id - 1``.
-    """
-    ranked = sorted(actions, key=lambda action: -scores[action.id - 1])[:count]
-    return [f"{action.name} {scores[action.id - 1]:.2f}" for action in ranked]
-
-
-def draw_boxes(
-    frame: np.ndarray, boxes: np.ndarray, captions: Sequence[Sequence[str]]
-) -> np.ndarray:
-    """A copy of a frame (H, W, 3) uint8 RGB with boxes and captions, of even height and width.
-
-    Args:
-        frame: Enlarged to a short side of 480 pixels if it is smaller, to keep text readable.
-        boxes: (n, 4), x1 y1 x2 y2 from 0 to 1.
-        captions: Lines of text for each of the n boxes.
-    """
-    height, width = frame.shape[:2]
-    scale = max(1.0, 480 / min(height, width))
-    size = (round(width * scale) // 2 * 2, round(height * scale) // 2 * 2)
-    image = cv2.resize(frame, size, interpolation=cv2.INTER_CUBIC)
-    letters = max(0.4, min(size) / 900)
-    line = int(30 * letters) + 4
-    taken: list[tuple[int, int, int, int]] = []
-    for number, (box, lines) in enumerate(zip(boxes, captions, strict=True)):
-        colour = _COLOURS[number % len(_COLOURS)]
-        x1, y1, x2, y2 = (round(float(v) * size[i % 2]) for i, v in enumerate(box))
-        cv2.rectangle(image, (x1, y1), (x2, y2), colour, max(2, round(3 * letters)))
-        texts = [text.translate(_ASCII) for text in lines]
-        if not texts:
-            continue
-        wide = max(cv2.getTextSize(t, _FONT, letters, 1)[0][0] for t in texts) + 8
-        left = max(0, min(x1, size[0] - wide))
-        top = max(0, min(y1, size[1] - line * len(texts) - 4))
-        tall = line * len(texts)
-        while any(left < x + w and x < left + wide and top < y + h and y < top + tall
-                  for x, y, w, h in taken):  # fmt: skip
-            top += line  # below the captions drawn so far
-        taken.append((left, top, wide, tall))
-        shade = image[top : top + tall + 4, left : left + wide]
-        shade[...] = shade // 4
-        for i, text in enumerate(texts):
-            origin = (left + 4, top + line * (i + 1) - 6)
-            cv2.putText(image, text, origin, _FONT, letters, colour, 1, cv2.LINE_AA)
-    return image
-
-
-def write_clip(path: str | Path, frames: Sequence[np.ndarray], fps: float) -> None:
-    """Write frames (H, W, 3) uint8 RGB, of even height and width, as an h264 video in mp4."""
-    write_bytes(path, encode_clip(frames, fps, crf=23))
-
-
-def write_image(path: str | Path, image: np.ndarray) -> None:
-    """Write an image (H, W, 3) uint8 RGB in the format of the file's extension."""
-    _, encoded = cv2.imencode(Path(path).suffix, cv2.cvtColor(image, cv2.COLOR_RGB2BGR))
-    write_bytes(path, encoded.tobytes())

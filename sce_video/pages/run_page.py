@@ -130,6 +130,8 @@ def provenance_rows(record: RunRecord) -> list[tuple[str, str]]:
     start = record.starts[-1] if record.starts else TrainingStart()
 
     def joined(values: Any) -> Any:
+        if isinstance(values, list):
+            return ", ".join(map(str, values))
         if not isinstance(values, dict):
             return values
         return ", ".join(f"{name} {value}" for name, value in values.items())
@@ -148,6 +150,7 @@ def provenance_rows(record: RunRecord) -> list[tuple[str, str]]:
         ("Processes", start.ranks),
         ("Commit", _commit(record)),
         ("Versions", joined(start.versions)),
+        ("Own parts", joined(start.own_parts or "")),
         ("Checkpoints", ", ".join(record.checkpoints[:6])),
     ]
     return [(name, str(value)) for name, value in rows if value not in (None, "", {})]

@@ -34,6 +34,7 @@ class TrainingStart:
     device: Any = None
     ranks: Any = None  # number of processes
     versions: Any = None  # version by package
+    own_parts: Any = None  # classes of the user's own
     command: Any = None  # words of the command line
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from mmengine.config import Config
@@ -17,9 +17,7 @@ from sce_video.models.augmentation import ViewParameters, planned_operations
 from sce_video.models.data_preprocessors import VideoDataPreprocessor
 from sce_video.pages.frames import (
     Quality,
-    SheetRow,
     Strip,
-    draw_sheet,
     equal_steps,
     fitting,
     make_strip,
@@ -27,9 +25,6 @@ from sce_video.pages.frames import (
 from sce_video.pages.neighbour_rows import label_name
 from sce_video.pages.parts import Part, render_part, sentence_part
 from sce_video.registry import DATASETS, FUNCTIONS, MODELS
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 class ViewRow(NamedTuple):
@@ -91,18 +86,6 @@ def view_rows(
             title = f"view {v}: {', '.join(done) or 'nothing'}"
             rows.append(ViewRow(frames, title, "" if v else names[i]))
     return rows
-
-
-def draw_view_sheet(rows: Sequence[ViewRow], max_frames: int = 8) -> Figure:
-    """A sheet with a row per view and a column per frame; save it with ``save_figure``.
-
-    A view of more than ``max_frames`` shows so many, at equal steps from first to last; ValueError
-    below 1.
-    """
-    if max_frames < 1:
-        raise ValueError(f"max_frames must be at least 1, got {max_frames}")
-    shown = [row.frames[equal_steps(len(row.frames), max_frames)] for row in rows]
-    return draw_sheet([SheetRow(f, r.heading, r.title) for f, r in zip(shown, rows, strict=True)])
 
 
 class TrainingViews(NamedTuple):

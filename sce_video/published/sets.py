@@ -58,7 +58,7 @@ def size_of(part: str, dataset: Any, split: int | str = "") -> PublishedSize | N
 
 #: Data sets with three official splits; of the others the only test set is called ``val``.
 WITH_SPLITS = frozenset({"ucf101", "hmdb51"})
-#: Protocols on feature files (``tools/transfer.py``), whose recipes name no test set.
+#: Protocols on feature files (``sce-video transfer``), whose recipes name no test set.
 TRANSFER = ("many_shot", "low_shot_svm")
 #: SHA-256 of the class names, in the order of the labels and one per line, of sets that are a
 #: choice of classes: the WordNet ids of tab:classes, sorted.

@@ -69,7 +69,7 @@ class Comparability:
         return cls(*(tuple(text for k, text in items if k == kind) for kind in kinds))
 
 
-def compare(result: Result) -> Comparability:
+def compare_with_paper(result: Result) -> Comparability:
     """Compare what a result states of its trainings, data and test with the paper's."""
     if result.parts:
         return _compare_splits(result)
@@ -93,7 +93,7 @@ def compare(result: Result) -> Comparability:
 
 def _compare_splits(result: Result) -> Comparability:
     """Compare every split; a deviation that all of them share is listed once, without the split."""
-    compared = [(f"split {part.split}: ", compare(part)) for part in result.parts]
+    compared = [(f"split {part.split}: ", compare_with_paper(part)) for part in result.parts]
     shared = set.intersection(*(set(found.deviations) for _, found in compared))
     deviations = (
         text if text in shared else split + text
@@ -430,7 +430,7 @@ def _check_weights(result: Result, setting: Setting) -> _Found:
 
 
 def _feature_files(result: Result) -> list[Any]:
-    """Return what a result of tools/transfer.py states of its files of features."""
+    """Return what a result of sce-video transfer states of its files of features."""
     files = result.at("files")
     return list(files.values()) if isinstance(files, dict) else []
 
@@ -442,7 +442,7 @@ def _of_several(files: list[Any]) -> bool:
 
 
 def _check_transfer(result: Result, setting: Setting) -> _Found:
-    """Check a result on feature files (tools/transfer.py)."""
+    """Check a result on feature files (sce-video transfer)."""
     if setting.protocol not in sets.TRANSFER:
         return
     train, val = (result.count("images", part) for part in ("train", "val"))

@@ -17,7 +17,7 @@ from sce_video.published.paper_results import (
     PAPER_RESULTS,
     PaperResult,
 )
-from sce_video.reporting.comparability import compare, unit_of
+from sce_video.reporting.comparability import compare_with_paper, unit_of
 from sce_video.reporting.phrases import describe_benchmark, describe_evaluation, describe_split
 from sce_video.reporting.result_files import Collection, Result
 
@@ -137,7 +137,8 @@ def assign_results(collection: Collection) -> Report:
                     reasons.append(found)
         if not assigned:
             unknown = f"the paper has no number for: {describe_benchmark(result)}"
-            why = compare(result).obstacles or tuple(dict.fromkeys(reasons)) or (unknown,)
+            obstacles = compare_with_paper(result).obstacles
+            why = obstacles or tuple(dict.fromkeys(reasons)) or (unknown,)
             others.append(OtherResult(result, why))
     filled = [
         _mean_of_sets(cell, list(cells.values())) if cell.papers[0].metric == MEAN_OF_SETS else cell
@@ -193,7 +194,7 @@ def _measure(
     elif result.split not in (wanted, None):
         ours, theirs = describe_split(result.split), describe_split(wanted)
         return f"of {ours}, the paper's is of {theirs} alone"
-    comparability = compare(result)
+    comparability = compare_with_paper(result)
     if comparability.obstacles:
         return None
     names = [paper.metric for paper in papers]

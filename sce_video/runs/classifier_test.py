@@ -11,7 +11,7 @@ from mmengine.dist import is_main_process
 from sce_video.engine.hooks.alarms import report_alarm
 from sce_video.engine.runner import RANDOM, VideoRunner
 from sce_video.runs.configs import testing_config
-from sce_video.runs.launch import test
+from sce_video.runs.launch import run_test
 from sce_video.utils.errors import NamedWarning
 from sce_video.utils.files import read_json
 from sce_video.utils.run_files import PROBE, RESULTS, SCORES, newest_checkpoint
@@ -35,9 +35,9 @@ def test_classifier(runner: VideoRunner) -> dict[str, float]:
     launcher = {"launcher": cfg.get("launcher", "none"), "work_dir": folder / "evaluation"}
     checkpoint = newest_checkpoint(folder)
     tested = testing_config(cfg, checkpoint, out=folder / RESULTS, dump=folder / SCORES, **launcher)
-    metrics = test(tested)
+    metrics = run_test(tested)
     start = cfg.get("pretrained") or RANDOM
-    test(testing_config(probe_config(cfg), start, out=folder / PROBE, **launcher))
+    run_test(testing_config(probe_config(cfg), start, out=folder / PROBE, **launcher))
     if is_main_process() and (alarm := guessing_alarm(folder)) is not None:
         report_alarm(runner, alarm, runner.iter)
     return metrics

@@ -18,6 +18,7 @@ from sce_video.datasets.sources import dataset_settings
 from sce_video.engine.checkpoint import BEST, find_checkpoints, load_checkpoint_file
 from sce_video.engine.config.changes import parse_options
 from sce_video.engine.config.load import check_config, load_config, set_backend
+from sce_video.engine.config.snapshot import lacking_imports
 from sce_video.engine.hooks.checkpoint_hook import add_mirror, mirror_of, restore_run
 from sce_video.engine.logs import add_trackers
 from sce_video.engine.restarts import is_restart
@@ -163,17 +164,22 @@ def _resumed(
 
     Raises:
         FileNotFoundError: no such checkpoint.
-        ValueError: the checkpoint that is named is damaged.
+        ValueError: the checkpoint that is named is damaged; or a module of the user's own that
+            the training had is not imported.
     """
+    found: tuple[str | Path | None, dict[str, Any]] = None, {}
     if resume not in (None, "auto"):
         named = newest_checkpoint(resume, to_resume=True)
-        return named, load_checkpoint_file(named)
-    if mirror is not None and resume:
+        found = named, load_checkpoint_file(named)
+    elif mirror is not None and resume:
         restore_run(mirror, work_dir)
-    for path in find_checkpoints(work_dir) if resume else ():
+    for path in find_checkpoints(work_dir) if resume == "auto" else ():
         with suppress(ValueError):  # a damaged file; the runner says so
-            return path, load_checkpoint_file(path)
-    return None, {}
+            found = path, load_checkpoint_file(path)
+            break
+    if lacking := lacking_imports(found[1]):
+        raise ValueError(f"{found[0]} was trained with parts of the user's own. {lacking}")
+    return found
 
 
 def _adopt(

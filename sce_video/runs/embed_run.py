@@ -74,7 +74,7 @@ def embed(options: EmbedOptions) -> EmbedResult:
                 "processes_per_gpu": options.processes_per_gpu,
             },
         )
-        launch.test(cfg)
+        launch.run_test(cfg)
     leave_process_group()
     return EmbedResult(options.out)
 

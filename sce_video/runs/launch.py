@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -17,9 +16,7 @@ from mmengine.dist import get_world_size, init_dist, is_distributed
 from mmengine.hooks import Hook
 from mmengine.logging import MMLogger
 
-from sce_video.datasets.labelled import NO_COLUMNS, GroupColumns, read_labelled, read_pair
-from sce_video.datasets.labels import check_same_classes
-from sce_video.datasets.sources import dataset_settings
+from sce_video.datasets.labels import check_same_classes, classes_of
 from sce_video.engine.batch_layout import divide_global_batch
 from sce_video.engine.checkpoint import (
     find_checkpoints,
@@ -28,29 +25,24 @@ from sce_video.engine.checkpoint import (
 )
 from sce_video.engine.hooks.checkpoint_hook import claim_mirror, mirror_of
 from sce_video.engine.restarts import is_restart, requeued_job, starts_of
-from sce_video.engine.runner import RANDOM, VideoRunner
+from sce_video.engine.runner import VideoRunner
 from sce_video.engine.weights import check_backbone_weights, check_classifier_weights
-from sce_video.engine.work_dir import OverwriteHook, check_unused, folder_of_run, locked_folder
-from sce_video.evaluation.metrics import PROTOCOLS
-from sce_video.inference.encoders.encoder_folder import run_of_model
-from sce_video.inference.stored_test import stored_test
+from sce_video.engine.work_dir import OverwriteHook, check_unused, locked_folder
 from sce_video.registry import DATASETS
 from sce_video.reporting.comparability import compare_training
 from sce_video.runs.configs import extraction_config, testing_config, training_config
 from sce_video.runs.teacher import prepare_teacher
 from sce_video.utils.cores import free_cores
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
-from sce_video.utils.files import check_regular, remove_unfinished
-from sce_video.utils.run_files import KEPT, RESULTS, is_model, newest_checkpoint, packaged_network
-from sce_video.utils.storage import is_url, join
+from sce_video.utils.files import remove_unfinished
+from sce_video.utils.run_files import KEPT
 
 __all__ = [
     "end_training",
-    "evaluate",
     "extraction_config",
     "join_processes",
+    "run_test",
     "run_training",
-    "test",
     "testing_config",
     "training_config",
 ]
@@ -255,7 +247,7 @@ def _claim_folder(stack: ExitStack, cfg: Config, used: bool) -> None:
 
 
 @_known_warnings_ignored()
-def test(cfg: Config, random: bool = False) -> dict[str, float]:
+def run_test(cfg: Config, random: bool = False) -> dict[str, float]:
     """Test with a config of :func:`testing_config`, with ``random`` next to random weights.
 
     Raises:
@@ -268,117 +260,14 @@ def test(cfg: Config, random: bool = False) -> dict[str, float]:
         check_classifier_weights(runner.model, checkpoint, cfg.load_from)
         if hasattr(unwrap_model(runner.model), "cls_head"):
             # Same labels, same order: a folder too few would shift all that follow.
-            classes = checkpoint.get("meta", {}).get("classes", ())
-            check_same_classes(
-                SimpleNamespace(metainfo={"classes": classes}),
-                runner.test_dataloader.dataset,
-                ("the training had", "the test has"),
-            )
+            trained = checkpoint.get("meta", {}).get("classes", ())
+            tested = classes_of(runner.test_dataloader.dataset)
+            check_same_classes(trained, tested, ("the training had", "the test has"))
     if random:
         loop: Any = runner.test_loop
         loop.compare_with_random()
     with cores_for_workers(cfg.test_dataloader.get("num_workers", 0)):
         return runner.test()
-
-
-def evaluate(
-    run: str | Path,
-    test_videos: str | Path,
-    *,
-    gallery: str | Path | None = None,
-    data_root: str | Path | None = None,
-    group_pattern: str | None = None,
-    columns: GroupColumns = NO_COLUMNS,
-    folds: int | str | None = None,
-    protocols: Sequence[str] | None = None,
-    pairs: str | None = None,
-    factors: str | None = None,
-    random: bool = False,
-    no_random: bool = False,
-    out: str | Path | None = None,
-) -> dict[str, float]:
-    """Evaluate a network on labelled videos: kNN, linear probe, retrieval.
-
-    The config inside the checkpoint is read as data, and no program of the run's folder is run.
-
-    Args:
-        run: Folder of a run or its checkpoint, a URL of one, or ``hf:MODEL``.
-        test_videos: Folder with a sub-folder for each class, a table with labels, or a list or CSV
-            file of videos or segments (:func:`~sce_video.datasets.labelled.read_labelled`).
-        gallery: The same, of the videos to classify these by.
-        data_root: Folder or table that the paths of lists and CSV files are relative to.
-        group_pattern: Without a gallery: regular expression with one group; a video is classified
-            by those whose paths have another group.
-        columns: Instead: columns of the CSV file with groups, and with folds, which are tested in
-            turn as they are.
-        folds: With groups: number of folds, or "loo" for one of each group; None for "loo" below 20
-            groups, else 10.
-        protocols: Of :data:`sce_video.evaluation.PROTOCOLS`; None for those of the run's recipe.
-        pairs: With the protocol "time": "ssv2" for accuracy within pairs of opposite classes.
-        factors: With it: form of the class names, for the accuracy of each part.
-        random: Evaluate random weights instead.
-        no_random: Do not evaluate random weights, too, in the same pass over the videos.
-        out: JSON file or URL of the results; by default ``results.json`` in the run's folder.
-
-    Returns:
-        The metrics by name, as in the file.
-
-    Raises:
-        FileNotFoundError: no such checkpoint.
-        ValueError: no such folder, no labels, or a config that is no plain data.
-    """
-    checkpoint = run_of_model(run) if is_model(run) else os.fspath(run)
-    # The run of a model is in a cache, a packaged network in the package: no folders for results.
-    elsewhere = is_model(run) or packaged_network(run)
-    folder = Path("work_dirs", Path(checkpoint).name) if elsewhere else folder_of_run(checkpoint)
-    checkpoint = newest_checkpoint(checkpoint)
-    work_dir = Path("work_dirs" if is_url(folder) else folder, "evaluation")
-    check_regular(work_dir, written=True)
-    # By key, not as text KEY=VALUE, where a folder named 2023 would be a number.
-    of_test, groups = _labelled_settings(test_videos, data_root, work_dir, "test", columns)
-    changes: dict[str, Any] = {f"test_dataloader.dataset.{k}": v for k, v in of_test.items()}
-    loader = "test_cfg.gallery_dataloader"
-    if gallery is None:
-        made = {"pattern": group_pattern, "file": groups, "folds": folds}
-        of_groups = made if group_pattern or groups else None
-        changes |= {loader: None, "test_cfg.group_pattern": of_groups}
-    else:
-        of_gallery, _ = _labelled_settings(gallery, data_root, work_dir, "gallery", NO_COLUMNS)
-        changes |= {f"{loader}.dataset.{name}": value for name, value in of_gallery.items()}
-        files = [os.fspath(path) for path in (gallery, test_videos) if os.path.isfile(path)]
-        if files:
-            root = None if data_root is None else os.fspath(data_root)
-            read_pair(os.fspath(gallery), os.fspath(test_videos), root)  # of the same classes
-    cfg = testing_config(
-        stored_test(checkpoint),
-        RANDOM if random else checkpoint,
-        work_dir=work_dir,
-        out=out or join(folder, "results_random.json" if random else RESULTS),
-        cfg_options=changes,
-    )
-    if protocols is not None:
-        given = {"pairs": pairs, "factors": factors}
-        of_time = {name: value for name, value in given.items() if value is not None}
-        cfg.test_evaluator = [
-            {"type": PROTOCOLS[name].__name__, **(of_time if name == "time" else {})}
-            for name in protocols
-        ]
-    return test(cfg, random=not (random or no_random))
-
-
-def _labelled_settings(
-    source: str | Path, data_root: str | Path | None, folder: Path, name: str, columns: GroupColumns
-) -> tuple[dict[str, Any], str | None]:
-    """Settings of a data set, and the file of its groups and folds, if there is one.
-
-    A list of what a file names is written to the folder.
-    """
-    columns.check(os.fspath(source))
-    if not os.path.isfile(source):
-        return dict(dataset_settings(source)), None
-    root = None if data_root is None else os.fspath(data_root)
-    found = read_labelled(os.fspath(source), root, columns=columns)
-    return found.dataset(folder, name), found.write_groups(folder, name)
 
 
 def join_processes(launcher: str, env_cfg: dict | None = None) -> None:

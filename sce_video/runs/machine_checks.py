@@ -15,7 +15,7 @@ import resource
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from packaging.version import Version
 
 from sce_video.datasets.readers import backend_importable
 from sce_video.datasets.readers.base import VideoDecodeError
-from sce_video.datasets.sources import is_table, list_videos, open_video
+from sce_video.datasets.sources import is_table, list_videos, listed_extensions, open_video
 from sce_video.datasets.tables.table import is_remote
 from sce_video.dependencies import dependency_problems, installed_version
 from sce_video.find.store import IndexStore
@@ -223,15 +223,17 @@ def check_video_files(facts: FolderFacts) -> Iterator[Finding]:
         yield Finding(WARNING, what, f"sce-video {smaller}")
 
 
-def decode_rates(folder: str, num_frames: int, duration: float) -> dict[str, float]:
-    """Clips per second and core of every decoder that is installed, on files of a folder.
+def decode_rates(
+    folder: str, num_frames: int, duration: float, extensions: Sequence[str] | None = None
+) -> dict[str, float]:
+    """Return the clips per second and core of every installed decoder, on files of a folder.
 
     Rows of a table are decoded by ``av`` alone. From object storage, single ones would measure its
     latency: nothing.
     """
     if is_remote(folder):
         return {}
-    listed, rates = list_videos(folder), {}
+    listed, rates = list_videos(folder, extensions), {}
     for name in ["av"] if is_table(folder) else _decoders(installed=True):
         count, start = 0, time.perf_counter()
         for index in range(len(listed)):
@@ -269,15 +271,20 @@ def check_loading(planned: PlannedTraining) -> Finding:
     return Finding(OK, what)
 
 
-def examine(folder: Path, videos: str | None = None, named: bool = True) -> Iterator[Finding]:
-    """All findings of this machine, its disk at ``folder``, and a folder or table of videos.
+def examine(
+    folder: Path, videos: str | None = None, named: bool = True, all_files: bool = False
+) -> Iterator[Finding]:
+    """Yield all findings of this machine as they are made.
 
-    The findings come as they are made. With ``videos`` (``sce-video doctor --videos``) decoders are
-    timed, and a few training steps. Without ``named`` no file or folder is named.
+    Args:
+        folder: Folder of the runs, whose disk is checked.
+        videos: Folder or table of videos, with which decoders and a few training steps are timed.
+        named: Whether files and folders are named.
+        all_files: Whether to list files of unknown extensions, too, if they hold a video.
 
     Raises:
-        ValueError: there is no video in the folder, one only, or none that can be read.
-        TableError: the table cannot be read.
+        ValueError: If there is no video in the folder, only one, or none that can be read.
+        TableError: If the table cannot be read.
     """
     yield check_python()
     yield from check_packages()
@@ -293,7 +300,7 @@ def examine(folder: Path, videos: str | None = None, named: bool = True) -> Iter
     existing = next(path for path in (folder, *folder.resolve().parents) if path.is_dir())
     yield check_amount("disk", shutil.disk_usage(existing).free, f" of {folder}" if named else "")
     if videos is not None:
-        facts = examine_folder(videos)
+        facts = examine_folder(videos, extensions=listed_extensions(all_files))
         if not named:
             reasons = [why.replace(path, "FILE") for path, why in facts.unreadable]
             unreadable = tuple(("FILE", reason) for reason in reasons)
@@ -304,9 +311,9 @@ def examine(folder: Path, videos: str | None = None, named: bool = True) -> Iter
         except ValueError as error:
             yield Finding(FAILURE, str(error))
             return
-        for name, rate in decode_rates(videos, 8, 2.56).items():
+        for name, rate in decode_rates(videos, 8, 2.56, facts.extensions).items():
             yield Finding(OK, f"decoder {name}: {rate:.0f} clips of 8 frames a second and core")
-        options = PretrainOptions(videos=videos, out=str(folder))
+        options = PretrainOptions(videos=videos, out=str(folder), all_files=all_files)
         planned = plan_pretraining(options, time.monotonic())
         yield check_loading(replace(planned, facts=facts))
 

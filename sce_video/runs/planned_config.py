@@ -37,6 +37,7 @@ from sce_video.registry import (
 from sce_video.runs.configs import training_config
 from sce_video.runs.folder import different_settings
 from sce_video.utils.files import read_text
+from sce_video.utils.own_parts import advise_imports
 from sce_video.utils.run_files import CONFIG, RUN_JSON, is_model
 from sce_video.utils.storage import STORES, trusted_stores
 from sce_video.utils.stored_arguments import constructor_parameters, takes_words
@@ -158,6 +159,8 @@ def planned_config(
     run = read_run_json(folder)
     if run.plan is None:
         raise ValueError(f"{path} describes a run of sce-video {run.command:.40}. {advice}")
+    if lacking := advise_imports(run.environment.get("imports")):
+        raise ValueError(f"{path} describes a run with parts of the user's own. {lacking}")
     recipe, stored = run.plan.recipe, dict(run.config)
     if recipe not in (*methods().values(), LARGE_RECIPE, FINETUNING):
         raise ValueError(

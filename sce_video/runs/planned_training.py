@@ -106,7 +106,7 @@ class PlannedTraining:
             request=self.request,
             plan=self.plan,
             config=plain(self.config),
-            environment=describe_environment(),
+            environment=describe_environment(self.config),
         )
 
 

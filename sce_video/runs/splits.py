@@ -133,7 +133,7 @@ def _run_split(cfg: Config, testing: Callable[[str, Path], Config], folder: Path
         # The test config is that of the first split: its lists are renamed as well.
         test = for_split(testing(str(checkpoint), folder), cfg.split)
         test.test_cfg.out = out
-        launch.test(test)
+        launch.run_test(test)
         wait_for_all_ranks()
 
 

@@ -19,7 +19,7 @@ from sce_video.engine.checkpoint import (
     load_third_party_checkpoint,
     save_checkpoint_file,
 )
-from sce_video.engine.config.snapshot import SNAPSHOT, stored_config
+from sce_video.engine.config.snapshot import SNAPSHOT, lacking_imports, stored_config
 from sce_video.engine.weights import (
     FORMAT,
     bounded_network,
@@ -45,6 +45,7 @@ from sce_video.utils.run_files import (
     MODEL_PREFIX,
     WEIGHTS,
     is_model,
+    is_public_network,
     newest_checkpoint,
     packaged_network,
 )
@@ -114,11 +115,15 @@ def find_source(source: str | os.PathLike) -> Source:
     try:
         settings = settings_from_config(config)
     except ValueError as error:
-        raise ValueError(f"the config in {path}: {error}") from error
+        lacking = lacking_imports(content)
+        raise ValueError(f"the config in {path}: {error}{'. ' * bool(lacking)}{lacking}") from error
     weights = checkpoint_weights(content)
     channels = _check_weights(settings.backbone, content, name)
     kind = settings.backbone["type"].rpartition(".")[2]
-    family, per_frame = "vit" if kind in _TRANSFORMERS else "convolution", kind == "ResNet2d"
+    family = "vit" if kind in _TRANSFORMERS else "convolution"
+    per_frame = kind == "ResNet2d" or (
+        kind == "EfficientNetLite" and not settings.backbone.get("temporal")
+    )
     classifies = meta.get("classifier") is True or any(k.startswith(_HEADS) for k in weights)
     if kind == "HFEncoder":
         family = settings.backbone["architecture"]["model_type"]
@@ -231,6 +236,8 @@ def _read_timm(name: str) -> tuple[str, dict[str, Any], dict[str, Any]] | None:
     Raises ValueError for a network that is not known here, or an input that none has. Source of
     the layout: huggingface/pytorch-image-models, ``timm/models/_hub.py``, ``save_for_hf``.
     """
+    if is_public_network(name):
+        return None
     folder = Path(name)
     if is_model(name):
         folder = find_model(name.removeprefix(MODEL_PREFIX))

@@ -24,7 +24,7 @@ class Step:
     """One pretraining or evaluation, and the commands that run it."""
 
     folder: str  # below the output folder; its name ends with a hash of the settings
-    commands: tuple[tuple[str, ...], ...]  # tool and arguments of each, one after the other
+    commands: tuple[tuple[str, ...], ...]  # arguments of python for each, one after the other
     result: str  # file that the last command writes: a checkpoint, or JSON with metrics
     before: Step | None = None  # whose checkpoint this one evaluates
 
@@ -125,7 +125,7 @@ class _Planner:
         start = (file, "--pretrained", checkpoint, "--work-dir", work_dir)
         changes = ("--cfg-options", *options)
         if training == "splits":
-            run = ("tools/finetune_splits.py", *start, *changes)
+            run = ("-m", "sce_video", "finetune-splits", *start, *changes)
             return self._steps.setdefault(folder, Step(folder, (run,), "splits.json", before))
         commands: tuple[tuple[str, ...], ...] = ()
         if training == "one":

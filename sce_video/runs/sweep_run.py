@@ -168,7 +168,8 @@ class SweepRunner:
         (folder / FAILED).unlink(missing_ok=True)
         start, log, why = time.monotonic(), folder / LOG, ""
         for command in step.commands:
-            self.report(f"start   {step.folder}: {command[0]}")
+            name = command[2] if command[0] == "-m" else command[0]
+            self.report(f"start   {step.folder}: {name}")
             # An earlier attempt wrote to the same log: its error is not this one.
             begin = log.stat().st_size if log.is_file() else 0
             status = self._call(command, log, environment)
@@ -192,7 +193,9 @@ class SweepRunner:
 
     def _call(self, command: tuple[str, ...], log: Path, environment: dict[str, str]) -> int:
         """Run a tool, through torchrun if it has several processes, and return its exit status."""
-        full = [str(self.root / command[0]), *command[1:]]
+        full = [*command]
+        if command[0] != "-m":  # a tool, and not a command of the package
+            full[0] = str(self.root / command[0])
         if self.nproc > 1:
             options = [f"--nproc_per_node={self.nproc}"]
             if seconds := os.environ.get("STOP_SECONDS"):  # as of tools/dist_train.sh

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from sce_video.pages.frames import save_figure
 from sce_video.published.paper_results import IMAGE_RESULTS, PAPER_RESULTS
-from sce_video.reporting.comparability import compare
+from sce_video.reporting.comparability import compare_with_paper
 from sce_video.reporting.phrases import describe_benchmark, describe_split, name_of
 from sce_video.reporting.result_files import SWEEP, Result, collect_results
 from sce_video.runs.sweep_file import Point, Sweep
@@ -114,7 +114,7 @@ def deviations_of(result: Result, metric: str, published: float | None) -> list[
         metric: The metric that is shown.
         published: The number it stands beside; None for own data or settings without one.
     """
-    found = compare(result)
+    found = compare_with_paper(result)
     texts = [*found.obstacles, *found.deviations]
     if published is None:
         return [text for text in texts if not text.startswith(_OWN)]

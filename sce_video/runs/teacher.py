@@ -42,6 +42,8 @@ _VIDEOS_PER_SIGN = 32
 _TIMED = 4
 #: Clips of each video, unless given.
 _CLIPS = 4
+#: Processes that compute features on a GPU, each with a copy of the teacher, at most.
+_MOST_ON_GPU = 4
 #: What a student learns unless it is given: far ahead of "cosine" (docs/results.md).
 _OBJECTIVE = "relations"
 
@@ -199,7 +201,8 @@ class StoredFeatures:
     def compute(self) -> Iterator[int]:
         """Compute and write them; gives the number of videos so far, now and then."""
         model = clip_features(with_clip(load_model(self.teacher), *self.clip), self.clips)
-        options = ViewOptions(num_clips=self.clips, num_workers=self.workers)
+        workers = self.workers if model.device.type == "cpu" else min(self.workers, _MOST_ON_GPU)
+        options = ViewOptions(num_clips=self.clips, num_workers=workers)
         progress = Progress(len(self.paths), "features of the teacher:", unit="videos")
         parts = []
         for index, part in enumerate(iterate_features(model, self.paths, options)):

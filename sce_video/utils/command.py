@@ -21,6 +21,7 @@ from types import FrameType
 from typing import Any, TextIO, cast
 
 from sce_video.utils.errors import UserError, message_from_worker
+from sce_video.utils.own_parts import own_imports
 
 #: What a log may do to a terminal: end a line, go to a tab stop, set the colour.
 _KEPT = re.compile(r"(\n|\t|\x1b\[[0-9;]*m)")
@@ -120,6 +121,7 @@ def command(main: Main | None = None, *, interrupted: str = "interrupted") -> Ca
 
     The line is ``TOOL.py: error: MESSAGE`` (``sce-video NAME: error: ...`` for its commands) on
     stderr, for errors that a user can mend (:func:`explain`); all others keep their traceback.
+    Modules of ``--import`` are imported first, so that ``main`` does not see this option.
     ``interrupted`` is printed after Ctrl-C, unless the KeyboardInterrupt has a text of its own; it
     says how to continue.
     """
@@ -133,8 +135,12 @@ def command(main: Main | None = None, *, interrupted: str = "interrupted") -> Ca
             received: list[int] = []
             try:
                 # Names of files and classes, which are printed, are those of strangers.
-                with _ended_as_by_interrupt(received), printable_stdout():
-                    status = function(argv)
+                with (
+                    _ended_as_by_interrupt(received),
+                    printable_stdout(),
+                    own_imports(argv) as words,
+                ):
+                    status = function(words)
                 return 128 + received[0] if received and status == INTERRUPTED else status
             except BrokenPipeError:  # the reader has enough: sce-video ... | head
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -319,11 +325,19 @@ class Progress:
 _SHOWN = 20
 
 
-def shown_failures(failures: Sequence[tuple[str, str]], where: str = "") -> list[str]:
-    """A line for each of the first failures (path, reason), and one that counts the others."""
-    lines = [f"  {path}: {reason}" for path, reason in failures[:_SHOWN]]
-    rest = len(failures) - _SHOWN
-    return [*lines, f"  and {rest} more{where}"] if rest > 0 else lines
+def shown_failures(
+    failures: Sequence[tuple[str, str]], where: str = "", most: int = _SHOWN
+) -> list[str]:
+    """Return a line for each of the first failures, and one that counts the others.
+
+    Args:
+        failures: Path and reason of each.
+        where: Where the others are listed, for the last line.
+        most: Number of failures that have a line.
+    """
+    lines = [printable_utf8(f"  {path}: {reason}") for path, reason in failures[:most]]
+    rest = len(failures) - most
+    return [*lines, f"  and {rest:,} more{where}"] if rest > 0 else lines
 
 
 @contextmanager

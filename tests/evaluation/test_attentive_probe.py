@@ -60,7 +60,7 @@ def run_test(root, checkpoint, folder, **changes):
     cfg = launch.testing_config(
         RECIPE, str(checkpoint), work_dir=folder, cfg_options=options(root, **changes)
     )
-    launch.test(cfg)
+    launch.run_test(cfg)
     return json.loads((folder / "results.json").read_text())
 
 

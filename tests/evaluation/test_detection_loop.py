@@ -29,7 +29,7 @@ def run_test(root, checkpoint, folder, **changes):
     cfg = launch.testing_config(
         RECIPE, str(checkpoint), work_dir=folder, cfg_options=options(root, **changes)
     )
-    metrics = launch.test(cfg)
+    metrics = launch.run_test(cfg)
     return metrics, json.loads((folder / "results.json").read_text())
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from helpers.crashing_reads import crash_in_workers
 from helpers.recognition import RETRIEVAL
 from mmengine.config import Config
 
@@ -36,7 +37,7 @@ def whole(videos, checkpoint, tmp_path_factory):
     """Config of an uninterrupted run, and its file."""
     path = tmp_path_factory.mktemp("whole") / "f.npz"
     cfg = configure(videos, checkpoint, path)
-    assert launch.test(cfg) == {"videos": 5.0, "failures": 0.0}
+    assert launch.run_test(cfg) == {"videos": 5.0, "failures": 0.0}
     return cfg, path
 
 
@@ -80,13 +81,13 @@ def test_an_interrupted_run_resumes(videos, checkpoint, whole, tmp_path, monkeyp
     cfg = configure(videos, checkpoint, tmp_path / "f.npz")
     monkeypatch.setattr(EmbedJob, "process", noted)
     with pytest.raises(KeyboardInterrupt):
-        launch.test(cfg)
+        launch.run_test(cfg)
     assert not (tmp_path / "f.npz").exists() and len(embedded) == 3
     stops.clear()
     parts = tmp_path / "f.npz.parts"  # a run of several ranks has a file of each
     (parts / "records.sqlite").rename(parts / "rank-1.sqlite")
     cfg.experiment_name = "again"
-    launch.test(cfg)
+    launch.run_test(cfg)
     assert sorted(embedded) == [0, 1, 2, 3, 4], "every video once"
     assert not (tmp_path / "f.npz.parts").exists()
     check_equal(whole[1], tmp_path / "f.npz")
@@ -102,14 +103,14 @@ def test_records_of_another_job_and_finished_files_are_refused(
 
     monkeypatch.setattr(embed_file, "write_features", fail)
     with pytest.raises(OSError, match="disk full"):
-        launch.test(configure(videos, checkpoint, out))
+        launch.run_test(configure(videos, checkpoint, out))
     monkeypatch.undo()
     other = configure(videos, checkpoint, out, ann_file="test_split2.txt")
     with pytest.raises(ValueError, match=r"is of another checkpoint, data set or pipeline"):
-        launch.test(other)
-    launch.test(configure(videos, checkpoint, out))
+        launch.run_test(other)
+    launch.run_test(configure(videos, checkpoint, out))
     with pytest.raises(ValueError, match=r"f\.npz exists"):
-        launch.test(configure(videos, checkpoint, out))
+        launch.run_test(configure(videos, checkpoint, out))
 
 
 def test_unreadable_files_are_listed(videos, checkpoint, tmp_path):
@@ -118,7 +119,7 @@ def test_unreadable_files_are_listed(videos, checkpoint, tmp_path):
     (tmp_path / "list.txt").write_text(lines)
     out = tmp_path / "f.npz"
     cfg = configure(videos, checkpoint, out, ann_file=str(tmp_path / "list.txt"))
-    assert launch.test(cfg) == {"videos": 5.0, "failures": 1.0}
+    assert launch.run_test(cfg) == {"videos": 5.0, "failures": 1.0}
     features, _ = load_features(out)
     assert features.indices.tolist() == [1, 2, 3, 4, 5]
     assert features.failures[0][0].endswith("broken.mp4")
@@ -133,12 +134,13 @@ def test_features_that_are_not_finite_end_the_run(videos, checkpoint, tmp_path, 
     cfg = configure(videos, tmp_path / "diverged.pth", tmp_path / "f.npz")
     cfg.test_dataloader.num_workers = workers
     with pytest.raises(RunError, match=r"the output for .*\.mp4 is not finite: the network of"):
-        launch.test(cfg)
+        launch.run_test(cfg)
     assert not (tmp_path / "f.npz").exists()
 
 
-def test_views_cut_by_the_loader_share_a_batch(videos, checkpoint, tmp_path):
+def test_views_cut_by_the_loader_share_a_batch(videos, checkpoint, tmp_path, monkeypatch):
     """As images do; of a batch that ends its process the samples are embedded one by one."""
+    crash_in_workers(monkeypatch)
     lines = (videos / "test_split1.txt").read_text().splitlines()
     bad = tmp_path / "segfault.mp4"
     shutil.copy(videos / lines[2].split()[0], bad)
@@ -148,13 +150,12 @@ def test_views_cut_by_the_loader_share_a_batch(videos, checkpoint, tmp_path):
         ("f.npz", 2, str(tmp_path / "list.txt")),
     ):
         cfg = configure(videos, checkpoint, tmp_path / name, ann_file=ann_file, workers=workers)
-        cfg.custom_imports = {"imports": ["helpers.crashing_reads"]}
         opening, clips, _, resizing, _ = cfg.test_dataloader.dataset.pipeline
         cropping = {"type": "CenterCropClips", "size": 36}
         steps = [opening, clips, {"type": "DecodeClips"}, resizing, cropping, {"type": "PackClips"}]
         cfg.test_dataloader.dataset.pipeline = steps
         cfg.test_dataloader.batch_size = 2
-        launch.test(cfg)
+        launch.run_test(cfg)
     one, found = (load_features(tmp_path / name)[0] for name in ("one.npz", "f.npz"))
     assert found.indices.tolist() == [0, 1, 2, 3, 5] and len(found.failures) == 1
     assert found.values[:4].equal(one.values[:4])  # the same batches

@@ -18,7 +18,7 @@ from sce_video.evaluation.scores import load_scores
 from sce_video.inference.multi_view import class_scores
 from sce_video.models.data_preprocessors import VideoDataPreprocessor
 from sce_video.registry import DATASETS
-from sce_video.reporting.comparability import compare
+from sce_video.reporting.comparability import compare_with_paper
 from sce_video.reporting.result_files import collect_results
 from sce_video.runs import launch
 from sce_video.version import __version__
@@ -47,7 +47,7 @@ def run_test(videos, checkpoint, folder, dump=None, **changes):
         FINETUNE, str(checkpoint), work_dir=folder, dump=dump,
         cfg_options=small_options(videos, **changes),
     )  # fmt: skip
-    launch.test(cfg)
+    launch.run_test(cfg)
     return json.loads((folder / "results.json").read_text())
 
 
@@ -247,7 +247,7 @@ def test_folders_with_other_classes_are_refused(videos, tmp_path):
 
 def obstacles(folder):
     (result,) = collect_results([folder / "results.json"]).results
-    return "\n".join(compare(result).obstacles)
+    return "\n".join(compare_with_paper(result).obstacles)
 
 
 def test_weights_of_another_run_are_found_by_their_hash(videos, finetuned, tmp_path):

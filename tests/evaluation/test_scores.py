@@ -11,9 +11,9 @@ from sce_video.evaluation import (
     Rows,
     TopKAccuracy,
     compute_metrics,
-    fuse_scores,
     load_scores,
     save_scores,
+    weighted_mean,
 )
 
 
@@ -94,12 +94,12 @@ def test_fusion_equals_the_weighted_mean_of_videos_matched_by_path(weights):
             shuffled(sets[1], [3, 0, 8, 1, 7, 2, 6, 4, 5]),
             shuffled(sets[2], [8, 7, 6, 5, 4, 3, 2, 1, 0]),
         ]
-        fused = fuse_scores(mixed, weights)
+        fused = weighted_mean(mixed, weights)
         np.testing.assert_allclose(getattr(fused, name).numpy(), expected, atol=1e-6)
         assert getattr(fused, name).dtype == torch.float32
     assert fused.paths == sets[0].paths
     assert torch.equal(fused.labels, sets[0].labels)
-    reverse = fuse_scores(mixed[::-1])  # the order of the first of them
+    reverse = weighted_mean(mixed[::-1])  # the order of the first of them
     assert reverse.paths == sets[0].paths[::-1]
     assert reverse.indices.tolist() == list(range(9))[::-1]
 
@@ -107,34 +107,34 @@ def test_fusion_equals_the_weighted_mean_of_videos_matched_by_path(weights):
 def test_invalid_sets_raise():
     a, b = score_set(0, source="A.npz"), score_set(1, source="B.npz")
     with pytest.raises(ValueError, match="two or more sets of scores, got 1"):
-        fuse_scores([a])
+        weighted_mean([a])
     for weights, message in (
         ([1], "1 weights .* 2 sets"),
         ([0, 0], "not all 0"),
         ([1, -1], "0 or"),
     ):
         with pytest.raises(ValueError, match=message):
-            fuse_scores([a, b], weights)
+            weighted_mean([a, b], weights)
     with pytest.raises(ValueError, match=r"B\.npz lacks 2 videos of A\.npz, the first is v3\.mp4"):
-        fuse_scores([a, shuffled(b, [0, 1, 2, 4, 6, 7, 8])])
+        weighted_mean([a, shuffled(b, [0, 1, 2, 4, 6, 7, 8])])
     with pytest.raises(ValueError, match=r"A\.npz lacks 1 videos of B\.npz, the first is v8\.mp4"):
-        fuse_scores([shuffled(a, range(8)), b])
+        weighted_mean([shuffled(a, range(8)), b])
     with pytest.raises(ValueError, match=r"B\.npz holds v4\.mp4 twice, in rows 4 and 9"):
-        fuse_scores([a, shuffled(b, [*range(9), 4])])
+        weighted_mean([a, shuffled(b, [*range(9), 4])])
     with pytest.raises(ValueError, match=r"B\.npz has 5 classes, A\.npz has 6"):
-        fuse_scores([a, score_set(1, classes=5, source="B.npz")])
+        weighted_mean([a, score_set(1, classes=5, source="B.npz")])
     other = b.labels.clone()
     other[7] = 0
     with pytest.raises(ValueError, match=r"1 labels differ.*v7\.mp4: 1 in A\.npz, 0 in B\.npz"):
-        fuse_scores([a, dataclasses.replace(b, labels=other)])
+        weighted_mean([a, dataclasses.replace(b, labels=other)])
     logits = dataclasses.replace(b, values=3 * b.scores)
     with pytest.raises(ValueError, match=r"B\.npz: .*probabilities.*9 of 9.*v0\.mp4"):
-        fuse_scores([a, logits])
-    fuse_scores([a, dataclasses.replace(b, values=1.005 * b.scores)])  # rounded to 16 bits
+        weighted_mean([a, logits])
+    weighted_mean([a, dataclasses.replace(b, values=1.005 * b.scores)])  # rounded to 16 bits
     negative = b.scores.clone()
     negative[2] = torch.tensor([-0.5, 1.5, 0, 0, 0, 0])
     with pytest.raises(ValueError, match=r"B\.npz: .*probabilities.*1 of 9.*row 2, v2\.mp4"):
-        fuse_scores([a, dataclasses.replace(b, values=negative)])
+        weighted_mean([a, dataclasses.replace(b, values=negative)])
 
 
 def accuracies(rows):

@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from helpers.crashing_reads import CrashingReads
+from helpers.crashing_reads import crash_in_workers
 from helpers.small_index import HEADER, NAMES, OPTIONS
 from helpers.stores import count_records
 from helpers.tiny_encoder import save_tiny, tiny_backbone
@@ -277,10 +277,10 @@ def test_unusual_file_names(model, originals, tmp_path):
     assert numbers(build_index(model, tmp_path / "videos", tmp_path / "index", OPTIONS))[3] == 4
 
 
-def test_a_file_that_crashes_a_worker_is_a_failure(checkpoint, root, tmp_path):
+def test_a_file_that_crashes_a_worker_is_a_failure(checkpoint, root, tmp_path, monkeypatch):
     """A crash inside a decoder costs its file; no later run stops at it."""
     model = load_model(checkpoint, device="cpu")
-    model.encoder.marker = CrashingReads()
+    crash_in_workers(monkeypatch)
     (root / "b.mp4").rename(root / "segfault.mp4")
     options = ViewOptions(num_clips=2, num_workers=1)
     report = build_index(model, root, tmp_path / "index", options)

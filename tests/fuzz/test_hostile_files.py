@@ -33,7 +33,7 @@ from sce_video.data_tools.prepare import action_sets, ava_files, kinetics
 from sce_video.data_tools.prepare.official import read_matches
 from sce_video.datasets import VideoDecodeError, read_annotation_list, read_key_frames
 from sce_video.datasets.ava import read_actions
-from sce_video.datasets.loading.batches import BadFileReport
+from sce_video.datasets.loading.bad_files import BadFileReport
 from sce_video.datasets.readers.base import DecodeLimits
 from sce_video.datasets.readers.images import EncodedImage, open_jpeg
 from sce_video.engine.checkpoint import describe_checkpoint_file, load_checkpoint_file
@@ -41,7 +41,7 @@ from sce_video.engine.config.snapshot import parse_config_text
 from sce_video.evaluation.feature_files import load_features, save_features
 from sce_video.evaluation.metrics.base import Outcomes, load_outcomes, save_outcomes
 from sce_video.evaluation.rows import Rows
-from sce_video.evaluation.scores import fuse_scores, load_scores, save_scores
+from sce_video.evaluation.scores import load_scores, save_scores, weighted_mean
 from sce_video.find import column_process
 from sce_video.find import columns as columns_module
 from sce_video.find.index import read_index
@@ -195,7 +195,7 @@ def read_features(path: Path) -> None:
 
 def read_scores(path: Path) -> None:
     scores, _ = load_scores(path)
-    fuse_scores([scores, scores])
+    weighted_mean([scores, scores])
 
 
 def read_outcomes(path: Path) -> None:

@@ -172,7 +172,7 @@ MANY_SHOT = {
 
 
 def transferred(protocol, dataset, metrics, changes=None, **options):
-    """The results.json of tools/transfer.py on the network of tab:sota-multi-crop."""
+    """The results.json of sce-video transfer on the network of tab:sota-multi-crop."""
     train, test, _ = MANY_SHOT[dataset]
     many = protocol == "many_shot"
     given = {"pretraining": "sce_images_multicrop", **options.pop("benchmark", {})}

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import forkserver
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
@@ -27,6 +27,7 @@ from helpers.training import REPO
 from torch.multiprocessing import start_processes
 
 from sce_video.commands import prepare as prepare_command
+from sce_video.commands.main import COMMANDS
 from sce_video.commands.main import main as sce_video_main
 from sce_video.runs import page as run_page
 
@@ -60,11 +61,13 @@ def start_server() -> None:
     forkserver.ensure_running()
 
 
-def load(name: str) -> ModuleType:
+def load(name: str) -> ModuleType | SimpleNamespace:
     """The module of a tool, e.g. "convert/to_layout", or of a command, to call its ``main``."""
     path = REPO / "tools" / f"{name}.py"
     if not path.exists():
-        return importlib.import_module(f"sce_video.commands.{name}")
+        module, _, function = COMMANDS[name][0].partition(".")
+        found = importlib.import_module(f"sce_video.commands.{module}")
+        return found if function == "main" else SimpleNamespace(main=getattr(found, function))
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -27,7 +27,7 @@ def classifier(folder_classifier):
 def scores(split_videos, folder_classifier, tmp_path_factory):
     """What tools/test.py --dump writes for the same checkpoint and videos."""
     folder = tmp_path_factory.mktemp("tested")
-    launch.test(
+    launch.run_test(
         launch.testing_config(
             FINETUNE,
             str(folder_classifier),

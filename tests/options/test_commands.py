@@ -75,6 +75,89 @@ CALLS = {
         "shard": "2/4",
         "list_steps": True,
     },
+    "probe --test q.npz --group-pattern (a) --folds 4 --protocols knn time --k 7 --pairs ssv2": {
+        "test": "q.npz",
+        "group_pattern": "(a)",
+        "folds": 4,
+        "protocols": ["knn", "time"],
+        "k": 7,
+        "pairs": "ssv2",
+    },
+    "retrieve --query q.npz --bank b.npz --ks 1 5 --neighbours n.npz": {
+        "query": "q.npz",
+        "bank": "b.npz",
+        "ks": (1, 5),
+        "neighbours": "n.npz",
+    },
+    "transfer svm --train a.npz --val b.npz --test c.npz --labels L --shots 4 full --draws 2": {
+        "protocol": "svm",
+        "train": "a.npz",
+        "val": "b.npz",
+        "test": "c.npz",
+        "labels": "L",
+        "shots": [4, "full"],
+        "draws": 2,
+    },
+    "transfer linear --set dtd --train a.npz --test c.npz --c 0.5": {
+        "protocol": "linear",
+        "set": "dtd",
+        "train": "a.npz",
+        "test": "c.npz",
+        "c": 0.5,
+    },
+    "fuse-scores a.npz b.npz --weights 2 1 --json f.json": {
+        "scores": ["a.npz", "b.npz"],
+        "weights": (2, 1),
+        "json": "f.json",
+    },
+    "finetune-splits C --splits 1 3 --pretrained random --seed 3 --cfg-options a=1": {
+        "config": "C",
+        "splits": ["1", "3"],
+        "pretrained": "random",
+        "seed": 3,
+        "cfg_options": ["a=1"],
+    },
+    "evaluate R --test V --group-pattern (a) --folds loo --protocols knn time --pairs ssv2": {
+        "run": "R",
+        "test": "V",
+        "group_pattern": "(a)",
+        "folds": "loo",
+        "protocols": ["knn", "time"],
+        "pairs": "ssv2",
+    },
+    "evaluate R --test c.csv --group-column person --folds 5 --out r.json --no-random": {
+        "run": "R",
+        "test": "c.csv",
+        "group_column": "person",
+        "folds": 5,
+        "out": "r.json",
+        "no_random": True,
+    },
+    "test C R --data-root D --test-list L --cfg-options a=1 b.c=[2] --dump s.npz": {
+        "config": "C",
+        "checkpoint": "R",
+        "data_root": "D",
+        "test_list": "L",
+        "cfg_options": ["a=1", "b.c=[2]"],
+        "dump": "s.npz",
+    },
+    "report W r.json --out O --videos 0": {"sources": ["W", "r.json"], "out": "O", "videos": 0},
+    "compare A B --out c.html": {"runs": ["A", "B"], "out": "c.html"},
+    "look R --query a.mp4 --key b.mp4 --cell 2,3 --scale -1 1 --out l.png": {
+        "checkpoint": "R",
+        "query": "a.mp4",
+        "key": "b.mp4",
+        "cell": "2,3",
+        "scale": (-1, 1),
+        "out": "l.png",
+    },
+    "look C a.mp4 b.mp4 --class run --at 0.5 --out l.html": {
+        "checkpoint": "C",
+        "videos": ["a.mp4", "b.mp4"],
+        "class_name": "run",
+        "at": 0.5,
+        "out": "l.html",
+    },
     "predict R a.mp4 V --windows 2s --threshold 0.4 --html p.html": {
         "checkpoint": "R",
         "videos": ["a.mp4", "V"],
@@ -189,9 +272,12 @@ CALLS = {
         "all_files": True,
     },
 }
-#: Functions of another name: ``import`` is a word of Python, and two data sets are generated.
+#: Functions of another name: ``import`` is a word of Python, names have no dashes, and two data
+#: sets are generated.
 NAMES = {
     "import": "import_videos",
+    "fuse-scores": "fuse_scores",
+    "finetune-splits": "finetune_splits",
     "prepare toy_actions": "prepare_toy_actions",
     "prepare digits": "prepare_digits",
 }

@@ -21,8 +21,8 @@ from sce_video.engine.recipes import recipe_names
 from sce_video.published.paper_recipes import VARIANTS
 from sce_video.reporting.comparability import (
     Comparability,
-    compare,
     compare_training,
+    compare_with_paper,
     views_of,
 )
 from sce_video.reporting.paper_cells import assign_results
@@ -38,7 +38,7 @@ AVA = {"protocol": "detection", "dataset": "ava", "network": "r3d50"}
 
 
 def found(content):
-    return compare(parse_result("x/results.json", content))
+    return compare_with_paper(parse_result("x/results.json", content))
 
 
 def compared(protocol="linear", dataset=K400, **options):

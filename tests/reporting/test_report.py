@@ -155,7 +155,7 @@ def test_without_results_every_cell_is_there_and_not_run(report):
 
 
 def three_splits(tops=(0.93, 0.94, 0.98), **options):
-    """The files of ``tools/finetune_splits.py``."""
+    """The files of ``sce-video finetune-splits``."""
     files, listed = {}, {}
     for split, top1 in zip((1, 2, 3), tops, strict=True):
         content = results({"top1": top1}, "finetune", "ucf101", split=split, **options)

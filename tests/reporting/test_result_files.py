@@ -10,7 +10,7 @@ import pytest
 from helpers.results_files import K400, results, write
 
 from sce_video.published.paper_results import MEAN_OF_SPLITS
-from sce_video.reporting.comparability import compare
+from sce_video.reporting.comparability import compare_with_paper
 from sce_video.reporting.result_files import collect_results
 
 CLIPS = "test_dataloader.dataset.pipeline.UniformClips.num_clips"
@@ -115,7 +115,7 @@ def test_three_splits_become_the_mean_of_their_own_files(tmp_path):
     assert mean.split == MEAN_OF_SPLITS
     assert mean.metrics == {"top1": pytest.approx(0.92), "top5": pytest.approx(0.9)}
     assert [(part.split, part.metrics["top1"]) for part in mean.parts] == list(tops.items())
-    assert compare(mean) == compare(mean.parts[0])
+    assert compare_with_paper(mean) == compare_with_paper(mean.parts[0])
     assert mean.name.endswith("run/splits.json")
 
 
@@ -125,13 +125,13 @@ def test_deviations_of_one_split_are_prefixed_and_common_ones_listed_once(tmp_pa
         split_file(tmp_path, split, 0.9, changes=changes, tested={CLIPS: 2})
     splits_json(tmp_path, {1: 0.9, 2: 0.9, 3: 0.9})
     (mean,) = collect_results([tmp_path]).results
-    assert compare(mean).deviations == (
+    assert compare_with_paper(mean).deviations == (
         f"test: {CLIPS}: 2 -> 10",
         "split 3: 6 videos failed",
     )
     split_file(tmp_path, 2, 0.9, changes={"videos": 10})
     (mean,) = collect_results([tmp_path]).results
-    assert compare(mean).obstacles == ("split 2: 10 videos, published 3,734",)
+    assert compare_with_paper(mean).obstacles == ("split 2: 10 videos, published 3,734",)
 
 
 def test_best_epochs_have_a_mean_of_their_own(tmp_path):
@@ -149,6 +149,6 @@ def test_best_epochs_have_a_mean_of_their_own(tmp_path):
     last, chosen = collect_results([tmp_path]).results
     assert (last.split, chosen.split) == (MEAN_OF_SPLITS, MEAN_OF_SPLITS)
     assert [round(found.metrics["top1"], 2) for found in (last, chosen)] == [0.9, 0.95]
-    assert compare(last).deviations == () and chosen.name == f"{last.name}, best epochs"
-    (deviation,) = compare(chosen).deviations
+    assert compare_with_paper(last).deviations == () and chosen.name == f"{last.name}, best epochs"
+    (deviation,) = compare_with_paper(chosen).deviations
     assert deviation == "best epoch on the test set; the result is the last"

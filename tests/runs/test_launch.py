@@ -9,6 +9,7 @@ import torch
 from helpers.recognition import FINETUNE, make_splits, small_options
 from helpers.training import make_videos, small_config, train
 
+import sce_video
 from sce_video.engine import TrainingStepError
 from sce_video.models import SCE
 from sce_video.runs import launch
@@ -105,8 +106,11 @@ def test_an_evaluation_writes_through_no_link(tmp_path):
     run, target = tmp_path / "run", tmp_path / "target"
     run.mkdir()
     target.mkdir()
+    videos = tmp_path / "videos"
+    videos.mkdir()
+    (videos / "a.mp4").touch()
     (run / "epoch_1.pth").touch()
     (run / "evaluation").symlink_to(target)
     with pytest.raises(OSError, match="run/evaluation is a symbolic link"):
-        launch.evaluate(run, tmp_path)
+        sce_video.evaluate(run, test=videos, gallery=videos)
     assert not os.listdir(target)

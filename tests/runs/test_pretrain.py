@@ -99,12 +99,13 @@ def test_a_run_of_one_command(trained, videos, tmp_path):
     assert "not decided against random weights: kNN accuracy" in log
 
     out = tmp_path / "results.json"
-    metrics = sce_video.evaluate(run, videos, gallery=videos, protocols=["knn"], out=out)
-    assert metrics["knn_top1"] > 0.9  # a video finds itself
-    given = {"gallery": videos, "protocols": ["knn"], "out": out}
-    by_function = sce_video.evaluate(run, videos, random=True, **given)
+    given = {"test": videos, "gallery": videos, "protocols": ["knn"], "out": out}
+    evaluated = sce_video.evaluate(run, **given)
+    assert evaluated.metrics["knn_top1"] > 0.9  # a video finds itself
+    assert evaluated.run == described and evaluated.out == str(out)
+    of_random = sce_video.evaluate(run, random=True, **given).metrics
     stored = json.loads(out.read_text())
-    assert stored["protocol"]["checkpoint"]["path"] is None and stored["metrics"] == by_function
+    assert stored["protocol"]["checkpoint"]["path"] is None and stored["metrics"] == of_random
 
 
 def test_the_written_config_is_the_same_training(trained, videos, tmp_path):

@@ -71,7 +71,7 @@ def test_an_interrupted_run_resumes_and_finished_splits_are_kept(
     split_videos, tmp_path, monkeypatch
 ):
     training, testing = prepare(split_videos, tmp_path)
-    trained, tested, train, test = [], [], launch.run_training, launch.test
+    trained, tested, train, test = [], [], launch.run_training, launch.run_test
 
     def count(cfg):
         trained.append(cfg.split)
@@ -84,7 +84,7 @@ def test_an_interrupted_run_resumes_and_finished_splits_are_kept(
         return test(cfg)
 
     monkeypatch.setattr(launch, "run_training", count)
-    monkeypatch.setattr(launch, "test", interrupt)
+    monkeypatch.setattr(launch, "run_test", interrupt)
     with pytest.raises(KeyboardInterrupt):
         splits.run_splits(training, testing, [1, 2])
     assert not (tmp_path / "split2/results.json").exists()

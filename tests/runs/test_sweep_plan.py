@@ -72,7 +72,7 @@ def test_commands_of_every_kind_of_evaluation(root):
     assert test[:5] == ("tools/test.py", test_config, f"{folder}/epoch_7.pth", "--work-dir", folder)
     (run,) = splits.commands
     assert run == (
-        *("tools/finetune_splits.py", test_config, "--pretrained", checkpoint),
+        *("-m", "sce_video", "finetune-splits", test_config, "--pretrained", checkpoint),
         *("--work-dir", f"out/{splits.folder}", "--cfg-options", *own),
     )
     assert linear.result == knn.result == "results.json" and splits.result == "splits.json"

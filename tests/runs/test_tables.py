@@ -11,12 +11,12 @@ import torch
 from helpers.tables import PIPELINE, write_folder, write_table
 from helpers.training import planned_pretraining, write_planned
 
+import sce_video
 from sce_video.commands import pretrain
 from sce_video.datasets import LanceVideoDataset, open_video
 from sce_video.datasets.labelled import read_labelled
 from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.registry import DATASETS
-from sce_video.runs import launch
 from sce_video.runs.folder_facts import examine_folder
 from sce_video.runs.machine_checks import check_video_files, decode_rates
 from sce_video.runs.planned_config import planned_config
@@ -73,7 +73,8 @@ def test_a_pretraining_is_the_same(runs, sources):
 def test_metrics_are_the_same(runs, sources, tmp_path):
     out = tmp_path / "r.json"
     given = {"gallery": sources["folder"], "protocols": ["knn"], "out": out}
-    metrics = [launch.evaluate(runs / "folder", videos, **given) for videos in sources.values()]
+    run = runs / "folder"
+    metrics = [sce_video.evaluate(run, test=v, **given).metrics for v in sources.values()]
     assert metrics[0] == metrics[1]
     assert json.loads(out.read_text())["protocol"]["test"]["type"] == "LanceVideoDataset"
 
@@ -90,8 +91,8 @@ def test_segments_of_a_csv_file(runs, sources, tmp_path):
     file.write_text("\n".join(rows))
     given = {"protocols": ["knn"], "out": tmp_path / "r.json"}
     found = [
-        launch.evaluate(runs / "folder", str(given_videos), gallery=str(given_videos), **given)
-        for given_videos in (sources["folder"], file)
+        sce_video.evaluate(runs / "folder", test=named, gallery=named, **given).metrics
+        for named in (sources["folder"], file)
     ]
     assert found[0] and found[0] == found[1]
     listed = (runs / "folder" / "evaluation" / "test.txt").read_text().splitlines()

@@ -14,7 +14,7 @@ TOOLS = Path(__file__).resolve().parents[2] / "tools"
 #: Without those in dev/, which only maintainers run.
 ALL = sorted(path.name for path in TOOLS.glob("*.py"))
 #: These do their whole work without an argument.
-RUN_WITHOUT_ARGUMENTS = {"demo_networks.py", "licences.py", "quickstart.py"}
+RUN_WITHOUT_ARGUMENTS = {"quickstart.py"}
 
 
 def load(name: str) -> ModuleType:

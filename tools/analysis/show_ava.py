@@ -13,17 +13,25 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import cv2
 import numpy as np
 
 from sce_video.datasets.ava import Action, box_iou, read_actions, read_key_frames
 from sce_video.engine.config.load import load_config
 from sce_video.inference.person_actions import load_action_model, read_moment, score_boxes
-from sce_video.pages.frames import draw_boxes, top_actions, write_clip, write_image
+from sce_video.pages.gallery import encode_clip
 from sce_video.registry import DATASETS
 from sce_video.utils.command import command
+from sce_video.utils.files import write_bytes
+
+#: RGB, by person.
+_COLOURS = ((66, 165, 245), (255, 167, 38), (102, 187, 106), (236, 64, 122), (171, 71, 188))
+_FONT = cv2.FONT_HERSHEY_SIMPLEX
+_ASCII = {ord(c): "?" for c in map(chr, range(128, 256))}
 
 
 class Moment(NamedTuple):
@@ -87,6 +95,55 @@ def moment_of_key_frame(args: argparse.Namespace, actions: list[Action]) -> Mome
     return Moment(dataset.path(found[0]), frame.timestamp, begins_at, boxes, true)
 
 
+def top_actions(scores: np.ndarray, actions: Sequence[Action], count: int = 3) -> list[str]:
+    """The highest-scoring actions of one person, as ``stand 0.93``, best first.
+
+    ``scores`` are probabilities (80,); action ``id`` is entry ``id - 1``.
+    """
+    ranked = sorted(actions, key=lambda action: -scores[action.id - 1])[:count]
+    return [f"{action.name} {scores[action.id - 1]:.2f}" for action in ranked]
+
+
+def draw_boxes(
+    frame: np.ndarray, boxes: np.ndarray, captions: Sequence[Sequence[str]]
+) -> np.ndarray:
+    """A copy of a frame (H, W, 3) uint8 RGB with boxes and captions, of even height and width.
+
+    Args:
+        frame: Enlarged to a short side of 480 pixels if it is smaller, to keep text readable.
+        boxes: (n, 4), x1 y1 x2 y2 from 0 to 1.
+        captions: Lines of text for each of the n boxes.
+    """
+    height, width = frame.shape[:2]
+    scale = max(1.0, 480 / min(height, width))
+    size = (round(width * scale) // 2 * 2, round(height * scale) // 2 * 2)
+    image = cv2.resize(frame, size, interpolation=cv2.INTER_CUBIC)
+    letters = max(0.4, min(size) / 900)
+    line = int(30 * letters) + 4
+    taken: list[tuple[int, int, int, int]] = []
+    for number, (box, lines) in enumerate(zip(boxes, captions, strict=True)):
+        colour = _COLOURS[number % len(_COLOURS)]
+        x1, y1, x2, y2 = (round(float(v) * size[i % 2]) for i, v in enumerate(box))
+        cv2.rectangle(image, (x1, y1), (x2, y2), colour, max(2, round(3 * letters)))
+        texts = [text.translate(_ASCII) for text in lines]
+        if not texts:
+            continue
+        wide = max(cv2.getTextSize(t, _FONT, letters, 1)[0][0] for t in texts) + 8
+        left = max(0, min(x1, size[0] - wide))
+        top = max(0, min(y1, size[1] - line * len(texts) - 4))
+        tall = line * len(texts)
+        while any(left < x + w and x < left + wide and top < y + h and y < top + tall
+                  for x, y, w, h in taken):  # fmt: skip
+            top += line  # below the captions drawn so far
+        taken.append((left, top, wide, tall))
+        shade = image[top : top + tall + 4, left : left + wide]
+        shade[...] = shade // 4
+        for i, text in enumerate(texts):
+            origin = (left + 4, top + line * (i + 1) - 6)
+            cv2.putText(image, text, origin, _FONT, letters, colour, 1, cv2.LINE_AA)
+    return image
+
+
 def show(args: argparse.Namespace) -> str:
     """Score, draw and write; returns the persons' actions as text."""
     kind = Path(args.out).suffix.lower()
@@ -106,9 +163,10 @@ def show(args: argparse.Namespace) -> str:
     frames, rate = read_moment(moment.path, moment.second - moment.begins_at, around)
     images = [draw_boxes(frame, moment.boxes, drawn) for frame in frames]
     if kind == ".mp4":
-        write_clip(args.out, images, rate)
+        write_bytes(args.out, encode_clip(images, rate, crf=23))
     else:
-        write_image(args.out, images[0])
+        _, encoded = cv2.imencode(kind, cv2.cvtColor(images[0], cv2.COLOR_RGB2BGR))
+        write_bytes(args.out, encoded.tobytes())
     lines = [
         f"person {i + 1}, box {[round(float(v), 2) for v in box]}: {'; '.join(text)}"
         for i, (box, text) in enumerate(zip(moment.boxes, drawn, strict=True))

@@ -16,8 +16,8 @@ import sys
 from mmengine.config import Config
 
 from sce_video.engine.config.load import check_config, load_config
-from sce_video.pages.frames import save_figure
-from sce_video.pages.view_sheets import ViewRow, draw_view_sheet, training_views
+from sce_video.pages.frames import SheetRow, draw_sheet, equal_steps, save_figure
+from sce_video.pages.view_sheets import ViewRow, training_views
 from sce_video.utils.command import command
 
 
@@ -36,8 +36,9 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
         help="change the config, e.g. train_dataloader.dataset.data_root=videos",
     )
     args = parser.parse_args(argv)
-    if args.num < 1:
-        parser.error(f"--num must be at least 1, got {args.num}")
+    for name in ("num", "frames"):
+        if getattr(args, name) < 1:
+            parser.error(f"--{name} must be at least 1, got {getattr(args, name)}")
     return args
 
 
@@ -57,8 +58,11 @@ def main(argv: list[str] | None = None) -> int:
     args = parse_args(argv)
     cfg = load_config(args.config, args.cfg_options)
     check_config(cfg)
-    figure = draw_view_sheet(load_rows(cfg, args.num, args.seed), max_frames=args.frames)
-    save_figure(figure, args.out)
+    rows = load_rows(cfg, args.num, args.seed)
+    # A view of more frames than wanted shows so many, at equal steps from first to last.
+    shown = [row.frames[equal_steps(len(row.frames), args.frames)] for row in rows]
+    sheet = [SheetRow(f, row.heading, row.title) for f, row in zip(shown, rows, strict=True)]
+    save_figure(draw_sheet(sheet), args.out)
     print(f"wrote {args.out}")
     return 0
 

@@ -1,4 +1,4 @@
-# HMDB51 as prepared by sce-video prepare hmdb51: three official splits; tools/finetune_splits.py
+# HMDB51 as prepared by sce-video prepare hmdb51: three official splits; sce-video finetune-splits
 # replaces split1 by each of the others.
 _base_ = "./recognition.py"
 

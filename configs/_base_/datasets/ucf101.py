@@ -1,4 +1,4 @@
-# UCF101 as prepared by sce-video prepare ucf101: three official splits; tools/finetune_splits.py
+# UCF101 as prepared by sce-video prepare ucf101: three official splits; sce-video finetune-splits
 # replaces split1 by each of the others.
 _base_ = "./recognition.py"
 

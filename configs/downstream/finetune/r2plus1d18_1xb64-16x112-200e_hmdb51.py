@@ -4,7 +4,7 @@
 # Run:      python tools/train.py \
 #               configs/downstream/finetune/r2plus1d18_1xb64-16x112-200e_hmdb51.py \
 #               --pretrained work_dirs/sce_r2plus1d18_8xb64-16x112-200e_k400/epoch_200.pth
-# 3 splits: python tools/finetune_splits.py \
+# 3 splits: sce-video finetune-splits \
 #               configs/downstream/finetune/r2plus1d18_1xb64-16x112-200e_hmdb51.py \
 #               --pretrained work_dirs/sce_r2plus1d18_8xb64-16x112-200e_k400/epoch_200.pth
 # Hardware: 1 GPU x 64 videos = global batch 64; memory not measured.

@@ -2,7 +2,7 @@
 # Paper:    tab:video-sota-action, ResNet3D-18, 8 frames of 224x224 (mean of 3 splits).
 # Run:      python tools/train.py configs/downstream/finetune/r3d18_1xb64-8x224-200e_hmdb51.py \
 #               --pretrained work_dirs/sce_r3d18_8xb64-8x224-200e_k400/epoch_200.pth
-# 3 splits: python tools/finetune_splits.py \
+# 3 splits: sce-video finetune-splits \
 #               configs/downstream/finetune/r3d18_1xb64-8x224-200e_hmdb51.py \
 #               --pretrained work_dirs/sce_r3d18_8xb64-8x224-200e_k400/epoch_200.pth
 # Hardware: 1 GPU x 64 videos = global batch 64.

@@ -3,7 +3,7 @@
 # Run:      bash tools/dist_train.sh \
 #               configs/downstream/finetune/r3d50_8xb8-16x224-200e_hmdb51.py 8 \
 #               --pretrained work_dirs/sce_r3d50_16xb32-16x224-200e_k400/epoch_200.pth
-# 3 splits: torchrun --nproc_per_node 8 tools/finetune_splits.py --launcher pytorch \
+# 3 splits: torchrun --nproc_per_node 8 -m sce_video finetune-splits --launcher pytorch \
 #               configs/downstream/finetune/r3d50_8xb8-16x224-200e_hmdb51.py \
 #               --pretrained work_dirs/sce_r3d50_16xb32-16x224-200e_k400/epoch_200.pth
 # Hardware: 8 GPUs x 8 videos = global batch 64.

@@ -4,7 +4,7 @@
 #           3 splits).
 # Run:      bash tools/dist_train.sh configs/downstream/finetune/s3dg_8xb8-32x128-200e_hmdb51.py 8 \
 #               --pretrained work_dirs/sce_s3dg_8xb64-32x128-200e_k400/epoch_200.pth
-# 3 splits: torchrun --nproc_per_node 8 tools/finetune_splits.py --launcher pytorch \
+# 3 splits: torchrun --nproc_per_node 8 -m sce_video finetune-splits --launcher pytorch \
 #               configs/downstream/finetune/s3dg_8xb8-32x128-200e_hmdb51.py \
 #               --pretrained work_dirs/sce_s3dg_8xb64-32x128-200e_k400/epoch_200.pth
 # Hardware: 8 GPUs x 8 videos = global batch 64; memory not measured.

@@ -3,7 +3,7 @@
 # Run:      sce-video embed data/transfer/DTD \
 #               --config configs/downstream/transfer/r50_many_shot.py --checkpoint CHECKPOINT \
 #               --ann-file data/transfer/DTD/lists/train.txt --out work_dirs/dtd_train.npz
-#           the same for val.txt (where there is one) and test.txt, then tools/transfer.py linear;
+#           the same for val.txt (where there is one) and test.txt, then sce-video transfer linear;
 #           all commands: docs/transfer.md.
 # Hardware: 1 GPU of 8 GB, or a CPU.
 # Expected: mean of the eleven sets 80.4 (SCE, multi-crop, 200 epochs); each in docs/transfer.md.
@@ -16,7 +16,7 @@ _base_ = [
 
 benchmark = dict(
     protocol="many_shot", network="r50_2d", frames=1, size=224, pretrained_on="imagenet"
-)  # tools/transfer.py adds the data set
+)  # sce-video transfer adds the data set
 
 test_dataloader = dict(
     dataset=dict(

@@ -3,7 +3,7 @@
 # Run:      sce-video embed data/transfer/VOC2007 \
 #               --config configs/downstream/transfer/r50_voc07_svm.py --checkpoint CHECKPOINT \
 #               --ann-file data/transfer/VOC2007/lists/train.txt --out work_dirs/svm_train.npz
-#           the same for val.txt and test.txt, then tools/transfer.py svm: docs/transfer.md.
+#           the same for val.txt and test.txt, then sce-video transfer svm: docs/transfer.md.
 # Hardware: 1 GPU of 8 GB, or a CPU.
 # Expected: mAP 79.47, 83.05, 85.47 with 16, 32, 64 images per class, 88.24 with all of trainval.
 
@@ -15,7 +15,7 @@ _base_ = [
 
 benchmark = dict(
     protocol="low_shot_svm", network="r50_2d", frames=1, size=224, pretrained_on="imagenet"
-)  # tools/transfer.py adds the data set
+)  # sce-video transfer adds the data set
 
 test_dataloader = dict(
     dataset=dict(

@@ -10,7 +10,6 @@ import os
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ from sce_video.datasets.readers.base import (
 from sce_video.datasets.readers.images import read_image
 from sce_video.datasets.video_list import annotation_line
 from sce_video.options.data_commands import PrepareOptions
-from sce_video.utils.command import Progress, printable_lines
+from sce_video.utils.command import Progress, printable_lines, shown_failures
 from sce_video.utils.files import read_bytes, write_text
 
 # -- the table of counts ----------------------------------------------------------------------
@@ -278,9 +277,7 @@ def failure_notes(
         kept = "kept in the lists (--keep-missing)"
         treatment = kept if options.keep_missing else "left out of the lists"
         yield f"{what}: {len(reasons):,} {kind}, {treatment}"
-    yield from (f"  {name}: {reason}" for name, reason in islice(reasons.items(), 5))
-    if len(reasons) > 5:
-        yield f"  and {len(reasons) - 5:,} more"
+    yield from shown_failures(list(reasons.items()), most=5)
 
 
 def failure_report(reasons: Mapping[str, str]) -> str | None:

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from sce_video.data_tools.repack.plan import RepackPlan
-from sce_video.data_tools.verify import first_lines
 from sce_video.datasets.video_list import annotation_line
 from sce_video.jobs import Item, Record
-from sce_video.utils.command import printable_utf8
+from sce_video.utils.command import printable_utf8, shown_failures
 from sce_video.utils.files import write_text
 
 #: Kinds of failures, with their descriptions in the summary.
@@ -179,7 +178,8 @@ def describe_repack(report: dict[str, Any]) -> str:
             f"  {damaged} with frames that do not decode or are damaged, for example {first}"
         )
     for kind, words in KINDS.items():
-        of_kind = [f"{f['path']}: {f['reason']}" for f in report["failures"] if f["kind"] == kind]
+        of_kind = [(f["path"], f["reason"]) for f in report["failures"] if f["kind"] == kind]
         if of_kind:
-            lines += [f"  failed: {len(of_kind)} {words}", *first_lines(of_kind)]
+            lines.append(f"  failed: {len(of_kind)} {words}")
+            lines += [f"  {line}" for line in shown_failures(of_kind, most=5)]
     return "\n".join(lines)

@@ -20,7 +20,7 @@ from sce_video.datasets.tables.table import (
     import_lance,
     is_remote,
 )
-from sce_video.utils.command import printable_utf8
+from sce_video.utils.command import printable_utf8, shown_failures
 
 _STORAGE_VERSION = "2.2"  # of Lance's files, the first with blobs of this kind
 _LANCE_FOLDERS = {"data", "_versions", "_transactions", "_deletions", "_indices"}
@@ -254,10 +254,6 @@ def _lists_of(rows: Sequence[int], most: int) -> Iterator[str]:
         yield ", ".join(str(int(number)) for number in rows[begin : begin + most])
 
 
-#: Failures that are printed at most. The table contains all of them.
-_SHOWN_FAILURES = 20
-
-
 @dataclass
 class ImportResult:
     """What a run has done with ``files`` videos."""
@@ -295,8 +291,5 @@ def describe_import(result: ImportResult, table: str, done: str = "imported") ->
         lines.append(f"  {result.failed_before} failed before and are unchanged (--retry-failed)")
     if result.away:
         lines.append(f"  {result.away} do not exist now; rows that they had stay")
-    shown = result.failures[:_SHOWN_FAILURES]
-    lines += [printable_utf8(f"  {path}: {reason}") for path, reason in shown]
-    if len(result.failures) > _SHOWN_FAILURES:
-        lines.append(f"  and {len(result.failures) - _SHOWN_FAILURES} more, in the table")
+    lines += shown_failures(result.failures, ", in the table")
     return "\n".join([*lines, printable_utf8(f"table: {table}")])

@@ -11,15 +11,17 @@ from sce_video.evaluation.metrics.feature_metrics import (
     Retrieval,
 )
 from sce_video.evaluation.metrics.sense_of_time import SenseOfTime
+from sce_video.options.shared import PROTOCOLS as NAMES
 
+_OF_NAMES = (
+    ClipRetrieval,
+    FewShot,
+    KNN,
+    LiDAR,
+    LinearProbe,
+    RankMe,
+    Retrieval,
+    SenseOfTime,
+)
 #: Protocols of frozen features by their names on the command line.
-PROTOCOLS: dict[str, type[RowMetric]] = {
-    "clip_retrieval": ClipRetrieval,
-    "few_shot": FewShot,
-    "knn": KNN,
-    "lidar": LiDAR,
-    "linear": LinearProbe,
-    "rankme": RankMe,
-    "retrieval": Retrieval,
-    "time": SenseOfTime,
-}
+PROTOCOLS: dict[str, type[RowMetric]] = dict(zip(NAMES, _OF_NAMES, strict=True))

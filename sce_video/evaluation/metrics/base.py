@@ -7,7 +7,7 @@ A custom metric is one class in one file::
         def compute(self, rows, gallery=None):
             return {"confidence": float(rows.scores.max(dim=1).values.mean())}
 
-named by ``custom_imports = dict(imports=["my_metrics"])`` and ``dict(type="Confidence")``.
+which a config names by ``dict(type="Confidence")``, and the command line by ``--import MODULE``.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ class RetrievalResult(NamedTuple):
         return centred | {f"retrieval_plain_r{k}": value for k, value in self.plain.items()}
 
 
-def retrieve(
+def rank_gallery(
     queries: Rows,
     gallery: Rows,
     *,

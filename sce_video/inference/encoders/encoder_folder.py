@@ -16,13 +16,14 @@ from typing import Any
 import torch
 from mmengine.config import Config
 
-from sce_video.engine.checkpoint import save_checkpoint_file
+from sce_video.engine.checkpoint import file_sha256, save_checkpoint_file
 from sce_video.engine.config.load import load_config
 from sce_video.engine.config.snapshot import SNAPSHOT, plain
 from sce_video.engine.recipes import find_recipe, recipes_folder
 from sce_video.engine.restarts import starts_of
 from sce_video.engine.weights import checked_backbone
 from sce_video.engine.work_dir import CONFIG
+from sce_video.inference.encoders.public_networks import public_network
 from sce_video.inference.encoders.text import stored_text
 from sce_video.inference.encoders.transformers_files import (
     UNBUILT,
@@ -39,7 +40,7 @@ from sce_video.inference.network_input import TEST_CROPS, TRAIN_CROPS
 from sce_video.models.backbones.hf_encoder import architecture_of, family_of
 from sce_video.registry import MODELS
 from sce_video.utils.files import cache_folder, file_identity, write_text
-from sce_video.utils.run_files import MODEL_PREFIX, is_model
+from sce_video.utils.run_files import MODEL_PREFIX, is_model, is_public_network, weights_file
 
 _CLIPS = 4  # of a video, as in sce-video embed and index
 
@@ -108,9 +109,21 @@ _FORMAT = 3
 
 @dataclass(frozen=True)
 class ImportedEncoder:
-    """An encoder that :func:`import_encoder` has written: config, input and number of parameters
-    of its backbone, number of weights of other parts, whether texts can be embedded, its file."""
+    """A third-party network that was written as the folder of a run.
 
+    Attributes:
+        kind: Family of the network.
+        pool: How its features become a representation.
+        backbone: Config of the network.
+        settings: Its input.
+        parameters: Number of parameters of the backbone.
+        unused: Number of weights of other parts.
+        has_text: Whether it can embed texts.
+        checkpoint: Path of the checkpoint.
+    """
+
+    kind: str
+    pool: str
     backbone: dict[str, Any]
     settings: ProcessorSettings
     parameters: int
@@ -131,6 +144,8 @@ def run_of_model(run: str | os.PathLike) -> str:
     """
     if not is_model(run):
         return os.fspath(run)
+    if is_public_network(run):
+        return _run_of_public_network(os.fspath(run))
     name = os.fspath(run).removeprefix(MODEL_PREFIX)
     folder = find_model(name)
     files = sorted(path for path in folder.iterdir() if path.is_file())
@@ -143,6 +158,70 @@ def run_of_model(run: str | os.PathLike) -> str:
     if not (out / CONFIG).is_file():  # written last
         import_encoder(name, out, folder=folder)
     return str(out)
+
+
+def _run_of_public_network(name: str) -> str:
+    """Return the folder of a run of a public image network, made once for its weights."""
+    file = weights_file(name)
+    digest = hashlib.sha256(json.dumps([_FORMAT, file_sha256(file)]).encode()).hexdigest()[:16]
+    out = cache_folder() / "encoders" / digest / name
+    if not (out / CONFIG).is_file():
+        import_public_network(name, out)
+    return str(out)
+
+
+def import_public_network(
+    name: str,
+    out: str | os.PathLike,
+    *,
+    pool: str | None = None,
+    frames: int | None = None,
+    fps: float | None = None,
+) -> ImportedEncoder:
+    """Write the folder of a run with a public image network and its published weights.
+
+    Args:
+        name: One of :data:`~sce_video.utils.run_files.PUBLIC_NETWORKS`.
+        out: Folder of the run.
+        pool: How the features of frames become a representation; None for the mean and the mean
+            absolute difference.
+        frames: Frames of a clip; None for 4.
+        fps: Frames per second of a clip; None for 8.
+
+    Raises:
+        MissingPackageError: If the package with the weights is not installed.
+        ValueError: If a setting is out of range, or ``out`` contains a training.
+    """
+    if starts_of(Path(out)):
+        raise ValueError(f"{out} is the folder of a training. Give another folder")
+    backbone, settings, weights = public_network(name, pool or "mean+absdiff")
+    network = MODELS.build(backbone)
+    network.load_state_dict(weights)
+    meta = {"encoder": {"name": name, "pool": backbone["frame_pool"]}}
+    settings = settings.with_clip(frames, fps)
+    state = {f"backbone.{key}": value for key, value in network.state_dict().items()}
+    return ImportedEncoder(
+        kind=name,
+        pool=backbone["frame_pool"],
+        backbone=backbone,
+        settings=settings,
+        parameters=sum(value.numel() for value in network.parameters()),
+        unused=0,
+        has_text=False,
+        checkpoint=_write_run(Path(out), encoder_config(backbone, settings), state, meta),
+    )
+
+
+def _write_run(
+    out: Path, config: dict[str, Any], weights: dict[str, Any], meta: dict[str, Any]
+) -> str:
+    """Write a config and a checkpoint of a network, and return the path of the checkpoint."""
+    cfg = Config(config)
+    out.mkdir(parents=True, exist_ok=True)
+    meta = {SNAPSHOT: json.dumps(plain(cfg)), **meta}
+    save_checkpoint_file({"meta": meta, "state_dict": weights}, out / CHECKPOINT)
+    write_text(out / CONFIG, cfg.pretty_text)
+    return str(out / CHECKPOINT)
 
 
 def import_encoder(
@@ -198,29 +277,25 @@ def import_encoder(
     parts, unused = load_parts(folder, config, pool)
     if settings.in_float:
         backbone["resize_to"] = settings.crop_size
-    cfg = Config(encoder_config(backbone, settings))
     weights = {}
     for part, module in parts.items():
         prefix = "text_encoder" if part in family.text else "backbone"
         for key, value in module.state_dict().items():
             weights[f"{prefix}.{part}.{key}"] = value.contiguous()
     text = stored_text(folder, config) if "text_model" in parts else None
-    meta: dict[str, Any] = {SNAPSHOT: json.dumps(plain(cfg))}
-    meta["encoder"] = {"name": name, "pool": pool}
+    meta: dict[str, Any] = {"encoder": {"name": name, "pool": pool}}
     if text is not None:
         meta["text"] = text
-    out = Path(out)
-    out.mkdir(parents=True, exist_ok=True)
-    save_checkpoint_file({"meta": meta, "state_dict": weights}, out / CHECKPOINT)
-    write_text(out / CONFIG, cfg.pretty_text)
     of_backbone = [parts[key] for key in ("network", "pooler")]
     return ImportedEncoder(
+        kind=architecture["model_type"],
+        pool=pool,
         backbone=backbone,
         settings=settings,
         parameters=sum(p.numel() for part in of_backbone for p in part.parameters()),
         unused=unused,
         has_text=text is not None,
-        checkpoint=str(out / CHECKPOINT),
+        checkpoint=_write_run(Path(out), encoder_config(backbone, settings), weights, meta),
     )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from sce_video.datasets.named_files import check_out, check_run
 from sce_video.engine.recipes import find_recipe
 from sce_video.options.connect import EncoderOptions
-from sce_video.utils.run_files import MODEL_PREFIX, find_checkpoints
+from sce_video.utils.run_files import MODEL_PREFIX, find_checkpoints, is_public_network
 
 if TYPE_CHECKING:
     from sce_video.inference.encoders.encoder_folder import ImportedEncoder
@@ -39,13 +39,21 @@ def encoder(options: EncoderOptions) -> EncoderResult:
     check_out(options.out)
     if any(path.name != "epoch_0.pth" for path in find_checkpoints(options.out)):
         raise ValueError(f"{options.out} holds a training: give another folder (--out)")
-    check_run(MODEL_PREFIX + options.model.removeprefix(MODEL_PREFIX))
+    is_public = is_public_network(options.model)
+    check_run(
+        options.model if is_public else MODEL_PREFIX + options.model.removeprefix(MODEL_PREFIX)
+    )
     for recipe in options.recipe:
         find_recipe(recipe)
     # Imported here because wrong names are answered before torch is imported.
-    from sce_video.inference.encoders.encoder_folder import import_encoder, write_recipe
+    from sce_video.inference.encoders.encoder_folder import (
+        import_encoder,
+        import_public_network,
+        write_recipe,
+    )
 
-    imported = import_encoder(
+    write = import_public_network if is_public else import_encoder
+    imported = write(
         options.model, options.out, pool=options.pool, frames=options.frames, fps=options.fps
     )
     how = imported.backbone, imported.settings, imported.checkpoint

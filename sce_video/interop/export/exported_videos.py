@@ -16,7 +16,7 @@ from sce_video.datasets.readers.base import DecodeLimits, VideoDecodeError
 from sce_video.datasets.readers.images import read_image
 from sce_video.datasets.video_list import IMAGE_EXTENSIONS
 from sce_video.evaluation.functional.neighbours import nearest_neighbours
-from sce_video.find.stored_features import ExportedVideos
+from sce_video.inference.features import Features
 from sce_video.jobs.process_pool import call, process_items
 from sce_video.pages.feature_map import MAX_NEIGHBOUR_MAP, projections
 from sce_video.pages.gallery import encode_jpeg, read_frames
@@ -87,7 +87,7 @@ def decode_jpeg(jpeg: bytes) -> np.ndarray:
 class Bundle:
     """Videos, where they lie, and how their thumbnails are read."""
 
-    videos: ExportedVideos  # N
+    videos: Features  # N
     map_name: str  # "PCA", "UMAP" or "t-SNE"
     points: np.ndarray  # (N, 2) float32, coordinates in the map
     neighbour_rows: np.ndarray  # (N, k) int64, the nearest other videos

@@ -86,10 +86,10 @@ def _sample_lines(bundle: Bundle, media_type: str) -> Iterator[str]:
             "x": float(bundle.points[i, 0]),
             "y": float(bundle.points[i, 1]),
         }
-        if videos.labels[i] is not None:
-            sample["label"] = {"_cls": "Classification", "tags": [], "label": videos.labels[i]}
+        if videos.label_names[i] is not None:
+            sample["label"] = {"_cls": "Classification", "tags": [], "label": videos.label_names[i]}
         if bundle.with_embedding:
-            sample["embedding"] = serialized(videos.features[i])
+            sample["embedding"] = serialized(videos.values[i])
         if media_type == "video":
             sample["frames"] = _FRAMES
         yield comma + json.dumps(sample)
@@ -159,7 +159,7 @@ def write_parquet(path: Path, bundle: Bundle) -> None:
             columns = {
                 "path": paths,
                 "file": list(map(printable_utf8, videos.files[rows])),
-                "label": [n if n is None else printable_utf8(n) for n in videos.labels[rows]],
+                "label": [n if n is None else printable_utf8(n) for n in videos.label_names[rows]],
                 "x": bundle.points[rows, 0],
                 "y": bundle.points[rows, 1],
                 "thumbnail": [
@@ -167,7 +167,7 @@ def write_parquet(path: Path, bundle: Bundle) -> None:
                     for jpeg, path in zip(islice(jpegs, ROW_GROUP), paths, strict=True)
                 ],
                 "neighbors": [{"ids": ids, "distances": far} for ids, far in near],
-                "embedding": list(videos.features[rows]) if bundle.with_embedding else [],
+                "embedding": list(videos.values[rows]) if bundle.with_embedding else [],
             }
             chosen = {name: columns[name] for name in schema.names}
             writer.write_table(pa.table(chosen, schema=schema))
@@ -187,19 +187,19 @@ def write_projector(path: Path, bundle: Bundle) -> None:
     from tensorboard.plugins.projector.projector_config_pb2 import ProjectorConfig
 
     with new_folder(path) as folder:
-        values = (row.tolist() for row in bundle.videos.features)
+        values = (row.tolist() for row in bundle.videos.values)
         lines = ("\t".join(f"{value:.7g}" for value in row) for row in values)
         write_lines(folder / "tensors.tsv", lines)
         # Tabs and line breaks in names are escaped: each video keeps its one line.
         rows = (
             f"{printable_utf8(path)}\t{printable_utf8(label or 'no label')}"
-            for path, label in zip(bundle.videos.paths, bundle.videos.labels, strict=True)
+            for path, label in zip(bundle.videos.paths, bundle.videos.label_names, strict=True)
         )
         write_lines(folder / "metadata.tsv", itertools.chain(["path\tlabel"], rows))
         config = ProjectorConfig()
         embedding = config.embeddings.add()
         embedding.tensor_name = "videos"
-        embedding.tensor_shape.extend(bundle.videos.features.shape)
+        embedding.tensor_shape.extend(bundle.videos.values.shape)
         embedding.tensor_path, embedding.metadata_path = "tensors.tsv", "metadata.tsv"
         side = _sprite(folder, bundle) if bundle.thumbnail_side else 0
         if side:
@@ -280,9 +280,9 @@ def export_videos(
     if options.to == "parquet":
         import_pyarrow()  # before the work, not after it
     videos = read_videos(options.source, options.labels, _class_file(options))
-    map_name, points = plane(videos.features)
+    map_name, points = plane(videos.values)
     count = options.neighbours if options.to == "parquet" else 0
-    rows, distances = neighbours(videos.features, count)
+    rows, distances = neighbours(videos.values, count)
     workers = min(_MOST_WORKERS, usable_cores()) if options.workers is None else options.workers
     bundle = Bundle(
         *(videos, map_name, points, rows, distances),
@@ -293,7 +293,7 @@ def export_videos(
     )
     out = Path(options.out)
     FORMATS[options.to](out, bundle)
-    labelled = sum(label is not None for label in videos.labels)
+    labelled = sum(label is not None for label in videos.label_names)
     return VideosReport(out, len(videos), labelled, map_name, bundle.failures, bundle.notes)
 
 

@@ -2,9 +2,10 @@
 
 A backbone is a registered class with ``forward(view)``, ``pool(features) -> (N, C)`` and
 ``out_channels``. Every module of this folder is imported with the package, so a new backbone is one
-new file here, or one of the user's own named in ``custom_imports``.
+new file here, or a module of the user's own, named by ``--import``.
 """
 
+from sce_video.models.backbones.efficientnet_lite import EfficientNetLite
 from sce_video.models.backbones.hf_encoder import HFEncoder
 from sce_video.models.backbones.r2plus1d import R2Plus1d
 from sce_video.models.backbones.resnet2d import ResNet2d
@@ -13,6 +14,14 @@ from sce_video.models.backbones.s3d import S3D
 from sce_video.models.backbones.vision_transformer3d import VisionTransformer3d
 from sce_video.utils.imports import import_submodules
 
-__all__ = ["S3D", "HFEncoder", "R2Plus1d", "ResNet2d", "ResNet3dSlowPath", "VisionTransformer3d"]
+__all__ = [
+    "S3D",
+    "EfficientNetLite",
+    "HFEncoder",
+    "R2Plus1d",
+    "ResNet2d",
+    "ResNet3dSlowPath",
+    "VisionTransformer3d",
+]
 
 import_submodules(__name__, __path__)

@@ -106,7 +106,7 @@ def test_a_crash_while_sending_a_batch_is_reported_too(folder, monkeypatch):
         raise ConnectionResetError(104, "Connection reset by peer")
     running.start()
     row[:8] = list(running.pid.to_bytes(8, "little"))  # a running process is not reported
-    monkeypatch.setattr("sce_video.datasets.loading.batches._PATIENCE", 0.1)
+    monkeypatch.setattr("sce_video.datasets.loading.worker_crashes._PATIENCE", 0.1)
     with pytest.raises(ConnectionResetError), report_worker_crashes(loader):
         raise ConnectionResetError(104, "Connection reset by peer")
     running.kill()

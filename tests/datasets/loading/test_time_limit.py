@@ -8,9 +8,13 @@ import threading
 
 import pytest
 
-from sce_video.datasets.readers.base import AbandonedError, LimitExceededError, TimeLimitedCaller
+from sce_video.datasets.loading.time_limit import (
+    AbandonedError,
+    LimitExceededError,
+    TimeLimitedCaller,
+)
 
-QUEUE = "sce_video.datasets.readers.base.queue.SimpleQueue"
+QUEUE = "sce_video.datasets.loading.time_limit.queue.SimpleQueue"
 
 
 def test_calls_share_a_thread_until_one_exceeds_its_limit():

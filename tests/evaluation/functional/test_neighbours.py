@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from sce_video.evaluation import Rows, knn_scores, nearest_neighbours, retrieve
+from sce_video.evaluation import Rows, knn_scores, nearest_neighbours, rank_gallery
 from sce_video.evaluation.functional.neighbours import ROW_BLOCK, check_features, feature_mean
 
 
@@ -142,7 +142,7 @@ def hits_of_a_loop(queries, gallery, k, centred):
 @pytest.mark.parametrize("start", [1000, 20, 0])  # paths apart, overlapping, all shared
 def test_centred_and_plain_equal_a_loop_that_excludes_the_query(start):
     queries, gallery = feature_set(0, 30, shift=1.0), feature_set(1, 60, start=start, shift=-1.0)
-    outcome = retrieve(queries, gallery, ks=(1, 4), block=4, gallery_block=7)
+    outcome = rank_gallery(queries, gallery, ks=(1, 4), block=4, gallery_block=7)
     assert outcome.shared == {1000: 0, 20: 10, 0: 30}[start]
     for name, centred in (("centred", True), ("plain", False)):
         expected = {k: np.mean(hits_of_a_loop(queries, gallery, k, centred)) for k in (1, 4)}
@@ -157,16 +157,16 @@ def test_centred_and_plain_equal_a_loop_that_excludes_the_query(start):
 def test_invalid_sets_and_options_raise():
     queries, gallery = feature_set(0, 5, source="Q.npz"), feature_set(1, 5, 9, 50, source="B.npz")
     with pytest.raises(ValueError, match=r"ranks of 1 or more, got \(0,\)"):
-        retrieve(queries, gallery, ks=(0,))
+        rank_gallery(queries, gallery, ks=(0,))
     wide = Rows(torch.ones(5, 8), *[gallery.labels] * 2, gallery.paths, source="W.npz")
     with pytest.raises(ValueError, match=r"6 in Q\.npz, 8 in W\.npz"):
-        retrieve(queries, wide)
+        rank_gallery(queries, wide)
     bare = Rows(
         gallery.features, gallery.labels * 0 - 1, gallery.indices, gallery.paths, source="N.npz"
     )
     for pair in ((queries, bare), (bare, gallery)):
         with pytest.raises(ValueError, match=r"N\.npz has no 'labels'"):
-            retrieve(*pair)
+            rank_gallery(*pair)
     one = queries.subset(torch.tensor([3]))
     with pytest.raises(ValueError, match=r"Q\.npz holds only the query itself.*v3\.mp4"):
-        retrieve(one, one)
+        rank_gallery(one, one)

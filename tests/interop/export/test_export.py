@@ -16,7 +16,7 @@ from helpers.disk_faults import file_size_limit
 
 import sce_video
 from sce_video.datasets import open_reader
-from sce_video.find.stored_features import ExportedVideos
+from sce_video.inference.features import Features
 from sce_video.interop.export.viewers import export_videos
 from sce_video.options.connect import ExportOptions
 from sce_video.utils.errors import MissingPackageError
@@ -141,7 +141,8 @@ def test_the_projector_of_tensorboard_reads_the_folder(index, tmp_path):
 
 def test_names_with_tabs_stay_in_their_line(index, tmp_path, monkeypatch):
     names = ["a\tb\n.mp4", "\udcff.mp4"]
-    videos = ExportedVideos("s", names, names, ["x\ty", None], np.eye(2, dtype=np.float32), "")
+    values, labels = np.eye(2, dtype=np.float32), np.array([0, -1])
+    videos = Features(values, names, labels=labels, provenance={"classes": ["x\ty"]}, source="s")
     monkeypatch.setattr("sce_video.interop.export.viewers.read_videos", lambda *_: videos)
     export("s", "projector", tmp_path / "p", thumbnail=0)
     lines = (tmp_path / "p" / "metadata.tsv").read_text().splitlines()
@@ -191,7 +192,7 @@ def test_fiftyone(index, tmp_path):
 def test_images_for_fiftyone_are_not_mixed_with_videos(tmp_path, monkeypatch):
     def videos(*names):
         features = np.eye(len(names), dtype=np.float32)
-        return ExportedVideos("s", list(names), list(names), [None] * len(names), features, "")
+        return Features(features, list(names), source="s")
 
     source = "sce_video.interop.export.viewers.read_videos"
     monkeypatch.setattr(source, lambda *_: videos("a.png", "b.jpg"))

@@ -18,11 +18,11 @@ from sce_video.pages.neighbour_rows import principal_plane
 def test_an_index_has_its_folders_as_labels(index):
     found = read_videos(index.folder)
     assert found.paths == ["a.mp4", "b.mp4", "c/d.mp4", "c/e e.mp4", "f.mp4"]
-    assert found.labels == [None, None, "c", "c", None]
+    assert found.label_names == [None, None, "c", "c", None]
     assert found.classes == ["c"]
     assert found.files == [index.file(path) for path in found.paths]
     assert found.checkpoint == index.checkpoint["path"]
-    np.testing.assert_array_equal(found.features, index.features)
+    np.testing.assert_array_equal(found.values, index.features)
     of_file = read_videos(index.folder / "features.npz")
     assert (of_file.paths, of_file.files) == (found.paths, found.files)
     shutil.copy(index.folder / "features.npz", index.folder / "copy.npz")
@@ -35,7 +35,7 @@ def test_an_index_has_its_folders_as_labels(index):
 def test_a_feature_file_has_its_labels(feature_file, index):
     found = read_videos(feature_file)
     assert found.paths == index.paths  # relative to the folder of the videos
-    assert found.labels == ["run", "walk", "walk", None, "2"]
+    assert found.label_names == ["run", "walk", "walk", None, "2"]
     assert all(os.path.isabs(file) for file in found.files)
     assert found.checkpoint == "net.pth"
 
@@ -45,8 +45,8 @@ def test_a_list_of_labels(index, tmp_path):
     (tmp_path / "labels.txt").write_text("\n".join(lines))
     (tmp_path / "names.txt").write_text("sit\nstand\n")
     found = read_videos(index.folder, tmp_path / "labels.txt", tmp_path / "names.txt")
-    assert found.labels == ["stand", None, None, "sit", "stand"]
-    assert read_videos(index.folder, tmp_path / "labels.txt").labels[0] == "1"
+    assert found.label_names == ["stand", None, None, "sit", "stand"]
+    assert read_videos(index.folder, tmp_path / "labels.txt").label_names[0] == "1"
     (tmp_path / "other.txt").write_text("x.mp4 0\ny.mp4 1\n")
     with pytest.raises(ValueError, match=r"gives no label to any of the 5 videos.*x\.mp4, y\.mp4"):
         read_videos(index.folder, tmp_path / "other.txt")

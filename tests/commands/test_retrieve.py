@@ -1,4 +1,4 @@
-"""tools/retrieve.py from feature files to table and JSON, against a loop in numpy."""
+"""sce-video retrieve from feature files to table and JSON, against a loop in numpy."""
 
 import hashlib
 import json
@@ -113,9 +113,9 @@ def test_invalid_files_and_arguments_are_named(files, tmp_path, capsys):
     pair = ["--query", query, "--bank", gallery]
     cases = [
         (["--query", query, "--bank", str(tmp_path / "none.npz")], r"none\.npz"),
-        ([*pair, "--ks", "0", "1"], r"ranks of 1 or more, got \(0, 1\)"),
+        ([*pair, "--ks", "0", "1"], r"--ks must be at least 1, got 0"),
         ([*pair, "--json", query], r"q\.npz is an input"),
-        ([*pair, "--neighbours", "n.npy"], r"writes a \.npz file, got n\.npy"),
+        ([*pair, "--neighbours", "n.npy"], r"--neighbours must end in \.npz, got 'n\.npy'"),
     ]
     for number, (changes, message) in enumerate(
         (
@@ -129,5 +129,5 @@ def test_invalid_files_and_arguments_are_named(files, tmp_path, capsys):
     for words, message in cases:
         assert tool.main(words) == 2, words
         error = capsys.readouterr().err
-        assert error.startswith("retrieve.py: error: ") and len(error.splitlines()) == 1
+        assert error.startswith("file_protocols.py: error: ") and len(error.splitlines()) == 1
         assert re.search(message, error), error

@@ -1,6 +1,6 @@
 """Train the two small networks that come with the package: ``--from demo``, ``--checkpoint demo``.
 
-    python tools/demo_networks.py [--smoke] [--out sce_video/published/networks]
+    python tools/dev/demo_networks.py [--smoke] [--out sce_video/published/networks]
 
 Generates the toy actions of the quickstart, pretrains by SimCLR ("demo") and by SCE ("demo-sce"),
 writes each as a folder of float16 weights, config and card, measures what was written, and adds

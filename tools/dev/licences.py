@@ -1,6 +1,6 @@
 """The licence of every package that is installed here, as its metadata states it.
 
-    python tools/licences.py [--markdown]
+    python tools/dev/licences.py [--markdown]
 
 Exit status 1 if one forbids commercial use. NVIDIA's libraries of a CUDA build of torch are
 proprietary, and free of charge in products, too. A wheel may hold libraries with

@@ -1,4 +1,4 @@
-"""tools/fuse_scores.py: scores of several tests to a table, a JSON file and fused scores."""
+"""sce-video fuse-scores: scores of several tests to a table, a JSON file and fused scores."""
 
 import hashlib
 import json
@@ -12,7 +12,7 @@ from sce_video.evaluation import load_scores
 
 PROTOCOL = {"dataset": "ucf101", "split": 1, "benchmark": {"network": "r3d18"}}
 
-tool = load("fuse_scores")
+tool = load("fuse-scores")
 
 
 def write(path, seed, order=None, classes=10, **changes):
@@ -92,11 +92,11 @@ def test_table_json_and_dump(files, tmp_path, capsys):
 def test_invalid_arguments_are_reported(files, tmp_path, capsys):
     for words, message in (
         (files[:1], "two files of scores or more"),
-        ([*files, "--weights", "1"], "1 weights for 2 files"),
+        ([*files, "--weights", "1"], "--weights must be one for each of 2 files"),
         ([files[0], str(tmp_path / "none.npz")], "none.npz"),
-        ([*files, "--weights", "1", "-1"], "weights must be finite, 0 or more"),
+        ([*files, "--weights", "1", "-1"], "--weights must be at least 0, got -1"),
         ([*files, "--out", files[0]], "a.npz is an input"),
-        ([*files, "--out", str(tmp_path / "o.npy")], "saved as .npz"),
+        ([*files, "--out", str(tmp_path / "o.npy")], "--out must end in .npz"),
     ):
         try:
             status = tool.main(words)

@@ -1,4 +1,4 @@
-"""tools/probe.py: metrics of feature files, and invalid input."""
+"""sce-video probe: metrics of feature files, and invalid input."""
 
 import json
 from dataclasses import replace
@@ -71,7 +71,7 @@ def test_both_protocols_by_default(files, tmp_path, capsys):
 
 def test_leaving_one_group_out(files, tmp_path, capsys):
     out = tmp_path / "p.json"
-    arguments = ["--query", files[0], "--group-pattern", r"person(\d+)", "--protocols", "knn"]
+    arguments = ["--test", files[0], "--group-pattern", r"person(\d+)", "--protocols", "knn"]
     assert tool.main([*arguments, "--json", str(out)]) == 0
     content = json.loads(out.read_text())
     features, _ = load_features(files[0])
@@ -96,13 +96,13 @@ def test_training_on_test_videos_is_refused(files, tmp_path, capsys):
 def test_invalid_arguments_are_reported(files, tmp_path, capsys):
     test, pair = ["--test", files[0]], ["--test", files[0], "--train", files[1]]
     for words, message in (
-        (test, "either --train, or --group-pattern"),
+        (test, "give either --train or --group-pattern"),
         ([*pair, "--group-pattern", "x"], "either --train"),
         ([*pair, "--protocols", "linear", "--k", "3"], "--k"),
-        ([*test, "--group-pattern", "("], "probe.py: error: "),
+        ([*test, "--group-pattern", "("], "file_protocols.py: error: "),
         ([*test, "--group-pattern", "person"], "must have one group"),
         (["--test", str(tmp_path / "none.npz"), "--train", files[1]], "none.npz"),
-        ([*pair, "--k", "0"], "k must be at least 1, got 0"),
+        ([*pair, "--k", "0"], "--k must be at least 1, got 0"),
     ):
         try:
             status = tool.main(words)

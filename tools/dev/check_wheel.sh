@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Install a wheel into an empty environment, where neither mmaction2 nor mmcv is, and run its demo.
-# Usage: bash tools/check_wheel.sh [WHEEL]         (default: built here, in dist/)
+# Usage: bash tools/dev/check_wheel.sh [WHEEL]         (default: built here, in dist/)
 #   PYTHON  interpreter of that environment (that of .venv)
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 python=.venv/bin/python
 [ -x "$python" ] || python=python3
@@ -22,7 +22,7 @@ pip() { "$folder/venv/bin/python" -m pip --disable-pip-version-check "$@"; }
 pip install --quiet -c requirements/constraints.txt setuptools torch
 pip install --quiet -c requirements/constraints.txt "$wheel"
 pip check
-"$folder/venv/bin/python" tools/licences.py
+"$folder/venv/bin/python" tools/dev/licences.py
 du -h "$wheel"
 wheel_commands=$folder/venv/bin
 cd "$folder" # not in the clone: what runs is what was installed

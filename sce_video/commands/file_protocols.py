@@ -1,0 +1,117 @@
+"""``sce-video probe``, ``retrieve``, ``transfer`` and ``fuse-scores``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from sce_video.options.command_line import parse
+from sce_video.options.protocols import (
+    FuseScoresOptions,
+    ProbeOptions,
+    RetrieveOptions,
+    TransferOptions,
+)
+from sce_video.utils.command import command, printable
+
+
+@command
+def probe_main(argv: Sequence[str] | None = None) -> int:
+    """Probe and return the exit status."""
+    options = parse(ProbeOptions, argv)
+    # Imported here because a page of help needs no results.
+    from sce_video.evaluation.file_protocols import probe
+
+    result = probe(options)
+    print(result.table, *_as_lines(result.notes), sep="\n")
+    return 0
+
+
+@command
+def retrieve_main(argv: Sequence[str] | None = None) -> int:
+    """Retrieve and return the exit status."""
+    options = parse(RetrieveOptions, argv)
+    # Imported here because a page of help needs no results.
+    from sce_video.evaluation.file_protocols import retrieve
+
+    result = retrieve(options)
+    print(
+        f"retrieval: {result.queries} queries of {options.query} in {result.gallery} videos of "
+        f"{options.bank}, {result.dimensions} dimensions, cosine, exact"
+    )
+    print(f"  {'':8} {'centred':>10} {'plain':>10}")
+    for k, value in result.found.centred.items():
+        print(f"  {f'R@{k}':8} {100 * value:8.2f} % {100 * result.found.plain[k]:8.2f} %")
+    print(*_as_lines(result.notes), sep="\n", end="\n" if result.notes else "")
+    return 0
+
+
+@command
+def transfer_main(argv: Sequence[str] | None = None) -> int:
+    """Measure transfer and return the exit status."""
+    options = parse(TransferOptions, argv)
+    # Imported here because a page of help needs no results.
+    from sce_video.evaluation.file_protocols import transfer
+
+    result = transfer(options)
+    if result.c is not None:
+        name, value = next(iter(result.metrics.items()))
+        metric = name.removeprefix("many_shot_")
+        dataset = options.set or "many-shot"
+        print(f"{dataset}: {metric} {100 * value:.2f} %, C = {result.c:.4g}")
+        for number in result.published.values():
+            print(f"  tab:many-shot, SCE: {number}")
+    else:
+        for name, value in result.metrics.items():
+            paper = result.published.get(name)
+            beside = "" if paper is None else f"   tab:low-shot-voc, SCE: {paper}"
+            shots = name.removeprefix("low_shot_map_")
+            print(f"  {shots:>5}: mAP {100 * value:6.2f} %{beside}")
+    print(*_as_lines(result.notes), sep="\n", end="\n" if result.notes else "")
+    return 0
+
+
+#: Columns of the table of a fusion, and the metric in each.
+_COLUMNS = {
+    "top-1": "top1",
+    "top-5": "top5",
+    "class mean": "mean_class_accuracy",
+    "1-view top-1": "one_view_top1",
+    "1-view top-5": "one_view_top5",
+}
+
+
+@command
+def fuse_scores_main(argv: Sequence[str] | None = None) -> int:
+    """Fuse scores and return the exit status."""
+    options = parse(FuseScoresOptions, argv)
+    # Imported here because a page of help needs no results.
+    from sce_video.evaluation.file_protocols import fuse_scores
+
+    result = fuse_scores(options)
+    from sce_video.evaluation.metrics.base import telling  # needs torch
+
+    print(f"{result.videos} videos, {result.classes} classes")
+    named = [*zip(options.scores, result.single, strict=True), ("fused", result.fused)]
+    classes = {"num_classes": result.classes}
+    print(_table([(name, telling(metrics, classes)) for name, metrics in named]))
+    return 0
+
+
+def _table(rows: Sequence[tuple[str, Mapping[str, float]]]) -> str:
+    """Return a table with a line for each file and one for the fusion, in percent."""
+    width = max(len(name) for name, _ in rows)
+    columns = {
+        title: key for title, key in _COLUMNS.items() if any(key in values for _, values in rows)
+    }
+    lines = [" ".join([" " * width, *(f"{title:>12}" for title in columns)])]
+    for name, values in rows:
+        cells = (
+            f"{100 * values[key]:10.2f} %" if key in values else f"{'-':>12}"
+            for key in columns.values()
+        )
+        lines.append(" ".join([f"{name:<{width}}", *cells]))
+    return "\n".join(lines)
+
+
+def _as_lines(notes: Sequence[str]) -> list[str]:
+    return [printable(f"  note: {note}") for note in notes]

@@ -1,0 +1,99 @@
+"""A time limit for functions that cannot be interrupted, because they hang in a library."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+
+class LimitExceededError(TimeoutError):
+    """A call took longer than its time limit."""
+
+
+class AbandonedError(RuntimeError):
+    """Raised in a thread that exceeded its time limit, to end what it still does."""
+
+
+class TimeLimitedCaller:
+    """Runs functions one after the other in a helper thread, with a time limit.
+
+    A function that exceeds it is abandoned in its (daemon) thread, and the next call gets a new
+    thread: a hanging decoder has released the GIL. An instance may be copied to worker processes.
+    The samples of a batch are one call, in which each sample restarts the limit.
+    """
+
+    def __init__(self) -> None:
+        self._helper: _Helper | None = None
+        self._pid = 0
+        self._end = 0.0
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_helper": None, "_pid": 0, "_end": 0.0}
+
+    def call(self, function: Callable[[], Any], seconds: float) -> Any:
+        """Return ``function()``, or raise its exception; LimitExceededError after ``seconds``."""
+        if self._helper is None or self._pid != os.getpid():
+            self._helper, self._pid = _Helper(self), os.getpid()
+            self._helper.start()
+        answer: queue.SimpleQueue = queue.SimpleQueue()
+        self._end = time.monotonic() + seconds
+        self._helper.requests.put((function, answer))
+        try:
+            while (left := self._end - time.monotonic()) > 0:
+                with suppress(queue.Empty):  # then look whether the limit was restarted
+                    value, error = answer.get(timeout=min(left, seconds))
+                    break
+            else:
+                raise LimitExceededError(f"no answer after {seconds:.1f} s")
+        except BaseException:  # too late, or interrupted
+            self._helper.abandoned = True
+            self.close()
+            raise
+        if error is not None:
+            raise error
+        return value
+
+    def restart(self, seconds: float) -> None:
+        """For the function that :meth:`call` runs: its limit is ``seconds`` from now.
+
+        A limit that follows on ``math.inf`` may be noticed later, by the ``seconds`` of the call.
+        AbandonedError if the limit was exceeded before.
+        """
+        helper = threading.current_thread()
+        if not isinstance(helper, _Helper) or helper.caller() is not self or helper.abandoned:
+            raise AbandonedError("the time limit was exceeded")
+        self._end = time.monotonic() + seconds
+
+    def close(self) -> None:
+        """End the helper thread once it is idle."""
+        if self._helper is not None and self._pid == os.getpid():
+            self._helper.requests.put(None)
+        self._helper = None
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class _Helper(threading.Thread):
+    """Answers requests until it gets None."""
+
+    def __init__(self, caller: TimeLimitedCaller) -> None:
+        super().__init__(daemon=True, name="time-limited")
+        self.requests: queue.SimpleQueue = queue.SimpleQueue()
+        self.caller = weakref.ref(caller)
+        self.abandoned = False
+
+    def run(self) -> None:
+        while (request := self.requests.get()) is not None:
+            function, answer = request
+            try:
+                answer.put((function(), None))
+            except BaseException as error:  # raised in the caller's thread
+                answer.put((None, error))
+            del request, function, answer  # keep no sample alive while waiting

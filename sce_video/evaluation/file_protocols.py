@@ -1,0 +1,386 @@
+"""Protocols on files: ``sce-video probe``, ``retrieve``, ``transfer`` and ``fuse-scores``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sce_video.options.protocols import (
+    FuseScoresOptions,
+    ProbeOptions,
+    RetrieveOptions,
+    TransferOptions,
+)
+from sce_video.published.paper_results import MANY_SHOT
+from sce_video.utils.files import write_json
+
+if TYPE_CHECKING:
+    from sce_video.evaluation.feature_files import FeaturePair
+    from sce_video.evaluation.metrics.base import RowMetric
+    from sce_video.evaluation.metrics.feature_metrics import RetrievalResult
+    from sce_video.evaluation.rows import Rows
+
+
+def _check_files(inputs: Sequence[str | None], outputs: Sequence[str | None]) -> None:
+    """Raise an error for an input that is missing, or an output that overwrites an input."""
+    named = [path for path in inputs if path is not None]
+    for path in named:
+        if not os.path.exists(path):
+            raise FileNotFoundError(f"there is no file {path}")
+    for out in outputs:
+        if out is not None and os.path.realpath(out) in map(os.path.realpath, named):
+            raise ValueError(f"{out} is an input and would be overwritten. Give another path")
+
+
+# -- kNN and linear probe ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ProbeResult:
+    """Result of a probe.
+
+    Attributes:
+        metrics: Value of every metric by its name.
+        table: The metrics as text, next to chance, with 95 % intervals.
+        notes: Remarks on the files.
+    """
+
+    metrics: dict[str, float]
+    table: str
+    notes: tuple[str, ...]
+
+
+def probe(options: ProbeOptions) -> ProbeResult:
+    """Compute kNN, a linear probe and other protocols from files of features.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If a file contains no features or labels, or both contain the same video.
+    """
+    _check_files([options.test, options.train], [options.json])
+    # Imported here because a wrong path is answered without torch.
+    from sce_video.evaluation.chance import chance_levels
+    from sce_video.evaluation.feature_files import load_feature_pair
+    from sce_video.evaluation.metrics import PROTOCOLS
+    from sce_video.evaluation.metrics import base as metric_base
+    from sce_video.evaluation.metrics.feature_metrics import FeatureStatistics
+
+    metrics: list[RowMetric] = [
+        PROTOCOLS[name](**settings) for name, settings in options.settings().items()
+    ]
+    metrics.append(FeatureStatistics())
+    pair = load_feature_pair(options.test, options.train, "probing")
+    settings = metric_base.metric_settings(metrics)
+    provenance = {**pair.provenance, "protocol_name": "probe", "protocols": settings}
+    if pair.gallery is None:
+        queries, described, against = _grouped(pair.queries, options)
+        provenance |= described
+    else:
+        queries = _checked_apart(pair)
+        against = f"against {len(pair.gallery)} of {options.train}"
+    for metric in metrics:
+        metric.dataset_meta = {"classes": pair.provenance.get("test", {}).get("classes")}
+    values = metric_base.compute_metrics(metrics, queries, pair.gallery)
+    listed, texts = metric_base.listed_metrics(metrics, values)
+    levels = chance_levels(values, queries, pair.gallery)
+    outcomes = metric_base.outcomes_of(metrics, queries)
+    intervals = {} if outcomes is None else outcomes.intervals()
+    table = metric_base.format_metric_lines(
+        metric_base.telling(listed, {"num_classes": len(queries.labels.unique())}, levels),
+        f"{len(queries)} videos of {options.test}, {against}",
+        intervals,
+        {"chance": levels},
+    )
+    if options.json is not None:
+        details = {name: value for metric in metrics for name, value in metric.details.items()}
+        details["chance"] = levels
+        content = {"metrics": values, **details, "protocol": provenance, "failures": pair.failures}
+        if outcomes is not None:
+            content["intervals"] = intervals
+            metric_base.save_outcomes(metric_base.outcomes_path(options.json), outcomes)
+        write_json(Path(options.json), content)
+    return ProbeResult(values, "\n".join([table, *texts]), tuple(pair.notes))
+
+
+def _grouped(queries: Rows, options: ProbeOptions) -> tuple[Rows, dict[str, Any], str]:
+    """Return the queries with their groups and folds, their provenance, and a few words on it."""
+    from sce_video.evaluation.functional.folds import divide
+    from sce_video.evaluation.functional.statistics import group_ids
+
+    assert options.group_pattern is not None  # ProbeOptions.check
+    groups, names = group_ids(queries.paths, options.group_pattern)
+    folds = divide(queries.labels, groups, folds=options.folds)
+    described = {"group_pattern": options.group_pattern, "groups": names, **folds.described()}
+    queries = replace(queries, groups=groups, folds=folds.numbers)
+    return queries, described, f"leaving out {folds.text}"
+
+
+def _checked_apart(pair: FeaturePair) -> Rows:
+    """Return the queries; ValueError, naming the first, if the gallery contains some of them."""
+    assert pair.gallery is not None
+    trained = set(pair.gallery.paths)
+    shared = [path for path in pair.queries.paths if path in trained]
+    if shared:
+        raise ValueError(
+            f"{len(shared)} of {len(pair.queries)} test videos of {pair.queries.source} are in "
+            f"{pair.gallery.source}, too, the first is {shared[0]}. Remove them from one file, or "
+            "evaluate one file with --group-pattern"
+        )
+    return pair.queries
+
+
+# -- retrieval -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RetrieveResult:
+    """Result of a retrieval.
+
+    Attributes:
+        found: R@k and rankings, with centred and with plain features.
+        queries: Number of queries.
+        gallery: Number of gallery videos.
+        dimensions: Number of dimensions of a feature.
+        notes: Remarks on what limits the metrics.
+    """
+
+    found: RetrievalResult
+    queries: int
+    gallery: int
+    dimensions: int
+    notes: tuple[str, ...]
+
+
+def retrieve(options: RetrieveOptions) -> RetrieveResult:
+    """Compute R@k of queries in a gallery, from files of features.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If a file contains no features or labels, or their sizes differ.
+    """
+    _check_files([options.query, options.bank], [options.json, options.neighbours])
+    # Imported here because a wrong path is answered without torch.
+    from sce_video.evaluation.feature_files import load_feature_pair
+    from sce_video.evaluation.functional.neighbours import ROW_BLOCK
+    from sce_video.evaluation.metrics.feature_metrics import rank_gallery
+
+    pair = load_feature_pair(options.query, options.bank, "retrieval")
+    queries, gallery = pair.queries, pair.gallery
+    assert gallery is not None
+    found = rank_gallery(
+        queries,
+        gallery,
+        ks=sorted({*options.ks}),
+        block=options.block,
+        gallery_block=options.bank_block or ROW_BLOCK,
+    )
+    provenance = {
+        **pair.provenance,
+        "protocol_name": "retrieval",
+        "ks": list(found.centred),
+        "shared_paths": found.shared,
+        "queries_of_unseen_classes": found.unseen,
+    }
+    if found.shared:
+        provenance["benchmark"] = None  # no published result has shared videos
+    if options.neighbours is not None:
+        _save_neighbours(options.neighbours, queries.paths, found, provenance)
+    if options.json is not None:
+        content = {
+            "metrics": found.metrics(),
+            "centred": {f"R@{k}": value for k, value in found.centred.items()},
+            "plain": {f"R@{k}": value for k, value in found.plain.items()},
+            "protocol": provenance,
+            "failures": pair.failures,
+        }
+        write_json(Path(options.json), content)
+    notes = [*pair.notes]
+    counted = f"of {len(queries)} queries"
+    if found.shared:
+        notes.append(
+            f"{found.shared} {counted} are in {options.bank}, too, and each is excluded from its "
+            "own neighbours"
+        )
+    if found.unseen:
+        notes.append(
+            f"{found.unseen} {counted} have a class that is not in {options.bank}, and count as "
+            "misses"
+        )
+    dimensions = queries.features.shape[1]
+    return RetrieveResult(found, len(queries), len(gallery), dimensions, tuple(notes))
+
+
+def _save_neighbours(
+    path: str, queries: Sequence[str], found: RetrievalResult, provenance: dict[str, Any]
+) -> None:
+    """Write the rankings to an .npz file.
+
+    ``paths`` (N,) of the queries; ``centred_indices`` and ``plain_indices`` (N, k), gallery rows in
+    descending order of similarity; and in the same order ``*_similarities`` and ``*_hits``.
+    """
+    import numpy as np
+
+    from sce_video.inference.npz_files import write_npz
+
+    arrays = {"paths": np.array(queries, dtype=np.str_)}
+    for name, ranking in found.rankings.items():
+        arrays[f"{name}_indices"] = ranking.indices.numpy()
+        arrays[f"{name}_similarities"] = ranking.similarities.numpy()
+        arrays[f"{name}_hits"] = ranking.hits.numpy()
+    write_npz(path, arrays, provenance)
+
+
+# -- late fusion ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FuseScoresResult:
+    """Result of a late fusion.
+
+    Attributes:
+        single: Metrics of each file, in the given order.
+        fused: Metrics of the fusion.
+        videos: Number of videos.
+        classes: Number of classes.
+    """
+
+    single: tuple[dict[str, float], ...]
+    fused: dict[str, float]
+    videos: int
+    classes: int
+
+
+def fuse_scores(options: FuseScoresOptions) -> FuseScoresResult:
+    """Fuse the scores of several tests of the same videos.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If a file contains no scores, or videos, labels or classes differ.
+    """
+    _check_files(options.scores, [options.json, options.out])
+    # Imported here because a wrong path is answered without torch.
+    from sce_video.evaluation.metrics.base import compute_metrics
+    from sce_video.evaluation.metrics.classification import MeanClassAccuracy, TopKAccuracy
+    from sce_video.evaluation.scores import load_scores, save_scores, weighted_mean
+
+    loaded = [load_scores(path) for path in options.scores]
+    sets = [scores for scores, _ in loaded]
+    fused = weighted_mean(sets, options.weights or None)
+    accuracies = [TopKAccuracy(), MeanClassAccuracy()]
+    single = [compute_metrics(accuracies, scores) for scores in sets]
+    metrics = compute_metrics(accuracies, fused)
+    provenance = _fused_provenance(options, fused, [stored for _, stored in loaded], single)
+    if options.out is not None:
+        save_scores(options.out, fused, provenance)
+    if options.json is not None:
+        failures = [list(pair) for pair in fused.failures]
+        content = {"metrics": metrics, "protocol": provenance, "failures": failures}
+        write_json(Path(options.json), content)
+    return FuseScoresResult(tuple(single), metrics, len(fused), fused.num_classes)
+
+
+def _fused_provenance(
+    options: FuseScoresOptions,
+    fused: Rows,
+    provenances: Sequence[dict[str, Any]],
+    single: Sequence[dict[str, float]],
+) -> dict[str, Any]:
+    """Return the entries that all files share, and hash, weight and metrics of each file."""
+    from sce_video.engine.checkpoint import file_sha256
+
+    first, *others = provenances
+    agreed = {
+        name: value
+        for name, value in first.items()
+        if all(name in other and other[name] == value for other in others)
+    }
+    files = zip(
+        options.scores,
+        options.weights or [1.0] * len(provenances),
+        single,
+        provenances,
+        strict=True,
+    )
+    return {
+        **agreed,
+        "kind": "recognition",
+        "benchmark": None,  # a fusion is not the result of one network
+        "videos": len(fused),
+        "failures": len(fused.failures),
+        "fusion": [
+            {
+                "path": path,
+                "sha256": file_sha256(path),
+                "weight": weight,
+                "metrics": metrics,
+                "protocol": stored,
+            }
+            for path, weight, metrics, stored in files
+        ],
+    }
+
+
+# -- transfer ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TransferResult:
+    """Result of a transfer protocol.
+
+    Attributes:
+        metrics: Value of every metric by its name.
+        published: SCE's number in the paper by the metric, in percent; empty if there is none.
+        c: The C of the linear classifier; None for SVMs.
+        notes: Remarks on the files and on C.
+    """
+
+    metrics: dict[str, float]
+    published: dict[str, float]
+    c: float | None
+    notes: tuple[str, ...]
+
+
+def transfer(options: TransferOptions) -> TransferResult:
+    """Fit linear classifiers or SVMs on features of one split, and test them on another.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If there is no such dataset, or the files do not fit the protocol.
+    """
+    known = sorted(name for name, *_ in MANY_SHOT)
+    if options.set is not None and options.set not in known:
+        raise ValueError(f"no set {options.set!r} in tab:many-shot. Choose of {', '.join(known)}")
+    files = {"train": options.train, "val": options.val, "test": options.test}
+    _check_files([*files.values(), options.labels], [options.json])
+    # Imported here because a wrong path is answered without torch.
+    from sce_video.evaluation import transfer as protocols
+
+    parts = protocols.load_transfer_parts(files, options.labels)
+    published: dict[str, float] = {}
+    notes = [*parts.notes]
+    chosen_c = None
+    if options.protocol == "svm":
+        shots = [None if count == "full" else int(count) for count in options.shots]
+        found = protocols.evaluate_low_shot(parts, shots, options.draws, options.seed)
+        content = protocols.on_dataset(found, "voc2007")
+        for count, name in zip(shots, options.shots, strict=True):
+            if count in protocols.LOW_SHOT_PUBLISHED:
+                published[f"low_shot_map_{name}"] = protocols.LOW_SHOT_PUBLISHED[count]
+    else:
+        own = protocols.ManyShotSet(str(options.metric), options.val is not None)
+        of_set = own if options.set is None else protocols.MANY_SHOT_SETS[options.set]
+        grid = protocols.C_GRID if options.c is None else (options.c,)
+        found = protocols.evaluate_many_shot(parts, of_set.metric, of_set.official_val, grid)
+        content = protocols.on_dataset(found, options.set)
+        content["protocol"]["published"] = of_set.published
+        chosen_c = content["protocol"]["c"]
+        if of_set.published is not None:
+            published[f"many_shot_{of_set.metric}"] = of_set.published
+        if options.c is None and chosen_c in (grid[0], grid[-1]):
+            notes.append("the chosen C is the end of the range that was tried")
+    if options.json is not None:
+        write_json(Path(options.json), content)
+    return TransferResult(content["metrics"], published, chosen_c, tuple(notes))

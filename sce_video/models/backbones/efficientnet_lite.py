@@ -1,0 +1,279 @@
+"""EfficientNet-Lite for images and, frame by frame or with temporal layers, for videos."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from sce_video.models.backbones.common import StagedBackbone, check_frozen, check_view
+from sce_video.models.backbones.frame_pools import check_frame_pool, with_motion
+from sce_video.registry import MODELS
+from sce_video.utils.stored_arguments import Switch, Variant
+
+
+class Scale(NamedTuple):
+    """Width and depth of a variant, as factors of the first one, and the side of its images."""
+
+    width: float
+    depth: float
+    size: int
+
+
+#: tensorflow/tpu, models/official/efficientnet/lite/efficientnet_lite_builder.py.
+VARIANTS = {
+    "lite0": Scale(1.0, 1.0, 224),
+    "lite1": Scale(1.0, 1.1, 240),
+    "lite2": Scale(1.1, 1.2, 260),
+    "lite3": Scale(1.2, 1.4, 280),
+    "lite4": Scale(1.4, 1.8, 300),
+}
+
+
+class _Stage(NamedTuple):
+    """Blocks of a stage: their number, kernel, stride of the first one, expansion and channels."""
+
+    blocks: int
+    kernel: int
+    stride: int
+    expansion: int
+    channels: int
+
+
+_STAGES = (
+    _Stage(1, 3, 1, 1, 16),
+    _Stage(2, 3, 2, 6, 24),
+    _Stage(2, 5, 2, 6, 40),
+    _Stage(3, 3, 2, 6, 80),
+    _Stage(3, 5, 1, 6, 112),
+    _Stage(4, 5, 2, 6, 192),
+    _Stage(1, 3, 1, 6, 320),
+)
+_STEM_CHANNELS = 32
+_HEAD_CHANNELS = 1280
+#: Stages that begin with a temporal layer. Their maps are small, so it costs little.
+_TEMPORAL_STAGES = range(3, 7)
+
+
+class SameConv2d(nn.Conv2d):
+    """A convolution with TensorFlow's "same" padding, which is larger at the right and bottom."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """(N, C, H, W) to (N, C', H/s, W/s), rounded up."""
+        padding = []
+        for size, kernel, stride in zip(
+            input.shape[:1:-1], self.kernel_size, self.stride, strict=True
+        ):
+            whole = max((math.ceil(size / stride) - 1) * stride + kernel - size, 0)
+            padding += [whole // 2, whole - whole // 2]
+        if any(padding):
+            input = F.pad(input, padding)
+        return F.conv2d(input, self.weight, self.bias, self.stride, 0, 1, self.groups)
+
+
+def _convolution(
+    before: int, after: int, kernel: int = 1, stride: int = 1, groups: int = 1, relu: bool = True
+) -> nn.Sequential:
+    """A convolution without bias, batch norm and, unless it ends a block, ReLU6."""
+    layers: list[nn.Module] = [
+        SameConv2d(before, after, kernel, stride, groups=groups, bias=False),
+        nn.BatchNorm2d(after, eps=1e-3, momentum=0.01),
+    ]
+    return nn.Sequential(*layers, *([nn.ReLU6(inplace=True)] if relu else []))
+
+
+class InvertedResidual(nn.Module):
+    """Inverted residual of MobileNetV2: expansion, convolution of each channel, projection."""
+
+    def __init__(self, before: int, stage: _Stage, after: int, stride: int) -> None:
+        super().__init__()
+        inner = before * stage.expansion
+        self.expand = _convolution(before, inner) if stage.expansion > 1 else nn.Identity()
+        self.depthwise = _convolution(inner, inner, stage.kernel, stride, groups=inner)
+        self.project = _convolution(inner, after, relu=False)
+        self.is_residual = stride == 1 and before == after
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.project(self.depthwise(self.expand(x)))
+        return x + y if self.is_residual else y
+
+
+class TemporalDifference(nn.Module):
+    """Adds to each frame its differences to the frames before and after it, with learned weights.
+
+    It is a temporal convolution of each channel with a kernel of 3 whose weights add up to 1. The
+    weights start at 0, so that a network begins as the image network whose weights it has.
+    ``frames`` is the number of frames of a clip, which are folded into the batch.
+    """
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(2, channels))
+        self.frames = 1
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N T, C, H, W) to the same shape."""
+        if self.frames == 1:
+            return x
+        clips = x.unflatten(0, (-1, self.frames))
+        change = clips.diff(dim=1)
+        before, after = self.weight[:, :, None, None]
+        return torch.cat(
+            (
+                clips[:, :1] + change[:, :1] * after,
+                clips[:, 1:-1] + change[:, :-1] * before + change[:, 1:] * after,
+                clips[:, -1:] + change[:, -1:] * before,
+            ),
+            1,
+        ).flatten(0, 1)
+
+
+@MODELS.register_module()
+class EfficientNetLite(StagedBackbone):
+    """EfficientNet-Lite without its classifier, applied to every frame of a clip.
+
+    Published weights were trained on ImageNet (tensorflow/tpu, EfficientNet-Lite, Apache-2.0). The
+    package of the extra ``teacher`` contains them, and commands take this network as
+    ``efficientnet-lite0``. Clips of T frames are computed as T images. 3,371,008 parameters in
+    ``lite0``.
+
+    Args:
+        variant: "lite0" to "lite4", with growing width and depth.
+        temporal: Whether the last four stages begin with a :class:`TemporalDifference`, which makes
+            it a network of videos. It starts as the image network.
+        frame_pool: How the features of the frames become a representation, see
+            :func:`~sce_video.models.backbones.frame_pools.with_motion`.
+
+    Others: see :class:`~sce_video.models.backbones.common.StagedBackbone`; quarters are of seven
+    stages and the last convolution.
+    """
+
+    def __init__(
+        self,
+        variant: Variant = "lite0",
+        temporal: Switch = False,
+        frame_pool: Variant = "mean",
+        frozen_stages: int = -1,
+        norm_eval: bool = False,
+        channels_last: bool = True,
+        with_cp: bool = False,
+        init_cfg: dict | None = None,
+    ) -> None:
+        super().__init__(with_cp, init_cfg)
+        if variant not in VARIANTS:
+            raise ValueError(f"variant must be one of {', '.join(VARIANTS)}, got {variant!r:.60}")
+        check_frozen(frozen_stages)
+        self.frame_pool = frame_pool
+        self.out_channels = _HEAD_CHANNELS * check_frame_pool(frame_pool)
+        scale = VARIANTS[variant]
+        self.stem = _convolution(3, _STEM_CHANNELS, kernel=3, stride=2)
+        before, stages, layers = _STEM_CHANNELS, [], {}
+        for number, stage in enumerate(_STAGES):
+            after = _rounded(stage.channels * scale.width)
+            # The first and the last stage keep their depth.
+            scaled = number not in (0, len(_STAGES) - 1)
+            count = math.ceil(stage.blocks * scale.depth) if scaled else stage.blocks
+            blocks: list[nn.Module] = []
+            if temporal and number in _TEMPORAL_STAGES:
+                layers[str(number)] = TemporalDifference(before)
+            for block in range(count):
+                stride = stage.stride if block == 0 else 1
+                blocks.append(InvertedResidual(before, stage, after, stride))
+                before = after
+            stages.append(nn.Sequential(*blocks))
+        self.blocks = nn.ModuleList(stages)
+        # Apart from the blocks, so that these have the same names with and without them.
+        self.temporal = nn.ModuleDict(layers)
+        self.head = nn.Sequential(_convolution(before, _HEAD_CHANNELS))
+        self.finish(frozen_stages, norm_eval, False, channels_last)
+
+    def stem_layers(self) -> list[nn.Module]:
+        """The first convolution."""
+        return [self.stem]
+
+    def stages(self) -> list[nn.Sequential]:
+        """Seven stages of blocks with their temporal layers, and the last convolution."""
+        found = []
+        for number, blocks in enumerate(self.blocks):
+            layer = [self.temporal[str(number)]] if str(number) in self.temporal else []
+            found.append(nn.Sequential(*layer, *blocks))  # type: ignore[misc]
+        return [*found, self.head]
+
+    def forward(self, view: Tensor) -> Tensor:
+        """(N, 3, T, H, W) to features (N, C, T, H/32, W/32), with motion twice as many."""
+        check_view(view)
+        samples, _, frames = view.shape[:3]
+        for layer in self.temporal.values():
+            assert isinstance(layer, TemporalDifference)
+            layer.frames = frames
+        x = self.run_stages(view.transpose(1, 2).flatten(0, 1))
+        return with_motion(x.unflatten(0, (samples, frames)).transpose(1, 2), self.frame_pool)
+
+
+def _rounded(channels: float, divisor: int = 8) -> int:
+    """Round a number of channels to a multiple, and not down by more than a tenth."""
+    rounded = max(divisor, int(channels + divisor / 2) // divisor * divisor)
+    return rounded + divisor if rounded < 0.9 * channels else rounded
+
+
+def from_published(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Rename weights of the layout of ``efficientnet_lite_pytorch`` for :class:`EfficientNetLite`.
+
+    The layout is lukemelas/EfficientNet-PyTorch's. The classifier is left out.
+
+    Args:
+        weights: State dict of the published network.
+
+    Raises:
+        ValueError: If the weights have another layout.
+    """
+    if "_conv_stem.weight" not in weights:
+        raise ValueError("these are not weights of EfficientNet in the layout of lukemelas")
+    counts = [_count(weights, number) for number in range(len(_STAGES))]
+    places = [(stage, block) for stage, count in enumerate(counts) for block in range(count)]
+    found = {}
+    for name, value in weights.items():
+        words = name.split(".")
+        if words[0] == "_blocks":
+            stage, block = places[int(words[1])]
+            prefix, part, rest = f"blocks.{stage}.{block}.", words[2], words[3:]
+            expands = f"_blocks.{words[1]}._expand_conv.weight" in weights
+            names = _PARTS if expands else {**_PARTS, "_bn0": None}
+        elif words[0] in _ENDS:
+            prefix, part, rest, names = "", words[0], words[1:], _ENDS
+        else:
+            continue  # the classifier
+        if (own := names.get(part)) is not None:
+            found[f"{prefix}{own}.{'.'.join(rest)}"] = value
+    return found
+
+
+#: Parts of a block, and of the ends of the network, in the published layout and here.
+_PARTS = {
+    "_expand_conv": "expand.0",
+    "_bn0": "expand.1",
+    "_depthwise_conv": "depthwise.0",
+    "_bn1": "depthwise.1",
+    "_project_conv": "project.0",
+    "_bn2": "project.1",
+}
+_ENDS = {"_conv_stem": "stem.0", "_bn0": "stem.1", "_conv_head": "head.0.0", "_bn1": "head.0.1"}
+
+
+def _count(weights: dict[str, Tensor], stage: int) -> int:
+    """Return the number of blocks of a stage, by the numbers of channels of the blocks."""
+    outputs: Sequence[int] = [
+        len(weights[name]) for name in _ordered(weights) if name.endswith("_project_conv.weight")
+    ]
+    widths = list(dict.fromkeys(outputs))
+    return outputs.count(widths[stage])
+
+
+def _ordered(weights: dict[str, Tensor]) -> list[str]:
+    """Return the names of the weights of the blocks, in the order of the blocks."""
+    names = [name for name in weights if name.startswith("_blocks.")]
+    return sorted(names, key=lambda name: int(name.split(".")[1]))

@@ -1,0 +1,55 @@
+"""Motion for image networks: how the features of the frames of a clip become one representation."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from sce_video.options.connect import FRAME_POOLS
+
+
+def check_frame_pool(frame_pool: str) -> int:
+    """Return the number of parts of the representation, each as wide as the features.
+
+    Raises:
+        ValueError: If there is no such way to pool.
+    """
+    if frame_pool not in FRAME_POOLS:
+        raise ValueError(
+            f"frame_pool must be one of {', '.join(FRAME_POOLS)}, got {frame_pool!r:.60}"
+        )
+    return 1 + ("+" in frame_pool)
+
+
+def with_motion(features: Tensor, frame_pool: str) -> Tensor:
+    """Append how the features of the frames change, so that their mean is the representation.
+
+    With f_t, the features of frame t averaged over space, the appended part is
+
+    - ``mean+absdiff``: the mean of ``|f_(t+1) - f_t|``, which tells how much each feature changes;
+    - ``mean+std``: the standard deviation of f_t over the frames;
+    - ``mean+delta``: ``f_T - f_1``, which tells in which direction it changes.
+
+    It is the same at all positions. A head that averages over time and space, a linear probe and an
+    export therefore see mean and motion without knowing of them. A clip of one frame has no motion,
+    so that part is 0.
+
+    Args:
+        features: (N, C, T, H, W).
+        frame_pool: One of :data:`~sce_video.options.connect.FRAME_POOLS`.
+
+    Returns:
+        (N, 2 C, T, H, W); with ``mean``, the features.
+    """
+    if frame_pool == "mean":
+        return features
+    frames = features.mean((3, 4))
+    if features.shape[2] == 1:
+        motion = torch.zeros_like(frames[:, :, 0])
+    elif frame_pool == "mean+absdiff":
+        motion = frames.diff(dim=2).abs().mean(2)
+    elif frame_pool == "mean+std":
+        motion = frames.std(2, correction=0)
+    else:
+        motion = frames[:, :, -1] - frames[:, :, 0]
+    return torch.cat((features, motion[:, :, None, None, None].expand_as(features)), 1)

@@ -1,0 +1,327 @@
+"""``sce-video evaluate``, ``test`` and ``finetune-splits``: measure a network on videos."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sce_video.datasets.labelled import (
+    NO_COLUMNS,
+    GroupColumns,
+    LabelledVideos,
+    check_pair,
+    read_labelled,
+)
+from sce_video.datasets.named_files import check_exists, check_out, check_run, check_videos
+from sce_video.datasets.sources import dataset_settings, listed_extensions
+from sce_video.engine.recipes import find_recipe
+from sce_video.options.measure import EvaluateOptions, TestOptions
+from sce_video.options.protocols import FinetuneSplitsOptions
+from sce_video.utils.command import printable
+from sce_video.utils.run_files import (
+    RANDOM,
+    RESULTS,
+    RUN_JSON,
+    is_model,
+    newest_checkpoint,
+    packaged_network,
+)
+from sce_video.utils.storage import is_url, join
+
+if TYPE_CHECKING:
+    from mmengine.config import Config
+
+    from sce_video.engine.run_json import RunDescription
+
+
+@dataclass(frozen=True)
+class EvaluateResult:
+    """Result of an evaluation.
+
+    Attributes:
+        metrics: Value of every metric by its name.
+        out: JSON file or URL of the results.
+        checkpoint: The evaluated checkpoint; ``random`` for random weights.
+        run: What the folder of the run says about itself; None without ``run.json``.
+    """
+
+    metrics: dict[str, float]
+    out: str
+    checkpoint: str
+    run: RunDescription | None
+
+
+def evaluate(options: EvaluateOptions) -> EvaluateResult:
+    """Evaluate a network on labelled videos: kNN, linear probe, retrieval.
+
+    The config inside the checkpoint is read as data, and no program in the run's folder is run.
+
+    Raises:
+        FileNotFoundError: If there is no such checkpoint.
+        ValueError: If there is no such folder, a video has no label, or the config is not plain
+            data.
+    """
+    if options.out is not None:
+        check_out(options.out)
+    check_run(options.run)
+    tested, gallery = _evaluated_sets(options)
+    # Imported here because a wrong path is answered without torch.
+    from sce_video.engine.work_dir import folder_of_run
+    from sce_video.inference.encoders.encoder_folder import run_of_model
+    from sce_video.runs.launch import run_test
+    from sce_video.utils.files import check_regular
+
+    checkpoint = run_of_model(options.run) if is_model(options.run) else options.run
+    # The run of a model is in a cache, a packaged network in the package: no folders for results.
+    elsewhere = is_model(options.run) or packaged_network(options.run)
+    folder = Path("work_dirs", Path(checkpoint).name) if elsewhere else folder_of_run(checkpoint)
+    checkpoint = newest_checkpoint(checkpoint)
+    work_dir = Path("work_dirs" if is_url(folder) else folder, "evaluation")
+    check_regular(work_dir, written=True)
+    out = options.out or str(join(folder, "results_random.json" if options.random else RESULTS))
+    cfg = _evaluation_config(options, checkpoint, work_dir, out, tested, gallery)
+    metrics = run_test(cfg, random=not (options.random or options.no_random))
+    used = RANDOM if options.random else str(checkpoint)
+    return EvaluateResult(metrics, out, used, _run_of(folder))
+
+
+@dataclass(frozen=True)
+class _NamedVideos:
+    """Labelled videos as the user names them.
+
+    Attributes:
+        source: Folder, table, list or CSV file.
+        extensions: Extensions by which a folder is listed.
+        listed: Content of a list or a CSV file; None for a folder or a table.
+    """
+
+    source: str
+    extensions: Sequence[str]
+    listed: LabelledVideos | None
+
+    def settings(self, folder: Path, name: str) -> dict[str, Any]:
+        """Return the settings of the dataset; a list that it needs is written to the folder."""
+        if self.listed is None:
+            return dataset_settings(self.source, self.extensions)
+        return self.listed.dataset(folder, name)
+
+
+def _evaluated_sets(options: EvaluateOptions) -> tuple[_NamedVideos, _NamedVideos | None]:
+    """Check the test videos and the gallery, and read the ones that are files.
+
+    Raises:
+        ValueError: If there are no such videos, a label or column is missing, or the classes of a
+            list differ from the classes of the other set.
+    """
+    columns = GroupColumns(options.group_column, options.fold_column)
+    columns.check(options.test)
+    extensions = listed_extensions(options.all_files)
+    sources = [options.test] if options.gallery is None else [options.test, options.gallery]
+    files = [source for source in sources if os.path.isfile(source)]
+    if options.data_root is not None and not files:
+        raise ValueError("--data-root goes with a list or a CSV file. Remove it")
+    sets = []
+    for source in sources:
+        listed = None
+        if source in files:
+            own = columns if source is options.test else NO_COLUMNS
+            listed = read_labelled(source, options.data_root, columns=own)
+            for line in listed.repeated():
+                print(printable(line, sys.stderr), file=sys.stderr, flush=True)
+        else:
+            check_videos(source, extensions)
+        sets.append(_NamedVideos(source, extensions, listed))
+    tested, gallery = sets[0], sets[1] if len(sets) > 1 else None
+    if files and gallery is not None:
+        first, second = (
+            named.listed or read_labelled(named.source, extensions=extensions)
+            for named in (gallery, tested)
+        )
+        check_pair(first, second)
+    return tested, gallery
+
+
+def _evaluation_config(
+    options: EvaluateOptions,
+    checkpoint: str,
+    work_dir: Path,
+    out: str,
+    tested: _NamedVideos,
+    gallery: _NamedVideos | None,
+) -> Config:
+    """Return the config of the test, whose lists are written to ``work_dir``."""
+    from sce_video.evaluation.metrics import PROTOCOLS
+    from sce_video.inference.stored_test import stored_test
+    from sce_video.runs.configs import testing_config
+
+    # By key, not as text KEY=VALUE, where a folder named 2023 would be a number.
+    data = tested.settings(work_dir, "test")
+    changes: dict[str, Any] = {f"test_dataloader.dataset.{key}": v for key, v in data.items()}
+    loader = "test_cfg.gallery_dataloader"
+    if gallery is None:
+        groups = None if tested.listed is None else tested.listed.write_groups(work_dir, "test")
+        made = {"pattern": options.group_pattern, "file": groups, "folds": options.folds}
+        changes[loader] = None
+        changes["test_cfg.group_pattern"] = made if options.grouped else None
+    else:
+        data = gallery.settings(work_dir, "gallery")
+        changes |= {f"{loader}.dataset.{key}": value for key, value in data.items()}
+    cfg = testing_config(
+        stored_test(checkpoint),
+        RANDOM if options.random else checkpoint,
+        work_dir=work_dir,
+        out=out,
+        cfg_options=changes,
+    )
+    if options.protocols:
+        given = {"pairs": options.pairs, "factors": options.factors}
+        of_time = {name: value for name, value in given.items() if value is not None}
+        cfg.test_evaluator = [
+            {"type": PROTOCOLS[name].__name__, **(of_time if name == "time" else {})}
+            for name in options.protocols
+        ]
+    return cfg
+
+
+def _run_of(folder: str | Path) -> RunDescription | None:
+    """Return what a folder's ``run.json`` says; None without one, or if it cannot be read."""
+    from sce_video.engine.run_json import read_run_json
+
+    if is_url(folder) or not Path(folder, RUN_JSON).is_file():
+        return None
+    try:
+        return read_run_json(folder)
+    except (OSError, ValueError) as error:  # the results do not depend on it
+        print(printable(f"note: {error}", sys.stderr), file=sys.stderr, flush=True)
+        return None
+
+
+@dataclass(frozen=True)
+class TestResult:
+    """Result of the test of one or two checkpoints.
+
+    Attributes:
+        metrics: Metrics by their names, by the checkpoint.
+    """
+
+    __test__ = False  # not a class of tests, which pytest would collect
+
+    metrics: dict[str, dict[str, float]]
+
+
+def test(options: TestOptions) -> TestResult:
+    """Test a checkpoint, or the last and the best checkpoint of a run, with a config.
+
+    Raises:
+        FileNotFoundError: If there is no such config, checkpoint or list.
+        ValueError: If the config has no test, or one file is named for two checkpoints.
+    """
+    find_recipe(options.config)
+    for file in (options.test_list, options.classes):
+        check_exists(file, "file")
+    extensions = listed_extensions(options.all_files)
+    if options.data_root is not None and options.test_list is None:
+        check_videos(options.data_root, extensions)
+    else:
+        check_exists(options.data_root, "folder")
+    if options.checkpoint != RANDOM:
+        check_run(options.checkpoint)
+    # Imported here because a wrong path is answered without torch.
+    from sce_video.engine.config.changes import parse_options
+    from sce_video.runs import launch
+    from sce_video.runs.configs import checkpoints_to_test, testing_config
+
+    changes: dict[str, Any] = parse_options(options.cfg_options)
+    root, listed, classes = options.data_root, options.test_list, options.classes
+    if root is not None or listed is not None:
+        data = {} if root is None else dataset_settings(root, extensions)
+        named = {} if classes is None else {"class_file": classes}
+        data |= {"ann_file": listed, **named}
+        changes |= {f"test_dataloader.dataset.{key}": value for key, value in data.items()}
+    checkpoints = checkpoints_to_test(options.checkpoint)
+    # One file would hold the results of the last checkpoint alone.
+    if len(checkpoints) > 1 and (options.out or options.dump):
+        raise ValueError(
+            f"{' and '.join(checkpoints)} are tested, but --out and --dump name one file. Give one "
+            "of the checkpoints"
+        )
+    found = {}
+    for checkpoint in checkpoints:
+        cfg = testing_config(
+            options.config,
+            checkpoint,
+            work_dir=options.work_dir,
+            out=options.out,
+            dump=options.dump,
+            backend=options.backend,
+            cfg_options=changes,
+            launcher=options.launcher,
+        )
+        found[checkpoint] = launch.run_test(cfg)
+    return TestResult(found)
+
+
+@dataclass(frozen=True)
+class FinetuneSplitsResult:
+    """Result of the splits of a dataset.
+
+    Attributes:
+        file: JSON file with the metrics of each split and their mean.
+        table: The same as text; empty if a signal has stopped a training.
+        stopped_by: Number of the signal; 0 if all splits are finished.
+    """
+
+    file: Path
+    table: str
+    stopped_by: int = 0
+
+
+def finetune_splits(options: FinetuneSplitsOptions) -> FinetuneSplitsResult:
+    """Finetune and test all splits of a dataset; all ranks of a distributed run call this.
+
+    Raises:
+        FileNotFoundError: If there is no such config or checkpoint.
+        ValueError: If the config has no splits, a list is missing, or the folder contains a run
+            with other settings.
+    """
+    find_recipe(options.config)
+    if options.pretrained not in (None, RANDOM):
+        check_run(str(options.pretrained))
+    # Imported here because a wrong path is answered without torch.
+    from sce_video.runs.configs import testing_config, training_config
+    from sce_video.runs.launch import join_processes
+    from sce_video.runs.splits import SUMMARY, StoppedError, format_splits, run_splits
+
+    default = Path("work_dirs", f"{Path(options.config).stem}_splits")
+    work_dir = Path(options.work_dir or default)
+    training = training_config(
+        options.config,
+        work_dir=work_dir,
+        amp=options.amp,
+        seed=options.seed,
+        pretrained=options.pretrained,
+        backend=options.backend,
+        cfg_options=options.cfg_options,
+        launcher=options.launcher,
+    )
+
+    def testing(checkpoint: str, folder: Path) -> Config:
+        return testing_config(
+            options.config,
+            checkpoint,
+            work_dir=folder,
+            backend=options.backend,
+            cfg_options=options.cfg_options,
+            launcher=options.launcher,
+        )
+
+    join_processes(options.launcher, training.get("env_cfg"))
+    try:
+        summary = run_splits(training, testing, options.splits)
+    except StoppedError as stop:
+        return FinetuneSplitsResult(work_dir / SUMMARY, "", int(stop.by))
+    return FinetuneSplitsResult(work_dir / SUMMARY, format_splits(summary))
