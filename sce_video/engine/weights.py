@@ -420,8 +420,8 @@ def _check_type(name: Any, layer: bool, trusted: bool) -> None:
             break  # the registry takes the first of this name, too
     raise ValueError(
         f"type {name!r:.100} is not the name of a registered network or layer that a checkpoint "
-        "may name; only those are built. If it is your own, name its module by --import MODULE; "
-        "for any other network give the config file"
+        "may name; only those are built. Name the module of your own network by --import MODULE, "
+        "or give the config file"
     )
 
 

@@ -193,7 +193,7 @@ class AlarmGroup(NamedTuple):
 
 
 def lasting_errors(alarms: Sequence[AlarmGroup]) -> list[str]:
-    """What is wrong with a run, a word or two each: its alarms of level error that last."""
+    """Return what is wrong with a run, a word or two each: its alarms of level error that last."""
     names = [a.name for a in alarms if a.level == "error" and a.cleared is None]
     return ["collapsed" if name == "collapse" else name.replace("_", " ") for name in names]
 
