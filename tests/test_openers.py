@@ -54,14 +54,14 @@ def test_a_pipe_is_refused(name, tmp_path):
     assert str(path) in str(raised.value) and "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize("name", [LOCK, "config.py", "history.jsonl", "online_evaluation.jsonl"])
+@pytest.mark.parametrize("name", [LOCK, "run.json", "history.jsonl", "online_evaluation.jsonl"])
 def test_the_page_of_a_run_does_not_wait_for_a_pipe(name, tmp_path):
     (tmp_path / "metrics.jsonl").write_text('{"kind": "train", "iter": 1, "loss": 1.0}\n')
     os.mkfifo(tmp_path / name)
     assert not is_locked(tmp_path)
     record = read_run(tmp_path)
     assert not record.locked
-    assert name != "config.py" or "is not a regular file" in " ".join(record.notes)
+    assert name != "run.json" or "is not a regular file" in " ".join(record.notes)
 
 
 #: Files that open others of this package, not of a user.

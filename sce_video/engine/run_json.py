@@ -159,7 +159,7 @@ def read_run_json(folder: str | Path) -> RunDescription:
         ) from None
 
 
-def describe_run(run: str | Path) -> RunDescription | None:
+def find_run_json(run: str | Path) -> RunDescription | None:
     """Return the description of a run that is given by its folder or by one of its files.
 
     Args:

@@ -35,7 +35,6 @@ from sce_video.utils.run_files import (
     PROBE,
     SCORES,
 )
-from sce_video.utils.run_files import CONFIG as CONFIG  # offered to callers
 from sce_video.utils.storage import is_url, split
 
 LOCK = "training.lock"

@@ -25,12 +25,13 @@ from sce_video.engine.run_json import (
     describe_environment,
     write_run_json,
 )
-from sce_video.engine.work_dir import CONFIG, remove_training
+from sce_video.engine.work_dir import remove_training
 from sce_video.runs.choices import Machine
 from sce_video.runs.folder_facts import FolderFacts
 from sce_video.runs.timing import Timing
 from sce_video.utils.command import printable
 from sce_video.utils.files import write_text
+from sce_video.utils.run_files import CONFIG
 
 
 @dataclass(frozen=True)

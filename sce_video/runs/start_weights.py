@@ -116,7 +116,8 @@ def find_source(source: str | os.PathLike) -> Source:
     weights = checkpoint_weights(content)
     network = _checked_network(settings.backbone, content, name)
     kind = settings.backbone["type"].rpartition(".")[2]
-    family = "vit" if _attends(network) else "convolution"
+    attends = any("attention" in type(layer).__name__.lower() for layer in network.modules())
+    family = "vit" if attends else "convolution"
     per_frame = kind == "ResNet2d" or (
         kind == "EfficientNetLite" and not settings.backbone.get("temporal")
     )
@@ -194,11 +195,6 @@ def _checked_network(backbone: dict[str, Any], content: dict[str, Any], name: st
     if (channels := backbone.get("in_channels", 3)) != 3:
         raise ValueError(f"in_channels of {name} is {channels}, and frames of videos have 3")
     return model["backbone"]
-
-
-def _attends(network: nn.Module) -> bool:
-    """Return whether a network is a transformer: some of its layers are attention."""
-    return any("attention" in type(layer).__name__.lower() for layer in network.modules())
 
 
 # -- files of other code bases -------------------------------------------------------------------
