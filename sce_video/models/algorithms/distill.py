@@ -169,7 +169,9 @@ class Distill(SelfSupervisedModel):
             sums.add(h, z, {name: value / len(views) for name, value in parts.items()})
         return sums.total()
 
-    def frame_errors(self, view: Tensor, taught: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    def frame_errors(
+        self, view: Tensor, taught: Tensor
+    ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Compute h (N, C), z (N, D) and the terms of ``frames`` for the features (N, T, D)."""
         assert self._scales is not None  # set together with the stored features
         positions = self.backbone(view).mean(dim=(3, 4)).transpose(1, 2)  # (N, T, C)
