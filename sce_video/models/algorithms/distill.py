@@ -17,11 +17,10 @@ from sce_video.models.losses.frame_losses import FrameScales, frame_scales, fram
 from sce_video.models.losses.sce_losses import check_sce, sce_terms
 from sce_video.models.losses.siamese import byol_loss
 from sce_video.models.modules import KeyQueue, queue_warnings
+from sce_video.options.training import OBJECTIVES
 from sce_video.registry import MODELS
 from sce_video.utils.stored_arguments import Entries, Outputs, Word
 from sce_video.utils.tensors import LoggedValue
-
-OBJECTIVES = ("cosine", "tokens", "relations", "frames")
 
 
 @dataclass(frozen=True)
