@@ -14,10 +14,9 @@ from sce_video.datasets.sources import (
     is_elsewhere,
     is_table,
     is_table_folder,
-    listed_extensions,
     no_file,
 )
-from sce_video.datasets.video_list import video_of
+from sce_video.datasets.video_list import VIDEO_EXTENSIONS, video_of
 from sce_video.utils.command import printable
 from sce_video.utils.files import read_text
 from sce_video.utils.run_files import (
@@ -83,7 +82,7 @@ def tell_others(root: str, extensions: Sequence[str] | None = None) -> None:
     Raises:
         ValueError: no video in the folder.
     """
-    extensions = listed_extensions() if extensions is None else extensions
+    extensions = VIDEO_EXTENSIONS if extensions is None else extensions
     found, others = find_files(root, extensions)
     if not found:
         raise ValueError(no_file(root, extensions, others))

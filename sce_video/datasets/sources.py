@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from sce_video.datasets.clip_sampling import check_span
 from sce_video.datasets.video_list import (
-    ALL_FILES,
     BY_CONTENT,
     IMAGE_EXTENSIONS,
     MOMENT,
@@ -152,14 +151,13 @@ def check_folder(root: str, kind: str = "video") -> None:
         raise ValueError(f"there is no folder {root!r}")
 
 
-def listed_extensions(all_files: bool = False) -> tuple[str, ...]:
+def listed_extensions(all_files: bool) -> tuple[str, ...]:
     """Return the extensions by which folders of videos are listed.
 
     Args:
         all_files: Whether files of unknown extensions are read, too, if they hold a video.
     """
-    wanted = all_files or os.environ.get(ALL_FILES, "") not in ("", "0")
-    return (*VIDEO_EXTENSIONS, BY_CONTENT) if wanted else VIDEO_EXTENSIONS
+    return (*VIDEO_EXTENSIONS, BY_CONTENT) if all_files else VIDEO_EXTENSIONS
 
 
 def find_files(root: str, extensions: Sequence[str]) -> tuple[list[str], Counter[str]]:
@@ -210,11 +208,11 @@ def scan_folder(
 
     The first-level sub-folders that contain any are the classes, numbered in sorted order; a file
     directly in ``root`` has no label (-1). ``extensions`` are as of :func:`find_files`, in lower
-    case, with the dot; None for :func:`listed_extensions`. ValueError if there is no such folder or
+    case, with the dot; None for those of all known videos. ValueError if there is no such folder or
     file.
     """
     check_folder(root, kind)
-    extensions = listed_extensions() if extensions is None else extensions
+    extensions = VIDEO_EXTENSIONS if extensions is None else extensions
     paths, others = find_files(root, extensions)
     if not paths:
         raise ValueError(no_file(root, extensions, others, kind))
@@ -290,7 +288,7 @@ def dataset_settings(root: str | Path, extensions: Sequence[str] | None = None) 
 
         table = str(root) if is_remote(str(root)) else os.path.abspath(root)
         return {"type": "LanceVideoDataset", "data_root": table}
-    extensions = listed_extensions() if extensions is None else extensions
+    extensions = VIDEO_EXTENSIONS if extensions is None else extensions
     # A run that is resumed lists the same files, whatever its options are then.
     named = {} if tuple(extensions) == VIDEO_EXTENSIONS else {"extensions": list(extensions)}
     return {"data_root": str(root), **named}

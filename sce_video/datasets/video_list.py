@@ -28,8 +28,6 @@ VIDEO_EXTENSIONS = (
 )  # fmt: skip
 #: Among extensions: files of any other name, too, if they hold a video.
 BY_CONTENT = "*"
-#: Environment variable of ``--all-files``: folders are listed :data:`BY_CONTENT`.
-ALL_FILES = "SCE_VIDEO_ALL_FILES"
 IMAGE_EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 #: Names of the columns of a table of text, in lower case.
 PATH_COLUMNS = ("path", "video", "video_path", "file", "filepath", "filename")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sce_video.find.reading import index_mismatches
 from sce_video.find.store import VideoIndex
+from sce_video.utils.own_parts import OwnModules, own_modules
 from sce_video.utils.storage import exists, is_url
 
 # Imported where a network is loaded, because a search for an indexed video needs NumPy only.
@@ -24,11 +25,13 @@ class IndexNetwork:
         checkpoint: Current path of the checkpoint; None for the path in the index.
         config: Config file, for a network that its ``custom_imports`` register.
         device: Device to run the network on; None for a GPU if there is one.
+        modules: The user's own modules, which a worker process imports before it builds a network.
     """
 
     checkpoint: str | None = None
     config: str | None = None
     device: str | None = None
+    modules: OwnModules = field(default_factory=own_modules)
 
 
 def model_of_index(index: VideoIndex, network: IndexNetwork = IndexNetwork()) -> VideoModel:

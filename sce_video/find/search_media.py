@@ -166,6 +166,7 @@ def _model(index: VideoIndex, network: IndexNetwork) -> VideoModel:
     changed = os.stat(path).st_mtime_ns if os.path.isfile(path) else None
     key = (index.header.sha256, path, changed, network)
     if key not in _networks:
+        network.modules.load()
         _networks.clear()
         _networks[key] = model_of_index(index, network)
     return _networks[key]

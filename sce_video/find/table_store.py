@@ -203,7 +203,14 @@ class TableIndex(VideoIndex):
 
     def __init__(self, folder: str | Path, file: str | Path, columns: IndexColumns = _OWN) -> None:
         self._table, self._columns = file, columns
-        self._names = "path", columns.size, columns.mtime, *_SPAN
+        start, end = _SPAN
+        self._names = {
+            "paths": "path",
+            "sizes": columns.size,
+            "mtimes": columns.mtime,
+            "starts": start,
+            "ends": end,
+        }
         self._opened, header, size = _open_table(file, columns)
         self.version = self._opened.version
         failed = self.call("read", [*columns.state, "_rowoffset"], {"filter": columns.without})
@@ -229,12 +236,13 @@ class TableIndex(VideoIndex):
         return numbers - np.searchsorted(self._bad, numbers)
 
     def _column(self, name: str) -> np.ndarray:
-        column = self.call("read", [name], None)[name].to_numpy()
+        stored = self._names[name]
+        column = self.call("read", [stored], None)[stored].to_numpy()
         return np.delete(column, self._bad) if len(self._bad) else column
 
     @cached_property
     def path_array(self) -> np.ndarray:
-        return np.array([text_to_path(text) for text in self._column("path")], dtype=object)
+        return np.array([text_to_path(text) for text in self._column("paths")], dtype=object)
 
     def rows(self, path: str) -> list[int]:
         where = f"path = {_quoted(path)} AND NOT ({self._columns.without})"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -21,7 +20,6 @@ from helpers.training import make_videos, planned_pretraining
 
 import sce_video
 from sce_video.commands.main import main
-from sce_video.datasets.video_list import ALL_FILES
 from sce_video.engine.config.load import load_config
 from sce_video.engine.config.snapshot import plain
 from sce_video.engine.run_json import read_run_json
@@ -244,9 +242,8 @@ def test_errors(videos, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_all_files_is_an_argument_of_every_listing(videos, tmp_path, monkeypatch):
-    """No environment variable is set, so that the next command lists as before."""
-    monkeypatch.delenv(ALL_FILES, raising=False)
+def test_all_files_is_an_argument_of_every_listing(videos, tmp_path):
+    """The next command lists as before."""
     root, out = shutil.copytree(videos, tmp_path / "videos"), str(tmp_path / "run")
     for path in sorted(root.rglob("*.mp4")):
         path.rename(path.with_suffix(".rec"))
@@ -264,7 +261,6 @@ def test_all_files_is_an_argument_of_every_listing(videos, tmp_path, monkeypatch
     options = TrainOptions(config="c.py", data_root=str(root), all_files=True)
     changes = {change.key: change.value for change in train._other_videos(options)}
     assert "*" in changes["train_dataloader.dataset.extensions"]
-    assert ALL_FILES not in os.environ
 
 
 def hold(folder):
