@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import shutil
@@ -9,9 +10,11 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from helpers.own_parts import REPO, page_files
+from helpers.own_parts import REPO, page_files, registries_restored
 from helpers.run_tool import run_tool
 from helpers.training import make_videos
+
+import sce_video
 
 IMPORT = ("--import", "my_parts")
 ADVICE = "The training used --import my_parts. If you trust this code, add the same"
@@ -165,6 +168,17 @@ columns = [dict(name="kNN", config="my_recipe.py", metric="knn_top1", options={T
     failed = run_tool(*sweep, cwd=lab)
     assert failed.returncode == 1 and "name its module by --import" in failed.stdout
     assert "| four |" in done(lab, *sweep, *IMPORT)
+
+
+def test_in_python_an_import_is_enough(lab, monkeypatch):
+    monkeypatch.chdir(lab)
+    monkeypatch.syspath_prepend(str(lab))
+    with registries_restored(lab):
+        with pytest.raises(ValueError, match=ADVICE):
+            sce_video.load_model("run", device="cpu")
+        importlib.import_module("my_parts")
+        assert sce_video.load_model("run", device="cpu").feature_size == 16
+        assert sce_video.resolved("simsiam").config.model.type == "SimSiam"
 
 
 def test_the_report_names_the_parts(lab):
