@@ -27,7 +27,7 @@ FOLDERS = "folders"
 #: Classifiers of a finetuning.
 HEADS = ("linear", "attentive")
 #: What a distillation learns from its teacher.
-OBJECTIVES = ("cosine", "tokens", "relations")
+OBJECTIVES = ("cosine", "tokens", "relations", "frames")
 #: Source of a finetuning that starts from random weights.
 NONE = "none"
 #: Checkpoint of ``resume`` that stands for the newest one of the work folder.
