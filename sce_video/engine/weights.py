@@ -41,7 +41,7 @@ def feature_channels(backbone: Mapping[str, Any]) -> int | None:
         with torch.device("meta"):  # no memory for weights
             network = MODELS.build(dict(backbone))
     except RuntimeError:  # some networks compute with values when they are built
-        with torch.random.fork_rng():
+        with torch.random.fork_rng(devices=[]):
             network = MODELS.build(dict(backbone))
     channels = getattr(network, "out_channels", None)
     return channels if isinstance(channels, int) else None

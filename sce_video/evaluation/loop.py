@@ -46,7 +46,7 @@ from sce_video.evaluation.metrics.base import (
     save_outcomes,
     telling,
 )
-from sce_video.evaluation.provenance import describe_dataset, describe_run
+from sce_video.evaluation.provenance import describe_dataset, describe_test
 from sce_video.evaluation.rows import (
     Rows,
     build_eval_dataloader,
@@ -418,7 +418,7 @@ class MultiViewTestLoop(BaseLoop):
     def _describe(self, rows: Rows, gallery: Rows | None) -> dict[str, Any]:
         """Provenance: everything that the metrics depend on."""
         dataset = self.dataloader.dataset
-        described = describe_run(self.runner, dataset, rows.num_views, self.kind)
+        described = describe_test(self.runner, dataset, rows.num_views, self.kind)
         settings = metric_settings(self.metrics)
         if settings:
             described["protocols"] = settings

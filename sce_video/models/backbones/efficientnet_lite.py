@@ -16,7 +16,7 @@ from sce_video.registry import MODELS
 from sce_video.utils.stored_arguments import Switch, Variant
 
 
-class Scale(NamedTuple):
+class _Scale(NamedTuple):
     """Width and depth of a variant, as factors of the first one, and the side of its images."""
 
     width: float
@@ -26,11 +26,11 @@ class Scale(NamedTuple):
 
 #: tensorflow/tpu, models/official/efficientnet/lite/efficientnet_lite_builder.py.
 VARIANTS = {
-    "lite0": Scale(1.0, 1.0, 224),
-    "lite1": Scale(1.0, 1.1, 240),
-    "lite2": Scale(1.1, 1.2, 260),
-    "lite3": Scale(1.2, 1.4, 280),
-    "lite4": Scale(1.4, 1.8, 300),
+    "lite0": _Scale(1.0, 1.0, 224),
+    "lite1": _Scale(1.0, 1.1, 240),
+    "lite2": _Scale(1.1, 1.2, 260),
+    "lite3": _Scale(1.2, 1.4, 280),
+    "lite4": _Scale(1.4, 1.8, 300),
 }
 
 
