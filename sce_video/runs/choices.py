@@ -86,7 +86,7 @@ def default_method(machine: Machine, given: Container[str]) -> tuple[str, str]:
 
 
 @dataclass(frozen=True)
-class Scale:
+class NetworkScale:
     """Network, clip and batch that train in hours, and the reason.
 
     Attributes:
@@ -108,22 +108,22 @@ class Scale:
     reason: str
 
 
-def network_scale(machine: Machine, num_videos: int) -> Scale:
+def network_scale(machine: Machine, num_videos: int) -> NetworkScale:
     """Choose the scale of a network and its clips for a machine.
 
     Not measured on GPUs: the memory of ResNet3D-18 is scaled from the recipes' headers.
     """
     if machine.gpu is None:
         width = 16 if num_videos >= _WIDE_VIDEOS else 8
-        return Scale(width, 256, 64, frames=4, size=64, batch=16, reason=_ON_CPU)
+        return NetworkScale(width, 256, 64, frames=4, size=64, batch=16, reason=_ON_CPU)
     reason = f"{machine.gpu_memory:.0f} GiB of GPU memory"
     if machine.gpu_memory >= 10:
         size = 224 if machine.gpu_memory >= 20 else 112
-        return Scale(64, 1024, 256, frames=8, size=size, batch=32, reason=reason)
-    return Scale(32, 512, 128, frames=8, size=112, batch=16, reason=reason)
+        return NetworkScale(64, 1024, 256, frames=8, size=size, batch=32, reason=reason)
+    return NetworkScale(32, 512, 128, frames=8, size=112, batch=16, reason=reason)
 
 
-class Choices:
+class ChosenSettings:
     """Settings in the order in which they are chosen; later ones follow the values of earlier ones.
 
     A value that the user gave wins, then one that the network brings, then the one that is added.
@@ -178,7 +178,7 @@ def choose(
             f"there is one video only in {facts.folder}: a network learns from the differences "
             f"between videos. {_CUT}"
         )
-    choices, scale = Choices(given or {}, own), network_scale(machine, facts.num_videos)
+    choices, scale = ChosenSettings(given or {}, own), network_scale(machine, facts.num_videos)
     choices.add(Choice("width", scale.width, f"channels of the stem; {scale.reason}"))
     of_heads = "of projector and predictor, in proportion to the network"
     choices.add(Choice("hidden", scale.hidden, of_heads))
@@ -191,7 +191,7 @@ def choose(
     return choices.found
 
 
-def _choose_clip(choices: Choices, facts: FolderFacts, scale: Scale) -> None:
+def _choose_clip(choices: ChosenSettings, facts: FolderFacts, scale: NetworkScale) -> None:
     """Choose duration, frames and size of a clip."""
     frames = choices.given.get("frames", scale.frames)
     duration = choices.add(_clip_duration(facts, scale.frames, frames))
@@ -209,7 +209,9 @@ def _choose_clip(choices: Choices, facts: FolderFacts, scale: Scale) -> None:
     choices.add(Choice("size", side, reason))
 
 
-def _choose_batch(choices: Choices, count: int, machine: Machine, scale: Scale) -> None:
+def _choose_batch(
+    choices: ChosenSettings, count: int, machine: Machine, scale: NetworkScale
+) -> None:
     """Choose batch, queue, and length of an epoch of ``count`` videos.
 
     Raises:
@@ -238,7 +240,7 @@ def _choose_batch(choices: Choices, count: int, machine: Machine, scale: Scale) 
     choices.add(Choice("epoch_samples", passes * count, reason))
 
 
-def _choose_loading(choices: Choices, machine: Machine) -> None:
+def _choose_loading(choices: ChosenSettings, machine: Machine) -> None:
     """Choose loader workers and precision."""
     cores = machine.cores
     if machine.gpu is None:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from sce_video.engine.run_json import Choice
-from sce_video.runs.choices import Choices, Machine, choose, slow_loading
+from sce_video.runs.choices import ChosenSettings, Machine, choose, slow_loading
 from sce_video.runs.continued import LAYER_DECAY, clip_of_network, names_layers
 from sce_video.runs.folder_facts import FolderFacts
 from sce_video.runs.start_weights import Source
@@ -86,7 +86,7 @@ def choose_finetuning(
         ValueError: If the clip of the source does not fit the videos, or an attentive head is given
             with what it does not have.
     """
-    choices = Choices(given)
+    choices = ChosenSettings(given)
     clip = {} if source is None else _clip(source, facts, machine, choices.given)
     usual = choose(facts, machine, choices.given, clip)
     frozen = choices.add(_frozen(machine, source, per_class))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -25,6 +27,7 @@ from sce_video.evaluation.scores import load_scores
 from sce_video.models.backbones import VisionTransformer3d
 from sce_video.options.training import FinetuneOptions
 from sce_video.pages.curves import read_scalars
+from sce_video.runs import plan_finetuning as plan_finetuning_module
 from sce_video.runs.classifier_test import guessing_alarm
 from sce_video.runs.folder import read_run
 from sce_video.runs.labelled_parts import labelled_parts
@@ -129,6 +132,26 @@ def test_resuming_takes_everything_from_the_run(trained, videos, capsys):
     assert main(finetuning(videos, trained, "--few", "1")) == 2
     assert "holds an earlier training" in capsys.readouterr().err
     assert not (trained / "train.txt").exists()  # refused before lists are written
+
+
+def test_a_restarted_finetuning_is_not_planned_again(trained, videos, tmp_path, monkeypatch):
+    """It resumes, whatever its options say, as a job that Slurm has requeued."""
+
+    def planned(*_):
+        raise AssertionError("planned again")
+
+    given, run = [], shutil.copytree(trained, tmp_path / "run")
+    runner = SimpleNamespace(train_loop=None)
+    monkeypatch.setattr("sce_video.runs.planned_training.is_restart", lambda folder: True)
+    monkeypatch.setattr(plan_finetuning_module, "plan_finetuning", planned)
+    monkeypatch.setattr(
+        "sce_video.runs.page.train_with_page", lambda cfg, _: given.append(cfg) or runner
+    )
+    sets = {"train": videos / "train", "test": videos / "test"}
+    result = sce_video.finetune(videos / "source.pth", out=run, overwrite=True, epochs=9, **sets)
+    (cfg,) = given
+    assert cfg.resume is True and cfg.train_cfg.max_epochs == 2
+    assert result.status == 0 and "top1" in result.metrics and (run / "epoch_2.pth").is_file()
 
 
 def test_a_config_of_somebody_else_names_no_other_network(videos, tmp_path):
