@@ -116,8 +116,7 @@ class ThumbnailFile:
 
 
 class ThumbnailJob(BatchJob):
-    """Job that reads the thumbnails of the first ``most`` seconds of videos. Keys are their
-    paths."""
+    """Job that reads the thumbnails of the first ``most`` seconds of videos. Keys are paths."""
 
     name = "thumbnails"
 
