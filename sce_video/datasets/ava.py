@@ -41,8 +41,9 @@ def read_actions(path: str | Path) -> tuple[Action, ...]:
     """Read a file written by :func:`format_actions`, in the order of the file.
 
     Raises:
-        FileNotFoundError: There is no such file.
-        ValueError: No list of actions, or a repeated or wrong id; names file and entry.
+        FileNotFoundError: If the file does not exist.
+        ValueError: If the file is not a list of actions, or an id is repeated or wrong. The message
+            names file and entry.
     """
     try:
         entries = read_json(path)
@@ -87,7 +88,8 @@ def read_key_frames(ann_file: str) -> Iterator[KeyFrame]:
     """Read the key frames of a list written by ``sce-video prepare ava``.
 
     Raises:
-        ValueError: No such file, or a line that is no key frame; the message names file and line.
+        ValueError: If the file does not exist, or a line is not a key frame. The message names file
+            and line.
     """
     if not os.path.isfile(ann_file):
         raise ValueError(
@@ -129,24 +131,26 @@ class AVADataset(VideoDataset):
     """A clip around each key frame of AVA, with its person boxes.
 
     For testing, the boxes are the person detections with a score of at least ``min_score``. For
-    training, they are the ground truth and the detections that match a person (IoU of at least
-    0.9 with a ground truth box, whose actions they get), as SlowFast with its ``iou90``
-    training boxes (configs/AVA). Other detections are dropped, or with ``include_unmatched``
-    are persons without any action, as in SlowFast's lists ``include_negative``.
+    training, they are the ground truth and the detections that match a person. A detection matches
+    if it has an IoU of at least 0.9 with a ground truth box, and it gets the box's actions, as in
+    SlowFast's ``iou90`` training boxes (configs/AVA). Other detections are dropped. With
+    ``include_unmatched`` they become persons without any action, as in SlowFast's lists
+    ``include_negative``.
 
     Args:
-        data_root: Folder of ``videos/`` or ``frames/``.
-        ann_file: List written by ``sce-video prepare ava``; as given, or below ``data_root``.
-        pipeline: Transforms; they get ``timestamp``, ``boxes`` (n, 4) float32 in [0, 1] and
-            ``actions`` (n, 80) float32 beside the inputs of :class:`VideoDataset`.
+        data_root: Folder that contains ``videos/`` or ``frames/``.
+        ann_file: List written by ``sce-video prepare ava``, found as given or below ``data_root``.
+        pipeline: Transforms. In addition to the inputs of :class:`VideoDataset`, they get
+            ``timestamp``, ``boxes`` (n, 4) float32 in [0, 1] and ``actions`` (n, 80) float32.
         folder: Folder of the videos (a file per id) or of the frames (a folder per id).
-        training: Use the training boxes instead of the test boxes.
+        training: Whether to use the training boxes instead of the test boxes.
         min_score: Smallest score of a person detection.
-        include_unmatched: Also train on detections that match no ground truth box.
-        on_error, timeout: See :class:`VideoDataset`.
+        include_unmatched: Whether to train also on detections that match no ground truth box.
+        on_error, timeout: Handling of bad files, as described for :class:`VideoDataset`.
 
     Raises:
-        ValueError: No list, an invalid line, or none of its videos in the folder.
+        ValueError: If the list is missing or has an invalid line, or the folder contains none of
+            its videos.
     """
 
     def __init__(
@@ -194,7 +198,7 @@ class AVADataset(VideoDataset):
         return VideoList.from_paths(paths, [-1] * len(frames))
 
     def _choose_boxes(self, frame: KeyFrame) -> tuple[np.ndarray, np.ndarray]:
-        """Boxes (n, 4), and their actions (n, 80) as 0 and 1."""
+        """Choose the boxes (n, 4) of a key frame, and their actions (n, 80) as 0 and 1."""
         truth = np.zeros((len(frame.boxes), NUM_ACTIONS), dtype=np.uint8)
         for row, actions in zip(truth, frame.actions, strict=True):
             row[np.array(actions, dtype=int) - 1] = 1  # ids count from 1
@@ -211,24 +215,24 @@ class AVADataset(VideoDataset):
 
     @property
     def num_films(self) -> int:
-        """Number of different videos that the key frames are of."""
+        """Return the number of different videos that the key frames belong to."""
         return len({self._ids.path(index) for index in range(len(self._ids))})
 
     def key(self, index: int) -> tuple[str, int]:
-        """Video id and second of a key frame."""
+        """Return the video id and the second of a key frame."""
         return self._ids.path(index), int(self.timestamps[index])
 
     def boxes(self, index: int) -> np.ndarray:
-        """(n, 4) float32 in [0, 1]: the boxes of a key frame."""
+        """Return the boxes of a key frame, (n, 4) float32 in [0, 1]."""
         return self._boxes[self._begins[index] : self._begins[index + 1]]
 
     def actions(self, index: int) -> np.ndarray:
-        """(n, 80) float32, 0 or 1: the actions of those boxes; all 0 for test boxes."""
+        """Return the boxes' actions, (n, 80) float32, 0 or 1. For test boxes, all are 0."""
         packed = self._actions[self._begins[index] : self._begins[index + 1]]
         return np.unpackbits(packed, axis=1, count=NUM_ACTIONS).astype(np.float32)
 
     def row_columns(self, indices: list[int]) -> dict[str, list]:
-        """Columns of a metric's rows, for these samples: ``key`` (video id, second), ``boxes``."""
+        """Return columns for a metric's rows: ``key`` (video id, second) and ``boxes``."""
         return {
             "key": [self.key(index) for index in indices],
             "boxes": [self.boxes(index) for index in indices],
@@ -244,7 +248,7 @@ class AVADataset(VideoDataset):
 
 
 def box_iou(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Intersection over union of every pair: (n, 4) and (m, 4) to (n, m)."""
+    """Compute the intersection over union of every pair: (n, 4) and (m, 4) give (n, m)."""
     low = np.maximum(first[:, None, :2], second[None, :, :2])
     high = np.minimum(first[:, None, 2:4], second[None, :, 2:4])
     inter = np.prod(np.clip(high - low, 0, None), axis=2)

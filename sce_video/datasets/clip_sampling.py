@@ -74,9 +74,9 @@ def frames_of_clips(clips: Sequence[ClipIndices]) -> np.ndarray:
 
 
 def frames_between(timestamps: np.ndarray, start: float, end: float) -> tuple[int, int]:
-    """First frame of ``[start, end)`` and one past the last; never empty.
+    """Return the first frame of ``[start, end)`` and one past the last; never empty.
 
-    Where no frame begins in the stretch, it is the one frame that is displayed at ``start``::
+    If no frame begins in the stretch, the result is the one frame that is displayed at ``start``::
 
         timestamps  0.0         1.0         2.0
         frame        |-----0-----|-----1-----|-----2-----|
@@ -91,10 +91,11 @@ def frames_between(timestamps: np.ndarray, start: float, end: float) -> tuple[in
 
 
 def uniform_positions(count: int, num_frames: int) -> np.ndarray:
-    """T of ``count`` positions at equal steps, first and last included, rounded down: (T,) int64.
+    """Choose T of ``count`` positions at equal steps, first and last included: (T,) int64.
 
-    The truncated ``linspace`` of pytorchvideo's UniformTemporalSubsample, in integers: an exact
-    position is never rounded down to the one below. For T = 1 the first one.
+    Positions are rounded down. This is the truncated ``linspace`` of pytorchvideo's
+    UniformTemporalSubsample, computed in integers, so an exact position is never rounded to the one
+    below. For T = 1, the first position is chosen.
     """
     if num_frames == 1:
         return np.zeros(1, dtype=np.int64)
@@ -102,9 +103,9 @@ def uniform_positions(count: int, num_frames: int) -> np.ndarray:
 
 
 def segment_positions(count: int, num_frames: int, offsets: np.ndarray | float = 0.5) -> np.ndarray:
-    """One of ``count`` positions from each of T equal segments: (T,) int64, ascending.
+    """Choose one of ``count`` positions from each of T equal segments: (T,) int64, ascending.
 
-    ``offsets``, (T,) in [0, 1), are the positions within the segments; 0.5 takes the centres::
+    ``offsets``, (T,) in [0, 1), are the positions within the segments. 0.5 chooses the centres::
 
         count = 8, T = 4:   |0 1|2 3|4 5|6 7|     offsets 0.5 -> 1 3 5 7
                                                   offsets 0.0 -> 0 2 4 6
@@ -117,11 +118,11 @@ def segment_positions(count: int, num_frames: int, offsets: np.ndarray | float =
 def shared_segment_positions(
     count: int, num_frames: int, offsets: np.ndarray | None = None
 ) -> np.ndarray:
-    """One of ``count`` positions from each of T segments that share their ends: (T,) int64.
+    """Choose one of ``count`` positions from each of T segments that share ends: (T,) int64.
 
-    The segments divide the ``count - 1`` steps from the first to the last position, their ends are
+    The segments divide the ``count - 1`` steps from the first to the last position. Their ends are
     rounded to even, and both ends belong to a segment (SlowFast, ``datasets/ssv2.py``). ``offsets``
-    are as in :func:`segment_positions`; None takes the centres, rounded down::
+    have the same meaning as in :func:`segment_positions`. None chooses the centres, rounded down::
 
         count = 9, T = 4:   0 . 2 . 4 . 6 . 8     segments 0-2, 2-4, 4-6, 6-8, centres 1 3 5 7
     """
@@ -133,7 +134,7 @@ def shared_segment_positions(
 
 
 def shown_at(timestamps: np.ndarray, times: np.ndarray) -> np.ndarray:
-    """The frame displayed at each of T seconds, (T,) int64; the first or last one outside of it."""
+    """Return the frame displayed at each of T seconds, (T,) int64, clamped to the video."""
     frames = np.searchsorted(timestamps, np.asarray(times) + _EPSILON, side="right") - 1
     return np.clip(frames, 0, len(timestamps) - 1)
 
@@ -194,11 +195,12 @@ def neighbours_within(
 def differing_pair(
     timestamps: np.ndarray, clip: ClipIndices, frame: int, differing: AbstractSet[tuple[int, int]]
 ) -> tuple[int, int] | None:
-    """A frame and the next frame of the clip that differs from it, of footage that repeats frames.
+    """Return a frame and the next frame of the clip that differs from it, if footage repeats.
 
-    ``differing`` holds the pairs (frame, another one) of frames that differ. As the paper's last
-    frame, a frame without another one up to the end of the clip repeats the difference before it.
-    The pair is in playing order; None if there is none within :data:`DIFFERENCE_SECONDS`::
+    ``differing`` contains the pairs (frame, other frame) of frames that differ. If no differing
+    frame follows up to the end of the clip, the difference before the frame is repeated, like at
+    the paper's last frame. The pair is in playing order. The result is None if no pair lies within
+    :data:`DIFFERENCE_SECONDS`::
 
         shown                A A A B B C C C          in playing order
         frame 0: (0, 3)      frame 3: (3, 5)          frame 6: nothing follows, (4, 6)
@@ -210,9 +212,10 @@ def differing_pair(
 
 
 def spaced_starts(duration: float, clip_duration: float, num_clips: int) -> np.ndarray:
-    """K starts spaced equally from 0 to ``duration - clip_duration``, for testing: (K,) float64.
+    """Return K starts spaced equally from 0 to ``duration - clip_duration``: (K,) float64.
 
-    A single clip is taken from the centre. In a video shorter than the clip all start at 0::
+    They are used for testing. A single clip is cut from the centre. If the video is shorter than
+    the clip, all clips start at 0::
 
         duration 10, clip 4, K = 3:   [----)                starts 0, 3, 6
                                          [----)
@@ -257,11 +260,11 @@ class Windows:
 
     @property
     def step(self) -> float:
-        """Seconds from one start to the next."""
+        """Return the seconds from one start to the next."""
         return self.seconds if self.stride is None else self.stride
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """Return plain values for JSON."""
         return {"seconds": float(self.seconds), "stride": float(self.step), "shots": self.shots}
 
     @classmethod
@@ -289,7 +292,7 @@ def check_span(what: str, start: float, end: float) -> None:
 
 
 def format_moment(start: float, end: float) -> str:
-    """12.5 and 17 as 0:12.5-0:17.0."""
+    """Format 12.5 and 17 as 0:12.5-0:17.0."""
     return f"{_clock(start, 1)}-{_clock(end, 1)}"
 
 
@@ -301,7 +304,7 @@ def _clock(seconds: float, digits: int) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """4.25 as 4.2 s, 75 as 1:15."""
+    """Format 4.25 as 4.2 s, 75 as 1:15."""
     return f"{seconds:.1f} s" if seconds < 60 else _clock(seconds, 0)
 
 
@@ -339,10 +342,10 @@ def clips_of_span(
     num_frames: int,
     num_clips: int,
 ) -> list[ClipIndices]:
-    """K clips of T frames of ``[start, end)``, seconds; no frame of them begins outside.
+    """Return K clips of T frames of ``[start, end)``, seconds. No frame begins outside it.
 
-    Their starts are spaced equally. ``clip_duration`` None stands for one clip, a frame of each of
-    T segments of the span. ``timestamps``: (F,) float64, seconds, ascending from 0.
+    Their starts are spaced equally. If ``clip_duration`` is None, there is one clip with a frame
+    from each of T segments of the span. ``timestamps`` are (F,) float64 seconds, ascending from 0.
     """
     if clip_duration is None:
         first, stop = frames_between(timestamps, start, end)

@@ -20,10 +20,10 @@ from sce_video.utils.plain_pickle import load_plain_pickle
 
 @DATASETS.register_module()
 class ImageDataset(VideoDataset):
-    """Images from an annotation list or from a folder; a :class:`VideoDataset` of other files.
+    """Images from an annotation list or from a folder, used like a :class:`VideoDataset`.
 
-    The pipeline begins with :class:`~sce_video.datasets.transforms.LoadImage`; an image is a clip
-    of one frame, so crops, packing and collating are those of videos.
+    The pipeline begins with :class:`~sce_video.datasets.transforms.LoadImage`. An image is a clip
+    of one frame, so it is cropped, packed and collated like a video.
     """
 
     kind = "image"
@@ -47,7 +47,7 @@ class ImageArrays:
         return len(self.labels)
 
     def image(self, index: int) -> np.ndarray:
-        """uint8 (H, W, 3), contiguous."""
+        """Return an image, uint8 (H, W, 3), contiguous."""
         for part in self.parts:
             if index < len(part):
                 return np.ascontiguousarray(part[index])
@@ -55,14 +55,14 @@ class ImageArrays:
         raise IndexError(f"there is no image {index}")
 
     def names(self) -> list[str]:
-        """FILE#NUMBER of every image, the number from 0 within its file."""
+        """Return FILE#NUMBER of every image. The number counts from 0 within its file."""
         each = zip(self.files, self.parts, strict=True)
         return [f"{file}#{number}" for file, part in each for number in range(len(part))]
 
 
 @dataclass(frozen=True)
 class PublishedSet:
-    """What the official archive of a set holds."""
+    """Description of a dataset's official archive."""
 
     name: str  # in messages
     folder: str  # that the archive unpacks to
@@ -75,7 +75,7 @@ class PublishedSet:
     label_key: str = ""  # of the labels in a batch of CIFAR
 
     def find(self, root: str, split: str) -> str:
-        """``root/folder``, or ``root`` itself if that is the folder; ValueError if neither is."""
+        """Return ``root/folder`` or, if it is the folder, ``root``; ValueError if neither is."""
         if split not in self.splits:
             known = ", ".join(self.splits)
             raise ValueError(f"split of {self.name} must be one of {known}, got {split!r}")
@@ -95,7 +95,7 @@ class PublishedSet:
         return path
 
     def check_labels(self, labels: np.ndarray, num_images: int, path: str) -> None:
-        """ValueError unless the labels of a file are classes, one for each image."""
+        """Raise ValueError unless the labels of a file are classes, one for each image."""
         if len(labels) != num_images:
             raise ValueError(f"{path} has {len(labels)} labels for {num_images} images")
         wrong = labels[(labels < 0) | (labels >= self.num_classes)]
@@ -106,7 +106,7 @@ class PublishedSet:
             )
 
     def check_counts(self, labels: np.ndarray, part: str, what: str) -> None:
-        """ValueError unless there are as many images as published, equally many of each class."""
+        """Raise ValueError unless the images of each class are as many as published."""
         published, labelled = self.counts[part], labels[labels >= 0]
         counts, each = np.bincount(labelled, minlength=self.num_classes), len(labelled)
         uneven = np.flatnonzero(counts != each // self.num_classes)
@@ -149,9 +149,10 @@ STL10 = PublishedSet(
 
 
 def _read_cifar(files: PublishedSet, root: str, split: str, check_counts: bool) -> ImageArrays:
-    """50,000 (``train``) or 10,000 (``test``) images of 32 x 32; of CIFAR100 its fine labels.
+    """Read 50,000 (``train``) or 10,000 (``test``) images of 32 x 32, CIFAR100's with fine labels.
 
-    ValueError: A file is missing, damaged, no pickle of plain data, or has other counts.
+    ValueError is raised if a file is missing, damaged, not a pickle of plain data, or has other
+    counts.
     """
     folder = files.find(root, split)
 
@@ -186,10 +187,10 @@ def _read_cifar(files: PublishedSet, root: str, split: str, check_counts: bool) 
 
 
 def _read_stl10(root: str, split: str, check_counts: bool) -> ImageArrays:
-    """STL10, images of 96 x 96, mapped into memory: all processes share the system's file cache.
+    """Map STL10, images of 96 x 96, into memory: all processes share the system's file cache.
 
     Splits are ``unlabeled`` (100,000), ``train`` (5,000), ``test`` (8,000) and ``train+unlabeled``.
-    ValueError: A file is missing, of a wrong size, or has other counts.
+    ValueError is raised if a file is missing, has a wrong size, or has other counts.
     """
     folder = STL10.find(root, split)
     parts, labels, each = [], [], 3 * STL10_SIZE * STL10_SIZE

@@ -43,19 +43,19 @@ _SHOWN = 5  # videos with several labels
 
 @dataclass(frozen=True)
 class GroupColumns:
-    """Columns of a CSV file besides path and label, by their names in its header.
+    """Columns of a CSV file in addition to path and label, by their names in its header.
 
     Attributes:
-        group: What videos have in common that must not help to recognise a class: the person, the
-            scene, the recording. Groups are tested, and held out, as a whole.
-        fold: Folds, each of which is tested once. ``NAME=VALUE`` also chooses one.
+        group: Column of what videos have in common and must not help to recognise a class, such as
+            the person, the scene or the recording. Groups are tested and held out as a whole.
+        fold: Column of folds. Each fold is tested once. ``NAME=VALUE`` also chooses one.
     """
 
     group: str | None = None
     fold: str | None = None
 
     def check(self, source: str | None) -> GroupColumns:
-        """These columns; ValueError where ``source`` is no CSV file, and has none."""
+        """Return these columns; ValueError if some are set but ``source`` is not a CSV file."""
         given = self.group or self.fold
         if not given:
             return self
@@ -70,7 +70,7 @@ class GroupColumns:
 
     @property
     def fold_name(self) -> str | None:
-        """The name of the column of folds, without the value."""
+        """Return the name of the column of folds, without the value."""
         return None if self.fold is None else self.fold.partition("=")[0]
 
 
@@ -79,16 +79,18 @@ NO_COLUMNS = GroupColumns()
 
 @dataclass(frozen=True)
 class LabelledVideos:
-    """Videos with a label each; made by :func:`read_labelled`.
+    """Videos with a label each, made by :func:`read_labelled`.
 
     Attributes:
-        source: What the user gave.
+        source: Source as the user gave it.
         root: Folder or table that the paths are relative to.
-        videos: Paths, labels from 0 and, but for a list of plain numbers, their names.
-        listed: They are not all videos below ``root`` with the labels of their folders or rows.
-        lines: Number of the line of each in a CSV file.
-        groups: The group of each, from a column of the CSV file; empty without groups.
-        folds: Its fold, likewise.
+        videos: Paths, labels from 0, and class names unless the labels come from a list of plain
+            numbers.
+        listed: Whether these are not simply all videos below ``root`` with the labels of their
+            folders or rows.
+        lines: Line number of each video in a CSV file.
+        groups: Group of each video, from a column of the CSV file; empty without groups.
+        folds: Fold of each video, from a column of the CSV file; empty without folds.
         extensions: Extensions by which a folder was listed; None for the usual ones.
     """
 
@@ -106,7 +108,7 @@ class LabelledVideos:
 
     @property
     def num_classes(self) -> int:
-        """K: the names, or of a list of numbers the largest and one."""
+        """Return K: the number of names, or the largest number of a list plus one."""
         return len(self.videos.classes) or int(self.videos.labels.max()) + 1
 
     def name(self, label: int) -> str:
@@ -118,7 +120,7 @@ class LabelledVideos:
         return [self.videos.path(i) for i in range(len(self))]
 
     def where(self, index: int) -> str:
-        """File and line of a listed one, for messages."""
+        """Return file and line of a listed video, for messages."""
         line = self.lines[index] if self.lines else line_number(self.source, index)
         return f"{self.source}, line {line}"
 
@@ -132,10 +134,10 @@ class LabelledVideos:
         return replace(self, videos=videos, listed=True, lines=(), groups=groups, folds=folds)
 
     def in_fold(self, columns: GroupColumns) -> np.ndarray:
-        """Mask (N,) of the fold that ``NAME=VALUE`` chooses; of the first one without a value.
+        """Return the mask (N,) of the fold that ``NAME=VALUE`` chooses, by default the first one.
 
         Raises:
-            ValueError: there is no such fold, or no other one.
+            ValueError: If the fold does not exist or is the only one.
         """
         names = sorted(set(self.folds), key=_in_order)
         chosen = (columns.fold or "").partition("=")[2] or names[0]
@@ -150,7 +152,7 @@ class LabelledVideos:
         """Write ``folder/NAME_groups.csv`` for :func:`read_groups`; None without groups and folds.
 
         Raises:
-            WriteError: it cannot be written.
+            WriteError: If the file cannot be written.
         """
         columns = {"path": self.paths(), "group": self.groups, "fold": self.folds}
         kept = {name: values for name, values in columns.items() if values}
@@ -161,10 +163,10 @@ class LabelledVideos:
         return str(file)
 
     def repeated(self, rule: str = "") -> list[str]:
-        """Sentences on videos that are listed again, or labelled twice, and groups in two folds.
+        """Describe videos that are listed or labelled twice, and groups that are in two folds.
 
         Args:
-            rule: What is done about it, after the first sentence.
+            rule: Text that follows the first sentence and says how repeated rows are handled.
         """
         labels: list[int] = self.videos.labels.tolist()
         first: dict[str, int] = {}
@@ -190,10 +192,10 @@ class LabelledVideos:
         return lines
 
     def few(self, count: int, seed: int) -> LabelledVideos:
-        """``count`` videos of every class, drawn by the seed.
+        """Draw ``count`` videos of every class, using the seed.
 
         Raises:
-            ValueError: a class has fewer.
+            ValueError: If a class has fewer videos.
         """
         found = np.bincount(self.videos.labels, minlength=self.num_classes)
         least = int(found.argmin())
@@ -209,13 +211,14 @@ class LabelledVideos:
         return self.subset(np.sort(np.concatenate(chosen)))
 
     def dataset(self, folder: str | Path, name: str, write: bool = True) -> dict[str, Any]:
-        """Settings of a data set's config; a list that it needs is written to ``folder/NAME.txt``.
+        """Return settings for a dataset's config, and write the list ``folder/NAME.txt`` if needed.
 
-        Without ``write`` the list is named only: the folder may still hold another training.
+        Without ``write``, the list is only named, because the folder may still contain another
+        training run.
 
         Raises:
-            ValueError: a path or a class has a name that no list can hold.
-            WriteError: a list cannot be written.
+            ValueError: If a path or a class has a name that a list cannot contain.
+            WriteError: If a list cannot be written.
         """
         settings: dict[str, Any] = dataset_settings(
             self.root if is_table(self.root) else os.path.abspath(self.root), self.extensions
@@ -243,7 +246,7 @@ class LabelledVideos:
 
 
 def _in_order(name: str) -> tuple[int, str]:
-    """Key to sort names by, which puts 2 before 10."""
+    """Return a key for sorting names, which puts 2 before 10."""
     return (int(name) if name.isdecimal() and name.isascii() else -1, name)
 
 
@@ -274,19 +277,20 @@ def read_labelled(
 
     Args:
         source: Folder with a sub-folder for each class; table with labels (``v.lance``); list of
-            ``path label``, whose class names are in the file that the search page writes beside it
-            (``labels_classes.txt`` for ``labels.txt`` and ``labels_train.txt``), if it is there; or
-            a ``.csv`` or ``.tsv`` file with the columns path and label, with or without a header.
-        data_root: Folder or table that the paths of a file are relative to; None: its own folder or
-            the current one.
-        fewest: Classes that are needed.
+            ``path label``; or ``.csv`` or ``.tsv`` file with the columns path and label, with or
+            without a header. The class names of a list are read from the file that the search page
+            writes next to it, if it exists (``labels_classes.txt`` for ``labels.txt`` and
+            ``labels_train.txt``).
+        data_root: Folder or table that the paths of a file are relative to. None uses the file's
+            own folder or the current one.
+        fewest: Minimum number of classes, default 2.
         columns: Columns of groups and folds to read from a CSV file.
         extensions: Extensions by which a folder is listed; None for
             :func:`~sce_video.datasets.sources.listed_extensions`.
 
     Raises:
-        ValueError: there is no such thing, or no such column, a video has no label, or there are
-            too few classes.
+        ValueError: If the source or a column does not exist, a video has no label, or there are too
+            few classes.
     """
     columns.check(source)
     if os.path.isdir(source) or is_table(source):
@@ -319,7 +323,7 @@ def read_labelled(
 
 
 def _relative(videos: VideoList, root: str) -> VideoList:
-    """Return the videos, of which absolute paths below the root are made relative to it."""
+    """Return the videos with absolute paths below the root made relative to it."""
     below = os.path.join(os.path.abspath(root), "")
     paths = [videos.path(i) for i in range(len(videos))]
     if not any(path.startswith(below) for path in paths):
@@ -380,7 +384,7 @@ def _read_csv(source: str, more: GroupColumns) -> LabelledVideos:
 def _column(
     source: str, header: Sequence[str], rows: Sequence[tuple[int, list[str]]], name: str | None
 ) -> tuple[str, ...]:
-    """The cells of the column of a name; empty for None. ValueError if one or all are missing."""
+    """Return a column's cells by its name; empty for None. ValueError if any is missing."""
     if name is None:
         return ()
     if name not in header:
@@ -418,9 +422,10 @@ def read_pair(
     columns: GroupColumns = NO_COLUMNS,
     extensions: Sequence[str] | None = None,
 ) -> tuple[LabelledVideos, LabelledVideos | None]:
-    """The videos to train and to test a classifier, of the same classes; see :func:`read_labelled`.
+    """Read the videos to train and to test a classifier, which must have the same classes.
 
-    ``data_root`` is that of those that are files, ``columns`` are those of ``train``.
+    ``data_root`` applies to sources that are files, and ``columns`` apply to ``train``. See
+    :func:`read_labelled`.
     """
     found = []
     files = [path for path in (train, test) if path is not None and os.path.isfile(path)]

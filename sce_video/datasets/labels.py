@@ -1,4 +1,4 @@
-"""Check the labels of a data set against a classifier, and against those of another data set."""
+"""Check the labels of a dataset against a classifier and against another dataset's labels."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def check_same_classes(
 def check_dataset_labels(dataset: Any, num_classes: int) -> None:
     """Raise ValueError unless every sample has a label in ``[0, num_classes)``.
 
-    A ``dataset`` without ``labels``, (N,) as of :class:`~sce_video.datasets.VideoDataset`, is not
-    checked.
+    If the ``dataset`` has no ``labels``, (N,) as in :class:`~sce_video.datasets.VideoDataset`, it
+    is not checked.
     """
     labels = getattr(dataset, "labels", None)
     if labels is None:
@@ -89,10 +89,10 @@ class LabelTable:
         return "".join(f"{path}\t{' '.join(map(str, row))}\n" for path, row in rows)
 
     def rows_of(self, paths: Sequence[str]) -> np.ndarray:
-        """(len(paths), C) labels of images, whose paths may begin with the data set's folder.
+        """Return (len(paths), C) labels of images. Their paths may begin with the dataset's folder.
 
         Raises:
-            ValueError: An image is not in the table, or images lie in different folders.
+            ValueError: If an image is not in the table, or images lie in different folders.
         """
         number = {path: i for i, path in enumerate(self.paths)}
         root = ""

@@ -32,27 +32,29 @@ from sce_video.utils.stored_arguments import Word, Words
 class LanceVideoDataset(VideoDataset):
     """Videos of a Lance table, made by ``sce-video import``.
 
-    Seeds, order, bad files, time limit and the pipeline are those of :class:`VideoDataset`, and so
-    are the samples, bit for bit, on the same repacked files. The bytes for all samples of a batch
-    are asked for before the first is made: the frame indexes of their rows, and the packets of the
-    frames that their clips show. From object storage the next two batches are read while one is
-    decoded, if the sampler tells which they are. Each packet is compared with its checksum; damaged
-    ones make the row a bad file. A table that cannot be reached any more ends the training
-    (:class:`~sce_video.datasets.tables.table.TableError`).
+    Seeds, order, bad files, time limit and the pipeline work as in :class:`VideoDataset`. With the
+    same repacked files, the samples are bit-identical. The bytes for all samples of a batch are
+    requested before the first sample is made: the frame indexes of their rows, and the packets of
+    the frames that their clips show. From object storage, the next two batches are read while one
+    is decoded, if the sampler announces them. Each packet is compared with its checksum, and
+    damaged packets make the row a bad file. A table that can no longer be reached ends the training
+    run (:class:`~sce_video.datasets.tables.table.TableError`).
 
     Args:
-        data_root: The table: path, or URI as ``s3://bucket/videos.lance``.
-        ann_file: Annotation list, a path or a URL, with paths as they were imported, or segments
-            ``a.mp4@12.5-17`` of them; its order and labels. None: all rows sorted by path, with the
-            labels of the table.
-        pipeline, on_error, timeout, class_file, subset: See :class:`VideoDataset`.
-        storage_options: Of the object store, over those of the environment.
-        block_size: Ranges of a file that are less than this many bytes apart are one request.
-            None: 1024, and 65536 in an object store: a tenth of the requests, four times the bytes.
+        data_root: Path of the table, or its URI such as ``s3://bucket/videos.lance``.
+        ann_file: Path or URL of an annotation list with paths as they were imported, or their
+            segments ``a.mp4@12.5-17``. The list gives order and labels. None uses all rows sorted
+            by path, with the labels of the table.
+        pipeline, on_error, timeout, class_file, subset: Arguments of :class:`VideoDataset`.
+        storage_options: Options of the object store, which override the environment's.
+        block_size: Number of bytes between ranges of a file below which they are one request. None
+            means 1024, or 65536 in an object store, which is a tenth of the requests and four times
+            the bytes.
 
     Raises:
-        TableError: The table cannot be read.
-        ValueError: Nothing to read, listed videos that are not in the table, or a wrong option.
+        TableError: If the table cannot be read.
+        ValueError: If there is nothing to read, listed videos are not in the table, or an option is
+            wrong.
     """
 
     def __init__(
@@ -97,12 +99,12 @@ class LanceVideoDataset(VideoDataset):
         self._rows = self._rows[indices]
 
     def describe(self, index: int) -> str:
-        """Row, table and path of a video, for messages."""
+        """Return row, table and path of a video, for messages."""
         return f"{self._source.describe(int(self._rows[index]))}: {self.videos.path(index)!r}"
 
     @property
     def reads_ahead(self) -> bool:
-        """Whether its sampler should tell which batch comes next: where reading has a latency."""
+        """Return whether the sampler should announce the next batch, because reading is slow."""
         return is_remote(self.data_root)
 
     def __getitems__(self, requests: Sequence[int | SampleRequest]) -> list[dict[str, Any]]:
@@ -134,7 +136,7 @@ class LanceVideoDataset(VideoDataset):
         return run_pipeline(self.pipeline[self._sampling + 1 :], {**drawn, **given})
 
     def _read_ahead(self, requests: Sequence[SampleRequest]) -> Rows:
-        """What the samples of a batch need, by row; what is missing is read for its sample."""
+        """Read what the samples of a batch need, by row. Missing parts are read with the sample."""
         found: Rows = {}
 
         def work() -> None:
@@ -152,10 +154,11 @@ class LanceVideoDataset(VideoDataset):
         return found
 
     def _rows_of(self, requests: Sequence[SampleRequest]) -> Rows:
-        """Return what was read for a batch, packets of which may be under way.
+        """Return what was read for a batch. Some packets may still be on their way.
 
-        Reading one takes three rounds of requests: frame indexes, where the rows lie, packets. From
-        object storage those of a later batch are read while the samples of this one are decoded.
+        Reading a batch takes three rounds of requests: frame indexes, positions of the rows,
+            packets. From object storage, a later batch is read while the samples of this one are
+            decoded.
         """
         if self._later_pid != os.getpid():  # a forked process has not the threads
             self._later = []
@@ -174,7 +177,7 @@ class LanceVideoDataset(VideoDataset):
         return found
 
     def _start_reading(self, requests: Sequence[SampleRequest]) -> Rows:
-        """Frame indexes of the rows of a batch; the packets that its clips show may follow."""
+        """Read the frame indexes of a batch's rows. The packets of its clips may follow."""
         # Called in threads beside the one that makes samples. What is drawn here is kept, and the
         # samples go on from their clips (_run_pipeline).
         found = self._source.read_indexes([int(self._rows[r.index]) for r in requests])

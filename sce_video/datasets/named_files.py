@@ -31,11 +31,11 @@ from sce_video.utils.storage import is_url
 
 
 def check_run(run: str | Path) -> None:
-    """See that RUN names a checkpoint, as far as this can be seen without reading or downloading.
+    """Check that RUN names a checkpoint, as far as possible without reading or downloading.
 
     Raises:
-        FileNotFoundError: a folder without checkpoints, or no such file.
-        ValueError: ``hf:`` and neither a folder nor a name.
+        FileNotFoundError: If the folder has no checkpoints, or the file does not exist.
+        ValueError: If ``hf:`` is followed by neither a folder nor a name.
     """
     if is_public_network(run):
         weights_file(str(run))
@@ -48,10 +48,10 @@ def check_run(run: str | Path) -> None:
 
 
 def check_network(source: str) -> None:
-    """See that SOURCE names a network to start from or to learn from.
+    """Check that SOURCE names a network to start from or to learn from.
 
     Raises:
-        FileNotFoundError: If there is no such run or file.
+        FileNotFoundError: If the run or file does not exist.
         ValueError: If ``hf:`` is followed by neither a folder nor a name.
     """
     if is_model(source) or packaged_network(source):
@@ -61,11 +61,11 @@ def check_network(source: str) -> None:
 
 
 def check_videos(root: str, extensions: Sequence[str] | None = None) -> None:
-    """See that there is a table, or a folder with a video; print what of the folder is left out.
+    """Check that a table, or a folder with a video, exists; print which files are left out.
 
     Raises:
-        FileNotFoundError: no such table.
-        ValueError: no such folder, a file in its place, or no video in it.
+        FileNotFoundError: If the table does not exist.
+        ValueError: If the folder does not exist, is a file, or contains no video.
     """
     if is_table(root):
         check_exists(root, "table")
@@ -77,10 +77,10 @@ def check_videos(root: str, extensions: Sequence[str] | None = None) -> None:
 
 
 def tell_others(root: str, extensions: Sequence[str] | None = None) -> None:
-    """Print how many files of a folder are no videos by their names, and so left out.
+    """Print how many files of a folder are left out because their names are not video names.
 
     Raises:
-        ValueError: no video in the folder.
+        ValueError: If the folder contains no video.
     """
     extensions = VIDEO_EXTENSIONS if extensions is None else extensions
     found, others = find_files(root, extensions)
@@ -113,11 +113,12 @@ def check_index(folder: str) -> None:
 def check_source(
     source: str, data_root: str | None, extensions: Sequence[str] | None = None
 ) -> None:
-    """See that there is an annotation list or a folder with a video.
+    """Check that an annotation list, or a folder with a video, exists.
 
     Raises:
-        FileNotFoundError: no such list, or folder that its paths are relative to.
-        ValueError: no video in the folder, or a folder with a ``data_root``.
+        FileNotFoundError: If the list, or the folder that its paths are relative to, does not
+            exist.
+        ValueError: If the folder contains no video, or has a ``data_root``.
     """
     if os.path.isdir(source):
         if data_root is not None:
@@ -152,10 +153,10 @@ def check_out(path: str) -> None:
 def class_names_of(path: str | None) -> list[str] | None:
     """Return the lines of a file of class names (``--classes``); None without a file.
 
-    The first is that of label 0; an empty file gives ``[""]``.
+    The first line names label 0. An empty file gives ``[""]``.
 
     Raises:
-        FileNotFoundError: If there is no such file.
+        FileNotFoundError: If the file does not exist.
     """
     if path is None:
         return None

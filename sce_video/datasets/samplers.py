@@ -29,22 +29,24 @@ class FollowedRequest(SampleRequest):
 
 @DATA_SAMPLERS.register_module()
 class ResumableSampler(Sampler):
-    """mmengine's ``DefaultSampler`` with a seed per sample and a start within the epoch.
+    """Variant of mmengine's ``DefaultSampler`` with a seed per sample and a start within the epoch.
 
-    All ranks draw the same order of the epoch; rank r takes the samples at positions r, r + world
-    size, ... So the batches of size B of W ranks together are the batch of size B * W of one
-    process, with the same :class:`SampleRequest` seeds.
+    All ranks draw the same order of the epoch. Rank r uses the samples at positions r, r + world
+    size, and so on. The batches of size B of W ranks together therefore equal the batch of size B *
+    W of one process, with the same :class:`SampleRequest` seeds.
 
     Args:
         dataset: Anything with a length.
-        shuffle: Draw a new order every epoch; else keep the order of the data set.
+        shuffle: Whether to draw a new order every epoch. Otherwise the order of the dataset is
+            kept.
         seed: Base seed, the same on all ranks. None draws one and broadcasts it.
-        round_up: Repeat samples of the epoch's start until all ranks have equally many.
-        min_samples: An epoch has at least so many samples (of all ranks together): it passes over a
-            smaller data set several times, each time in a new order and with new seeds.
+        round_up: Whether to repeat samples from the epoch's start until all ranks have equally
+            many.
+        min_samples: Minimum number of samples of an epoch, of all ranks together. A smaller dataset
+            is used several times, each time in a new order and with new seeds.
 
     Raises:
-        ValueError: an empty data set, or ``min_samples`` below 0.
+        ValueError: If the dataset is empty, or ``min_samples`` is below 0.
     """
 
     def __init__(
@@ -74,7 +76,7 @@ class ResumableSampler(Sampler):
             self.total_size = size
 
     def _order(self) -> Tensor:
-        """Positions of this rank, int64: ``index + pass * len(dataset)``."""
+        """Return the positions of this rank, int64: ``index + pass * len(dataset)``."""
         size = len(self.dataset)
         if self.shuffle:
             generator = torch.Generator()
@@ -88,7 +90,7 @@ class ResumableSampler(Sampler):
         return order[self.rank : self.total_size : self.world_size].clone()  # of this rank alone
 
     def __iter__(self) -> Iterator[SampleRequest]:
-        """This rank's requests of the epoch, without those skipped by :meth:`set_start`."""
+        """Yield this rank's requests of the epoch, without those skipped by :meth:`set_start`."""
         start, self._start = self._start, 0
         order = self._order()[start:]
         if not self.distance:
@@ -111,7 +113,7 @@ class ResumableSampler(Sampler):
         self.distance = _BATCHES_AHEAD * batch_size * max(1, num_workers)  # they take turns
 
     def __len__(self) -> int:
-        """Samples of this rank in a whole epoch, wherever the next pass starts."""
+        """Return this rank's number of samples in a whole epoch, wherever the next pass starts."""
         return self.num_samples
 
     def set_epoch(self, epoch: int) -> None:

@@ -23,9 +23,9 @@ TOLERANCE = 0.5
 
 @dataclass(frozen=True)
 class Segment:
-    """A labelled stretch ``[start, end)`` of a video, seconds; ``score`` is that of a prediction.
+    """A labelled stretch ``[start, end)`` of a video, in seconds. Predictions have a ``score``.
 
-    ``path`` is as in the file, relative to the root of the videos.
+    ``path`` is written as in the file, relative to the root of the videos.
     """
 
     path: str
@@ -41,7 +41,7 @@ def format_seconds(seconds: float) -> str:
 
 
 def segment_path(path: str, start: float, end: float) -> str:
-    """``a.mp4@12.5-17`` of a path and its seconds."""
+    """Return ``a.mp4@12.5-17`` for a path and its seconds."""
     return f"{path}@{format_seconds(start)}-{format_seconds(end)}"
 
 
@@ -61,7 +61,8 @@ def check_segment_files(rows: Iterable[tuple[str, str, float]]) -> None:
     """Raise ValueError for a segment of no file, or that begins or ends beyond its video.
 
     Args:
-        rows: Of each segment, where it is written (file and line), its file, and its end, seconds.
+        rows: For each segment, its place in a list (file and line), its file, and its end in
+            seconds.
     """
     durations: dict[str, float | None] = {}
     for where, file, end in rows:
@@ -113,8 +114,8 @@ def stated_duration(file: str, least: float = 0.0) -> float | None:
 def read_segments(source: str) -> list[Segment]:
     """Return the labelled segments of a CSV file with the columns path, start, end and label.
 
-    Times are as of :func:`~sce_video.utils.seconds.parse_seconds`. Raises ValueError, with
-    file and line, for anything else; whether the videos exist is left to
+    Times are parsed by :func:`~sce_video.utils.seconds.parse_seconds`. Anything else raises
+    ValueError with file and line. Whether the videos exist is checked by
     :func:`check_segment_files`.
     """
     return [segment for _, segment in numbered_segments(source)]

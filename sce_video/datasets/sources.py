@@ -42,12 +42,12 @@ _MOST_KINDS = 6  # extensions that a message names
 
 
 def is_table_folder(folder: str | Path) -> bool:
-    """Return whether a path is that of a table itself, and no folder of an index."""
+    """Return whether a path is a table itself, and not the folder of an index."""
     return "://" in str(folder) or (Path(folder) / "_versions").is_dir()
 
 
 def split_row_path(path: str) -> tuple[str, str] | None:
-    """Table and path in it of ``TABLE.lance/PATH``; None for anything else."""
+    """Split ``TABLE.lance/PATH`` into the table and the path in it; None for anything else."""
     found = _ROW.fullmatch(path)
     return None if found is None else (found[1], found[2])
 
@@ -63,13 +63,13 @@ def open_video(
             batch = reader.frames_played_at([0.5, 1.0])
 
     Args:
-        path: A video file, a URL (``s3://bucket/a.mp4``), a table row (``videos.lance/a.mp4``), or
-            a segment of any of them (``a.mp4@12.5-17``).
+        path: Path of a video file, URL (``s3://bucket/a.mp4``), table row (``videos.lance/a.mp4``),
+            or a segment of any of them (``a.mp4@12.5-17``).
         backend: Decoder of files, see :func:`~sce_video.datasets.readers.open_reader`.
-        options: See :class:`~sce_video.datasets.readers.base.ReaderOptions`.
+        options: Options of a reader, see :class:`~sce_video.datasets.readers.base.ReaderOptions`.
 
     Returns:
-        The reader: timestamps of all frames, and frames by number (``frames_at``) or by time
+        The reader, with timestamps of all frames, and frames by number (``frames_at``) or by time
         (``frames_played_at``).
 
     Raises:
@@ -97,35 +97,36 @@ def open_video(
 
 
 def is_elsewhere(path: str) -> bool:
-    """Return whether the path of a video is that of no file, but a URL or a row."""
+    """Return whether the path of a video is not a file but a URL or a row."""
     return is_url(path) or split_row_path(path) is not None
 
 
 def video_state(path: str) -> list[int] | None:
-    """Size, modification time and inode of a video's file; None for a missing one, a URL or a row.
+    """Return size, modification time and inode of a video's file, or None without a file.
 
-    What is computed from a video is kept for this state. Reading all videos to compare their
-    content would take as long as computing it again.
+    Missing files, URLs and rows have no state. Results that are computed from a video are kept for
+    this state. Reading all videos to compare their content would take as long as computing the
+    results again.
     """
     return None if is_elsewhere(path) else file_identity(video_of(path))
 
 
 def is_image(path: str) -> bool:
-    """Return whether a path is that of an image, by the end of its name."""
+    """Return whether a path names an image, judged by the end of its name."""
     return path.lower().endswith(IMAGE_EXTENSIONS) and not is_elsewhere(path)
 
 
 def video_exists(path: str | os.PathLike[str]) -> bool:
-    """Return whether there is such a file, object or row, or the one of which it is a segment.
+    """Return whether a file, object or row, or the one that a segment belongs to, exists.
 
-    ObjectStoreError, TableError if unknown.
+    ObjectStoreError or TableError is raised if this cannot be found out.
     """
     name = os.fspath(path)
     return _is_there(name) or (video_of(name) != name and _is_there(video_of(name)))
 
 
 def _is_there(name: str) -> bool:
-    """As :func:`video_exists`, of this very name."""
+    """Return whether exactly this file, object or row exists, without looking at segments."""
     row = split_row_path(name)
     if row is not None:
         from sce_video.datasets.tables.table_rows import named_rows
@@ -184,7 +185,7 @@ def find_files(root: str, extensions: Sequence[str]) -> tuple[list[str], Counter
 
 
 def describe_others(others: Counter[str], extensions: Sequence[str], kind: str = "video") -> str:
-    """``5 other files, which are left out (3 .txt, 2 without extension)``, and what to do."""
+    """Describe ``5 other files, which are left out (3 .txt, 2 without extension)``, with advice."""
     ordered = sorted(others.items(), key=lambda item: (-item[1], item[0]))
     kinds = [f"{n} {end or 'without extension'}" for end, n in ordered[:_MOST_KINDS]]
     kinds += ["..."] * (len(others) > _MOST_KINDS)
@@ -206,10 +207,10 @@ def scan_folder(
 ) -> VideoList:
     """Find all videos (or images) below a folder, sorted by path; paths are relative to ``root``.
 
-    The first-level sub-folders that contain any are the classes, numbered in sorted order; a file
-    directly in ``root`` has no label (-1). ``extensions`` are as of :func:`find_files`, in lower
-    case, with the dot; None for those of all known videos. ValueError if there is no such folder or
-    file.
+    The first-level sub-folders that contain any are the classes, numbered in sorted order. A file
+    directly in ``root`` has no label (-1). ``extensions`` have the form that :func:`find_files`
+    expects: lower case, with the dot. None means all known video extensions. ValueError is raised
+    if the folder or the files do not exist.
     """
     check_folder(root, kind)
     extensions = VIDEO_EXTENSIONS if extensions is None else extensions
@@ -226,8 +227,8 @@ def list_videos(root: str, extensions: Sequence[str] | None = None) -> VideoList
     """List the videos of a folder or of a table; paths are relative to it.
 
     Args:
-        root: The folder or table.
-        extensions: Extensions of the files in a folder; None for those of all known videos.
+        root: Path of the folder or table.
+        extensions: Extensions of the files in a folder. None means all known video extensions.
 
     Raises:
         ValueError: If there are none.
@@ -277,11 +278,11 @@ def advice_on_path(path: str, otherwise: str) -> str:
 
 
 def dataset_settings(root: str | Path, extensions: Sequence[str] | None = None) -> dict[str, Any]:
-    """Return the settings that make the config of a dataset one of a folder or a table.
+    """Return the settings that make a dataset's config read a folder or a table.
 
     Args:
-        root: The folder or table.
-        extensions: Extensions of the files in a folder; None for those of all known videos.
+        root: Path of the folder or table.
+        extensions: Extensions of the files in a folder. None means all known video extensions.
     """
     if is_table(root):
         from sce_video.datasets.tables.table import is_remote

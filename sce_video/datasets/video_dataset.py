@@ -44,7 +44,7 @@ _MASK64 = 2**64 - 1
 
 
 class SampleRequest(NamedTuple):
-    """What a sampler requests from a data set."""
+    """Request of a sampler for one sample of a dataset."""
 
     #: Index in the data set.
     index: int  # type: ignore[assignment]  # hides tuple.index, which is not needed
@@ -72,7 +72,7 @@ def mix_seed(*parts: int) -> int:
 
 @dataclass(frozen=True)
 class SampleOrigin:
-    """What was drawn for the V views of a sample before its pixels were changed."""
+    """Clips and crops that were drawn for a sample's V views before its pixels were changed."""
 
     #: V clips, and the (F,) seconds of the frames that they index; empty for images.
     clips: list[ClipIndices] = field(default_factory=list)
@@ -109,32 +109,33 @@ _GRACE = 1.0  # seconds after the deadline for decoders, which check it themselv
 class VideoDataset(Dataset):
     """Videos from an annotation list or from a folder.
 
-    A sample is a function of its :class:`SampleRequest` alone: it does not depend on the worker
-    that makes it or on the samples before it. (Only whether a time limit is exceeded depends on the
-    machine.) A file that cannot be decoded, or that takes longer than ``timeout``, is a *bad file*,
-    which this copy of the data set (one per worker) does not open again.
+    A sample depends only on its :class:`SampleRequest`, and not on the worker that makes it or on
+    the samples before it. (Only whether a time limit is exceeded depends on the machine.) A file
+    that cannot be decoded, or that takes longer than ``timeout``, is a *bad file*, which this copy
+    of the dataset (one per worker) does not open again.
 
     Args:
-        data_root: Folder the paths of the list are relative to; or the folder to search.
-        ann_file: Annotation list, see :func:`read_annotation_list`; a URL, or a path searched as
-            given, then in ``data_root``. None searches ``data_root``, see :func:`scan_folder`.
+        data_root: Folder that the paths of the list are relative to, or the folder to search.
+        ann_file: Annotation list, see :func:`read_annotation_list`. It is a URL, or a path that is
+            searched as given and then in ``data_root``. None searches ``data_root``, see
+            :func:`scan_folder`.
         pipeline: Transforms, built or as configs, see :func:`~sce_video.datasets.run_pipeline`.
             They get ``path, label, index, seed, rng`` (and ``deadline``, ``correction`` to open,
             ``targets`` to pack) and return the sample.
-        on_error: What becomes of the sample of a bad file. ``replace``: it is replaced by another,
-            chosen by the request's seed, up to 10 times; ``index`` and ``label`` are
-            those of the replacement. ``raise``: :class:`VideoDecodeError`, for testing. ``skip``:
-            it has ``inputs=None``, and the collate function drops it.
-        timeout: Seconds a sample may take; None for no limit (and no helper thread).
-        extensions: Extensions of the files, when a folder is searched; None for those of videos;
-            ``"*"`` among them: files of other extensions, too, if they hold a video.
-        class_file: Names of the labels of a list, one per line from label 0; searched as the list
-            is. The names of a folder's labels are those of its sub-folders.
-        subset: Only a part of a folder or a table: ``dict(part="held_out", held_out=64, seed=0)``,
+        on_error: Handling of a bad file's sample. ``replace`` uses another sample, chosen by the
+            request's seed, up to 10 times. Its ``index`` and ``label`` belong to the replacement.
+            ``raise`` raises :class:`VideoDecodeError`, for testing. ``skip`` returns
+            ``inputs=None``, which the collate function drops.
+        timeout: Seconds that a sample may take. None sets no limit and starts no helper thread.
+        extensions: Extensions of the files when a folder is searched. None means video extensions.
+            ``"*"`` also accepts files of other extensions if they contain a video.
+        class_file: Names of a list's labels, one per line from label 0. It is searched like the
+            list. The labels of a folder are named by its sub-folders.
+        subset: Part of a folder or a table to use: ``dict(part="held_out", held_out=64, seed=0)``,
             see :func:`~sce_video.datasets.video_list.subset_indices`.
 
     Raises:
-        ValueError: Nothing to read, a label without a name, or a wrong option.
+        ValueError: If there is nothing to read, a label has no name, or an option is wrong.
     """
 
     kind = "video"  # what the files are, for messages
@@ -219,23 +220,23 @@ class VideoDataset(Dataset):
 
     @property
     def labels(self) -> np.ndarray:
-        """(N,) int64, -1 for a video without a label."""
+        """Return the labels, (N,) int64; -1 for a video without a label."""
         return self.videos.labels
 
     @property
     def metainfo(self) -> dict[str, Any]:
-        """``classes``: names of the labels, from sub-folders or ``class_file``, else empty."""
+        """Return ``classes``: label names from sub-folders or ``class_file``, if there are any."""
         return {"classes": self.videos.classes}
 
     @property
     def num_views(self) -> int | None:
-        """V, the views of a sample, as a step of the pipeline states it; None if none does."""
+        """Return V, the number of views that a step of the pipeline states; None if none does."""
         step = self._sampling_step
         return getattr(step, "num_views", None) or getattr(step, "num_clips", None)
 
     @property
     def num_local_views(self) -> int:
-        """L: the last of the views that are local, shorter or smaller than the others."""
+        """Return L: how many views, the last ones, are local, so shorter or smaller than others."""
         return getattr(self._sampling_step, "num_local_views", 0)
 
     def path(self, index: int) -> str:
@@ -243,7 +244,7 @@ class VideoDataset(Dataset):
         return os.path.join(self.data_root, self.videos.path(index))
 
     def describe(self, index: int) -> str:
-        """List, line and path of a video, or its path alone, for messages."""
+        """Return list, line and path of a video, or only its path, for messages."""
         path = self.videos.path(index)
         if self.ann_file is None:
             return f"{self.path(index)!r}"
@@ -257,7 +258,7 @@ class VideoDataset(Dataset):
         drawn: dict[str, Any] = {}
 
         def note(results: dict[str, Any]) -> dict[str, Any]:
-            """A step that changes nothing: behind the sampling of clips, and before the last."""
+            """Record clips after sampling, and views before the last step. Nothing is changed."""
             if results.get("clips"):  # where frames repeat, decoding changes them
                 drawn["clips"] = list(results["clips"])
                 if "reader" in results:
@@ -295,7 +296,7 @@ class VideoDataset(Dataset):
             self._batch_buffer = SharedBatchBuffer()
 
     def _make_samples(self, requests: Sequence[int | SampleRequest]) -> list[dict[str, Any]]:
-        """The samples of the requests, made in the helper thread if there is a time limit."""
+        """Make the samples of the requests, in the helper thread if there is a time limit."""
         self._prepare_process()
         if self.timeout is None:
             return [self._make_sample(SampleRequest.of(request)) for request in requests]
@@ -374,7 +375,7 @@ class VideoDataset(Dataset):
             raise
 
     def _run_pipeline(self, index: int, seed: int, given: dict[str, Any]) -> dict[str, Any]:
-        """The sample of one video, with the frames that exist if the container lists others."""
+        """Make the sample of one video, from existing frames only if the container lists others."""
         try:
             return run_pipeline(self.pipeline, {**self.inputs(index, seed), **given})
         except FrameCountError as error:
@@ -385,7 +386,7 @@ class VideoDataset(Dataset):
             raise VideoDecodeError(given["path"], f"cannot be decoded: {error}") from error
 
     def inputs(self, index: int, seed: int) -> dict[str, Any]:
-        """Input of the first transform, beside path, deadline, targets and correction."""
+        """Return the first transform's input, except path, deadline, targets and correction."""
         return {
             "label": int(self.videos.labels[index]),
             "index": index,
@@ -394,7 +395,7 @@ class VideoDataset(Dataset):
         }
 
     def _prepare_process(self) -> None:
-        """Once per process: silence the libraries, whose errors are reported as bad files."""
+        """Silence the libraries, once per process. Their errors are reported as bad files."""
         if self._prepared_pid != os.getpid():
             self._prepared_pid = os.getpid()
             av.logging.set_libav_level(av.logging.FATAL)

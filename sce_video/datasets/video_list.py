@@ -42,7 +42,7 @@ MOMENT = re.compile(r"(?s)(.+)@([^@-]{1,20})-([^@-]{1,20})")
 
 
 def split_segment(path: str) -> tuple[str, float, float] | None:
-    """Video, start and end of ``a.mp4@12.5-17``; None for other paths, and where such a file is."""
+    """Split ``a.mp4@12.5-17`` into video, start and end; None for other paths or existing files."""
     found = MOMENT.fullmatch(path)
     if found is None or os.path.exists(path):
         return None
@@ -54,7 +54,7 @@ def split_segment(path: str) -> tuple[str, float, float] | None:
 
 
 def video_of(path: str) -> str:
-    """Return the path itself; of a segment that of its video."""
+    """Return the path itself, or for a segment the path of its video."""
     found = split_segment(path)
     return path if found is None else found[0]
 
@@ -107,14 +107,14 @@ PARTS = ("training", "held_out", "gallery")
 def subset_indices(
     labels: np.ndarray, part: str, held_out: int, gallery: int = 0, seed: int = 0
 ) -> np.ndarray:
-    """Indices, ascending, of a part of N videos that are divided by a seed.
+    """Return the ascending indices of one part of N videos, which are divided by a seed.
 
-    So many videos are ``held_out``, of each class its share, and all others are ``training``. The
-    ``gallery`` has up to so many of these, equally many of each class as far as there are. Videos
-    without a label (-1) are one class.
+    ``held_out`` is the number of held-out videos, a proportional share of each class. All others
+    are ``training`` videos. The ``gallery`` contains up to so many training videos, equally many
+    per class as far as possible. Videos without a label (-1) form one class.
 
     Raises:
-        ValueError: An unknown part, or numbers that leave one of them without a video.
+        ValueError: If the part is unknown, or the numbers leave a part without videos.
     """
     count, numbers = len(labels), {"held_out": held_out, "gallery": gallery, "seed": seed}
     if part not in PARTS:
@@ -135,7 +135,7 @@ def subset_indices(
 
 
 def _ranks(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(N,) position of each label among the equal ones, and (N,) how many of these there are."""
+    """Return (N,) position of each label among equal ones, and (N,) the number of equal ones."""
     _, inverse, counts = np.unique(labels, return_inverse=True, return_counts=True)
     by_class = np.argsort(inverse, kind="stable")
     ranks = np.empty(len(labels), dtype=np.int64)
@@ -149,13 +149,14 @@ def read_annotation_list(
     """Read a list with one file per line: ``path label``, or ``path`` on every line.
 
     The label is the last word of a line if that is an integer, so paths may contain spaces. Blank
-    lines and a byte order mark are skipped. ``kind`` is what is listed, ``video`` or ``image``;
-    line *i* of ``class_file``, counted from 0, is the name of label *i*. Both may be URLs.
+    lines and a byte order mark are skipped. ``kind`` is the kind of the listed files, ``video`` or
+    ``image``. Line *i* of ``class_file``, counted from 0, is the name of label *i*. Both files may
+    be URLs.
 
     Raises:
-        ValueError: No such file, no line in it, another format, a label that is negative, more than
-            :data:`MAX_LABEL` or without a name, or lines with and without a label mixed; the
-            message names file and line.
+        ValueError: If the file does not exist, is empty or has another format, if a label is
+            negative, larger than :data:`MAX_LABEL` or without a name, or if only some lines have
+            labels. The message names file and line.
     """
     refuse_table(ann_file)
     if os.path.isdir(ann_file):
@@ -246,7 +247,7 @@ def _check_format(line: str, where: str, kind: str) -> None:
 
 
 def _mixed(line: str, label: int) -> str:
-    """Message for a line with a label after lines without one, or the other way round."""
+    """Return the message for a label after lines without labels, or the other way round."""
     words, extensions = line.split(), VIDEO_EXTENSIONS + IMAGE_EXTENSIONS
     if label < 0 and len(words) > 1 and not words[-1].lower().endswith(extensions):
         return f"{words[-1]!r} is no label (a whole number); the lines before it have one"
@@ -277,8 +278,8 @@ def _parse_line(line: str, where: str) -> tuple[str, int]:
 def write_annotation_list(file: str, paths: Sequence[str], labels: Sequence[int]) -> list[str]:
     """Write a list that :func:`read_annotation_list` reads, with the labels unless all are -1.
 
-    Returns the paths of which :func:`list_line` has no line, which are not in it; ValueError if
-    none of them can be listed.
+    The result lists the paths that :func:`list_line` cannot write and that are therefore missing
+    from the list. ValueError is raised if none of the paths can be listed.
     """
     labelled = any(label >= 0 for label in labels)
     lines = [
@@ -293,17 +294,17 @@ def write_annotation_list(file: str, paths: Sequence[str], labels: Sequence[int]
 
 
 def annotation_line(path: str, label: int) -> str:
-    """A line of an annotation list, of the path alone for label -1; a tab if the path has one."""
+    """Return a line of an annotation list: the path, and the label unless it is -1."""
     if label < 0:
         return path
     return f"{path}\t{label}" if "\t" in path else f"{path} {label}"
 
 
 def list_line(path: str, label: int = -1) -> str | None:
-    """The line that :func:`read_annotation_list` reads as this path and label; None if none is.
+    """Return the line that :func:`read_annotation_list` reads as this path and label, or None.
 
-    None: line breaks, spaces at an end, bytes that are no text, a number as last word without a
-    label (below 0), a line that reads as one of a table.
+    The result is None for line breaks, spaces at an end, bytes that are not text, a number as last
+    word without a label (below 0), and a line that reads like a line of a table.
     """
     line = annotation_line(path, label)
     if len(line.splitlines()) != 1 or line != line.strip() or line.startswith("\ufeff"):

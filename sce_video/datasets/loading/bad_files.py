@@ -53,8 +53,9 @@ class BadFileReport:
         """Count (path, error) pairs and update the report.
 
         Raises:
-            TooManyBadFilesError: More than ``max_bad_share`` of the files are bad; lists them.
-            WriteError: The report cannot be written; the failures are counted.
+            TooManyBadFilesError: If more than ``max_bad_share`` of the files are bad. The message
+                lists them.
+            WriteError: If the report cannot be written. The failures are still counted.
         """
         failures = list(failures)
         for path, error in failures:

@@ -26,10 +26,10 @@ class SharedMemoryError(UserError, RuntimeError):
 
 
 def shared_tensor(shape: Sequence[int], dtype: torch.dtype, what: str) -> Tensor:
-    """An uninitialised tensor in shared memory for ``what``, "a batch", which the error names.
+    """Return an uninitialised tensor in shared memory. The error names ``what``, "a batch".
 
     Raises:
-        SharedMemoryError: Too little shared memory, or a limit of file sizes (``ulimit -f``).
+        SharedMemoryError: If shared memory or a limit of file sizes (``ulimit -f``) is too small.
     """
     first = torch.empty(0, dtype=dtype)
     size = math.prod(shape) * first.itemsize
@@ -69,7 +69,7 @@ class BatchTensor(Tensor):
         return shown, (self.memory, RECEIVER, offset, tuple(self.shape), self.dtype)
 
     def is_shared(self) -> bool:
-        """True; torch does not know it, since it sees an array."""
+        """Return whether the memory is shared. torch cannot detect it, because it sees an array."""
         return self.memory.is_shared()
 
 
@@ -97,7 +97,7 @@ def empty_batch(shape: Sequence[int], dtype: torch.dtype = torch.uint8) -> Tenso
 
 
 def part_of(batch: Tensor, first: int, count: int) -> Tensor:
-    """Return some consecutive items of a tensor; those of a :class:`BatchTensor` are one, too."""
+    """Return consecutive items of a tensor. Items of a :class:`BatchTensor` are one, too."""
     part = batch[first : first + count]
     if isinstance(batch, BatchTensor):
         part = part.as_subclass(BatchTensor)
@@ -109,11 +109,11 @@ Shapes = tuple[tuple[int, ...], ...]
 
 
 class SharedBatchBuffer:
-    """One tensor per view for all samples of a batch, of which each sample fills one slot.
+    """One tensor per view for all samples of a batch. Each sample fills one slot of it.
 
     ``PackClips`` writes the views of a sample to the next slot, so that :func:`stack_slots` has
-    nothing left to copy. There are ``size`` slots, for views of the ``shapes`` of the batch
-    before; none if that is None.
+    nothing left to copy. There are ``size`` slots for views with the ``shapes`` of the previous
+    batch. If ``shapes`` is None, there are no slots.
     """
 
     def __init__(self, size: int = 1, shapes: Shapes | None = None) -> None:
@@ -122,7 +122,7 @@ class SharedBatchBuffer:
         self._filled = 0
 
     def next_slot(self) -> list[Tensor] | None:
-        """The first free slot, one tensor per view; the same one until :meth:`fill` is called."""
+        """Return the first free slot, one tensor per view. It stays the same until :meth:`fill`."""
         if self._filled >= self._size:
             return None
         slot = [view[self._filled] for view in self._batch]
@@ -140,16 +140,16 @@ class SharedBatchBuffer:
 
 
 def shapes_of(sample: dict[str, Any]) -> Shapes | None:
-    """Shapes of the views of a sample (``inputs``) if they are uint8 tensors, else None."""
+    """Return the shapes of a sample's views (``inputs``) if they are uint8 tensors, else None."""
     if any(not isinstance(v, Tensor) or v.dtype != torch.uint8 for v in sample["inputs"]):
         return None
     return tuple(tuple(view.shape) for view in sample["inputs"])
 
 
 def stack_slots(tensors: Sequence[Tensor]) -> Tensor:
-    """``torch.stack(tensors)``, without a copy if they are consecutive slots of one buffer.
+    """Stack tensors, without a copy if they are consecutive slots of one buffer.
 
-    In a loader worker the result lies in shared memory either way.
+    In a loader worker, the result lies in shared memory in both cases.
     """
     batch: Tensor | None = getattr(tensors[0], "batch", None)
     first: int = getattr(tensors[0], "slot", 0)
@@ -170,17 +170,18 @@ def collate_views(samples: list[dict[str, Any]]) -> dict[str, Any]:
     """Stack samples view by view; samples of :class:`PackVideo` are returned as a list.
 
     Args:
-        samples: Of a :class:`~sce_video.datasets.VideoDataset`; ``inputs`` None for a skipped one.
+        samples: Samples of a :class:`~sce_video.datasets.VideoDataset`. A skipped one has
+            ``inputs`` None.
 
     Returns:
-        ``inputs``: V uint8 tensors (N, T, H, W, 3), empty when every sample was skipped; or
-        ``videos``: N dicts of ``frames, positions, offsets, crop_size``. Also ``label``, ``index``,
-        ``seed``, and ``clip`` where samples have it: (N,) int64; ``failures``: one flat list of
-        (path, error); ``differences``: sums over the samples, see
-        :class:`~sce_video.datasets.transforms.DecodeClips`.
+        A dict with ``inputs``: V uint8 tensors (N, T, H, W, 3), empty when every sample was
+            skipped; or ``videos``: N dicts of ``frames, positions, offsets, crop_size``. It also
+            contains ``label``, ``index``, ``seed`` and, if samples have it, ``clip``: (N,) int64;
+            ``failures``: one flat list of (path, error); ``differences``: sums over the samples,
+            see :class:`~sce_video.datasets.transforms.DecodeClips`.
 
     Raises:
-        ValueError: The samples differ in their number of views or in the shape of a view.
+        ValueError: If the samples differ in their number of views or in the shape of a view.
     """
     batch: dict[str, Any]
     kept = [sample for sample in samples if "frames" in sample or sample["inputs"] is not None]
@@ -210,10 +211,10 @@ def collate_views(samples: list[dict[str, Any]]) -> dict[str, Any]:
 
 @FUNCTIONS.register_module()
 def collate_boxes(samples: list[dict[str, Any]]) -> dict[str, Any]:
-    """As :func:`collate_views`, of :class:`~sce_video.datasets.AVADataset`.
+    """Stack samples of :class:`~sce_video.datasets.AVADataset` like :func:`collate_views`.
 
-    Also ``boxes``, N tensors (n_i, 4), and ``actions``, N tensors (n_i, 80). Test frames differ in
-    shape, so their batch_size must be 1.
+    The result also contains ``boxes``, N tensors (n_i, 4), and ``actions``, N tensors (n_i, 80).
+    Test frames differ in shape, so their batch_size must be 1.
     """
     kept = [sample for sample in samples if sample["inputs"] is not None]
     lists = {name: [sample[name] for sample in kept] for name in ("boxes", "actions")}

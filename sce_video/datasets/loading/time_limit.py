@@ -60,10 +60,10 @@ class TimeLimitedCaller:
         return value
 
     def restart(self, seconds: float) -> None:
-        """For the function that :meth:`call` runs: its limit is ``seconds`` from now.
+        """Set the limit to ``seconds`` from now. The function that :meth:`call` runs may call this.
 
-        A limit that follows on ``math.inf`` may be noticed later, by the ``seconds`` of the call.
-        AbandonedError if the limit was exceeded before.
+        A limit that follows on ``math.inf`` may be noticed later, by up to the ``seconds`` of the
+        call. AbandonedError is raised if the limit was exceeded before.
         """
         helper = threading.current_thread()
         if not isinstance(helper, _Helper) or helper.caller() is not self or helper.abandoned:

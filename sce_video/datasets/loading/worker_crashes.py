@@ -88,11 +88,11 @@ class CurrentFiles:
 
 @contextmanager
 def report_worker_crashes(dataloader: DataLoader) -> Iterator[None]:
-    """In this block, the crash of a loader worker is reported with the file it was reading.
+    """Report a loader worker's crash in this block together with the file it was reading.
 
     Raises:
-        WorkerCrashError: Instead of torch's RuntimeError, which names the process only, or of the
-            connection error if the worker crashes while it sends a batch.
+        WorkerCrashError: If a worker crashes. It replaces torch's RuntimeError, which names only
+            the process, or the connection error if the worker crashes while it sends a batch.
     """
     try:
         yield
@@ -212,15 +212,16 @@ def outliving_workers(*dataloaders: DataLoader) -> Iterator[None]:
 
 
 def batches_without_crashes(dataloader: DataLoader) -> Iterator[Any]:
-    """The batches of a loader; new workers replace crashed ones where the data set skips bad files.
+    """Yield a loader's batches. If the dataset skips bad files, new workers replace crashed ones.
 
-    Under ``on_error="skip"`` the file that a crashed worker was reading becomes a bad file, and new
+    With ``on_error="skip"``, the file that a crashed worker was reading becomes a bad file, and new
     workers make the batches that were not yet delivered. A file whose worker was ended from outside
-    is read once more before that, since memory may have run out. The sampler must give the same
-    order each time it is iterated over, as those of evaluation do.
+    is read once more before that, because memory may have run out. The sampler must return the same
+    order each time it is iterated over, as evaluation samplers do.
 
     Raises:
-        WorkerCrashError: A worker crashed while it was reading no file, or bad files are errors.
+        WorkerCrashError: If a worker crashed while it was reading no file, or if bad files are
+            errors.
     """
     parts = _parts(dataloader.dataset)
     skip = bool(parts) and all(part.on_error == "skip" for part in parts)
@@ -281,7 +282,7 @@ def _child_signals_deferred(deliver: bool = True) -> Iterator[None]:
 
 
 def _parts(dataset: Any) -> list[Any]:
-    """The data set, or those inside a Subset or a ConcatDataset, that have ``current_files``."""
+    """Return the datasets with ``current_files``: this one, or a Subset's or ConcatDataset's."""
     own = [dataset] if isinstance(getattr(dataset, "current_files", None), CurrentFiles) else []
     inner = [getattr(dataset, "dataset", None), *getattr(dataset, "datasets", ())]
     return own + [found for part in inner if part is not None for found in _parts(part)]

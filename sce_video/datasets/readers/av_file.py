@@ -57,7 +57,7 @@ _LONG = 10_000  # frames
 
 
 def file_url(path: str | os.PathLike[str]) -> str:
-    """A path as FFmpeg takes it for a file: in ``cam:1/a.mp4`` it sees the protocol ``cam``."""
+    """Return a path in FFmpeg's form for a file. In ``cam:1/a.mp4`` it would see a protocol."""
     return f"file:{os.fspath(path)}"
 
 
@@ -116,7 +116,7 @@ def best_video_stream(path: str, container: Any) -> Any:
 
 
 def decoder_options(limits: DecodeLimits) -> dict[str, str]:
-    """Options with which a decoder refuses frames that are much too large."""
+    """Return options with which a decoder refuses frames that are much too large."""
     # It counts coded pixels, which may be some rows and columns more than are displayed.
     return {"max_pixels": str(limits.max_pixels * 5 // 4 + 2**16)}
 
@@ -131,7 +131,7 @@ def open_decoder(codec: Any, num_threads: int, limits: DecodeLimits) -> None:
 
 
 def can_be_quick(path: str) -> bool:
-    """Return whether the first bytes are those of an mp4, mov, Matroska or WebM file."""
+    """Return whether the first bytes belong to an mp4, mov, Matroska or WebM file."""
     try:
         with open(path, "rb", opener=regular_file) as file:
             head = file.read(8)
@@ -157,16 +157,17 @@ def holds_video(path: str) -> bool:
 
 
 class AvFile:
-    """An open container; its best video stream has a decoder of ``num_threads``.
+    """An open container. Its best video stream has a decoder with ``num_threads`` threads.
 
     FFmpeg decodes the first frames of a file it opens (``avformat_find_stream_info``) to find
-    parameters that mp4 and Matroska files state in their headers. That takes longer than opening:
-    0.7 of 0.9 ms at 340 x 256, 5.4 of 5.6 ms at 1080p. ``quick`` prevents it;
-    :meth:`quick_was_enough` then says whether a parameter is missing.
+    parameters that mp4 and Matroska files state in their headers. Decoding them takes longer than
+    opening: 0.7 of 0.9 ms at 340 x 256, 5.4 of 5.6 ms at 1080p. ``quick`` prevents it.
+    :meth:`quick_was_enough` then returns whether all parameters were found.
 
     Raises:
-        VideoDecodeError: The file cannot be opened, has no video stream with a decoder, or its
-            frames are larger than ``limits``, which bound the decoder before it allocates, too.
+        VideoDecodeError: If the file cannot be opened, has no video stream with a decoder, or its
+            frames are larger than ``limits``, which also bound the decoder before it allocates
+            memory.
     """
 
     def __init__(self, path: str, num_threads: int, quick: bool, limits: DecodeLimits) -> None:
@@ -200,7 +201,7 @@ class AvFile:
 
     @property
     def self_describing(self) -> bool:
-        """Whether the container's header suffices to choose and decode the stream."""
+        """Return whether the container's header suffices to choose and decode the stream."""
         # Of several streams FFmpeg chooses the best one by what it decoded of them.
         name, alone = self.codec.name, len(self.container.streams.video) == 1
         described = bool(self.codec.extradata) or name in ("vp8", "vp9")
@@ -208,7 +209,7 @@ class AvFile:
 
     @property
     def stated_duration(self) -> float | None:
-        """Seconds that the header states; None if it states none for this stream alone."""
+        """Return the seconds that the header states; None if it states none for this stream."""
         if self.stream.duration is not None and self.stream.time_base is not None:
             return float(self.stream.duration * self.stream.time_base)
         duration = self.container.duration
@@ -266,13 +267,13 @@ def make_packet(data: bytes | memoryview) -> av.Packet:
 def decode_packets(
     packets: Iterable[av.Packet], decoder_for: Callable[[av.Packet], av.VideoCodecContext]
 ) -> Iterator[list[av.VideoFrame]]:
-    """Decode packets; after one that the decoder refuses, continue at the next key frame.
+    """Decode packets. After a packet that the decoder refuses, continue at the next key frame.
 
-    The frames in between are predicted from missing data. At a refused packet and at the end the
-    decoder is drained. ``decoder_for`` is called before each packet that is decoded.
+    The frames in between would be predicted from missing data. At a refused packet and at the end,
+    the decoder is drained. ``decoder_for`` is called before each packet that is decoded.
 
     Yields:
-        The frames the decoder returned at once, in the order they are displayed.
+        The frames that the decoder returned together, in the order they are displayed.
     """
     codec = None
     damaged = False
@@ -403,7 +404,7 @@ class AvStream:
         return os.path.abspath(self.path), *facts, what
 
     def _table_of_packets(self) -> FrameTable | None:
-        """The table of all packets, kept in memory if small; None if time stamps are missing."""
+        """Return the table of all packets, kept if small; None if timestamps are missing."""
         identity = self._identity("packets")
         if identity in _tables:
             return _tables[identity]
@@ -460,12 +461,12 @@ class AvStream:
     ) -> Iterator[av.VideoFrame]:
         """Decode packets ``first`` to ``last`` (to the end if None), in display order.
 
-        With ``wanted`` (time stamps), frames that no other frame refers to are decoded only if they
+        With ``wanted`` (timestamps), frames that no other frame refers to are decoded only if they
         are wanted.
 
         Raises:
-            WrongIndexError: The packets are not those of the table.
-            NoRestartPointError: Decoding cannot start at ``first``; see :meth:`drop_false_keys`.
+            WrongIndexError: If the packets differ from the table.
+            NoRestartPointError: If decoding cannot start at ``first``; see :meth:`drop_false_keys`.
         """
         self.file.codec.flush_buffers()
 
@@ -479,7 +480,7 @@ class AvStream:
             yield from frames
 
     def packet(self, position: int) -> av.Packet:
-        """One packet; VideoDecodeError if it cannot be read any more."""
+        """Return one packet; raise VideoDecodeError if it can no longer be read."""
         for _, packet in self._packets_from(position):
             return packet
         raise VideoDecodeError(self.path, "changed while it was being read")
@@ -497,7 +498,7 @@ class AvStream:
                 return
 
     def _packets_from(self, first: int) -> Iterator[tuple[int, av.Packet]]:
-        """(position, packet) from packet ``first`` on, in decoding order."""
+        """Yield (position, packet) from packet ``first`` on, in decoding order."""
         if self._held is not None:
             yield from enumerate(self._held[first:], first)
             return

@@ -52,11 +52,11 @@ def upright(array: np.ndarray, orientation: int) -> np.ndarray:
 
 
 class AvFrames(DecodedFrames):
-    """Decoded frames of a reader; still valid after the reader is closed.
+    """Decoded frames of a reader. They stay valid after the reader is closed.
 
-    ``size``, height and width as displayed, is that of the first frame if None; all frames are
-    scaled to it. ``orientation`` is a value of :func:`orientation_of` for all frames. None takes
-    the value of each frame's metadata.
+    ``size`` is the displayed height and width. None means the size of the first frame, to which all
+    frames are scaled. ``orientation`` is a value of :func:`orientation_of` for all frames. None
+    uses each frame's metadata.
     """
 
     def __init__(
@@ -76,12 +76,12 @@ class AvFrames(DecodedFrames):
 
     @property
     def first(self) -> av.VideoFrame:
-        """The first frame, as it was decoded."""
+        """Return the first frame, as it was decoded."""
         return self._frames[0]
 
     @property
     def orientation(self) -> int:
-        """Orientation of the first frame, as :func:`orientation_of` returns it."""
+        """Return the first frame's orientation, a value of :func:`orientation_of`."""
         return self._orientation_of(self._frames[0])
 
     def _orientation_of(self, frame: av.VideoFrame) -> int:
@@ -191,7 +191,7 @@ class AvReader(VideoReader):
 
     @property
     def facts(self) -> tuple[str, str, int, float]:
-        """Container, codec, pixels per frame, mean distance of key frames."""
+        """Return container, codec, pixels per frame and mean distance of key frames."""
         codec = self._stream.file.codec
         keys = max(1, int(self._stream.table.is_key.sum()))
         pixels = (codec.width or 0) * (codec.height or 0)
@@ -209,7 +209,7 @@ class AvReader(VideoReader):
 
     @property
     def random_access_at_keys(self) -> bool:
-        """Whether decoding can start at every key frame and return all frames from there on."""
+        """Return whether decoding can start at every key frame and return all later frames."""
         # Not where decoding cannot start at some of them (intra refresh), frames decoded after a
         # key frame are displayed before it, or the second key frame of h264 is no IDR picture
         # (open GOP): frames then depend on where decoding started.
@@ -227,7 +227,7 @@ class AvReader(VideoReader):
 
     @property
     def has_false_keys(self) -> bool:
-        """Whether the container flags packets as key frames at which decoding cannot start."""
+        """Return whether packets are flagged as key frames at which decoding cannot start."""
         try:
             self._stream.drop_false_keys()
         except WrongIndexError:
@@ -236,7 +236,7 @@ class AvReader(VideoReader):
 
     @property
     def extradata(self) -> bytes:
-        """The codec's header as stored in the container; empty if there is none."""
+        """Return the codec's header as stored in the container; empty if there is none."""
         return self._stream.extradata
 
     def read(self, indices: np.ndarray) -> np.ndarray:
@@ -285,7 +285,7 @@ class AvReader(VideoReader):
     def _in_order(
         self, indices: np.ndarray, patience: float | None
     ) -> Iterator[tuple[int, av.VideoFrame]]:
-        """Number and frame of those of ``indices`` that exist; each packet is read once."""
+        """Yield number and frame of the ``indices`` that exist. Each packet is read once."""
         left = indices
         if not self.by_count:
             stamps = self._pts[indices]
@@ -358,7 +358,7 @@ class AvReader(VideoReader):
         return frames if len(frames) == len(found) else None
 
     def _stretches(self, wanted: np.ndarray) -> list[tuple[int, int]]:
-        """First and last packet of each stretch that is decoded without a seek::
+        """Return first and last packet of each stretch that is decoded without a seek::
 
             packets   K . . . . K . . . . K . . . .
             wanted          x x               x x      two stretches: 0 to 4, 10 to 12

@@ -1,4 +1,4 @@
-"""What all video readers share: their interface, errors, limits of memory and of time."""
+"""The interface that all video readers share, their errors, and limits of memory and time."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class FrameCountError(RuntimeError):
 
 
 class TooManyBadFilesError(UserError, RuntimeError):
-    """More files cannot be decoded than allowed, in all or in place of one sample."""
+    """More files cannot be decoded than allowed, in total or when replacing one sample."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message_from_worker(message, type(self)))
@@ -128,19 +128,19 @@ class DecodedFrames(ABC):
 
     @abstractmethod
     def __getitem__(self, index: int) -> np.ndarray:
-        """uint8 (H, W, 3), read-only for the caller; 1/factor of it after :meth:`reduce`."""
+        """Return a read-only frame, uint8 (H, W, 3). :meth:`reduce` may have reduced its sides."""
 
     def reduce(self, reduction: float) -> int:
-        """Called before frames are indexed: decode them smaller where the format makes it cheap.
+        """Decode frames smaller if the format makes it cheap. Call this before indexing frames.
 
         Returns:
-            The factor, at most ``reduction``, which leaves as many pixels as are needed: frames
-            have 1/factor of their height and width, rounded up.
+            The factor, which is at most ``reduction`` and leaves as many pixels as are needed.
+            Frames have 1/factor of their height and width, rounded up.
         """
         return 1
 
     def stacked(self, path: str, limits: DecodeLimits) -> np.ndarray:
-        """All frames, (n, H, W, 3) uint8; VideoDecodeError, which names ``path``, if too large."""
+        """Return all frames, (n, H, W, 3) uint8; VideoDecodeError with ``path`` if too large."""
         limits.check_held(path, len(self), len(self) * math.prod(self.size) * 3)
         frames = np.empty((len(self), *self.size, 3), dtype=np.uint8)
         for i, frame in enumerate(frames):
@@ -234,7 +234,7 @@ class VideoReader(ABC):
 
     @property
     def size(self) -> tuple[int, int]:
-        """Height and width of the frames as displayed, rotated as the file's metadata says."""
+        """Return the frames' displayed height and width, after the rotation in the metadata."""
         if self._size is None:
             frames = self.read(np.zeros(1, dtype=np.int64))
             self._size = (int(frames.shape[1]), int(frames.shape[2]))
@@ -242,22 +242,22 @@ class VideoReader(ABC):
 
     @property
     def height(self) -> int:
-        """Height of the frames as displayed, pixels."""
+        """Return the displayed height of the frames, pixels."""
         return self.size[0]
 
     @property
     def width(self) -> int:
-        """Width of the frames as displayed, pixels."""
+        """Return the displayed width of the frames, pixels."""
         return self.size[1]
 
     @property
     def stated_duration(self) -> float | None:
-        """Seconds that the container states; None for none. A file that was cut off is shorter."""
+        """Return the seconds that the container states, or None. A truncated file is shorter."""
         return None
 
     @property
     def restarts(self) -> int:
-        """Number of places where the file's clock restarts or jumps; time counts on there."""
+        """Return how often the file's clock restarts or jumps. Time continues there."""
         return 0
 
     @abstractmethod
@@ -267,28 +267,29 @@ class VideoReader(ABC):
         ``indices``, (n,) integers, are strictly ascending, each in ``[0, F)``.
 
         Raises:
-            FrameCountError: Some of the frames do not exist, though the container lists them.
-            VideoDecodeError: No frame can be decoded, or (VideoTimeoutError) the deadline has
-                passed, or too many of these frames are damaged (:func:`too_damaged`).
+            FrameCountError: If some of the frames do not exist, although the container lists them.
+            VideoDecodeError: If no frame can be decoded, too many of these frames are damaged
+                (:func:`too_damaged`), or the deadline has passed (VideoTimeoutError).
         """
 
     def decode(self, indices: np.ndarray) -> DecodedFrames:
-        """As :meth:`read`, but each frame is converted to RGB when it is indexed, at any time."""
+        """Decode frames like :meth:`read`, but convert each to RGB only when it is indexed."""
         return ArrayFrames(self.read(indices))
 
     def stream(
         self, indices: np.ndarray, patience: float | None = None
     ) -> Iterator[tuple[np.ndarray, DecodedFrames]]:
-        """Decode any number of frames in one ordered pass, some of them in memory at a time.
+        """Decode any number of frames in one ordered pass. Only some are in memory at a time.
 
-        ``patience``: seconds that decoding up to the next frame may take (VideoTimeoutError).
+        ``patience`` limits the seconds for decoding up to the next frame (VideoTimeoutError).
 
         Yields:
-            Indices (n,) and their frames, in order. Indices whose frames do not exist, as in a file
-            that was cut off, are left out.
+            Indices (n,) and their frames, in order. Indices whose frames do not exist, for example
+            in a truncated file, are left out.
 
         Raises:
-            VideoDecodeError: After the last frame, if too many of them were damaged.
+            VideoDecodeError: If too many of the frames were damaged. It is raised after the last
+                frame.
         """
         indices = self._check_indices(indices)
         for part in np.split(indices, range(STREAMED_FRAMES, len(indices), STREAMED_FRAMES)):
@@ -306,7 +307,7 @@ class VideoReader(ABC):
             The frames in the order of ``indices``.
 
         Raises:
-            ValueError: If there is no index or one is outside of the video.
+            ValueError: If ``indices`` are empty or one is outside the video.
             VideoDecodeError: If the frames cannot be decoded.
         """
         wanted = np.asarray(indices)
@@ -343,7 +344,7 @@ class VideoReader(ABC):
             The frames in the order of ``seconds``.
 
         Raises:
-            ValueError: If there is no time or one is outside of ``[0, duration)``.
+            ValueError: If ``seconds`` are empty or one is outside ``[0, duration)``.
             VideoDecodeError: If the frames cannot be decoded.
         """
         times = np.asarray(seconds, dtype=np.float64)
@@ -384,13 +385,13 @@ class VideoReader(ABC):
 
 
 class SegmentReader(VideoReader):
-    """The frames of another reader that begin in ``[start, end)``, seconds, as a video of its own.
+    """Frames of another reader that begin in ``[start, end)``, seconds, as a video of its own.
 
-    Times count from the first of them, which is number ``first`` of the other reader. That is
-    closed with this one.
+    Times count from the first of these frames, which is number ``first`` of the other reader.
+    Closing this reader also closes the other one.
 
     Raises:
-        VideoDecodeError: The video ends before ``start``.
+        VideoDecodeError: If the video ends before ``start``.
     """
 
     def __init__(self, path: str, reader: VideoReader, start: float, end: float) -> None:
@@ -464,7 +465,7 @@ def check_deadline(path: str, deadline: float | None) -> None:
 
 
 def backend_importable(backend: str) -> bool:
-    """Whether the library of a backend can be imported here; False for an unknown backend."""
+    """Return whether a backend's library can be imported; False for an unknown backend."""
     kind = READERS.module_dict.get(backend)
     return kind is not None and kind.importable()
 
@@ -486,14 +487,16 @@ def open_reader(path: str, backend: str = "av", **options: Unpack[ReaderOptions]
     """Open a video.
 
     Args:
-        path: A regular file; or a segment of one, ``a.mp4@12.5-17``, or of a segment.
-        backend: Registered name of a reader (``av``, ``decord``, ``torchcodec``, ...). All
-            return the same frames, bit for bit; ``av`` was the fastest on every file measured.
-        options: See :class:`~sce_video.datasets.readers.base.ReaderOptions`.
+        path: Path of a regular file, or a segment such as ``a.mp4@12.5-17``, also of another
+            segment.
+        backend: Registered name of a reader (``av``, ``decord``, ``torchcodec``, ...). All readers
+            return bit-identical frames. ``av`` was the fastest on every file measured.
+        options: Options of a reader, see :class:`~sce_video.datasets.readers.base.ReaderOptions`.
 
     Raises:
-        VideoDecodeError: The file cannot be opened.
-        ValueError: Unknown backend; ImportError: it is not installed.
+        VideoDecodeError: If the file cannot be opened.
+        ValueError: If the backend is unknown.
+        ImportError: If the backend is not installed.
     """
     check_backend(backend)
     segment = split_segment(path)

@@ -52,19 +52,19 @@ class FrameTable:
 
     @property
     def stored_pts(self) -> np.ndarray:
-        """(F,) int64, time stamps as the packets have them in the file."""
+        """Return (F,) int64 timestamps as the packets have them in the file."""
         return self.pts if self.shifts is None else self.pts - self.shifts
 
     @property
     def shifts_of_recordings(self) -> list[int]:
-        """The shift of each recording between restarts."""
+        """Return the shift of each recording between restarts."""
         if self.shifts is None or self.restarts is None:
             return [0]
         return self.shifts[[0, *self.restarts]].tolist()
 
     @property
     def display_order(self) -> np.ndarray:
-        """Indices of the packets whose frames are displayed, sorted by time stamp."""
+        """Return indices of the packets whose frames are displayed, sorted by timestamp."""
         shown = np.arange(len(self.pts)) if self.hidden is None else np.flatnonzero(~self.hidden)
         return shown[np.argsort(self.pts[shown], kind="stable")]
 
@@ -72,9 +72,9 @@ class FrameTable:
 def table_from_packets(
     rows: list[tuple[int, bool, int, bool]], false_keys: bool = False, clock: Clock | None = None
 ) -> FrameTable:
-    """The table of packets: time stamp, key frame, duration and hidden; see :class:`FrameTable`.
+    """Return the table of packets (timestamp, key frame, duration and hidden) as a FrameTable.
 
-    ``clock`` tells where the time stamps are not continuous; None if they are.
+    ``clock`` describes where timestamps are not continuous. None means that they are continuous.
     """
     pts, is_key, durations, hidden = np.array(rows, dtype=np.int64).reshape(-1, 4).T
     shown = hidden == 0
@@ -135,7 +135,7 @@ class Clock:
     def shifts(
         self, pts: np.ndarray, durations: np.ndarray, shown: np.ndarray, restarts: np.ndarray
     ) -> np.ndarray:
-        """(F,) int64, what makes time stamps continuous: a recording follows the one before it.
+        """Return (F,) int64 shifts that make timestamps continuous, recording after recording.
 
         ::
 
@@ -165,17 +165,17 @@ class Clock:
 
 
 def table_from_index(path: str, stream: av.VideoStream) -> FrameTable | None:
-    """The table of an mp4, mov or AVI file, from the index that FFmpeg reads when opening it.
+    """Read the table of an mp4, mov or AVI file from the index that FFmpeg reads on opening it.
 
-    The index has offset, decoding time and key-frame flag of each sample, for mp4 after the edit
-    list. The difference to presentation time (``ctts``), which FFmpeg does not expose, is read from
-    the file here. Time stamps are right up to one constant, which the first packet gives (see
-    ``AvStream``), and key-frame flags are those of the container, where decoding may not start.
+    The index contains offset, decoding time and key-frame flag of each sample, for mp4 after the
+    edit list. The difference to presentation time (``ctts``), which FFmpeg does not expose, is read
+    from the file here. Timestamps are right up to one constant, which the first packet gives (see
+    ``AvStream``). Key-frame flags are the container's, so decoding may not start there.
 
     Returns:
-        None where it is not certain that the packets give the same table: other containers,
-        fragmented files, edit lists that cut or repeat frames, AVI files with B frames, empty
-        samples, truncated files, tables that contradict each other.
+        The table, or None if it is not certain that the packets give the same table: other
+        containers, fragmented files, edit lists that cut or repeat frames, AVI files with B frames,
+        empty samples, truncated files, tables that contradict each other.
     """
     entries = getattr(stream, "index_entries", None)  # PyAV 18
     # More frames than bytes: a few bytes of an index can state millions of samples.
@@ -214,10 +214,10 @@ def table_from_index(path: str, stream: av.VideoStream) -> FrameTable | None:
 def _read_sample_tables(
     path: str, track_id: int, count: int
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Duration, and presentation minus decoding time, of ``count`` samples of a track of an mp4.
+    """Read duration, and presentation minus decoding time, of an mp4 track's ``count`` samples.
 
-    None if its header has no such tables: it may be fragmented or malformed, or list another number
-    of samples.
+    The result is None if the header has no such tables. The file may be fragmented or malformed, or
+    list another number of samples.
     """
     try:
         with open(path, "rb", opener=regular_file) as file:
@@ -243,7 +243,7 @@ def _read_sample_tables(
 
 
 def _box_head(data: bytes | memoryview, position: int, room: int) -> tuple[int, bytes, int]:
-    """Size, kind and bytes of the head of a box; ValueError if it is larger than ``room`` bytes."""
+    """Return size, kind and head bytes of a box; ValueError if it exceeds ``room`` bytes."""
     size, kind = struct.unpack_from(">I4s", data, position)
     head = 8
     if size == 1:  # a 64-bit size follows
@@ -271,7 +271,7 @@ def _find_moov(file: BinaryIO, file_size: int) -> memoryview | None:
 
 
 def _boxes(data: memoryview) -> Iterator[tuple[bytes, memoryview]]:
-    """(kind, content) of the consecutive boxes in ``data``."""
+    """Yield (kind, content) of the consecutive boxes in ``data``."""
     position = 0
     while position + 8 <= len(data):
         size, kind, head = _box_head(data, position, len(data) - position)
@@ -280,14 +280,14 @@ def _boxes(data: memoryview) -> Iterator[tuple[bytes, memoryview]]:
 
 
 def _child(data: memoryview, *kinds: bytes) -> memoryview:
-    """The first box found by descending through ``kinds``; StopIteration if there is none."""
+    """Return the first box found by descending through ``kinds``; StopIteration if none."""
     for wanted in kinds:
         data = next(content for kind, content in _boxes(data) if kind == wanted)
     return data
 
 
 def _runs(box: memoryview, name: str, count: int) -> np.ndarray:
-    """One value per sample, from a run-length coded table of (number of samples, value) pairs."""
+    """Expand a run-length coded table of (number of samples, value) to one value per sample."""
     (rows,) = struct.unpack_from(">I", box, 4)
     pairs = np.frombuffer(box, dtype=">i4", count=2 * rows, offset=8).reshape(rows, 2)
     lengths = pairs[:, 0].astype(np.int64)
@@ -330,12 +330,12 @@ _PICTURES = {
 
 
 def is_restart_point(codec: str, extradata: bytes, packet: bytes | memoryview) -> bool:
-    """Whether all frames displayed from a key packet on are the same if decoding starts there.
+    """Return whether decoding that starts at a key packet gives all later frames unchanged.
 
-    h264: an IDR picture, or a recovery point (SEI) after zero frames, as in open GOPs; HEVC: an
-    IDR, CRA or BLA picture; MPEG-1, MPEG-2, MPEG-4: an intra picture. Of other codecs the
-    container's flag is trusted. ``extradata``, the codec's header, says how NAL units are
-    separated.
+    Such packets are, in h264, an IDR picture, or a recovery point (SEI) after zero frames, as in
+    open GOPs; in HEVC, an IDR, CRA or BLA picture; in MPEG-1, MPEG-2 and MPEG-4, an intra picture.
+    For other codecs the container's flag is trusted. The codec's header ``extradata`` defines how
+    NAL units are separated.
     """
     if codec == "hevc":
         kinds = (unit[0] >> 1 & 63 for unit in nal_units(packet, extradata, 21))
@@ -378,7 +378,7 @@ def nal_units(
 
 
 def _recovery_frames(sei: bytes) -> int | None:
-    """``recovery_frame_cnt`` of an SEI unit; None if it holds no recovery point."""
+    """Return an SEI unit's ``recovery_frame_cnt``; None if it contains no recovery point."""
     sei, position = sei.replace(b"\0\0\3", b"\0\0"), 0  # without emulation prevention
     while position + 2 <= len(sei):
         kind, position = _sei_number(sei, position)
@@ -390,7 +390,7 @@ def _recovery_frames(sei: bytes) -> int | None:
 
 
 def _sei_number(sei: bytes, position: int) -> tuple[int, int]:
-    """A payload type or size at a position (bytes of 255 are added up), and the position after."""
+    """Return a payload type or size (bytes of 255 are added up) and the position after it."""
     value = 0
     while position < len(sei) and sei[position] == 255:
         value, position = value + 255, position + 1

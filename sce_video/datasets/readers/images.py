@@ -49,7 +49,7 @@ class EncodedImage(DecodedFrames):
         return 1
 
     def reduce(self, reduction: float) -> int:
-        """1, 2, 4 or 8; see :meth:`DecodedFrames.reduce`."""
+        """Reduce frames by 1, 2, 4 or 8; see :meth:`DecodedFrames.reduce`."""
         self._factor = max((factor for factor in _REDUCED if factor <= reduction), default=1)
         self._image = None
         return self._factor
@@ -63,10 +63,10 @@ class EncodedImage(DecodedFrames):
 
 
 def read_image(path: str, limits: DecodeLimits) -> np.ndarray:
-    """(H, W, 3) uint8 RGB, upright by its EXIF orientation.
+    """Read an image as (H, W, 3) uint8 RGB, upright by its EXIF orientation.
 
     Raises:
-        VideoDecodeError: The file cannot be opened or decoded, or the image is too large by its
+        VideoDecodeError: If the file cannot be opened or decoded, or the image is too large by its
             header, which is read before.
     """
     return _decode(path, _read_encoded(path, limits)[0], cv2.IMREAD_COLOR)
@@ -75,10 +75,11 @@ def read_image(path: str, limits: DecodeLimits) -> np.ndarray:
 def open_jpeg(
     path: str, limits: DecodeLimits, deadline: float | None = None
 ) -> EncodedImage | np.ndarray:
-    """Return a JPEG image that is decoded later; another or a rotated one, decoded (H, W, 3) uint8.
+    """Return a JPEG image to decode later, or another or rotated image as (H, W, 3) uint8.
 
     Raises:
-        VideoDecodeError: See :func:`read_image`; of a JPEG image, when it is decoded.
+        VideoDecodeError: If :func:`read_image` would raise it. A JPEG image raises it when it is
+            decoded.
     """
     encoded, size, plain = _read_encoded(path, limits)
     if plain:
@@ -101,9 +102,9 @@ def _decode(path: str, encoded: np.ndarray, flags: int) -> np.ndarray:
 
 
 def _read_encoded(path: str, limits: DecodeLimits) -> tuple[np.ndarray, tuple[int, int], bool]:
-    """Content of an image file, (n,) uint8; height and width; whether it is an upright JPEG.
+    """Return an image file's content (n,) uint8, height and width, and whether it is upright JPEG.
 
-    Nothing is decoded. VideoDecodeError if the image is too large by its header.
+    Nothing is decoded. VideoDecodeError is raised if the image is too large by its header.
     """
     check_regular_file(path)
     try:
@@ -137,14 +138,15 @@ _NUMBERED = re.compile(r"(\d+)\.(?:jpe?g|png)\Z", re.I)
 
 @READERS.register_module("frames")
 class FrameFolderReader(VideoReader):
-    """Reads frames that were extracted from a video as ``<anything><number>.jpg``.
+    """Reader of frames that were extracted from a video as ``<anything><number>.jpg``.
 
-    Image number ``first`` is displayed at 0 s (SlowFast and mmaction2 count the frames of AVA
-    from 1), the next one ``1 / fps`` later. Where a number is missing, the image before it is
-    displayed longer. ``num_threads`` and ``correction`` are not used.
+    Image number ``first`` is displayed at 0 s, because SlowFast and mmaction2 count the frames of
+    AVA from 1. The next one follows after ``1 / fps``. If a number is missing, the image before it
+    is displayed longer. ``num_threads`` and ``correction`` are not used.
 
     Raises:
-        VideoDecodeError: No folder, no numbered image in it, or the same number twice.
+        VideoDecodeError: If the folder does not exist, has no numbered image, or has a number
+            twice.
     """
 
     def __init__(

@@ -26,11 +26,11 @@ _H264_8_BIT = (66, 77, 88, 100)
 
 
 class FallbackReader(VideoReader):
-    """A reader with the frames of another library and the time stamps of PyAV.
+    """A reader with the frames of another library and the timestamps of PyAV.
 
-    The table of time stamps comes from :class:`AvReader`, since those of other libraries have
-    errors. Files that the library is known to read wrongly, or cannot open, are read with PyAV
-    altogether: backends differ in speed only, their frames are the same.
+    The table of timestamps comes from :class:`AvReader`, because other libraries make errors. Files
+    that the library cannot open, or is known to read wrongly, are read only with PyAV. Backends
+    therefore differ only in speed, and their frames are the same.
     """
 
     #: Codecs that the library reads correctly from mp4, mov, Matroska and WebM files.
@@ -59,7 +59,7 @@ class FallbackReader(VideoReader):
 
     @classmethod
     def can_read(cls, av_reader: AvReader) -> bool:
-        """Return whether the library's frames of this file are known to equal those of PyAV."""
+        """Return whether the library's frames of this file are known to equal PyAV's frames."""
         container, codec = av_reader.facts[:2]
         if container not in _CONTAINERS or codec not in cls.codecs or av_reader.by_count:
             return False
@@ -88,7 +88,7 @@ class FallbackReader(VideoReader):
 
     @abstractmethod
     def _read(self, indices: list[int]) -> np.ndarray:
-        """(n, H, W, 3) uint8, of frames counted from the start of the file."""
+        """Return frames, (n, H, W, 3) uint8, counted from the start of the file."""
 
     def read(self, indices: np.ndarray) -> np.ndarray:
         if self._fallback is None:
@@ -158,12 +158,12 @@ class DecordReader(FallbackReader):
 
 @READERS.register_module("torchcodec")
 class TorchcodecReader(FallbackReader):
-    """Reads a video with torchcodec where torchcodec reads it correctly, elsewhere with PyAV.
+    """Reader that uses torchcodec for files that it reads correctly, and PyAV for others.
 
-    Its frames of 8-bit h264, HEVC, VP8, VP9 and AV1 in mp4, mov, Matroska and WebM files equal
-    those of the other backends bit for bit. Read with PyAV: AVI files with B frames (UCF101 as
-    published), of which it swaps neighbouring frames; MPEG program streams, of which it loses
-    frames; and 10-bit video, whose colours differ by 3 levels in the mean.
+    Its frames of 8-bit h264, HEVC, VP8, VP9 and AV1 in mp4, mov, Matroska and WebM files are
+    bit-identical to the other backends' frames. PyAV reads AVI files with B frames (UCF101 as
+    published), because torchcodec swaps neighbouring frames; MPEG program streams, because it loses
+    frames; and 10-bit video, because its colours differ by 3 levels on average.
     """
 
     library = "torchcodec.decoders"

@@ -1,1 +1,1 @@
-"""Tables of videos (Lance): one row per video, of which only the needed frames are read."""
+"""Tables of videos (Lance): one row per video. Only the needed frames of a row are read."""

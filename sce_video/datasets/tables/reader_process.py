@@ -23,10 +23,10 @@ _SMALL_ROWS = 8192
 
 
 def open_dataset(lance: Any, arguments: dict[str, Any]) -> Any:
-    """``lance.dataset``; with a ``schema`` an empty one is made, and there must be none.
+    """Open ``lance.dataset``. With a ``schema``, create an empty dataset, which must not exist.
 
-    ``first_options`` are storage options with fewer retries: with them it is told soon that nobody
-    answers, and only a store that does, but is busy, is asked again.
+    ``first_options`` are storage options with fewer retries, so that an unreachable store is
+    noticed soon. Only a store that answers but is busy is asked again.
     """
     schema, first = arguments.get("schema"), arguments.pop("first_options", None)
     if first is not None:
@@ -51,7 +51,7 @@ def _vector_index(dataset: Any, column: str) -> int | None:
 
 
 def _add_columns(dataset: Any, file: str) -> None:
-    """New columns in one commit: a file of Arrow's stream format has them in the order of rows."""
+    """Add columns in one commit from a file of Arrow's stream format, in the order of the rows."""
     import pyarrow as pa  # Lance has it
 
     with pa.memory_map(file) as source, pa.ipc.open_stream(source) as reader:
@@ -59,7 +59,7 @@ def _add_columns(dataset: Any, file: str) -> None:
 
 
 def _replace(dataset: Any, key: str, rows: Any) -> None:
-    """Write rows, in one commit, in place of those with the same key."""
+    """Write rows in one commit. They replace the rows with the same key."""
     merge = dataset.merge_insert(key).when_matched_update_all().when_not_matched_insert_all()
     merge.execute(rows)
 

@@ -26,13 +26,13 @@ _HEAD = struct.Struct("<II")  # CRC-32 of what follows it, bytes of the JSON
 
 
 def table_path(path: str) -> str:
-    """A path as the table stores it: text; bytes that are no UTF-8 are written as ``\\xff``."""
+    """Return a path as the table's text. Bytes that are not UTF-8 are written as ``\\xff``."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 @dataclass(frozen=True)
 class CodecParameters:
-    """What a decoder needs beside the packets; hashable, equal for files of one encoder."""
+    """Parameters that a decoder needs besides the packets. Files of one encoder have equal ones."""
 
     #: FFmpeg's name of the decoder.
     codec: str
@@ -74,14 +74,14 @@ class FrameIndex:
 
     @property
     def timestamps(self) -> np.ndarray:
-        """(F,) float64 seconds, the first is 0; computed as the file reader computes them."""
+        """Return (F,) float64 seconds. The first is 0, and all equal the file reader's."""
         numerator, denominator = self.time_base
         return (self.pts - self.pts[0]) * numerator / denominator
 
     def packets_for(self, indices: np.ndarray) -> np.ndarray:
-        """Ascending positions of the packets that must be decoded for some frames.
+        """Return ascending positions of the packets that must be decoded for some frames.
 
-        Each run from the last key frame at or before a wanted frame to that frame::
+        Each run goes from the last key frame at or before a wanted frame to that frame::
 
             packets   K . . . . K . . . .
             wanted        x         x        -> 0 1 2  5 6 7
@@ -129,7 +129,7 @@ class FrameIndex:
 
     @classmethod
     def unpack(cls, packed: bytes) -> FrameIndex:
-        """The index of a value that :meth:`pack` has returned; DamagedRowError for another one."""
+        """Unpack an index from a value of :meth:`pack`; DamagedRowError for any other value."""
         check, length = _HEAD.unpack_from(packed.ljust(_HEAD.size, b"\0"))
         if len(packed) < _HEAD.size or zlib.crc32(memoryview(packed)[4:]) != check:
             raise DamagedRowError("its frame index is damaged")
@@ -198,16 +198,16 @@ class RowList:
 def list_rows(
     table: str, storage_options: Mapping[str, str] | None = None, listed: VideoList | None = None
 ) -> RowList:
-    """Return the rows of a table, or those of an annotation list in its order.
+    """Return the rows of a table, or the rows of an annotation list in its order.
 
-    Without a list: all rows but those of failed imports, sorted by path as a folder is; the labels
-    are numbers of the sorted class folders, or those that the imported list gave. With a list: its
-    order and its labels; a listed video whose import failed is a bad file.
+    Without a list, the result has all rows except failed imports, sorted by path like a folder. The
+    labels are numbers of the sorted class folders, or the labels of the imported list. With a list,
+    the result has the list's order and labels. A listed video whose import failed is a bad file.
 
     Raises:
-        TableError: The table cannot be read, or is no table of videos.
-        ValueError: No row, or videos of the list have none.
-        MissingPackageError: Lance is not installed.
+        TableError: If the table cannot be read, or is not a table of videos.
+        ValueError: If the table has no row, or videos of the list have none.
+        MissingPackageError: If Lance is not installed.
     """
     opened = read_table(table, storage_options)
     check_format(table, opened.metadata)
@@ -262,7 +262,7 @@ def _of_content(table: str, content: Any, version: int, listed: VideoList | None
 
 
 def check_format(table: str, metadata: Mapping[bytes, bytes]) -> None:
-    """Raise TableError unless the metadata of a schema are those of a table of this format."""
+    """Raise TableError unless a schema's metadata belong to a table of this format."""
     found = metadata.get(FORMAT_KEY)
     if found is None:
         raise TableError(f"{table!r} is no table of videos: make one with sce-video import")

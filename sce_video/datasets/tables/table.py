@@ -59,7 +59,7 @@ _importer = 0  # process that imported Lance by import_lance
 
 
 def import_lance() -> Any:
-    """The module ``lance``, imported where a table is opened; MissingPackageError without it."""
+    """Import ``lance`` when a table is opened; raise MissingPackageError if it is missing."""
     global _importer
     if "lance" not in sys.modules:
         _importer = os.getpid()
@@ -75,7 +75,7 @@ def import_lance() -> Any:
 def client_options(
     table: str, storage_options: Mapping[str, str] | None = None
 ) -> dict[str, str] | None:
-    """Options of the object store for a table; None for a local one.
+    """Return the object store's options for a table; None for a local one.
 
     Credentials, region and endpoint come from ``storage_options`` or the environment
     (``AWS_ACCESS_KEY_ID``, ``AWS_SECRET_ACCESS_KEY``, ``AWS_REGION``, ``AWS_ENDPOINT_URL``, ...).
@@ -109,7 +109,7 @@ def dataset_arguments(
     version: int | None = None,
     block_size: int | None = None,
 ) -> dict[str, Any]:
-    """Arguments of ``lance.dataset``, see :func:`read_table`."""
+    """Return the arguments of ``lance.dataset``, see :func:`read_table`."""
     block_size = block_size or (REMOTE_BLOCK_SIZE if is_remote(table) else BLOCK_SIZE)
     arguments: dict[str, Any] = {"uri": table, "version": version, "block_size": block_size}
     arguments["storage_options"] = client_options(table, storage_options)
@@ -121,7 +121,7 @@ def dataset_arguments(
 
 
 def cannot(what: str, table: str, error: BaseException) -> str:
-    """One line for an error of Lance: ``cannot open the table 's3://...': reason``."""
+    """Return one line for an error of Lance: ``cannot open the table 's3://...': reason``."""
     reason = " ".join(str(error).split())
     reasons = _REASONS if is_remote(table) else _REASONS[-3:]
     fitting = (text for pattern, text in reasons if re.search(pattern, reason.lower()))
@@ -160,10 +160,10 @@ class OpenTable:
 
 
 class RemoteTable:
-    """As :class:`OpenTable`, read by a process of its own, which ends with this object.
+    """Variant of :class:`OpenTable` in a process of its own, which ends with this object.
 
-    A call whose thread was abandoned (time limit) keeps its process; the next call starts another.
-    OSError is what Lance has raised, or that the process ended.
+    A call whose thread was abandoned (time limit) keeps its process, and the next call starts
+    another one. OSError means that Lance has raised it, or that the process ended.
     """
 
     def __init__(self, arguments: Mapping[str, Any]) -> None:
@@ -204,7 +204,7 @@ class RemoteTable:
         return value
 
     def call(self, method: str, *arguments: Any) -> Any:
-        """See :meth:`OpenTable.call`."""
+        """Call a method of the table in its process, like :meth:`OpenTable.call`."""
         try:
             idle = self._idle.pop()
         except IndexError:
@@ -229,14 +229,15 @@ def read_table(
     version: int | None = None,
     block_size: int | None = None,
 ) -> OpenTable | RemoteTable:
-    """Open a table, a path or a URI as ``s3://bucket/table.lance``, to read it.
+    """Open a table for reading, given by a path or by a URI such as ``s3://bucket/table.lance``.
 
-    ``version`` None is the latest; ``storage_options``: :func:`client_options`. Ranges less than
-    ``block_size`` bytes apart are one request; None: 1024, and 65536 in an object store.
+    ``version`` None means the latest. ``storage_options`` are explained at :func:`client_options`.
+    Ranges that are less than ``block_size`` bytes apart are one request. None means 1024, or 65536
+    in an object store.
 
     Raises:
-        TableError: There is no such table, or it cannot be reached.
-        MissingPackageError: Lance is not installed.
+        TableError: If the table does not exist or cannot be reached.
+        MissingPackageError: If Lance is not installed.
     """
     if not is_remote(table) and not os.path.isdir(table):
         raise TableError(f"there is no table {table!r}")

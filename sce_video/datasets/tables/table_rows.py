@@ -61,10 +61,11 @@ _REUSED = frozenset({"h264", "mpeg4", "vp9", "av1", "libdav1d"})
 
 
 class TableReader(VideoReader):
-    """Reads the frames of a row; they equal those of ``AvReader`` on the same stream, bit for bit.
+    """Reader of a row's frames. They are bit-identical to ``AvReader``'s for the same stream.
 
-    ``fetch`` takes ascending positions of packets, returns their bytes. A reader that was opened
-    ahead of its sample gets that one's ``deadline``; the option ``correction`` is not used.
+    ``fetch`` receives ascending positions of packets and returns their bytes. A reader that was
+    opened ahead of its sample gets the sample's ``deadline``. The option ``correction`` is not
+    used.
     """
 
     def __init__(
@@ -107,7 +108,7 @@ class TableReader(VideoReader):
         return decoded
 
     def close(self) -> None:
-        """Does nothing: a reader keeps no file open."""
+        """Return without doing anything, because a reader keeps no file open."""
 
 
 def _decode(
@@ -146,7 +147,7 @@ def _decode(
 def _decode_with(
     codec: Any, packets: Iterable[tuple[int, bytes | memoryview]], wanted: set[int]
 ) -> tuple[dict[int, av.VideoFrame], bool]:
-    """The wanted frames that an open decoder gives, and whether it flags any frame as damaged."""
+    """Decode the wanted frames with an open decoder, and return whether any is damaged."""
     found: dict[int, av.VideoFrame] = {}
     count, damaged = 0, False
 
@@ -178,7 +179,7 @@ def _keep_idle(key: tuple[CodecParameters, int, int], codec: Any) -> None:
 
 @dataclass
 class RowData:
-    """What has been read of a row."""
+    """Data that has been read from a row."""
 
     #: Its frames; None until they were read.
     index: FrameIndex | None = None
@@ -221,7 +222,7 @@ class TableRows:
 
     @property
     def opened(self) -> OpenTable | RemoteTable:
-        """The open table of this process."""
+        """Return the open table of this process."""
         if self._opened is None or self._pid != os.getpid():
             self._opened, self._pid = self._open(), os.getpid()
             self._threads = ThreadPoolExecutor(_READS_AT_ONCE, "read-ahead")  # none started yet
@@ -229,7 +230,7 @@ class TableRows:
 
     @property
     def reads_beside(self) -> bool:
-        """Whether rows are read in other threads: from object storage, by this very process."""
+        """Return whether this process itself reads rows from object storage, in other threads."""
         return is_remote(self.table) and isinstance(self.opened, OpenTable)
 
     def submit(self, read: Callable[..., Any], *arguments: Any) -> Future:
@@ -241,15 +242,15 @@ class TableRows:
         return read_table(self.table, self._storage_options, self.version, self._block_size)
 
     def describe(self, row: int) -> str:
-        """``row 12 of videos.lance``."""
+        """Return ``row 12 of videos.lance``."""
         return f"row {row} of {self.table}"
 
     def read_indexes(self, rows: Sequence[int]) -> Rows:
         """Return the frame indexes of rows, in one request; a damaged row has a ``failure``.
 
         Raises:
-            TableError: The table cannot be read.
-            VideoDecodeError: One of the rows cannot be read (its pages are damaged).
+            TableError: If the table cannot be read.
+            VideoDecodeError: If one of the rows cannot be read because its pages are damaged.
         """
         rows = sorted(set(rows))
         packed = self._ask(rows, "take", rows, [INDEX])
@@ -268,7 +269,8 @@ class TableRows:
     def read_packets(self, wanted: Mapping[int, np.ndarray], data: Mapping[int, RowData]) -> None:
         """Read packets of several rows in one request, into the ``packets`` of their ``data``.
 
-        ``wanted`` are ascending positions by row. Errors are those of :meth:`read_indexes`.
+        ``wanted`` contains ascending positions by row. The errors are the same as for
+        :meth:`read_indexes`.
         """
         spans, requests = [], []
         for row, positions in wanted.items():
@@ -291,10 +293,10 @@ class TableRows:
                 packets[position] = view[begin - bounds[0] : end - bounds[0]]
 
     def start_reading(self, wanted: Mapping[int, np.ndarray], data: Mapping[int, RowData]) -> None:
-        """As :meth:`read_packets`, but object storage is read while the first rows are decoded.
+        """Start reading packets, so that object storage is read while the first rows are decoded.
 
-        Rows are read in the order of ``wanted``, a few at a time; :meth:`packets_of` waits for
-        those that it needs.
+        Rows are read in the order of ``wanted``, a few at a time. :meth:`packets_of` waits for the
+        packets that it needs. Everything else works like :meth:`read_packets`.
         """
         if not self.reads_beside:
             self.read_packets(wanted, data)
@@ -309,11 +311,11 @@ class TableRows:
     def open(
         self, row: int, path: str, data: RowData | None, options: ReaderOptions
     ) -> TableReader:
-        """Return the reader of a row, which messages call ``path``; ``data`` was read of it before.
+        """Return the reader of a row. Messages call it ``path``, and ``data`` was read before.
 
         Raises:
-            VideoDecodeError: It cannot be read, or its frames are too large.
-            TableError: The table cannot be read.
+            VideoDecodeError: If the row cannot be read, or its frames are too large.
+            TableError: If the table cannot be read.
         """
         if data is None:
             try:
@@ -328,11 +330,11 @@ class TableRows:
     def packets_of(
         self, row: int, path: str, data: RowData, positions: np.ndarray
     ) -> list[bytes | memoryview]:
-        """The bytes of some packets of a row, checked; reads those that were not read before.
+        """Return the checked bytes of some packets of a row; read the ones that are missing.
 
         Raises:
-            VideoDecodeError: Bytes are missing or damaged.
-            TableError: The table cannot be read.
+            VideoDecodeError: If bytes are missing or damaged.
+            TableError: If the table cannot be read.
         """
         if data.reading is not None:
             reading, data.reading = data.reading, None
@@ -355,7 +357,7 @@ class TableRows:
         return packets
 
     def _ask(self, rows: Sequence[int], method: str, *arguments: Any) -> Any:
-        """Return what the table answers; errors are those of the table, or else of the rows."""
+        """Return the table's answer. Errors concern the table, or else the rows."""
         try:
             return self.opened.call(method, *arguments)
         except TableError:
@@ -373,9 +375,9 @@ class TableRows:
 
 
 class NamedRows:
-    """The rows of the newest version of a table, found by their paths.
+    """Rows of a table's newest version, found by their paths.
 
-    Errors are those of :func:`~sce_video.datasets.tables.row_columns.list_rows`.
+    The errors are the same as for :func:`~sce_video.datasets.tables.row_columns.list_rows`.
     """
 
     def __init__(self, table: str) -> None:
@@ -386,20 +388,20 @@ class NamedRows:
         self._source = TableRows(table, found.version)
 
     def number(self, path: str) -> int | None:
-        """Row number of a path; None if there is no such row, or its import failed."""
+        """Return the row number of a path; None if the row is missing or its import failed."""
         wanted, count = table_path(path), len(self.videos)
         at = bisect_left(range(count), wanted, key=self.videos.path)
         found = at < count and self.videos.path(at) == wanted
         return int(self._rows[at]) if found else None
 
     def frame_indexes(self, samples: np.ndarray) -> list[Any]:
-        """Frame index of some videos by position in ``videos``; the reason where it is damaged."""
+        """Return frame indexes by position in ``videos``, or the reason if one is damaged."""
         rows = self._rows[samples].tolist()
         data = self._source.read_indexes(rows)
         return [data[row].index or data[row].failure for row in rows]
 
     def open(self, path: str, name: str, options: ReaderOptions) -> TableReader:
-        """The reader of the row of a path, which messages call ``name``; see :class:`TableRows`."""
+        """Open the row of a path, which messages call ``name``; see :class:`TableRows`."""
         row = self.number(path)
         if row is None:
             raise VideoDecodeError(name, "the table has no such row, or its import failed")
@@ -411,7 +413,7 @@ _opened: dict[str, NamedRows] = {}
 
 
 def named_rows(table: str | os.PathLike[str]) -> NamedRows:
-    """The rows of a table, which is listed once per process; errors as of :class:`NamedRows`."""
+    """Return a table's rows, listed once per process; errors are as for :class:`NamedRows`."""
     key = os.fspath(table).rstrip("/")
     if key not in _opened:
         _opened[key] = NamedRows(key)

@@ -66,8 +66,8 @@ class OpenVideo:
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
         """Read ``path`` (and ``deadline``, ``correction`` if present), write ``reader, limits``.
 
-        A data set of other videos gives ``open``, called in place of
-        :func:`~sce_video.datasets.open_video` and ``backend``.
+        If ``results`` contains ``open``, for example for rows of a table, it is called instead of
+        :func:`~sce_video.datasets.open_video` with ``backend``.
         :func:`~sce_video.datasets.run_pipeline` closes the reader after the last transform.
         """
         reader = (results.get("open") or self._open)(
@@ -109,8 +109,8 @@ class DecodeClips:
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
         """Read ``reader``, ``clips``; write ``views``: list of ``LazyView``.
 
-        With ``skip_repeats``, ``clips`` is changed accordingly. ``differences``: clips of RGB
-        differences, those of them in which frames repeat, and those that keep their colours.
+        With ``skip_repeats``, ``clips`` is changed accordingly. ``differences`` counts the clips of
+        RGB differences, the ones in which frames repeat, and the ones that keep their colours.
         """
         reader = results.pop("reader")
         clips = results["clips"]
@@ -157,7 +157,7 @@ class DecodeSharedFrames:
 
 
 def _repeats(frames: DecodedFrames, indices: np.ndarray, clip: ClipIndices) -> np.ndarray:
-    """(T,) whether a frame of a clip is equal to its partner; all False without partners."""
+    """Return (T,) whether a frame of a clip equals its partner; all False without partners."""
     if clip.partners is None:
         return np.zeros(len(clip.frames), dtype=bool)
     pairs = np.searchsorted(indices, np.stack([clip.frames, clip.partners], axis=1))
@@ -266,7 +266,7 @@ class LoadImage:
         """Read ``image``, or ``path`` (and ``deadline``); write ``views``: list of V ``LazyView``.
 
         Raises:
-            VideoDecodeError: The file cannot be opened or decoded, is too large, or the deadline
+            VideoDecodeError: If the file cannot be opened or decoded, is too large, or the deadline
                 has passed.
         """
         image, deadline = results.pop("image", None), results.get("deadline")
@@ -294,14 +294,14 @@ class PackClips:
         """Read ``views``, and ``targets`` if present: V tensors, a slot of a shared batch buffer.
 
         Returns:
-            ``inputs`` (list of V uint8 tensors (T, H, W, 3)), ``label``, ``index``, ``seed``; and
-            if present ``clip`` of :class:`~.sampling.OneOfClips`, ``differences`` of
-            :class:`DecodeClips`, ``boxes`` (n, 4) in pixels and their ``actions`` (n, 80) of 0 and
-            1, both float32.
+            A dict with ``inputs`` (list of V uint8 tensors (T, H, W, 3)), ``label``, ``index`` and
+            ``seed``. If present, it also contains ``clip`` of :class:`~.sampling.OneOfClips`,
+            ``differences`` of :class:`DecodeClips`, ``boxes`` (n, 4) in pixels and their
+            ``actions`` (n, 80) of 0 and 1, both float32.
 
         Raises:
-            ValueError: A local view has as many pixels as the first view: methods tell local from
-                global views by their size.
+            ValueError: If a local view has as many pixels as the first view, because methods
+                distinguish local and global views by their size.
         """
         views = results["views"]
         for number in range(len(views) - results.get("num_local_views", 0), len(views)):
@@ -332,7 +332,7 @@ class PackBoxes(PackClips):
 
 
 def pack_views(views: Sequence[View], targets: Sequence[Tensor] | None) -> list[Tensor]:
-    """The views as uint8 tensors (T, H, W, 3): in ``targets`` if shapes match, else new ones."""
+    """Pack views as uint8 tensors (T, H, W, 3): into ``targets`` if shapes match, else new ones."""
     shapes = [tuple(view.shape) for view in views]
     if targets is None or [tuple(target.shape) for target in targets] != shapes:
         targets = [torch.empty(shape, dtype=torch.uint8) for shape in shapes]
@@ -374,12 +374,12 @@ class PackVideo:
         """Read ``views`` (one) and ``positions`` of :class:`DecodeSharedFrames`.
 
         Returns:
-            ``frames`` uint8 (F, H, W, 3), ``positions`` int64 (K, T), ``offsets`` int64 (C, 2) (top
-            and left of every crop), ``crop_size`` (its height and width), ``label``, ``index``,
-            ``seed``.
+            A dict with ``frames`` uint8 (F, H, W, 3), ``positions`` int64 (K, T), ``offsets`` int64
+            (C, 2) (top and left of every crop), ``crop_size`` (height and width of a crop),
+            ``label``, ``index`` and ``seed``.
 
         Raises:
-            VideoDecodeError: The frames take more memory than the reader's limit.
+            VideoDecodeError: If the frames need more memory than the reader's limit.
         """
         (view,) = results["views"]
         limits = results.get("limits") or DecodeLimits()
@@ -400,11 +400,11 @@ class PackVideo:
 
 
 def cut_views(video: dict[str, Any], first: int = 0, last: int | None = None) -> Tensor:
-    """Views ``first`` to ``last`` (excluded; None: all K x C) of a packed video, cut on the CPU.
+    """Cut views ``first`` to ``last`` (excluded; None: all K x C) of a packed video on the CPU.
 
     Returns:
-        uint8 (last - first, T, S, S, 3), of whole frames (last - first, T, H, W, 3); clip 0 crop 0,
-        clip 0 crop 1, ..., clip 1 crop 0, ...
+        Views as uint8 (last - first, T, S, S, 3), or (last - first, T, H, W, 3) for whole frames.
+        The order is clip 0 crop 0, clip 0 crop 1, ..., clip 1 crop 0, ...
     """
     frames, (height, width) = video["frames"].numpy(), video["crop_size"]
     positions, offsets = video["positions"].tolist(), video["offsets"].tolist()

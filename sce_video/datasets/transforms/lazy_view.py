@@ -22,17 +22,17 @@ Resize = Callable[[np.ndarray, np.ndarray], None]
 
 
 def resize_linear(frame: np.ndarray, target: np.ndarray) -> None:
-    """Bilinear, without antialiasing: every pixel is computed from 2 x 2 of the frame."""
+    """Resize bilinearly without antialiasing: every pixel is computed from 2 x 2 of the frame."""
     result = cv2.resize(frame, target.shape[1::-1], dst=target, interpolation=cv2.INTER_LINEAR)
     if result is not target:  # OpenCV cannot write to every layout
         target[...] = result
 
 
 def resized_as_pil(frame: np.ndarray, size: Size, mode: str = "bilinear") -> np.ndarray:
-    """As ``PIL.Image.resize`` of a frame (H, W, 3) uint8, within 1 of 255 ("bicubic": 2).
+    """Resize a frame (H, W, 3) uint8 like ``PIL.Image.resize``, within 1 of 255 ("bicubic": 2).
 
-    The filter widens with the reduction. torch has Pillow's algorithm with the vector instructions
-    of the CPU (AVX2), about five times as fast.
+    The filter widens with the reduction. torch implements Pillow's algorithm with the vector
+    instructions of the CPU (AVX2), which is about five times as fast as Pillow.
     """
     # numpy copies a part of a larger image row by row, torch pixel by pixel. The batch axis must be
     # torch's: with numpy's or [None] after the permutation, whose strides differ, torch returns
@@ -61,16 +61,17 @@ _REPEAT = 8 + 1e-3
 
 
 def grey_difference(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """``(grey(first) - grey(second) + 255) / 2``, rounded, uint8 (H, W), of (H, W, 3) uint8."""
+    """Compute ``(grey(first) - grey(second) + 255) / 2`` of (H, W, 3) uint8, rounded: (H, W)."""
     change = cv2.subtract(first, second, dtype=cv2.CV_32F)
     return np.rint(cv2.transform(change, _HALF_GREY)).astype(np.uint8)
 
 
 def is_repeat(first: np.ndarray, second: np.ndarray) -> bool:
-    """Whether a frame (H, W, 3) uint8 repeats another: no pixel's grey differs by more than 8.
+    """Return whether a frame (H, W, 3) uint8 repeats another: greys differ by at most 8.
 
-    An encoder refines a repeated frame: in h264 of medium quality some pixels differ by 5. Their
-    :func:`grey_difference` is nearly uniform, 123 to 132. What moves changes some pixel by more.
+    An encoder refines a repeated frame. In h264 of medium quality, some pixels differ by 5. The
+    frames' :func:`grey_difference` is nearly uniform, 123 to 132. Movement changes some pixels by
+    more.
     """
     for step in (8, 1):  # most frames differ, and a 64th of their pixels shows it
         change = cv2.subtract(
@@ -82,19 +83,19 @@ def is_repeat(first: np.ndarray, second: np.ndarray) -> bool:
 
 
 class LazyView:
-    """A view, uint8 (T, H, W, 3), that is computed when it is needed.
+    """A view, uint8 (T, H, W, 3), whose pixels are computed when they are needed.
 
-    ``DecodeClips`` returns decoded frames that are not yet converted to RGB, crops and resizing are
+    ``DecodeClips`` returns decoded frames that are not yet converted to RGB. Crops and resizing are
     only recorded, and ``PackClips`` computes each frame once, in its final memory. The pixels equal
-    those of eager transforms. ``np.asarray(view)`` computes an array.
+    those that eager transforms compute. ``np.asarray(view)`` computes an array.
 
     Args:
         frames: The decoded frames of the video.
         order: (T,) indices into ``frames``.
-        partners: (T,) indices into ``frames``; the view then consists of RGB differences, see
+        partners: (T,) indices into ``frames``. If given, the view consists of RGB differences, see
             :func:`grey_difference`.
-        steps: (box, size) in order: cut the box, resize it to the size.
-        resize: How a frame is resized.
+        steps: Boxes and sizes in order. For each step, the box is cut and resized to the size.
+        resize: Function that resizes a frame.
     """
 
     def __init__(
@@ -111,14 +112,14 @@ class LazyView:
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        """(T, H, W, 3)."""
+        """Return (T, H, W, 3)."""
         return (len(self.order), *(self.steps[-1][1] if self.steps else self.frames.size), 3)
 
     def __len__(self) -> int:
         return len(self.order)
 
     def crop_and_resize(self, box: Box, size: Size) -> LazyView:
-        """This view with another step: a box of it, resized. Does not touch pixels."""
+        """Return this view with another step: a resized box of it. No pixels are touched."""
         top, left, height, width = box
         steps = self.steps
         if (height, width) == self.shape[1:3] == size:
@@ -131,7 +132,7 @@ class LazyView:
 
     @property
     def reduction(self) -> float:
-        """By how much the first step reduces a frame at least: reduced so far it shows the same."""
+        """Return how far a frame can be reduced before the first step changes its result."""
         if not self.steps:
             return 1.0
         (_, _, height, width), size = self.steps[0]
@@ -139,7 +140,7 @@ class LazyView:
 
     @property
     def shown_area(self) -> float:
-        """Share of the frame that is left after all crops."""
+        """Return the share of the frame that is left after all crops."""
         size, share = self.frames.size, 1.0
         for (_, _, height, width), resized in self.steps:
             share *= height * width / (size[0] * size[1])
@@ -181,7 +182,7 @@ def render_views(views: Sequence[LazyView], outs: Sequence[np.ndarray]) -> None:
 
 
 def _reduced(steps: Steps, factor: int, shape: tuple[int, ...]) -> Steps:
-    """The steps for a frame that was decoded at 1/factor: the first box to the nearest pixel."""
+    """Adapt the steps to a frame decoded at 1/factor: round the first box to the nearest pixel."""
     if factor == 1 or not steps:
         return steps
     (top, left, height, width), size = steps[0]

@@ -169,10 +169,10 @@ class UniformClips:
 
 @TRANSFORMS.register_module()
 class OneOfClips(UniformClips):
-    """One of the K clips of :class:`UniformClips`, at random, for training beside their features.
+    """Random choice of one of the K clips of :class:`UniformClips`, for training with features.
 
-    What is stored of these clips is found by the sample's ``index`` and ``clip``. ``num_clips=0``
-    takes a clip at a uniformly random position, of which nothing can be stored.
+    Stored features of these clips are found by the sample's ``index`` and ``clip``. ``num_clips=0``
+    cuts a clip at a uniformly random position, for which no features can be stored.
     """
 
     num_views = 1
@@ -184,7 +184,7 @@ class OneOfClips(UniformClips):
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
         """Read ``reader`` and ``rng``, write ``clips``, one ``ClipIndices``, and ``clip``, 0..K-1.
 
-        Without K there is no ``clip``.
+        If K is 0, ``clip`` is not written.
         """
         reader, drawn, number = results["reader"], float(results["rng"].random()), {}
         start = drawn * max(0.0, reader.duration - self.clip_duration)
@@ -199,13 +199,13 @@ class OneOfClips(UniformClips):
 
 @TRANSFORMS.register_module()
 class CenterSegmentClip:
-    """One clip of T frames, the centre of each of T equal segments of the video, for testing.
+    """One clip of T frames, each from the centre of one of T equal segments, for testing.
 
     Args:
-        num_frames: T.
-        shared_ends: Whether the segments are those of SlowFast's Something-Something, which share
-            their ends (:func:`~sce_video.datasets.clip_sampling.shared_segment_positions`); else
-            those of :func:`~sce_video.datasets.clip_sampling.segment_positions`.
+        num_frames: Number of frames T.
+        shared_ends: Whether segments share their ends, as in SlowFast's Something-Something
+            (:func:`~sce_video.datasets.clip_sampling.shared_segment_positions`). Otherwise
+            :func:`~sce_video.datasets.clip_sampling.segment_positions` defines them.
     """
 
     num_clips = 1
@@ -244,16 +244,17 @@ class RandomSegmentClip(CenterSegmentClip):
 class KeyFrameClip:
     """One clip of T frames around the key frame of an AVA sample.
 
-    The key frame is the one after the middle (SlowFast's ``get_sequence``); outside of the video
-    its first or last frame is shown::
+    The key frame follows the middle (SlowFast's ``get_sequence``). Outside the video, its first or
+    last frame is shown::
 
         T = 4, interval 2:    o . o . o . o .
                                       key         -4, -2, 0, +2 frames
 
     Args:
-        num_frames: T.
-        frame_interval: Distance of two frames, counted at ``fps``: 8 x 8 is T = 8, interval 8.
-        fps: Frame rate of ``frame_interval``; that of the video may differ.
+        num_frames: Number of frames T.
+        frame_interval: Distance of two frames, counted at ``fps``. For example, 8 x 8 is T = 8,
+            interval 8.
+        fps: Frame rate of ``frame_interval``. The video's own rate may differ.
         begins_at: Second of the film at which the file begins: 900 for the 15-minute excerpts and
             for frame folders, 0 for whole films.
     """
@@ -279,7 +280,7 @@ class KeyFrameClip:
         """Read ``reader`` and ``timestamp``, write ``clips``: one ``ClipIndices``.
 
         Raises:
-            VideoDecodeError: The key frame is not in the video.
+            VideoDecodeError: If the key frame is not in the video.
         """
         reader = results["reader"]
         second = results["timestamp"] - self.begins_at

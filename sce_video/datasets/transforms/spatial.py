@@ -60,19 +60,19 @@ def _check_fits(frame_size: tuple[int, int], size: int) -> None:
 
 
 def crop_offsets(frame_size: tuple[int, int], size: int, num_crops: int) -> list[tuple[int, int]]:
-    """Top and left of one square in the centre, or of three along the long side.
+    """Return top and left of one square in the centre, or of three along the long side.
 
-    One begins at ``(length - size) / 2`` rounded half to even, as torchvision's ``CenterCrop``.
-    Three, along the long side (the width of a square frame), at 0, ``ceil((long - size) / 2)`` and
-    ``long - size``; along the other at ``ceil((short - size) / 2)``::
+    One square begins at ``(length - size) / 2`` rounded half to even, as in torchvision's
+    ``CenterCrop``. Three begin along the long side (the width of a square frame) at 0, ``ceil((long
+    - size) / 2)`` and ``long - size``, and along the other side at ``ceil((short - size) / 2)``::
 
         width >= height   +------+------+------+        height > width   +------+  0
                           |  0   |  1   |  2   |                         +------+  1
                           +------+------+------+                         +------+  2
 
-    The three are SlowFast's ``uniform_crop`` (datasets/transform.py) and pytorchvideo's.
+    The three equal SlowFast's ``uniform_crop`` (datasets/transform.py) and pytorchvideo's crops.
 
-    ValueError: The frame is smaller than the crop.
+    ValueError is raised if the frame is smaller than the crop.
     """
     _check_fits(frame_size, size)
     height, width = frame_size
@@ -155,7 +155,8 @@ class RandomResizedCropClips:
         """Replace every view by uint8 (T, size, size, 3), or local_size for local views.
 
         Raises:
-            ValueError: Settings for local views, of which there are none or another number.
+            ValueError: If there are settings for local views but no local views, or another number
+                of them.
         """
         num_local = results.get("num_local_views", 0)
         sizes, areas = self.local_size, self.local_area
@@ -182,16 +183,17 @@ class RandomResizedCropClips:
 
 @TRANSFORMS.register_module()
 class ResizeShortSide:
-    """Resize every view bilinearly so that its short side has ``size`` pixels.
+    """Bilinear resizing of every view so that its short side has ``size`` pixels.
 
-    The long side becomes ``floor(long * size / short)``, which is much for a frame of a few rows:
-    :class:`VideoDecodeError` where the result has more pixels than the reader's limit. ``boxes`` in
-    [0, 1] of a clip, if there are any, become pixels.
+    The long side becomes ``floor(long * size / short)``, which is large for a frame of a few rows.
+    :class:`VideoDecodeError` is raised if the result has more pixels than the reader's limit. If a
+    clip has ``boxes`` in [0, 1], they are converted to pixels.
 
     Args:
-        size: Pixels; or a range (low, high), both included, of which one value is drawn per view.
-        inverse_uniform: Draw 1 / size uniformly between 1 / high and 1 / low, not size itself:
-            SlowFast's ``INV_UNIFORM_SAMPLE`` (datasets/transform.py).
+        size: Pixels of the short side, or a range (low, high), both included. One value of a range
+            is drawn per view.
+        inverse_uniform: Whether to draw 1 / size uniformly between 1 / high and 1 / low, instead of
+            size. This is SlowFast's ``INV_UNIFORM_SAMPLE`` (datasets/transform.py).
     """
 
     def __init__(self, size: PixelRange, inverse_uniform: bool = False) -> None:
@@ -283,16 +285,16 @@ class RandomCropClips:
 
 @TRANSFORMS.register_module()
 class ResizeAsProcessor:
-    """Resize every frame, antialiased, and cut the central square, as transformers does.
+    """Antialiased resizing of every frame, and a cut of the central square, as in transformers.
 
-    Pixels are those of its torchvision backend; its Pillow backend differs by 1 of 255 (bicubic:
-    2). The long side becomes ``int(size * long / short)``, the offset ``int((length - crop) / 2)``
+    Pixels equal its torchvision backend. Its Pillow backend differs by 1 of 255 (bicubic: 2). The
+    long side becomes ``int(size * long / short)``, and the offset ``int((length - crop) / 2)``
     (transformers, image_processing_backends.py).
 
     Args:
         size: Short side in pixels; two equal numbers squash the frame to a square.
-        crop: Side of the central square, pixels; None does not crop.
-        interpolation: "bilinear" or "bicubic".
+        crop: Side of the central square, pixels. None does not crop.
+        interpolation: Method, "bilinear" or "bicubic".
     """
 
     def __init__(
@@ -347,11 +349,12 @@ def _frames(view: np.ndarray | LazyView) -> Iterable[np.ndarray]:
 
 @TRANSFORMS.register_module()
 class PillowResizeCenterCrop(ResizeAsProcessor):
-    """Resize the short side, antialiased, and cut the central square, as torchvision on PIL images.
+    """Antialiased resizing of the short side, and a central square, as torchvision on PIL images.
 
-    Sizes and offsets are those of ``torchvision.transforms.Resize(size)`` and ``CenterCrop(crop)``:
-    the long side becomes ``floor(size * long / short)``, the offset is ``(length - crop) / 2``
-    rounded half to even. ``crop`` is at most ``size``; ``interpolation`` "bilinear" or "bicubic".
+    Sizes and offsets equal ``torchvision.transforms.Resize(size)`` and ``CenterCrop(crop)``: the
+    long side becomes ``floor(size * long / short)``, and the offset is ``(length - crop) / 2``
+    rounded half to even. ``crop`` is at most ``size``. ``interpolation`` is "bilinear" or
+    "bicubic".
     """
 
     def __init__(self, size: Pixels, crop: int, interpolation: Word = "bilinear") -> None:
