@@ -1,9 +1,9 @@
-"""What a batch job is: items, a function of one item, and its records in one SQLite file.
+"""Batch jobs: items, a function of one item, and its records in one SQLite file.
 
-The driver holds SQLite's exclusive lock of its file from the first to the last moment. The file is
-in WAL mode meanwhile, which with that lock needs no shared memory: a record costs one write and no
-flush, it outlives a kill of the driver, and a power failure costs the latest records at most. A
-closed store is one plain SQLite file.
+The driver holds SQLite's exclusive lock of its file from the first to the last moment. Meanwhile
+the file is in WAL mode, which needs no shared memory with that lock. A record costs one write and
+no flush, and survives a kill of the driver. A power failure loses only the latest records. A closed
+store is one plain SQLite file.
 """
 
 from __future__ import annotations
@@ -26,18 +26,19 @@ from sce_video.utils.files import check_sqlite_file, parse_json
 
 @dataclass(frozen=True)
 class Record:
-    """The result of one item.
+    """Result of one item.
 
     Attributes:
-        key, source, output, settings: Of the item and the job.
-        facts, data: What the job returned; empty and None after a failure.
-        kind: Of the failure: ``error`` (an exception), ``timeout``, ``crash`` (the process ended),
-            ``lost`` (its machine did), ``missing`` (no source), ``changed`` (the source changed
-            meanwhile), ``name`` (the output's is too long), or the job's own; empty if done.
-        reason: The failure in words.
+        key, source, output, settings: Values of the item and of the job's settings.
+        facts, data: Values that the job returned; empty and None after a failure.
+        kind: Kind of the failure: ``error`` (an exception), ``timeout``, ``crash`` (the process
+            ended), ``lost`` (its machine was lost), ``missing`` (no source), ``changed`` (the
+            source changed meanwhile), ``name`` (the output's name is too long), or one of the job's
+            own kinds; empty if done.
+        reason: Description of the failure.
         output_bytes: Size of the output.
-        time_limit: Seconds that the item was given.
-        time: When it was recorded, seconds since 1970.
+        time_limit: Seconds that the item was allowed.
+        time: Time of recording, seconds since 1970.
     """
 
     key: str
@@ -63,12 +64,12 @@ class Item:
     """One unit of work.
 
     Attributes:
-        key: Names the item; unique in the job.
-        source: What changes when the source of the item changes, as :func:`file_state` returns;
-            None if it does not exist now.
+        key: Name of the item, unique in the job.
+        source: Value that changes when the item's source changes, as :func:`file_state` returns it;
+            None if the source does not exist now.
         argument: Anything that the process needs besides the key; it is pickled.
         output: File to write, relative to the folder of the job; None without one.
-        temporary: Where :meth:`BatchJob.process` writes the output; set by the runner.
+        temporary: Path to which :meth:`BatchJob.process` writes the output. The runner sets it.
     """
 
     key: str
@@ -99,11 +100,11 @@ class StorageError(RunError):
 
 @dataclass(frozen=True)
 class Facts:
-    """What :meth:`BatchJob.process` may return in place of a dict.
+    """Facts and data that :meth:`BatchJob.process` may return instead of a dict.
 
     Attributes:
-        values: Facts that JSON can hold.
-        data: Bytes that are stored as they are, such as those of a feature.
+        values: Facts that JSON can represent.
+        data: Bytes that are stored unchanged, such as a feature.
     """
 
     values: dict[str, Any]
@@ -111,18 +112,18 @@ class Facts:
 
 
 class BatchJob:
-    """A function of one item that runs in worker processes, on this machine or a Ray cluster.
+    """Function of one item that runs in worker processes, on this machine or a Ray cluster.
 
     It is pickled, so its class is defined at the top level of a module. :meth:`setup` and
-    :meth:`process` are called in the processes, all else in the driver.
+    :meth:`process` are called in the worker processes, and everything else in the driver.
 
     Attributes:
-        name: Of the job, in its store and in messages.
-        settings: All that determines a record besides the source, as JSON values. Items that were
-            finished with other settings are due again.
-        folder: Folder of the outputs.
-        cpus: Cores that a process takes, for Ray.
-        gpus: GPUs that a process takes, for Ray.
+        name: Name of the job, in its store and in messages.
+        settings: Everything that determines a record besides the source, as JSON values. Items that
+            were finished with other settings are due again.
+        folder: Folder that outputs are written to.
+        cpus: Cores that a process uses, for Ray.
+        gpus: GPUs that a process uses, for Ray.
     """
 
     name = "job"
@@ -138,20 +139,20 @@ class BatchJob:
         """
 
     def process(self, item: Item) -> dict[str, Any] | Facts:
-        """Facts about one item, that JSON can hold; ``item.temporary`` is written if it has an
-        output.
+        """Return facts about one item as JSON values, and write its output to ``item.temporary``.
 
-        The same item gives the same facts, whichever process does it and however often.
+        The same item gives the same facts, whichever process runs it and however often.
 
         Raises:
-            ItemError: the item fails; so it does with any other exception, as kind ``error``.
-            RunError: no item can succeed, or (StorageError) nothing can be written; the run ends
-                and the item is not recorded.
+            ItemError: If the item fails. Any other exception also fails the item, with the kind
+                ``error``.
+            RunError: If no item can succeed or, as StorageError, nothing can be written. The run
+                ends and the item is not recorded.
         """
         raise NotImplementedError
 
     def source(self, item: Item) -> State:
-        """The present state of the source; asked for after the item, which fails if it changed."""
+        """Return the source's present state. It is read again afterwards to detect changes."""
         return item.source
 
     def holds(self, item: Item, record: Record) -> bool:
@@ -162,12 +163,12 @@ class BatchJob:
         return record.done
 
     def made_output(self, item: Item, record: Record | None) -> bool:
-        """Whether the file at the output's path is ours, so that a failure now removes it."""
+        """Return whether the file at the output's path is ours. If it is, a failure removes it."""
         return record is not None and record.done and record.output == item.output
 
 
 def file_state(path: str | os.PathLike[str]) -> State:
-    """Size and modification time, by which a changed file is noticed; None if there is no file."""
+    """Return size and modification time, which reveal a changed file; None without a file."""
     try:
         status = os.stat(path)
     except OSError:
@@ -200,7 +201,7 @@ _CANNOT_WRITE = {
 
 
 class StoreError(UserError, ValueError):
-    """A file is no store of this job, or is damaged."""
+    """A file is not a store of this job, or it is damaged."""
 
 
 class BusyStoreError(StoreError):
@@ -208,21 +209,21 @@ class BusyStoreError(StoreError):
 
 
 class RecordStore:
-    """Records by key; the latest of an item replaces the earlier one.
+    """Records by key. An item's latest record replaces the earlier one.
 
     Args:
-        path: The file, made if needed; None keeps the records in memory.
+        path: Path of the file, which is created if needed. None keeps the records in memory.
         job: Name of the job.
-        restart: Discard the records that the file holds.
-        wait: Seconds to wait for another process, which may only look at it.
+        restart: Whether to discard the records that the file contains.
+        wait: Seconds to wait for another process, which may only be reading it.
 
     Attributes:
-        id: Part of the names of unfinished outputs.
+        id: Store identifier that is part of the names of unfinished outputs.
 
     Raises:
-        BusyStoreError: Another run is writing the file.
-        StoreError: The file is something else or damaged.
-        StorageError: It cannot be written.
+        BusyStoreError: If another run is writing the file.
+        StoreError: If the file is something else or damaged.
+        StorageError: If the file cannot be written.
     """
 
     def __init__(
@@ -284,16 +285,16 @@ class RecordStore:
             self._connection.execute("VACUUM")
 
     def outputs(self) -> Iterator[tuple[str, str]]:
-        """(output, key) of all finished items that have an output."""
+        """Yield (output, key) of all finished items that have an output."""
         sql = "SELECT output, key FROM records WHERE done AND output IS NOT NULL"
         with _explained(self.path, self.job):
             yield from self._connection.execute(sql)
 
     def put(self, record: Record) -> Record:
-        """Write a record; returns it with its time.
+        """Write a record and return it with its time.
 
         Raises:
-            StorageError: It was not written.
+            StorageError: If the record was not written.
         """
         record = record if record.time else replace(record, time=time.time())
         execute, text = self._connection.execute, json.dumps(record.settings, sort_keys=True)
@@ -306,11 +307,11 @@ class RecordStore:
         return record
 
     def absorb(self, path: Path) -> None:
-        """Copy those records of another store that are later than ours.
+        """Copy records of another store that are later than this store's records.
 
         Raises:
-            BusyStoreError: Another run is writing it.
-            StoreError: It is something else or damaged.
+            BusyStoreError: If another run is writing the other store.
+            StoreError: If the other file is something else or damaged.
         """
         execute = self._connection.execute
         with _explained(path, self.job):
@@ -458,5 +459,5 @@ def _parsed_settings(text: str) -> dict[str, Any]:
 
 
 def _bytes(text: str) -> bytes:
-    """File names that are not UTF-8 keep their bytes."""
+    """Encode a file name. Names that are not UTF-8 keep their bytes."""
     return text.encode("utf-8", "surrogateescape")

@@ -26,14 +26,14 @@ _NAME = re.compile(
 
 @dataclass(frozen=True)
 class Workers:
-    """Where a job runs.
+    """Processes that run a job.
 
     Attributes:
-        count: Processes at once; None for all cores of this machine or all of the cluster; 0 to
-            work in this process, where nothing limits the time and a crash ends the run.
-        timeout: Seconds an item may take.
-        ray: Address of a Ray cluster, ``auto`` for the one that this machine belongs to; None for
-            processes of this machine.
+        count: Number of processes. None means all cores of this machine or the whole cluster. 0
+            works in this process, where nothing limits the time and a crash ends the run.
+        timeout: Seconds that an item may take.
+        ray: Address of a Ray cluster, or ``auto`` for this machine's cluster. None runs processes
+            on this machine.
     """
 
     count: int | None = None
@@ -48,7 +48,7 @@ class Workers:
             raise ValueError(f"timeout must be positive seconds, got {self.timeout}")
 
     def at_most(self, items: int) -> Workers:
-        """No more local processes than items; at least one."""
+        """Limit the number of local processes to the number of items, but keep at least one."""
         if self.ray is not None or self.count == 0:
             return self
         return replace(self, count=max(1, min(self.count or usable_cores(), items)))
@@ -95,24 +95,26 @@ def run_job(
     *,
     force: bool = False,
 ) -> Counts:
-    """Process the items that are due and record them.
+    """Process the items that are due and record the results.
 
-    An item is due unless the store has its record with the same settings and source, which
-    ``job.holds`` (a failure does not), and the output has the recorded size. An item whose source
-    does not exist now fails, unless it was finished before: a missing disk loses nothing.
+    An item is not due if the store has a record with the same settings and source that
+    ``job.holds`` accepts, and the output has the recorded size. By default, failures are due again.
+    If an item's source does not exist now, the item fails, unless it was finished before, so a
+    missing disk loses nothing.
 
     Args:
-        job: The job.
-        items: A generator over millions is fine: as many are taken as are in progress.
-        store: Of this job; nothing else is kept of a finished item.
-        workers: Where it runs; None for all cores of this machine.
-        on_record: Called with every item that was due, and its record; None if the earlier one was
-            kept since the source does not exist now.
-        force: All items are due.
+        job: Job to run.
+        items: Items to process. A generator over millions works, because items are only read as
+            they are needed.
+        store: Store of this job. Nothing else is kept about a finished item.
+        workers: Processes or cluster to use. None uses all cores of this machine.
+        on_record: Called with every item that was due, and its record. The record is None if the
+            earlier one was kept because the source does not exist now.
+        force: Whether all items are due.
 
     Raises:
-        StorageError: Outputs or records cannot be written; what was recorded stays.
-        UserError: The processes cannot start, or the cluster is lost.
+        StorageError: If outputs or records cannot be written. Earlier records stay.
+        UserError: If the processes cannot start, or the cluster is lost.
     """
     workers = workers or Workers()
     driver = _Driver(job, store, workers.timeout, on_record or (lambda item, record: None))
@@ -133,12 +135,12 @@ def iterate_job(
     """Process all items and yield their records, in the order of the items; nothing is stored.
 
     Args:
-        job: The job, of items without outputs, whose sources are not watched.
-        items: Items with different keys; as many are taken as are in progress.
-        workers: Where it runs.
+        job: Job whose items have no outputs and whose sources are not watched.
+        items: Items with different keys. They are read as they are needed.
+        workers: Processes or cluster to use.
 
     Raises:
-        UserError: As :func:`run_job`.
+        UserError: If the processes cannot start, or the cluster is lost.
     """
     begun: deque[Item] = deque()
     records: dict[str, Record] = {}
@@ -209,11 +211,11 @@ def is_current(job: BatchJob, item: Item, store: RecordStore) -> bool:
 
 
 class _Driver:
-    """What is done with an item before and after its process.
+    """Work before and after an item's process.
 
-    Outputs are written to hidden files beside them, with the ids of the store and of this run in
-    their names. Who holds the lock of a store may remove all files of its earlier runs; and a
-    worker that an earlier run left, still writing, has other names.
+    Outputs are written to hidden files next to their paths, with the ids of the store and of this
+    run in their names. The process that holds the lock of a store may remove all files of its
+    earlier runs. A worker of an earlier run that is still writing uses other names.
     """
 
     def __init__(
@@ -229,7 +231,7 @@ class _Driver:
         self._timeout, self._on_record = timeout, on_record
 
     def begin(self, items: Iterable[Item], force: bool) -> Iterator[Item]:
-        """The items to process, with a prefix of temporary paths; others are recorded at once."""
+        """Yield the items to process, with temporary paths; record all other items immediately."""
         for item in items:
             current = is_current(self.job, item, self.store)
             # A disk that is not mounted loses nothing, not even when all items are forced.

@@ -1,10 +1,10 @@
-"""Items of a job in processes of this machine: a crash or a hang costs one item only.
+"""Items of a job in processes of this machine. A crash or a hang costs only one item.
 
-The processes are those of ``pebble.ProcessPool``, which kills a worker that exceeds its time limit
-and replaces one that crashed (after a minute, if it was killed in the instant in which it takes an
-item, while it holds the lock of pebble's pipe). Added here: few items are scheduled ahead, so the
-items may be a generator over millions; outcomes are yielded as values; and a worker ends itself if
-its parent is killed while it hangs.
+The processes belong to ``pebble.ProcessPool``, which kills a worker that exceeds its time limit and
+replaces one that crashed. The replacement takes a minute if the worker was killed in the instant in
+which it receives an item, while it holds the lock of pebble's pipe. This module adds three things.
+Few items are scheduled ahead, so the items may be a generator over millions. Outcomes are yielded
+as values. A worker ends itself if its parent is killed while it hangs.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ class Outcome:
     """Result of one item.
 
     Attributes:
-        value: What the function returned; None after a fault.
+        value: Return value of the function; None after a fault.
         fault: None, ``timeout``, ``crash`` (the process ended), ``error`` (an exception), the kind
             of an ItemError, ``run`` for a RunError, or ``storage`` for a StorageError.
-        detail: The fault in words; empty without one.
+        detail: Description of the fault; empty without one.
     """
 
     value: Any = None
@@ -76,17 +76,19 @@ def process_items(
     Closing the generator, or an exception in the thread that iterates over it, ends all workers.
 
     Args:
-        function: Takes one argument; defined at the top level of a module, as it is pickled.
-        items: Keys and arguments; consumed as workers become free. None if there is no other now:
-            then the caller asks for an outcome only while there are items without one.
+        function: Function of one argument. It is pickled, so it is defined at the top level of a
+            module.
+        items: Keys and arguments, consumed as workers become free. None means that no further item
+            is available now. The caller then asks for an outcome only while some items have none.
         workers: Number of processes.
-        timeout: Seconds an item may take; 2 s more are given before its process is killed.
+        timeout: Seconds that an item may take. Its process is killed 2 s later.
         preload: Modules that are imported once, before the workers are forked.
-        start: Called in each process before its first item, without the time limit; pickled.
+        start: Function that each process calls before its first item, without the time limit. It is
+            pickled.
 
     Raises:
-        ValueError: ``workers`` or ``timeout`` is not positive; raised by the call itself.
-        WorkersEndedError: The workers cannot be started; raised while iterating.
+        ValueError: If ``workers`` or ``timeout`` is not positive. It is raised by the call itself.
+        WorkersEndedError: If the workers cannot be started. It is raised while iterating.
     """
     if workers < 1:
         raise ValueError(f"workers must be at least 1, got {workers}")
@@ -163,7 +165,7 @@ def _run(
 
 
 def _ended_from_outside(future: Future) -> bool:
-    """Whether a signal ended the worker that no code of its own raises, other than its alarm."""
+    """Return whether an outside signal ended the worker, not its own code or its alarm."""
     error = future.exception()
     code = error.exitcode if isinstance(error, ProcessExpired) else None
     return code is not None and code < 0 and -code not in {*CRASH_SIGNALS, signal.SIGALRM}
@@ -186,7 +188,7 @@ def _outcome_of(future: Future, timeout: float, twice: bool) -> Outcome:
 
 
 def _begin(start: Callable[[], None] | None) -> None:
-    """Make SIGTERM and SIGALRM end a worker at once, also while it is inside C code."""
+    """Make SIGTERM and SIGALRM end a worker immediately, even while it is inside C code."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     # Linux kills this process when the server that forked it ends, which ends with the driver.

@@ -1,10 +1,11 @@
 """Items of a job on a Ray cluster.
 
-Every Ray actor hands its items to one process of :func:`run_local`: a time limit, a crash and an
-exception are what they are on one machine, and an error of Ray is the loss of its process or
-machine. Ray's own retries are off: they know neither whether an item is at fault (it is tried
-twice) nor the paths of an attempt. Items of less than a second are sent several at once, since a
-call costs time; they are still processed, limited and recorded one by one.
+Every Ray actor hands its items to one process of :func:`run_local`. A time limit, a crash or an
+exception therefore has the same effect as on one machine, and an error of Ray means that its
+process or machine was lost. Ray's own retries are off, because they know neither whether an item is
+at fault (it is tried twice) nor the paths of an attempt. Items that take less than a second are
+sent in groups, because a call costs time. They are still processed, limited and recorded one by
+one.
 """
 
 from __future__ import annotations
@@ -42,14 +43,14 @@ class ClusterError(UserError, RuntimeError):
 
 @contextlib.contextmanager
 def connection(ray: Any, address: str) -> Iterator[None]:
-    """Connect to a Ray cluster for the block; a connection that exists is used, and stays.
+    """Connect to a Ray cluster for the block. An existing connection is used and kept.
 
     Args:
-        ray: The imported module.
-        address: ``HOST:PORT``, which is tried for 10 s first, or ``auto``.
+        ray: Imported module ``ray``.
+        address: Address ``HOST:PORT``, which is first tried for 10 s, or ``auto``.
 
     Raises:
-        ClusterError: there is no cluster, or it was lost during the block.
+        ClusterError: If the cluster does not exist, or was lost during the block.
     """
     if ray.is_initialized():  # the caller's, who ends it
         yield
@@ -79,7 +80,7 @@ def connection(ray: Any, address: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def watched() -> Iterator[None]:
-    """Have another process say so if Ray ends this one, as it does at once with its raylet."""
+    """Let another process report if Ray ends this one, for example because its raylet ended."""
     command = [sys.executable, "-I", "-S", "-c", _WATCH, _ENDED]
     watcher = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
     try:
@@ -142,22 +143,22 @@ _LOOK_EVERY = 10.0  # seconds between two looks at the size of the cluster
 def run_on_ray(
     job: BatchJob, items: Iterable[Item], address: str, count: int | None, timeout: float
 ) -> Done:
-    """Yield (item, outcome) in order of completion; at most two calls per actor are in progress.
+    """Yield (item, outcome) in order of completion. Each actor has at most two calls in progress.
 
-    An item whose process crashes is tried once more, one whose machine is lost up to five times;
-    then the fault is ``crash`` or ``lost``.
+    An item whose process crashes is tried once more, and one whose machine is lost up to five
+    times. Then the fault is ``crash`` or ``lost``.
 
     Args:
-        job: The job; its class must be importable on the cluster.
-        items: Taken as slots become free.
-        address: Of the cluster, or ``auto``.
-        count: Most processes at once; None for all of the cluster.
-        timeout: Seconds an item may take.
+        job: Job whose class can be imported on the cluster.
+        items: Items to process. They are read as slots become free.
+        address: Address of the cluster, or ``auto``.
+        count: Maximum number of processes. None uses the whole cluster.
+        timeout: Seconds that an item may take.
 
     Raises:
-        MissingPackageError: Ray is not installed.
-        ClusterError: See there.
-        WorkersEndedError: The processes cannot be started.
+        MissingPackageError: If Ray is not installed.
+        ClusterError: If the cluster does not exist or is lost.
+        WorkersEndedError: If the processes cannot be started.
     """
     try:
         import ray
@@ -193,7 +194,7 @@ class _Host:
         self._outcomes = run_local(job, taken, 1, timeout)
 
     def do(self, items: list[Item]) -> tuple[list[tuple[Item, Outcome]], float]:
-        """Items with the temporary paths of this attempt and their outcomes; seconds it took."""
+        """Process items and return them with temporary paths and outcomes, and the seconds used."""
         begin = time.monotonic()
         self._todo.extend(items)
         outcomes = list(islice(self._outcomes, len(items)))
@@ -217,7 +218,7 @@ class _Actors:
         self._grow()
 
     def _grow(self) -> None:
-        """Start actors that are missing; those for which there is no room yet wait in Ray."""
+        """Start missing actors. Actors without room wait in Ray."""
         self._looked = time.monotonic()
         wanted, job = self._count, self._job
         if wanted is None:  # a GPU may be shared: a quarter of one gives four slots there
@@ -229,7 +230,7 @@ class _Actors:
             self.starting[actor.ready.remote()] = actor
 
     def room(self, pending: int) -> bool:
-        """Return whether one more call may be scheduled, beside those that are pending."""
+        """Return whether one more call may be scheduled in addition to the pending ones."""
         if time.monotonic() - self._looked > _LOOK_EVERY:
             self._grow()
         for reference in self.ended_of(self.starting):
@@ -246,12 +247,12 @@ class _Actors:
         return pending < _AHEAD * len(self._load)
 
     def ended_of(self, references: Iterable[Any]) -> list[Any]:
-        """Return those of some references whose calls have ended."""
+        """Return the references whose calls have ended."""
         some = list(references)
         return self._ray.wait(some, num_returns=len(some), timeout=0)[0] if some else []
 
     def schedule(self, items: list[Item]) -> Any:
-        """Reference to what :meth:`_Host.do` returns."""
+        """Schedule items and return the reference to the result of :meth:`_Host.do`."""
         actor = min(self._load, key=self._load.__getitem__)
         self._load[actor] += 1
         reference = actor.do.remote(items)
@@ -259,7 +260,7 @@ class _Actors:
         return reference
 
     def ended(self, reference: Any, lost: bool) -> None:
-        """A call is no longer in progress; if ``lost``, neither is its actor."""
+        """Note that a call has ended and, if ``lost``, that its actor is gone."""
         actor = self._where.pop(reference)
         if actor in self._load:
             self._load[actor] -= 1
