@@ -1,4 +1,4 @@
-"""What all command-line tools share: text that is safe to print, progress, errors, exit status."""
+"""Functions of all command-line tools: printable text, progress, errors, exit status."""
 
 from __future__ import annotations
 
@@ -28,22 +28,23 @@ _KEPT = re.compile(r"(\n|\t|\x1b\[[0-9;]*m)")
 
 
 def printable(text: str, stream: TextIO | None = None) -> str:
-    r"""The text without characters that a terminal would act on or the stream (stdout) cannot show.
+    r"""Replace the characters that a terminal would act on or the stream cannot show.
 
-    Control characters (escape sequences, line breaks inside a name) are written as in Python,
-    ``\x1b``; characters that the stream cannot encode become question marks.
+    The default stream is stdout. Control characters (escape sequences, line breaks inside a name)
+    are written as in Python, ``\x1b``. Characters that the stream cannot encode become question
+    marks.
     """
     encoding = (stream or sys.stdout).encoding or "utf-8"
     return _escape_controls(text).encode(encoding, "replace").decode(encoding)
 
 
 def printable_lines(text: str, stream: TextIO | None = None) -> str:
-    """As :func:`printable`, for a text of several lines: its line breaks are kept."""
+    """Make a text of several lines printable like :func:`printable`, but keep its line breaks."""
     return "\n".join(printable(line, stream) for line in text.split("\n"))
 
 
 def printable_utf8(text: str) -> str:
-    """As :func:`printable`, for UTF-8: bytes of names that are none become U+FFFD."""
+    """Make a text printable in UTF-8; bytes of names that are not UTF-8 become U+FFFD."""
     return _escape_controls(text).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
@@ -58,7 +59,7 @@ def printable_values(value: Any) -> Any:
 
 @contextmanager
 def printable_stdout() -> Iterator[None]:
-    """Everything that is printed inside is printable; line breaks, tabs and colours are kept."""
+    """Make everything that is printed inside printable. Line breaks, tabs and colours stay."""
     with redirect_stdout(cast(TextIO, _PrintableStream(sys.stdout))):
         yield
 
@@ -117,13 +118,13 @@ _ASSERTING = ("mmengine", "mmcv", "mmaction")
 
 
 def command(main: Main | None = None, *, interrupted: str = "interrupted") -> Callable:
-    """Decorator of a tool's ``main(argv) -> exit status``: errors become one line and a status.
+    """Decorate a tool's ``main(argv) -> exit status``: errors become one line and a status.
 
     The line is ``TOOL.py: error: MESSAGE`` (``sce-video NAME: error: ...`` for its commands) on
-    stderr, for errors that a user can mend (:func:`explain`); all others keep their traceback.
-    Modules of ``--import`` are imported first, so that ``main`` does not see this option.
-    ``interrupted`` is printed after Ctrl-C, unless the KeyboardInterrupt has a text of its own; it
-    says how to continue.
+        stderr, for errors that a user can fix (:func:`explain`). All other errors keep their
+        traceback. Modules of ``--import`` are imported first, so ``main`` does not receive this
+        option. ``interrupted`` is printed after Ctrl-C, unless the KeyboardInterrupt has its own
+        text. It explains how to continue.
     """
 
     def decorate(function: Main) -> Main:
@@ -205,10 +206,10 @@ def rare_collections() -> Iterator[None]:
 
 
 def explain(error: BaseException) -> str | None:
-    """The message to show for an error that a user can mend; None where the traceback matters.
+    """Return the message for an error that a user can fix; None if the traceback matters.
 
-    The type decides: wrong values, files that are missing or cannot be read or written, a full
-    disk, and every :class:`~sce_video.utils.errors.UserError`.
+    The type decides. Users can fix wrong values, files that are missing or cannot be read or
+    written, a full disk, and every :class:`~sce_video.utils.errors.UserError`.
     """
     if isinstance(error, OSError) and not isinstance(error, UserError):
         mendable = isinstance(error, _PATH_ERRORS) or error.filename is not None
@@ -233,18 +234,18 @@ _REDRAW_SECONDS = 0.1  # of a bar
 
 
 class Progress:
-    """Shows count, rate, time left and failures.
+    """Display of count, rate, time left and failures.
 
     Args:
         total: Number to count to.
         title: First words of the line.
         stream: Stream to write to, stderr by default.
-        clock: Gives the time in seconds, for tests.
+        clock: Function that returns the time in seconds, for tests.
         every: Seconds between two lines of a log file.
         unit: Name of what is counted.
         begin: Number done by an earlier run, which the rate leaves out.
-        write: Gets the lines of a log, also on a terminal, where there is no bar then.
-        quiet: A log gets no line at the end of a count that took less than ``every``.
+        write: Function that receives the lines of a log, also on a terminal, which then shows no bar.
+        quiet: Whether a log gets no line at the end of a count that took less than ``every``.
     """
 
     def __init__(
@@ -282,7 +283,7 @@ class Progress:
         return bar
 
     def advance(self, failed: int = 0, count: int = 1) -> None:
-        """Count one more, or several, of which some may have failed."""
+        """Count one or more. Some of them may have failed."""
         self.count += count
         self.failed += failed
         every = self._every if self._bar is None else _REDRAW_SECONDS
@@ -342,7 +343,7 @@ def shown_failures(
 
 @contextmanager
 def progress_bar(title: str) -> Iterator[Callable[[int, bool], None]]:
-    """A function that counts a video of a total, which may have failed; the bar begins with it."""
+    """Yield a function that counts a video of a total, which may have failed; it starts the bar."""
     bar: Progress | None = None
 
     def count(total: int, failed: bool) -> None:
@@ -358,11 +359,11 @@ def progress_bar(title: str) -> Iterator[Callable[[int, bool], None]]:
 
 
 def file_progress(name: str, title: str) -> Callable[[int, int, bool], None]:
-    """A function of (done, total, failed) that prints the number of files to do, then a progress.
+    """Return a function of (done, total, failed) that prints the number of files and progress.
 
     Args:
-        name: Of the command.
-        title: First words of the progress.
+        name: Name of the command.
+        title: First words of the progress line.
     """
     bar: Progress | None = None
 

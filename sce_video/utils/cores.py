@@ -15,16 +15,17 @@ _LEAST_SHARE = 4
 
 
 def usable_cores() -> int:
-    """Cores that this process may use, by its affinity and the quota of its control group."""
+    """Return the cores this process may use, by its affinity and its control group's quota."""
     affinity = getattr(os, "sched_getaffinity", None)
     cores = (os.cpu_count() or 1) if affinity is None else len(affinity(0))
     return max(1, int(min(cores, _quota())))
 
 
 def free_cores() -> int:
-    """Usable cores that other programs leave idle, measured for a quarter of a second.
+    """Measure for a quarter of a second how many usable cores other programs leave idle.
 
-    At least a quarter of the usable cores, and 1. This process must not compute meanwhile.
+    The result is at least a quarter of the usable cores, and 1. This process must not compute
+    meanwhile.
     """
     usable = usable_cores()
     before = _ticks()
@@ -43,7 +44,7 @@ def free_cores() -> int:
 
 
 def _quota() -> float:
-    """Cores that the control group of this process may use; infinite without a limit."""
+    """Return the cores that this process's control group may use; infinite without a limit."""
     quotas = []
     for group in _groups():
         try:
@@ -63,7 +64,7 @@ def _quota() -> float:
 
 
 def _groups() -> list[Path]:
-    """Folders of the control groups of this process, each with those above it."""
+    """Return the folders of this process's control groups, each with its parent groups."""
     found = [_CGROUP, _CGROUP / "cpu"]
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
@@ -78,7 +79,7 @@ def _groups() -> list[Path]:
 
 
 def _ticks() -> dict[int, tuple[int, int]]:
-    """Idle and total time of each core of this process since the start; empty if not known."""
+    """Return idle and total time of each core since the start; empty if unknown."""
     try:
         lines = Path("/proc/stat").read_text().splitlines()
         own = os.sched_getaffinity(0)

@@ -36,7 +36,7 @@ _waiting_groups: dict[Any, Any] = {}
 
 
 def unwrap_model(model: nn.Module) -> Any:
-    """The module inside a DistributedDataParallel or similar wrapper, or the model itself."""
+    """Return the module inside a wrapper such as DistributedDataParallel, or the model itself."""
     return cast(nn.Module, model.module) if is_model_wrapper(model) else model
 
 
@@ -81,7 +81,7 @@ def gather_samples(x: Tensor, *, gradient: bool = False) -> Tensor:
 
 
 def global_positions(samples: int, device: torch.device | str = "cpu") -> Tensor:
-    """Return rows (n,) of this rank's n samples among those of :func:`gather_samples`, int64."""
+    """Return this rank's n rows (n,) among the rows of :func:`gather_samples`, int64."""
     return get_rank() + get_world_size() * torch.arange(samples, device=device)
 
 
@@ -135,13 +135,14 @@ class OtherRankError(UserError, RuntimeError):
 
 @contextmanager
 def all_or_none(what: str) -> Iterator[None]:
-    """Context that raises on all ranks if its block fails on one of them.
+    """Raise on all ranks if the block fails on one of them.
 
-    All ranks must enter it, and collective operations within the block may still block: use it
-    around work that each rank does alone. ``what`` names it: "extracting features".
+    All ranks must enter the context, and collective operations within the block may still hang. Use
+    it around work that each rank does alone. ``what`` names the work, for example "extracting
+    features".
 
     Raises:
-        OtherRankError: another rank failed; this rank did not.
+        OtherRankError: If another rank failed and this rank did not.
     """
     error = None
     try:

@@ -35,9 +35,9 @@ def message_from_worker(text: str, kind: type[BaseException]) -> str:
 
 
 class NamedWarning(str):
-    """An alarm: a sentence with what to do, its name and the numbers that it compares.
+    """Alarm: a sentence with advice, its name and the numbers that it compares.
 
-    The names are those of docs/logging.md; ``level`` is ``error`` where going on is a waste.
+    The names are listed in docs/logging.md. ``level`` is ``error`` if continuing wastes time.
     """
 
     alarm: str

@@ -52,13 +52,13 @@ class IrregularFileError(UserError, OSError):
 
 
 def check_regular(path: str | os.PathLike[str], written: bool = False) -> None:
-    """See that a path is free or names a regular file or a folder; one to be written is no link.
+    """Check that a path is free, a regular file or a folder, and, if ``written``, not a link.
 
-    A FIFO would block for ever, and to open a device may do something. A link in an unpacked run
-    folder may point to any file of the user.
+    A FIFO would block for ever, and opening a device may have side effects. A link in an unpacked
+    run folder may point to any file of the user.
 
     Raises:
-        IrregularFileError: If it is something else.
+        IrregularFileError: If the path is something else.
     """
     try:
         mode = os.stat(path, follow_symlinks=not written).st_mode
@@ -74,12 +74,12 @@ def check_regular(path: str | os.PathLike[str], written: bool = False) -> None:
 
 
 def regular_file(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
-    """Open a regular file, without waiting; for ``open(path, mode, opener=regular_file)``.
+    """Open a regular file without waiting; for ``open(path, mode, opener=regular_file)``.
 
-    Everything opens its files here that reads one by name, or appends to, truncates or locks one.
+    All code that reads, appends to, truncates or locks a file by name opens it here.
 
     Raises:
-        IrregularFileError: See :func:`check_regular`.
+        IrregularFileError: If the path is not a regular file or folder.
         OSError: If the file cannot be opened.
     """
     written = bool(flags & (os.O_WRONLY | os.O_RDWR))
@@ -151,18 +151,18 @@ def read_text(path: str | os.PathLike[str], errors: str = "strict") -> str:
 
 @contextmanager
 def atomic_file(path: str | Path) -> Iterator[Path]:
-    """Yield a temporary path in the same folder, renamed to ``path`` if the block succeeds.
+    """Yield a temporary path in the same folder, and rename it to ``path`` if the block succeeds.
 
-    A reader sees the old or the complete new file at any moment. If the block raises, the file at
-    ``path`` is unchanged and the temporary one is removed. The folder is created if needed, and the
-    new content is flushed to disk before the old file is replaced.
+    A reader sees either the old or the complete new file at any moment. If the block raises, the
+    file at ``path`` is unchanged and the temporary one is removed. The folder is created if needed,
+    and the new content is flushed to disk before the old file is replaced.
 
-    For a URL (:func:`~sce_video.utils.storage.is_url`) the path is in the folder for temporary
-    files, and becomes the object if the block succeeds. If only the upload fails, the file is kept,
+    For a URL (:func:`~sce_video.utils.storage.is_url`), the path is in the folder for temporary
+    files. It becomes the object if the block succeeds. If only the upload fails, the file is kept
     and the message names it.
 
     Raises:
-        WriteError: from an OSError in the block, or of the folder, the rename or the upload.
+        WriteError: If an OSError occurs in the block or for the folder, the rename or the upload.
     """
     if is_url(path):
         with _atomic_object(str(path)) as temporary:
@@ -224,7 +224,7 @@ def remove_unfinished(folder: str | Path, name: str | None = None) -> None:
 
 @contextmanager
 def _atomic_object(url: str) -> Iterator[Path]:
-    """:func:`atomic_file` for an object in a store."""
+    """Write an object in a store like :func:`atomic_file`."""
     with contextlib.ExitStack() as removal:
         try:
             folder = tempfile.mkdtemp(prefix="sce_video_")
@@ -296,9 +296,10 @@ _read: dict[str, Path] = {}
 
 
 def file_identity(path: str | os.PathLike[str]) -> list[int] | None:
-    """Size, modification time and inode, by which a replaced file is noticed; None without a file.
+    """Return size, modification time and inode, which reveal a replaced file; None without one.
 
-    Archives restore modification times, and two networks of one kind have the same size.
+    Archives restore modification times, and two networks of one kind have the same size, so the
+    inode is needed.
     """
     try:
         status = os.stat(path)
@@ -308,23 +309,23 @@ def file_identity(path: str | os.PathLike[str]) -> list[int] | None:
 
 
 def cache_folder() -> Path:
-    """Folder of the copies: ``SCE_VIDEO_CACHE``, or ``sce_video`` in the user's cache folder."""
+    """Return the folder of copies: ``SCE_VIDEO_CACHE``, or ``sce_video`` in the user's cache."""
     given = os.environ.get("SCE_VIDEO_CACHE")
     default = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(given) if given else Path(default) / "sce_video"
 
 
 def local_copy(path: str | Path, newest: bool = False) -> Path:
-    """Return a plain path unchanged; of a URL, the path of a local copy with the same name.
+    """Return a plain path unchanged, or for a URL the path of a local copy with the same name.
 
-    A copy is kept until the object changes; the folder may be removed at any time. Processes of one
-    machine download an object once. ``newest`` asks the store for the current version; by default a
-    process keeps to the version that it read first, without asking.
+    A copy is kept until the object changes, and the folder may be removed at any time. Processes of
+    one machine download an object once. ``newest`` asks the store for the current version. By
+    default, a process uses the version that it read first, without asking.
 
     Raises:
-        FileNotFoundError: no such object.
-        ObjectStoreError: the store cannot be read.
-        WriteError: the copy cannot be written.
+        FileNotFoundError: If the object does not exist.
+        ObjectStoreError: If the store cannot be read.
+        WriteError: If the copy cannot be written.
     """
     if not is_url(path):
         return Path(path)
@@ -357,14 +358,15 @@ def local_copy(path: str | Path, newest: bool = False) -> Path:
 
 @contextmanager
 def output_file(path: str | Path) -> Iterator[Path]:
-    """A plain path unchanged; of a URL, a local path that is uploaded if the block succeeds.
+    """Yield a plain path, or for a URL a local path that is uploaded if the block succeeds.
 
-    The local path of a URL is always the same, so work that keeps its state beside its output can
+    The local path of a URL is always the same, so work that keeps its state next to its output can
     be resumed. After a failed upload the file stays there.
 
     Raises:
-        ObjectStoreError: no such bucket, or the store cannot be read; before the block.
-        WriteError: the upload has failed; names the local file.
+        ObjectStoreError: If the bucket does not exist or the store cannot be read, before the
+            block.
+        WriteError: If the upload has failed. The message names the local file.
     """
     if not is_url(path):
         yield Path(path)
@@ -390,7 +392,7 @@ _MAX_DEPTH = 50
 
 
 def parse_json(text: str, where: str) -> Any:
-    """The JSON data in a text; ValueError, with ``where``, for another or nested over 50 deep."""
+    """Parse JSON; ValueError, with ``where``, if it is invalid or nested more than 50 deep."""
     try:
         value = json.loads(text)
         _check_depth(value, 0)
@@ -412,8 +414,8 @@ def read_json(path: str | os.PathLike[str]) -> Any:
     """Return the JSON data of a file in UTF-8, with or without a byte order mark.
 
     Raises:
-        OSError: the file cannot be read.
-        ValueError: see :func:`parse_json`.
+        OSError: If the file cannot be read.
+        ValueError: If the text is not valid JSON or is nested more than 50 deep.
     """
     return parse_json(_read_text(path), str(path))
 
@@ -421,10 +423,10 @@ def read_json(path: str | os.PathLike[str]) -> Any:
 def read_json_lines(
     path: str | os.PathLike[str], damaged: list[str] | None = None
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(file and line number for messages, object) of the lines of a file that are not blank.
+    """Yield (file and line number for messages, object) of the lines that are not blank.
 
-    A last line without line break that is no JSON is left out: its writer was killed. A damaged
-    line is a ValueError, unless ``damaged`` is given, to which its message is added.
+    A last line without line break that is not JSON is left out, because its writer was killed. A
+    damaged line raises ValueError. If ``damaged`` is given, the message is added to it instead.
     """
     lines = _read_text(path, "strict" if damaged is None else "surrogateescape").split("\n")
     for number, line in enumerate(lines, 1):

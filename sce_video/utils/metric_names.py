@@ -1,4 +1,4 @@
-"""What the name of a metric tells about its value."""
+"""Information about a metric's value that its name contains."""
 
 from __future__ import annotations
 

@@ -183,7 +183,7 @@ def note_custom_imports(modules: str | Iterable[str]) -> None:
 
 
 def named_modules(modules: Iterable[str]) -> list[str]:
-    """Return the modules of ``--import``, then those of others that these do not import.
+    """Return the modules of ``--import``, then other modules that these do not import.
 
     The program ``__main__`` is left out, because no other process can import it.
     """
@@ -196,7 +196,7 @@ def advise_imports(recorded: object) -> str:
     """Return a sentence on the ``--import`` that a command lacks for a run; empty for none.
 
     Args:
-        recorded: What the file records as the modules of its training. It may be untrusted, so
+        recorded: Modules that the file records for its training. The record may be untrusted, so
             anything but names of modules is left out.
     """
     names = recorded if isinstance(recorded, list) else []

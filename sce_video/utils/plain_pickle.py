@@ -26,7 +26,7 @@ _MAX_DIMENSIONS = 32  # of numpy 1
 
 
 def _text(value: object) -> object:
-    """Byte strings of Python 2 as text, other values unchanged."""
+    """Decode byte strings of Python 2 as text, and return other values unchanged."""
     return value.decode("latin1") if isinstance(value, bytes) else value
 
 
@@ -83,7 +83,7 @@ class ArrayRecord:
         """Return a copy of the recorded bytes as an array, in this machine's byte order.
 
         Raises:
-            pickle.UnpicklingError: bytes, dtype and shape do not match.
+            pickle.UnpicklingError: If bytes, dtype and shape do not match.
         """
         if self._parts is None:
             raise pickle.UnpicklingError("a malformed array")
@@ -114,14 +114,14 @@ def _scalar(dtype: object, raw: object) -> float | int | bool:
 
 
 def _encode(text: object, encoding: object = "latin1") -> bytes:
-    """Stand-in for ``_codecs.encode``, by which old pickle protocols store bytes."""
+    """Encode text instead of ``_codecs.encode``, by which old pickle protocols store bytes."""
     if not isinstance(text, str) or encoding != "latin1":
         raise pickle.UnpicklingError("malformed bytes")
     return text.encode("latin1")
 
 
 def _no_bytes(*given: object) -> bytes:
-    """Stand-in for ``bytes()``, by which old pickle protocols store empty bytes."""
+    """Return empty bytes instead of ``bytes()``, by which old pickle protocols store them."""
     if given:
         raise pickle.UnpicklingError("malformed bytes")
     return b""
@@ -204,12 +204,12 @@ def _check_keys(keys: Sequence[object]) -> None:
 def load_plain_pickle(path: Path) -> Any:
     """Read a pickle of dicts, lists, tuples, text, numbers and numpy arrays of numbers.
 
-    Objects that the file refers to several times are shared, so the result takes no more memory
-    than the file suggests; to walk through it may take any amount of time.
+    Objects that the file refers to several times are shared, so the result needs no more memory
+    than the file suggests. Walking through it may take any amount of time.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: the file holds other data, or is no pickle.
+        FileNotFoundError: If the file does not exist.
+        ValueError: If the file contains other data, or is not a pickle.
     """
     with open(path, "rb", opener=regular_file) as file:
         try:
@@ -230,13 +230,13 @@ def _check_plain(value: Any) -> Any:
 
 
 def convert(value: Any, leaf: Callable[[Any], Any]) -> Any:
-    """Replace the records in dicts, lists and tuples by arrays, with ``leaf`` of every other value.
+    """Replace records in dicts, lists and tuples by arrays, and other values by ``leaf`` of them.
 
-    Dicts and lists are changed in place: shared objects stay shared, and a small file that refers
+    Dicts and lists are changed in place. Shared objects stay shared, and a small file that refers
     to one list a million times is not expanded.
 
     Raises:
-        pickle.UnpicklingError: a record that is no valid array of numbers, or is a dict key.
+        pickle.UnpicklingError: If a record is not a valid array of numbers, or is a dict key.
     """
     done: dict[int, Any] = {}
     kept = []  # references to visited objects: Python reuses the ids of freed ones

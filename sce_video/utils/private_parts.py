@@ -1,7 +1,7 @@
 """The only assignments to private attributes of torch and mmengine.
 
-Each exists because there is no public way, for the reason that its function states. They were
-tested with torch 2.13.0 and mmengine 0.10.7. ``tests/test_structure.py`` refuses any others.
+Each exists because torch or mmengine has no public way, as its function explains. They were tested
+with torch 2.13.0 and mmengine 0.10.7. ``tests/test_structure.py`` refuses any others.
 """
 
 from __future__ import annotations

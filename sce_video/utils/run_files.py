@@ -1,4 +1,4 @@
-"""What lies in the folder of a run: names of its files, and its checkpoints."""
+"""Files in a run's folder: their names, and its checkpoints."""
 
 from __future__ import annotations
 
@@ -104,9 +104,9 @@ def weights_file(name: str) -> Path:
 
 
 def packaged_network(name: str | Path) -> str | None:
-    """Folder of the network that comes with the package by this name, where no file has the name.
+    """Return the folder of the packaged network with this name, unless a file has the name.
 
-    None for every other name.
+    The result is None for every other name.
     """
     inside = PACKAGED / name
     # A path, an empty one too, leads elsewhere; a name is that of a folder right here.
@@ -137,17 +137,17 @@ def stored_checkpoints(url: str) -> list[StoredFile]:
 
 
 def newest_checkpoint(path: str | Path, to_resume: bool = False) -> str:
-    """Return the checkpoint that a run stands for: the best one if it is kept, else the newest.
+    """Return the checkpoint that represents a run: the best one if it is kept, else the newest.
 
-    The only place that decides it. A training that keeps its best checkpoint (``--keep best``) has
-    a file :data:`KEPT` from its first step on, which holds the network that it started from until
-    one is better; it continues from the newest one (``to_resume``). Of the folder of a pretrained
-    network, or the name of one that comes with the package, the file of its weights; a file is
-    itself, also one that does not exist. A folder or a URL.
+    Only this function decides it. A training run that keeps its best checkpoint (``--keep best``)
+    has a file :data:`KEPT` from its first step on. The file contains the initial network until a
+    better one exists. To resume (``to_resume``), the newest checkpoint is used. For the folder of a
+    pretrained network, or the name of a packaged one, the result is the file of its weights. A file
+    is returned itself, even if it does not exist. ``path`` may also be a URL.
 
     Raises:
-        FileNotFoundError: the folder has no checkpoint.
-        ObjectStoreError: a store cannot be read.
+        FileNotFoundError: If the folder has no checkpoint.
+        ObjectStoreError: If a store cannot be read.
     """
     if is_url(path):
         if str(path).endswith((".pth", ".safetensors")):

@@ -66,7 +66,7 @@ def is_url(path: Any) -> bool:
 
 
 def trusted_stores(given: str | Path | None = None) -> set[str]:
-    """Addresses that the user has named, here or in :data:`STORES`: no other may be asked."""
+    """Return the addresses that the user has named in ``given`` or :data:`STORES`, and no others."""
     return {str(given).rstrip("/"), *os.environ.get(STORES, "").split()}
 
 
@@ -81,20 +81,20 @@ def absolute(path: str | Path) -> str:
 
 
 def join(folder: str | Path, name: str) -> str:
-    """``folder/name``, of a folder or a URL; as with paths, an absolute name or URL stays alone."""
+    """Join a folder or URL and a name; an absolute name or URL stays alone, as with paths."""
     if is_url(name) or not is_url(folder):
         return name if is_url(name) else str(Path(folder) / name)
     return f"{str(folder).rstrip('/')}/{name}"
 
 
 def split(url: str) -> tuple[str, str]:
-    """Folder and name of an object."""
+    """Split a URL into the folder and the name of an object."""
     folder, _, name = url.rstrip("/").rpartition("/")
     return folder, name
 
 
 def exists(path: str | Path) -> bool:
-    """Whether there is such a file or object; ObjectStoreError if the store cannot be asked."""
+    """Return whether a file or object exists; ObjectStoreError if the store cannot be asked."""
     if not is_url(path):
         return os.path.isfile(path)
     try:
@@ -105,16 +105,17 @@ def exists(path: str | Path) -> bool:
 
 
 def size(path: str | Path) -> int:
-    """Bytes of a file or an object; FileNotFoundError or ObjectStoreError as of :func:`find`."""
+    """Return the size of a file or object in bytes. The errors are the same as for :func:`find`."""
     return find(str(path)).size if is_url(path) else os.path.getsize(path)
 
 
 def find(url: str) -> StoredFile:
-    """Size, time and version of an object.
+    """Return size, time and version of an object.
 
     Raises:
-        FileNotFoundError: no such object; the message lists the objects below a folder.
-        ObjectStoreError: no such bucket, or the store cannot be asked.
+        FileNotFoundError: If the object does not exist. The message lists the objects below a
+            folder.
+        ObjectStoreError: If the bucket does not exist, or the store cannot be asked.
     """
     try:
         with _explained("read", url):
@@ -128,10 +129,10 @@ def find(url: str) -> StoredFile:
 
 
 def list_files(url: str) -> list[StoredFile]:
-    """Return the objects directly below a folder, by name; none if there is no such folder.
+    """Return the objects directly below a folder, by name; none if the folder does not exist.
 
     Raises:
-        ObjectStoreError: no such bucket, or the store cannot be asked.
+        ObjectStoreError: If the bucket does not exist, or the store cannot be asked.
     """
     try:
         with _explained("read", url):
@@ -148,9 +149,10 @@ def get_file(url: str, path: str | Path) -> None:
     """Download an object into a file, which the caller replaces atomically.
 
     Raises:
-        FileNotFoundError: no such object.
-        ObjectStoreError: no such bucket, or the store cannot be read, or has sent something else:
-            fewer bytes than the object has, or others than those of the checksum that S3 keeps.
+        FileNotFoundError: If the object does not exist.
+        ObjectStoreError: If the bucket does not exist, the store cannot be read, or it has sent
+            something else: fewer bytes than the object has, or bytes that differ from S3's
+            checksum.
     """
     expected = size(url)
     # Ranges of an object, which are read at a time by default, have no checksum.
@@ -164,11 +166,11 @@ def get_file(url: str, path: str | Path) -> None:
 
 
 def put_file(path: str | Path, url: str) -> None:
-    """Upload a file; the object is the old one or the complete new one at any moment.
+    """Upload a file. At any moment the object is the old one or the complete new one.
 
     Raises:
-        FileNotFoundError: no such file.
-        ObjectStoreError: no such bucket, or the store cannot be written.
+        FileNotFoundError: If the file does not exist.
+        ObjectStoreError: If the bucket does not exist, or the store cannot be written.
     """
     os.stat(path)
     with _explained("written", url):
@@ -212,7 +214,7 @@ def remove(url: str) -> None:
 
 
 def _filesystem(url: str) -> Any:
-    """fsspec's file system for a URL, one per process and thread, without its cache of listings."""
+    """Return a URL's fsspec file system, one per process and thread, without cached listings."""
     scheme = url.partition("://")[0]
     package, extra = _PACKAGES[scheme]
     if url.rstrip("/") == f"{scheme}:":
@@ -240,7 +242,7 @@ def _filesystem(url: str) -> Any:
 
 
 def _wait_if_busy(attempts: int, response: tuple | None, **event: Any) -> float | None:
-    """Seconds until a request is repeated that the store was too busy for; None to leave it."""
+    """Return the seconds to wait before repeating a request to a busy store; None to give up."""
     if response is None or response[0].status_code not in _BUSY or attempts >= _BUSY_ATTEMPTS:
         return None
     longest = min(0.5 * 2 ** (attempts - 1), _LONGEST_WAIT)
@@ -270,7 +272,7 @@ def _explained(done: str, url: str) -> Iterator[None]:
 
 
 def _response(error: BaseException) -> tuple[str, int]:
-    """Code and status of a store's answer, which s3fs raises as the cause of errors of Python."""
+    """Return code and status of a store's answer, the cause of an error that s3fs raises."""
     answer = getattr(error, "response", None) or getattr(error.__cause__, "response", None) or {}
     status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     return str(answer.get("Error", {}).get("Code", "")), status
@@ -317,11 +319,12 @@ def walk_files(
 ) -> Iterator[str]:
     """Yield the files below a folder with one of the extensions, relative to it.
 
-    Hidden files and folders are left out; each folder is visited once.
+    Hidden files and folders are left out. Each folder is visited once.
 
     Args:
-        root: The folder; none are found if there is none.
-        extensions: In lower case, with the dot; compared without regard to case.
+        root: Folder to search. If it does not exist, no files are found.
+        extensions: Extensions in lower case, with the dot. They are compared without regard to
+            case.
         skipped_folders: Names of folders that are left out.
         follow_links: Whether links to folders are followed.
     """

@@ -47,7 +47,7 @@ class ReusedMemory:
         return shown(block, MAKER, HEADER, shape, dtype), block
 
     def _free_block(self, size: int) -> Tensor:
-        """Memory for some bytes that is not in use; new memory if there is none."""
+        """Return memory for some bytes that is not in use, or else new memory."""
         if self._pid != os.getpid():  # after a fork the blocks are those of the other process
             self._blocks, self._pid = [], os.getpid()
         free = [block for block in self._blocks if not flags(block)[: RECEIVER + 1].any()]
@@ -68,14 +68,14 @@ class ReusedMemory:
 
 
 def flags(block: Tensor) -> np.ndarray:
-    """The header of a block, (HEADER,) uint8: entries MAKER and RECEIVER are not 0 in use."""
+    """Return a block's header, (HEADER,) uint8. Entries MAKER and RECEIVER are not 0 in use."""
     return block.numpy()[:HEADER]
 
 
 def shown(
     block: Tensor, user: int, offset: int, shape: Sequence[int], dtype: torch.dtype
 ) -> Tensor:
-    """A part of a block as a tensor; the user's flag is cleared when no view of it is left."""
+    """Return a part of a block as a tensor, and clear the user's flag when no view is left."""
     end = offset + math.prod(shape) * dtype.itemsize
     array = block.numpy()[offset:end]
 
@@ -91,7 +91,7 @@ _memory = ReusedMemory(lambda size: torch.empty(size, dtype=torch.uint8))
 
 
 def empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-    """An uninitialised CPU tensor, in memory of an earlier one that is gone where there is some."""
+    """Return an uninitialised CPU tensor, in the memory of an earlier one if possible."""
     return _memory.empty(shape, dtype)[0]
 
 
