@@ -244,7 +244,8 @@ class Progress:
         every: Seconds between two lines of a log file.
         unit: Name of what is counted.
         begin: Number done by an earlier run, which the rate leaves out.
-        write: Function that receives the lines of a log, also on a terminal, which then shows no bar.
+        write: Function that receives the lines of a log, also on a terminal, where no bar is shown
+            then.
         quiet: Whether a log gets no line at the end of a count that took less than ``every``.
     """
 

@@ -66,7 +66,10 @@ def is_url(path: Any) -> bool:
 
 
 def trusted_stores(given: str | Path | None = None) -> set[str]:
-    """Return the addresses that the user has named in ``given`` or :data:`STORES`, and no others."""
+    """Return the addresses that the user has named in ``given`` or :data:`STORES`.
+
+    No other addresses may be asked.
+    """
     return {str(given).rstrip("/"), *os.environ.get(STORES, "").split()}
 
 
@@ -242,7 +245,7 @@ def _filesystem(url: str) -> Any:
 
 
 def _wait_if_busy(attempts: int, response: tuple | None, **event: Any) -> float | None:
-    """Return the seconds to wait before repeating a request to a busy store; None to give up."""
+    """Return the seconds to wait before repeating a request to a busy store, else None."""
     if response is None or response[0].status_code not in _BUSY or attempts >= _BUSY_ATTEMPTS:
         return None
     longest = min(0.5 * 2 ** (attempts - 1), _LONGEST_WAIT)
