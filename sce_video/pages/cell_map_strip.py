@@ -78,10 +78,10 @@ class MapStrip:
 
 @dataclass(frozen=True)
 class Scale:
-    """What the colours mean, the same for all strips: darkest and brightest value of a quantity.
+    """Colour scale of all strips: the darkest and brightest value of a quantity.
 
     Raises:
-        ValueError: ``low`` is not below ``high``, or one of them is not finite.
+        ValueError: If ``low`` is not below ``high``, or one of them is not finite.
     """
 
     low: float
@@ -105,9 +105,9 @@ def common_scale(maps: Sequence[np.ndarray], name: str) -> Scale:
 
 
 def chosen_frames(count: int, most: int, marked: int | None = None) -> np.ndarray:
-    """At most ``most`` of ``count`` frames at equal steps, with first, last and the marked one.
+    """Choose at most ``most`` of ``count`` frames at equal steps, with first, last and marked one.
 
-    Returns their indices, ascending. ``marked`` takes the place of the chosen frame nearest to it.
+    Returns their ascending indices. ``marked`` replaces the chosen frame nearest to it.
     """
     chosen = equal_steps(count, most)
     if marked is not None and marked not in chosen:
@@ -132,7 +132,7 @@ def heat_frame(frame: np.ndarray, values: np.ndarray, scale: Scale) -> np.ndarra
 
 @cache
 def _colour_table() -> np.ndarray:
-    """(256, 3) RGB from 0 to 255."""
+    """Return (256, 3) RGB values from 0 to 255."""
     from matplotlib import colormaps
 
     return colormaps[_COLOURS](np.linspace(0, 1, 256))[:, :3] * 255
@@ -205,10 +205,11 @@ def render_maps(strips: Sequence[MapStrip], scale: Scale, title: str, note: str)
 def activation_strips(
     classifier: VideoClassifier, activation: ClassActivation, most: int
 ) -> list[MapStrip]:
-    """A strip of at most ``most`` frames for each clip; those of a network of images are one.
+    """Return a strip of at most ``most`` frames per clip; clips of an image network share one.
 
-    The maps are what each cell adds to the score (logit) of the class; the note of a strip has the
-    score, its bias, the probability of the class, and the most probable class if it is another.
+    The maps show what each cell adds to the score (logit) of the class. The note of a strip
+    contains the score, its bias, the probability of the class, and the most probable class if it is
+    another one.
     """
     label, probabilities = activation.label, activation.probabilities
     about = f"class {classifier.classes[label]}, probability {probabilities[label]:.3f}"
@@ -224,10 +225,10 @@ def activation_strips(
 
 
 def similarity_strips(similarity: Similarity, most: int) -> list[MapStrip]:
-    """The strip of the query, with its frame and cell marked, then one for each clip of the key.
+    """Return the query's strip, with frame and cell marked, then one for each clip of the key.
 
-    The maps of the key are cosines; the note of a strip names its most similar cell and the second
-    at which that is. Each strip has at most ``most`` frames.
+    The maps of the key are cosines. The note of a strip names its most similar cell and the second
+    at which the cell lies. Each strip has at most ``most`` frames.
     """
     query, frame, cell = similarity.query, similarity.frame, similarity.cell
     what = "the best of all cells" if similarity.best else "the mean of all cells"
@@ -276,7 +277,7 @@ def _strip(clip: SeenClip, values: np.ndarray, note: str, most: int) -> MapStrip
 
 
 def _joined(strips: list[MapStrip], most: int) -> list[MapStrip]:
-    """Clips of one frame each as one strip over time; others as they are, numbered."""
+    """Join clips of one frame each to one strip over time. Number other clips and keep them."""
     if len(strips) == 1:
         return strips
     if any(len(strip.frames) > 1 or strip.times is None for strip in strips):

@@ -190,10 +190,11 @@ LABELS = {name: label for kind in KINDS for name, label in kind.names.items()} |
 
 @dataclass(frozen=True)
 class Curve:
-    """A named curve; ``slot`` selects its colour.
+    """A named curve. ``slot`` selects its colour.
 
-    Slots 0 to 7 are the colours of the theme; from 8 on they repeat and the line is dashed.
-    ``name`` is that of the logged value, ``label`` what the legend says: in a comparison, the run.
+    Slots 0 to 7 are the colours of the theme. From 8 on, they repeat and the line is dashed.
+    ``name`` is the name of the logged value. ``label`` is the text of the legend, in a comparison
+    the run.
     """
 
     name: str
@@ -232,12 +233,12 @@ class Chart:
 
     @property
     def not_finite(self) -> int:
-        """Values that cannot be drawn."""
+        """Return the number of values that cannot be drawn."""
         return sum(curve.points.not_finite for curve in self.curves)
 
 
 def _numbers(values: Any) -> list[float | int | None] | None:
-    """Six digits of each value, None for what is not finite: JSON has no NaN."""
+    """Round values to six digits. Values that are not finite become None, as JSON has no NaN."""
     if values is None:
         return None
     found: list[float | int | None] = []
@@ -250,7 +251,7 @@ def _numbers(values: Any) -> list[float | int | None] | None:
 
 
 def scheduled_names(record: RunRecord) -> set[str]:
-    """Names of the values that a schedule of the run sets, and usual names of such values."""
+    """Return names of values that the run's schedules set, and usual names of such values."""
     hooks = record.config.get("custom_hooks") or []
     hooks = hooks.values() if isinstance(hooks, dict) else hooks
     named = (hook.get("model") for hook in hooks if isinstance(hook, dict))
@@ -261,8 +262,8 @@ def run_charts(record: RunRecord) -> tuple[list[Chart], list[tuple[str, float]]]
     """Return the charts of a run, and the scheduled values (label, value) that are constant.
 
     A chart of :data:`KINDS` is left out if none of its values was logged. Schedules that vary
-    follow the losses; values that no kind names come last, each in a chart of its own: those of the
-    log, of the online evaluation, of the validation.
+    follow the losses. Values that no kind names come last, each in its own chart: first values of
+    the log, then of the online evaluation, then of the validation.
     """
     rows, online = record.scalars, record.evaluations
     charts = []
@@ -312,7 +313,7 @@ def _chart(
 
 
 def _schedules(record: RunRecord) -> tuple[list[Chart], list[tuple[str, float]]]:
-    """Charts of the schedules, the learning rate first; (label, value) of the constant ones."""
+    """Return the schedules' charts, the learning rate first, and (label, value) if constant."""
     charts, constant = [], []
     for name in sorted(scheduled_names(record), key=lambda name: (name != "lr", name)):
         if not (values := _of(record.scalars, name)[1]):
@@ -327,7 +328,7 @@ def _schedules(record: RunRecord) -> tuple[list[Chart], list[tuple[str, float]]]
 
 
 def _other_charts(rows: Sequence[dict[str, Any]], known: set[str], like: Kind) -> list[Chart]:
-    """Return a chart for each value that no kind names, such as those of a method of one's own."""
+    """Return a chart for each value that no kind names, such as a custom method's values."""
     charts = []
     for i, name in enumerate(sorted(set().union(*rows) - known)):
         if values := _of(rows, name)[1]:

@@ -33,10 +33,10 @@ def classifier_parts(
     """Return the parts of a page that show the test of a classifier.
 
     Args:
-        record: Of the run, with the results of the test and of the linear probe.
+        record: Record of the run, with the results of the test and of the linear probe.
         scores: Class scores (N, K), labels and paths of the test videos.
-        max_bytes: Of all images together.
-        reader: Reads the files; None shows no clips.
+        max_bytes: Maximum size of all images together, bytes.
+        reader: Reader of the files. None shows no clips.
     """
     labelled = torch.nonzero(scores.labels >= 0).flatten()
     if not len(labelled):
@@ -51,7 +51,7 @@ def classifier_parts(
 
 
 def confusion_counts(scores: Tensor, labels: Tensor) -> Tensor:
-    """Videos of each true class (row) by the class of their highest score: (K, K) int64."""
+    """Count the videos of each true class (row) by their highest-scoring class: (K, K) int64."""
     k = scores.shape[1]
     return torch.bincount(labels * k + scores.argmax(dim=1), minlength=k * k).view(k, k)
 
@@ -76,7 +76,7 @@ def confident_mistakes(scores: Tensor, labels: Tensor, most: int) -> list[Mistak
 
 
 def _accuracy(record: RunRecord, rows: Rows) -> Part:
-    """Accuracy beside that of the linear probe of the frozen network and of the largest class."""
+    """Show the accuracy next to the frozen network's linear probe and the largest class."""
     tested, ends = record.results.get(RESULTS, {}), record.intervals.get(RESULTS, {})
     probed, of_probe = record.results.get(PROBE, {}), record.intervals.get(PROBE, {})
     largest = float(rows.labels.bincount().max()) / len(rows)
@@ -151,7 +151,7 @@ def _beside_probe(folder: str) -> str:
 
 
 def _confusion(rows: Rows, names: Sequence[str]) -> Part:
-    """Which class was taken for which: a matrix, or of many classes the most frequent pairs."""
+    """Show which classes were confused: a matrix, or the most frequent pairs of many classes."""
     k, predicted = rows.num_classes, rows.values.argmax(dim=1)
     wrong = predicted != rows.labels
     found, times = (rows.labels * k + predicted)[wrong].unique(return_counts=True)
@@ -175,7 +175,7 @@ def _confusion(rows: Rows, names: Sequence[str]) -> Part:
 
 
 def _mistakes(rows: Rows, names: Sequence[str], max_bytes: int, reader: ClipReader) -> Part:
-    """Return the mistakes of which the classifier was most confident, as clips."""
+    """Show as clips the mistakes about which the classifier was most confident."""
     found = confident_mistakes(rows.values, rows.labels, _MISTAKES)
     title = "Most confident mistakes"
     if not found:

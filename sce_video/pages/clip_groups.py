@@ -32,10 +32,11 @@ class ClipRow(NamedTuple):
 
 
 class Choices(NamedTuple):
-    """What can be decided on the clips of a section; the page saves it as a file.
+    """Choices that a reader can make on the clips of a section. The page saves them as a file.
 
-    ``path,decision,other`` is its header. A row of clips has lines if something was changed in it:
-    of each clip with the first choice, and of each with the last one for every other video.
+    The file's header is ``path,decision,other``. If a reader changes something in a row of clips,
+    the file has lines for the row: one for each clip with the first choice, and one for each clip
+    with the last choice and every other video.
     """
 
     file: str  # name
@@ -68,14 +69,14 @@ def write_clip_groups(
     """Write the page as one self-contained HTML file, which loads and runs nothing.
 
     Args:
-        path: The file.
-        title: Heading.
-        lead: A sentence under it.
-        facts: (number, what it counts), shown in a row.
-        sections: In their order.
+        path: Path of the file.
+        title: Heading of the page.
+        lead: Sentence below the heading.
+        facts: Numbers and what they count, shown in a row.
+        sections: Sections of the page, in order.
         notes: Sentences that a reader must see.
-        max_bytes: Of all images together.
-        reader: Reads the files; None makes one that spends at most a minute.
+        max_bytes: Maximum size of all images together, bytes.
+        reader: Reader of the files. None creates one that spends at most a minute.
     """
     clips = [clip for section in sections for row in section.rows for clip in row.clips]
     files = (clip.file for clip in clips)

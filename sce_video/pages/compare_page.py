@@ -1,4 +1,4 @@
-"""The page of several runs beside each other, as self-contained HTML."""
+"""Page that compares several runs side by side, as self-contained HTML."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class SeedMean:
 
     @property
     def text(self) -> str:
-        """``84.20 % ± 0.35 (3 seeds)``."""
+        """Return ``84.20 % ± 0.35 (3 seeds)``."""
         value = metric_text(self.metric, self.mean)
         percent = value.endswith("%")
         spread = f"{100 * self.deviation:.2f}" if percent else number_text(self.deviation)
@@ -52,14 +52,14 @@ class Difference:
 
     @property
     def verdict(self) -> str:
-        """``within chance``, or which of the two is better."""
+        """Return ``within chance``, or which of the two is better."""
         if self.adjusted >= ALPHA:
             return "within chance"
         return f"{self.second if self.change > 0 else self.first} is better"
 
     @property
     def points(self) -> str:
-        """``+2.10 [-0.40, +4.60]``, in percentage points."""
+        """Return ``+2.10 [-0.40, +4.60]``, in percentage points."""
         ends = ""
         if self.interval is not None:
             ends = f" [{100 * self.interval[0]:+.2f}, {100 * self.interval[1]:+.2f}]"
@@ -67,14 +67,14 @@ class Difference:
 
     @property
     def p_text(self) -> str:
-        """``0.021`` and, if it was corrected for several pairs, ``0.063`` behind it."""
+        """Return ``0.021`` and, if it was corrected for several pairs, ``0.063`` after it."""
         plain = _p(self.p_value)
         return plain if self.adjusted == self.p_value else f"{plain}, Holm {_p(self.adjusted)}"
 
 
 @dataclass(frozen=True)
 class Chance:
-    """What can be said about the differences of runs."""
+    """Statistical statements about the differences of runs."""
 
     seeds: list[SeedMean] = field(default_factory=list)  # of each group of runs
     differences: list[Difference] = field(default_factory=list)  # of each two runs or groups
@@ -82,7 +82,7 @@ class Chance:
 
     @property
     def scope(self) -> list[str]:
-        """Sentences on what the intervals and p-values of the differences cover."""
+        """Return sentences about what the differences' intervals and p-values cover."""
         runs = [sorted(d.runs) for d in self.differences]
         said = {
             "Of single runs the spread over seeds is not known: interval and p-value tell how the "

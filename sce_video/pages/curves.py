@@ -1,4 +1,4 @@
-"""What a training has logged: scalars, online evaluations, validations, alarms, starts and ends."""
+"""Logs of a training run: scalars, online evaluations, validations, alarms, starts and ends."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _OF_MMENGINE = {"time": "step_seconds", "data_time": "data_seconds"}
 
 
 def read_scalars(work_dir: str | Path, damaged: list[str] | None = None) -> list[dict[str, Any]]:
-    """Return rows that a training logged, ordered by iteration, over all its resumptions.
+    """Return rows that a training run logged, ordered by iteration, over all its resumptions.
 
-    They are the rows ``"kind": "train"`` of ``metrics.jsonl`` (docs/logging.md), or those of
-    ``*/vis_data/scalars.json`` where only mmengine's ``LocalVisBackend`` has logged. Values that
-    were not finite are NaN. A last line that is not complete yet is left out.
+    The rows are the ones with ``"kind": "train"`` in ``metrics.jsonl`` (docs/logging.md). If only
+    mmengine's ``LocalVisBackend`` has logged, they are read from ``*/vis_data/scalars.json``.
+    Values that were not finite are NaN. An incomplete last line is left out.
 
-    A start replaces what earlier starts have logged from its first row on: steps that a crash has
-    lost, or all of them if there was no checkpoint to resume from.
+    A start replaces everything that earlier starts logged from its first row on. It replaces the
+    steps that a crash has lost, or all of them if no checkpoint could be resumed.
 
-    ``damaged`` gets the message of every damaged line, which is then left out, and no ValueError.
-    A folder without a training log raises FileNotFoundError.
+    If ``damaged`` is given, it gets the message of every damaged line, which is left out without a
+    ValueError. A folder without a training log raises FileNotFoundError.
     """
     metrics = Path(work_dir, METRICS)
     files = [metrics] if metrics.is_file() else sorted(Path(work_dir).glob(f"*/{_SCALARS}"))
@@ -58,7 +58,7 @@ def read_online_evaluations(
 ) -> list[dict[str, Any]]:
     """Return rows of the online evaluation (``online_evaluation.jsonl``); empty if there are none.
 
-    ``damaged`` is that of :func:`read_scalars`.
+    ``damaged`` works as in :func:`read_scalars`.
     """
     rows = map(_numbers, _rows_of(Path(work_dir, EVALUATIONS), damaged))
     return [row for row in rows if "iter" in row]
@@ -69,8 +69,8 @@ def read_validations(
 ) -> list[dict[str, Any]]:
     """Return rows of the validation of a classifier in ``metrics.jsonl``; empty if there are none.
 
-    With ``kind="random"`` those of comparisons with random weights. ``damaged`` gets the messages
-    of damaged lines, as in :func:`read_scalars`.
+    ``kind="random"`` reads comparisons with random weights. ``damaged`` works as in
+    :func:`read_scalars`.
     """
     rows = _rows_of(Path(work_dir, METRICS), damaged)
     return [
@@ -79,10 +79,10 @@ def read_validations(
 
 
 def read_alarms(work_dir: str | Path, damaged: list[str] | None = None) -> list[dict[str, Any]]:
-    """Alarms that a training has raised (``alarms.jsonl``), in their order; empty without any.
+    """Read the alarms of a training run (``alarms.jsonl``) in their order; empty without any.
 
-    One whose condition has ended has the iteration of that as ``cleared``. ``damaged`` is that of
-    :func:`read_scalars`.
+    An alarm whose condition has ended contains the iteration of the end as ``cleared``. ``damaged``
+    works as in :func:`read_scalars`.
     """
     alarms: list[dict[str, Any]] = []
     for row in _rows_of(Path(work_dir, ALARMS), damaged):
@@ -96,9 +96,9 @@ def read_alarms(work_dir: str | Path, damaged: list[str] | None = None) -> list[
 
 
 def read_history(work_dir: str | Path, damaged: list[str] | None = None) -> list[dict[str, Any]]:
-    """Starts and ends of a training (``history.jsonl``), in their order; empty without any.
+    """Read starts and ends of a training run (``history.jsonl``) in order; empty without any.
 
-    A start that no end follows is running, or was killed. ``damaged`` is that of
+    A start without an end belongs to a run that is running or was killed. ``damaged`` works as in
     :func:`read_scalars`.
     """
     return [row for row in _rows_of(Path(work_dir, HISTORY), damaged) if "event" in row]

@@ -28,11 +28,11 @@ _ROUNDING = 1e-5
 
 
 def projections(features: Tensor, seed: int = 0) -> dict[str, np.ndarray]:
-    """Coordinates (N, 2) float32 of l2-normalised features (N, C) in the plane, by method.
+    """Project l2-normalised features (N, C) to the plane: (N, 2) float32 by method.
 
-    ``PCA`` always; ``UMAP`` where umap-learn is installed, else ``t-SNE`` where scikit-learn is,
-    both for 10 to :data:`MAX_NEIGHBOUR_MAP` features that are not all equal. Fewer than two
-    features are a ValueError.
+    The methods are ``PCA`` and, for 10 to :data:`MAX_NEIGHBOUR_MAP` features that are not all
+    equal, ``UMAP`` if umap-learn is installed, or else ``t-SNE`` if scikit-learn is. Fewer than two
+    features raise ValueError.
     """
     found = {"PCA": principal_plane(features).numpy().astype(np.float32)}
     if not 10 <= len(features) <= MAX_NEIGHBOUR_MAP:
@@ -76,14 +76,15 @@ def feature_map_part(
     Args:
         rows: Features, labels and paths of the files.
         class_names: Names of the labels 0, 1, ...
-        planes: Coordinates (N, 2) by the name of their method; None: :func:`projections`.
-        max_clips: Points whose clips are part of the page, far from each other in features; the
-            others show their name only.
-        max_bytes: Of all clips together.
-        reader: Reads the files; None makes one.
+        planes: Coordinates (N, 2) by the name of their method. None computes :func:`projections`.
+        max_clips: Number of points whose clips are included, far from each other in features. The
+            others only show their names.
+        max_bytes: Maximum size of all clips together, bytes.
+        reader: Reader of the files. None creates one.
 
     Returns:
-        The part; one with a sentence if there are no two videos or a feature is not finite.
+        The part, or a part with a sentence if there are fewer than two videos or a feature is not
+        finite.
     """
     if len(rows) < 2:
         found = "Only one video has features" if len(rows) else "No video has features"
@@ -130,7 +131,7 @@ def _map_data(
     planes: Mapping[str, np.ndarray],
     clips: Sequence[str | None],
 ) -> dict[str, Any]:
-    """What ``featureMap`` of ``feature_map.js`` draws: lists with an entry for each point."""
+    """Return the data for ``featureMap`` of ``feature_map.js``: lists with an entry per point."""
     names, groups = relative_names(rows.paths)
     labels = [label_name(label, class_names) for label in rows.labels.tolist()]
     data: dict[str, Any] = {"projections": {}, "name": names, "label": labels}
@@ -150,7 +151,7 @@ def _map_data(
 
 
 def relative_names(paths: Sequence[str]) -> tuple[list[str], list[str | None]]:
-    """Paths below the folder that all share, and the first sub-folder of each (None: in it)."""
+    """Return paths below their common folder, and each one's first sub-folder (None: directly)."""
     parts = [PurePath(path).parts for path in paths]
     shared = 0
     while all(len(p) > shared + 1 and p[shared] == parts[0][shared] for p in parts):

@@ -52,12 +52,12 @@ class Strip:
 
     @property
     def positions(self) -> list[str]:
-        """Of each frame in the image, as CSS positions a background: 0% to 100%."""
+        """Return each frame's position in the image, as CSS positions a background: 0% to 100%."""
         return [f"{100 * i / max(1, self.count - 1):.4g}%" for i in range(self.count)]
 
     @property
     def middle(self) -> str:
-        """Position of the middle frame."""
+        """Return the position of the middle frame."""
         return self.positions[self.count // 2]
 
 
@@ -110,9 +110,9 @@ def fitting(
     levels: Sequence[Quality],
     budget: int,
 ) -> list[Strip]:
-    """Strips of all items in the best quality whose total size fits into the budget of bytes.
+    """Return strips of all items in the best quality whose total size fits the budget of bytes.
 
-    Where even the last does not, the last items have strips without image.
+    If even the lowest quality does not fit, the last items have strips without an image.
     """
     strips: list[Strip] = []
     for quality in levels:
@@ -189,12 +189,12 @@ def clip_frames(entry: GalleryEntry) -> tuple[list, float]:
 
 
 class ClipTiles:
-    """The clips of files as tiles of a page, each file once: what rows of clips share.
+    """Clips of files as tiles of a page, each file once. Rows of clips share them.
 
     Args:
-        paths: Of the files.
-        max_bytes: Of all images together; the quality is the best that fits.
-        reader: Reads the files.
+        paths: Paths of the files.
+        max_bytes: Maximum size of all images together, bytes. The best quality that fits is used.
+        reader: Reader of the files.
     """
 
     def __init__(self, paths: Iterable[str], max_bytes: int, reader: ClipReader) -> None:
@@ -216,14 +216,14 @@ class ClipTiles:
 
     @property
     def unread(self) -> list[tuple[str, str]]:
-        """Path and reason of files that cannot be shown, but for those without time."""
+        """Return path and reason of files that cannot be shown, except files skipped for time."""
         return [(p, e.problem) for p, e in self.entries.items() if e.problem and not e.skipped]
 
     def tile(self, path: str) -> dict[str, Any]:
-        """Template values of a file; a strip is at most 132 x 110 CSS pixels large.
+        """Return template values of a file. A strip is at most 132 x 110 CSS pixels large.
 
-        All have ``problem``, ``skipped`` and ``duration`` (text); those of a file that was read
-        also ``strip``, its ``number`` on the page, and ``width`` and ``height`` in CSS pixels.
+        All files have ``problem``, ``skipped`` and ``duration`` (text). Files that were read also
+        have ``strip``, its ``number`` on the page, and ``width`` and ``height`` in CSS pixels.
         """
         entry = self.entries[path]
         duration = "" if entry.duration is None else format_duration(entry.duration)
@@ -249,7 +249,7 @@ class SheetRow(NamedTuple):
 def draw_sheet(
     rows: Sequence[SheetRow], title: str = "", note: str = "", right: float = 0.0
 ) -> Figure:
-    """Return rows of frames as a figure of matplotlib; ``right`` inches stay free beside them."""
+    """Draw rows of frames as a figure of matplotlib. ``right`` inches stay free on the right."""
     from matplotlib.figure import Figure  # imported here: a slow import
 
     margin, gap = 0.2, 0.04  # inches, as all that follows

@@ -62,7 +62,7 @@ class GalleryEntry:
 
     @property
     def moment(self) -> str:
-        """``1:02:03-1:02:08``; empty for a whole video."""
+        """Return ``1:02:03-1:02:08``; empty for a whole video."""
         return "" if self.start is None or self.end is None else format_moment(self.start, self.end)
 
 
@@ -77,8 +77,10 @@ def read_entry(
     start: float | None = None,
     end: float | None = None,
 ) -> GalleryEntry:
-    """The gallery entry of a video, of its moment from ``start`` to ``end``, or of an image; for a
-    missing or broken file, one with ``problem`` set."""
+    """Return the gallery entry of a video, of its moment ``start`` to ``end``, or of an image.
+
+    The entry of a missing or broken file has ``problem`` set.
+    """
     file = os.fspath(file)
     span = None if start is None or end is None else (start, end)
     entry = GalleryEntry(name, file, rank=rank, similarity=similarity, start=start, end=end)
@@ -100,13 +102,13 @@ def read_frames(
     played: bool = True,
     span: tuple[float, float] | None = None,
 ) -> tuple[list[np.ndarray], list[np.ndarray], float]:
-    """Small frames of a video, or of its moment ``span`` (start and end in seconds).
+    """Read small frames of a video, or of its moment ``span`` (start and end in seconds).
 
-    ``seconds`` is a time limit; a file that cannot be read raises VideoDecodeError.
+    ``seconds`` is a time limit. A file that cannot be read raises VideoDecodeError.
 
     Returns:
-        ``num_frames`` from the centres of equal segments; if ``played``, those of the 3 seconds in
-        the middle, 8 per second, in order; the duration in seconds.
+        ``num_frames`` frames from the centres of equal segments; if ``played``, the frames of the
+        middle 3 seconds, 8 per second, in order; and the duration in seconds.
     """
     path, deadline = os.fspath(file), time.monotonic() + seconds
     correction = None
@@ -220,7 +222,7 @@ def data_uri(kind: str, content: bytes) -> str:
 
 
 def _link(entry: GalleryEntry, gallery: Path) -> str:
-    """URL of a file relative to the gallery, whose name may hold any bytes; empty for no file."""
+    """Return a file's URL relative to the gallery, for any bytes in its name; empty for no file."""
     if is_elsewhere(entry.file):
         return ""
     relative = os.path.relpath(os.path.abspath(entry.file), gallery.resolve().parent)

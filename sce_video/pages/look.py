@@ -18,10 +18,10 @@ class LookResult:
     """Result of a look at some videos.
 
     Attributes:
-        title: What the maps show.
-        quantity: Name of the numbers in the maps.
+        title: Meaning of the maps.
+        quantity: Name of the quantity in the maps.
         strips: Frames and maps of each clip.
-        grid: What a cell stands for, in frames and pixels.
+        grid: Size of a cell in frames and pixels.
         scale: Values of the darkest and the brightest colour.
         failures: Path and reason of every file that could not be decoded.
     """
@@ -38,9 +38,9 @@ def look(options: LookOptions) -> LookResult:
     """Draw the maps of videos or images to a picture or a page.
 
     Raises:
-        FileNotFoundError: If there is no such checkpoint or file.
+        FileNotFoundError: If the checkpoint or a file does not exist.
         ValueError: If the checkpoint has no classifier but a class is explained, none of the files
-            can be decoded, or there is no such class, frame or cell.
+            can be decoded, or the class, frame or cell does not exist.
     """
     check_out(options.out)
     check_run(options.checkpoint)

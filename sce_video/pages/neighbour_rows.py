@@ -18,13 +18,13 @@ from sce_video.pages.parts import Part, render_part, sentence_part
 
 
 def principal_plane(features: Tensor) -> Tensor:
-    """Coordinates (N, 2) of l2-normalised features (N, C) on two principal components, N >= 2.
+    """Project l2-normalised features (N, C), N >= 2, on two principal components: (N, 2).
 
     The sign of a component makes its largest entry positive, so the plot does not flip between
     runs.
 
     Raises:
-        ValueError: The features are not a matrix, or of fewer than two samples.
+        ValueError: If the features are not a matrix, or there are fewer than two samples.
     """
     if features.ndim != 2 or len(features) < 2:
         raise ValueError(f"a plane needs (N, C) with N >= 2, got {tuple(features.shape)}")
@@ -55,14 +55,14 @@ def neighbour_rows(
     Args:
         rows: Features, labels and paths of the files.
         class_names: Names of the labels 0, 1, ...
-        num_queries: Videos whose neighbours are shown, far from each other in features.
-        k: Neighbours of each.
-        max_bytes: Of all images together.
-        reader: Reads the files; None makes one.
+        num_queries: Number of videos whose neighbours are shown, far from each other in features.
+        k: Number of neighbours of each video.
+        max_bytes: Maximum size of all images together, bytes.
+        reader: Reader of the files. None creates one.
 
     Returns:
-        The part; one with a sentence if there are no two videos or a feature is not finite. Files
-        that cannot be read have a placeholder with the reason, and are counted.
+        The part, or a part with a sentence if there are fewer than two videos or a feature is not
+        finite. Files that cannot be read have a placeholder with the reason, and are counted.
     """
     if len(rows) < 2:
         few = "Only one video has features" if len(rows) else "No video has features"

@@ -42,7 +42,7 @@ def render_part(
 
 
 def random_weights_part(row: Mapping[str, Any]) -> Part:
-    """The trained network beside random weights, from a row of the log of kind ``random``."""
+    """Compare the trained network with random weights, from a log row of kind ``random``."""
     measure = measure_of(row)
     names = {"": "this network", **{f"_{name}": words for name, words in OTHERS.items()}}
     lines = [
@@ -69,19 +69,19 @@ def sentence_part(id: str, title: str, sentence: str, first: bool = False) -> Pa
 
 @cache
 def plotly_script() -> str:
-    """HTML with the library for ``charts.js``, which unpacks it; the page loads nothing.
+    """Return HTML with the library for ``charts.js``, which unpacks it; the page loads nothing.
 
-    It is gzip in base64, about 2 MB, since its text is 4.8 MB.
+    It is gzip in base64, about 2 MB, because its text has 4.8 MB.
     """
     packed = base64.b64encode(gzip.compress(plotly_library(), compresslevel=9, mtime=0))
     return f'<script id="plotly-gzip" type="text/plain">{packed.decode("ascii")}</script>\n'
 
 
 def plotly_library() -> bytes:
-    """Return the text of plotly.js, 4.8 MB, as a server serves it.
+    """Return the text of plotly.js, 4.8 MB, for a server.
 
     Raises:
-        MissingPackageError: plotly is not installed.
+        MissingPackageError: If plotly is not installed.
     """
     spec = importlib.util.find_spec("plotly")
     if spec is None or spec.origin is None:

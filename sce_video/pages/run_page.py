@@ -97,7 +97,7 @@ def tiles(record: RunRecord) -> list[Tile]:
 
 
 def number_text(value: Any) -> str:
-    """Four digits of a number, thousands separated."""
+    """Format a number with four digits and thousands separators."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
     if abs(value) >= 1000 and value == value and abs(value) != float("inf"):
@@ -106,7 +106,7 @@ def number_text(value: Any) -> str:
 
 
 def duration(seconds: float) -> str:
-    """``3 h 20 min``, ``4 min 5 s``, ``12 s``."""
+    """Format seconds as ``3 h 20 min``, ``4 min 5 s`` or ``12 s``."""
     if seconds < 60:
         return f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -118,7 +118,7 @@ def duration(seconds: float) -> str:
 
 
 def moment(seconds: Any) -> str:
-    """Date and time of day of unix seconds, local."""
+    """Format unix seconds as local date and time of day."""
     if not isinstance(seconds, int | float) or not 0 < seconds < 1e11:
         return ""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
@@ -162,7 +162,7 @@ def _commit(record: RunRecord) -> str:
 
 
 def network(config: Mapping[str, Any]) -> str:
-    """``ResNet3dSlowPath, depth 18, base_channels 16`` of a config's backbone."""
+    """Describe a config's backbone as ``ResNet3dSlowPath, depth 18, base_channels 16``."""
     backbone = (config.get("model") or {}).get("backbone") or {}
     if not isinstance(backbone, dict):
         return ""
@@ -197,7 +197,7 @@ def result_rows(
 
 
 def interval_text(ends: Sequence[float] | None) -> str:
-    """``[81.20, 85.90]``, an interval in percent; empty for None."""
+    """Format an interval in percent as ``[81.20, 85.90]``; empty for None."""
     return "" if ends is None else f"[{100 * ends[0]:.2f}, {100 * ends[1]:.2f}]"
 
 
@@ -216,13 +216,13 @@ _MAX_BAD_FILES = 200
 def render_run_page(
     record: RunRecord, parts: Sequence[Part] = (), notes: Sequence[str] = ()
 ) -> str:
-    """Return the page of a run; everything in it is escaped and nothing is loaded.
+    """Return the page of a run. Everything in it is escaped, and nothing is loaded.
 
-    ``parts`` are views, neighbours, map, in their order; ``notes`` sentences on those that could
-    not be made.
+    ``parts`` are views, neighbours and map, in this order. ``notes`` are sentences about parts that
+    could not be made.
 
     Raises:
-        MissingPackageError: there is something to draw and plotly is not installed.
+        MissingPackageError: If there is something to draw and plotly is not installed.
     """
     charts, constant = run_charts(record)
     alarms = grouped_alarms(record.alarms)

@@ -1,4 +1,4 @@
-"""What a run folder holds, as plain data."""
+"""Content of a run's folder, as plain data."""
 
 from __future__ import annotations
 
@@ -99,12 +99,12 @@ class RunRecord:
 
     @property
     def last(self) -> dict[str, Any]:
-        """The newest logged row; empty if nothing was logged."""
+        """Return the newest logged row; empty if nothing was logged."""
         return self.scalars[-1] if self.scalars else {}
 
     @property
     def max_epochs(self) -> int | None:
-        """Epochs that were planned, or planned again within a budget of time."""
+        """Return the planned number of epochs, or the new plan within a time budget."""
         again = (row for row in reversed(self.history) if row.get("event") == "replanned")
         for row in again:
             return row["epochs"] if isinstance(row.get("epochs"), int) else None
@@ -113,18 +113,18 @@ class RunRecord:
 
     @property
     def method(self) -> str:
-        """Class of the model."""
+        """Return the class of the model."""
         start = self.starts[-1].model if self.starts else ""
         return str((self.config.get("model") or {}).get("type") or start or "")
 
     @property
     def starts(self) -> list[TrainingStart]:
-        """The starts of the training in its history."""
+        """Return the starts of the training run in its history."""
         return [line_of(TrainingStart, row) for row in self.history if row.get("event") == "start"]
 
     @property
     def end(self) -> TrainingEnd | None:
-        """The end that belongs to the last start; None if there is none."""
+        """Return the end that belongs to the last start; None without one."""
         row = self.history[-1] if self.history else {}
         return line_of(TrainingEnd, row) if row.get("event") == "end" else None
 
@@ -141,11 +141,11 @@ class State(NamedTuple):
 
 
 def run_state(record: RunRecord) -> State:
-    """The state of a run: from its lock, its history, or where there is none, its last epoch.
+    """Return a run's state: from its lock or its history, or without one, from its last epoch.
 
-    A held lock means running, whatever the history says. A start that no end follows is
-    interrupted: its process is gone. Folders without a history are finished if all planned epochs
-    are logged.
+    A held lock means running, whatever the history contains. A start without an end is interrupted,
+    because its process is gone. Folders without a history are finished if all planned epochs are
+    logged.
     """
     epoch, planned = record.last.get("epoch"), record.max_epochs
     reached = "before its first logged step"
@@ -199,7 +199,7 @@ def lasting_errors(alarms: Sequence[AlarmGroup]) -> list[str]:
 
 
 def grouped_alarms(alarms: Sequence[dict[str, Any]]) -> list[AlarmGroup]:
-    """Alarms by kind: those that last first, errors before warnings, else by their first one."""
+    """Group alarms by kind: first the ones that last, errors before warnings, then by start."""
     groups: dict[str, list[AlarmLine]] = {}
     for line in (line_of(AlarmLine, row) for row in alarms):
         groups.setdefault(str(line.alarm), []).append(line)

@@ -30,9 +30,9 @@ _TICKS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400) 
 
 
 def score_columns(edges: np.ndarray, scores: np.ndarray, columns: int = _COLUMNS) -> np.ndarray:
-    """The largest score in each of at most ``columns`` equal stretches of the video, (n,) float64.
+    """Return the largest score in each of at most ``columns`` equal stretches, (n,) float64.
 
-    ``edges`` (C + 1,) are seconds, of cells with ``scores`` (C,).
+    ``edges`` (C + 1,) are the bounds in seconds of cells with ``scores`` (C,).
     """
     count = min(columns, max(1, math.ceil(edges[-1] / float(np.diff(edges).min()))))
     borders = np.linspace(0.0, edges[-1], count + 1)
@@ -49,13 +49,13 @@ def video_lanes(
     edges: np.ndarray,
     lanes: Sequence[tuple[str, np.ndarray, Sequence[Segment]]],
 ) -> dict[str, Any]:
-    """Return what the page shows of a video; values that JSON can hold.
+    """Return JSON values for what the page shows of a video.
 
     Args:
-        name: As displayed.
-        file: Its path.
-        edges: (C + 1,) seconds.
-        lanes: Of each class that has segments its name, scores (C,) and segments.
+        name: Name that is displayed.
+        file: Path of the video.
+        edges: (C + 1,) bounds of the cells in seconds.
+        lanes: Name, scores (C,) and segments of each class that has segments.
     """
     duration = float(edges[-1])
     step = next((tick for tick in _TICKS if duration / tick <= 8), _TICKS[-1])
@@ -113,16 +113,16 @@ def write_segments_page(
 
 
 class SegmentReport:
-    """Writes the segments of videos as they come: CSV, JSON, page; use it as a context.
+    """Writer of segments as videos are processed: CSV, JSON, page. It is used as a context.
 
-    The files appear at the end, however it comes: also after Ctrl-C, with the videos so far.
+    The files appear at the end, even after Ctrl-C, with the videos so far.
 
     Args:
-        csv_file: Of ``path,start,end,label,score``; None for none, as of the others.
-        json_file: Windows with the scores of all classes, and segments.
-        page: HTML.
+        csv_file: File with the columns ``path,start,end,label,score``. None writes no such file.
+        json_file: File with windows, scores of all classes and segments. None writes no such file.
+        page: HTML file. None writes no such file.
         classes: Names of the outputs.
-        windows: For the note on the page, and the JSON file.
+        windows: Windows to describe in the note on the page and in the JSON file.
     """
 
     def __init__(
@@ -143,12 +143,12 @@ class SegmentReport:
 
     @property
     def segments(self) -> int:
-        """Number of segments so far."""
+        """Return the number of segments so far."""
         return len(self._all)
 
     @property
     def spans(self) -> list[tuple[str, float, float]]:
-        """File, start and end of each."""
+        """Return file, start and end of each segment."""
         return [(s.path, s.start, s.end) for s in self._all]
 
     def __enter__(self) -> SegmentReport:

@@ -36,9 +36,9 @@ class ViewRow(NamedTuple):
 
 
 def describe_parameters(parameters: ViewParameters, sample: int) -> str:
-    """Transforms applied to one sample, in order of application.
+    """Describe the transforms that were applied to one sample, in order of application.
 
-    For example ``hue +0.12, brightness x0.64, grey, blur 1.32 px, flip``; empty if there are none.
+    For example, ``hue +0.12, brightness x0.64, grey, blur 1.32 px, flip``; empty without any.
     """
     factors, sigma = parameters.factors[sample], parameters.sigma[sample]
     texts = {
@@ -100,10 +100,11 @@ class TrainingViews(NamedTuple):
 
 
 def build_preprocessor(cfg: Config) -> VideoDataPreprocessor:
-    """The data preprocessor of the model, or of the top level of the config, as in the runner.
+    """Build the data preprocessor of the model or of the config's top level, like the runner.
 
     Raises:
-        ValueError: the config has none, or one that is no :class:`VideoDataPreprocessor`.
+        ValueError: If the config has no preprocessor or one that is not a
+            :class:`VideoDataPreprocessor`.
     """
     config = (cfg.get("model") or {}).get("data_preprocessor") or cfg.get("data_preprocessor")
     if config is None:
@@ -117,14 +118,14 @@ def build_preprocessor(cfg: Config) -> VideoDataPreprocessor:
 def training_views(
     cfg: Config, num: int, seed: int = 0
 ) -> tuple[list[TrainingViews], list[tuple[str, str]]]:
-    """The views of ``num`` videos at equal steps through the training set, or of all if fewer.
+    """Return the views of at most ``num`` videos at equal steps through the training set.
 
-    Pipeline, collation and augmentation are those of training; ``seed`` is that of clips, crops and
-    augmentation. A config without training views, or no readable file, is a ValueError.
+    Pipeline, collation and augmentation equal training. ``seed`` decides clips, crops and
+    augmentation. A config without training views, or without a readable file, raises ValueError.
 
     Returns:
-        The views, and (path, reason) of files that could not be read; as in training they are
-        replaced by others, or left out.
+        The views, and (path, reason) of files that could not be read. As in training, such files
+        are replaced by others or left out.
     """
     if cfg.get("train_dataloader") is None:
         raise ValueError(f"{cfg.filename} has no train_dataloader: there are no training views")
@@ -217,7 +218,7 @@ def draw_views(
 
 
 def _card(video: TrainingViews, strips: Sequence[Strip], tallest: int) -> dict[str, Any]:
-    """Template values of one video."""
+    """Return template values of one video."""
     duration, clips, crops = video.origin.duration, video.origin.clips, video.origin.crops
     views = []
     for number, (row, strip) in enumerate(zip(video.rows, strips, strict=True)):
