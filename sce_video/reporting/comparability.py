@@ -49,12 +49,12 @@ _Found = Iterator[tuple[str, str]]
 
 @dataclass(frozen=True)
 class Comparability:
-    """Whether a result may be compared with a number of the paper.
+    """Conclusion whether a result may be compared with a number of the paper.
 
     Attributes:
-        obstacles: Why it may not; empty if it may.
-        deviations: Where its evaluation differs from the paper's.
-        notes: What a reader must know of the paper's number next to it.
+        obstacles: Reasons why it may not be compared; empty if it may.
+        deviations: Differences between its evaluation and the paper's.
+        notes: Facts about the paper's number that a reader must know.
     """
 
     obstacles: tuple[str, ...] = ()
@@ -110,16 +110,17 @@ def _compare_splits(result: Result) -> Comparability:
 def compare_training(
     benchmark: Mapping[str, Any], split: int | None, training: dict[str, Any]
 ) -> tuple[str, Comparability] | None:
-    """Compare a training that begins with the recipe of the paper's number.
+    """Compare a training run that begins with the recipe of the paper's number.
 
     Args:
-        benchmark: What its config claims to reproduce.
-        split: Split of the data, if they have several.
-        training: Its record (:func:`~sce_video.engine.checkpoint.record_training`) and ``config``.
+        benchmark: Setting that its config claims to reproduce.
+        split: Split of the data, if there are several.
+        training: Record of the run (:func:`~sce_video.engine.checkpoint.record_training`) and
+            ``config``.
 
     Returns:
-        The name of the recipe that it should equal, and what it lacks; None if the paper has no
-        number for such a training.
+        The name of the recipe that it should equal, and its differences; None if the paper has no
+        number for such a training run.
     """
     setting, record = Setting.stated(benchmark), {"training": training}
     protocol, dataset, clip = setting.protocol, setting.dataset, setting.clip

@@ -22,12 +22,13 @@ class OwnResult:
     """A result on the user's own test set.
 
     Attributes:
-        result: The result.
-        weights: What was evaluated: ``SCE, 100 epochs on 480 videos``, ``random weights``.
-        baseline: Result of random weights of the same network on the same test set, if there is
-            one; None for random weights themselves.
-        reasons: Why it is not comparable with the paper, or, if it does not claim to be, what
-            contradicts its numbers.
+        result: Result that was measured.
+        weights: Description of the evaluated weights: ``SCE, 100 epochs on 480 videos``, ``random
+            weights``.
+        baseline: Result of the same network with random weights on the same test set, if available;
+            None for random weights themselves.
+        reasons: Reasons why it is not comparable with the paper. If it does not claim to be,
+            contradictions between its numbers.
     """
 
     result: Result
@@ -37,14 +38,14 @@ class OwnResult:
 
     @property
     def verdict(self) -> str:
-        """What the reasons mean."""
+        """Return a sentence that summarises the reasons."""
         if self.result.benchmark is not None:
             return f"not comparable with the paper ({describe_benchmark(self.result)})"
         return "its numbers contradict each other"
 
     @property
     def random(self) -> bool:
-        """Whether the weights are random."""
+        """Return whether the weights are random."""
         return self.weights in _RANDOM
 
     def gain(self, name: str) -> float | None:
@@ -76,7 +77,7 @@ class TestSetResults:
 
     @property
     def main_metrics(self) -> tuple[str, ...]:
-        """The fractions to look at first."""
+        """Return the names of the fractions to look at first."""
         main = tuple(name for name in self.metrics if name in _ORDER)
         return main or tuple(n for n in self.metrics if n not in NOT_FRACTIONS)[:3]
 

@@ -31,16 +31,16 @@ NOT_RUN = "not run"
 
 @dataclass(frozen=True)
 class Measurement:
-    """One result in a cell.
+    """One result in a cell of the paper's tables.
 
     Attributes:
-        papers: The numbers of the cell.
+        papers: Numbers of the cell.
         name: File of the result.
-        values: Percent, one for each number of the cell.
-        how: The evaluation in words.
-        plain: Retrieval without centring, percent; empty if not measured.
-        deviations: Where the evaluation differs from the paper's.
-        notes: What a reader must know of the paper's number next to it.
+        values: Percentages, one for each number of the cell.
+        how: Description of the evaluation.
+        plain: Percentages of retrieval without centring; empty if not measured.
+        deviations: Differences between the evaluation and the paper's.
+        notes: Facts about the paper's number that a reader must know.
         weights: SHA-256 of the checkpoint; empty if not stated.
     """
 
@@ -55,7 +55,7 @@ class Measurement:
 
     @property
     def status(self) -> str:
-        """``MEASURED`` or ``DEVIATING``."""
+        """Return ``MEASURED`` or ``DEVIATING``."""
         return DEVIATING if self.deviations else MEASURED
 
 
@@ -92,14 +92,14 @@ class Report:
 
     @property
     def with_images(self) -> bool:
-        """Whether a result is on images of the paper; if not, one line is enough for its tables."""
+        """Return whether a result uses the paper's images. If not, their tables need one line."""
         claims = (other.result.benchmark for other in self.others)
         named = any(claim is not None and claim.frames == 1 for claim in claims)
         return named or any(cell.measurements for cell in self.images)
 
     @property
     def with_videos(self) -> bool:
-        """Whether to list the numbers on videos: unless all results are on images."""
+        """Return whether to list numbers on videos, which is False if all results are on images."""
         claims = (other.result for other in self.others if other.result.benchmark is not None)
         on_videos = any(unit_of(result.protocol) == "videos" for result in claims)
         return on_videos or not self.with_images or any(cell.measurements for cell in self.cells)

@@ -123,10 +123,10 @@ def describe_split(split: int | str | None) -> str:
 
 @dataclass(frozen=True)
 class PaperTexts:
-    """What the paper says of one number, or of R@1, R@5 and R@10 of a retrieval together.
+    """Texts about one number of the paper, or about R@1, R@5 and R@10 of a retrieval together.
 
     Attributes:
-        benchmark: Data set, protocol, split and metric.
+        benchmark: Dataset, protocol, split and metric.
         network: Network and clip.
         source: Data, method and epochs of the pretraining.
         value: Percent as printed, ``74.4 / 85.6 / 90.0``.

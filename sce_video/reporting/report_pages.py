@@ -44,12 +44,12 @@ class Half:
 
     @property
     def measured(self) -> list[Measurement]:
-        """The results that stand next to numbers of this half."""
+        """Return the results that stand next to numbers of this half."""
         return [found for cell in self.cells for found in cell.measurements]
 
     @property
     def missing(self) -> list[Cell]:
-        """The numbers without a result."""
+        """Return the numbers without a result."""
         return [cell for cell in self.cells if not cell.measurements]
 
     def missing_rows(self) -> list[MissingRow]:

@@ -36,12 +36,12 @@ class Result:
     Attributes:
         name: Path of the file as it was found, with ``/``.
         metrics: Values by name; fractions from 0 to 1, with few exceptions (``effective_rank``).
-        protocol: What the file states about the evaluation: JSON of any shape.
+        protocol: Description of the evaluation in the file, as JSON of any shape.
         split: Number of the split, ``val``, ``mean of 3``, or None if the file does not state it.
         parts: Results of the single splits, if this is a mean over splits.
-        intervals: 95 % confidence intervals by metric, of the files that state them.
-        faults: Why its numbers cannot be right: they contradict its intervals or the outcomes of
-            single samples.
+        intervals: 95 % confidence intervals by metric, if the file states them.
+        faults: Reasons why its numbers cannot be right, because they contradict its intervals or
+            the outcomes of single samples.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Result:
 
     @property
     def benchmark(self) -> Setting | None:
-        """The paper's setting that was reproduced; None if the file does not state one."""
+        """Return the paper's setting that was reproduced; None if the file does not state one."""
         stated = self.at("benchmark")
         return Setting.stated(stated) if stated and isinstance(stated, dict) else None
 
