@@ -43,12 +43,12 @@ class Variant:
 
 @dataclass(frozen=True)
 class Pretraining:
-    """A pretraining of the paper: the best setting of a method, or a row of an ablation.
+    """A pretraining run of the paper: a method's best setting, or a row of an ablation.
 
     Attributes:
         name: Name for readers; empty if the settings in its key are its name.
         method: Its recipes' ``method`` in ``recipes.csv``.
-        options: What it changes in the recipe.
+        options: Options that it changes in the recipe.
     """
 
     name: str

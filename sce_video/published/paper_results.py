@@ -19,20 +19,20 @@ MEAN_OF_SPLITS = "mean of 3"
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What a number was measured on and with: what a result must share with a number of the paper.
+    """Conditions of a measurement, which a result must share with a number of the paper.
 
     Attributes:
-        protocol: ``linear``, ``finetune``, ``retrieval``, ``supervised`` or ``detection``; of
-            images also ``many_shot``, ``low_shot_svm`` and ``instance_segmentation``.
+        protocol: ``linear``, ``finetune``, ``retrieval``, ``supervised`` or ``detection``. Images
+            also have ``many_shot``, ``low_shot_svm`` and ``instance_segmentation``.
         dataset: Test data: ``kinetics400``, ``ucf101``, ``cifar10``, ...
         network: ``r3d18``, ``r3d50``, ``r18_small`` or ``r50_2d``.
-        frames: Frames of a clip; an image is a clip of one.
+        frames: Frames of a clip. An image is a clip of one frame.
         size: Height and width of a training crop, pixels.
-        pretrained_on: Data set of the pretraining; None if not pretrained.
+        pretrained_on: Dataset of the pretraining run; None if not pretrained.
         pretraining: ``sce`` (the best setting of tab:video-best), ``sce_baseline`` (the baseline of
             the ablations), ``supervised``, a row of an ablation; None if not pretrained.
-        pretraining_epochs: Epochs of the pretraining where the paper has several numbers for one
-            method; else None.
+        pretraining_epochs: Pretraining epochs, if the paper has several numbers for one method;
+            else None.
     """
 
     protocol: str | None
@@ -59,12 +59,12 @@ class Setting:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """Everything but the epochs."""
+        """Return all fields except the epochs."""
         return tuple(getattr(self, name) for name in REQUIRED)
 
     @property
     def clip(self) -> tuple[str | None, int | None, int | None]:
-        """The network and its clips."""
+        """Return the network and its clips."""
         return self.network, self.frames, self.size
 
 
@@ -102,14 +102,14 @@ class PaperResult(Setting):
     also: tuple[tuple[str, float], ...] = ()
 
     def is_of(self, setting: Setting | None) -> bool:
-        """Return whether a result's setting is that of this number, apart from the split."""
+        """Return whether a result's setting equals this number's setting, apart from the split."""
         if setting is None or self.key != setting.key:
             return False
         return self.pretraining_epochs in (None, setting.pretraining_epochs)
 
     @property
     def remark(self) -> str:
-        """The note, and where else the number is printed."""
+        """Return the note, and where else the number is printed."""
         elsewhere = ", ".join(
             table if value == self.value else f"{table} ({value})" for table, value in self.also
         )
