@@ -1,4 +1,4 @@
-"""Find the files of a data set that cannot be decoded completely, and what is wrong with them.
+"""Find the files of a dataset that cannot be decoded completely, and what is wrong with them.
 
 :func:`verify` is the command ``sce-video verify``. :func:`verify_videos` decodes all files of a
 list, as a batch job. :func:`find_problems` compares what was found with the limits and the list.

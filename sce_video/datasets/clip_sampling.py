@@ -1,7 +1,7 @@
-"""The frames of clips and windows: index arithmetic on time stamps, without any decoding.
+"""The frames of clips and windows: index arithmetic on timestamps, without any decoding.
 
 A video is described by ``timestamps``, (F,) float64, the start of every frame in seconds, ascending
-from 0, and by ``duration``, the end of its last frame. A frame is displayed from its own time stamp
+from 0, and by ``duration``, the end of its last frame. A frame is displayed from its own timestamp
 to the next one. A clip is a stretch ``[start, start + clip_duration)`` of the video, and its frames
 are those that *begin* inside it; one at the very start is inside, one at the very end is not::
 

@@ -1,4 +1,4 @@
-"""The data set of images: a list or a folder of image files."""
+"""The dataset of images: a list or a folder of image files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The data set of videos in a table: only the bytes of the needed frames are read."""
+"""The dataset of videos in a table: only the bytes of the needed frames are read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The data set of videos: a list or a folder, and a pipeline that makes samples of them."""
+"""The dataset of videos: a list or a folder, and a pipeline that makes samples of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The paper's numbers, the recipes that reproduce them, and the published sizes of data sets."""
+"""The paper's numbers, the recipes that reproduce them, and the published sizes of datasets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Published sizes of the data sets, which the lists in ``sce_video/data_tools/prepare`` have."""
+"""Published sizes of the datasets, which the lists in ``sce_video/data_tools/prepare`` have."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ SIZES = _read_sizes()
 
 
 def size_of(part: str, dataset: Any, split: int | str = "") -> PublishedSize | None:
-    """Return the size of a part of a data set, or None if none is published."""
+    """Return the size of a part of a dataset, or None if none is published."""
     return SIZES.get((part, dataset, split)) or SIZES.get((part, dataset, ""))
 
 
@@ -66,7 +66,7 @@ CLASS_LISTS = {"imagenet100": "d61d354b64beb3ce2c2c9cf04a874298362dc9fcd589e15ee
 
 
 def class_list_problem(dataset: str, names: Any) -> str | None:
-    """Return why class names, in the order of their labels, are not a data set's.
+    """Return why class names, in the order of their labels, are not a dataset's.
 
     Only the sets of :data:`CLASS_LISTS` are checked.
     """

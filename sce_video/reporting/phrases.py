@@ -22,7 +22,7 @@ _BETWEEN_SETTINGS = re.compile(r"_(?=(?:lambda|tau|tau_m|strength|jitter|reverse
 
 
 def name_of(value: Any) -> str:
-    """Return the name of a data set, network, pretraining, metric or table for readers.
+    """Return the name of a dataset, network, pretraining, metric or table for readers.
 
     A row of an ablation is named by what it varies, ``SCE, lambda 0.125``. A name that is not known
     is returned as it is, anything but text as its ``str``.
@@ -108,7 +108,7 @@ def describe_benchmark(result: Result) -> str:
 
 
 def describe_test(result: Result) -> str:
-    """Describe data set, protocol and split that a result states."""
+    """Describe dataset, protocol and split that a result states."""
     setting = result.benchmark
     words = [] if setting is None else [name_of(setting.dataset), name_of(setting.protocol)]
     return ", ".join(word for word in [*words, describe_split(result.split)] if word)

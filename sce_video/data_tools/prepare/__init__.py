@@ -1,1 +1,1 @@
-"""Annotation lists from the official downloads of data sets: see ``sce-video prepare``."""
+"""Annotation lists from the official downloads of datasets: see ``sce-video prepare``."""

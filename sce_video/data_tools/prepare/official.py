@@ -1,4 +1,4 @@
-"""Official lists of a data set: what they hold, how their files are read, and where the videos are.
+"""Official lists of a dataset: what they hold, how their files are read, and where the videos are.
 
 The readers of all sets raise FileNotFoundError if an official file is missing (the message has the
 expected layout), and ValueError for a malformed one (the message names file and line or entry).
@@ -64,7 +64,7 @@ class ClassMap:
 
 @dataclass(frozen=True)
 class OfficialLists:
-    """Content of the official files of a data set."""
+    """Content of the official files of a dataset."""
 
     name: str  # short name of the data set, for file names and messages
     splits: tuple[Split, ...]  # the lists to write

@@ -1,1 +1,1 @@
-"""Re-encoding a data set for random access: see ``sce-video repack``."""
+"""Re-encoding a dataset for random access: see ``sce-video repack``."""

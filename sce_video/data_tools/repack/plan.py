@@ -37,7 +37,7 @@ class PlannedFile:
 
 @dataclass(frozen=True)
 class RepackPlan:
-    """All files of a data set."""
+    """All files of a dataset."""
 
     source: str  # the folder or list, as given
     root: str  # folder that the paths of the items are relative to

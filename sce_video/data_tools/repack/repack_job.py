@@ -1,4 +1,4 @@
-"""Repack a whole data set over processes and machines; an interrupted run can be resumed.
+"""Repack a whole dataset over processes and machines; an interrupted run can be resumed.
 
 Into a folder every video becomes a file; into a table, the process that writes its row encodes it.
 """

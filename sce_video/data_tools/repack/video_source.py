@@ -203,7 +203,7 @@ def make_schedule(
 ) -> Schedule:
     """Choose a constant rate and the source frame for each output frame.
 
-    A source of constant rate, up to the rounding of its time stamps and a tenth of a frame, keeps
+    A source of constant rate, up to the rounding of its timestamps and a tenth of a frame, keeps
     its rate and all its frames. Otherwise the rate is the median rate of its frames or, where that
     gives more than 8 times the source's frames, the highest rate that does not; each output frame
     is the frame that the source shows at its time. Source frames closer together than the output's
@@ -240,7 +240,7 @@ def make_schedule(
 def _constant_rate(
     timestamps: np.ndarray, stated: Sequence[Fraction], tick: float
 ) -> Fraction | None:
-    """Return the rate whose grid all time stamps lie on; None without one."""
+    """Return the rate whose grid all timestamps lie on; None without one."""
     count = len(timestamps)
     candidates = list(stated)
     if count > 1 and timestamps[-1] > 0:

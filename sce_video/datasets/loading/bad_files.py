@@ -16,7 +16,7 @@ class BadFileReport:
     The report at ``path`` (None for none), an atomic file, has one JSON object per line, ``{"path":
     ..., "count": ..., "error": ...}``, sorted by path: how often reading the file failed, and its
     first error. An existing report is continued; ValueError if it cannot be read. At most
-    ``max_bad_share`` of the ``num_files`` of the data set may be bad.
+    ``max_bad_share`` of the ``num_files`` of the dataset may be bad.
     """
 
     def __init__(

@@ -301,7 +301,7 @@ def _drain(codec: av.VideoCodecContext) -> list[av.VideoFrame]:
 
 
 class WrongIndexError(Exception):
-    """A packet is not the one that the index lists, or a frame has not the time stamp of one."""
+    """A packet is not the one that the index lists, or a frame has not the timestamp of one."""
 
 
 def _keep_table(identity: tuple[str, int, int, int, str], table: FrameTable) -> None:
@@ -354,7 +354,7 @@ class AvStream:
             self._direct = None
 
     def read_table(self, use_index: bool) -> bool:
-        """Read :attr:`table`; False (and an empty table) where packets have no time stamps."""
+        """Read :attr:`table`; False (and an empty table) where packets have no timestamps."""
         if self.file.quick and not self.file.self_describing:
             self.reopen(quick=False)
         while True:
@@ -552,7 +552,7 @@ def continuous_table(path: str, limits: DecodeLimits) -> FrameTable | None:
 
 
 def on_table(packets: Iterable[av.Packet], table: FrameTable | None) -> Iterator[av.Packet]:
-    """Yield the packets of a file from its start, with the time stamps of its table, if any."""
+    """Yield the packets of a file from its start, with the timestamps of its table, if any."""
     position = 0
     for packet in packets:
         if table is not None and packet.size and position < len(table.pts):

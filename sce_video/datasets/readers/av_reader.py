@@ -1,4 +1,4 @@
-"""The default reader: PyAV (FFmpeg), exact time stamps, every format FFmpeg supports."""
+"""The default reader: PyAV (FFmpeg), exact timestamps, every format FFmpeg supports."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class HeldFrames:
 class AvReader(VideoReader):
     """Reads a video with PyAV.
 
-    The table of time stamps comes from the index of an mp4, mov or AVI file, so that only the media
+    The table of timestamps comes from the index of an mp4, mov or AVI file, so that only the media
     data that leads to requested frames is read; else from the packets, which are read without
     decoding: once if they fit into 64 MiB, and once per process for a larger file. Variable frame
     rates are exact. Time counts on where a file's clock restarts or jumps, as in joined recordings.
@@ -132,9 +132,9 @@ class AvReader(VideoReader):
     intra refresh), and seeks when another lies between two requested frames. Frames that no other
     one refers to (most B frames) are not decoded unless requested, a third of the time on Kinetics.
 
-    In an AVI file with B frames the demuxer makes up time stamps that do not match the frames: such
-    a file, as one with two equal time stamps, is decoded from its start and the frames are counted.
-    Without any time stamps, frames are spaced evenly.
+    In an AVI file with B frames the demuxer makes up timestamps that do not match the frames: such
+    a file, as one with two equal timestamps, is decoded from its start and the frames are counted.
+    Without any timestamps, frames are spaced evenly.
     """
 
     _pts: np.ndarray  # (F,) int64, time stamps of the frames in the order of display
@@ -162,7 +162,7 @@ class AvReader(VideoReader):
             raise
 
     def _take_table(self, use_index: bool) -> None:
-        """Read the table of time stamps; count the frames where the packets have none."""
+        """Read the table of timestamps; count the frames where the packets have none."""
         found = self._stream.read_table(use_index)
         table, file = self._stream.table, self._stream.file
         rate = file.stream.average_rate or file.stream.guessed_rate
@@ -328,7 +328,7 @@ class AvReader(VideoReader):
             yield frame
 
     def _find_by_pts(self, indices: np.ndarray) -> list[av.VideoFrame] | None:
-        """Return frames found by time stamp; None if one of them is not found."""
+        """Return frames found by timestamp; None if one of them is not found."""
         try:
             try:
                 return self._frames_of(self._pts[indices])
@@ -343,7 +343,7 @@ class AvReader(VideoReader):
             return None if self.by_count else self._frames_of(self._pts[indices])
 
     def _frames_of(self, wanted: np.ndarray) -> list[av.VideoFrame] | None:
-        """Return frames with these ascending time stamps; None if one of them is not found."""
+        """Return frames with these ascending timestamps; None if one of them is not found."""
         found: dict[int, av.VideoFrame | None] = dict.fromkeys(wanted.tolist())
         held = HeldFrames(self.path, self.limits)
         for start, stop in self._stretches(wanted):

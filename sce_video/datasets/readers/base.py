@@ -46,9 +46,9 @@ class VideoTimeoutError(VideoDecodeError):
 
 
 class FrameCountError(RuntimeError):
-    """A file holds fewer frames than the ``promised`` time stamps of its container; internal.
+    """A file holds fewer frames than the ``promised`` timestamps of its container; internal.
 
-    The data set catches it and runs the pipeline again with ``correction`` passed to the reader,
+    The dataset catches it and runs the pipeline again with ``correction`` passed to the reader,
     (F,) int64, rows of the table whose frames exist (for the same backend), so that the sample is
     drawn from the frames that exist, at ``timestamps``, (F,) float64 seconds.
     """
@@ -191,7 +191,7 @@ class ReaderOptions(TypedDict, total=False):
 
 
 class VideoReader(ABC):
-    """An open video: a table of time stamps, and frames by their index in that table.
+    """An open video: a table of timestamps, and frames by their index in that table.
 
     A reader is a class registered in :data:`sce_video.registry.READERS`; the registered name is the
     value of ``--backend``. :func:`~sce_video.datasets.readers.open_reader` builds it from a path

@@ -90,7 +90,7 @@ def table_from_packets(
 
 @dataclass(frozen=True)
 class Clock:
-    """The clock of a file's time stamps, which restarts where recordings were joined end to end.
+    """The clock of a file's timestamps, which restarts where recordings were joined end to end.
 
     Recorders that lose the signal leave such places, too.
     """
@@ -139,7 +139,7 @@ class Clock:
 
         ::
 
-            time stamps   0 1 2 3 | 1 2 3 | 900 901
+            timestamps    0 1 2 3 | 1 2 3 | 900 901
             shifts        0 0 0 0 | 3 3 3 | -893 -893      displayed from 0 to 8
         """
         stamps, end = pts.copy(), None

@@ -100,7 +100,7 @@ class FrameIndex:
 
         In order: CRC-32 of the rest and the length of the JSON, uint32 each; JSON of all that is
         not an array (and ``frames``, their number F); F uint32 sizes; F uint32 checksums; F int64
-        time stamps, without ``step``, their constant distance; F uint8 flags of key frames, unless
+        timestamps, without ``step``, their constant distance; F uint8 flags of key frames, unless
         ``all_keys``. All little-endian.
         """
         steps = np.unique(np.diff(self.pts))

@@ -118,7 +118,7 @@ def _decode(
     num_threads: int,
     limits: DecodeLimits,
 ) -> dict[int, av.VideoFrame]:
-    """Return the frames of the wanted time stamps, of (pts, bytes) from a key frame on.
+    """Return the frames of the wanted timestamps, of (pts, bytes) from a key frame on.
 
     av.FFmpegError if the decoder refuses its parameters or a packet.
     """
