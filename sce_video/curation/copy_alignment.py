@@ -140,7 +140,7 @@ class _Pair:
         """Find the stretch of similar frames along the best of the lines near a line.
 
         Args:
-            line: The line.
+            line: Line near which lines are tried.
             part: Part of the outer video.
             speeds: Speeds that are tried, as multiples of the line's speed.
             shifts: Displacements that are tried, seconds from the line at its pivot.
@@ -276,7 +276,7 @@ class _Fit:
     """A stretch that two videos share along a line in time.
 
     Attributes:
-        line: The line.
+        line: Time of the outer video as a function of the inner video's time.
         stretch: Start and end in the inner video, seconds.
         similarity: Correlation of what changes in both, -1 to 1.
     """

@@ -41,8 +41,8 @@ class Line:
     """Time of the outer video as a linear function of the time of the inner one.
 
     Attributes:
-        pivot: A time of the inner video, seconds.
-        at: The time of the outer video that is shown then, seconds.
+        pivot: Time of the inner video at which the line is anchored, seconds.
+        at: Time of the outer video that is shown at ``pivot``, seconds.
         speed: Seconds of the outer video in one second of the inner one.
     """
 
@@ -63,9 +63,9 @@ class Hypothesis:
         inner: Number of the video that shows the part.
         outer: Number of the video whose part is shown.
         mirrored: Whether the part is mirrored.
-        line: When it is shown.
+        line: Line that maps times of the inner video to times of the outer one.
         part: Left, top, width and height of the part, relative to the frame.
-        votes: How strongly single frames support the guess.
+        votes: Support of the guess by single frames, as a sum of votes.
     """
 
     inner: int

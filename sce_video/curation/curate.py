@@ -32,7 +32,7 @@ class CurateResult:
     Attributes:
         found: Result of the curation.
         report: Summary of the files that were written.
-        page: The page; None if it was not written.
+        page: Path of the page; None if it was not written.
     """
 
     found: Curation

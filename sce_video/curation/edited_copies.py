@@ -63,10 +63,10 @@ def edited_copies(
     Args:
         stored: Thumbnails of the videos.
         edits: Kinds of copies, of ``EDITS``.
-        most: Hypotheses of a video that are compared.
-        workers: Processes; 0 for this one.
+        most: Maximum number of hypotheses per video that are compared.
+        workers: Number of processes. 0 compares in this process.
         on_step: Called with ``comparing copies``, the number of videos and False after each video.
-        least: Smallest similarity.
+        least: Smallest similarity of a copy.
     """
     numbers = sorted(stored.places)
     copies: list[EditedCopy] = []
@@ -92,8 +92,8 @@ class _Guesses:
 
     Attributes:
         edits: Kinds of copies, of ``EDITS``.
-        guesses: The hypotheses.
-        places: Where each video and its changes are stored, by the video's number.
+        guesses: Hypotheses to compare.
+        places: Positions of each video's thumbnails and changes in their file, by its number.
     """
 
     edits: Collection[str]

@@ -258,7 +258,7 @@ def index_vectors(frames: np.ndarray) -> np.ndarray:
 
 
 class CopyMatcher:
-    """Compares videos with one video of frames (T, 32, 32) uint8, whose parts are cut once."""
+    """Comparison of videos with one video of frames (T, 32, 32) uint8, whose parts are cut once."""
 
     def __init__(self, frames: np.ndarray) -> None:
         self._count = len(frames)

@@ -63,15 +63,15 @@ class _Agreement:
 def same_moment(outer: Thumbnails, inner: Thumbnails, start: Alignment) -> Alignment:
     """Return an alignment with the agreement of what changes at it, and near it.
 
-    The frames of both are put next to the mean of all of them. With the residual r of the one after
-    the other, and their differences a and b from the common mean, the agreement is
+    The frames of both videos are compared with their common mean. With the residual r of one video
+    after the other, and their differences a and b from the common mean, the agreement is
     1 - |r|^2 / (|a|^2 + |b|^2): 1 for equal videos, about 0 for other movements before the same
-    background, and less if something that stands still differs. It is 0 where nothing moves.
+    background, and less if something that stands still differs. It is 0 if nothing moves.
 
     Args:
-        outer: The video in which the other one lies.
+        outer: Video that contains the other one.
         inner: The other one.
-        start: Where it lies.
+        start: Alignment of the inner video in the outer one.
     """
     offset, part = start.offset, start.part
     best = _agreement(outer, inner, offset, part)

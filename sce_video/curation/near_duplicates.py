@@ -221,7 +221,7 @@ class Decisions:
 class SharedPart:
     """A stretch that many videos show: an intro, credits, an advertisement.
 
-    Videos that have nothing else in common are no copies of each other.
+    Videos that have nothing else in common are not copies of each other.
     """
 
     stretches: list[tuple[int, float, float]]  # video, begin and end (seconds), by video

@@ -56,7 +56,7 @@ NOT_A_COPY = "not a copy"
 
 @dataclass(frozen=True, eq=False)
 class Motion:
-    """Motion of videos, and which videos are removed for too little of it.
+    """Motion of videos, and the videos that are removed because they move too little.
 
     Attributes:
         motion: (N,) mean over time of how much frames half a second apart differ, in grey levels of

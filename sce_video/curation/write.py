@@ -44,7 +44,7 @@ class RemovedLine:
 
     Attributes:
         path: Path of the video.
-        reason: Why the video is not in the list to keep.
+        reason: Reason why the video is not in the list to keep.
         kept: Video of the same group that stays.
         match: Video of the same group that it resembles most.
         similarity: Similarity of the two videos.
@@ -97,7 +97,7 @@ class CurationReport:
     """Summary of a curation that was written. ``report.json`` contains more.
 
     Attributes:
-        counts: How many videos there are of each kind.
+        counts: Numbers of videos of each kind.
         kept_of_a_group: Sentence that explains how each group's kept video was chosen.
         lists: Path of each list by its name.
         notes: Sentences that readers must see.

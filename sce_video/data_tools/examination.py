@@ -28,7 +28,7 @@ from sce_video.options.shared import MAX_PIXELS
 
 @dataclass(frozen=True)
 class _ToleranceSettings:
-    """Deviations of a header up to which it is not reported; the larger tolerance applies."""
+    """Tolerances within which a header's deviation is not reported. The larger one applies."""
 
     #: Share of the stated value, which covers rounded durations of long videos.
     share: float = 0.1
@@ -125,7 +125,7 @@ class FileFacts:
     Attributes:
         outcome: ``decoded`` (at least some frames), ``unreadable``, ``timeout``, ``missing`` or
             ``crash``, which also covers other failures of the process.
-        error: The reason; None with ``decoded``.
+        error: Reason of the failure; None with ``decoded``.
         video: Facts about the video; None unless it was decoded.
         max_pixels: Largest height x width of frames that were decoded.
     """
@@ -238,7 +238,7 @@ def _hidden_samples(container: Any, stream: Any, found: int, samples: int) -> in
 
     Args:
         container: The container, demuxed to its end.
-        stream: Its video.
+        stream: Video stream of the container.
         found: Hidden and empty packets; of an AVI file ticks without a packet.
         samples: All packets.
     """

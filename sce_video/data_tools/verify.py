@@ -257,10 +257,10 @@ def open_records(path: str | os.PathLike[str], restart: bool = False) -> jobs.Re
 
 
 class VerifyJob(jobs.BatchJob):
-    """Decodes one file completely.
+    """Job that decodes one file completely.
 
-    Its limits are no settings of the records: what was found tells whether other limits would find
-    something else.
+    Its limits are not settings of the records, because the recorded facts show whether other limits
+    would find something else.
 
     Args:
         root: Folder that the keys of the items are relative to.

@@ -131,10 +131,10 @@ _FILE_SECONDS = 10.0
 
 
 class ClipReader:
-    """Reads files until ``seconds`` have passed since the first one; the others say so.
+    """Reader of files that stops ``seconds`` after the first one. Later files are marked skipped.
 
-    Entries are kept, so that a file which several parts of a page show is read once. No video may
-    take more than 10 seconds, and no file raises: what went wrong is the ``problem`` of its entry.
+    Entries are kept, so a file that several parts of a page show is read once. No video may take
+    more than 10 seconds. Files do not raise errors, because their entry states the ``problem``.
     """
 
     def __init__(self, seconds: float = 20.0) -> None:
@@ -145,7 +145,7 @@ class ClipReader:
     def read_all(self, paths: Iterable[str]) -> dict[str, GalleryEntry]:
         """Return the entries of different files by their path, with progress on stderr.
 
-        One whose file is gone, broken or too slow has its ``problem`` set.
+        If a file is gone, broken or too slow, its entry has ``problem`` set.
         """
         paths = dict.fromkeys(paths)
         progress = Progress(len(paths), "reading clips for the page:", unit="files", quiet=True)

@@ -26,7 +26,7 @@ def line_of(kind: type[Line], row: Mapping[str, Any]) -> Line:
 
 @dataclass(frozen=True)
 class TrainingStart:
-    """A start of the training in its history; None stands for what is not known."""
+    """A start in the history of a training run. Unknown values are None."""
 
     time: Any = None  # seconds since 1970
     model: Any = None  # class of the model
@@ -40,7 +40,7 @@ class TrainingStart:
 
 @dataclass(frozen=True)
 class TrainingEnd:
-    """The end of a start in the history of a training; None stands for what is not known."""
+    """The end of a start in the history of a training run. Unknown values are None."""
 
     time: Any = None  # seconds since 1970
     iter: Any = None  # last iteration
@@ -50,7 +50,7 @@ class TrainingEnd:
 
 @dataclass(frozen=True)
 class AlarmLine:
-    """An alarm that a training has raised, or the end of its condition."""
+    """An alarm that a training run has raised, or the end of its condition."""
 
     alarm: Any = "alarm"  # name
     level: Any = "warning"

@@ -61,11 +61,11 @@ def view_rows(
     """Run a training batch through the preprocessor: one row per view of every sample.
 
     Args:
-        preprocessor: Augments the views; the parameters it draws become the titles.
-        batch: A collated batch with ``seed``.
+        preprocessor: Preprocessor that augments the views. The parameters it draws become titles.
+        batch: Collated batch with ``seed``.
         names: Heading of each sample, for example the file name.
-        clips: The clip of each view of each sample: RGB differences and clips that play backwards
-            are named in the titles.
+        clips: Clip of each view of each sample. The titles name RGB differences and clips that
+            play backwards.
     """
     N, V = len(batch["seed"]), len(batch["inputs"])
     views = preprocessor.prepare_views(batch, training=True)
@@ -175,7 +175,7 @@ _AXIS_LABELS = 5
 def view_sheet(cfg: Config, num: int = 4, seed: int = 0, max_bytes: int = 1_000_000) -> Part:
     """Return the views of ``num`` training videos on time lines, and as frames that play on hover.
 
-    It is a sentence if the config of the training has no views or no file can be read.
+    The part is a sentence if the run's config has no views or no file can be read.
     """
     try:
         return draw_views(*training_views(cfg, num, seed), max_bytes)

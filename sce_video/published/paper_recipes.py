@@ -26,13 +26,13 @@ class Recipe(NamedTuple):
 class Variant:
     """An option for which the paper and its authors' code disagree.
 
-    A training with it stands next to the paper's number as well.
+    A training run with this option is also listed next to the paper's number.
 
     Attributes:
         recipes: Names of the recipes that it belongs to, as a regular expression.
         key: Key of the option in the config.
         value: Value that the recipe does not have.
-        source: Where the value comes from.
+        source: Place that the value comes from.
     """
 
     recipes: str
@@ -47,7 +47,7 @@ class Pretraining:
 
     Attributes:
         name: Name for readers; empty if the settings in its key are its name.
-        method: Its recipes' ``method`` in ``recipes.csv``.
+        method: Value of ``method`` of its recipes in ``recipes.csv``.
         options: Options that it changes in the recipe.
     """
 
@@ -84,7 +84,7 @@ def pretraining_recipe(
         network: ``r3d18``, ...
         frames: Frames of a clip; 1 for images.
         size: Height and width of a clip, pixels.
-        epochs: Epochs of the training where the paper has several numbers for one method.
+        epochs: Training epochs, if the paper has several numbers for one method.
     """
     known = PRETRAININGS.get(str(pretraining))
     if known is None:

@@ -70,7 +70,7 @@ class Comparability:
 
 
 def compare_with_paper(result: Result) -> Comparability:
-    """Compare what a result states of its trainings, data and test with the paper's."""
+    """Compare a result's statements about training, data and test with the paper's."""
     if result.parts:
         return _compare_splits(result)
     if result.benchmark is None:

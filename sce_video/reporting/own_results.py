@@ -62,11 +62,11 @@ class TestSetResults:
     """The results on one test set.
 
     Attributes:
-        title: The published set, or the names of the classes.
+        title: Name of the published set, or the names of the classes.
         published: Whether it is a published test set, on which the paper has numbers.
-        details: Number of videos, where they are, how they were evaluated.
+        details: Number of videos, their place, and a description of the evaluation.
         metrics: Names of the metrics that any of the results has, the most telling first.
-        results: Random weights first.
+        results: Results, random weights first.
     """
 
     title: str

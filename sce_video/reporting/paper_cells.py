@@ -79,10 +79,10 @@ class Report:
     """Everything that the pages show.
 
     Attributes:
-        cells: The paper's numbers on videos, in the order of its results.
-        others: Results that are comparable with no number of the paper.
+        cells: Numbers of the paper on videos, in the order of its results.
+        others: Results that are not comparable with any number of the paper.
         skipped: File and reason of JSON files without results.
-        images: The paper's numbers on images.
+        images: Numbers of the paper on images.
     """
 
     cells: tuple[Cell, ...]

@@ -31,7 +31,7 @@ _ROUNDING = 1e-5  # outcomes of single samples are stored in float32
 
 @dataclass(frozen=True)
 class Result:
-    """Metrics of one evaluation, and how they were measured.
+    """Metrics of one evaluation, and a description of their measurement.
 
     Attributes:
         name: Path of the file as it was found, with ``/``.

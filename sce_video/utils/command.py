@@ -244,8 +244,8 @@ class Progress:
         every: Seconds between two lines of a log file.
         unit: Name of what is counted.
         begin: Number done by an earlier run, which the rate leaves out.
-        write: Function that receives the lines of a log, also on a terminal, where no bar is shown
-            then.
+        write: Function that receives the lines of a log, also on a terminal, which then shows no
+            bar.
         quiet: Whether a log gets no line at the end of a count that took less than ``every``.
     """
 
@@ -334,7 +334,7 @@ def shown_failures(
 
     Args:
         failures: Path and reason of each.
-        where: Where the others are listed, for the last line.
+        where: Place where the others are listed, for the last line.
         most: Number of failures that have a line.
     """
     lines = [printable_utf8(f"  {path}: {reason}") for path, reason in failures[:most]]

@@ -160,8 +160,8 @@ def all_or_none(what: str) -> Iterator[None]:
 def leave_process_group(status: int = 0) -> None:
     """Wait for all ranks and leave the process group at the end of a distributed program.
 
-    With gloo this exits the process with ``status``: gloo's threads occasionally abort a process
-    that ends in the usual way, which a launcher would report as a failure of the training.
+    With gloo, this exits the process with ``status``, because gloo's threads occasionally abort a
+    process that ends in the usual way. A launcher would report that as a failed training run.
     """
     if not is_distributed():
         return

@@ -106,7 +106,7 @@ def check_sqlite_file(path: Path, mode: str = "rb+") -> None:
     which ours never have.
 
     Args:
-        path: The database, which need not exist.
+        path: Path of the database, which need not exist.
         mode: Mode in which it will be opened, "rb" or "rb+".
 
     Raises:

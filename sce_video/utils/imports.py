@@ -24,7 +24,7 @@ def lazy_names(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]
 
     Args:
         package: Name of the package.
-        modules: For each public name its module inside the package.
+        modules: Module inside the package for each public name.
     """
 
     def get(name: str) -> Any:

@@ -18,8 +18,8 @@ NOT_FRACTIONS = frozenset(
 def is_trivial(name: str, num_classes: Any) -> bool:
     """Return whether a metric is ``top<k>`` accuracy (k of 2 or more) of fewer than 2k classes.
 
-    Of k classes it is always 1, and of fewer than 2k guessing reaches more than half of it.
-    With anything but an integer as ``num_classes`` no metric is.
+    With k classes the accuracy is always 1, and with fewer than 2k, guessing already exceeds 0.5.
+    The result is False if ``num_classes`` is not an integer.
     """
     found = re.search(r"top(\d+)$", name)
     if found is None or type(num_classes) is not int or num_classes < 2:

@@ -146,7 +146,7 @@ def _registering() -> set[str]:
 
 @dataclass(frozen=True)
 class OwnModules:
-    """Modules of the user's own, for another process.
+    """The user's own modules, for another process.
 
     Attributes:
         named: Modules of ``--import``.

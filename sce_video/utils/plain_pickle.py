@@ -150,7 +150,7 @@ _NAMES: dict[str, Callable[..., Any]] = {
 
 
 class _PlainUnpickler(pickle._Unpickler):
-    """Reads with the Python code of :mod:`pickle`, at half the speed of the C code."""
+    """Unpickler that uses the Python code of :mod:`pickle`, at half the speed of the C code."""
 
     # The C code allocates what a file asks for before it reads: 9 bytes that name slot 2**28 of the
     # memo take 4 GB.

@@ -64,7 +64,7 @@ CHECKPOINT_NAME = re.compile(r"(epoch|iter)_(\d+)\.pth")
 
 
 def is_run_folder(folder: str | Path) -> bool:
-    """Return whether a folder holds a training: a log, a history or a checkpoint."""
+    """Return whether a folder contains a training run: a log, a history or a checkpoint."""
     patterns = (*_MARKS, *_CHECKPOINTS, KEPT)
     return any(path.is_file() for pattern in patterns for path in Path(folder).glob(pattern))
 
@@ -177,7 +177,7 @@ def newest_checkpoint(path: str | Path, to_resume: bool = False) -> str:
 
 
 def check_run_folder(folder: str | Path) -> None:
-    """Raise FileNotFoundError or ValueError unless a folder holds a training."""
+    """Raise FileNotFoundError or ValueError unless a folder contains a training run."""
     if not Path(folder).is_dir():
         raise FileNotFoundError(f"there is no folder {folder}")
     if not is_run_folder(folder):

@@ -24,12 +24,12 @@ class Stored:
     """Limits of an argument that is taken from a checkpoint.
 
     Attributes:
-        most: Largest number, or longest text.
+        most: Largest number, or length of the longest text.
         least: Smallest number.
         is_width: Whether a number above 0 has to be a size of one of the checkpoint's weights.
         values: Largest number of values in a sequence.
-        in_new_tasks: Whether a training for another task that starts from the checkpoint takes the
-            argument too. False for arguments that the task decides.
+        in_new_tasks: Whether a training run for another task that starts from the checkpoint also
+            uses the argument. False for arguments that the task decides.
     """
 
     most: float = 1
@@ -40,7 +40,7 @@ class Stored:
 
 
 class Compared:
-    """Marks text that a constructor only compares with words that it knows.
+    """Mark of text that a constructor only compares with words that it knows.
 
     It is never opened, imported or looked up in a registry, so an untrusted file may contain it.
     """

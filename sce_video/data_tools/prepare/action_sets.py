@@ -342,7 +342,7 @@ _NTU60_NAME = re.compile(r"S(\d{3})C(\d{3})P(\d{3})R(\d{3})A(\d{3})_rgb")
 def read_ntu60(root: Path, videos: Path | None = None) -> tuple[OfficialLists, dict[str, Located]]:
     """Find both official splits of the videos on disk, and their locations.
 
-    There are no official lists: a file name gives setup (S), camera (C), performer (P), repetition
+    No official lists exist. A file name gives setup (S), camera (C), performer (P), repetition
     (R) and action (A), and the performers and cameras of the training sets are published. Missing
     files show in the counts. Actions from A061 on belong to the later set of 120 actions.
     """

@@ -64,9 +64,9 @@ class Annotations:
     """Content of ``ava_{train,val}_v2.2.csv``.
 
     Attributes:
-        path: The file.
+        path: Path of the file.
         frames: Key frames by video and second.
-        remarks: How often something unusual occurs, by its description.
+        remarks: Number of times that something unusual occurs, by its description.
     """
 
     path: Path

@@ -141,7 +141,7 @@ def image_error(path: str) -> str | None:
 
 
 class CheckJob(jobs.BatchJob):
-    """Calls a function with the path of every file; what it returns stands until the file changes.
+    """Job that calls a function with every path. Results are kept until the file changes.
 
     Keys of items are relative to ``root``; ``check`` returns a JSON value, and is defined at the
     top level of a module.

@@ -232,7 +232,7 @@ class RepackFacts:
     Attributes:
         source: Facts that decoding the source has found.
         output: Facts that decoding the output has found.
-        crf: x264's quality that was chosen or given.
+        crf: Quality of x264 that was chosen or given.
         rate: Frames per second, as a fraction.
         height: Height of the output, pixels.
         width: Width of the output, pixels.

@@ -75,7 +75,7 @@ def make_plan(
         destination: Output folder.
         data_root: Folder that the paths of a list are relative to.
         extensions: Extensions of videos in a folder. None accepts all that can be read.
-        read_list: The content of a list.
+        read_list: Content of the annotation list, if it was read already.
 
     Raises:
         ValueError: If source and destination contain each other, a path of the list lies outside
@@ -226,14 +226,14 @@ class Settings:
     """Settings that, together with the source, determine an output.
 
     Attributes:
-        short_side: Pixels of the shorter side; None keeps the size. Even.
-        enlarge: Also scale up smaller videos.
-        keyint: Every ``keyint``-th frame is a key frame, beginning with the first.
-        crf: x264's quality from 0 (best) to 51. None: for each file the highest in ``CRF_RANGE``,
-            in steps of a quarter, that reaches ``psnr``.
-        psnr: dB that luma and all planes should reach if ``crf`` is None.
-        preset: x264's preset: encoding speed against file size.
-        tune: x264's tunings, separated by commas; empty for none.
+        short_side: Pixels of the shorter side, an even number. None keeps the size.
+        enlarge: Whether to scale up smaller videos too.
+        keyint: Distance of key frames. Every ``keyint``-th frame is one, beginning with the first.
+        crf: Quality of x264 from 0 (best) to 51. None chooses for each file the highest value in
+            ``CRF_RANGE``, in steps of a quarter, that reaches ``psnr``.
+        psnr: PSNR that luma and all planes should reach if ``crf`` is None, dB.
+        preset: Preset of x264, which trades encoding speed against file size.
+        tune: Tunings of x264, separated by commas; empty for none.
     """
 
     short_side: int | None = RepackOptions.short_side

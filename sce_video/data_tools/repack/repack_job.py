@@ -342,7 +342,7 @@ _FACTS = ("crf", "psnr", "psnr_luma", "frames_not_shown", "source_frames", "sour
 
 
 class EncodedRow(RowMaker):
-    """Makes the row of a video by encoding it."""
+    """Maker of a video's row, which encodes the video."""
 
     most_files, most_bytes = 64, 256 * 2**20  # which a killed process costs at most
     batches_per_worker = 8

@@ -62,7 +62,7 @@ class RepackRun:
 
 @dataclass(frozen=True)
 class ReportedBytes:
-    """Bytes of the files and of their video streams; the ratio is of streams that kept their size.
+    """Bytes of files and of their video streams. The ratio counts streams that kept their size.
 
     The ratio is None without such streams.
     """

@@ -43,7 +43,7 @@ class StreamFacts:
 
     Attributes:
         tick: Seconds of one unit of the container's time base.
-        origin: When the first frame begins, ticks.
+        origin: Start of the first frame, ticks.
         rates: Stated frames per second, the most reliable first.
         pixel_aspect: Width of a pixel relative to its height; None or 0 if it is not stated.
         video_bytes: Bytes of the packets that were read; complete at the end.

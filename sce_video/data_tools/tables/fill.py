@@ -144,7 +144,7 @@ class RowMaker:
 
 
 class RowsJob(jobs.BatchJob):
-    """Writes the rows of some files to new files of a table, which the driver commits.
+    """Job that writes the rows of some files to new files of a table, which the driver commits.
 
     Args:
         table: Path or URI of a table that exists.

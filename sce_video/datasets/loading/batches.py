@@ -57,7 +57,7 @@ def shared_tensor(shape: Sequence[int], dtype: torch.dtype, what: str) -> Tensor
 class BatchTensor(Tensor):
     """A tensor of a loader worker that is sent without a copy.
 
-    Everything computed from it is a plain tensor; such a view of it is copied when it is sent.
+    Everything computed from it is a plain tensor, and such a view is copied when it is sent.
     """
 
     memory: Tensor  # header and batch, (bytes,) uint8 in shared memory
@@ -86,7 +86,7 @@ def empty_batch(shape: Sequence[int], dtype: torch.dtype = torch.uint8) -> Tenso
     """Return an uninitialised tensor for a batch; in a loader worker a :class:`BatchTensor`.
 
     Its memory is used for another batch once no tensor and no array shows a part of it.
-    SharedMemoryError if there is too little, as in a container with its default of 64 MiB.
+    SharedMemoryError is raised if memory is too small, as in a container's default of 64 MiB.
     """
     batch, block = _memory.empty(shape, dtype)
     if block is None or not block.is_shared():

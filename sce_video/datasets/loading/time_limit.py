@@ -21,7 +21,7 @@ class AbandonedError(RuntimeError):
 
 
 class TimeLimitedCaller:
-    """Runs functions one after the other in a helper thread, with a time limit.
+    """Helper thread that runs functions one after the other, with a time limit.
 
     A function that exceeds it is abandoned in its (daemon) thread, and the next call gets a new
     thread: a hanging decoder has released the GIL. An instance may be copied to worker processes.
@@ -81,7 +81,7 @@ class TimeLimitedCaller:
 
 
 class _Helper(threading.Thread):
-    """Answers requests until it gets None."""
+    """Thread that answers requests until it gets None."""
 
     def __init__(self, caller: TimeLimitedCaller) -> None:
         super().__init__(daemon=True, name="time-limited")

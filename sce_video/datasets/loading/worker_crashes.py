@@ -154,9 +154,9 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 def outlive_signals(worker_init: Callable[[int], None] | None, worker: int) -> None:
     """Initialise a loader worker so that signals end it only when its parent sends them.
 
-    Ctrl-C, a closed terminal and the end of a Slurm job signal all processes of a training. A
-    worker that ended then would interrupt the step that the training still completes. The loader's
-    own ``worker_init_fn`` is called afterwards.
+    Ctrl-C, a closed terminal and the end of a Slurm job signal all processes of a training
+    run. A worker that ended then would interrupt the step that the run still completes. The
+    loader's own ``worker_init_fn`` is called afterwards.
     """
     for number in set(STOPPING) - {signal.SIGTERM}:
         signal.signal(number, signal.SIG_IGN)

@@ -301,7 +301,7 @@ def _drain(codec: av.VideoCodecContext) -> list[av.VideoFrame]:
 
 
 class WrongIndexError(Exception):
-    """A packet is not the one that the index lists, or a frame has not the timestamp of one."""
+    """A packet differs from the index, or a frame's timestamp belongs to no packet."""
 
 
 def _keep_table(identity: tuple[str, int, int, int, str], table: FrameTable) -> None:

@@ -103,7 +103,7 @@ class AvFrames(DecodedFrames):
 
 
 class HeldFrames:
-    """Bounds the memory of the frames that one call has decoded and keeps."""
+    """Limit on the memory of the frames that one call has decoded and keeps."""
 
     def __init__(self, path: str, limits: DecodeLimits) -> None:
         self._path, self._limits = path, limits
@@ -120,21 +120,22 @@ class HeldFrames:
 
 @READERS.register_module("av")
 class AvReader(VideoReader):
-    """Reads a video with PyAV.
+    """Reader of videos that uses PyAV.
 
     The table of timestamps comes from the index of an mp4, mov or AVI file, so that only the media
-    data that leads to requested frames is read; else from the packets, which are read without
-    decoding: once if they fit into 64 MiB, and once per process for a larger file. Variable frame
-    rates are exact. Time counts on where a file's clock restarts or jumps, as in joined recordings.
+    data that leads to requested frames is read. Otherwise it comes from the packets, which are read
+    without decoding: once if they fit into 64 MiB, and once per process for a larger file. Variable
+    frame rates are exact. Time continues where a file's clock restarts or jumps, as in joined
+    recordings.
 
     Decoding starts at the last key frame at or before a requested frame from which all frames come
     out the same (:func:`~.frame_table.is_restart_point`; the container's own flags are wrong with
     intra refresh), and seeks when another lies between two requested frames. Frames that no other
     one refers to (most B frames) are not decoded unless requested, a third of the time on Kinetics.
 
-    In an AVI file with B frames the demuxer makes up timestamps that do not match the frames: such
-    a file, as one with two equal timestamps, is decoded from its start and the frames are counted.
-    Without any timestamps, frames are spaced evenly.
+    In an AVI file with B frames, the demuxer makes up timestamps that do not match the frames. Such
+    a file, and a file with two equal timestamps, is decoded from its start and the frames are
+    counted. Without any timestamps, frames are spaced evenly.
     """
 
     _pts: np.ndarray  # (F,) int64, time stamps of the frames in the order of display

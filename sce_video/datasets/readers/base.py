@@ -46,11 +46,11 @@ class VideoTimeoutError(VideoDecodeError):
 
 
 class FrameCountError(RuntimeError):
-    """A file holds fewer frames than the ``promised`` timestamps of its container; internal.
+    """A file contains fewer frames than the ``promised`` timestamps of its container (internal).
 
-    The dataset catches it and runs the pipeline again with ``correction`` passed to the reader,
-    (F,) int64, rows of the table whose frames exist (for the same backend), so that the sample is
-    drawn from the frames that exist, at ``timestamps``, (F,) float64 seconds.
+    The dataset catches it and runs the pipeline again. It passes ``correction`` to the reader: (F,)
+    int64, rows of the table whose frames exist for the same backend. The sample is then drawn from
+    the frames that exist, at ``timestamps``, (F,) float64 seconds.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ MAX_HELD_BYTES = 2 * 2**30
 
 @dataclass(frozen=True)
 class DecodeLimits:
-    """Bounds of the memory of reading one file; one of a few hundred bytes may state any size."""
+    """Limits on the memory for reading a file. Even a tiny file may state any frame size."""
 
     #: Of one frame, height x width.
     max_pixels: int = MAX_PIXELS

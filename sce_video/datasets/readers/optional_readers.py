@@ -118,7 +118,7 @@ class FallbackReader(VideoReader):
 
 @READERS.register_module("decord")
 class DecordReader(FallbackReader):
-    """Reads a video with decord 0.6.0 where decord reads it correctly, elsewhere with PyAV.
+    """Reader that uses decord 0.6.0 for files that it reads correctly, and PyAV for others.
 
     Its frames of 8-bit h264, MPEG-4, VP8 and VP9 in mp4, mov, Matroska and WebM files equal those
     of the other backends bit for bit. Prefer ``av``, which is faster on every file measured.

@@ -237,14 +237,15 @@ class LoadImage:
     :class:`~sce_video.datasets.ImageArrayDataset` is taken as it is.
 
     Args:
-        num_views: V, with the local views.
+        num_views: Number of views V, including the local ones.
         max_pixels: Height x width of the largest image that is decoded.
-        num_local_views: L, the last views, to which :class:`RandomResizedCropClips` gives a smaller
-            size: multi-crop (SwAV, arXiv 2006.09882).
-        resize: How later steps resize. ``pil``: bilinear with antialiasing, within 1 of 255 of
-            Pillow and torchvision; ``pil_bicubic``: within 2; ``linear``: without antialiasing.
-        reduced: Decode a JPEG file at 1/2, 1/4 or 1/8 if all views have enough pixels then. Faster
-            for large images; a crop may be shifted by half a pixel of its output.
+        num_local_views: Number of local views L. :class:`RandomResizedCropClips` makes the last L
+            views smaller: multi-crop (SwAV, arXiv 2006.09882).
+        resize: Resizing method of later steps. ``pil`` is bilinear with antialiasing, within 1 of
+            255 of Pillow and torchvision. ``pil_bicubic`` is within 2. ``linear`` has no
+            antialiasing.
+        reduced: Whether to decode a JPEG file at 1/2, 1/4 or 1/8 if all views then have enough
+            pixels. This is faster for large images, but may shift a crop by half an output pixel.
     """
 
     def __init__(
@@ -355,8 +356,9 @@ class PackVideo:
 
     Args:
         crop_size: Side of a crop, pixels.
-        num_crops: C; 1 is the centre, 3 lie along the long side, see :func:`crop_offsets`.
-        whole: The view is the whole frame; the network resizes it to ``crop_size``.
+        num_crops: Number of crops C. 1 is the centre, 3 lie along the long side, see
+            :func:`crop_offsets`.
+        whole: Whether the view is the whole frame, which the network resizes to ``crop_size``.
     """
 
     def __init__(self, crop_size: Pixels, num_crops: int = 3, whole: bool = False) -> None:

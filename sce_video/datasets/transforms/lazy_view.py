@@ -90,7 +90,7 @@ class LazyView:
     those that eager transforms compute. ``np.asarray(view)`` computes an array.
 
     Args:
-        frames: The decoded frames of the video.
+        frames: Decoded frames of the video.
         order: (T,) indices into ``frames``.
         partners: (T,) indices into ``frames``. If given, the view consists of RGB differences, see
             :func:`grey_difference`.

@@ -47,17 +47,17 @@ class RandomClips:
     only. All views are decoded in one pass.
 
     Args:
-        clip_duration: Seconds.
-        num_frames: T, frames kept of each clip.
-        num_views: V, with the local views.
-        duration_jitter: j in [0, 1): ``clip_duration`` is multiplied with U(1 - j, 1 + j).
+        clip_duration: Length of a clip, seconds.
+        num_frames: Number of frames T that are kept of each clip.
+        num_views: Number of views V, including the local ones.
+        duration_jitter: Range j in [0, 1). ``clip_duration`` is multiplied by U(1 - j, 1 + j).
         reverse_prob: Probability that a clip plays backwards.
         diff_prob: Probability that a clip shows RGB differences instead of colours.
-        num_local_views: L.
-        local_clip_duration: Seconds of a local clip; None: ``clip_duration``.
-        local_num_frames: Frames kept of a local clip; None: ``num_frames``.
-        ordered: Whether the views are in the order of their starts, where consecutive views are
-            paired; else in random order.
+        num_local_views: Number of local views L.
+        local_clip_duration: Length of a local clip, seconds. None means ``clip_duration``.
+        local_num_frames: Number of frames of a local clip. None means ``num_frames``.
+        ordered: Whether the views are in the order of their starts, for methods that pair
+            consecutive views. Otherwise they are in random order.
     """
 
     def __init__(
@@ -126,10 +126,10 @@ class RandomClips:
 
 @TRANSFORMS.register_module()
 class RandomFrame:
-    """One uniformly random frame of the video, as V views of it: a video as a set of images.
+    """One uniformly random frame of the video for all V views, so a video is a set of images.
 
-    For image networks on videos: :class:`RandomClips` with ``num_frames=1`` takes another frame for
-    every view. V, ``num_views``, counts the last L, ``num_local_views``, as there.
+    It trains image networks on videos. :class:`RandomClips` with ``num_frames=1`` instead chooses
+    another frame for every view. V, ``num_views``, includes the last L, ``num_local_views``.
     """
 
     def __init__(self, num_views: int = 2, num_local_views: int = 0) -> None:
@@ -233,7 +233,7 @@ class CenterSegmentClip:
 class RandomSegmentClip(CenterSegmentClip):
     """One clip of T frames, one uniformly random frame of each of T equal segments of the video.
 
-    With ``shared_ends`` the training clip of Something-Something (SlowFast, ``datasets/ssv2.py``).
+    ``shared_ends`` gives the training clip of Something-Something (SlowFast, ``datasets/ssv2.py``).
     """
 
     def _offsets(self, results: dict[str, Any]) -> np.ndarray | None:

@@ -245,13 +245,13 @@ class CenterCropClips:
 class RandomCropClips:
     """Cut a square at a uniformly random position, one per view for all of its frames.
 
-    ``boxes`` of a clip, if there are any, are clipped to the square; one outside of it is dropped
+    If a clip has ``boxes``, they are clipped to the square. A box outside the square is dropped
     with its ``actions``.
 
     Args:
-        size: Side of the crop, pixels; frames, with their border, must be at least as large.
-        padding: Width of a black border that the frames get on all four sides before, pixels: the
-            usual augmentation of CIFAR is ``size=32, padding=4``, as torchvision's
+        size: Side of the crop, pixels. Frames with their border must be at least as large.
+        padding: Width in pixels of a black border that is added on all four sides first. CIFAR's
+            usual augmentation is ``size=32, padding=4``, like torchvision's
             ``RandomCrop(32, padding=4)``.
     """
 
