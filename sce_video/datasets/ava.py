@@ -33,7 +33,7 @@ class Action:
 
 
 def format_actions(actions: Sequence[Action]) -> str:
-    """The text of ``ava_actions.json``."""
+    """Return the text of ``ava_actions.json``."""
     return json.dumps([asdict(action) for action in actions], indent=2, ensure_ascii=False) + "\n"
 
 

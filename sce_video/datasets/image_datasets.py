@@ -88,7 +88,7 @@ class PublishedSet:
         return path
 
     def file(self, folder: str, name: str) -> str:
-        """The path of a file of the folder, which must exist."""
+        """Return the path of a file of the folder, which must exist."""
         path = os.path.join(folder, name)
         if not os.path.isfile(path):
             raise ValueError(f"there is no file {path!r}: unpack {self.archive} again")

@@ -106,11 +106,11 @@ class LabelledVideos:
         return len(self.videos.classes) or int(self.videos.labels.max()) + 1
 
     def name(self, label: int) -> str:
-        """The name of a label; its number where it has none."""
+        """Return the name of a label; its number where it has none."""
         return self.videos.classes[label] if self.videos.classes else str(label)
 
     def paths(self) -> list[str]:
-        """The paths, relative to ``root``."""
+        """Return the paths, relative to ``root``."""
         return [self.videos.path(i) for i in range(len(self))]
 
     def where(self, index: int) -> str:
@@ -119,7 +119,7 @@ class LabelledVideos:
         return f"{self.source}, line {line}"
 
     def subset(self, indices: np.ndarray) -> LabelledVideos:
-        """Those at some indices, with the numbers and names of all classes."""
+        """Return the videos at some indices, with the numbers and names of all classes."""
         chosen = indices.tolist()
         groups, folds = (
             tuple(c[i] for i in chosen) if c else () for c in (self.groups, self.folds)
@@ -266,7 +266,7 @@ def read_labelled(
     columns: GroupColumns = NO_COLUMNS,
     extensions: Sequence[str] | None = None,
 ) -> LabelledVideos:
-    """The labelled videos that a user names.
+    """Return the labelled videos that a user names.
 
     Args:
         source: Folder with a sub-folder for each class; table with labels (``v.lance``); list of
@@ -315,7 +315,7 @@ def read_labelled(
 
 
 def _relative(videos: VideoList, root: str) -> VideoList:
-    """The videos, of which absolute paths below the root are made relative to it."""
+    """Return the videos, of which absolute paths below the root are made relative to it."""
     below = os.path.join(os.path.abspath(root), "")
     paths = [videos.path(i) for i in range(len(videos))]
     if not any(path.startswith(below) for path in paths):
@@ -340,7 +340,7 @@ def _read_list(source: str) -> LabelledVideos:
 
 
 def _read_csv(source: str, more: GroupColumns) -> LabelledVideos:
-    """The videos of a table of text; labels are names, numbered in sorted order."""
+    """Return the videos of a table of text; labels are names, numbered in sorted order."""
     lines = list(read_csv_lines(source))
     if not lines:
         raise ValueError(f"{source} is empty: it must have a line for each video")
@@ -390,7 +390,7 @@ def _column(
 
 
 def _columns(source: str, first: Sequence[str]) -> tuple[int, int]:
-    """Numbers of the columns with the path and the label, from the first line."""
+    """Return the numbers of the columns with the path and the label, from the first line."""
     names = [name.lower() for name in first]
     found = [
         next((names.index(n) for n in known if n in names), None)

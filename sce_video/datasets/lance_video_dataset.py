@@ -106,7 +106,7 @@ class LanceVideoDataset(VideoDataset):
         return is_remote(self.data_root)
 
     def __getitems__(self, requests: Sequence[int | SampleRequest]) -> list[dict[str, Any]]:
-        """The samples of one batch; see :class:`VideoDataset`."""
+        """Return the samples of one batch; see :class:`VideoDataset`."""
         self._ahead = self._read_ahead([SampleRequest.of(request) for request in requests])
         try:
             return super().__getitems__(requests)
@@ -119,7 +119,7 @@ class LanceVideoDataset(VideoDataset):
     def _open(
         self, index: int, ahead: Rows, path: str, **options: Unpack[ReaderOptions]
     ) -> VideoReader:
-        """The reader of a video; called by ``OpenVideo`` with the options of a reader."""
+        """Return the reader of a video; called by ``OpenVideo`` with the options of a reader."""
         row, segment = int(self._rows[index]), split_segment(path)
         reader = self._source.open(row, path, ahead.get(row), options)
         return reader if segment is None else SegmentReader(path, reader, *segment[1:])
@@ -152,7 +152,7 @@ class LanceVideoDataset(VideoDataset):
         return found
 
     def _rows_of(self, requests: Sequence[SampleRequest]) -> Rows:
-        """What was read for a batch, packets of which may be under way.
+        """Return what was read for a batch, packets of which may be under way.
 
         Reading one takes three rounds of requests: frame indexes, where the rows lie, packets. From
         object storage those of a later batch are read while the samples of this one are decoded.

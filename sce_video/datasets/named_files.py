@@ -157,7 +157,7 @@ def check_out(path: str) -> None:
 
 
 def class_names_of(path: str | None) -> list[str] | None:
-    """The lines of a file of class names (``--classes``); None without a file.
+    """Return the lines of a file of class names (``--classes``); None without a file.
 
     The first is that of label 0; an empty file gives ``[""]``.
 

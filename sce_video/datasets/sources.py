@@ -43,7 +43,7 @@ _MOST_KINDS = 6  # extensions that a message names
 
 
 def is_table_folder(folder: str | Path) -> bool:
-    """Whether a path is that of a table itself, and no folder of an index."""
+    """Return whether a path is that of a table itself, and no folder of an index."""
     return "://" in str(folder) or (Path(folder) / "_versions").is_dir()
 
 
@@ -98,7 +98,7 @@ def open_video(
 
 
 def is_elsewhere(path: str) -> bool:
-    """Whether the path of a video is that of no file, but a URL or a row."""
+    """Return whether the path of a video is that of no file, but a URL or a row."""
     return is_url(path) or split_row_path(path) is not None
 
 
@@ -112,12 +112,12 @@ def video_state(path: str) -> list[int] | None:
 
 
 def is_image(path: str) -> bool:
-    """Whether a path is that of an image, by the end of its name."""
+    """Return whether a path is that of an image, by the end of its name."""
     return path.lower().endswith(IMAGE_EXTENSIONS) and not is_elsewhere(path)
 
 
 def video_exists(path: str | os.PathLike[str]) -> bool:
-    """Whether there is such a file, object or row, or the one of which it is a segment.
+    """Return whether there is such a file, object or row, or the one of which it is a segment.
 
     ObjectStoreError, TableError if unknown.
     """
@@ -163,7 +163,7 @@ def listed_extensions(all_files: bool = False) -> tuple[str, ...]:
 
 
 def find_files(root: str, extensions: Sequence[str]) -> tuple[list[str], Counter[str]]:
-    """The files below a folder with one of the extensions, and what else there is.
+    """Return the files below a folder with one of the extensions, and what else there is.
 
     For hidden files and links see :func:`~sce_video.utils.storage.walk_files`.
 
@@ -197,7 +197,7 @@ def describe_others(others: Counter[str], extensions: Sequence[str], kind: str =
 
 
 def no_file(root: str, extensions: Sequence[str], others: Counter[str], kind: str = "video") -> str:
-    """The message for a folder without a file of the extensions."""
+    """Return the message for a folder without a file of the extensions."""
     if not others:
         return f"no {kind} in {root!r}: there is no file in it"
     return f"no {kind} in {root!r}, but {describe_others(others, extensions, kind)}"
@@ -246,7 +246,7 @@ _PROBED = 20  # entries of a list, to find the folder that its paths are relativ
 
 
 def list_root(source: str, data_root: str | None, videos: VideoList) -> str:
-    """The folder that the paths of the list ``source`` are relative to.
+    """Return the folder that the paths of the list ``source`` are relative to.
 
     ``data_root``, which may be a table, or for None the folder of the list or the current one,
     whichever holds one of the first videos; ValueError if none does.
@@ -266,7 +266,7 @@ def list_root(source: str, data_root: str | None, videos: VideoList) -> str:
 
 
 def advice_on_path(path: str, otherwise: str) -> str:
-    """What to change in a list whose ``path`` does not exist, by how it looks."""
+    """Return what to change in a list whose ``path`` does not exist, by how it looks."""
     before, _, last = path.rpartition(" ")
     if before.lower().endswith(VIDEO_EXTENSIONS + IMAGE_EXTENSIONS):
         return (
@@ -310,7 +310,7 @@ class Query:
 
 
 def parse_query(text: str) -> Query:
-    """The query of ``a.mp4``, ``a.mp4@12.5-17`` or ``a.mp4@1:02:03-1:02:08``.
+    """Return the query of ``a.mp4``, ``a.mp4@12.5-17`` or ``a.mp4@1:02:03-1:02:08``.
 
     A file whose name is the whole text is that file. ValueError for a moment that does not end
     after its start, or whose times cannot be read.

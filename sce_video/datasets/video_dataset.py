@@ -53,14 +53,14 @@ class SampleRequest(NamedTuple):
 
     @classmethod
     def of(cls, request: int | SampleRequest) -> SampleRequest:
-        """The request itself; of a plain index, the one with a seed derived from it."""
+        """Return the request itself; of a plain index, the one with a seed derived from it."""
         if isinstance(request, SampleRequest):
             return request
         return cls(int(request), mix_seed(0, 0, int(request)))
 
 
 def mix_seed(*parts: int) -> int:
-    """A well-mixed 63-bit seed from integers; the same on every machine and in every run."""
+    """Return a well-mixed 63-bit seed from integers; the same on every machine and in every run."""
     state = 0
     for part in parts:  # the generator SplitMix64 (Steele et al., 2014)
         state = ((state ^ (part & _MASK64)) + 0x9E3779B97F4A7C15) & _MASK64
@@ -239,7 +239,7 @@ class VideoDataset(Dataset):
         return getattr(self._sampling_step, "num_local_views", 0)
 
     def path(self, index: int) -> str:
-        """The path of a video, with ``data_root``."""
+        """Return the path of a video, with ``data_root``."""
         return os.path.join(self.data_root, self.videos.path(index))
 
     def describe(self, index: int) -> str:
@@ -250,7 +250,7 @@ class VideoDataset(Dataset):
         return f"{self.ann_file}, line {line_number(self.ann_file, index)}: {path!r}"
 
     def origin(self, request: SampleRequest) -> SampleOrigin:
-        """The clips and crops of the views of a sample, which is made once more.
+        """Return the clips and crops of the views of a sample, which is made once more.
 
         VideoDecodeError for a bad file, which is not replaced.
         """
@@ -277,7 +277,7 @@ class VideoDataset(Dataset):
         return SampleOrigin(**drawn)
 
     def __getitem__(self, request: int | SampleRequest) -> dict[str, Any]:
-        """The sample of a request, or of an index, from which the seed is derived then.
+        """Return the sample of a request, or of an index, from which the seed is derived then.
 
         It is the output of the pipeline, and ``failures``: list of (path, error) of bad files.
         VideoDecodeError under ``on_error="raise"``; TooManyBadFilesError after ``max_tries``.
@@ -285,7 +285,7 @@ class VideoDataset(Dataset):
         return self._make_samples([request])[0]
 
     def __getitems__(self, requests: Sequence[int | SampleRequest]) -> list[dict[str, Any]]:
-        """The samples of one batch; called by ``DataLoader``."""
+        """Return the samples of one batch; called by ``DataLoader``."""
         # Their views are written to shared memory if their shapes are those of the batch before;
         # then collating copies nothing.
         self._batch_buffer = SharedBatchBuffer(len(requests), self._view_shapes)
@@ -316,7 +316,7 @@ class VideoDataset(Dataset):
         return samples
 
     def _make_sample(self, request: SampleRequest) -> dict[str, Any]:
-        """The sample of a request, or its replacement."""
+        """Return the sample of a request, or its replacement."""
         failures: list[tuple[str, str]] = []
         index = request.index
         for attempt in range(1, self.max_tries + 2):
@@ -348,7 +348,7 @@ class VideoDataset(Dataset):
         self._bad_paths[path] = reason
 
     def _sample(self, index: int, seed: int) -> dict[str, Any]:
-        """The sample of this video; VideoDecodeError if it is a bad file."""
+        """Return the sample of this video; VideoDecodeError if it is a bad file."""
         path = self.path(index)
         known = self._known_bad.get(index) or self._bad_paths.get(path)
         if known is not None:

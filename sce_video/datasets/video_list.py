@@ -56,7 +56,7 @@ def split_segment(path: str) -> tuple[str, float, float] | None:
 
 
 def video_of(path: str) -> str:
-    """The path itself; of a segment that of its video."""
+    """Return the path itself; of a segment that of its video."""
     found = split_segment(path)
     return path if found is None else found[0]
 
@@ -92,12 +92,12 @@ class VideoList:
         return len(self.ends)
 
     def path(self, index: int) -> str:
-        """The path at ``index``, as written in the list."""
+        """Return the path at ``index``, as written in the list."""
         begin = int(self.ends[index - 1]) if index > 0 else 0
         return os.fsdecode(self.blob[begin : int(self.ends[index])].tobytes())
 
     def select(self, indices: np.ndarray) -> VideoList:
-        """The entries at these indices, with the same names of labels."""
+        """Return the entries at these indices, with the same names of labels."""
         paths = [self.path(int(index)) for index in indices]
         return VideoList.from_paths(paths, self.labels[indices], self.classes)
 
@@ -257,7 +257,7 @@ def _mixed(line: str, label: int) -> str:
 
 
 def line_number(ann_file: str, index: int) -> int:
-    """The line number, counted from 1, of entry ``index`` of an annotation list."""
+    """Return the line number, counted from 1, of entry ``index`` of an annotation list."""
     with _open(ann_file) as file:
         lines = (number for number, line in enumerate(file, 1) if line.strip())
         return next(islice(lines, index, None))

@@ -35,6 +35,18 @@ _HEADS = ("cls_head.", "roi_head.")
 _IGNORED = ("num_batches_tracked", *ADAPTER)
 
 
+def feature_channels(backbone: Mapping[str, Any]) -> int | None:
+    """Return the number of channels of a trusted backbone's features; None if it does not tell."""
+    try:
+        with torch.device("meta"):  # no memory for weights
+            network = MODELS.build(dict(backbone))
+    except RuntimeError:  # some networks compute with values when they are built
+        with torch.random.fork_rng():
+            network = MODELS.build(dict(backbone))
+    channels = getattr(network, "out_channels", None)
+    return channels if isinstance(channels, int) else None
+
+
 def checkpoint_weights(checkpoint: dict) -> dict[str, Any]:
     """The weights of a checkpoint by name, without the prefix of DistributedDataParallel."""
     weights = checkpoint.get("state_dict", checkpoint)
@@ -408,8 +420,8 @@ def _check_type(name: Any, layer: bool, trusted: bool) -> None:
             break  # the registry takes the first of this name, too
     raise ValueError(
         f"type {name!r:.100} is not the name of a registered network or layer that a checkpoint "
-        "may name; only those are built. If it is your own, name its module by --import MODULE; "
-        "for any other network give the config file"
+        "may name; only those are built. Name the module of your own network by --import MODULE, "
+        "or give the config file"
     )
 
 

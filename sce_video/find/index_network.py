@@ -43,10 +43,10 @@ def model_of_index(index: VideoIndex, network: IndexNetwork = IndexNetwork()) ->
 
     path = checkpoint_of_index(index, network.checkpoint)
     if network.config is None:
-        settings = ModelSettings.from_dict(index.settings.get("model", {}))
+        settings = ModelSettings.from_dict(index.header.model)
         return build_model(settings, path, network.device)
     model = load_model(path, Path(network.config), network.device)
-    differences = index_mismatches(index.settings["model"], model.settings.to_dict())
+    differences = index_mismatches(index.header.model, model.settings.to_dict())
     if differences:
         raise ValueError(
             f"{network.config} does not match the index {index.folder}: {'; '.join(differences)}"
@@ -68,7 +68,7 @@ def checkpoint_of_index(index: VideoIndex, checkpoint: str | os.PathLike | None 
     from sce_video.engine.checkpoint import file_sha256
     from sce_video.inference.model import checkpoint_of
 
-    stored, sha256 = index.checkpoint["path"], index.checkpoint["sha256"]
+    stored, sha256 = index.header.checkpoint, index.header.sha256
     path = stored if checkpoint is None else checkpoint_of(os.fspath(checkpoint))
     if checkpoint is None and is_url(path):  # an untrusted index must not cause requests
         raise ValueError(

@@ -94,6 +94,74 @@ class FileRecord:
         return (self.size, self.mtime_ns) == state
 
 
+@dataclass(frozen=True)
+class IndexHeader:
+    """What an index was made of.
+
+    Attributes:
+        root: The indexed folder or table of videos, absolute.
+        checkpoint: Path or URL of the weights.
+        sha256: SHA-256 of that file.
+        model: Settings of the network. They are checked when it is built.
+        num_clips: Clips per video or window.
+        num_crops: Crops per clip.
+        windows: How videos were divided; None if a row is a whole video, or a segment.
+        listed_in: File that lists the videos or segments; None for a folder or table.
+    """
+
+    root: str
+    checkpoint: str
+    sha256: str
+    model: dict[str, Any]
+    num_clips: int
+    num_crops: int
+    windows: Windows | None = None
+    listed_in: str | None = None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Settings as JSON data, which are equal for all rows of an index."""
+        return {
+            "model": self.model,
+            "num_clips": self.num_clips,
+            "num_crops": self.num_crops,
+            **({} if self.windows is None else {"windows": self.windows.to_dict()}),
+            **({} if self.listed_in is None else {"list": self.listed_in}),
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the header as JSON data."""
+        checkpoint = {"path": self.checkpoint, "sha256": self.sha256}
+        return {"root": self.root, "checkpoint": checkpoint, "settings": self.settings}
+
+    @classmethod
+    def from_dict(cls, entry: Mapping[str, Any]) -> IndexHeader:
+        """Read the header of an index, which may be untrusted.
+
+        Raises:
+            KeyError, TypeError, ValueError: If it is not a header.
+        """
+        settings, checkpoint = entry["settings"], entry["checkpoint"]
+        clips, crops = settings["num_clips"], settings["num_crops"]
+        if type(clips) is not int or not 1 <= clips <= _MAX_CLIPS or crops not in (1, 3):
+            raise ValueError(f"{clips!r:.40} clips x {crops!r:.40} crops of a video")
+        if not isinstance(settings["model"], dict):
+            raise ValueError("settings['model'] must be a dict")
+        windows, listed_in = settings.get("windows"), settings.get("list")
+        if not isinstance(listed_in, str | None):
+            raise ValueError(f"settings['list'] must be a path, got {listed_in!r:.40}")
+        return cls(
+            root=str(entry["root"]),
+            checkpoint=str(checkpoint["path"]),
+            sha256=str(checkpoint["sha256"]),
+            model=settings["model"],
+            num_clips=clips,
+            num_crops=crops,
+            windows=None if windows is None else Windows.from_dict(windows),
+            listed_in=listed_in,
+        )
+
+
 class Matrix(Protocol):
     """An (N, D) float32 matrix of which some rows can be read: an array, or part of a table."""
 
@@ -151,16 +219,14 @@ class VideoIndex:
 
     Args:
         folder: Folder of the index, or table of videos.
-        header: ``root``, ``checkpoint`` and ``settings`` of the index.
+        header: What the index was made of.
         failed: Records of the files that cannot be decoded, or not all of them, by path.
         shape: (N, D), rows and size of the features.
 
     Attributes:
         root: The indexed folder of videos, absolute.
-        checkpoint: ``path`` and ``sha256`` of the weights.
-        settings: ``model`` (:class:`.inference.views.ModelSettings`), clips and crops.
         windows: How its videos were divided; None if a row is a whole video, or a segment.
-        listed_in: The file that lists its videos or segments; None of a folder or table.
+        listed_in: The file that lists its videos or segments; None for a folder or table.
         indexed: Rows that a vector index holds; None without one.
         stamp: Numbers that change whenever the stored index does.
     """
@@ -173,17 +239,14 @@ class VideoIndex:
     def __init__(
         self,
         folder: str | Path,
-        header: dict[str, Any],
+        header: IndexHeader,
         failed: dict[str, FileRecord] | None = None,
         shape: tuple[int, ...] = (0, 1),
     ) -> None:
         self.folder, self.header, self.failed, self.shape = folder, header, failed or {}, shape
-        self.root: str = header["root"]
-        self.checkpoint: dict[str, str] = header["checkpoint"]
-        self.settings: dict[str, Any] = header["settings"]
-        windows = self.settings.get("windows")
-        self.windows = None if windows is None else Windows.from_dict(windows)
-        self.listed_in: str | None = self.settings.get("list")
+        self.root = header.root
+        self.windows = header.windows
+        self.listed_in = header.listed_in
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -252,8 +315,7 @@ class VideoIndex:
         """Clips and crops with which its videos were embedded."""
         from sce_video.inference.network_input import ViewOptions
 
-        views = {name: self.settings[name] for name in ("num_clips", "num_crops")}
-        return ViewOptions(**views)
+        return ViewOptions(num_clips=self.header.num_clips, num_crops=self.header.num_crops)
 
     def paths_of(self, rows: np.ndarray) -> list[str]:
         """Paths of some rows, in any order."""
@@ -312,11 +374,11 @@ class IndexStore(ABC):
         """The index for search; ValueError if it is not that of an index."""
 
     @abstractmethod
-    def read(self) -> tuple[dict[str, Any], dict[str, FileRecord]]:
+    def read(self) -> tuple[IndexHeader, dict[str, FileRecord]]:
         """Header, and records sorted by path, for an update; ValueError as of :meth:`open`."""
 
     @abstractmethod
-    def write(self, header: Mapping[str, Any], records: Mapping[str, FileRecord]) -> None:
+    def write(self, header: IndexHeader, records: Mapping[str, FileRecord]) -> None:
         """Bring it to this header and these records, by path relative to ``root``."""
 
     @abstractmethod
@@ -331,7 +393,7 @@ class IndexStore(ABC):
         """Make or extend a vector index, where the store can have one and it is worth its time."""
         return  # a file has none
 
-    def describe(self, header: Mapping[str, Any], records: Mapping[str, FileRecord]) -> None:
+    def describe(self, header: IndexHeader, records: Mapping[str, FileRecord]) -> None:
         """Write ``index.json``: everything but the features, for people and other programs."""
         # Row by row: as text all of them would take more memory than the index.
         good = ((path, r) for path, r in records.items() if r.feature is not None)
@@ -341,38 +403,13 @@ class IndexStore(ABC):
         bad = ((path, r) for path, r in records.items() if r.feature is None or r.reason)
         content = {
             "version": _VERSION,
-            **header,
+            **header.to_dict(),
             "decoder": f"av {importlib.metadata.version('av')}",
             "videos": sum(r.feature is not None for r in records.values()),
             **({"files": files} if self.listed else {}),
             "failures": (r.state(path) | {"reason": r.reason} for path, r in bad),
         }
         write_json(self.file.with_name(DESCRIPTION), content)
-
-
-def checked_header(entry: dict[str, Any]) -> dict[str, Any]:
-    """``root``, ``checkpoint`` and ``settings`` of the stored entry of an index.
-
-    The settings are a copy; those of the network are checked when it is built.
-
-    Raises:
-        KeyError, TypeError, ValueError: It is none.
-    """
-    settings = entry["settings"]
-    num_clips, num_crops = settings["num_clips"], settings["num_crops"]
-    if type(num_clips) is not int or not 1 <= num_clips <= _MAX_CLIPS or num_crops not in (1, 3):
-        raise ValueError(f"{num_clips!r:.40} clips x {num_crops!r:.40} crops of a video")
-    if not isinstance(settings["model"], dict):
-        raise ValueError("no settings of a model")
-    if settings.get("windows") is not None:
-        Windows.from_dict(settings["windows"])
-    if not isinstance(settings.get("list", ""), str):
-        raise ValueError("a list of videos that is no path")
-    return {
-        "root": str(entry["root"]),
-        "checkpoint": {key: str(entry["checkpoint"][key]) for key in ("path", "sha256")},
-        "settings": dict(settings),
-    }
 
 
 class NpzIndex(VideoIndex):
@@ -384,7 +421,7 @@ class NpzIndex(VideoIndex):
         self,
         folder: Path,
         arrays: Mapping[str, Any],
-        header: dict[str, Any],
+        header: IndexHeader,
         failed: dict[str, FileRecord],
     ) -> None:
         self._arrays, self.features, self.mean = arrays, arrays["features"], arrays["mean"]
@@ -463,8 +500,8 @@ class FileStore(IndexStore):
             columns = {"features": features, "mean": mean, "paths": paths}
             for name in ("sizes", "mtimes"):
                 columns[name] = as_integers(self.file, arrays[name], name, count)
-            header = checked_header(entry)
-            if header["settings"].get("windows") is not None:
+            header = IndexHeader.from_dict(entry)
+            if header.windows is not None:
                 starts, ends = (np.asarray(arrays[n], dtype=np.float64) for n in ("starts", "ends"))
                 if not starts.shape == ends.shape == (count,):
                     raise ValueError(f"{count} features, {starts.shape} starts, {ends.shape} ends")
@@ -484,7 +521,7 @@ class FileStore(IndexStore):
             return [str(error)]
         return []
 
-    def read(self) -> tuple[dict[str, Any], dict[str, FileRecord]]:
+    def read(self) -> tuple[IndexHeader, dict[str, FileRecord]]:
         """Header and records; ValueError also where a feature is not finite."""
         stored = self.open()
         if len(stored):
@@ -513,7 +550,7 @@ class FileStore(IndexStore):
             )
         return stored.header, dict(sorted(records.items()))
 
-    def write(self, header: Mapping[str, Any], records: Mapping[str, FileRecord]) -> None:
+    def write(self, header: IndexHeader, records: Mapping[str, FileRecord]) -> None:
         """Replace the file; the features are read one by one while they are written."""
         good = {path: r for path, r in records.items() if r.feature is not None}
         failed = {path: r for path, r in records.items() if r.feature is None or r.reason}
@@ -534,26 +571,24 @@ class FileStore(IndexStore):
         for name, field in (("sizes", "size"), ("mtimes", "mtime_ns")):
             values = np.array([getattr(r, field) for r in good.values()], dtype=np.int64)
             others[name] = np.repeat(values, counts)
-        settings = header["settings"]
-        windows = settings.get("windows") is not None
         spans = [np.empty((0, 2)), *(r.spans for r in good.values() if r.spans is not None)]
         provenance = {
-            "checkpoint": header["checkpoint"],
-            "clips": settings["num_clips"],
-            "crops": settings["num_crops"],
+            "checkpoint": header.to_dict()["checkpoint"],
+            "clips": header.num_clips,
+            "crops": header.num_crops,
             "decoder": "av",
             "decoder_version": importlib.metadata.version("av"),
-            "num_views": settings["num_clips"] * settings["num_crops"],
+            "num_views": header.num_clips * header.num_crops,
             "index": {
-                "version": _VERSION_OF_WINDOWS if windows else _VERSION,
-                **header,
+                "version": _VERSION if header.windows is None else _VERSION_OF_WINDOWS,
+                **header.to_dict(),
                 "failed": [(r.size, r.mtime_ns) for r in failed.values()],
             },
         }
         features = Features(
             values=np.empty((0, size), np.float32),
             paths=[path for path, r in good.items() for _ in range(r.count)],
-            spans=np.concatenate(spans) if windows else None,
+            spans=None if header.windows is None else np.concatenate(spans),
             failures=[(path, r.reason) for path, r in failed.items()],
             provenance=provenance,
             others=others,

@@ -209,7 +209,7 @@ def _call(function: Callable[[Any], Any], argument: Any, last_resort: float) -> 
 
 
 def call(function: Callable[[Any], Any], argument: Any) -> Outcome:
-    """The outcome of a call in this process, whatever exception it raises.
+    """Return the outcome of a call in this process, whatever exception it raises.
 
     Its fault is the kind of an ItemError, ``storage``, ``run``, or ``error`` for any other
     Exception; KeyboardInterrupt and SystemExit pass.
@@ -286,13 +286,13 @@ def run_here(job: BatchJob, items: Iterable[Item]) -> Done:
 
 
 def _attempt(item: Item) -> Item:
-    """The item with a new path for one attempt to write its output, if it has any."""
+    """Return the item with a new path for one attempt to write its output, if it has any."""
     path = f"{item.temporary}.{secrets.token_hex(4)}.part" if item.temporary else ""
     return replace(item, temporary=path)
 
 
 def _set_up(job: BatchJob | PackedJob) -> tuple[BatchJob | None, str]:
-    """The job, and why it cannot be set up; empty if it is."""
+    """Return the job, and why it cannot be set up; empty if it is."""
     try:
         if isinstance(job, PackedJob):
             job.modules.load()

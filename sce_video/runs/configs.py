@@ -23,8 +23,9 @@ from sce_video.engine.hooks.checkpoint_hook import add_mirror, mirror_of, restor
 from sce_video.engine.logs import add_trackers
 from sce_video.engine.restarts import is_restart
 from sce_video.engine.runner import RANDOM
+from sce_video.engine.weights import feature_channels
 from sce_video.inference.model import checkpoint_of
-from sce_video.registry import DATASETS, MODELS
+from sce_video.registry import DATASETS
 from sce_video.runs.checkpoint_settings import Use, adopted_config
 from sce_video.utils.run_files import RESULTS, newest_checkpoint
 from sce_video.utils.storage import absolute, exists, is_url, list_files, split
@@ -230,8 +231,12 @@ def complete_classifier(cfg: Config, content: dict[str, Any] | None = None) -> N
     """
     head: Any = (cfg.get("model") or {}).get("cls_head") or {}
     if head.get("in_channels", 0) is None:
-        with torch.device("meta"):  # no memory for weights
-            head.in_channels = MODELS.build(cfg.model.backbone).out_channels
+        head.in_channels = feature_channels(cfg.model.backbone)
+        if head.in_channels is None:
+            raise ValueError(
+                f"the backbone {cfg.model.backbone.type} does not state its out_channels. Set "
+                "model.cls_head.in_channels"
+            )
     if head.get("num_classes", 0) is not None:
         return
     if content is None:

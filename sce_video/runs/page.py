@@ -198,7 +198,7 @@ def write_run_page(
         if scores is not None:
             parts += classifier_parts(record, scores, max_bytes=budget, reader=reader)
         if reader is not None and views:
-            cfg = Config(views, filename=record.config_file)
+            cfg = Config(views, cfg_text=record.name, filename=record.folder)
             parts.append(view_sheet(cfg, max_bytes=budget))
         if rows is not None:
             drawn: dict[str, Any] = {"max_bytes": budget, "reader": reader}

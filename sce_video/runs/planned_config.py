@@ -64,7 +64,7 @@ def resumable_config(
     mirror: str | None = None,
     videos: str | Path | None = None,
 ) -> Config:
-    """The config of a planned training that begins or, with ``resume``, continues.
+    """Return the config of a planned training that begins or, with ``resume``, continues.
 
     Args:
         path: ``RUN/config.py``. The ``run.json`` next to it is read (:func:`planned_config`).

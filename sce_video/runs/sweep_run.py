@@ -222,13 +222,17 @@ class SweepRunner:
 
 
 def _error_line(log: Path, begin: int) -> str:
-    """The last line from ``begin`` on that tells an error, else the last line."""
+    """Return the last error from ``begin`` on in one line, else the last line."""
     with open(log, "rb", opener=regular_file) as file:
         file.seek(max(begin, log.stat().st_size - _TAIL))
         lines = file.read().decode("utf-8", "replace").splitlines()
     lines = [line.strip() for line in lines if line.strip()]
-    errors = [line for line in lines if _ERROR.search(line)]
-    return (errors or lines or ["its log is empty"])[-1]
+    errors = [number for number, line in enumerate(lines) if _ERROR.search(line)]
+    if not errors:
+        return (lines or ["its log is empty"])[-1]
+    # A heading, such as "wrong values in the config:", is followed by the first of them.
+    last = errors[-1] + 1
+    return " ".join(lines[last - 1 : last + lines[last - 1].endswith(":")])
 
 
 def is_done(out: str | Path, step: Step) -> bool:

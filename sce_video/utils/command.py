@@ -48,7 +48,7 @@ def printable_utf8(text: str) -> str:
 
 
 def printable_values(value: Any) -> Any:
-    """A copy of JSON data in which every text, keys included, is :func:`printable_utf8`."""
+    """Return a copy of JSON data in which every text, keys included, is :func:`printable_utf8`."""
     if isinstance(value, dict):
         return {printable_utf8(str(k)): printable_values(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
@@ -308,7 +308,7 @@ class Progress:
             print(self.line(), file=self._stream, flush=True)
 
     def line(self) -> str:
-        """The text to show: ``checking 1,200/13,320 (9%), 240 files/s, 0:00:50 left``."""
+        """Return the text to show: ``checking 1,200/13,320 (9%), 240 files/s, 0:00:50 left``."""
         seconds = max(self._clock() - self._start, 1e-9)
         rate = (self.count - self._begin) / seconds
         share = 100 * self.count // self.total if self.total else 100

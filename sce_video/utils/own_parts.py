@@ -204,4 +204,8 @@ def advise_imports(recorded: object) -> str:
     present = named_modules({*_registering(), *_of_configs})
     lacking = [name for name in named if not any(_belongs(name, given) for given in present)]
     options = " ".join(f"{_OPTION} {name}" for name in lacking)
-    return f"If you trust these modules, add {options}, or import them in Python" * bool(lacking)
+    if not lacking:
+        return ""
+    return (
+        f"The training used {options}. If you trust this code, add the same, or import it in Python"
+    )

@@ -14,7 +14,7 @@ from helpers.run_tool import run_tool
 from helpers.training import make_videos
 
 IMPORT = ("--import", "my_parts")
-ADVICE = "If you trust these modules, add --import my_parts, or import them in Python"
+ADVICE = "The training used --import my_parts. If you trust this code, add the same"
 SMALL = "--epochs 1 --size 32 --frames 2 --batch 4 --epoch-samples 8 --workers 0".split()
 #: Options that make a training of the recipe small, by config.
 TRAINING = {
@@ -83,7 +83,7 @@ def test_a_pretraining_has_all_parts_and_records_them(lab):
 
 def test_a_pretraining_resumes_with_its_module_alone(lab):
     line = refused(lab, "pretrain", "--out", "run", "--resume")
-    assert line.endswith(ADVICE) and "run/run.json" in line
+    assert ADVICE in line and "run/run.json" in line
     assert "the training is finished" in done(lab, "pretrain", "--out", "run", "--resume", *IMPORT)
 
 
@@ -141,7 +141,7 @@ def test_a_config_is_trained_resumed_and_tested(lab):
     assert "name its module by --import" in refused(lab, *train, *options(TRAINING))
     done(lab, *train, *IMPORT, *options(TRAINING))
     line = refused(lab, *train, "--resume", *options(TRAINING))
-    assert line.endswith(ADVICE) and "trained/epoch_1.pth" in line
+    assert ADVICE in line and "trained/epoch_1.pth" in line
     done(lab, *train, "--resume", *IMPORT, *options({**TRAINING, "train_cfg.max_epochs": 2}))
     test = ("test", "my_recipe.py", "trained/epoch_2.pth", *work, *IMPORT, *options(TEST))
     assert "sparsity" in done(lab, *test)
@@ -154,14 +154,17 @@ def test_a_config_is_trained_resumed_and_tested(lab):
 
 
 def test_a_sweep_trains_and_tests_with_the_module(lab):
-    sweep = f"""
+    content = f"""
 title = "One point"
 pretrain = dict(config="my_recipe.py", options={TRAINING})
 points = [dict(name="four", options={{"model.backbone.channels": 4}})]
 columns = [dict(name="kNN", config="my_recipe.py", metric="knn_top1", options={TEST})]
 """
-    (lab / "my_sweep.py").write_text(sweep)
-    assert "| four |" in done(lab, "sweep", "my_sweep.py", "--out", "swept", *IMPORT)
+    (lab / "my_sweep.py").write_text(content)
+    sweep = ("sweep", "my_sweep.py", "--out", "swept")
+    failed = run_tool(*sweep, cwd=lab)
+    assert failed.returncode == 1 and "name its module by --import" in failed.stdout
+    assert "| four |" in done(lab, *sweep, *IMPORT)
 
 
 def test_the_report_names_the_parts(lab):

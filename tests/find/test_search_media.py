@@ -9,7 +9,13 @@ import av
 import pytest
 from helpers.tiny_encoder import moving_frames, write_lossless
 
-from sce_video.find.search_media import CallError, MediaCache, MediaWorkers, animation, middle_frame
+from sce_video.find.search_media import (
+    CallError,
+    MediaWorkers,
+    RecentItems,
+    animation,
+    middle_frame,
+)
 
 
 @pytest.fixture
@@ -51,7 +57,7 @@ def test_after_the_end(workers):
 
 
 def test_the_cache_keeps_the_most_recently_used():
-    cache, made = MediaCache(limit=25), []
+    cache, made = RecentItems(25, len), []
 
     def get(key):
         return cache.get(key, lambda: made.append(key) or bytes([key]) * 10)

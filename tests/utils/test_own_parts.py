@@ -130,7 +130,7 @@ def test_a_missing_module_needs_no_library(tmp_path, repo):
     ("recorded", "advice"),
     [
         (["part_one"], ""),
-        (["part_one", "part_two"], "add --import part_two, or"),
+        (["part_one", "part_two"], "The training used --import part_two. If"),
         (["part_one.nets"], ""),  # its package has been imported
         (["a; rm -rf ~", "../x", 3, None, "x" * 500], ""),
         ("part_two", ""),
@@ -158,5 +158,5 @@ def test_a_run_json_imports_nothing(folder, capsys):
     (folder / "run/run.json").write_text(json.dumps(described))
     (folder / "run/config.py").write_text("")
     assert main(["pretrain", "--out", "run", "--resume"]) == 2
-    assert capsys.readouterr().err.strip().endswith("add --import canary, or import them in Python")
+    assert "The training used --import canary. If you trust this code" in capsys.readouterr().err
     assert not (folder / "sung").exists() and "canary" not in sys.modules

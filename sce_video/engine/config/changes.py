@@ -98,6 +98,19 @@ def named_path(root: Any, path: Sequence[str]) -> str:
     return ".".join(names)
 
 
+def leaves(node: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield single values, plain lists and empty dicts by their paths of keys and numbers."""
+    items: Any = ()
+    if isinstance(node, dict):
+        items = node.items()
+    elif isinstance(node, list) and any(isinstance(value, dict) for value in node):
+        items = enumerate(node)
+    if not items:
+        yield path, node
+    for key, value in items:
+        yield from leaves(value, (*path, str(key)))
+
+
 def step_index(steps: Sequence, part: str, path: str) -> int:
     """The index of an entry of the list at ``path``, given by number or by the name of its type.
 

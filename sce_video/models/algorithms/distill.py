@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from sce_video.models.algorithms.base import QuerySum, SelfSupervisedModel, unit_vectors
 from sce_video.models.backbones.common import average_pool, rows_of_positions
+from sce_video.models.losses.frame_losses import FrameScales, frame_scales, frame_terms
 from sce_video.models.losses.sce_losses import check_sce, sce_terms
 from sce_video.models.losses.siamese import byol_loss
 from sce_video.models.modules import KeyQueue, queue_warnings
@@ -20,7 +21,7 @@ from sce_video.registry import MODELS
 from sce_video.utils.stored_arguments import Entries, Outputs, Word
 from sce_video.utils.tensors import LoggedValue
 
-OBJECTIVES = ("cosine", "tokens", "relations")
+OBJECTIVES = ("cosine", "tokens", "relations", "frames")
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,10 @@ class Distill(SelfSupervisedModel):
     - ``tokens``: the same at each position of the teacher's grid, to which the student's features
       are interpolated;
     - ``relations``: SCE (eq. 9) with z as query, t as key and a queue of the teacher's features.
-      SEED (arXiv 2101.04731) is this with the teacher's own softmax share in place of ``lambda_``.
+      SEED (arXiv 2101.04731) is this with the teacher's own softmax share in place of ``lambda_``;
+    - ``frames``: the squared error of the teacher's standardised features of frames, of their mean
+      over the clip and of their motion, see :func:`~sce_video.models.losses.frame_terms`. The
+      projector predicts the features of each of the student's temporal positions.
 
     The teacher gives stored features of fixed clips, found by the samples' ``index`` and ``clip``,
     or is a network that sees the student's augmented view (arXiv 2106.05237) in its own size and
@@ -102,20 +106,36 @@ class Distill(SelfSupervisedModel):
         features: Tensor | None = None,
         clip: TeacherClip | None = None,
     ) -> None:
-        """Give the teacher: an ``Encoder``, or its features (videos, clips, D).
+        """Give the teacher: an ``Encoder``, or its features.
 
-        Without ``clip`` the network sees the student's view in the student's size.
+        Features are (videos, clips, D), for ``frames`` (videos, clips, T, D). Videos whose features
+        are all 0 could not be read. Without ``clip`` the network sees the student's view in the
+        student's size.
         """
         # In a tuple, not a submodule: neither trained, saved, initialised nor set to training mode.
         self._teacher: Any = () if network is None else (network.eval().requires_grad_(False),)
         self._features = features
         self._clip = clip
+        self._scales: FrameScales | None = None
+        if self.objective == "frames" and features is not None:
+            if features.ndim != 4:
+                raise ValueError(
+                    "objective 'frames' needs the teacher's features of each frame (videos, clips, "
+                    f"T, D), got shape {tuple(features.shape)}"
+                )
+            readable = features.flatten(1).any(dim=1)
+            self._scales = frame_scales(features[readable].flatten(0, 1))
 
     @torch.no_grad()
     def teach(self, view: Tensor, samples: Mapping[str, Tensor] | None) -> Tensor:
         """The teacher's features of a view: (N, D), of a network and ``tokens`` (N, D, T, H, W)."""
         if self._features is not None and samples is not None and "clip" in samples:
             return self._features[samples["index"], samples["clip"]]
+        if self.objective == "frames":
+            raise ValueError(
+                "objective 'frames' needs stored features of the teacher: set teacher_checkpoint "
+                "and OneOfClips.num_clips of 1 or more"
+            )
         if not self._teacher:
             raise ValueError("Distill has no teacher: give teacher_checkpoint, or model.teacher")
         teacher = self._teacher[0].to(view.device)
@@ -142,28 +162,45 @@ class Distill(SelfSupervisedModel):
         sums = QuerySum(self)
         for view in views:
             taught = self.teach(view, samples)  # without gradient
-            if self.objective == "tokens":  # a row for each position
-                features = self.backbone(view)
-                h = average_pool(features)
-                rows, keys = rows_of_positions(features, taught)
+            if self.objective == "frames":
+                h, z, parts = self.frame_errors(view, taught)
             else:
-                h = rows = self.represent(view)
-                keys = taught
-            z = self.projector(rows)
-            query, key = unit_vectors(z), unit_vectors(keys).to(z.dtype)
-            if self.objective == "relations":
-                parts = sce_terms(
-                    query,
-                    key,
-                    self.queue.keys,
-                    lambda_=self.lambda_,
-                    tau=self.tau,
-                    tau_m=self.tau_m,
-                )._asdict()
-                if view is views[0]:  # enters the queue after the optimiser step
-                    self.queue.stage(key)
-            else:
-                loss = byol_loss(query, key) / 2  # 1 - z.t
-                parts = {"loss": loss, "positive_similarity": 1 - loss.detach()}
+                h, z, parts = self.compare_vectors(view, taught, is_first=view is views[0])
             sums.add(h, z, {name: value / len(views) for name, value in parts.items()})
         return sums.total()
+
+    def frame_errors(self, view: Tensor, taught: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """Compute h (N, C), z (N, D) and the terms of ``frames`` for the features (N, T, D)."""
+        assert self._scales is not None  # set together with the stored features
+        positions = self.backbone(view).mean(dim=(3, 4)).transpose(1, 2)  # (N, T, C)
+        z = self.projector(positions.flatten(0, 1)).unflatten(0, positions.shape[:2])
+        parts = frame_terms(z, taught, self._scales)
+        loss = torch.stack([*parts.values()]).sum()
+        return positions.mean(dim=1), z.mean(dim=1), {"loss": loss, **_detached(parts)}
+
+    def compare_vectors(
+        self, view: Tensor, taught: Tensor, is_first: bool
+    ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """Compute h, z and the terms of the objectives that compare unit vectors."""
+        if self.objective == "tokens":  # a row for each position
+            features = self.backbone(view)
+            h = average_pool(features)
+            rows, keys = rows_of_positions(features, taught)
+        else:
+            h = rows = self.represent(view)
+            keys = taught
+        z = self.projector(rows)
+        query, key = unit_vectors(z), unit_vectors(keys).to(z.dtype)
+        if self.objective != "relations":
+            loss = byol_loss(query, key) / 2  # 1 - z.t
+            return h, z, {"loss": loss, "positive_similarity": 1 - loss.detach()}
+        parts = sce_terms(
+            query, key, self.queue.keys, lambda_=self.lambda_, tau=self.tau, tau_m=self.tau_m
+        )
+        if is_first:  # enters the queue after the optimiser step
+            self.queue.stage(key)
+        return h, z, parts._asdict()
+
+
+def _detached(parts: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: value.detach() for name, value in parts.items()}

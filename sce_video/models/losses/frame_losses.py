@@ -1,0 +1,103 @@
+"""Regression of a teacher's features of frames: their values, their clip mean and their motion."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from sce_video.models.losses.siamese import full_precision
+
+#: Channels that vary less than this fraction of the mean deviation count as varying that much.
+_LEAST_DEVIATION = 0.05
+
+
+@dataclass(frozen=True)
+class FrameScales:
+    """Moments of a teacher's frame features, by which targets and losses are scaled.
+
+    Attributes:
+        mean: (D,) mean of each channel over all frames.
+        deviation: (D,) standard deviation of each channel.
+        clip_variance: Variance of the standardised clip means, averaged over channels.
+        motion_variance: Variance of the standardised motion, averaged over channels; see
+            :func:`motion_of`.
+    """
+
+    mean: Tensor
+    deviation: Tensor
+    clip_variance: Tensor
+    motion_variance: Tensor
+
+    def standardise(self, features: Tensor) -> Tensor:
+        """Return features (..., D) with mean 0 and deviation 1 over the frames."""
+        return (full_precision(features) - self.mean) / self.deviation
+
+
+def motion_of(frames: Tensor) -> Tensor:
+    """Return the mean absolute difference of neighbouring frames: (N, T, D) to (N, D)."""
+    return frames.diff(dim=1).abs().mean(dim=1)
+
+
+def frame_scales(features: Tensor) -> FrameScales:
+    """Compute the moments of a teacher's features.
+
+    Args:
+        features: (N, T, D) features of N clips.
+
+    Raises:
+        ValueError: If there are fewer than two clips.
+    """
+    if features.ndim != 3 or len(features) < 2 or 0 in features.shape:
+        raise ValueError(
+            "frame features must be (N, T, D) of at least 2 clips, got shape "
+            f"{tuple(features.shape)}"
+        )
+    features = full_precision(features)
+    flat = features.flatten(0, 1)
+    deviation = flat.std(dim=0, correction=0)
+    least = _LEAST_DEVIATION * float(deviation.mean())
+    if least == 0:
+        raise ValueError("the teacher's features are the same in all frames of all clips")
+    deviation = deviation.clamp(min=least)
+    mean = flat.mean(dim=0)
+    standard = (features - mean) / deviation
+    clips = standard.mean(dim=1).var(dim=0, correction=0).mean()
+    motion = features.new_ones(())
+    if features.shape[1] > 1:
+        found = motion_of(standard).var(dim=0, correction=0).mean()
+        motion = torch.where(found > 0, found, motion)  # videos of still images
+    return FrameScales(mean, deviation, torch.where(clips > 0, clips, 1.0), motion)
+
+
+def frame_terms(student: Tensor, teacher: Tensor, scales: FrameScales) -> dict[str, Tensor]:
+    """Compute the mean squared errors of frames, clip means and motion.
+
+    Each error is a fraction of the variance of its target, so 1 is the error of a constant.
+
+    Args:
+        student: (N, T, D) standardised predictions.
+        teacher: (N, U, D) features. They are averaged or repeated to the T positions.
+        scales: Moments of the teacher's features.
+
+    Returns:
+        Scalars ``frame_error`` and ``clip_error``, with two or more positions also
+        ``motion_error``.
+    """
+    with torch.autocast(student.device.type, enabled=False):
+        student = full_precision(student)
+        target = scales.standardise(teacher.detach()).to(student.dtype)
+        if target.shape[1] != student.shape[1]:
+            target = F.adaptive_avg_pool1d(target.transpose(1, 2), student.shape[1])
+            target = target.transpose(1, 2)
+        clip = F.mse_loss(student.mean(dim=1), target.mean(dim=1))
+        terms = {
+            "frame_error": F.mse_loss(student, target),
+            "clip_error": clip / scales.clip_variance,
+        }
+        if student.shape[1] > 1:
+            motion = F.mse_loss(motion_of(student), motion_of(target))
+            terms["motion_error"] = motion / scales.motion_variance
+    return terms
