@@ -88,7 +88,6 @@ def test_no_file_is_opened_in_another_way():
         ("curation/comparison.py", "open"),  # a new file, which is removed at the end
         ("engine/checkpoint.py", "path.read_bytes"),  # sources of the package
         ("find/search_media.py", "Path(out).read_bytes"),  # that it has just made
-        ("runs/choices.py", "Path('/proc/self/stat').read_text"),
         ("utils/command.py", "os.open"),  # /dev/null
         ("utils/cores.py", "(group / 'cpu.max').read_text"),  # of the kernel, like the next ones
         ("utils/cores.py", "(group / f'cpu.cfs_{name}_us').read_text"),

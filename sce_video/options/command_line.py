@@ -155,6 +155,8 @@ def _add(container: Any, options: type[Options], declared: Field) -> None:
             settings["nargs"] = len(spec.metavar)
         elif kind.several:
             settings["nargs"] = "+" if required or not spec.positional else "*"
+            if not spec.positional:
+                settings["action"] = "extend"  # --track wandb --track mlflow has both
         elif spec.alone is not None or (spec.positional and not required):
             settings |= {"nargs": "?", "const": spec.alone}
     if spec.positional:

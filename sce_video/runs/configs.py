@@ -41,8 +41,10 @@ _TRAINING_ONLY = (
     *("train_dataloader", "train_cfg", "optim_wrapper", "param_scheduler", "custom_hooks"),
     *("val_dataloader", "val_cfg", "val_evaluator"),
 )
-#: Data set of a table, and its settings beside the data.
-_TABLE, _OF_TABLE = "LanceVideoDataset", frozenset(("type", "storage_options", "block_size"))
+#: Dataset of a table.
+_TABLE = "LanceVideoDataset"
+#: Its settings besides the data.
+_OF_TABLE = frozenset(("type", "storage_options", "block_size"))
 
 
 def checkpoints_to_test(path: str) -> list[str]:

@@ -20,10 +20,10 @@ from sce_video.engine.config.snapshot import (
     resolved_config,
     stored_config,
 )
-from sce_video.engine.logs import TRACKERS
 from sce_video.engine.recipes import FINETUNING, LARGE_RECIPE, methods
 from sce_video.engine.run_json import read_run_json
 from sce_video.engine.weights import checked_backbone
+from sce_video.options.training import TRACKERS
 from sce_video.registry import (
     DATASETS,
     HOOKS,
@@ -181,7 +181,7 @@ def planned_config(
         named["model"] = {key: value for key, value in model.items() if key != "backbone"}
     if os.path.isabs(str(named.get("pretrained"))):
         del named["pretrained"]
-    known = {*_texts(base), *trusted_stores(videos), *(TRACKERS[name][0] for name in track)}
+    known = {*_texts(base), *trusted_stores(videos), *(TRACKERS[name].backend for name in track)}
     if mirror is not None:
         known.add(mirror)
     strange = next(_unexpected(named, known), None)

@@ -97,7 +97,7 @@ def commands(page: Path) -> Iterator[list[str]]:
 
 def source_of(script: str) -> str:
     """The text of a tool or launcher, and of the command that it runs."""
-    text = (REPO / script).read_text() + (REPO / "sce_video/commands/arguments.py").read_text()
+    text = (REPO / script).read_text()
     runs = r"from sce_video\.commands\.(\w+) import main|-m sce_video (\w+)|tools/(train|test)\.py"
     for module in {name for found in re.findall(runs, text) for name in found if name}:
         text += (REPO / f"sce_video/commands/{module}.py").read_text()
@@ -306,7 +306,7 @@ def test_recipes_of_the_pages_train(name, folder, data):
     options = small_options(folder / name, data)
     with imported(name):
         cfg = launch.training_config(name, work_dir=folder / "work", cfg_options=options)
-        runner = launch.train(cfg)
+        runner = launch.run_training(cfg)
     assert runner.iter == 2 and (folder / "work/epoch_1.pth").is_file()
     if "online_evaluation" in FILES[name]:
         lines = (folder / "work/online_evaluation.jsonl").read_text().splitlines()

@@ -46,7 +46,7 @@ def root(tmp_path_factory):
 def kept_best(root, tmp_path_factory):
     folder, options = tmp_path_factory.mktemp("best"), [*small(root), *KEEP_BEST]
     cfg = launch.training_config(RECIPE, work_dir=folder, pretrained="random", cfg_options=options)
-    launch.train(cfg)
+    launch.run_training(cfg)
     return folder
 
 

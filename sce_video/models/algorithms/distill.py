@@ -17,11 +17,10 @@ from sce_video.models.losses.frame_losses import FrameScales, frame_scales, fram
 from sce_video.models.losses.sce_losses import check_sce, sce_terms
 from sce_video.models.losses.siamese import byol_loss
 from sce_video.models.modules import KeyQueue, queue_warnings
+from sce_video.options.training import OBJECTIVES
 from sce_video.registry import MODELS
 from sce_video.utils.stored_arguments import Entries, Outputs, Word
 from sce_video.utils.tensors import LoggedValue
-
-OBJECTIVES = ("cosine", "tokens", "relations", "frames")
 
 
 @dataclass(frozen=True)
@@ -169,7 +168,9 @@ class Distill(SelfSupervisedModel):
             sums.add(h, z, {name: value / len(views) for name, value in parts.items()})
         return sums.total()
 
-    def frame_errors(self, view: Tensor, taught: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    def frame_errors(
+        self, view: Tensor, taught: Tensor
+    ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Compute h (N, C), z (N, D) and the terms of ``frames`` for the features (N, T, D)."""
         assert self._scales is not None  # set together with the stored features
         positions = self.backbone(view).mean(dim=(3, 4)).transpose(1, 2)  # (N, T, C)
