@@ -74,7 +74,7 @@ def test_processes_import_what_registers_own_parts(model, monkeypatch):
     """A reader of files is named by a text, so pickling the network does not import it."""
     reader = type("MyReader", (), {"__module__": "my_parts"})
     monkeypatch.setitem(READERS.module_dict, "mine", reader)
-    assert EmbedJob(model, OPTIONS).imports == ["my_parts"]
+    assert "my_parts" in EmbedJob(model, OPTIONS).imports
 
 
 def test_a_network_that_cannot_be_pickled_is_refused(model, folder):
