@@ -43,7 +43,7 @@ from sce_video.evaluation.metrics.base import (
     place_metrics,
     telling,
 )
-from sce_video.evaluation.provenance import describe_dataset, describe_test
+from sce_video.evaluation.provenance import describe_dataset, describe_evaluation
 from sce_video.evaluation.results import compute_results
 from sce_video.evaluation.rows import (
     Rows,
@@ -402,7 +402,7 @@ class MultiViewTestLoop(BaseLoop):
     def _describe(self, rows: Rows, gallery: Rows | None) -> dict[str, Any]:
         """Provenance: everything that the metrics depend on."""
         dataset = self.dataloader.dataset
-        described = describe_test(self.runner, dataset, rows.num_views, self.kind)
+        described = describe_evaluation(self.runner, dataset, rows.num_views, self.kind)
         settings = metric_settings(self.metrics)
         if settings:
             described["protocols"] = settings
