@@ -56,7 +56,7 @@ _REFINED_AT_ONCE = 32  # pairs
 
 @dataclass(frozen=True)
 class StoredThumbnails:
-    """Place of a video's thumbnails in a file of many, for a process that reads them."""
+    """Position of one video's thumbnails in a shared file, for a process that reads them."""
 
     file: str
     offset: int  # bytes: times (T,) float64 begin here, then frames (T, 32, 32) uint8
@@ -77,13 +77,13 @@ class StoredThumbnails:
 
 
 class ThumbnailFile:
-    """Thumbnails of many videos in a temporary file of ``folder``, read by its name.
+    """Thumbnails of many videos in one temporary file in ``folder``.
 
-    What a killed process left of such a file there is removed.
+    If a killed process left such a file in the folder, it is removed.
 
     Attributes:
-        folder: Where the file is.
-        places: Of every video, by its number.
+        folder: Folder that contains the file.
+        places: Position of each video's thumbnails in the file, by the video's number.
     """
 
     def __init__(self, folder: str | os.PathLike) -> None:
@@ -116,7 +116,7 @@ class ThumbnailFile:
 
 
 class ThumbnailJob(BatchJob):
-    """Reads the thumbnails of the first ``most`` seconds of videos, whose paths are the keys."""
+    """Job that reads the thumbnails of the first ``most`` seconds of videos. Keys are paths."""
 
     name = "thumbnails"
 
@@ -124,7 +124,7 @@ class ThumbnailJob(BatchJob):
         self.settings = {"format": 1, "side": SIDE, "rate": MAX_RATE, "seconds": most}
 
     def process(self, item: Item) -> Facts:
-        """Return times and frames as data; ItemError if the video cannot be decoded."""
+        """Return times and frames as data. Raise ItemError if the video cannot be decoded."""
         try:
             found = read_thumbnail(item.key, self.settings["seconds"])
         except VideoDecodeError as error:
@@ -133,11 +133,11 @@ class ThumbnailJob(BatchJob):
         return Facts(facts, found.times.tobytes() + found.frames.tobytes())
 
     def source(self, item: Item) -> State:
-        """Return size and modification time of the file; objects and rows are read each time."""
+        """Return size and modification time of the file. Objects and rows are read each time."""
         return {} if is_elsewhere(item.key) else file_state(video_of(item.key)) or {}
 
     def holds(self, item: Item, record: Record) -> bool:
-        """Return whether there are undamaged thumbnails of a file."""
+        """Return whether the record contains undamaged thumbnails of the file."""
         known = record.done and bool(item.source)
         return known and thumbnails_of(record, self.settings["seconds"]) is not None
 
@@ -145,7 +145,7 @@ class ThumbnailJob(BatchJob):
 def thumbnails_of(record: Record, most: float) -> Thumbnails | None:
     """Return the thumbnails in a record; None if sizes or times cannot belong to a video.
 
-    The file of records lies among the results, where it may be damaged or somebody else's.
+    The file of records lies in the results folder, where it may be damaged or untrusted.
     """
     facts, data = record.facts, record.data or b""
     length = len(data) // _FRAME_BYTES
@@ -180,9 +180,9 @@ def read_thumbnails(
     The first ``most`` seconds are read. Thumbnails of files that have not changed since a run in
     the same folder are taken from :data:`THUMBNAILS` there.
 
-    ``workers`` processes read, of which one may hang or crash; 0 reads in this one. After each
-    file that is read ``on_video`` is called with ``reading frames``, their number and whether it
-    failed.
+    ``workers`` processes read the files, so one of them may hang or crash. With 0, this process
+    reads them. After each file, ``on_video`` is called with ``reading frames``, the number of files
+    and whether the file failed.
     """
     job = ThumbnailJob(most)
     items = [Item(file, job.source(Item(file, None))) for file in dict.fromkeys(files)]
@@ -220,17 +220,17 @@ def compare_pairs(
     workers: int,
     on_step: Callable[[str, int, bool], None] | None = None,
 ) -> Iterator[tuple[int, int, Alignment]]:
-    """Yield the inner and the outer video of similar pairs, and where the one lies in the other.
+    """Yield the inner and the outer video of similar pairs, and their alignment.
 
-    Each pair is aligned in both directions, which is quick; the direction in which the videos are
-    more similar is refined, unless they cannot reach the threshold. Of similar videos those are
-    left out in which other things change, such as two moments of a fixed camera.
+    Each pair is aligned in both directions, which is quick. Only the direction with the higher
+    similarity is refined, and only if the pair can reach the threshold. Similar videos in which
+    other things change, such as two moments of a fixed camera, are left out.
 
     Args:
-        stored: Thumbnails of all of them.
+        stored: Thumbnails of all videos.
         pairs: (P, 2) integers, each pair once.
-        threshold: Smallest similarity of those that are yielded.
-        workers: Processes; 0 for this one.
+        threshold: Smallest similarity of the pairs that are yielded.
+        workers: Number of processes. 0 compares in this process.
         on_step: Called with ``comparing`` or ``refining``, the number of all groups of pairs, and
             False after each group.
     """
@@ -296,7 +296,7 @@ def computed(
 
 
 def align_all(item: tuple[StoredThumbnails, list[StoredThumbnails]]) -> list[list[Alignment]]:
-    """Align several videos with one video: for each, the alignments to refine, the best first."""
+    """Align several videos with one. For each, return the alignments to refine, best first."""
     outer, inners = item
     frames = [inner.read().sampled() for inner in inners]
     found = CopyMatcher(outer.read().sampled()).alignments(frames, MOST_STARTS)
@@ -308,7 +308,8 @@ def refine_all(
 ) -> list[Alignment]:
     """Refine the alignments of pairs (outer video, inner one, starts).
 
-    Those that reach the threshold, the first of the item, also have the agreement of their changes.
+    Alignments that reach the threshold, the first element of the item, also get the agreement of
+    their changes.
     """
     threshold, pairs = item
     found = []

@@ -34,7 +34,8 @@ class EditedCopy:
     Attributes:
         inner: Number of the video whose whole frame is a part of the other video's frame.
         outer: Number of the other video.
-        alignment: Similarity, 0 to 1; when in ``outer`` the inner one begins; the part it shows.
+        alignment: Similarity from 0 to 1, seconds of ``outer`` at which ``inner`` begins, and the
+            part of ``outer`` that it shows.
         mirrored: Whether one of the two is mirrored.
         speed: Seconds of ``outer`` in one second of ``inner``.
         inner_stretch: Start and end of the stretch in ``inner``, seconds.
@@ -52,7 +53,7 @@ class EditedCopy:
 
 @dataclass(frozen=True)
 class _LineSettings:
-    """Comparison of two videos along lines in time, first near a hypothesis, then more finely."""
+    """Settings for comparing two videos along lines in time, first coarsely, then finely."""
 
     #: Correlation that a frame must exceed to lengthen a stretch. Less shortens it.
     similar: float = 0.5
@@ -75,7 +76,7 @@ _FINE_SPEEDS = np.arange(97, 104, 1.5) / 100
 
 @dataclass(frozen=True)
 class _PlacementSettings:
-    """Alignment of two videos in place and time by Gauss-Newton steps."""
+    """Settings for aligning two videos in place and time by Gauss-Newton steps."""
 
     #: Compared frames at most, at equal steps over the stretch.
     frames: int = 12
@@ -97,7 +98,7 @@ _LONGEST_STEP = np.array([0.06, 0.06, 0.06, 0.06, 0.15, 0.03])
 
 @dataclass(frozen=True)
 class _DecisionSettings:
-    """Whether a stretch that two videos share makes a copy, and when to stop looking."""
+    """Settings that decide whether a shared stretch makes a copy, and when to stop looking."""
 
     #: Standard deviation of a change in grey levels below which nothing moves.
     moves: float = 0.5
@@ -122,7 +123,7 @@ DECISION = _DecisionSettings()
 
 
 class _Pair:
-    """Two videos, compared along lines in time at one part."""
+    """Two videos that are compared along lines in time at one part of the outer video."""
 
     def __init__(self, outer: Views, inner: Views, mirrored: bool) -> None:
         self.outer, self.changes = outer.plain, outer.changes
@@ -315,13 +316,14 @@ def _similarity(theirs: np.ndarray, ours: np.ndarray, stretch: tuple[float, floa
 def verified(
     outer: Views, inner: Views, guess: Hypothesis, edits: Collection[str]
 ) -> EditedCopy | None:
-    """Return what two videos share near a hypothesis; None if they do not share enough.
+    """Return what two videos share near a hypothesis, or None if they do not share enough.
 
     Args:
-        outer: The video of which a part is shown.
-        inner: The video that shows it.
-        guess: One of :func:`~.copy_votes.hypotheses`.
-        edits: Of ``EDITS``: whether the speed varies, and how short the stretch may be.
+        outer: Video whose part is shown by the other one.
+        inner: Video that shows the part.
+        guess: Hypothesis from :func:`~.copy_votes.hypotheses`.
+        edits: Kinds of copies to search, from ``EDITS``. They decide whether the speed varies and
+            how short the stretch may be.
     """
     pair = _Pair(outer, inner, guess.mirrored)
     near, fine = np.ones(1), np.ones(1)

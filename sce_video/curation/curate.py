@@ -31,7 +31,7 @@ class CurateResult:
 
     Attributes:
         found: Result of the curation.
-        report: What was written.
+        report: Summary of the files that were written.
         page: The page; None if it was not written.
     """
 

@@ -64,8 +64,8 @@ def read_thumbnail(file: str, most: float = MAX_SECONDS) -> Thumbnails:
     Frames are converted to luma and averaged to 32 x 32 pixels.
 
     Raises:
-        VideoDecodeError: The file is missing or cannot be decoded, or reading it takes longer than
-            ``READ_SECONDS``, or than lasts what is read of it.
+        VideoDecodeError: If the file is missing, cannot be decoded, or takes longer to read than
+            ``READ_SECONDS`` and than the part that is read lasts.
     """
     import cv2
 
@@ -124,13 +124,13 @@ WHOLE: Part = (0.0, 0.0, 1.0, 1.0)
 
 @dataclass(frozen=True)
 class Alignment:
-    """Where a video lies in another one.
+    """Alignment of one video within another one.
 
     Attributes:
         similarity: Mean correlation of the compared frames, -1 to 1.
         offset: Seconds by which the copy begins after the other video.
-        part: That the copy shows.
-        changes: Agreement of what changes in both, at most 1; None where it was not computed.
+        part: Part of the other video's frame that the copy shows.
+        changes: Agreement of what changes in both videos, at most 1; None if it was not computed.
     """
 
     similarity: float
@@ -242,14 +242,14 @@ def norms(vectors: np.ndarray) -> np.ndarray:
 
 
 def index_vectors(frames: np.ndarray) -> np.ndarray:
-    """Return parts of two frames per second as unit vectors (n, 64), which frames search among.
+    """Return parts of two frames per second as unit vectors (n, 64) for the search index.
 
     Args:
-        frames: (T, 32, 32) at ``RATE``, of which every 8th is taken.
+        frames: (T, 32, 32) thumbnails at ``RATE``. Every 8th frame is used.
 
     Returns:
-        Float32, frame after frame: the same number of parts of each, squares in relative
-        coordinates of 0.7 to 1 of the side. Their scaling is that of :func:`query_vectors`.
+        (n, 64) float32 vectors, frame after frame. Each frame has the same number of parts: squares
+        with sides of 0.7 to 1 of the frame's side. They are scaled as in :func:`query_vectors`.
     """
     every = round(RATE / _INDEXED_RATE)
     chosen = frames[min(every // 2, len(frames) - 1) :: every]
@@ -355,15 +355,16 @@ def refined(
     """Find the alignment, near one of the given ones, at which two videos are most similar.
 
     Args:
-        outer: The video in which the other lies.
-        inner: The other.
-        starts: Of the first comparison. Those that are best in time are refined in place.
-        threshold: An alignment that is further below it than refinement gains is not refined to the
-            end.
+        outer: Video that contains the other one.
+        inner: The other video.
+        starts: Alignments from the first comparison. The ones that match best in time are refined
+            in place.
+        threshold: Similarity to reach, default 0. An alignment further below it than refinement
+            usually gains is not refined to the end.
 
     Returns:
-        With the mean correlation of up to 16 frames at 16 x 16 pixels: similar videos correlate at
-        8 x 8 pixels nearly as much as copies do between two steps of the grid.
+        The best alignment, with the mean correlation of up to 16 frames at 16 x 16 pixels. At 8 x 8
+        pixels, similar videos correlate nearly as much as copies do between two steps of the grid.
     """
     pair = _Frames(outer, inner)
     found = sorted(((*_displaced(pair, s.offset, s.part), s.part) for s in starts), reverse=True)

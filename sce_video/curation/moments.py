@@ -49,7 +49,7 @@ _MOMENT = _MomentSettings()
 
 @dataclass(frozen=True)
 class _Agreement:
-    """What two videos have in common at an alignment.
+    """Agreement of two videos at an alignment.
 
     ``changes`` is the agreement of what changes over time, without the difference of the means of
     the two videos. ``nearby`` is the part at which the frames would correlate more.

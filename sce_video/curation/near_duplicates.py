@@ -46,9 +46,9 @@ _CANDIDATES = _CandidateSettings()
 
 
 def pairs_by_frames(stored: ThumbnailFile, numbers: Sequence[int], most: int) -> np.ndarray:
-    """Find pairs of videos of which one shows frames that resemble parts of the other's frames.
+    """Find pairs of videos in which one shows frames that resemble parts of the other's frames.
 
-    A fixed camera films many moments that look alike. Where more parts of other videos resemble a
+    A fixed camera films many moments that look alike. If more parts of other videos resemble a
     frame than the search returns, the changes of the video are searched as well, because they
     distinguish its copies from such moments.
 
@@ -58,7 +58,8 @@ def pairs_by_frames(stored: ThumbnailFile, numbers: Sequence[int], most: int) ->
     Args:
         stored: Thumbnails of the videos.
         numbers: Numbers of the videos, ascending.
-        most: Candidates of a video at most. Those with the most similar frames come first.
+        most: Maximum number of candidates per video. The candidates with the most similar frames
+            come first.
 
     Returns:
         (P, 2) lower and higher number of each pair.
@@ -81,12 +82,12 @@ def _asked(
     Args:
         stored: Thumbnails of the videos.
         numbers: Numbers of the videos, ascending.
-        most: Others of a video at most.
+        most: Maximum number of other videos per video.
         view: Returns the frames of a video that are compared, 16 per second.
 
     Returns:
-        (P, 2) pairs; and the videos of which at least half of the frames resemble more parts than
-        the search returned.
+        (P, 2) pairs of numbers, and the numbers of the videos for which at least half of the frames
+        resemble more parts than the search returned.
     """
     parts: list[np.ndarray] = []
     frames: list[np.ndarray] = []
@@ -196,7 +197,7 @@ class DuplicateGroup:
 
     @property
     def rows(self) -> list[int]:
-        """All videos of the group, those that stay first."""
+        """Return all videos of the group. The videos that stay come first."""
         return [self.kept, *self.also_kept, *(video.row for video in self.removed)]
 
 
@@ -208,7 +209,8 @@ class Decisions:
 
     Attributes:
         keep: Paths of videos that stay, whatever they are copies of.
-        apart: Paths of which a path is not a copy, in both directions.
+        apart: For each path, the paths that are not copies of it. Each decision is listed in both
+            directions.
     """
 
     keep: frozenset[str] = frozenset()
@@ -302,14 +304,16 @@ def shared_parts(
 ) -> list[SharedPart]:
     """Find stretches that are parts of more than ``most`` videos, and remove their edges.
 
-    A stretch counts for a video of which it is less than 60 %. A longer stretch is a copy, however
-    many there are. Two stretches of one video are the same if they share 60 % of what both show.
-    An edge joins the stretches of two videos.
+    A stretch counts for a video if it is shorter than 60 % of the video. A longer stretch is a
+    copy, however many videos show it. Two stretches of one video are the same if they share 60 % of
+    what both show. An edge joins the stretches of two videos.
 
     Args:
-        edges: By the lower and the higher of two videos; changed.
-        ends: Of each video the end of what was compared of it, seconds.
-        most: Videos of a stretch that may be a copy.
+        edges: Edges between videos, by the lower and the higher row. Edges of shared stretches are
+            removed from it.
+        ends: For each video's row, the end of the part that was compared, in seconds.
+        most: Maximum number of videos with the same stretch for which the stretch may still be a
+            copy.
     """
     nodes: list[tuple[int, float, float]] = []
     known: dict[int, list[int]] = {}  # numbers of the nodes of a video
@@ -364,12 +368,12 @@ def pairs_of_features(
     """Find videos whose features have a cosine of at least ``threshold``, by (lower, higher).
 
     Args:
-        similar: (N, k) cosines with the neighbours of each, as in :func:`candidate_pairs`.
-        where: (N, k) their rows.
+        similar: (N, k) cosines with each video's neighbours, as in :func:`candidate_pairs`.
+        where: (N, k) rows of the neighbours.
         threshold: Smallest cosine of near-duplicates.
 
     Returns:
-        The pairs, and of each video in one the sum of its cosines.
+        The pairs, and the sum of cosines for each video that is in a pair.
     """
     edges: dict[tuple[int, int], Removed] = {}
     closeness: dict[int, float] = {}
@@ -436,12 +440,12 @@ def connected(
     """Return the connected groups of the rows of some pairs, in ascending order.
 
     Args:
-        pairs: Joined one after the other.
-        apart: Of a row those that may not be in its group, in both directions: a pair that would
-            bring two of them together joins nothing.
+        pairs: Pairs of rows. They are joined one after the other.
+        apart: For each row, the rows that may not be in its group, in both directions. A pair that
+            would bring two such rows together is ignored.
 
     Returns:
-        Groups of two rows and more by their smallest row, each ascending.
+        Groups of at least two rows, ordered by their smallest row. Each group is ascending.
     """
     group_of = {row: {row} for pair in pairs for row in pair}
     for a, b in pairs:

@@ -59,11 +59,13 @@ class Motion:
     """Motion of videos, and which videos are removed for too little of it.
 
     Attributes:
-        motion: (N,) mean over time of how much frames half a second apart differ: grey levels, of
-            thumbnails of 32 x 32 pixels; NaN for videos that cannot be read.
-        frozen: (N,) share of these steps in which they differ by less than 0.5; NaN too.
-        limit: Quantile of ``motion``.
-        removed: Videos of less motion, and those that are frozen all the time, the stillest first.
+        motion: (N,) mean over time of how much frames half a second apart differ, in grey levels of
+            32 x 32 thumbnails; NaN for videos that cannot be read.
+        frozen: (N,) share of these steps in which the frames differ by less than 0.5; NaN for
+            videos that cannot be read.
+        limit: Motion below which a video is removed, a quantile of ``motion``.
+        removed: Videos with less motion, and videos that are frozen all the time, the stillest
+            first.
     """
 
     motion: np.ndarray
@@ -77,19 +79,19 @@ class Curation:
     """Result of a curation. Videos are row indices into ``videos``.
 
     Attributes:
-        videos: Of the source.
-        options: Of the search.
+        videos: Features and paths of the videos that were curated.
+        options: Options of the command.
         duplicates: Groups of near-duplicates.
-        decisions: That were respected.
-        motion: Of every video, or None where it was not measured.
-        distances: (N,) mean cosine distance to the 10 nearest videos that are no duplicates.
+        decisions: A reader's decisions that were respected.
+        motion: Motion of every video, or None if it was not measured.
+        distances: (N,) mean cosine distance to the 10 nearest videos that are not duplicates.
         limit: Distance above which a video is an outlier.
-        outliers: Of the videos that are no duplicates, the farthest first.
-        keep: Those that stay, ascending.
-        subset: Of those, the most diverse, most typical first.
-        cluster: (N,) number of the cluster of every video, the largest being 0.
+        outliers: Videos above ``limit`` that are not duplicates, the farthest first.
+        keep: Videos that stay, ascending.
+        subset: The most diverse of the kept videos, the most typical first.
+        cluster: (N,) number of each video's cluster. The largest cluster is 0.
         centrality: (N,) cosine with the centre of the cluster.
-        notes: Sentences on what differs from what was asked for.
+        notes: Sentences about differences from the requested options.
     """
 
     videos: Features
@@ -115,25 +117,26 @@ def curate_videos(
     folder: str | os.PathLike | None = None,
     on_video: Callable[[str, int, bool], None] | None = None,
 ) -> Curation:
-    """Search near-duplicates, outliers, clusters and a diverse subset.
+    """Search for near-duplicates, outliers, clusters and a diverse subset.
 
-    Features are compared by cosine after their mean was subtracted. Near-duplicates: the nearest
-    videos of each, by features and by single frames, are candidates; their frames, aligned in time
-    and place, decide (:mod:`sce_video.curation.matching`). Outliers:
-    the mean distance to the 10 nearest videos (Ramaswamy et al. 2000) exceeds the median by five
-    standard deviations, estimated by the median absolute deviation. Subset: k-centre greedy.
+    Features are compared by cosine after their mean is subtracted. For near-duplicates, each
+    video's nearest videos, by features and by single frames, are candidates. Their frames, aligned
+    in time and place, decide (:mod:`sce_video.curation.matching`). A video is an outlier if its
+    mean distance to the 10 nearest videos (Ramaswamy et al. 2000) exceeds the median by five
+    standard deviations, estimated by the median absolute deviation. The subset is chosen by
+    k-centre greedy.
 
     Args:
-        videos: From :func:`~sce_video.find.stored_features.read_videos`.
-        options: What is searched, and how; ``workers`` None takes all cores.
-        decisions: On groups of an earlier run, of :func:`read_decisions`.
-        folder: For temporary files, and thumbnails of the videos that a later run uses: 32 KB per
-            second of video, at most, each; None for a temporary one.
-        on_video: Called with what is done, the total and whether a video failed.
+        videos: Features from :func:`~sce_video.find.stored_features.read_videos`.
+        options: Options of the search. If ``workers`` is None, all cores are used.
+        decisions: Decisions on the groups of an earlier run, from :func:`read_decisions`.
+        folder: Folder for temporary files and for thumbnails that a later run can reuse, at most 32
+            KB per second of each video. None uses a temporary folder.
+        on_video: Called with the current step, the total and whether a video failed.
 
     Raises:
-        ValueError: fewer than two videos, features that are not finite, or all equal; more videos
-            in the subset than remain.
+        ValueError: If there are fewer than two videos, if features are not finite or are all equal,
+            or if the subset should have more videos than remain.
     """
     decisions = decisions or Decisions()
     features = torch.from_numpy(videos.values)
@@ -203,12 +206,12 @@ def _by_frames(
     folder: str | os.PathLike,
     on_video: Callable[[str, int, bool], None] | None,
 ) -> tuple[Duplicates, Motion | None]:
-    """Group copies by their frames, of which the best is kept, and measure motion.
+    """Group copies by their frames, keep the best video of each group, and measure motion.
 
     Arguments are as in :func:`curate_videos`; ``pairs`` (P, 2) are candidates by features.
 
     Raises:
-        ValueError: fewer than two of the videos can be read.
+        ValueError: If fewer than two of the videos can be read.
     """
     files, paths = videos.files, videos.paths
     seconds = LATE_SECONDS if LATE in options.edits else MAX_SECONDS
@@ -254,8 +257,8 @@ def motion_of(video: Thumbnails) -> tuple[float, float]:
     """Return the mean difference of frames half a second apart, and the share of still steps.
 
     Differences are mean absolute differences of thumbnails, in grey levels of 255. A step with a
-    difference below 0.5 is still. Of a shorter video, the first and the last frame are compared.
-    A video of one frame has the difference 0 and the share 1.
+    difference below 0.5 is still. If a video is shorter than half a second, its first and last
+    frame are compared. A video of one frame has the difference 0 and the share 1.
     """
     if len(video.times) < 2:
         return 0.0, 1.0
@@ -268,11 +271,11 @@ def motion_of(video: Thumbnails) -> tuple[float, float]:
 def read_decisions(file: str | os.PathLike) -> Decisions:
     """Read decisions on groups from a table with the columns ``path,decision,other``.
 
-    ``keep`` means that the video stays, ``not a copy`` that it is not a copy of ``other``.
+    ``keep`` means that the video stays. ``not a copy`` means that it is not a copy of ``other``.
 
     Raises:
-        ValueError: it is no such table, or a line has another decision, or too few paths; with
-            file and line.
+        ValueError: If the file is not such a table, or if a line has an unknown decision or too few
+            paths. The message names file and line.
     """
     keep: set[str] = set()
     apart: dict[str, set[str]] = {}
@@ -303,12 +306,13 @@ def read_decisions(file: str | os.PathLike) -> Decisions:
 def outlier_distances(similar: Tensor, where: Tensor, gone: set[int]) -> Tensor:
     """Return the mean cosine distance (N,) to the 10 nearest videos that are not ``gone``.
 
-    Where all neighbours are ``gone``, all of them count.
+    If all neighbours are ``gone``, all of them count.
 
     Args:
-        similar: (N, k) cosines with the neighbours of each video, in descending order, -inf in an
-            empty slot, as :func:`~sce_video.evaluation.functional.clusters.neighbour_graph` gives.
-        where: (N, k) rows of these.
+        similar: (N, k) cosines with each video's neighbours, in descending order, and -inf in an
+            empty slot, as :func:`~sce_video.evaluation.functional.clusters.neighbour_graph`
+            returns.
+        where: (N, k) rows of the neighbours.
         gone: Rows of removed duplicates.
     """
     left = torch.ones(len(similar), dtype=torch.bool)

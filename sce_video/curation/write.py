@@ -43,15 +43,16 @@ class RemovedLine:
     """A line of ``removed.csv``; cells are empty where nothing is known.
 
     Attributes:
-        path: The video.
-        reason: Why it is not in the list to keep.
-        kept: The video of its group that stays.
-        match: The video of its group that it resembles most.
-        similarity: Their similarity.
-        start: Seconds of ``match`` at which it begins.
-        left, top, width, height: Part of the frames of ``match`` that it shows, relative to them.
-        begin, end: Its stretch that ``match`` shows as well, seconds.
-        speed: Seconds of ``match`` in one second of it.
+        path: Path of the video.
+        reason: Why the video is not in the list to keep.
+        kept: Video of the same group that stays.
+        match: Video of the same group that it resembles most.
+        similarity: Similarity of the two videos.
+        start: Seconds of ``match`` at which the video begins.
+        left, top, width, height: Part of the frames of ``match`` that the video shows, relative to
+            them.
+        begin, end: Stretch of the video that ``match`` shows as well, seconds.
+        speed: Seconds of ``match`` in one second of the video.
         mirrored: 1 if one of the two is mirrored, else 0.
         changes: Agreement of what changes in both.
     """
@@ -75,7 +76,7 @@ class RemovedLine:
 
 @dataclass(frozen=True)
 class CurationCounts:
-    """Numbers of videos of a curation, of groups, and of pairs that were compared."""
+    """Numbers of videos in a curation, of groups, and of compared pairs."""
 
     videos: int
     kept: int
@@ -93,13 +94,13 @@ class CurationCounts:
 
 @dataclass(frozen=True)
 class CurationReport:
-    """What was written, of which ``report.json`` contains more.
+    """Summary of a curation that was written. ``report.json`` contains more.
 
     Attributes:
         counts: How many videos there are of each kind.
-        kept_of_a_group: How the video of a group that stays was chosen, in words.
+        kept_of_a_group: Sentence that explains how each group's kept video was chosen.
         lists: Path of each list by its name.
-        notes: Sentences that a reader must see.
+        notes: Sentences that readers must see.
     """
 
     counts: CurationCounts
@@ -114,12 +115,12 @@ def check_curated_folder(
     """Refuse a folder that holds results of an earlier curation.
 
     Args:
-        folder: Of the results.
-        keep: The list to keep, if it lies elsewhere.
+        folder: Folder of the results.
+        keep: List of kept videos, if it lies outside the folder.
         overwrite: Whether earlier results may be replaced.
 
     Raises:
-        ValueError: If there are results, and they may not be replaced.
+        ValueError: If earlier results exist and may not be replaced.
     """
     files = [Path(folder, name) for name in _RESULTS] + ([] if keep is None else [Path(keep)])
     found = next((file for file in files if file.exists()), None)
@@ -138,17 +139,17 @@ def write_curation(
 ) -> CurationReport:
     """Write the lists, ``removed.csv`` and ``report.json``.
 
-    Every video of the source is in the list to keep or, with the reason, in ``removed.csv``.
+    Every video of the source is either in the list to keep or in ``removed.csv`` with the reason.
 
     Args:
-        found: Of :func:`~sce_video.curation.selection.curate_videos`.
-        folder: For all files; made if needed.
-        keep: The list to keep; None for ``keep.txt`` in the folder.
+        found: Result of :func:`~sce_video.curation.selection.curate_videos`.
+        folder: Folder for all files. It is created if needed.
+        keep: List of kept videos. The default None writes ``keep.txt`` in the folder.
         overwrite: Whether results of an earlier curation are removed first.
 
     Raises:
-        WriteError: a file cannot be written.
-        ValueError: If there are earlier results, or none of the paths can be written to a list.
+        WriteError: If a file cannot be written.
+        ValueError: If earlier results exist, or if none of the paths can be written to a list.
     """
     check_curated_folder(folder, keep, overwrite)
     folder = Path(folder)
@@ -159,7 +160,7 @@ def write_curation(
     lists: dict[str, str] = {}
 
     def add(name: str, file: str | os.PathLike, rows: list[int], labels: list[int]) -> list[str]:
-        """Write a list; returns the paths that it cannot hold."""
+        """Write a list and return the paths that it cannot hold."""
         lists[name] = os.fspath(file)
         paths = [videos.paths[row] for row in rows]
         return write_annotation_list(lists[name], paths, [labels[row] for row in rows])
@@ -263,7 +264,7 @@ def _removed(found: Curation, unlisted: set[str]) -> Iterator[RemovedLine]:
 
 
 def _aligned(line: RemovedLine, at: Alignment, inner: bool) -> RemovedLine:
-    """Add what is known of a video that was found by aligned frames."""
+    """Add details of a video that was found by aligned frames."""
     if at.changes is not None:
         line = replace(line, changes=round(at.changes, 4))
     # Where it lies in its match, if not the match lies in it.
@@ -276,7 +277,7 @@ def _placed(line: RemovedLine, at: Alignment) -> RemovedLine:
 
 
 def _edited(line: RemovedLine, copy: EditedCopy, inner: bool) -> RemovedLine:
-    """Add what is known of a video that was found as an edited copy."""
+    """Add details of a video that was found as an edited copy."""
     own, other, speed = copy.inner_stretch, copy.outer_stretch, copy.speed
     if inner:
         line = _placed(line, copy.alignment)
@@ -373,7 +374,7 @@ PREFERRED = {"length": "longest", "resolution": "largest frames", "bitrate": "hi
 
 
 def kept_of_a_group(found: Curation) -> str:
-    """Describe by what the video of a group that stays was chosen."""
+    """Describe how each group's kept video was chosen."""
     if found.options.duplicates != FRAMES:
         return "the one most similar to the others, then the first path"
     words = [f"the {PREFERRED[name]}" for name in found.options.prefer]

@@ -1,1 +1,1 @@
-"""What is done to a data set before training: preparation, verification, repacking, toy videos."""
+"""Tools that work on a dataset before training: preparing, verifying, repacking, toy videos."""

@@ -1,4 +1,4 @@
-"""What a complete decoding finds out about a file."""
+"""Facts about a file that a complete decoding finds out."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ _NOT_CODED = 19
 
 @dataclass(frozen=True, kw_only=True)
 class VideoFacts:
-    """What the decoding of a video stream has found, and what its container states.
+    """Facts that decoding a video stream has found, and facts that its container states.
 
     Attributes:
         frames: Usable frames, excluding frames between a damaged packet and the next key frame, as
             :class:`AvReader` does.
-        seconds: Their duration.
+        seconds: Duration of the usable frames.
         packets: Frames that the file should have.
         refused: Packets that the decoder rejects.
         damaged: Frames in which the decoder concealed errors.
@@ -84,7 +84,7 @@ class VideoFacts:
 
     @property
     def incomplete(self) -> str | None:
-        """How the stream fails to decode completely; None if it does not fail."""
+        """Return how the stream fails to decode completely; None if it does not fail."""
         # Of a file cut short there are fewer packets than its header states, if it states a number.
         expected = max(self.packets, self.header_frames or 0)
         if self.refused:
@@ -102,7 +102,7 @@ class VideoFacts:
 
     @property
     def wrong_header(self) -> str | None:
-        """How the header of a complete file differs from its frames; None if it does not."""
+        """Return how the header of a complete file differs from its frames; None if it does not."""
         counted, stated, seconds = self.header_frames, self.header_seconds, self.seconds
         if counted and _less(counted, self.frames, _TOLERANCE.frames):
             return f"the header states {counted} frames, {self.frames} decode"
@@ -114,20 +114,20 @@ class VideoFacts:
 
 
 def _less(value: float, other: float, tolerance: float) -> bool:
-    """Whether a value is smaller than the other by more than the tolerance and a tenth of it."""
+    """Return whether a value is smaller than the other by more than the tolerance and a tenth."""
     return other - value > max(tolerance, _TOLERANCE.share * other)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FileFacts:
-    """What is known of a file.
+    """Facts about a file, whether or not it could be decoded.
 
     Attributes:
-        outcome: ``decoded`` (at least some frames), ``unreadable``, ``timeout``, ``missing``, or
-            ``crash``, also for other failures of the process.
+        outcome: ``decoded`` (at least some frames), ``unreadable``, ``timeout``, ``missing`` or
+            ``crash``, which also covers other failures of the process.
         error: The reason; None with ``decoded``.
-        video: Facts about its video; None unless it was decoded.
-        max_pixels: Height x width up to which frames were decoded.
+        video: Facts about the video; None unless it was decoded.
+        max_pixels: Largest height x width of frames that were decoded.
     """
 
     outcome: str

@@ -55,27 +55,27 @@ def generate_toy_actions(
 ) -> Path:
     """Write ``root/PART/CLASS/NUMBER.mp4`` and a manifest; existing videos are kept.
 
-    The frames of a video depend on ``seed``, its part and its number alone: a part is the same
-    whatever the sizes of the others, and no two parts share a random draw. An interrupted run is
-    resumed by calling this again; parts that the folder lacks are added to it.
+    The frames of a video depend only on ``seed``, its part and its number. A part stays the same
+    whatever the sizes of the others, and no two parts share a random draw. To resume an interrupted
+    run, call this function again. Parts that the folder lacks are added to it.
 
     Args:
         root: Folder to write to; made if needed.
-        num_videos: Number of videos by part, ``{"train": 480, "val": 120, "test": 240}``. Classes
-            alternate, so their counts differ by one at most.
+        num_videos: Number of videos by part, such as ``{"train": 480, "val": 120, "test": 240}``.
+            Classes alternate, so their counts differ by at most one.
         seed: Random seed, 0 or more.
         size: Height and width in pixels, even and at least 16.
         num_frames: Frames per video.
         fps: Frames per second.
         workers: Threads that render and encode.
-        overwrite: Replace the videos of a folder that was made with other parameters.
+        overwrite: Whether to replace the videos of a folder that was made with other parameters.
 
     Returns:
         ``root`` as a path.
 
     Raises:
-        ValueError: A parameter out of range, a folder made with other parameters, or a folder with
-            other files.
+        ValueError: If a parameter is out of range, or if the folder was made with other parameters
+            or contains other files.
     """
     root = Path(root)
     if set(num_videos) - set(PARTS) or not num_videos:
@@ -148,7 +148,7 @@ def render_toy_action(
     """Return the frames of one video, uint8 (T, size, size, 3), RGB.
 
     Raises:
-        ValueError: ``what`` or ``how`` is unknown.
+        ValueError: If ``what`` or ``how`` is unknown.
     """
     if what not in WHATS or how not in HOWS:
         raise ValueError(f"no toy action {what!r}, {how!r}: choose from {WHATS} and {HOWS}")
@@ -182,7 +182,7 @@ def render_toy_action(
 
 
 def _draw_motion(how: str, rng: np.random.Generator, seconds: np.ndarray) -> Motion:
-    """Motion of the disc, float32; all motions have the same distribution of sizes."""
+    """Draw the motion of the disc, float32; sizes of all motions have the same distribution."""
     still = np.ones_like(seconds)
     radius = rng.uniform(0.27, 0.39)
     x, y = rng.uniform(0.3, 0.7, size=2).tolist()
@@ -216,7 +216,7 @@ def _reflected(position: np.ndarray) -> np.ndarray:
 def _draw_pattern(
     what: str, rng: np.random.Generator, dx: np.ndarray, dy: np.ndarray, distance: np.ndarray
 ) -> np.ndarray:
-    """Pattern from -1 to 1 on the disc, (T, H, W); orientation, phase and width are random."""
+    """Draw a pattern (T, H, W) from -1 to 1 with random orientation, phase and width."""
     angle = rng.uniform(0, 2 * math.pi)
     first, second = rng.uniform(0, 2 * math.pi, size=2).tolist()
     waves = 2 * math.pi * rng.uniform(1.1, 1.7)  # radians in a disc radius
@@ -231,7 +231,7 @@ def _draw_pattern(
 
 
 def _draw_background(rng: np.random.Generator, size: int, num_frames: int) -> np.ndarray:
-    """Drifting grey clouds, (T, H, W) float32, of which a clip sees a part only."""
+    """Draw drifting grey clouds, (T, H, W) float32. A clip shows only a part of them."""
     coarse, known = rng.normal(0, 1, size=(12, 12)), np.arange(12)
     at = np.linspace(0, 11, 4 * size)  # enlarged bilinearly, by rows and then by columns
     wide = np.stack([np.interp(at, known, row) for row in coarse])
@@ -253,9 +253,9 @@ def encode_h264(frames: np.ndarray, fps: int, options: Mapping[str, str]) -> byt
     The same bytes every time: one thread, and the preset that looks at no later frames.
 
     Args:
-        frames: Height and width are even.
+        frames: Frames (T, H, W, 3) uint8 of even height and width.
         fps: Frames per second.
-        options: Of x264: ``crf``, ``g`` (frames from one key frame to the next), ``tune``.
+        options: Options of x264: ``crf``, ``g`` (frames from one key frame to the next), ``tune``.
     """
     encoded = io.BytesIO()
     options = {"preset": "ultrafast", "threads": "1", **options}
@@ -307,18 +307,19 @@ _DIGIT_PARTS = {"train": 3, "val": 1, "test": 1}
 
 
 def write_digits(root: str | Path) -> dict[str, int]:
-    """Write ``root/PART/LABEL/NUMBER.png``, grey, NUMBER being the position in the set.
+    """Write ``root/PART/LABEL/NUMBER.png`` in grey. NUMBER is the position in the dataset.
 
-    The first three fifths of every class are ``train``, the next fifth ``val``, the last ``test``:
-    stretches, since neighbours in the set may be of the same writer. Repeating it writes the same
-    bytes again.
+    The first three fifths of every class are ``train``, the next fifth ``val`` and the last
+    ``test``. The splits are contiguous, because neighbours may be by the same writer. Calling the
+    function again writes the same bytes.
 
     Returns:
         Number of images of each part.
 
     Raises:
-        MissingPackageError: scikit-learn cannot be imported.
-        ValueError: It has other digits than the published ones; or ``root`` other PNG files.
+        MissingPackageError: If scikit-learn cannot be imported.
+        ValueError: If its digits differ from the published ones, or if ``root`` contains other PNG
+            files.
     """
     try:
         from sklearn import datasets

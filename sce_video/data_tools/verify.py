@@ -182,8 +182,8 @@ def file_problems(path: str, facts: FileFacts, limits: Limits) -> list[tuple[str
     """Return (kind, detail) of all problems of a file.
 
     Args:
-        path: Its name, for the extension.
-        facts: What is known of it.
+        path: Path of the file, for the extension.
+        facts: Facts about the file.
         limits: Minimum length.
     """
     video = facts.video
@@ -220,14 +220,14 @@ def file_problems(path: str, facts: FileFacts, limits: Limits) -> list[tuple[str
 def listed_videos(
     source: str, data_root: str | None, extensions: Sequence[str] | None = None
 ) -> tuple[VideoList, str, list[int] | None]:
-    """The videos of an annotation list or a folder, the root of their paths, and line numbers.
+    """Return the videos of a list or folder, the root of their paths, and line numbers.
 
-    The paths of a list are relative to ``data_root``; None takes the folder of the list or the
-    current one, whichever holds one of the first files. The (N,) line numbers from 1 are None for a
-    folder.
+    The paths of a list are relative to ``data_root``. None uses the folder of the list or the
+    current folder, whichever contains one of the first files. Line numbers (N,) count from 1 and
+    are None for a folder.
 
     Raises:
-        ValueError: There are no videos, or none of the first files of the list exists.
+        ValueError: If there are no videos, or if none of the first files of the list exists.
     """
     if os.path.isdir(source):
         if data_root is not None:
@@ -242,11 +242,11 @@ def listed_videos(
 
 
 def open_records(path: str | os.PathLike[str], restart: bool = False) -> jobs.RecordStore:
-    """Return the records of a verification; ``restart`` discards what the file holds.
+    """Return the records of a verification. ``restart`` discards the file's old content.
 
     Raises:
-        jobs.StoreError: The file holds something else, or another run writes it.
-        StorageError: It cannot be written.
+        jobs.StoreError: If the file contains something else, or another run is writing to it.
+        StorageError: If the file cannot be written.
     """
     try:
         return jobs.RecordStore(Path(path), VerifyJob.name, restart=restart)
@@ -301,19 +301,19 @@ def verify_videos(
     workers: jobs.Workers,
     on_progress: Callable[[int, int, int], None] | None = None,
 ) -> Callable[[str], FileFacts]:
-    """Decode all files whose present state has no record.
+    """Decode all files that have no record of their present state.
 
     Args:
-        paths: Files; a path given twice is decoded once.
-        job: What is done with each, relative to its ``root``.
+        paths: Paths of the files. A path given twice is decoded once.
+        job: Job that is applied to each file, relative to its ``root``.
         store: Results of earlier runs; the results of this run are added.
-        workers: Where it runs.
+        workers: Processes or cluster that run the job.
         on_progress: Called with (files decoded, files to decode, files known or missing) at the
             start and after each file.
 
     Returns:
-        The facts of a path, read from the store when they are asked for: of millions of files only
-        the names are in memory.
+        Function that returns a path's facts and reads them from the store when called. For millions
+        of files, only the names are in memory.
     """
     unique = dict.fromkeys(paths)
 
@@ -380,7 +380,7 @@ def write_table(path: str | os.PathLike[str], problems: Sequence[Problem]) -> No
 
 
 def describe_problems(problems: Sequence[Problem], num_files: int) -> str:
-    """Lines for the terminal: the number of files with each problem, and the first of them."""
+    """Return terminal lines: the number of files with each problem, and the first ones."""
     affected = len({problem.path for problem in problems})
     if not problems:
         return f"{num_files} files, no problems"

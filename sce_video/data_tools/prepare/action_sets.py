@@ -67,7 +67,7 @@ def read_ucf101(root: Path, annotations: Path | None = None) -> OfficialLists:
 
 
 def read_class_index(path: Path) -> tuple[str, ...]:
-    """The names of classInd.txt (lines such as ``1 ApplyEyeMakeup``), numbered without gaps."""
+    """Read the names of classInd.txt (``1 ApplyEyeMakeup``), which are numbered without gaps."""
     names: list[str] = []
     for where, line in read_lines(path):
         index, _, name = (part.strip() for part in line.partition(" "))
@@ -83,7 +83,7 @@ def read_class_index(path: Path) -> tuple[str, ...]:
 
 
 def read_split_list(path: Path, classes: tuple[str, ...], labelled: bool) -> tuple[Entry, ...]:
-    """The videos of a list with lines ``CLASS/FILE.avi NUMBER`` (labelled) or ``CLASS/FILE.avi``.
+    """Read the videos of a list with lines ``CLASS/FILE.avi NUMBER`` or ``CLASS/FILE.avi``.
 
     Labels are the numbers minus one. Class names are compared without regard to case: there are
     copies of the lists that spell HandstandPushups as HandStandPushups.
@@ -218,7 +218,7 @@ def read_templates(path: Path) -> tuple[str, ...]:
 
 
 def read_template_entries(path: Path, classes: tuple[str, ...]) -> tuple[Entry, ...]:
-    """The videos of a list, ``[{"id": "78687", "template": "Holding [something]", ...}, ...]``.
+    """Read a list of videos, ``[{"id": "78687", "template": "Holding [something]", ...}, ...]``.
 
     Templates are looked up without their brackets. Messages count entries from 1.
     """
@@ -278,8 +278,8 @@ def read_diving48(root: Path, annotations: Path | None = None) -> OfficialLists:
 
     A class is named by its four attributes, as in ``Back+15som+05Twis+FREE``.
 
-    The label of a class is its position in the vocabulary, which the lists refer to. Names are
-    those of ``vid_name``, without extension; the lists are ``train.txt`` and ``test.txt``.
+    The label of a class is its position in the vocabulary, which the lists refer to. Videos are
+    named by ``vid_name``, without extension. The lists are ``train.txt`` and ``test.txt``.
     """
     vocabulary, *lists = (
         DIVING48.find(root, annotations, name, name)
@@ -340,7 +340,7 @@ _NTU60_NAME = re.compile(r"S(\d{3})C(\d{3})P(\d{3})R(\d{3})A(\d{3})_rgb")
 
 
 def read_ntu60(root: Path, videos: Path | None = None) -> tuple[OfficialLists, dict[str, Located]]:
-    """Both official splits of the videos on disk, and where they are.
+    """Find both official splits of the videos on disk, and their locations.
 
     There are no official lists: a file name gives setup (S), camera (C), performer (P), repetition
     (R) and action (A), and the performers and cameras of the training sets are published. Missing

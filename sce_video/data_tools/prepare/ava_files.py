@@ -82,7 +82,7 @@ class Annotations:
 
 
 def read_action_list(path: Path) -> dict[int, str]:
-    """Names by id of an action list.
+    """Read an action list and return the names by id.
 
     ``ava_action_list_v2.2.pbtxt`` has blocks ``label { name: "..." label_id: 1 label_type: ... }``,
     ``..._for_activitynet_2019.pbtxt`` has ``item { name: "..." id: 1 }``.
@@ -109,7 +109,7 @@ def read_action_list(path: Path) -> dict[int, str]:
 
 
 def merge_actions(scored: Mapping[int, str], every: Mapping[int, str] | None) -> list[Action]:
-    """All actions by id; without the full list, actions that are not scored are named by id."""
+    """Merge all actions by id. Without the full list, ids of unscored actions serve as names."""
     every = every or {i: scored.get(i, f"action {i}") for i in range(1, NUM_ACTIONS + 1)}
     missing = sorted(set(scored) - set(every))
     if missing:
@@ -123,13 +123,13 @@ def merge_actions(scored: Mapping[int, str], every: Mapping[int, str] | None) ->
 def read_annotations(path: Path, actions: Mapping[int, str]) -> Annotations:
     """Read ``video_id,middle_frame_timestamp,x1,y1,x2,y2,action_id,person_id``, one action per row.
 
-    Rows of the same box and person are merged. A row that ends after the time stamp, or is empty
-    from there on, is a key frame without a person, as in the official evaluation. The person may
-    be omitted. ``actions`` are names by id.
+    Rows of the same box and person are merged. A row that ends after the timestamp, or is empty
+    from there on, is a key frame without a person, as in the official evaluation. The person may be
+    omitted. ``actions`` are names by id.
 
     Raises:
-        ValueError: An empty file, a malformed row, a second outside 902 to 1798, an unknown action,
-            or a box that :func:`check_box` refuses; the message names the line.
+        ValueError: If the file is empty, a row is malformed, a second lies outside 902 to 1798, an
+            action is unknown, or :func:`check_box` refuses a box. The message names the line.
     """
     found = Annotations(path)
     for where, cells in read_csv(path):
@@ -166,10 +166,11 @@ def read_annotations(path: Path, actions: Mapping[int, str]) -> Annotations:
 
 
 def check_box(numbers: list[float], where: str, remarks: Counter[str]) -> Corners | None:
-    """Corners clipped to the frame; None for a box without width or height. Both are counted.
+    """Clip corners to the frame; return None for a box without width or height. Count both.
 
     Raises:
-        ValueError: Corners outside the frame by more than :data:`OVERSHOOT`, or inverted.
+        ValueError: If corners are outside the frame by more than :data:`OVERSHOOT`, or are
+            inverted.
     """
     x1, y1, x2, y2 = numbers
     shown = f"box {x1:g},{y1:g},{x2:g},{y2:g}"
@@ -212,8 +213,8 @@ class Detections:
     """Person detections of several files.
 
     Attributes:
-        boxes: Highest score by corners, by video and second.
-        remarks: As in :class:`Annotations`.
+        boxes: Highest score by corners, for each video and second.
+        remarks: Number of times that something unusual occurs, by its description.
         low: Number of detections with too low a score.
         files: Number of rows by file.
     """
@@ -227,13 +228,13 @@ class Detections:
         """Read a file: SlowFast's csv, or mmaction2's pickle if the name ends in ``.pkl``.
 
         Args:
-            path: The file.
-            videos: Known videos.
+            path: Path of the file.
+            videos: Names of the known videos.
             min_score: Detections with a lower score are left out.
 
         Raises:
-            ValueError: An unknown video, an invalid box or score, another kind of file; the message
-                names file and line or key.
+            ValueError: If a video is unknown, a box or score is invalid, or the file is of another
+                kind. The message names file and line or key.
         """
         is_pickle = path.suffix.lower() in (".pkl", ".pickle")
         for where, key, box, score in (self._pickle if is_pickle else self._csv)(path, videos):
@@ -247,7 +248,7 @@ class Detections:
                 own[corners] = max(score, own.get(corners, 0.0))
 
     def _csv(self, path: Path, videos: Collection[str]) -> Iterator[_Detection]:
-        """``video_id,timestamp,x1,y1,x2,y2,[action_id],score``; a box may have several rows."""
+        """Read ``video_id,timestamp,x1,y1,x2,y2,[action_id],score``. Boxes may have many rows."""
         for where, cells in read_csv(path):
             if len(cells) != 8:
                 raise ValueError(
@@ -264,7 +265,7 @@ class Detections:
             yield where, key, [_number(cell, where) for cell in cells[2:6]], score
 
     def _pickle(self, path: Path, videos: Collection[str]) -> Iterator[_Detection]:
-        """``{"video_id,0902": array (n, 5) of x1, y1, x2, y2, score}``."""
+        """Read ``{"video_id,0902": array (n, 5) of x1, y1, x2, y2, score}``."""
         content = load_plain_pickle(path)
         if not isinstance(content, dict) or not content:
             raise ValueError(
@@ -293,7 +294,7 @@ class Detections:
 
 
 def _proposals(value: Any, where: str) -> np.ndarray:
-    """(n, 5) float64 of one key frame."""
+    """Return the proposals (n, 5) float64 of one key frame."""
     try:
         # Nested lists that refer to each other would be expanded: rows of numbers only.
         plain = isinstance(value, np.ndarray) or (

@@ -92,8 +92,9 @@ def find_images(options: PrepareOptions, videos: list[str]) -> Images:
     """Return which of the videos, and which of their seconds, are on disk.
 
     Raises:
-        FileNotFoundError: There is no folder of videos or frames.
-        ValueError: It is a file, holds a video twice, or both full films and 15-minute cuts.
+        FileNotFoundError: If no folder of videos or frames exists.
+        ValueError: If the folder is a file, or contains a video twice or both full films and
+            15-minute cuts.
     """
     root, given = Path(options.root), options.frames or options.videos
     folder = AVA.folder(root, None if given is None else Path(given))
@@ -130,7 +131,7 @@ def find_images(options: PrepareOptions, videos: list[str]) -> Images:
 
 
 def _paths_by_video(images: Images) -> dict[str, Path]:
-    """Folders of frames, or video files directly in the folder, by their names."""
+    """Return folders of frames, or video files directly in the folder, by their names."""
     inside = sorted(images.folder.iterdir())
     if images.as_frames:
         return {path.name: path for path in inside if path.is_dir()}
@@ -158,7 +159,7 @@ def _check_frames(images: Images, folders: dict[str, Path]) -> None:
 
 
 def probe_video(path: str) -> float | str | None:
-    """Duration in seconds by the header, None without one; or why no frame can be decoded.
+    """Return the header's duration in seconds or None, or why no frame can be decoded.
 
     The packets would be more reliable, but finding them reads a whole Matroska file.
     """
@@ -189,7 +190,7 @@ class _Split:
 
 
 def prepare_ava(options: PrepareOptions) -> bool:
-    """Read all files, compare with the disk, print the counts, write the lists.
+    """Read all files, compare them with the disk, print the counts and write the lists.
 
     Writes ``ava_train.jsonl`` and ``ava_val.jsonl``, one JSON object per key frame, sorted by
     video and second: ``video``, ``timestamp``, ``boxes`` [[x1, y1, x2, y2], ...] relative to width
@@ -199,11 +200,11 @@ def prepare_ava(options: PrepareOptions) -> bool:
     ones in ``unreadable_ava.txt``.
 
     Returns:
-        Whether all counts agree with the published ones.
+        True if all counts agree with the published ones.
 
     Raises:
-        FileNotFoundError: An official file or the folder of images is missing.
-        ValueError: Bad input, with file and line; existing lists that differ.
+        FileNotFoundError: If an official file or the folder of images is missing.
+        ValueError: If the input is invalid, with file and line, or if existing lists differ.
     """
     actions, splits = _read_official(options)
     videos = {video for split in splits for video in split.annotations.videos()}
@@ -278,7 +279,7 @@ def _read_official(options: PrepareOptions) -> tuple[list[Action], list[_Split]]
 
 
 def _read_detections(options: PrepareOptions, splits: list[_Split], videos: set[str]) -> Detections:
-    """Detections of all files; the video tells the split of a detection."""
+    """Read the detections of all files. The video determines a detection's split."""
     detections = Detections()
     files = [Path(file) for file in options.detections]
     if not files and not options.no_detections:
@@ -362,7 +363,7 @@ def _describe_frameless(split: _Split, keys: list[Key], images: Images) -> str:
 def _notes(
     splits: list[_Split], detections: Detections, images: Images, options: PrepareOptions
 ) -> Iterator[str]:
-    """Notes that are printed below the table."""
+    """Return the notes that are printed below the table."""
     for split in splits:
         if split.counts["excluded"]:
             yield f"note: {split.counts['excluded']:,} key frames of {split.name} are excluded"

@@ -78,8 +78,8 @@ def read_finegym(root: Path, annotations: Path | None = None) -> OfficialLists:
 
     Writes train.txt and val.txt, and for each of :data:`FINEGYM_SETS` lists with labels from 0.
 
-    Lines of the lists are ``VIDEO_E_..._A_... LABEL``; those of gym99_categories.txt, by ascending
-    label, ``Clabel: LABEL; set: S; Glabel: G; NAME``. Names of clips have no extension.
+    Lines of the lists are ``VIDEO_E_..._A_... LABEL``. Lines of gym99_categories.txt are sorted by
+    label: ``Clabel: LABEL; set: S; Glabel: G; NAME``. Names of clips have no extension.
     """
 
     def find(stem: str, *versions: str) -> Path:
@@ -126,8 +126,8 @@ def read_finegym(root: Path, annotations: Path | None = None) -> OfficialLists:
 def finegym_clips(root: Path, annotations: Path | None = None) -> Iterator[Clip]:
     """Yield where the listed clips lie in the whole videos.
 
-    An element's times count from the start of its event, those of the event from the start of the
-    video: ``{VIDEO: {E_...: {"timestamps": [[5.1, 9.3]], "segments": {A_...: {"timestamps":
+    An element's times count from the start of its event, and the event's times from the start of
+    the video: ``{VIDEO: {E_...: {"timestamps": [[5.1, 9.3]], "segments": {A_...: {"timestamps":
     [[0.2, 1.4]]}}}}}``.
 
     A clip of several intervals goes from the start of the first to the end of the last.
@@ -180,7 +180,7 @@ _Action = tuple[Clip, int, int]
 
 
 def read_epic_kitchens(root: Path, annotations: Path | None = None) -> OfficialLists:
-    """Lists of verbs, nouns and actions.
+    """Read the lists of verbs, nouns and actions.
 
     Writes {train,val}_{verb,noun,action}.txt; an action is a pair of verb and noun that occurs in
     training or validation, in the order of the numbers. The test set has no labels.
@@ -245,7 +245,7 @@ def _read_tables(
 
 
 def _read_actions(path: Path, names: Mapping[str, tuple[str, ...]]) -> list[_Action]:
-    """The rows of EPIC_100_train.csv or EPIC_100_validation.csv, for classes of verb and noun."""
+    """Read EPIC_100_train.csv or EPIC_100_validation.csv, for classes of verb and noun."""
     found: dict[str, _Action] = {}
     for where, row in read_csv_table(path, _ACTION):
         name, video, *times = (row[column] for column in _ACTION[:4])

@@ -24,7 +24,7 @@ class PrepareResult:
 
     Attributes:
         agrees: Whether all counts agree with the published ones; None without counts.
-        text: What was written, for the terminal; empty if the counts were printed.
+        text: Summary of the written files for the terminal; empty if the counts were printed.
     """
 
     agrees: bool | None

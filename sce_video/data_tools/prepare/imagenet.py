@@ -55,15 +55,17 @@ _WNID = re.compile(r"n[0-9]{8}")
 def read_imagenet(root: Path, imagenet100: bool = False) -> OfficialLists:
     """Read the class folders of ``train``, and ``val`` in folders or flat with the devkit.
 
-    Train and val have the same classes: those of :data:`IMAGENET100_CLASSES` for ImageNet100.
+    Train and val have the same classes, for ImageNet100 the ones in :data:`IMAGENET100_CLASSES`.
 
-    Names are paths below ``root``: ``train/WNID/FILE``, and ``val/WNID/FILE`` or, of a flat folder,
-    ``val/ILSVRC2012_val_00000001.JPEG``; line i of the ground truth holds the id of image i.
+    Names are paths below ``root``: ``train/WNID/FILE`` and ``val/WNID/FILE``, or
+        ``val/ILSVRC2012_val_00000001.JPEG`` if the folder is flat. Line i of the ground truth
+        contains the id of image i.
 
     Raises:
-        FileNotFoundError: No ``train``, no ``val``, or a flat one without the devkit.
-        ValueError: A class folder is missing or empty, an unknown one, archives that are not
-            unpacked, or a damaged devkit.
+        FileNotFoundError: If ``train`` or ``val`` is missing, or ``val`` is flat without the
+            devkit.
+        ValueError: If a class folder is missing, empty or unknown, archives are not unpacked, or
+            the devkit is damaged.
     """
     meta = root / _DEVKIT / "meta.mat"
     ids = read_devkit_ids(meta) if meta.exists() else None
@@ -97,7 +99,7 @@ def read_imagenet(root: Path, imagenet100: bool = False) -> OfficialLists:
 def _read_val(
     root: Path, wnids: Sequence[str], train_folders: Sequence[str], ids: dict[int, str] | None
 ) -> tuple[Entry, ...]:
-    """Validation images of the classes ``wnids``, whose ranks are the labels."""
+    """Read the validation images of the classes ``wnids``, whose ranks are the labels."""
     val = IMAGENET.find(root, None, "folder of validation images", "val")
     folders = _class_folders(val)
     if folders:
@@ -124,7 +126,7 @@ def _read_val(
 
 
 def read_devkit_ids(path: Path) -> dict[int, str]:
-    """WordNet id of each ILSVRC2012 id of ``meta.mat``, of the classes: synsets without children.
+    """Return the WordNet id of each class's ILSVRC2012 id. Classes are synsets without children.
 
     ValueError if the file is damaged, or two classes have one id.
     """
@@ -188,7 +190,7 @@ _ARCHIVE = "tiny-imagenet-200.zip"
 
 
 def tiny_imagenet_folder(root: Path) -> Path:
-    """``root/tiny-imagenet-200``, or ``root`` if that is the folder itself."""
+    """Return ``root/tiny-imagenet-200``, or ``root`` if ``root`` is the folder itself."""
     return TINY_IMAGENET.find(root, None, "list of classes", "wnids.txt").parent
 
 
@@ -237,7 +239,7 @@ def read_tiny_imagenet(root: Path) -> OfficialLists:
 
 
 def _read_rows(path: Path, form: str) -> Iterator[tuple[str, list[str]]]:
-    """Where it is, and the cells, of rows with tabs: the name of an image first, a box last."""
+    """Yield the place and the cells of rows with tabs: an image's name first, a box last."""
     for where, line in read_lines(path):
         row = line.split("\t")
         good = len(row) == len(form.split()) and "/" not in row[0]

@@ -68,9 +68,9 @@ def read_kinetics400(
     """Read train.csv, val.csv and, if wanted, test.csv; labels number the sorted class names.
 
     Args:
-        root: Folder of the data set.
-        annotations: Folder of the csv files; ``root/annotations`` or ``root`` unless given.
-        parts: Some of ``train``, ``val``, ``test``; the classes are those of the first.
+        root: Folder of the dataset.
+        annotations: Folder of the csv files. The default is ``root/annotations`` or ``root``.
+        parts: Some of ``train``, ``val`` and ``test``. The classes are read from the first one.
     """
     paths = {p: KINETICS.find(root, annotations, f"{p} csv file", *_CSV_NAMES[p]) for p in parts}
     clips = {part: list(_listed_clips(path, part)) for part, path in paths.items()}
@@ -103,7 +103,7 @@ def read_kinetics400(
 
 
 def _listed_clips(path: Path, part: str) -> Iterator[tuple[str, str, str]]:
-    """Where it is, clip and class of the rows of ``label,youtube_id,time_start,time_end,split``.
+    """Read place, clip and class of rows ``label,youtube_id,time_start,time_end,split``.
 
     A clip is named ``PART/ID_START_END.mp4``; start and end are whole seconds, six digits in the
     name. There may be more columns (``is_cc``).
@@ -129,14 +129,14 @@ def _listed_clips(path: Path, part: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _clip(name: str) -> str:
-    """``ID_START_END``, from a name; the id is its first 11 characters, and may hold "_"."""
+    """Return ``ID_START_END`` from a name. The id, its first 11 characters, may contain "_"."""
     return name.rpartition("/")[2].removesuffix(".mp4")
 
 
 def locate_kinetics(
     root: Path, official: OfficialLists, videos: Path | None = None
 ) -> dict[str, Located]:
-    """Locations of the clips, by name.
+    """Return the locations of the clips, by name.
 
     Clips are searched below ``videos/PART`` at any depth; without ``videos`` below ``root`` or, if
     that has no train/, ``root/videos``. A clip in the folder of replacements takes precedence; it
@@ -174,7 +174,7 @@ def locate_kinetics(
 
 
 def read_class_list(path: Path, known: Iterable[str]) -> tuple[str, ...]:
-    """Class names, one per line, all of them known; lines that begin with # are comments."""
+    """Read known class names, one per line. Lines that begin with # are comments."""
     if not path.is_file():
         raise FileNotFoundError(f"no class list {path}")
     known = list(known)
@@ -192,20 +192,20 @@ def read_class_list(path: Path, known: Iterable[str]) -> tuple[str, ...]:
 def add_k200(
     official: OfficialLists, class_names: Sequence[str], ids: Mapping[str, Path] | None = None
 ) -> OfficialLists:
-    """Return the lists of Kinetics-400, followed by those of K200.
+    """Return the lists of Kinetics-400, followed by the lists of K200.
 
-    Labels number the sorted class names. Without ``ids`` K200 has **all** videos of its classes;
-    Mini-Kinetics-200 as published has 400 + 25 videos per class, which ``ids`` lists.
+    Labels number the sorted class names. Without ``ids``, K200 has **all** videos of its classes.
+    The published Mini-Kinetics-200 has 400 + 25 videos per class, which ``ids`` lists.
 
     Args:
-        official: From :func:`read_kinetics400`.
-        class_names: The classes of K200, by their names in Kinetics-400.
-        ids: Files with one YouTube id per line, by part (``train``, ``val``).
+        official: Official lists from :func:`read_kinetics400`.
+        class_names: Names of K200's classes in Kinetics-400.
+        ids: Files with one YouTube id per line, by split (``train``, ``val``).
 
     Raises:
-        FileNotFoundError: A file of ids does not exist.
-        ValueError: A class that is not in Kinetics-400; an id that is malformed, unknown or of
-            another class.
+        FileNotFoundError: If a file of ids does not exist.
+        ValueError: If a class is not in Kinetics-400, or if an id is malformed, unknown or belongs
+            to another class.
     """
     k400 = official.class_maps[0].names
     for name in class_names:

@@ -1,7 +1,7 @@
-"""Make annotation lists from official lists and files on disk, for any data set.
+"""Make annotation lists from official lists and files on disk, for any dataset.
 
-Every file is opened once, as a batch job; what is found is counted beside the published numbers;
-lists are written atomically, and replace other content only on demand.
+Every file is opened once, in a batch job. The counts are printed next to the published numbers.
+Lists are written atomically, and other content is only replaced on demand.
 """
 
 from __future__ import annotations
@@ -174,18 +174,18 @@ def check_files(
     name: str,
     options: PrepareOptions,
 ) -> dict[str, Any]:
-    """Return what was found for each file; one that hangs or crashes its process affects no other.
+    """Return the check's result for each file. A file that hangs or crashes affects no other.
 
     Args:
         folder: Folder of the files.
-        paths: Paths relative to it.
-        check: What is done with each, see :class:`CheckJob`.
-        name: Name of the records, from which an interrupted check resumes, so that unchanged files
+        paths: Paths relative to the folder.
+        check: Function that is called with each file, see :class:`CheckJob`.
+        name: Name of the records. An interrupted check resumes from them, so that unchanged files
             are not opened again.
-        options: Folder of the records, and the processes.
+        options: Options with the folder of the records and the processes.
 
     Returns:
-        By path, in the order of ``paths``: what the check returned, or a reason.
+        Result of the check, or a reason, by path and in the order of ``paths``.
     """
     if not paths:
         return {}
@@ -213,10 +213,11 @@ def write_lists(
 ) -> bool:
     """Check the files, print the counts, write lists, class maps and reports.
 
-    ``located`` are the videos by name. Returns whether all counts agree with the published ones.
+    ``located`` are the videos by name. The result is True if all counts agree with the published
+    ones.
 
     Raises:
-        ValueError: Two names are the same file, a split has no video, or existing lists differ.
+        ValueError: If two names are the same file, a split has no video, or existing lists differ.
     """
     name_of: dict[str, str] = {}
     for name, place in located.items():  # or one video could be in train and test
@@ -272,7 +273,7 @@ def write_lists(
 def failure_notes(
     what: str, kind: str, reasons: Mapping[str, str], options: PrepareOptions
 ) -> Iterator[str]:
-    """Lines for the terminal on files that are missing or unreadable: how many, and the first."""
+    """Return terminal lines on missing or unreadable files: their number and the first ones."""
     if reasons:
         kept = "kept in the lists (--keep-missing)"
         treatment = kept if options.keep_missing else "left out of the lists"
@@ -281,7 +282,7 @@ def failure_notes(
 
 
 def failure_report(reasons: Mapping[str, str]) -> str | None:
-    """Sorted lines ``path<TAB>reason``; None without any."""
+    """Return sorted lines ``path<TAB>reason``, or None if nothing failed."""
     lines = sorted(f"{path}\t{' '.join(reason.split())}\n" for path, reason in reasons.items())
     return "".join(lines) or None
 
@@ -298,10 +299,10 @@ def write_outputs(contents: Mapping[str, str | None], options: PrepareOptions) -
 
     Args:
         contents: Text by file name; None for a file that should not exist.
-        options: Folder, and whether files whose content differs are replaced or removed.
+        options: Options with the folder, and whether differing files are replaced or removed.
 
     Raises:
-        ValueError: Files differ and are not to be replaced; the message names them.
+        ValueError: If files differ and are not to be replaced. The message names them.
     """
     folder, actions = lists_folder(options), dict[str, str]()
     for name, text in contents.items():

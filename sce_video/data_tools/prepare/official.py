@@ -76,16 +76,17 @@ class OfficialLists:
     kind: str = "video"
 
     def names(self) -> list[str]:
-        """Return all videos once: those of the splits in order, then the unused."""
+        """Return all videos once: the splits' videos in order, then the unused ones."""
         used = (entry.name for split in self.splits for entry in split.entries)
         return list(dict.fromkeys((*used, *self.unused)))
 
 
 def read_lines(path: Path, unique: bool = False) -> list[tuple[str, str]]:
-    """(``PATH, line NUMBER``, stripped text) of the lines that are not blank.
+    """Return (``PATH, line NUMBER``, stripped text) for the lines that are not blank.
 
     Raises:
-        ValueError: The file is empty or a folder; or a line is there twice, if ``unique``.
+        ValueError: If the file is empty or a folder, or if ``unique`` is set and a line occurs
+            twice.
     """
     try:
         text = read_text(path, "surrogateescape")
@@ -101,7 +102,7 @@ def read_lines(path: Path, unique: bool = False) -> list[tuple[str, str]]:
 
 
 def read_matches(path: Path, pattern: str, form: str) -> Iterator[tuple[str, re.Match[str]]]:
-    """The lines of :func:`read_lines` as matches; ValueError for one that is not of the form."""
+    """Return the lines of :func:`read_lines` as matches; ValueError for lines without a match."""
     for where, line in read_lines(path):
         match = re.fullmatch(pattern, line)
         if match is None:
@@ -115,11 +116,11 @@ def read_csv(path: Path) -> Iterator[tuple[str, list[str]]]:
 
 
 def read_mat(path: Path, key: str) -> Any:
-    """One variable of a MATLAB file of version 5 (the official files are).
+    """Read one variable of a MATLAB file of version 5, the version of the official files.
 
     Raises:
-        MissingPackageError: scipy cannot be imported.
-        ValueError: The file is damaged, or lacks the variable.
+        MissingPackageError: If scipy cannot be imported.
+        ValueError: If the file is damaged or lacks the variable.
     """
     try:
         from scipy.io import loadmat
@@ -141,7 +142,7 @@ def read_mat(path: Path, key: str) -> Any:
 def unique_entries(
     rows: Iterable[tuple[str, str, int]], shown: Callable[[str], str] = repr
 ) -> tuple[Entry, ...]:
-    """Entries of rows (where they are listed, name, label); ValueError for a name listed twice."""
+    """Return entries of rows (place, name, label); ValueError for a name that is listed twice."""
     entries: dict[str, Entry] = {}
     for where, name, label in rows:
         if name in entries:
@@ -165,7 +166,7 @@ def first_existing(candidates: Sequence[Path], root: Path, layout: str, what: st
     """Return the first of the paths that exists.
 
     Raises:
-        FileNotFoundError: None exists; the message lists the paths and the expected layout.
+        FileNotFoundError: If none exists. The message lists the paths and the expected layout.
     """
     for path in candidates:
         if path.exists():
@@ -217,7 +218,7 @@ def files_below(folder: Path, extensions: Sequence[str] = VIDEO_EXTENSIONS) -> l
 
 
 def relative_to_root(path: Path, root: Path) -> str:
-    """``path`` as written in lists: relative to ``root``, absolute if it is not below."""
+    """Return ``path`` as written in lists: relative to ``root``, or absolute if not below it."""
     inside = os.path.relpath(path, root)
     if inside == os.pardir or inside.startswith(os.pardir + os.sep):
         inside = os.path.abspath(path)
@@ -237,14 +238,15 @@ def _locate(
     """Return the files of names: the path itself, else the only one that is equal by ``key``.
 
     Args:
-        root: Folder of the data set.
+        root: Folder of the dataset.
         folder: Folder of the files.
-        names: Of the lists.
-        paths: The files below ``folder``; a set of them makes a hundred thousand names quick.
-        key: What a path and a name with its extension are compared by.
-        several: What it means that several paths are equal, for the reason.
-        remark: On a file that is found by its key.
-        extension: That a missing file is expected to have.
+        names: Names in the official lists.
+        paths: Files below ``folder``. A set makes a hundred thousand names quick.
+        key: Function that returns the text by which a path and a name with its extension are
+            compared.
+        several: Text that explains why several paths are equal, for the reason.
+        remark: Remark on a file that is found by its key.
+        extension: Extension that a missing file is expected to have.
     """
     prefix = relative_to_root(folder, root)
     prefix = "" if prefix == "." else prefix + "/"
@@ -282,32 +284,33 @@ class Downloads:
         """Return an official file by any of its names, in ``folder`` if that is given.
 
         Raises:
-            FileNotFoundError: There is none; the message lists the paths and the layout.
+            FileNotFoundError: If none exists. The message lists the paths and the layout.
         """
         folders = [folder] if folder else [root / name for name in self.lists]
         candidates = [folder / name for folder in folders for name in names]
         return first_existing(candidates, root, self.layout, what)
 
     def folder(self, root: Path, given: Path | None = None) -> Path:
-        """The folder of the videos, ``given`` if there is one; FileNotFoundError without any."""
+        """Return the folder of the videos, or ``given``; FileNotFoundError if none exists."""
         folders = [given] if given else [root / name for name in self.files]
         return first_existing(folders, root, self.layout, f"folder of {self.what}")
 
     def locate(
         self, root: Path, official: OfficialLists, given: Path | None = None
     ) -> dict[str, Located]:
-        """Locations of the videos by name, see :meth:`folder`.
+        """Return the locations of the videos by name, see :meth:`folder`.
 
-        Names are paths below the folder; one without an exact match is compared without regard to
-        case, and matches if exactly one file fits: UCF101 has v_HandStandPushups_... in the folder
-        HandstandPushups, and copies of it differ in the spelling. Of a set with an ``extension``
-        they are file names without it, which are found in any sub-folder.
+        Names are paths below the folder. A name without an exact match is compared without regard
+        to case, and matches if exactly one file fits. For example, UCF101 has
+        v_HandStandPushups_... in the folder HandstandPushups, and its copies differ in the
+        spelling. If the dataset has an ``extension``, names are file names without it, which are
+        found in any sub-folder.
 
         Returns:
-            Every name once; ``missing`` says why there is no file, or that several would fit.
+            Location of every name. ``missing`` explains why no file or more than one fits.
 
         Raises:
-            FileNotFoundError: There is no folder of videos.
+            FileNotFoundError: If no folder of videos exists.
         """
         folder, names = self.folder(root, given), official.names()
         paths = set(files_below(folder))
@@ -347,14 +350,15 @@ _SEED = 99999
 
 
 def class_balanced(split: Split, samples: int) -> Split:
-    """About ``samples`` videos of a split, the same number of every class.
+    """Draw about ``samples`` videos of a split, the same number of every class.
 
-    As the SEVERE benchmark draws its small training sets, with its seed (Thoker et al. 2022;
-    fmthoker/SEVERE-BENCHMARK, action_recognition/datasets/utils.py): ``samples`` divided by the
-    classes and rounded up, so 1,000 of UCF101 are 1,010 videos; classes with fewer give all.
+    This follows the SEVERE benchmark's small training sets, including the seed (Thoker et al. 2022;
+    fmthoker/SEVERE-BENCHMARK, action_recognition/datasets/utils.py). The number per class is
+    ``samples`` divided by the classes and rounded up, so 1,000 videos of UCF101 become 1,010.
+    Classes with fewer videos keep all of them.
 
     Raises:
-        ValueError: Fewer samples than classes.
+        ValueError: If there are fewer samples than classes.
     """
     labels = np.array([entry.label for entry in split.entries])
     classes = np.unique(labels)

@@ -61,13 +61,14 @@ class _Content(NamedTuple):
 
 
 class TransferSet(NamedTuple):
-    """An official set.
+    """An official image dataset.
 
     Attributes:
-        layout: Of its unpacked downloads.
-        published: Number of images of each split; the validation split where there is one.
-        num_classes: Published number.
-        read: Reads its files; FileNotFoundError or ValueError names the file, and the line.
+        layout: Layout of its unpacked downloads.
+        published: Number of images of each split, including the validation split if it exists.
+        num_classes: Published number of classes.
+        read: Function that reads its files. FileNotFoundError or ValueError names the file and the
+            line.
     """
 
     layout: str
@@ -77,18 +78,18 @@ class TransferSet(NamedTuple):
 
 
 def prepare_transfer_set(options: PrepareOptions) -> bool:
-    """Check the files, print the counts, write ``train.txt``, ``val.txt``, ``test.txt``.
+    """Check the files, print the counts, write ``train.txt``, ``val.txt`` and ``test.txt``.
 
-    They lie in ``root/lists`` unless ``options.out`` says otherwise. VOC2007 gets lists of paths,
-    and tables of labels beside them.
+    The lists are written to ``root/lists``, or to ``options.out`` if given. VOC2007 gets lists of
+    paths and, next to them, tables of labels.
 
     Returns:
-        Whether all counts agree with the published ones.
+        True if all counts agree with the published ones.
 
     Raises:
-        FileNotFoundError: an official file is missing.
-        ValueError: malformed official files, or existing lists differ.
-        MissingPackageError: a MATLAB file needs scipy, which cannot be imported.
+        FileNotFoundError: If an official file is missing.
+        ValueError: If official files are malformed, or if existing lists differ.
+        MissingPackageError: If a MATLAB file needs scipy, which cannot be imported.
     """
     name, root = options.name, Path(options.root)
     found = TRANSFER_SETS[name]
@@ -121,7 +122,7 @@ def prepare_transfer_set(options: PrepareOptions) -> bool:
 
 
 def _ranked(parts: Mapping[str, Sequence[tuple[str, str, str]]]) -> _Content:
-    """Of rows with class names: a label is the rank of its name."""
+    """Replace the class names of rows by labels, which are the ranks of the sorted names."""
     classes = sorted({name for rows in parts.values() for _, _, name in rows})
     label_of = {name: label for label, name in enumerate(classes)}
     return _Content(
@@ -131,7 +132,7 @@ def _ranked(parts: Mapping[str, Sequence[tuple[str, str, str]]]) -> _Content:
 
 
 def _read_food(files: _Files) -> _Content:
-    """Food-101 (Bossard et al. 2014): 101 classes, in the order of classes.txt."""
+    """Read Food-101 (Bossard et al. 2014): 101 classes, in the order of classes.txt."""
     files.path("food-101/meta")
     classes = [name for _, name in read_lines(files.path("food-101/meta/classes.txt"), True)]
     parts = {}
@@ -155,7 +156,7 @@ def _read_food(files: _Files) -> _Content:
 
 
 def _read_sun397(files: _Files) -> _Content:
-    """SUN397 (Xiao et al. 2010), partition 1: the label is the rank of the sorted class name.
+    """Read SUN397 (Xiao et al. 2010), partition 1. Labels are ranks of sorted class names.
 
     The class of an image is its folder, ``/a/abbey`` or ``/a/apartment_building/outdoor``.
     """
@@ -177,7 +178,7 @@ def _read_sun397(files: _Files) -> _Content:
 
 
 def _read_aircraft(files: _Files) -> _Content:
-    """FGVC-Aircraft (Maji et al. 2013): 100 variants, sorted by name; official validation split."""
+    """Read FGVC-Aircraft (Maji et al. 2013): 100 sorted variants, official validation split."""
     parts = {}
     for part in ("train", "val", "test"):
         # Variants may contain spaces.
@@ -188,7 +189,7 @@ def _read_aircraft(files: _Files) -> _Content:
 
 
 def _read_dtd(files: _Files) -> _Content:
-    """DTD (Cimpoi et al. 2014), partition 1: 47 sorted classes; official validation split."""
+    """Read DTD (Cimpoi et al. 2014), partition 1: 47 classes, official validation split."""
     parts = {}
     for part in ("train", "val", "test"):
         path = files.path(f"labels/{part}1.txt")
@@ -198,7 +199,7 @@ def _read_dtd(files: _Files) -> _Content:
 
 
 def _read_pets(files: _Files) -> _Content:
-    """Oxford-IIIT Pets (Parkhi et al. 2012): 37 breeds, the label is CLASS-ID minus one."""
+    """Read Oxford-IIIT Pets (Parkhi et al. 2012): 37 breeds. The label is CLASS-ID minus one."""
     breeds: dict[int, str] = {}
     parts: dict[str, list[_Row]] = {"train": [], "test": []}
     pattern, form = r"(\S+)\s+(?!0\s)(\d{1,18})\s+\S+\s+\S+", "IMAGE CLASS-ID SPECIES BREED-ID"
@@ -215,7 +216,7 @@ def _read_pets(files: _Files) -> _Content:
 
 
 def _read_caltech101(files: _Files) -> _Content:
-    """Caltech-101 (Fei-Fei et al. 2004) with the lists of ssl-transfer: 102 classes.
+    """Read Caltech-101 (Fei-Fei et al. 2004) with the lists of ssl-transfer: 102 classes.
 
     BACKGROUND_Google is a class. The lists have 17 to 30 training images of each, and are not the
     30 of each that BYOL and others draw.
@@ -238,7 +239,7 @@ def _name_class(classes: dict[int, str], number: int, name: str, where: str) -> 
 
 
 def _read_cars(files: _Files) -> _Content:
-    """Stanford Cars (Krause et al. 2013): 196 classes, numbered from 1 in the files."""
+    """Read Stanford Cars (Krause et al. 2013): 196 classes, numbered from 1 in the files."""
     parts = {}
     for part, stem in (("train", "cars_train_annos"), ("test", "cars_test_annos_withlabels")):
         path = files.path(f"devkit/{stem}.mat")
@@ -257,7 +258,7 @@ def _read_cars(files: _Files) -> _Content:
 
 
 def _read_flowers(files: _Files) -> _Content:
-    """Oxford Flowers 102 (Nilsback and Zisserman 2008): official validation split.
+    """Read Oxford Flowers 102 (Nilsback and Zisserman 2008): official validation split.
 
     The training set is ``trnid``, 10 images of each class.
     """
@@ -304,7 +305,7 @@ _VOC_CLASSES = read_class_file("voc2007")
 
 
 def _read_voc2007(files: _Files) -> _Content:
-    """Lists without labels, and tables ``{train,val,test}_labels.txt`` of 1, -1 and 0 (difficult).
+    """Return lists without labels, and tables ``*_labels.txt`` of 1, -1 and 0 (difficult).
 
     Every split has 20 lists, whose lines are ``NUMBER LABEL``.
     """

@@ -46,7 +46,7 @@ class Psnr:
             self._samples[index] += one[rows].size
 
     def decibels(self) -> tuple[float, float]:
-        """dB of the luma plane, and over the samples of all three planes; at most 100."""
+        """Return dB of the luma plane, and over the samples of all three planes; at most 100."""
         lowest = 255**2 / 10 ** (_HIGHEST_PSNR / 10)
         errors = np.maximum(self._errors / np.maximum(self._samples, 1), lowest)
         luma, planes = np.minimum(10 * np.log10(255**2 / errors), _HIGHEST_PSNR).tolist()
@@ -54,7 +54,7 @@ class Psnr:
 
 
 def encoder_options(settings: Settings, crf: float) -> dict[str, str]:
-    """Options of libx264.
+    """Return the options of libx264.
 
     Key frames are at fixed distances (no scene cuts) and there are no B-frames, so frames are
     stored in the order of presentation and the first is shown at time 0. Key frames get no better
@@ -81,9 +81,9 @@ def encode(
     """Write an mp4 with one video stream and the index at the beginning.
 
     Args:
-        frames: (3 H / 2, W) uint8 each: Y, U, V.
-        path: The file; overwritten.
-        size: (H, W).
+        frames: Frames to write, (3 H / 2, W) uint8 each: Y, U, V.
+        path: Path of the file. An existing file is overwritten.
+        size: Height and width of the frames, pixels.
         rate: Frames per second.
         options: Options of the encoder.
         tags: Attributes of the encoder, from ``colour_tags``.
@@ -91,7 +91,7 @@ def encode(
         threads: Threads of the encoder.
 
     Raises:
-        OSError or av.FFmpegError: The file cannot be written; has an ``errno``.
+        OSError or av.FFmpegError: If the file cannot be written. The error has an ``errno``.
     """
     movflags = {"movflags": "+faststart"}
     with av.open(file_url(path), "w", format="mp4", options=movflags) as container:
@@ -128,13 +128,13 @@ def _packets(
 def choose_crf(
     held: dict[int, np.ndarray], size: tuple[int, int], rate: Fraction, settings: Settings
 ) -> float:
-    """The highest crf, in quarters, at which sample frames of the video reach ``settings.psnr``.
+    """Return the highest crf, in quarters, at which sample frames reach ``settings.psnr``.
 
     Args:
-        held: Prepared frames by number; of each run between key frames all or none.
-        size: (H, W).
+        held: Prepared frames by number. Runs between key frames are complete or absent.
+        size: Height and width of the frames, pixels.
         rate: Frames per second.
-        settings: The PSNR to reach, and the options of the encoder.
+        settings: Settings with the PSNR to reach and the options of the encoder.
     """
     numbers, run = sorted(held), settings.keyint
     runs = [numbers[i : i + run] for i in range(0, len(numbers), run)]
@@ -170,7 +170,7 @@ def choose_crf(
 def _try_quality(
     frames: list[np.ndarray], size: tuple[int, int], rate: Fraction, options: dict[str, str]
 ) -> float:
-    """PSNR of frames after encoding and decoding in memory."""
+    """Return the PSNR of frames after encoding and decoding in memory."""
     encoder: Any = av.CodecContext.create("libx264", "w")
     encoder.options = options
     decoder: Any = av.CodecContext.create("h264", "r")
@@ -194,7 +194,7 @@ _STORAGE = {
 
 @dataclass(frozen=True)
 class Job:
-    """What one process is to do."""
+    """Work of one process: the repacking of one file."""
 
     source: str  # file to read
     temporary: str  # file to write
@@ -206,14 +206,14 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True)
 class OutputFacts:
-    """What a decoding of the output has found.
+    """Facts that decoding the output has found.
 
     Attributes:
         frames: Frames of the output.
-        seconds: Its duration.
-        video_bytes: Bytes of its video stream.
-        psnr: dB over the samples of all planes of the compared frames.
-        psnr_luma: dB over their luma planes.
+        seconds: Duration of the output.
+        video_bytes: Bytes of the output's video stream.
+        psnr: PSNR over the samples of all planes of the compared frames, dB.
+        psnr_luma: PSNR over the luma planes of the compared frames, dB.
         psnr_frames: Frames that were compared: all of them, unless the video is long.
     """
 
@@ -227,16 +227,16 @@ class OutputFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class RepackFacts:
-    """What a repacked file is, next to its source.
+    """Facts about a repacked file and its source.
 
     Attributes:
-        source: What a decoding of the source has found.
-        output: What a decoding of the output has found.
+        source: Facts that decoding the source has found.
+        output: Facts that decoding the output has found.
         crf: x264's quality that was chosen or given.
         rate: Frames per second, as a fraction.
         height: Height of the output, pixels.
         width: Width of the output, pixels.
-        scaled: Whether the size is not the source's.
+        scaled: Whether the output and the source differ in size.
         constant: Whether the rate and all frames of the source are kept.
         bytes: Bytes of the output.
         frames_not_shown: Frames of the source that no frame of the output shows.
@@ -266,8 +266,10 @@ def repack_file(job: Job) -> RepackFacts:
     """Write one output to its temporary path and verify it.
 
     Raises:
-        ItemError: There is no good output, and no file at its path; the kind is one of ``KINDS``.
-        StorageError: It cannot be written, because of the disk and not because of the video.
+        ItemError: If no good output was made. Its path has no file then, and the kind is one of
+            ``KINDS``.
+        StorageError: If the output cannot be written because of the disk and not because of the
+            video.
     """
     av.logging.set_libav_level(av.logging.FATAL)
     start = time.process_time()
@@ -353,12 +355,12 @@ def verify_output(path: str, source: VideoSource, keyint: int) -> OutputFacts:
     """Decode an output completely and compare it with its source.
 
     Args:
-        path: The output.
-        source: Its source.
-        keyint: Every ``keyint``-th frame must be a key frame.
+        path: Path of the output.
+        source: Source of the output.
+        keyint: Distance of key frames. Every ``keyint``-th frame must be a key frame.
 
     Raises:
-        ItemError: Number, size, time stamps, duration or key frames are wrong.
+        ItemError: If number, size, timestamps, duration or key frames are wrong.
     """
 
     def require(holds: bool, what: str) -> None:

@@ -18,7 +18,7 @@ from sce_video.options.prepare import RepackOptions
 
 @dataclass(frozen=True)
 class PlannedFile:
-    """A file to repack: its path below the root of the sources, and that of its output.
+    """A file to repack: the paths of source and output, each below its root.
 
     ``span`` is (start, end) in seconds of a segment; None for the whole file.
     """
@@ -29,7 +29,7 @@ class PlannedFile:
 
     @property
     def key(self) -> str:
-        """Names the item in records and reports: the path, of a segment with its times."""
+        """Return the item's name in records and reports: the path, and a segment's times."""
         if self.span is None:
             return self.path
         return f"{self.path}@{self.span[0]:.3f}-{self.span[1]:.3f}"
@@ -68,18 +68,18 @@ def make_plan(
     extensions: Sequence[str] | None = None,
     read_list: VideoList | None = None,
 ) -> RepackPlan:
-    """Collect the files of a data set and the paths of their outputs.
+    """Collect the files of a dataset and the paths of their outputs.
 
     Args:
         source: Folder of videos, or the path of an annotation list.
         destination: Output folder.
-        data_root: Folder the paths of a list are relative to.
-        extensions: Extensions of videos, for a folder; None for all that are read.
+        data_root: Folder that the paths of a list are relative to.
+        extensions: Extensions of videos in a folder. None accepts all that can be read.
         read_list: The content of a list.
 
     Raises:
-        ValueError: One of source and destination contains the other, a path of the list lies
-            outside of its root, two outputs would have the same path, or an output the path of a
+        ValueError: If source and destination contain each other, a path of the list lies outside
+            its root, two outputs would have the same path, or an output would have the path of a
             folder.
     """
     if read_list is None:
@@ -120,11 +120,11 @@ def make_plan(
 def name_outputs(paths: Sequence[str]) -> dict[str, str]:
     """Return the output's path for each source: the extension becomes .mp4.
 
-    If several sources differ in their extension only, the one with .mp4 keeps its name and .mp4 is
-    appended to the others: ``a.avi`` beside ``a.mp4`` becomes ``a.avi.mp4``.
+    If several sources differ only in their extension, the one with .mp4 keeps its name and .mp4 is
+    appended to the others. For example, ``a.avi`` becomes ``a.avi.mp4`` next to ``a.mp4``.
 
     Raises:
-        ValueError: Two outputs would still have the same path.
+        ValueError: If two outputs would still have the same path.
     """
     # Counted over all paths first: whether a.avi keeps its name depends on a later a.mp4.
     stems = Counter(os.path.splitext(path)[0] for path in paths)
@@ -164,14 +164,14 @@ def plan_segments(source: str, data_root: str | None = None) -> RepackPlan:
         P01/videos/P01_01.MP4,0.14,3.37,P01_01_0.mp4,3
 
     Args:
-        source: The table; its header names the columns ``path``, ``start`` and ``end`` (seconds
-            from the first frame of the video), ``output`` (path below the output folder) and, if
-            all segments have one, ``label``.
-        data_root: Folder that the paths are relative to; the folder of the table by default.
+        source: Table whose header names the columns ``path``, ``start`` and ``end`` (seconds from
+            the first frame of the video), ``output`` (path below the output folder) and, if all
+            segments have one, ``label``.
+        data_root: Folder that the paths are relative to. The default is the folder of the table.
 
     Raises:
-        ValueError: A column or a value is missing or wrong, two segments have one output, or the
-            same segment is listed twice; the message names the line.
+        ValueError: If a column or value is missing or wrong, two segments have one output, or a
+            segment is listed twice. The message names the line.
     """
     root = data_root or os.path.dirname(os.path.abspath(source))
     items: dict[str, PlannedFile] = {}
@@ -245,14 +245,14 @@ class Settings:
     tune: str = RepackOptions.tune
 
     def as_dict(self) -> dict[str, Any]:
-        """The settings as JSON values; outputs with equal ones need not be repacked again."""
+        """Return the settings as JSON values. Outputs with equal settings stay as they are."""
         values = asdict(self)
         if self.crf is not None:
             del values["psnr"]  # has no effect then
         return {"version": _VERSION, **values}
 
     def target_size(self, height: int, width: int) -> tuple[int, int]:
-        """(H, W) of the output for an upright source of H x W; both even, at least 2.
+        """Return (H, W) of the output for an upright source of H x W. Both are even, at least 2.
 
         A side that is odd and not scaled loses its last row or column of pixels.
         """
@@ -269,12 +269,12 @@ class Settings:
 
 @dataclass(frozen=True)
 class EncoderLimits:
-    """What bounds the work on one file; none of it changes the content of a good output.
+    """Limits of the work on one file. They do not change the content of a good output.
 
     Attributes:
         threads: Threads of the encoder.
-        min_psnr: An output with fewer dB fails.
-        max_pixels: A file with larger frames (height x width) fails.
+        min_psnr: Smallest PSNR of a good output, dB.
+        max_pixels: Largest frame (height x width) of a file that is repacked.
     """
 
     threads: int = RepackOptions.threads

@@ -66,7 +66,7 @@ class RepackResult:
 
     @property
     def complete(self) -> bool:
-        """Whether every video was repacked."""
+        """Return whether every video was repacked."""
         return not self.report.failed if self.report else bool(self.rows and self.rows.complete)
 
 
@@ -149,7 +149,7 @@ class RepackJob(jobs.BatchJob):
         return jobs.file_state(os.path.join(self._sources, item.argument.path))
 
     def holds(self, item: jobs.Item, record: jobs.Record) -> bool:
-        """Whether the output is good enough, and of this root if the source does not exist now."""
+        """Return whether the output is good, and from this root if the source no longer exists."""
         facts = record.facts
         if not record.done or min(facts["psnr"], facts["psnr_luma"]) < self._limits.min_psnr:
             return False
@@ -197,7 +197,7 @@ def check_results(plan: RepackPlan, folder: Path, force: bool) -> None:
 
 
 def check_sources(plan: RepackPlan, folder: Path) -> None:
-    """Refuse outputs whose paths are those of sources, their own or those of other files."""
+    """Refuse outputs whose paths are the paths of sources, their own or others."""
     real_folder: Callable[[str], str] = cache(os.path.realpath)  # there are few folders
 
     def location(path: str) -> str:
@@ -279,21 +279,21 @@ def repack_files(
     unchanged. Files that failed are repacked again.
 
     Args:
-        plan: The data set.
+        plan: Plan of the dataset.
         destination: Output folder.
         settings: Settings of the outputs.
         limits: Limits of the work on one file.
-        workers: Where it runs; None for one process of this machine.
-        force: Whether to repack all files again, and to replace other files.
+        workers: Processes or cluster. None runs one process on this machine.
+        force: Whether to repack all files again and to replace other files.
         on_progress: Called with (files done, all files, whether the last one failed).
 
     Returns:
-        The report, from :func:`repack_report`, and the paths of what was written.
+        The report from :func:`repack_report`, and the paths of the written files.
 
     Raises:
-        ValueError: A file that was not made from this source would be overwritten, or another run
-            is writing to the folder.
-        StorageError: Outputs cannot be written.
+        ValueError: If a file that was not made from this source would be overwritten, or if another
+            run is writing to the folder.
+        StorageError: If outputs cannot be written.
     """
     folder = Path(destination)
     check_results(plan, folder, force)
@@ -352,10 +352,10 @@ class EncodedRow(RowMaker):
         self._settings, self._limits = settings, limits
 
     def make(self, source: RowSource) -> dict[str, Any]:
-        """The row: that of the repacked file, but for the columns on the source and ``settings``.
+        """Make the row of the repacked file, with columns about the source and ``settings``.
 
         Raises:
-            StorageError: The temporary file cannot be written.
+            StorageError: If the temporary file cannot be written.
         """
         identity = row_identity(source)
         with _temporary_file() as path:
@@ -387,7 +387,7 @@ class EncodedRow(RowMaker):
 
 @contextlib.contextmanager
 def _temporary_file() -> Iterator[str]:
-    """Path of a file that is gone when this process ends, however it does."""
+    """Yield the path of a file that is gone when this process ends, however it ends."""
     if os.path.isdir("/proc/self/fd"):
         with tempfile.TemporaryFile() as file:  # without a name in its folder
             yield f"/proc/self/fd/{file.fileno()}"
@@ -407,25 +407,25 @@ def repack_to_table(
     force: bool = False,
     on_progress: Progress | None = None,
 ) -> ImportResult:
-    """Encode the videos that have no row yet, or one of another state of the file or settings.
+    """Encode the videos that have no row, or whose row has another file state or settings.
 
-    The rows are those of :func:`repack_files` and ``import_videos`` of its outputs: the paths are
-    the ones of the outputs, ``a.mp4`` for ``a.avi``. Files that failed are tried again.
+    The rows equal the rows that ``import_videos`` makes of :func:`repack_files`' outputs. Their
+    paths are the paths of the outputs, ``a.mp4`` for ``a.avi``. Files that failed are tried again.
 
     Args:
         videos: Paths, relative to ``root``, and labels.
         root: Folder of the videos.
-        table: Path or URI; made if there is none.
+        table: Path or URI of the table. It is created if it does not exist.
         settings: Settings of the streams.
         limits: Limits of the work on one file.
-        workers: Where it runs; None for one process of this machine.
+        workers: Processes or cluster. None runs one process on this machine.
         force: Whether to make all rows again.
         on_progress: Called with (files done, all files, whether the last one failed).
 
     Raises:
-        UserError: See :func:`~sce_video.data_tools.tables.fill_table`.
-        ValueError: A path lies outside of the root, is listed with two labels, or two videos would
-            have the same path.
+        UserError: If the processes cannot start, or the cluster is lost.
+        ValueError: If a path lies outside the root or is listed with two labels, or if two videos
+            would have the same path.
     """
     paths = [inside(videos.path(i), root) for i in range(len(videos))]
     names = name_outputs(sorted(set(paths)))

@@ -37,12 +37,12 @@ _SUMMED = (
 
 @dataclass(frozen=True, kw_only=True)
 class RepackRun:
-    """What a run worked on.
+    """Description of what a run worked on.
 
     Attributes:
         source: Folder or list, as given.
-        source_path: Its real path.
-        entries: Hash of its paths and labels.
+        source_path: Real path of the source.
+        entries: Hash of the source's paths and labels.
         destination: Output folder, as given.
         settings: Settings of the outputs.
         away: Number of finished files whose source does not exist now.
@@ -98,12 +98,12 @@ class RepackReport:
     """Totals over the files of a run.
 
     Attributes:
-        run: What the run worked on.
+        run: Description of the run.
         files, done, failed: Numbers of files.
-        bytes: Sizes.
+        bytes: Sizes of sources and outputs, bytes.
         seconds: Duration of the videos.
         cpu_seconds: Processor time.
-        psnr: Quality.
+        psnr: Quality of the outputs, dB.
         crf: Lowest and highest crf.
         resampled: Number of files of variable rate, which have a constant one now.
         frames_not_shown: Frames of the sources that no frame of the outputs shows.
@@ -134,7 +134,7 @@ class RepackReport:
 def repack_report(
     items: list[Item], record_of: Callable[[str], Record | None], run: RepackRun
 ) -> RepackReport:
-    """Return the totals over files, each of which has a record."""
+    """Return the totals over files. Each file must have a record."""
     sums: Counter[str] = Counter()
     crf: list[float] = []
     worst: tuple[float | None, str | None] = (None, None)

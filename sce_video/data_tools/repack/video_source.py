@@ -39,7 +39,7 @@ Span = tuple[float, float]
 
 @dataclass
 class StreamFacts:
-    """What the decoding of a stream has found so far.
+    """Facts that the decoding of a stream has found so far.
 
     Attributes:
         tick: Seconds of one unit of the container's time base.
@@ -59,25 +59,25 @@ class StreamFacts:
 def decode_part(
     path: str, limits: DecodeLimits, span: Span | None, facts: StreamFacts | None = None
 ) -> Iterator[av.VideoFrame]:
-    """The frames that begin in a part of a video; of a part between two frames the one before it.
+    """Yield the frames that begin in a part of a video, or the one before a shorter part.
 
     ::
 
         frames   |--0--|--1--|--2--|--3--|--4--|      each shown until the next begins
         span               [start     end)            gives 2 and 3
 
-    Times are compared with half a tick of the container's clock to spare: annotated times are
-    decimals, time stamps are whole ticks.
+    Times are compared with a tolerance of half a tick of the container's clock, because annotated
+    times are decimals and timestamps are whole ticks.
 
     Args:
-        path: The file.
-        limits: How large decoded frames may be.
+        path: Path of the file.
+        limits: Limits on the size of decoded frames.
         span: (start, end) in seconds, counted from the first frame; None for the whole video.
-        facts: Filled as by :func:`decode_frames`.
+        facts: Facts that :func:`decode_frames` fills in.
 
     Raises:
-        VideoDecodeError: As :func:`decode_frames`; or a frame has no time stamp, or the video does
-            not reach from start to end.
+        VideoDecodeError: If :func:`decode_frames` raises it, a frame has no timestamp, or the video
+            does not reach from start to end.
     """
     facts = facts or StreamFacts()
     if span is None:
@@ -96,18 +96,20 @@ def decode_part(
 def decode_frames(
     path: str, limits: DecodeLimits, facts: StreamFacts, start: float | None = None
 ) -> Generator[av.VideoFrame, None, None]:
-    """Yield all frames of a video in the order they are shown, as :class:`AvReader` gives them.
+    """Yield all frames of a video in the order they are shown, as :class:`AvReader` does.
 
-    Between a packet that the decoder refuses and the next key frame there are none.
+    Frames between a packet that the decoder refuses and the next key frame are skipped.
 
     Args:
-        path: The file.
-        limits: How large frames may be.
-        facts: Filled before the first frame; ``video_bytes`` grows until the last one.
-        start: Seconds from the first frame: begins at a key frame that the container has for it.
+        path: Path of the file.
+        limits: Limits on the size of frames.
+        facts: Facts that are filled in before the first frame. ``video_bytes`` grows until the last
+            one.
+        start: Seconds from the first frame. Decoding begins at the container's key frame for this
+            time. None begins at the first frame.
 
     Raises:
-        VideoDecodeError: The file cannot be opened, or a frame is too large.
+        VideoDecodeError: If the file cannot be opened, or a frame is too large.
     """
     table = continuous_table(path, limits)
     with open_container(path, decoder_options=decoder_options(limits)) as container:
@@ -282,11 +284,11 @@ _UNSPECIFIED = 2
 
 @dataclass(frozen=True, kw_only=True)
 class SourceFacts:
-    """What a decoding of the source has found.
+    """Facts that decoding the source has found.
 
     Attributes:
         frames: Frames that decode.
-        promised: Frames that the container holds packets for.
+        promised: Frames for which the container has packets.
         damaged: Frames in which the decoder concealed errors.
         seconds: Duration.
         video_bytes: Bytes of the packets of the video.
@@ -301,7 +303,7 @@ class SourceFacts:
 
 @dataclass
 class VideoSource:
-    """What is known of a source after it was decoded once."""
+    """A source and the facts from decoding it once."""
 
     path: str  # the file
     schedule: Schedule  # rate of the output, and the source's frame for each of its frames
@@ -319,7 +321,7 @@ class VideoSource:
         """Yield the frames of the output in order, (3 H / 2, W) uint8 each: Y, then U, then V.
 
         Raises:
-            VideoDecodeError: The file has changed meanwhile.
+            VideoDecodeError: If the file has changed meanwhile.
         """
         shown = self.schedule.shown
         if len(self.held) == self.facts.frames:
@@ -344,11 +346,11 @@ def read_source(
 ) -> VideoSource:
     """Decode a video, or the part of it from ``span[0]`` to ``span[1]`` seconds, once.
 
-    ``settings`` give the size, and the run length of a sample.
+    ``settings`` contains the size and the run length of a sample.
 
     Raises:
-        VideoDecodeError: No frame can be decoded, frames are too large, too many of them are
-            damaged, or the part is not there.
+        VideoDecodeError: If no frame can be decoded, frames are too large, too many of them are
+            damaged, or the part does not exist.
     """
     limits = limits or DecodeLimits()
     table: np.ndarray | None = None
@@ -395,10 +397,10 @@ def read_source(
 def _frame_times(
     pts: list[int | None], facts: StreamFacts, table: np.ndarray | None, end: float
 ) -> tuple[np.ndarray, float]:
-    """(F,) seconds of the frames that decode, and when the last one ends.
+    """Return (F,) seconds of the frames that decode, and the end of the last one.
 
-    ``table`` has (P,) seconds of all frames that the packets promise, the last of which ends at
-    ``end``. Of a part there is none; its last frame gets the median duration of the others.
+    ``table`` contains (P,) seconds of all frames that the packets promise, and the last of them
+    ends at ``end``. A part has no table. Its last frame gets the median duration of the others.
     """
     if table is not None and len(pts) >= len(table):
         return table, end
@@ -428,10 +430,10 @@ def _choose(count: int, frame_bytes: int, run: int) -> Callable[[int], bool]:
 
 
 def colour_tags(frame: av.VideoFrame, pixel_aspect: Any, turns: int) -> dict[str, Any]:
-    """What the encoder notes: how the source's colours are meant, and the shape of its pixels.
+    """Return encoder settings for the meaning of the source's colours and its pixel shape.
 
-    Values are always of limited range. Pixels that are not square stay as they are, tagged: every
-    reader hands out the stored pixels, of the source as of the output.
+    Values always have limited range. Pixels that are not square stay as they are and are tagged,
+    because every reader returns the stored pixels, both for the source and for the output.
     """
     matrix, pixels = int(frame.colorspace), frame.format
     is_rgb = pixels.is_rgb or pixels.name.startswith(("pal", "gray", "mono"))
@@ -447,17 +449,17 @@ def colour_tags(frame: av.VideoFrame, pixel_aspect: Any, turns: int) -> dict[str
 
 
 class Preparation:
-    """Makes a decoded frame what the encoder gets.
+    """Conversion of decoded frames to the encoder's input.
 
-    It is turned as the file asks, scaled (bicubic, which averages when it makes a frame smaller)
-    and made 8 bit yuv420p of limited range; transparency is dropped. All frames get the size of
-    the ``first`` one.
+    A frame is rotated as the file says, scaled (bicubic, which averages when it makes a frame
+    smaller) and converted to 8-bit yuv420p of limited range. Transparency is dropped. All frames
+    get the size of the ``first`` one.
 
     Attributes:
-        turns: Quarters of a turn, counter-clockwise; plus 4 if mirrored before it is turned.
+        turns: Quarter turns counter-clockwise, plus 4 if the frame is mirrored before it is turned.
         size: (H, W) of the output.
-        scaled: The size is not the source's, up to an odd row or column.
-        frame_bytes: Of a prepared frame.
+        scaled: Whether the size differs from the source's by more than an odd row or column.
+        frame_bytes: Size of a prepared frame, bytes.
     """
 
     def __init__(self, first: av.VideoFrame, settings: Settings) -> None:
@@ -472,7 +474,7 @@ class Preparation:
         self._reformatter = VideoReformatter()
 
     def __call__(self, frame: av.VideoFrame) -> np.ndarray:
-        """(3 H / 2, W) uint8, the planes Y, U, V behind each other, contiguous."""
+        """Convert a frame to (3 H / 2, W) uint8, contiguous, with the planes Y, U and V."""
         turns = orientation_of(frame)
         height, width = self._scaled_size[:: -1 if turns % 2 else 1]
         full_range = frame.format.name.startswith("yuvj") or frame.color_range == ColorRange.JPEG

@@ -54,17 +54,18 @@ class KnownRow(NamedTuple):
 
 
 class KnownRows:
-    """The newest row of each path, found by the 128-bit hash of the path.
+    """Newest row of each path, found by the 128-bit hash of the path.
 
-    Row ids ascend in the order of commits, and stay what they are when the table is compacted: all
-    drivers take the same row for the newest.
+    Row ids ascend in the order of commits and do not change when the table is compacted, so all
+    drivers choose the same row as the newest.
 
     Args:
         batches: Record batches of :data:`COLUMNS` and ``_rowid``, in any order.
-        is_current: Whether a row with this text in ``settings`` need not be made again.
+        is_current: Function that returns whether a row with this text in ``settings`` is up to
+            date.
 
     Attributes:
-        older: ``_rowid`` of the rows of which there is a newer one with the same path.
+        older: ``_rowid`` of each row for which a newer one with the same path exists.
     """
 
     def __init__(self, batches: Iterable[Any], is_current: Callable[[str], bool] = bool) -> None:
@@ -111,7 +112,7 @@ class KnownRows:
 
 
 def _hash(path: str) -> bytes:
-    """128 bits, so that two of a hundred million paths share them with a chance of 1e-23."""
+    """Return 128 bits. Two of a hundred million paths share them with a chance of 1e-23."""
     digest = hashlib.blake2b(path.encode("utf-8", "surrogatepass"), digest_size=16).digest()
     return digest.rstrip(b"\0")  # as numpy gives out what it stores
 
@@ -120,13 +121,13 @@ _GRACE = 2.0  # seconds for a reader that watches the time itself to return
 
 
 class RowMaker:
-    """How the row of a file is made, here of a repacked one, and how many are written at once.
+    """Maker of a file's row, here of a repacked file, with limits for one batch.
 
     Attributes:
-        cpus: Cores that making takes.
-        most_files: Of a batch, whose rows become one fragment of the table.
-        most_bytes: Of the files of a batch.
-        batches_per_worker: At least, of a small data set.
+        cpus: Cores that making a row uses.
+        most_files: Maximum number of files in a batch, whose rows become one fragment of the table.
+        most_bytes: Maximum size of a batch's files, bytes.
+        batches_per_worker: Minimum number of batches per worker for a small dataset.
     """
 
     cpus = 1
@@ -159,11 +160,13 @@ class RowsJob(jobs.BatchJob):
         self._table, self._maker, self._timeout = table, maker, timeout
 
     def process(self, item: jobs.Item) -> dict[str, Any]:
-        """``fragments``: of :func:`write_rows`; ``failures``: [path, reason] of the rows without a
-        stream; ``source_bytes`` and ``stream_bytes`` of the others.
+        """Return fragments, failures and sizes of a batch.
+
+        ``fragments`` come from :func:`write_rows`. ``failures`` contains [path, reason] of the rows
+        without a stream. ``source_bytes`` and ``stream_bytes`` count the other rows.
 
         Raises:
-            jobs.StorageError: The table, or a temporary file, cannot be written.
+            jobs.StorageError: If the table or a temporary file cannot be written.
         """
         facts: dict[str, Any] = {"failures": [], "source_bytes": 0, "stream_bytes": 0}
 
@@ -207,24 +210,24 @@ def fill_table(
 ) -> ImportResult:
     """Write a row for each file that has none yet, or whose row is out of date.
 
-    A row is up to date if its file has the size and the modification time that it had then, and
-    ``maker`` says so of its settings; other rows are replaced. Where only the label is another one,
-    it is changed. Rows of files that are not given stay. Several drivers may fill one table at the
-    same time.
+    A row is up to date if its file still has the recorded size and modification time, and ``maker``
+    accepts its settings. Other rows are replaced. If only the label differs, only the label is
+    changed. Rows of files that are not given stay. Several drivers may fill one table at the same
+    time.
 
     Args:
-        table: Path or URI; made if there is none.
-        sources: The files, each path once.
-        maker: Makes the rows.
+        table: Path or URI of the table. It is created if it does not exist.
+        sources: Files to add, each path once.
+        maker: Maker of the rows.
         workers: Processes, and the seconds that a file may take.
-        retry_failed: Whether to make the rows of files again that failed before.
+        retry_failed: Whether to make the rows of files that failed before again.
         force: Whether to make the rows of all files again.
         on_progress: Called with (files done, all files, whether the last one failed).
 
     Raises:
-        TableError: The table cannot be opened, made or written by this process.
-        jobs.StorageError: It cannot be written by a worker. What was written before is committed.
-        UserError: The processes cannot start, or the cluster is lost.
+        TableError: If this process cannot open, create or write the table.
+        jobs.StorageError: If a worker cannot write it. Rows that were written before are committed.
+        UserError: If the processes cannot start, or the cluster is lost.
     """
     # Other machines have other current folders.
     writer = TableWriter(table if is_remote(table) else os.path.abspath(table))
@@ -291,7 +294,7 @@ class _Run:
             self._commit()
 
     def _read_states(self) -> None:
-        """The newest row of each path; older ones are to be removed."""
+        """Read the newest row of each path, and the older ones that must be removed."""
         self._rows = KnownRows(())  # not beside the new ones
         self._rows = KnownRows(self._writer.states(COLUMNS), self._maker.is_current)
         self._replaced += self._rows.older
@@ -319,8 +322,9 @@ class _Run:
         return False
 
     def _process(self, batches: Iterator[tuple[RowSource, ...]]) -> None:
-        """Have workers write the rows of batches. Their records live as long as this call: what
-        is due the table itself says."""
+        """Let workers write the rows of batches. Their records live as long as this call.
+
+        The table itself shows which rows are still missing."""
         timeout = self._workers.timeout
         job = RowsJob(self._writer.table, self._maker, timeout)
         # Every file has a limit of its own in the worker; this one is for all else.
@@ -371,7 +375,7 @@ class _Run:
 def _batches(
     todo: list[RowSource], maker: RowMaker, processes: int
 ) -> Iterator[tuple[RowSource, ...]]:
-    """Files in order, in batches that give every process some of them."""
+    """Yield files in order, in batches that give every process some of them."""
     shares = processes * maker.batches_per_worker
     sizes = [max(0, row_identity(source)["source_size"]) for source in todo]
     most_bytes = min(maker.most_bytes, max(1, sum(sizes) // shares))
@@ -392,8 +396,8 @@ def import_videos(options: ImportOptions) -> ImportResult:
     """Write a row for each repacked video that has none yet.
 
     Raises:
-        UserError: See :func:`fill_table`.
-        ValueError: If there is no such list or folder, or a path is listed with two labels.
+        UserError: If the processes cannot start, or the cluster is lost.
+        ValueError: If the list or folder does not exist, or a path is listed with two labels.
     """
     extensions = listed_extensions(options.all_files)
     check_source(options.source, options.data_root, extensions)
@@ -412,10 +416,10 @@ def import_videos(options: ImportOptions) -> ImportResult:
 def row_sources(
     videos: VideoList, root: str, *, timeout: float | None = None, name: Callable[[str], str] = str
 ) -> list[RowSource]:
-    """One source for each path relative to ``root``, in the order of the list.
+    """Return one source for each path relative to ``root``, in the order of the list.
 
-    ``timeout`` is that of reading a file, ``name`` gives the path in the table of a path of the
-    list. ValueError for a path that is listed with two labels.
+    ``timeout`` limits the seconds for reading a file. ``name`` returns the path in the table for a
+    path of the list. ValueError is raised for a path that is listed with two labels.
     """
     folder = os.path.abspath(root)  # other machines have other current folders
     found: dict[str, RowSource] = {}

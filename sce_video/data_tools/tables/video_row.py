@@ -53,7 +53,7 @@ class NotRepackedError(ValueError):
 
 
 def video_row(source: RowSource) -> dict[str, Any]:
-    """The row of a file: all columns of :func:`~sce_video.datasets.tables.row_columns.schema`.
+    """Return a file's row: all columns of :func:`~sce_video.datasets.tables.row_columns.schema`.
 
     The packets of the first and the last frame are decoded without the container and compared with
     the frames of the file reader. A file that cannot become a row gives one without a stream whose

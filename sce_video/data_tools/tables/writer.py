@@ -34,7 +34,7 @@ Row = dict[str, Any]
 
 @contextlib.contextmanager
 def _explained(what: str, table: str) -> Iterator[None]:
-    """Errors of Lance as a TableError that names the table."""
+    """Turn errors of Lance into a TableError that names the table."""
     try:
         yield
     except TableError:
@@ -44,21 +44,21 @@ def _explained(what: str, table: str) -> Iterator[None]:
 
 
 def write_rows(table: str, rows: Iterable[Row]) -> list[str]:
-    """Write rows to new files of a table; they are no part of it before they are committed.
+    """Write rows to new files of a table, which belong to it only after they are committed.
 
-    May be called by many processes at the same time. The rows are written as they come, so memory
-    holds one of them at a time.
+    Many processes may call this function at the same time. The rows are written as they come, so
+    memory contains only one of them at a time.
 
     Args:
-        table: Path or URI of a table that :class:`TableWriter` has made.
-        rows: Of :func:`~sce_video.data_tools.tables.video_row.video_row`.
+        table: Path or URI of a table that :class:`TableWriter` has created.
+        rows: Rows from :func:`~sce_video.data_tools.tables.video_row.video_row`.
 
     Returns:
-        What :meth:`TableWriter.commit` takes: JSON of each new fragment.
+        JSON of each new fragment, for :meth:`TableWriter.commit`.
 
     Raises:
-        TableError: The files cannot be written.
-        Exception: One of ``rows``, unchanged.
+        TableError: If the files cannot be written.
+        Exception: If reading ``rows`` fails. The exception is not changed.
     """
     lance = import_lance()
     import pyarrow as pa
@@ -67,7 +67,7 @@ def write_rows(table: str, rows: Iterable[Row]) -> list[str]:
     stopped: list[Exception] = []  # by an error of the rows, which Lance would make its own
 
     def batches() -> Iterator[Any]:
-        """One record batch for each row."""
+        """Yield one record batch for each row."""
         try:
             # One by one: a stream may take 2 GiB.
             for row in rows:
@@ -99,16 +99,17 @@ def write_rows(table: str, rows: Iterable[Row]) -> list[str]:
 
 
 class TableWriter:
-    """Commits rows to a table, which is made if there is none.
+    """Writer that commits rows to a table and creates the table if it does not exist.
 
-    A process that is killed between two commits leaves files that are no part of the table; it
-    stays readable as it was at the last commit. Other processes may commit to it at the same time.
+    A process that is killed between two commits leaves files that do not belong to the table. The
+    table stays readable in the state of the last commit. Other processes may commit at the same
+    time.
 
     Args:
-        table: Path or URI.
+        table: Path or URI of the table.
 
     Raises:
-        TableError: The table cannot be opened or made, is another one, or is damaged.
+        TableError: If the table cannot be opened or created, is another table, or is damaged.
     """
 
     def __init__(self, table: str) -> None:
@@ -165,10 +166,10 @@ class TableWriter:
         return LanceFileSession(self.table, client_options(self.table))
 
     def states(self, columns: Sequence[str]) -> Iterator[Any]:
-        """Record batches of some columns of all rows that are committed now, and ``_rowid``.
+        """Yield record batches of some columns and ``_rowid`` of all rows that are committed now.
 
         Raises:
-            TableError: They cannot be read.
+            TableError: If the rows cannot be read.
         """
         with _explained("read the rows of", self.table):
             self._opened.checkout_latest()
@@ -178,15 +179,15 @@ class TableWriter:
     def commit(self, fragments: Sequence[str], replaced: Sequence[int] = ()) -> None:
         """Make rows a part of the table, then remove the rows that they replace.
 
-        Killed in between, a table holds both rows of a path; readers take the later one, and the
-        next run removes the other.
+        If the process is killed in between, the table contains both rows of a path. Readers use the
+        later one, and the next run removes the other.
 
         Args:
-            fragments: Of :func:`write_rows`.
-            replaced: ``_rowid`` of rows to remove; another process may have removed them already.
+            fragments: Fragments from :func:`write_rows`.
+            replaced: ``_rowid`` of rows to remove. Another process may have removed them already.
 
         Raises:
-            TableError: The table cannot be written; nothing of this commit is in it.
+            TableError: If the table cannot be written. Nothing of this commit is in it then.
         """
         with _explained("write to", self.table):
             # New rows first: killed in between, both are there, and readers take the newer one.
@@ -219,7 +220,7 @@ class TableWriter:
 
     @contextlib.contextmanager
     def _noticing_others(self) -> Iterator[None]:
-        """Notice whether another process has committed before the one commit that is made here."""
+        """Notice whether another process has committed before the commit that is made here."""
         before = self._opened.version
         yield
         self._shared |= self._opened.version > before + 1
@@ -228,7 +229,7 @@ class TableWriter:
         """Set the label and the class of rows, given by their ``_rowid``; other columns stay.
 
         Raises:
-            TableError: The table cannot be written; some rows may have been.
+            TableError: If the table cannot be written. Some rows may have been changed.
         """
         name = "NULL" if class_name is None else "'" + class_name.replace("'", "''") + "'"
         values = {"label": str(int(label)), "class_name": f"CAST({name} AS STRING)"}
@@ -242,21 +243,21 @@ class TableWriter:
         """Return whether another process has committed since :meth:`states` was called last.
 
         Raises:
-            TableError: The table cannot be reached.
+            TableError: If the table cannot be reached.
         """
         with _explained("open", self.table):
             return self._shared or self._opened.latest_version > self._opened.version
 
 
 def _lists_of(rows: Sequence[int], most: int) -> Iterator[str]:
-    """Row ids as lists of SQL."""
+    """Return row ids as lists for SQL."""
     for begin in range(0, len(rows), most):
         yield ", ".join(str(int(number)) for number in rows[begin : begin + most])
 
 
 @dataclass
 class ImportResult:
-    """What a run has done with ``files`` videos."""
+    """Result of importing ``files`` videos in one run."""
 
     files: int
     known: int = 0  # rows that were in the table already and are up to date
@@ -271,7 +272,7 @@ class ImportResult:
 
     @property
     def complete(self) -> bool:
-        """Whether every file has a row with a stream."""
+        """Return whether every file has a row with a stream."""
         return not self.failures and not self.failed_before
 
 
