@@ -216,7 +216,7 @@ def _set_precision(cfg: Config, amp: str | None) -> None:
             text = "--amp without a GPU is usually slower, often many times"
     elif "bfloat16" in (amp, usual if amp is None and mixed else None) and not computes_bfloat16():
         text = (
-            "this GPU has no instructions for bfloat16 and emulates it, which is many times slower. "
+            "this GPU has no instructions for bfloat16. It emulates it, many times slower. "
             "Use --amp float16 or --amp float32"
         )
     if text:
