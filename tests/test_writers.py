@@ -131,9 +131,9 @@ _ALLOWED = {
     "sce_video/runs/sweep_run.py": 1,  # a log, the output of other processes
     "sce_video/find/predict.py": 1,  # to the temporary file of atomic_file
     "sce_video/curation/comparison.py": 1,  # an unfinished file, which is removed at the end
-    "sce_video/datasets/segments.py": 1,  # to the temporary file of atomic_file
     "sce_video/pages/segments_page.py": 1,  # to the temporary file of atomic_file
     "tools/dev/golden.py": 1,  # a copy inside a scratch folder
+    "tools/dev/visited_files.py": 1,  # a config in a temporary folder
 }
 
 

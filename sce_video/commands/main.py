@@ -15,41 +15,47 @@ from sce_video.version import __version__
 #: what it does.
 GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     "learn": {
-        "pretrain": ("pretrain.main", "learn from a folder of videos, labels not needed"),
-        "finetune": ("finetune.main", "a classifier from a network and labelled videos, tested"),
+        "pretrain": ("pretrain.main", "train a network on a folder of videos, without labels"),
+        "finetune": ("finetune.main", "train and test a classifier on labelled videos"),
         "train": ("train.main", "train with a recipe or a config file"),
-        "finetune-splits": ("finetune_splits.main", "finetune and test all splits, their mean"),
-        "sweep": ("sweep.main", "a table of pretrainings and their evaluations, resumable"),
+        "finetune-splits": (
+            "finetune_splits.main",
+            "finetune and test on every split of a dataset",
+        ),
+        "sweep": ("sweep.main", "run a table of pretrainings and evaluations"),
     },
     "measure": {
-        "evaluate": ("evaluate.main", "kNN, linear probe and retrieval on labelled videos"),
+        "evaluate": ("evaluate.main", "measure a network by kNN, linear probe and retrieval"),
         "test": ("test.main", "test a checkpoint with a recipe or a config file"),
-        "probe": ("file_protocols.probe_main", "kNN and linear probe of files of features"),
-        "retrieve": ("file_protocols.retrieve_main", "R@k of files of features"),
-        "transfer": ("file_protocols.transfer_main", "linear classifiers and SVMs on features"),
-        "fuse-scores": ("file_protocols.fuse_scores_main", "late fusion of several tests"),
-        "report": ("report.main", "the page of a run; all results beside the paper's numbers"),
-        "compare": ("report.compare_main", "curves, results and settings of several runs, a page"),
-        "look": ("look.main", "where a network looks: what speaks for a class, resembles a frame"),
+        "probe": ("file_protocols.probe_main", "compute kNN and a linear probe from feature files"),
+        "retrieve": ("file_protocols.retrieve_main", "compute retrieval (R@k) from feature files"),
+        "transfer": (
+            "file_protocols.transfer_main",
+            "fit linear classifiers and SVMs to image features",
+        ),
+        "fuse-scores": ("file_protocols.fuse_scores_main", "average the scores of several tests"),
+        "report": ("report.main", "write the page of a run, or compare with the paper"),
+        "compare": ("report.compare_main", "compare several runs on one page"),
+        "look": ("look.main", "show which parts of frames support a class"),
     },
     "find": {
         "index": ("index.main", "build or update the search index of a folder"),
-        "search": ("search.main", "videos of an index that resemble one; --serve: a page"),
-        "embed": ("embed.main", "a feature of every video of a folder or a config, one .npz file"),
-        "predict": ("predict.main", "the classes of new videos, by a finetuned classifier"),
-        "curate": ("curate.main", "near-duplicates, outliers, a diverse subset: lists to train on"),
+        "search": ("search.main", "find similar videos; --serve opens a search page"),
+        "embed": ("embed.main", "write one feature vector per video to a file"),
+        "predict": ("predict.main", "classify new videos with a finetuned classifier"),
+        "curate": ("curate.main", "find near-duplicates, outliers and a diverse subset"),
     },
     "prepare": {
-        "demo": ("demo.main", "all of this on generated videos, in minutes: a page opens"),
-        "doctor": ("doctor.main", "is this machine fit for it? packages, decoders, GPU, videos"),
-        "prepare": ("prepare.main", "annotation lists of a data set from its official downloads"),
-        "verify": ("verify.main", "decode every file completely, list those with problems"),
+        "demo": ("demo.main", "try everything on generated videos, in minutes"),
+        "doctor": ("doctor.main", "check packages, decoders, GPU and videos"),
+        "prepare": ("prepare.main", "write the annotation lists of a dataset"),
+        "verify": ("verify.main", "decode every file and list the ones with problems"),
         "repack": ("repack.main", "re-encode videos for fast random access"),
-        "import": ("import_table.main", "videos into one table, for object storage and speed"),
+        "import": ("import_table.main", "store videos in one table"),
     },
     "connect": {
-        "encoder": ("encoder.main", "a model of transformers as a run, recipes that train it"),
-        "export": ("export.main", "a network as ONNX, safetensors, program; videos for viewers"),
+        "encoder": ("encoder.main", "turn a third-party model into a run"),
+        "export": ("export.main", "export a network (ONNX, ...) or an index"),
     },
 }
 COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.items()}
@@ -59,14 +65,15 @@ _HELP = ("-h", "--help", "help")
 def usage() -> str:
     """One page of help."""
     width = max(map(len, COMMANDS))
-    lines = ["Self-supervised learning on videos.", "", "usage: sce-video COMMAND ...", ""]
+    about = "Self-supervised learning on videos: pretrain a network without labels, then use it."
+    lines = [about, "", "usage: sce-video COMMAND [options]", ""]
     for group, commands in GROUPS.items():
         lines.append(f"{group}:")
         lines += [f"  {name:<{width}}  {text}" for name, (_, text) in commands.items()]
     lines += [
         "",
-        "sce-video COMMAND --help tells the options, --version the version. To start, without",
-        "videos: sce-video demo; with a folder of them:",
+        "'sce-video COMMAND --help' lists the options of a command, and 'sce-video --version'",
+        "prints the version. No videos at hand? Run 'sce-video demo'. With a folder of videos:",
         "",
         "  sce-video pretrain VIDEOS --out RUN",
         "  sce-video index VIDEOS --checkpoint RUN --out INDEX",

@@ -287,6 +287,15 @@ def _build_wrapper(cfg: dict, groups: list[dict[str, Any]]) -> OptimWrapper:
     return OPTIM_WRAPPERS.build(settings, default_args={"optimizer": optimizer})
 
 
+def computes_bfloat16() -> bool:
+    """Return whether the current GPU has instructions for bfloat16.
+
+    GPUs before NVIDIA's Ampere, such as the T4, emulate it many times slower, and torch counts this
+    as supported.
+    """
+    return torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emulation=False)
+
+
 _DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
 
 

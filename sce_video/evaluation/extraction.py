@@ -25,7 +25,7 @@ from torch.utils.data import DataLoader
 from sce_video.datasets.readers.base import VideoDecodeError
 from sce_video.datasets.transforms import PackVideo
 from sce_video.evaluation.feature_files import features_of
-from sce_video.evaluation.provenance import describe_test
+from sce_video.evaluation.provenance import describe_evaluation
 from sce_video.evaluation.rows import (
     PartialRows,
     build_eval_dataloader,
@@ -212,7 +212,7 @@ class FeatureExtractionLoop(BaseLoop):
         """Embed the samples that are due, each on one rank; ``videos`` and ``failures`` written."""
         dataset: Any = self.dataloader.dataset
         runner = self.runner
-        provenance = describe_test(runner, dataset, 0, "features")
+        provenance = describe_evaluation(runner, dataset, 0, "features")
         del provenance["views"], provenance["test"]["views"]  # unknown before a video is decoded
         # Paths and workers may change before the run is continued: not the resolved config.
         described = {k: v for k, v in provenance.items() if k != "resolved_config"}

@@ -32,7 +32,7 @@ _OF_PRETRAINING = ("pretrained_on", "pretraining", "pretraining_epochs")
 _OF_DATASET = ("clips", "crops", "crop_size", "decoder", "decoder_version")
 
 
-def describe_test(runner: Runner, dataset: Any, num_views: int, kind: str) -> dict[str, Any]:
+def describe_evaluation(runner: Runner, dataset: Any, num_views: int, kind: str) -> dict[str, Any]:
     """Provenance of a test: recipe, checkpoint, data set, views, software.
 
     ``benchmark`` is what the recipe names, with what the checkpoint's recipe names of the

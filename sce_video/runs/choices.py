@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from sce_video.engine.optimizers import computes_bfloat16
 from sce_video.engine.run_json import Choice
 from sce_video.runs.folder_facts import FolderFacts
 from sce_video.utils.cores import usable_cores
@@ -41,7 +42,7 @@ def this_machine() -> Machine:
     if not torch.cuda.is_available():
         return Machine(cores)
     gpu = torch.cuda.get_device_properties(0)
-    return Machine(cores, gpu.name, gpu.total_memory / 2**30, torch.cuda.is_bf16_supported())
+    return Machine(cores, gpu.name, gpu.total_memory / 2**30, computes_bfloat16())
 
 
 #: Optimiser steps below which a small network has learnt little (docs/results.md).

@@ -21,6 +21,7 @@ from sce_video.engine.config.load import check_config, load_config, set_backend
 from sce_video.engine.config.snapshot import lacking_imports
 from sce_video.engine.hooks.checkpoint_hook import add_mirror, mirror_of, restore_run
 from sce_video.engine.logs import add_trackers
+from sce_video.engine.optimizers import computes_bfloat16
 from sce_video.engine.restarts import is_restart
 from sce_video.engine.runner import RANDOM
 from sce_video.engine.weights import feature_channels
@@ -213,6 +214,11 @@ def _set_precision(cfg: Config, amp: str | None) -> None:
             text += "bfloat16 enforces it)"
         elif amp not in (None, "float32"):
             text = "--amp without a GPU is usually slower, often many times"
+    elif "bfloat16" in (amp, usual if amp is None and mixed else None) and not computes_bfloat16():
+        text = (
+            "this GPU has no instructions for bfloat16. It emulates it, many times slower. "
+            "Use --amp float16 or --amp float32"
+        )
     if text:
         print_log(text, logger="current", level=logging.WARNING)
     if amp:

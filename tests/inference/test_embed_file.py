@@ -16,7 +16,6 @@ from sce_video.inference.embed_file import embed_to_file
 from sce_video.inference.embed_job import EmbedJob
 from sce_video.inference.features import read_features
 from sce_video.jobs.process_pool import WorkersEndedError
-from sce_video.registry import READERS
 
 WINDOWS, OPTIONS = Windows(1.0, 0.5), ViewOptions(num_clips=1)
 
@@ -68,13 +67,6 @@ def test_an_interrupted_run_resumes(model, folder, tmp_path, monkeypatch):
     assert sorted(embedded) == ["", "a.mp4", "c.mp4", "sub/b.mp4"], "every video once"
     whole = embed_to_file(*how[:2], tmp_path / "whole.npz", WINDOWS, OPTIONS)
     assert read_features(tmp_path / "f.npz").paths == whole.paths
-
-
-def test_processes_import_what_registers_own_parts(model, monkeypatch):
-    """A reader of files is named by a text, so pickling the network does not import it."""
-    reader = type("MyReader", (), {"__module__": "my_parts"})
-    monkeypatch.setitem(READERS.module_dict, "mine", reader)
-    assert EmbedJob(model, OPTIONS).imports == ["my_parts"]
 
 
 def test_a_network_that_cannot_be_pickled_is_refused(model, folder):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from itertools import product
+from types import SimpleNamespace
 
 import pytest
+import torch
 
+from sce_video.runs import choices
 from sce_video.runs.choices import (
     Machine,
     choose,
@@ -144,3 +147,14 @@ def test_the_method_is_that_of_the_settings_and_of_the_machine():
 def test_few_steps_have_a_quick_target():
     found = [warmup_and_momentum(9, steps)[1].value for steps in (600, 2000, 5001, 20_000, 100_000)]
     assert found == [0.9, 0.9, 0.97, 0.97, 0.99]
+
+
+def test_a_gpu_that_emulates_bfloat16_does_not_compute_in_it(monkeypatch):
+    """As on a T4, of which torch says that it supports bfloat16."""
+    gpu = SimpleNamespace(name="Tesla T4", total_memory=16 * 2**30)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: gpu)
+    monkeypatch.setattr(
+        torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation
+    )
+    assert not choices.this_machine().bfloat16

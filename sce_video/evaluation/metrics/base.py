@@ -372,7 +372,7 @@ def format_metrics(
     Fractions from 0 to 1 are shown in percent, with their 95 % intervals and what each of the
     ``baselines`` reaches, such as chance. Left out are the top-k accuracy of fewer than 2k classes,
     and metrics that guessing nearly always fulfils. The provenance is that of
-    :func:`~sce_video.evaluation.provenance.describe_test`.
+    :func:`~sce_video.evaluation.provenance.describe_evaluation`.
     """
     name = provenance["checkpoint"].get("path") or provenance["checkpoint"]["source"]
     against, chosen = "", ""
