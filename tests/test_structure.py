@@ -265,6 +265,20 @@ def test_docstrings_and_comments():
     assert comments >= BUDGETS["comments"] * LINES
 
 
+def test_docstrings_begin_with_a_verb_or_a_noun():
+    """First lines and entries (Args, Returns, ...) stand alone by naming what they explain."""
+    weak = re.compile(r"( {4}([^\s:][^:]*: )?)?(Of|As|Those|That|What|In|By|Likewise|See)\b")
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    found = []
+    for path in TEXTS:
+        for node in NODES[path]:
+            docstring = isinstance(node, documented) and ast.get_docstring(node)
+            for number, line in enumerate(docstring.splitlines() if docstring else []):
+                if weak.match(line) and (number == 0 or line.startswith(" ")):
+                    found.append(f"{path.relative_to(REPO)}: {line.strip()}")
+    assert len(found) <= BUDGETS["docstring_beginnings"], "\n".join(found)
+
+
 def test_a_public_name_means_one_thing():
     places = defaultdict(set)  # a function with overloads is one function
     for path, tree in TREES.items():
