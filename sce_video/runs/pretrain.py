@@ -428,7 +428,7 @@ def _data(facts: FolderFacts, teacher: PlannedTeacher | None) -> dict[str, Any]:
     of_videos = dataset_settings(facts.folder).items()
     data: dict[str, Any] = {f"train_dataloader.dataset.{name}": v for name, v in of_videos}
     if teacher is not None:
-        data["model.teacher_channels"] = teacher.model.feature_size
+        data["model.teacher_channels"] = teacher.channels
     return data
 
 

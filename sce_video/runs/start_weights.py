@@ -120,14 +120,11 @@ def find_source(source: str | os.PathLike) -> Source:
     channels = _check_weights(settings.backbone, content, name)
     kind = settings.backbone["type"].rpartition(".")[2]
     family = "vit" if kind in _TRANSFORMERS else "convolution"
-    per_frame = kind == "ResNet2d" or (
-        kind == "EfficientNetLite" and not settings.backbone.get("temporal")
-    )
+    per_frame = sees_single_frames(settings.backbone)
     classifies = meta.get("classifier") is True or any(k.startswith(_HEADS) for k in weights)
     if kind == "HFEncoder":
         family = settings.backbone["architecture"]["model_type"]
         of_family = family_of(family)
-        per_frame = of_family.per_frame
         pool = settings.backbone.get("pool")
         classifies |= of_family.classifier is not None and pool == of_family.classifier.pool
     return Source(
@@ -141,6 +138,14 @@ def find_source(source: str | os.PathLike) -> Source:
         parameters=sum(v.numel() for k, v in weights.items() if k.startswith(_BACKBONE)),
         channels=channels,
     )
+
+
+def sees_single_frames(backbone: Mapping[str, Any]) -> bool:
+    """Return whether a network computes the features of each frame without the other frames."""
+    kind = backbone["type"].rpartition(".")[2]
+    if kind == "HFEncoder":
+        return family_of(backbone["architecture"]["model_type"]).per_frame
+    return kind == "ResNet2d" or (kind == "EfficientNetLite" and not backbone.get("temporal"))
 
 
 def _in_our_layout(name: str) -> tuple[str, dict[str, Any]]:
