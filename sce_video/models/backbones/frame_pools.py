@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from sce_video.options.connect import FRAME_POOLS
 
@@ -55,7 +57,7 @@ def with_motion(features: Tensor, frame_pool: str) -> Tensor:
     return torch.cat((features, motion[:, :, None, None, None].expand_as(features)), 1)
 
 
-def frame_features(backbone: nn.Module, view: Tensor) -> Tensor:
+def frame_features(backbone: Any, view: Tensor) -> Tensor:
     """Compute the features of the temporal positions, averaged over space, without motion.
 
     Args:
@@ -78,6 +80,6 @@ def frame_features(backbone: nn.Module, view: Tensor) -> Tensor:
     return features[:, :channels].mean((3, 4)).transpose(1, 2)
 
 
-def frame_parts(backbone: nn.Module) -> int:
+def frame_parts(backbone: Any) -> int:
     """Return the number of parts of a network's representation: 2 with motion, else 1."""
     return check_frame_pool(getattr(backbone, "frame_pool", "mean"))
