@@ -110,7 +110,7 @@ def trained(
     loader["dataset"]["on_error"] = "raise"
     cfg.custom_hooks += evaluations(folder, loader)
     cfg.test_dataloader = cfg.test_cfg = cfg.test_evaluator = None
-    launch.train(launch.training_config(cfg, work_dir=out))
+    launch.run_training(launch.training_config(cfg, work_dir=out))
     files = (out / name for name in ("online_evaluation.jsonl", "label_free.jsonl"))
     both = zip(*([row for _, row in read_json_lines(file, [])] for file in files), strict=True)
     return [{"step": a["iter"], **{n: {**a, **b}[n] for n in (AIM, *MEASURES)}} for a, b in both]

@@ -61,7 +61,7 @@ from sce_video.find.examples import query_feature
 from sce_video.find.index import read_index
 from sce_video.find.query import Match, query_index
 from sce_video.find.refined_moments import refine_moments, windows_near
-from sce_video.find.store import FEATURES, TABLE, FileRecord, FileStore, VideoIndex
+from sce_video.find.store import FEATURES, TABLE, FileRecord, FileStore, IndexHeader, VideoIndex
 from sce_video.find.table_store import TableStore
 from sce_video.inference.classifier import class_probabilities, load_classifier
 from sce_video.inference.model import load_model
@@ -326,12 +326,10 @@ def generated(folder: Path, rows: int, windows: int, seed: int) -> dict[str, Vid
         one = (features[0],) if windows == 1 else (features, "", spans)
         records[f"camera_{number % 100:02}/{number:07}.mp4"] = FileRecord(1, number, *one)
         lines.append(f"camera_{number % 100:02}/{number:07}.mp4,c{number % 100},{rng.random():.4f}")
-    cut = {"windows": Windows(5.0, 2.5).to_dict()} if windows > 1 else {}
-    header = {
-        "root": "/videos",
-        "checkpoint": {"path": "c.pth", "sha256": "0" * 64},
-        "settings": {"model": {}, "num_clips": 1, "num_crops": 1, **cut},
-    }
+    cut = Windows(5.0, 2.5) if windows > 1 else None
+    header = IndexHeader(
+        "/videos", "c.pth", "0" * 64, model={}, num_clips=1, num_crops=1, windows=cut
+    )
     stores = {"file": FileStore(folder / "file" / FEATURES)}
     stores["table"] = TableStore(folder / "table" / TABLE)
     for store in stores.values():

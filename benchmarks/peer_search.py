@@ -58,13 +58,13 @@ def write_features(folder: Path, count: int, queries: int = 300) -> None:
 
 
 def build_ours(rows: np.ndarray, folder: Path, table: bool = True) -> None:
-    from sce_video.find.store import FEATURES, TABLE, FileRecord, FileStore
+    from sce_video.find.store import FEATURES, TABLE, FileRecord, FileStore, IndexHeader
     from sce_video.find.table_store import TableStore
 
     store = TableStore(folder / TABLE) if table else FileStore(folder / FEATURES)
     records = {f"{k:08}.mp4": FileRecord(1, 1, rows[k]) for k in range(len(rows))}
-    header = {"root": "/", "checkpoint": {"path": "", "sha256": ""}}
-    store.write(header | {"settings": {"model": {}, "num_clips": 1, "num_crops": 1}}, records)
+    header = IndexHeader("/", "", "", model={}, num_clips=1, num_crops=1)
+    store.write(header, records)
     store.make_vector_index(True)
 
 

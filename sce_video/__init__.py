@@ -1,10 +1,8 @@
 """Self-supervised video representation learning: SCE and the methods it is compared with.
 
 A command and the function of its name are the same call: ``sce_video.verify("videos")`` is
-``sce-video verify videos``. ``sce_video.pretrain(videos, out)`` is the command ``sce-video
-pretrain``, and ``sce_video.pretrain_seeds(videos, out, [0, 1, 2])`` the same with
-``--seeds 0 1 2``.
-The function ``finetune`` does the work of the command of this name, with arguments of its own.
+``sce-video verify videos``, and ``sce_video.pretrain(videos, out=run, seeds=[0, 1, 2])`` is
+``sce-video pretrain videos --out run --seeds 0 1 2``.
 ``embed_videos`` returns features of videos. ``open_video`` reads videos for any PyTorch code, and
 ``resolved(config)`` shows a whole recipe.
 """
@@ -24,13 +22,11 @@ _FUNCTIONS = {
     "class_probabilities": "inference.classifier",
     "embed_files": "inference.embed",
     "embed_videos": "inference.embed",
-    "finetune": "runs.finetune",
     "load_classifier": "inference.classifier",
     "load_model": "inference.model",
     "open_video": "datasets.sources",
     "predict_files": "inference.classifier",
-    "pretrain": "runs.pretrain",
-    "pretrain_seeds": "runs.seeds",
+    "register_recipe": "engine.recipes",
     "resolved": "runs.resolved",
     "top_classes": "inference.classifier",
 }
@@ -45,6 +41,7 @@ _COMMANDS = {
     "encoder": ("options.connect.EncoderOptions", "inference.encoders.encoder_run.encoder"),
     "evaluate": ("options.measure.EvaluateOptions", "runs.measure.evaluate"),
     "export": ("options.connect.ExportOptions", "interop.export.export_run.export"),
+    "finetune": ("options.training.FinetuneOptions", "runs.finetune.finetune"),
     "finetune_splits": (
         "options.protocols.FinetuneSplitsOptions",
         "runs.measure.finetune_splits",
@@ -66,11 +63,14 @@ _COMMANDS = {
         "options.data_commands.ToyActionsOptions",
         "data_tools.prepare.data_sets.prepare_toy_actions",
     ),
+    "pretrain": ("options.training.PretrainOptions", "runs.pretrain.pretrain"),
     "probe": ("options.protocols.ProbeOptions", "evaluation.file_protocols.probe"),
     "repack": ("options.prepare.RepackOptions", "data_tools.repack.repack_job.repack"),
     "report": ("options.measure.ReportOptions", "runs.report.report"),
     "retrieve": ("options.protocols.RetrieveOptions", "evaluation.file_protocols.retrieve"),
     "search": ("options.search.SearchOptions", "find.search.search"),
+    "sweep": ("options.training.SweepOptions", "runs.sweep.sweep"),
+    "train": ("options.training.TrainOptions", "runs.train.train"),
     "test": ("options.measure.TestOptions", "runs.measure.test"),
     "transfer": ("options.protocols.TransferOptions", "evaluation.file_protocols.transfer"),
     "verify": ("options.prepare.VerifyOptions", "data_tools.verify.verify"),

@@ -15,9 +15,12 @@ lookup.
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib import import_module
+from typing import Any
 
 from sce_video.dependencies import check_dependencies, mmaction_installed
+from sce_video.utils.errors import UserError
 
 check_dependencies()  # before the imports that a wrong installation breaks
 
@@ -47,8 +50,15 @@ def import_parts(registry: Registry) -> None:
         registry.import_from_location()
 
 
+class NameTakenError(UserError, ValueError):
+    """A part of the user's own whose name is taken, or that is not named without ambiguity."""
+
+
 class ChildRegistry(Registry):
     """A registry that looks names up in its parent, mmengine's, and in mmaction2's registry.
+
+    A part of the user's own cannot replace another one of the same name. Registered with
+    ``force=True``, it is found by its module and name alone: ``type="my_parts.SimCLR"``.
 
     mmengine itself looks a parent up without importing the parent's ``locations``, and supports one
     parent only.
@@ -65,6 +75,49 @@ class ChildRegistry(Registry):
     ) -> None:
         super().__init__(name, parent=parent, scope=_SCOPE, locations=locations)
         self._mmaction_name = mmaction_name
+        #: For a name that is taken: the two names that say which part is meant.
+        self._forced: dict[str, tuple[str, str]] = {}
+
+    def register_module(
+        self,
+        name: str | list[str] | None = None,
+        force: bool = False,
+        module: Any = None,
+    ) -> Any:
+        """Register a class or function, or return the decorator that does.
+
+        Args:
+            name: Its name, or several; None for its own.
+            force: Register a part of the user's own although its name is taken.
+            module: The class or function; None for a decorator.
+
+        Raises:
+            NameTakenError: If the name of a part of the user's own is taken.
+        """
+        if module is None:
+            return lambda part: self.register_module(name, force, part)
+        if is_own_part(module):
+            names = [module.__name__] if name is None else [name] if isinstance(name, str) else name
+            name = [self._own_name(one, module, force) for one in names]
+        return super().register_module(name, force, module)
+
+    def _own_name(self, name: str, part: Any, force: bool) -> str:
+        """Return the name by which a part of the user's own is found."""
+        self.import_from_location()
+        holders = [self] if self.parent is None else [self, self.parent]
+        holder = next((one for one in holders if name in one.module_dict), None)
+        taken = None if holder is None else holder.module_dict[name]
+        if holder is None or (force and taken.__module__ == part.__module__):
+            return name
+        by_module = f"{part.__module__}.{name}"
+        if not force:
+            raise NameTakenError(
+                f"{part.__module__} registers the {self.name} {name!r}, which {taken.__module__} "
+                "has registered already. Choose another name; or register it with force=True, and "
+                f"write type={by_module!r} in the config"
+            )
+        self._forced[name] = by_module, f"{holder.scope}.{name}"
+        return by_module
 
     def import_from_location(self) -> None:
         """Import the packages, and what those list by name and import when it is asked for."""
@@ -92,7 +145,19 @@ class ChildRegistry(Registry):
                 yield other
 
     def get(self, key: str):
-        """The class or function registered under a name, with or without scope; None if unknown."""
+        """The class or function registered under a name, with or without scope; None if unknown.
+
+        Raises:
+            NameTakenError: If a part of the user's own has the same name by force.
+        """
+        if key in self._forced:
+            own, other = self._forced[key]
+            raise NameTakenError(
+                f"the {self.name} {key!r} is ambiguous, because {own} is registered with "
+                f"force=True. Write type={own!r} or type={other!r} in the config"
+            )
+        if key in self.module_dict:
+            return self.module_dict[key]
         scope, name = self.split_scope_key(key)
         if scope is None:
             for registry in self.chain():
@@ -130,7 +195,7 @@ DATASETS = _child("dataset", "DATASETS", "datasets")
 DATA_SAMPLERS = _child("data sampler", "DATA_SAMPLERS", "datasets")
 TRANSFORMS = _child("transform", "TRANSFORMS", "datasets.transforms")
 # Video readers; mmaction2 has no such registry. The registered names are values of ``--backend``.
-READERS = Registry("reader", scope=_SCOPE, locations=["sce_video.datasets.readers"])
+READERS = ChildRegistry("reader", None, None, ["sce_video.datasets.readers"])
 # mmaction2 1.1.0's own function registry names a module that does not exist.
 FUNCTIONS = _child("function", "FUNCTIONS", "datasets", mmaction=False)
 MODELS = _child("model", "MODELS", "models")
@@ -143,3 +208,35 @@ MODEL_WRAPPERS = _child("model_wrapper", "MODEL_WRAPPERS")
 WEIGHT_INITIALIZERS = _child("weight initializer", "WEIGHT_INITIALIZERS")
 TASK_UTILS = _child("task util", "TASK_UTILS")
 EVALUATOR = _child("evaluator", "EVALUATOR")
+
+
+@dataclass(frozen=True)
+class OwnPart:
+    """A class or function of the user's own that is registered.
+
+    Attributes:
+        kind: Name of the registry.
+        name: Registered name.
+        module: Module that defines it.
+    """
+
+    kind: str
+    name: str
+    module: str
+
+
+def own_parts() -> list[OwnPart]:
+    """Return what the user's own code has registered here."""
+    return [
+        OwnPart(registry.name, name, part.__module__)
+        for registry in globals().values()
+        if isinstance(registry, ChildRegistry)
+        for name, part in registry.module_dict.items()
+        if is_own_part(part)
+    ]
+
+
+def count_own_parts() -> int:
+    """Return how many own parts there are, those that were registered with mmengine included."""
+    parents = [r.parent for r in globals().values() if isinstance(r, ChildRegistry) and r.parent]
+    return len(own_parts()) + sum(is_own_part(p) for r in parents for p in r.module_dict.values())

@@ -54,14 +54,14 @@ def test_a_pipe_is_refused(name, tmp_path):
     assert str(path) in str(raised.value) and "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize("name", [LOCK, "config.py", "history.jsonl", "online_evaluation.jsonl"])
+@pytest.mark.parametrize("name", [LOCK, "run.json", "history.jsonl", "online_evaluation.jsonl"])
 def test_the_page_of_a_run_does_not_wait_for_a_pipe(name, tmp_path):
     (tmp_path / "metrics.jsonl").write_text('{"kind": "train", "iter": 1, "loss": 1.0}\n')
     os.mkfifo(tmp_path / name)
     assert not is_locked(tmp_path)
     record = read_run(tmp_path)
     assert not record.locked
-    assert name != "config.py" or "is not a regular file" in " ".join(record.notes)
+    assert name != "run.json" or "is not a regular file" in " ".join(record.notes)
 
 
 #: Files that open others of this package, not of a user.
@@ -88,7 +88,6 @@ def test_no_file_is_opened_in_another_way():
         ("curation/comparison.py", "open"),  # a new file, which is removed at the end
         ("engine/checkpoint.py", "path.read_bytes"),  # sources of the package
         ("find/search_media.py", "Path(out).read_bytes"),  # that it has just made
-        ("runs/choices.py", "Path('/proc/self/stat').read_text"),
         ("utils/command.py", "os.open"),  # /dev/null
         ("utils/cores.py", "(group / 'cpu.max').read_text"),  # of the kernel, like the next ones
         ("utils/cores.py", "(group / f'cpu.cfs_{name}_us').read_text"),

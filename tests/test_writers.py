@@ -22,7 +22,7 @@ from sce_video.datasets.ava import Action
 from sce_video.engine.checkpoint import save_checkpoint_file
 from sce_video.evaluation import Rows, save_features, save_scores
 from sce_video.evaluation.functional.frame_map import write_result_csv
-from sce_video.find.store import FileRecord, FileStore
+from sce_video.find.store import FileRecord, FileStore, IndexHeader
 from sce_video.options.data_commands import PrepareOptions
 from sce_video.pages.frames import save_figure
 from sce_video.pages.gallery import GalleryEntry, write_gallery
@@ -30,11 +30,7 @@ from sce_video.reporting.report_pages import TITLE, write_report
 from sce_video.utils.files import WriteError, write_json, write_text
 
 REPO = Path(__file__).resolve().parents[1]
-HEADER = {
-    "root": "/videos",
-    "checkpoint": {"path": "c.pth", "sha256": "0" * 64},
-    "settings": {"num_clips": 1, "num_crops": 1},
-}
+HEADER = IndexHeader("/videos", "c.pth", "0" * 64, model={}, num_clips=1, num_crops=1)
 
 
 def rows(number: int) -> Rows:

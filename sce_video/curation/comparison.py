@@ -1,4 +1,4 @@
-"""Compares pairs of many videos by their frames; memory does not grow with the videos."""
+"""Compares pairs of many videos by their frames, in memory that does not grow with the videos."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _REFINED_AT_ONCE = 32  # pairs
 
 @dataclass(frozen=True)
 class StoredThumbnails:
-    """Where the thumbnails of a video are in a file of many, for a process that reads them."""
+    """Place of a video's thumbnails in a file of many, for a process that reads them."""
 
     file: str
     offset: int  # bytes: times (T,) float64 begin here, then frames (T, 32, 32) uint8
@@ -67,7 +67,7 @@ class StoredThumbnails:
     most: float  # of which frames were read, seconds
 
     def read(self) -> Thumbnails:
-        """The thumbnails."""
+        """Read the thumbnails."""
         # Plain numbers: the folder may be one that others write to, too.
         with open(self.file, "rb", buffering=0, opener=regular_file) as file:
             data = os.pread(file.fileno(), self.length * _FRAME_BYTES, self.offset)
@@ -124,7 +124,7 @@ class ThumbnailJob(BatchJob):
         self.settings = {"format": 1, "side": SIDE, "rate": MAX_RATE, "seconds": most}
 
     def process(self, item: Item) -> Facts:
-        """Times and frames as data. ItemError: VideoDecodeError of the video."""
+        """Return times and frames as data; ItemError if the video cannot be decoded."""
         try:
             found = read_thumbnail(item.key, self.settings["seconds"])
         except VideoDecodeError as error:
@@ -133,17 +133,17 @@ class ThumbnailJob(BatchJob):
         return Facts(facts, found.times.tobytes() + found.frames.tobytes())
 
     def source(self, item: Item) -> State:
-        """Size and modification time of the file; read again each time: an object or a row."""
+        """Return size and modification time of the file; objects and rows are read each time."""
         return {} if is_elsewhere(item.key) else file_state(video_of(item.key)) or {}
 
     def holds(self, item: Item, record: Record) -> bool:
-        """Whether there are thumbnails of a file, and not damaged ones."""
+        """Return whether there are undamaged thumbnails of a file."""
         known = record.done and bool(item.source)
         return known and thumbnails_of(record, self.settings["seconds"]) is not None
 
 
 def thumbnails_of(record: Record, most: float) -> Thumbnails | None:
-    """The thumbnails in a record; None if their sizes or times are not those of a video.
+    """Return the thumbnails in a record; None if sizes or times cannot belong to a video.
 
     The file of records lies among the results, where it may be damaged or somebody else's.
     """
@@ -175,10 +175,10 @@ def read_thumbnails(
     on_video: Callable[[str, int, bool], None] | None = None,
     most: float = MAX_SECONDS,
 ) -> list[tuple[int, str]]:
-    """Add the thumbnails of files to ``stored``; number and reason of those that have none.
+    """Add the thumbnails of files to ``stored``; return number and reason of files without any.
 
-    Those of the first minute, or of the first ``most`` seconds. Thumbnails of files that have not
-    changed since a run in the same folder are taken from :data:`THUMBNAILS` there.
+    The first ``most`` seconds are read. Thumbnails of files that have not changed since a run in
+    the same folder are taken from :data:`THUMBNAILS` there.
 
     ``workers`` processes read, of which one may hang or crash; 0 reads in this one. After each
     file that is read ``on_video`` is called with ``reading frames``, their number and whether it
@@ -220,7 +220,7 @@ def compare_pairs(
     workers: int,
     on_step: Callable[[str, int, bool], None] | None = None,
 ) -> Iterator[tuple[int, int, Alignment]]:
-    """Yield inner and outer video, and where the one lies in the other, of similar pairs.
+    """Yield the inner and the outer video of similar pairs, and where the one lies in the other.
 
     Each pair is aligned in both directions, which is quick; the direction in which the videos are
     more similar is refined, unless they cannot reach the threshold. Of similar videos those are
@@ -243,8 +243,8 @@ def compare_pairs(
         (outer, (places[outer], [places[inner] for inner in inners]))
         for outer, inners in partners.items()
     )
-    # Most pairs are dissimilar in both directions: those are not kept. Of two equally good ones the
-    # direction into the video of the lower number is.
+    # Most pairs are dissimilar in both directions and are dropped. Of two equally good directions,
+    # the one into the video of the lower number is kept.
     best: dict[tuple[int, int], tuple[float, int, int, list[Alignment]]] = {}
     for outer, found in computed(align_all, items, workers):
         for inner, starts in zip(partners[outer], found, strict=True):
@@ -296,7 +296,7 @@ def computed(
 
 
 def align_all(item: tuple[StoredThumbnails, list[StoredThumbnails]]) -> list[list[Alignment]]:
-    """Where some videos lie in one: for each, alignments worth refinement, the best first."""
+    """Align several videos with one video: for each, the alignments to refine, the best first."""
     outer, inners = item
     frames = [inner.read().sampled() for inner in inners]
     found = CopyMatcher(outer.read().sampled()).alignments(frames, MOST_STARTS)

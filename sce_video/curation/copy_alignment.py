@@ -136,22 +136,22 @@ class _Pair:
     def fitted(
         self, line: Line, part: Part, speeds: np.ndarray, shifts: np.ndarray, rate: float
     ) -> _Fit | None:
-        """The stretch of similar frames along the best of the lines near a line.
+        """Find the stretch of similar frames along the best of the lines near a line.
 
         Args:
-            line: Displacement and speed.
-            part: Of the outer video.
-            speeds: Tried, relative to that of the line.
-            shifts: And displacements, seconds, relative to the line at its pivot.
+            line: The line.
+            part: Part of the outer video.
+            speeds: Speeds that are tried, as multiples of the line's speed.
+            shifts: Displacements that are tried, seconds from the line at its pivot.
             rate: Compared frames of the inner video per second.
 
         Returns:
-            The line on which the sum of the correlations of frames and of their changes, less 0.5
-            for each frame, of the best stretch is largest (Kadane's algorithm), with that stretch;
-            None if it has fewer than four frames.
+            The best line and its stretch; None if the stretch has fewer than four frames. Frames
+            and their changes are correlated, and 0.5 is subtracted for each frame. The best line
+            has the stretch with the largest sum (Kadane's algorithm).
         """
         every = max(1, round(len(self.middles) / self.inner.end / rate))
-        # Around the pivot, where the frames are known to be similar: memory is bounded.
+        # Only near the pivot, where the frames are known to be similar, so that memory is bounded.
         low, high = np.searchsorted(
             self.middles, (line.pivot - MAX_SECONDS, line.pivot + MAX_SECONDS)
         )
@@ -171,13 +171,13 @@ class _Pair:
         table = _units(ours) @ _units(theirs).T
         moves = _units(_pixels(self.own_changes.frames[own], WHOLE))
         others = _units(_pixels(self.changes.frames[used], part))
-        # Changes count as much as frames, and nothing where nothing moves: there they are short.
+        # Changes count as much as frames. Where nothing moves, their vectors are short.
         weight = np.outer(np.linalg.norm(moves, axis=1), np.linalg.norm(others, axis=1))
         table = (table + moves @ others.T) / (1 + weight)
         similar = np.where(common, table[np.arange(len(own)), where] - _LINES.similar, -1.0)
         total = np.cumsum(np.pad(similar, ((0, 0), (0, 0), (1, 0))), axis=2)
         gain = (total - np.minimum.accumulate(total, axis=2)).max(axis=2)
-        # Of equally good lines the one of less change, and of the speed nearest to 1.
+        # Of equally good lines, prefer a small displacement and a speed near 1.
         gain *= 1 - SPEED_COST * np.abs(np.log(line.speed * speeds))[:, None]
         best = np.unravel_index(int((gain - 1e-6 * np.abs(shifts)).argmax()), gain.shape)
         sums = total[best]
@@ -193,10 +193,10 @@ class _Pair:
         return _Fit(found, stretch, similarity)
 
     def placed(self, fit: _Fit, part: Part, faster: bool) -> tuple[Line, Part]:
-        """The line and the part at which the stretch of a fit is most similar, near a part.
+        """Move line and part to where the stretch of a fit is most similar.
 
-        Gauss-Newton steps (Lucas and Kanade 1981) on unit vectors of up to 12 frames: in the four
-        edges of the part, in time and, with ``faster``, in speed.
+        Gauss-Newton steps (Lucas and Kanade 1981) on unit vectors of up to 12 frames move the four
+        edges of the part, the time and, with ``faster``, the speed.
         """
         line, (begin, end) = fit.line, fit.stretch
         inside = np.flatnonzero((self.middles >= begin) & (self.middles < end))
@@ -237,12 +237,15 @@ class _Pair:
 
 
 def _edge_slopes(cut: np.ndarray, units: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """Derivatives (4, T, 256) of the unit vectors of a part by its left, top, right and lower edge.
+    """Return the derivatives of a part's unit vectors by its left, top, right and lower edge.
 
     Args:
         cut: (T, 256) pixels of the part, minus the mean of each frame.
         units: (T, 256) the same divided by their norms.
-        edges: (4,) of the part.
+        edges: (4,) edges of the part.
+
+    Returns:
+        (4, T, 256) derivatives.
     """
     images = cut.reshape(-1, FINE, FINE)
     far = (np.arange(FINE, dtype=np.float32) + 0.5) / FINE  # share by which the far edge moves it
@@ -257,13 +260,13 @@ def _edge_slopes(cut: np.ndarray, units: np.ndarray, edges: np.ndarray) -> np.nd
 
 
 def _between(edges: np.ndarray) -> Part:
-    """The part between its left, top, right and lower edge."""
+    """Return the part between its left, top, right and lower edge."""
     left, top, right, low = edges.tolist()
     return left, top, right - left, low - top
 
 
 def _units(vectors: np.ndarray) -> np.ndarray:
-    """Vectors (T, 256) of mean 0 divided by their norms, float64 for the Gauss-Newton steps."""
+    """Divide vectors (T, 256) of mean 0 by their norms, in float64 for the Gauss-Newton steps."""
     return vectors / norms(vectors)[:, None].astype(np.float64)
 
 
@@ -283,7 +286,7 @@ class _Fit:
 
 
 def _pixels(frames: np.ndarray, part: Part) -> np.ndarray:
-    """A part of frames (T, 32, 32) as (T, 256), minus the mean of each."""
+    """Cut a part from frames (T, 32, 32): (T, 256), minus the mean of each frame."""
     if part == WHOLE:  # the sums of 2 x 2 pixels, in integers
         rows = frames[:, ::2].astype(np.uint16) + frames[:, 1::2]
         sums = rows[:, :, ::2] + rows[:, :, 1::2]
@@ -297,10 +300,10 @@ def _pixels(frames: np.ndarray, part: Part) -> np.ndarray:
 
 
 def _similarity(theirs: np.ndarray, ours: np.ndarray, stretch: tuple[float, float]) -> float:
-    """Correlation of what changes in the frames (T, 256) of two videos, less for short stretches.
+    """Correlate what changes in the frames (T, 256) of two videos, less for short stretches.
 
-    The mean over time is subtracted, because other videos may have the same background.
-    The norms are at least those of changes of half a grey level, below which nothing moves.
+    The mean over time is subtracted, because other videos may have the same background. Norms have
+    a lower bound of half a grey level, below which nothing moves.
     """
     theirs, ours = theirs - theirs.mean(axis=0), ours - ours.mean(axis=0)
     least = DECISION.moves * np.sqrt(ours.size)
@@ -312,7 +315,7 @@ def _similarity(theirs: np.ndarray, ours: np.ndarray, stretch: tuple[float, floa
 def verified(
     outer: Views, inner: Views, guess: Hypothesis, edits: Collection[str]
 ) -> EditedCopy | None:
-    """What two videos share near a hypothesis, or None.
+    """Return what two videos share near a hypothesis; None if they do not share enough.
 
     Args:
         outer: The video of which a part is shown.

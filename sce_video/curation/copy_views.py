@@ -1,6 +1,6 @@
-"""Views of a video in which edited copies are searched: without borders, and what changes in it.
+"""The views of a video in which edited copies are searched: without borders, and its changes.
 
-Also the rectangles in it that may show another video.
+It also finds the rectangles of a video that may show another video.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from sce_video.curation.matching import FLAT, SIDE, Part, Thumbnails, cut_part
 
 @dataclass(frozen=True)
 class Views:
-    """A video as it is compared: without borders, and what changes in it."""
+    """A video without borders, and what changes in it."""
 
     plain: Thumbnails
     changes: Thumbnails
 
 
 def without_borders(video: Thumbnails) -> Thumbnails:
-    """The video without borders that are black or of one grey level all the time.
+    """Cut off borders that are black or of one grey level all the time.
 
-    What is left is squeezed to 32 x 32 pixels again: a moved or letterboxed copy then shows a part
-    of its original, and nothing else. At least a third of a side is left; a video that is flat as
-    a whole is returned as it is.
+    The rest is squeezed to 32 x 32 pixels again, so that a moved or letterboxed copy shows a part
+    of its original and nothing else. At least a third of each side stays. A video without borders,
+    or of one grey level, is returned unchanged.
     """
     frames = video.frames[:: max(1, len(video.frames) // 64)].astype(np.float32)
     spread = frames.std(axis=0)
@@ -58,9 +58,9 @@ _CHANGED_AT_ONCE = 1024
 
 
 def changes(video: Thumbnails) -> Thumbnails:
-    """The video of what changes: frames minus their mean over two seconds, times 3, around 128.
+    """Return what changes: frames minus their mean over two seconds, times 3, around 128.
 
-    Still text, pictures and backgrounds vanish in it.
+    Text, pictures and backgrounds that stand still vanish.
     """
     firsts = np.searchsorted(video.times, video.times - _AROUND)
     lasts = np.searchsorted(video.times, video.times + _AROUND, "right")
@@ -100,12 +100,12 @@ _RECTANGLES = _RectangleSettings()
 
 
 def rectangles(video: Thumbnails) -> list[Part]:
-    """Up to four rectangles that may show another video: their sides are edges that stand still.
+    """Find up to four rectangles that may show another video, the best first.
 
-    An edge is where neighbouring pixels differ on average over time by more than those two pixels
-    beside it, relative to all of the frame; a side counts by its mean, one at the border of the
-    frame does not count, and of a rectangle the weakest side counts twice. Smallest side: 10 of 32
-    pixels. The best come first.
+    Their sides are edges that stand still. At an edge, neighbouring pixels differ on average over
+    time by more than the pixels two steps away, relative to the whole frame. A side counts by the
+    mean of its edge, and a side at the border of the frame does not count. The weakest side of a
+    rectangle counts twice.
     """
     frames = video.frames[:: max(1, len(video.frames) // _RECTANGLES.frames)].astype(np.float32)
     spans = _spans()
@@ -118,7 +118,7 @@ def rectangles(video: Thumbnails) -> list[Part]:
         step = step if axis == 2 else step.T  # (along the edge, edges)
         wide = np.pad(step, ((0, 0), (2, 2)), mode="edge")
         edge = (step - (wide[:, :-4] + wide[:, 4:]) / 2) / (step.mean() + 2)
-        # Bounded: one strong piece is no side. There is none at the borders of the frame.
+        # A bound, because one strong piece does not make a side. The frame's borders have no edge.
         total = np.cumsum(np.pad(edge.clip(-bound, bound), ((1, 0), (1, 1))), axis=0)
         mean = (total[high] - total[low]) / lengths
         sums.append(mean[:, low] + mean[:, high])
@@ -144,6 +144,6 @@ def rectangles(video: Thumbnails) -> list[Part]:
 
 @cache
 def _spans() -> np.ndarray:
-    """Begin and end of every interval of pixels that a rectangle may fill, (n, 2)."""
+    """Return begin and end of every interval of pixels that a rectangle may fill, (n, 2)."""
     ends = [(a, b) for a in range(SIDE) for b in range(a + _RECTANGLES.smallest, SIDE + 1)]
     return np.array(ends)

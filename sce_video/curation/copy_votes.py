@@ -1,4 +1,4 @@
-"""Guesses by single frames which videos show parts of others.
+"""Guesses which videos show parts of other videos, by single frames.
 
 Frames of every video are searched among parts of the frames of all videos. Answers that agree on a
 displacement, a speed, a part and whether the frame is mirrored are a hypothesis.
@@ -51,7 +51,7 @@ class Line:
     speed: float
 
     def time(self, inner: float) -> float:
-        """Seconds of the outer video."""
+        """Return the seconds of the outer video at a time of the inner one."""
         return self.at + self.speed * (inner - self.pivot)
 
 
@@ -198,9 +198,10 @@ class _Answers:
 def _searched(
     videos: Iterable[tuple[Thumbnails, list[Part]]], edits: Collection[str]
 ) -> Iterator[_Answers]:
-    """The parts that the frames of videos resemble most, in the order of asker, owner and time.
+    """Yield the parts that frames resemble most, in the order of asker, owner and time.
 
-    Those of some hundred videos at a time: memory is that of the parts and of numbers of answers.
+    Each time the answers to the frames of some hundred videos are yielded. All parts, and numbers
+    of all answers, are in memory.
     """
     shapes = squares(SEARCHED_SIDES + (_SEARCH.small_sides if PARTS in edits else ()))
     flips = (False, True) if MIRRORED in edits else (False,)
@@ -265,7 +266,7 @@ def _searched(
 
 
 def _at_rate(video: Thumbnails, rate: float) -> tuple[np.ndarray, np.ndarray]:
-    """Frames at equal steps, and their times, seconds."""
+    """Return frames at equal steps, and their times in seconds."""
     times = (np.arange(max(1, int(video.end * rate))) + 0.5) / rate
     return video.frames[shown_at(video.times, times)], times
 
@@ -286,7 +287,7 @@ def hypotheses(
 
 
 def _agreed(answers: _Answers, edits: Collection[str], most: int) -> list[Hypothesis]:
-    """What answers agree on, of every asker the hypotheses of the most votes."""
+    """Return what answers agree on: for every asker, the hypotheses with the most votes."""
     if not len(answers.asker):
         return []
     speeds = SPEEDS if SPEED in edits else np.ones(1)

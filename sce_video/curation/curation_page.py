@@ -87,7 +87,7 @@ def _shown(items: Sequence[Any], most: int, what: str) -> str:
 
 
 def _duplicates(found: Curation) -> ClipSection:
-    """Groups of near-duplicates, on which a reader of the page decides; decided ones come last.
+    """Show the groups of near-duplicates, on which a reader decides; decided groups come last.
 
     Each video has its similarity, the size of its frames, bitrate and length, and the page keeps
     of each group the best by one of them when it is asked to.
@@ -132,7 +132,7 @@ def _duplicates(found: Curation) -> ClipSection:
 
 
 def _choices(found: Curation) -> Choices:
-    """What the page may decide, and what was decided before."""
+    """Return what a reader may decide on the page, and what was decided before."""
     apart = found.decisions.apart
     pairs = {(one, two) for one in apart for two in apart[one] if (two, one) >= (one, two)}
     decided = [(path, KEPT, "") for path in sorted(found.decisions.keep)]
@@ -144,7 +144,7 @@ def _choices(found: Curation) -> Choices:
 
 
 def _shared(found: Curation) -> ClipSection:
-    """Intros and credits: the first videos of each, with its begin and end in them."""
+    """Show intros and credits: the first videos of each, with its begin and end in them."""
     parts = found.duplicates.shared
     note = (
         f"Stretches that are a part of more than {found.options.intros} videos, such as intros and "
@@ -162,7 +162,7 @@ def _shared(found: Curation) -> ClipSection:
 
 
 def _motion(found: Curation) -> ClipSection:
-    """Removed videos, the stillest first, and the kept ones of the least motion."""
+    """Show the removed videos, the stillest first, and the kept ones with the least motion."""
     motion = found.motion
     assert motion is not None
     note = (
@@ -185,7 +185,7 @@ def _motion(found: Curation) -> ClipSection:
 
 
 def _outliers(found: Curation) -> ClipSection:
-    """Videos far from all others, the farthest first."""
+    """Show the videos far from all others, the farthest first."""
     rows = found.outliers
     fate = "removed" if found.options.drop_outliers else "kept"
     more = _shown(rows, _SHOWN.outliers, "outliers") if rows else " There are none."
@@ -216,7 +216,7 @@ def _clusters(found: Curation) -> ClipSection:
 
 
 def _subset(found: Curation) -> ClipSection:
-    """The first videos of the diverse subset, in its order."""
+    """Show the first videos of the diverse subset, in its order."""
     rows = found.subset
     note = (
         "The most diverse videos, each the farthest from those before it (k-centre greedy)."

@@ -1,4 +1,4 @@
-"""Copies that were edited more than near-duplicates are: votes of single frames, then alignment."""
+"""Searches copies that were edited more than near-duplicates: by votes of frames, then aligned."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def _guesses(
     edits: Collection[str],
     most: int,
 ) -> dict[int, list[Hypothesis]]:
-    """The hypotheses by the lower of their two videos; of each video those of the most votes.
+    """Return the hypotheses with the most votes of each video, by the lower of their two videos.
 
-    Videos without borders and their changes are kept in ``prepared``, one after the other.
+    ``prepared`` gets the videos without borders and their changes, one after the other.
     """
     inside = []
     for row, number in enumerate(numbers):
@@ -55,7 +55,7 @@ def edited_copies(
     on_step: Callable[[str, int, bool], None] | None = None,
     least: float = COPY_SIMILARITY,
 ) -> list[EditedCopy]:
-    """The copies among stored videos, of every two the most similar, in the order of the videos.
+    """Return the copies among stored videos in their order; of two videos, the most similar copy.
 
     Memory: 9 KB per second of video for searched parts, a fifth of it without ``parts``. Until the
     end of the search, a second file next to the file of ``stored`` takes twice as much space.

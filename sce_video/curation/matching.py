@@ -36,7 +36,7 @@ READ_SECONDS = 60.0
 
 @dataclass(frozen=True, eq=False)
 class Thumbnails:
-    """Frames of a video, small, from its beginning."""
+    """Small frames of a video from its beginning."""
 
     # (T, 32, 32) uint8 luma: all, or every n-th where there are more than ``MAX_RATE`` per second.
     frames: np.ndarray
@@ -52,14 +52,14 @@ class Thumbnails:
         return min(self.duration, self.most)
 
     def sampled(self) -> np.ndarray:
-        """Frames (T', 32, 32) of the first minute, ``RATE`` per second."""
+        """Return frames (T', 32, 32) of the first minute, ``RATE`` per second."""
         count = max(1, int(min(self.end, MAX_SECONDS) * RATE))
-        # In the middle of each interval: a frame's time stamp is subject to rounding.
+        # In the middle of each interval, because timestamps are rounded.
         return self.frames[shown_at(self.times, (np.arange(count) + 0.5) / RATE)]
 
 
 def read_thumbnail(file: str, most: float = MAX_SECONDS) -> Thumbnails:
-    """The thumbnails of the first minute of a video, or of its first ``most`` seconds.
+    """Read the thumbnails of the first minute of a video, or of its first ``most`` seconds.
 
     Frames are converted to luma and averaged to 32 x 32 pixels.
 
@@ -79,7 +79,7 @@ def read_thumbnail(file: str, most: float = MAX_SECONDS) -> Thumbnails:
         kept = max(1.0, min(reader.duration, most) * MAX_RATE)
         wanted = np.arange(0, len(times), math.ceil(len(times) / kept))
         small, indices, size = [], [], (0, 0)
-        # In one pass: to read part after part is to begin at a key frame each time.
+        # In one pass, because every other part would begin at a key frame before it.
         for numbers, frames in reader.stream(wanted, patience):
             check_deadline(file, deadline)
             indices.extend(numbers.tolist())
@@ -140,7 +140,7 @@ class Alignment:
 
 
 def averaging(starts: np.ndarray, lengths: np.ndarray | float, side: int) -> np.ndarray:
-    """Matrices (n, side, 32) that average the pixels of intervals of the frame."""
+    """Return matrices (n, side, 32) that average the pixels of intervals of the frame."""
     edges = (starts[:, None] + np.reshape(lengths, (-1, 1)) * _shares(side)) * SIDE
     pixels = np.arange(SIDE)
     low, high = edges[:, :-1, None], edges[:, 1:, None]
@@ -155,7 +155,7 @@ def _shares(count: int) -> np.ndarray:
 
 @cache
 def _axis(scale: float, step: float) -> tuple[np.ndarray, np.ndarray]:
-    """Starts of the intervals of one length, and their averaging matrices (n, 8, 32)."""
+    """Return the starts of intervals of one length, and their averaging matrices (n, 8, 32)."""
     room = 1.0 - scale
     starts = np.linspace(0.0, room, round(room / step) + 1)
     return starts, averaging(starts, scale, _PART)
@@ -223,7 +223,7 @@ def cut_part(frames: np.ndarray, part: Part, side: int) -> np.ndarray:
 
 
 def query_vectors(frames: np.ndarray) -> np.ndarray:
-    """Frames (n, 32, 32) as unit vectors (n, 64), to search among :func:`index_vectors`.
+    """Return frames (n, 32, 32) as unit vectors (n, 64), to search among :func:`index_vectors`.
 
     Each is averaged to 8 x 8 pixels, minus the mean. A vector is shorter than 1 where the standard
     deviation of these is below ``FLAT`` grey levels: flat frames resemble little.
@@ -242,7 +242,7 @@ def norms(vectors: np.ndarray) -> np.ndarray:
 
 
 def index_vectors(frames: np.ndarray) -> np.ndarray:
-    """Parts of two frames per second as unit vectors (n, 64), on a coarse grid: to be searched.
+    """Return parts of two frames per second as unit vectors (n, 64), which frames search among.
 
     Args:
         frames: (T, 32, 32) at ``RATE``, of which every 8th is taken.
@@ -267,13 +267,13 @@ class CopyMatcher:
         self._vectors = parts.reshape(-1, _PART * _PART)
 
     def alignments(self, videos: Sequence[np.ndarray], most: int) -> list[list[Alignment]]:
-        """Where videos (T', 32, 32) uint8, perhaps copies, lie in this one, most similar first.
+        """Align videos (T', 32, 32) uint8, perhaps copies, with this one, most similar first.
 
         These are the alignments at peaks over displacements: motion that repeats has several, and
         between two samples another one may look better. There are at most ``most`` of a video.
         """
         found = []
-        # One matrix product for several videos: it is limited by the reading of the parts.
+        # One matrix product for several videos, because reading the parts takes most of the time.
         block = max(1, _COMPARED // (ANCHORS * len(self._vectors)))
         for begin in range(0, len(videos), block):
             some = videos[begin : begin + block]
@@ -297,7 +297,7 @@ class CopyMatcher:
     def _best(
         self, similar: np.ndarray, anchors: np.ndarray, shorter: int, most: int
     ) -> list[Alignment]:
-        """The best alignments by the correlations (anchors, frames, parts)."""
+        """Return the best alignments by the correlations (anchors, frames, parts)."""
         shifts = np.arange(-anchors[-1], self._count - anchors[0])
         total = np.zeros((len(shifts), similar.shape[2]), dtype=np.float32)
         counts = np.zeros(len(shifts), dtype=np.int64)
@@ -352,7 +352,7 @@ _MIDDLE = 128  # grey level, subtracted so that sums of squares are small
 def refined(
     outer: Thumbnails, inner: Thumbnails, starts: Sequence[Alignment], threshold: float = 0.0
 ) -> Alignment:
-    """The alignment near one of the given ones at which ``inner`` is most similar to ``outer``.
+    """Find the alignment, near one of the given ones, at which two videos are most similar.
 
     Args:
         outer: The video in which the other lies.
@@ -384,7 +384,7 @@ class _Frames:
         self._own = (own / norms[:, None, :, None])[0]  # (16, T', 16)
 
     def at_parts(self, offset: float, parts: Sequence[Part]) -> np.ndarray:
-        """Similarity (P,) at each of some parts; -1 for those that exceed the frame."""
+        """Return the similarity (P,) at some parts; -1 for parts that exceed the frame."""
         left, top, wide, high = np.asarray(parts).T
         inside = np.flatnonzero(
             (np.minimum(left, top) >= 0) & (left + wide <= 1) & (top + high <= 1)
@@ -401,7 +401,7 @@ class _Frames:
         return values
 
     def at_offsets(self, offsets: Sequence[float], part: Part) -> list[float]:
-        """Similarity at each of some displacements; -1 for those without common frames."""
+        """Return the similarity at each displacement; -1 where the videos have no common frames."""
         compared = [self._compared(offset) for offset in offsets]
         shown, place = np.unique(np.concatenate([c[1] for c in compared]), return_inverse=True)
         if len(shown) == 0:
@@ -418,7 +418,7 @@ class _Frames:
         ]
 
     def _compared(self, offset: float) -> tuple[np.ndarray, np.ndarray]:
-        """Numbers of up to 16 frames of the inner video, and of those the other one displays."""
+        """Return up to 16 frames of the inner video, and which frames the outer one shows then."""
         moments = self._middles + offset
         common = np.flatnonzero((moments >= 0) & (moments < self._end))
         if len(common) == 0:
@@ -429,7 +429,7 @@ class _Frames:
 
 
 def _displaced(pair: _Frames, offset: float, part: Part) -> tuple[float, float]:
-    """The highest similarity near a displacement, and where."""
+    """Return the highest similarity near a displacement, and where it is."""
     values = pair.at_offsets((offset + _SHIFTS).tolist(), part)
     best = max(zip(values, -np.abs(_SHIFTS), offset + _SHIFTS, strict=True))
     return best[0], float(best[2])
@@ -438,7 +438,7 @@ def _displaced(pair: _Frames, offset: float, part: Part) -> tuple[float, float]:
 def _climbed(
     pair: _Frames, best: float, offset: float, part: Part, threshold: float
 ) -> tuple[float, float, Part]:
-    """Hill climbing from a part, by smaller and smaller steps."""
+    """Climb from a part to a more similar one, by smaller and smaller steps."""
     for step, gain in zip(_STEPS, _GAINS, strict=True):
         for _ in range(_MOST_MOVES):
             parts = _moved(part, step)
@@ -456,7 +456,7 @@ def _climbed(
 
 
 def _moved(part: Part, step: float) -> list[Part]:
-    """The parts beside a part, and those a little larger and smaller."""
+    """Return the parts next to a part, and parts that are a little larger and smaller."""
     left, top, wide, high = part
     parts = [(left + d, top, wide, high) for d in (-step, step)]
     parts += [(left, top + d, wide, high) for d in (-step, step)]

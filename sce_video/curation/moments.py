@@ -1,4 +1,4 @@
-"""Whether two aligned videos show the same moment, by what changes in them.
+"""Decides whether two aligned videos show the same moment, by what changes in them.
 
 Frames of one camera at two times correlate almost perfectly, because the background does. So the
 background is left out: what the two videos show besides their common mean must be the same in both.

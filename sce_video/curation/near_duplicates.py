@@ -1,4 +1,4 @@
-"""Near-duplicates among videos: candidates by their features, decided by their frames."""
+"""Finds near-duplicates: features and single frames propose pairs, aligned frames decide."""
 
 from __future__ import annotations
 
@@ -46,18 +46,22 @@ _CANDIDATES = _CandidateSettings()
 
 
 def pairs_by_frames(stored: ThumbnailFile, numbers: Sequence[int], most: int) -> np.ndarray:
-    """Pairs (P, 2), lower and higher, of videos of which frames of one resemble parts of the other.
+    """Find pairs of videos of which one shows frames that resemble parts of the other's frames.
 
-    Where more parts of other videos resemble a frame than the answers to it, as of many moments of
-    a fixed camera, what changes in the video is searched as well: that tells its copies from them.
+    A fixed camera films many moments that look alike. Where more parts of other videos resemble a
+    frame than the search returns, the changes of the video are searched as well, because they
+    distinguish its copies from such moments.
 
-    Memory: 5 KB per second of video: 3.8 KB for the parts of each of two frames, one byte per
-    number, 1 KB for the 16 frames that are queries; and 1.3 KB for their answers.
+    Memory per second of video: 3.8 KB for the parts of two frames, one byte per number, 1 KB for
+    the 16 frames that are queries, and 1.3 KB for their answers.
 
     Args:
         stored: Thumbnails of the videos.
-        numbers: Of the videos, ascending.
-        most: Candidates of a video, those with the most similar frames first.
+        numbers: Numbers of the videos, ascending.
+        most: Candidates of a video at most. Those with the most similar frames come first.
+
+    Returns:
+        (P, 2) lower and higher number of each pair.
     """
     pairs, crowded = _asked(stored, numbers, most, Thumbnails.sampled)
     if len(crowded) > 1:
@@ -72,10 +76,17 @@ def _asked(
     most: int,
     view: Callable[[Thumbnails], np.ndarray],
 ) -> tuple[np.ndarray, list[int]]:
-    """Pairs (P, 2) of a video and one of at most ``most`` others that its frames resemble.
+    """Pair every video with at most ``most`` others that its frames resemble.
 
-    Also the videos of which at least half of the frames resemble more than was answered. ``view``
-    gives the frames of a video that are compared, 16 per second.
+    Args:
+        stored: Thumbnails of the videos.
+        numbers: Numbers of the videos, ascending.
+        most: Others of a video at most.
+        view: Returns the frames of a video that are compared, 16 per second.
+
+    Returns:
+        (P, 2) pairs; and the videos of which at least half of the frames resemble more parts than
+        the search returned.
     """
     parts: list[np.ndarray] = []
     frames: list[np.ndarray] = []
@@ -99,21 +110,21 @@ def _asked(
 
 
 def unique_pairs(pairs: np.ndarray) -> np.ndarray:
-    """Pairs of numbers (P, 2) as (lower, higher), each once, in ascending order."""
+    """Return pairs of numbers (P, 2) as (lower, higher), each once, in ascending order."""
     if len(pairs) == 0:
         return np.empty((0, 2), dtype=np.int64)
     count = int(pairs.max()) + 1
-    # One number for a pair: sorted much faster than rows of two.
+    # One number for each pair, because rows of two numbers are sorted much more slowly.
     keys = np.unique(pairs.min(axis=1).astype(np.int64) * count + pairs.max(axis=1))
     return np.stack(np.divmod(keys, count), axis=1)
 
 
 def _gathered(blocks: list[np.ndarray]) -> tuple[Tensor, np.ndarray]:
-    """All rows of the blocks, which are emptied, and for each the position of its block, int32."""
+    """Join blocks of rows, which are emptied; also return the position of each row's block."""
     counts = [len(block) for block in blocks]
     rows = np.empty((sum(counts), blocks[0].shape[1]), dtype=np.int8)
     end = len(rows)
-    while blocks:  # they are released one by one: memory is not needed twice
+    while blocks:  # released one by one, so that memory is not needed twice
         block = blocks.pop()
         rows[end - len(block) : end] = block
         end -= len(block)
@@ -123,7 +134,7 @@ def _gathered(blocks: list[np.ndarray]) -> tuple[Tensor, np.ndarray]:
 def _votes(
     similar: np.ndarray, where: np.ndarray, askers: np.ndarray, owners: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs (P, 2) of videos, the asking one first, and the frames of it that the other resembles.
+    """Count for pairs (P, 2) of videos how many frames of the first resemble the second.
 
     Each video counts once for a frame: several of its parts may answer.
     """
@@ -131,7 +142,7 @@ def _votes(
     keys, numbers = [], []
     begins = np.searchsorted(askers, np.arange(0, count, _VOTES_AT_ONCE))
     for begin, end in zip(begins, [*begins[1:], len(askers)], strict=True):
-        # In blocks: the keys of all frames would take as much memory as the answers.
+        # In blocks, because the keys of all frames would take as much memory as the answers.
         good = similar[begin:end] >= _CANDIDATES.least
         frame = np.broadcast_to(np.arange(begin, end)[:, None], good.shape)[good]
         once = np.unique(frame * count + owners[where[begin:end][good]])
@@ -157,7 +168,7 @@ class Removed:
 
 @dataclass(frozen=True)
 class CopyQuality:
-    """What speaks for one of several copies."""
+    """Facts by which one of several copies is preferred."""
 
     duration: float  # of the whole video, seconds
     height: int  # of its frames, pixels
@@ -177,7 +188,7 @@ class CopyQuality:
 
 @dataclass(frozen=True)
 class DuplicateGroup:
-    """The video that stays, and near-duplicates of it, directly or by way of others."""
+    """A video that stays, and its near-duplicates, direct ones or through other videos."""
 
     kept: int
     removed: list[Removed]
@@ -191,13 +202,13 @@ class DuplicateGroup:
 
 @dataclass(frozen=True)
 class Decisions:
-    """What was decided on groups by hand, on the page of an earlier curation.
+    """Decisions on groups that a reader made on the page of an earlier curation.
 
-    A video that is named here and is none of those that are curated changes nothing.
+    A decision on a video that is not curated has no effect.
 
     Attributes:
         keep: Paths of videos that stay, whatever they are copies of.
-        apart: Of a path those that it is not a copy of, in both directions.
+        apart: Paths of which a path is not a copy, in both directions.
     """
 
     keep: frozenset[str] = frozenset()
@@ -227,7 +238,7 @@ class Duplicates:
 
 
 def candidate_pairs(similar: Tensor, where: Tensor) -> np.ndarray:
-    """Every two rows (P, 2) of which one is a neighbour of the other, (lower, higher), ascending.
+    """Return pairs of neighbours (P, 2) as (lower, higher) row, ascending.
 
     ``similar`` (N, k) are the cosines of
     :func:`~sce_video.evaluation.functional.clusters.neighbour_graph`, -inf in an empty slot,
@@ -246,14 +257,14 @@ def pairs_of_frames(
     workers: int = 0,
     on_video: Callable[[str, int, bool], None] | None = None,
 ) -> tuple[dict[tuple[int, int], Removed], int]:
-    """Pairs of videos that show the same frames, by (lower, higher), and how many were compared.
+    """Find videos that show the same frames, by (lower, higher), and count the compared pairs.
 
     Args:
         stored: Thumbnails of the videos; those without are not compared.
-        pairs: (P, 2), candidates by features; those by frames are added.
+        pairs: (P, 2) candidates by features. Candidates by frames are added.
         threshold: Smallest mean correlation of the frames of a copy.
         most: Candidates by frames of a video.
-        copies: Of ``EDITS``: copies that are searched, too.
+        copies: Kinds of edited copies that are searched as well, of ``EDITS``.
         workers: Processes.
         on_video: Called with ``comparing`` or ``refining``, the total and whether it failed.
     """
@@ -275,7 +286,7 @@ def pairs_of_frames(
 def qualities(
     stored: ThumbnailFile, files: Sequence[str], rows: Collection[int]
 ) -> dict[int, CopyQuality]:
-    """Length, size of the frames and bitrate of some of the videos whose paths are ``files``."""
+    """Return length, frame size and bitrate of some of the videos whose paths are ``files``."""
     found = {}
     for row in rows:
         place = stored.places[row]
@@ -289,11 +300,11 @@ def qualities(
 def shared_parts(
     edges: dict[tuple[int, int], Removed], ends: Mapping[int, float], most: int
 ) -> list[SharedPart]:
-    """Stretches that are parts of more than ``most`` videos; the edges by them are removed.
+    """Find stretches that are parts of more than ``most`` videos, and remove their edges.
 
-    A stretch counts for a video of which it is less than 60 %: longer ones are copies, however
-    many there are. Stretches of one video are the same if they share 60 % of what both show, and
-    those of two are by an edge.
+    A stretch counts for a video of which it is less than 60 %. A longer stretch is a copy, however
+    many there are. Two stretches of one video are the same if they share 60 % of what both show.
+    An edge joins the stretches of two videos.
 
     Args:
         edges: By the lower and the higher of two videos; changed.
@@ -336,7 +347,7 @@ def shared_parts(
 
 
 def _stretches(edge: Removed, ends: Mapping[int, float]) -> list[tuple[float, float]]:
-    """What two videos share, seconds of the first and of the second."""
+    """Return what two videos share, in seconds of the first and of the second."""
     if edge.edited is not None:
         own, other = edge.edited.inner_stretch, edge.edited.outer_stretch
         limits = ((own, ends[edge.row]), (other, ends[edge.match]))
@@ -350,10 +361,10 @@ def _stretches(edge: Removed, ends: Mapping[int, float]) -> list[tuple[float, fl
 def pairs_of_features(
     similar: Tensor, where: Tensor, threshold: float
 ) -> tuple[dict[tuple[int, int], Removed], dict[int, float]]:
-    """Pairs of videos whose features have a cosine of at least ``threshold``, by (lower, higher).
+    """Find videos whose features have a cosine of at least ``threshold``, by (lower, higher).
 
     Args:
-        similar: (N, k) cosines with the neighbours of each, as of :func:`candidate_pairs`.
+        similar: (N, k) cosines with the neighbours of each, as in :func:`candidate_pairs`.
         where: (N, k) their rows.
         threshold: Smallest cosine of near-duplicates.
 
@@ -377,13 +388,14 @@ def grouped(
     decisions: Decisions,
     edited: Mapping[tuple[int, int], int] | None = None,
 ) -> list[DuplicateGroup]:
-    """The connected groups; the video of the smallest ``worth`` is kept, and those decided on.
+    """Group the videos that edges connect, and decide which of them stay.
 
-    A video that was ``edited``, by the pairs of :func:`~.originals.edited_videos`, is kept only if
-    all videos of its group were.
+    The video with the smallest ``worth`` stays, and so do videos that a reader has decided to keep.
+    An edited video (:func:`~.originals.edited_videos`) stays only if all videos of its group were
+    edited.
 
-    No group holds two videos of which one was decided not to be a copy of the other: the most
-    similar pairs are joined first, and those that would bring such videos together are not.
+    No group contains two videos that a reader has decided not to be copies of each other. The most
+    similar pairs are joined first, and a pair that would bring such videos together joins nothing.
     """
     row_of = {path: row for row, path in enumerate(paths)} if decisions.apart else {}
     apart = {
@@ -421,7 +433,7 @@ def grouped(
 def connected(
     pairs: Sequence[tuple[int, int]], apart: Mapping[int, Collection[int]] | None = None
 ) -> list[list[int]]:
-    """The connected groups of the rows of some pairs, in ascending order.
+    """Return the connected groups of the rows of some pairs, in ascending order.
 
     Args:
         pairs: Joined one after the other.

@@ -1,4 +1,4 @@
-"""Which of two copies was edited: a crop, a picture in a picture, a mirror, a border, an overlay.
+"""Decides which of two copies was edited: cropped, inset, mirrored, framed or overlaid.
 
 An edited video is never kept instead of the video that it was made from, whatever its bitrate is.
 """
@@ -81,12 +81,12 @@ def _is_mirrored(edge: Removed) -> bool:
 
 
 def _modified(file: str) -> float:
-    """When a file was last modified, seconds; 0 for objects, rows and segments."""
+    """Return when a file was last modified, seconds; 0 for objects, rows and segments."""
     return os.path.getmtime(file) if os.path.isfile(file) else 0.0
 
 
 def _edited_side(outer: Thumbnails, inner: Thumbnails, edge: Removed) -> str | None:
-    """``inner`` or ``outer``, whichever was edited; None if the frames do not show it."""
+    """Return which was edited, ``inner`` or ``outer``; None if the frames do not show it."""
     if edge.edited is not None:  # these are compared without borders
         plain = without_borders(outer), without_borders(inner)
         borders = [one is not other for one, other in zip(plain, (outer, inner), strict=True)]
@@ -103,7 +103,7 @@ def _edited_side(outer: Thumbnails, inner: Thumbnails, edge: Removed) -> str | N
 
 
 def _distance(one: Part, other: Part) -> float:
-    """The largest distance between edges of two parts."""
+    """Return the largest distance between the edges of two parts."""
     (left, top, wide, high), (x, y, across, down) = one, other
     ends = left + wide - x - across, top + high - y - down
     return max(abs(gap) for gap in (left - x, top - y, *ends))
@@ -112,7 +112,7 @@ def _distance(one: Part, other: Part) -> float:
 def _shared_frames(
     outer: Thumbnails, inner: Thumbnails, edge: Removed, part: Part
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Frames (T, 32, 32) of the outer and the inner video of the same moments; None without any."""
+    """Return frames (T, 32, 32) of both videos at the same moments; None without any."""
     if edge.edited is not None:
         (begin, end), start = edge.edited.inner_stretch, edge.edited.outer_stretch[0]
         speed, flip = edge.edited.speed, -1 if edge.edited.mirrored else 1
@@ -131,7 +131,7 @@ def _shared_frames(
 
 
 def _overlaid(outer: np.ndarray, inner: np.ndarray) -> str | None:
-    """Which of two videos has something before the picture, by frames (T, 32, 32) of both.
+    """Return which of two videos has something before the picture, by frames (T, 32, 32).
 
     What lies before the picture stands still, so less changes where the videos differ. If nothing
     changes there in either video, the one with more contrast there has the overlay.

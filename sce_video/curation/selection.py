@@ -1,4 +1,4 @@
-"""Near-duplicates, outliers, clusters and a diverse subset of the videos of a set of features."""
+"""Selects videos by their features: near-duplicates, outliers, clusters, a diverse subset."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ NOT_A_COPY = "not a copy"
 
 @dataclass(frozen=True, eq=False)
 class Motion:
-    """How much moves in videos, and which are left out for it.
+    """Motion of videos, and which videos are removed for too little of it.
 
     Attributes:
         motion: (N,) mean over time of how much frames half a second apart differ: grey levels, of
@@ -74,7 +74,7 @@ class Motion:
 
 @dataclass(frozen=True, eq=False)
 class Curation:
-    """What was found; videos are numbers, rows of ``videos``.
+    """Result of a curation. Videos are row indices into ``videos``.
 
     Attributes:
         videos: Of the source.
@@ -203,9 +203,9 @@ def _by_frames(
     folder: str | os.PathLike,
     on_video: Callable[[str, int, bool], None] | None,
 ) -> tuple[Duplicates, Motion | None]:
-    """What frames say of videos: groups of copies, of which the best is kept, and motion.
+    """Group copies by their frames, of which the best is kept, and measure motion.
 
-    Arguments are as of :func:`curate_videos`; ``pairs`` (P, 2) are candidates by features.
+    Arguments are as in :func:`curate_videos`; ``pairs`` (P, 2) are candidates by features.
 
     Raises:
         ValueError: fewer than two of the videos can be read.
@@ -251,10 +251,11 @@ def _by_frames(
 
 
 def motion_of(video: Thumbnails) -> tuple[float, float]:
-    """Mean difference of frames half a second apart, and the share of steps in which none moves.
+    """Return the mean difference of frames half a second apart, and the share of still steps.
 
-    Differences are mean absolute ones of the thumbnails, grey levels of 255; a step below 0.5 of
-    these has none. Of a shorter video its first and last frame are compared, of one frame: 0 and 1.
+    Differences are mean absolute differences of thumbnails, in grey levels of 255. A step with a
+    difference below 0.5 is still. Of a shorter video, the first and the last frame are compared.
+    A video of one frame has the difference 0 and the share 1.
     """
     if len(video.times) < 2:
         return 0.0, 1.0
@@ -265,10 +266,9 @@ def motion_of(video: Thumbnails) -> tuple[float, float]:
 
 
 def read_decisions(file: str | os.PathLike) -> Decisions:
-    """Decisions on groups from a table of text, ``path,decision,other``.
+    """Read decisions on groups from a table with the columns ``path,decision,other``.
 
-    ``keep`` on a line says that the video stays, ``not a copy`` that it is none of the video
-    ``other``.
+    ``keep`` means that the video stays, ``not a copy`` that it is not a copy of ``other``.
 
     Raises:
         ValueError: it is no such table, or a line has another decision, or too few paths; with
@@ -301,7 +301,9 @@ def read_decisions(file: str | os.PathLike) -> Decisions:
 
 
 def outlier_distances(similar: Tensor, where: Tensor, gone: set[int]) -> Tensor:
-    """Mean cosine distance (N,) to the 10 nearest not ``gone``, or of all where none is left.
+    """Return the mean cosine distance (N,) to the 10 nearest videos that are not ``gone``.
+
+    Where all neighbours are ``gone``, all of them count.
 
     Args:
         similar: (N, k) cosines with the neighbours of each video, in descending order, -inf in an
@@ -319,7 +321,7 @@ def outlier_distances(similar: Tensor, where: Tensor, gone: set[int]) -> Tensor:
 
 
 def find_outliers(distances: Tensor, gone: set[int]) -> tuple[float, list[int]]:
-    """The limit, and the rows above it that are not ``gone``, farthest first.
+    """Return the limit, and the rows above it that are not ``gone``, farthest first.
 
     The limit is the median plus 5 standard deviations, estimated as 1.4826 times the median
     absolute deviation, of the distances of videos that are not ``gone``.

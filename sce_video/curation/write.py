@@ -195,7 +195,7 @@ def write_curation(
 
 
 def _intros(found: Curation) -> Iterator[Segment]:
-    """The stretches that many videos share, those of the same content with one label."""
+    """Yield the stretches that many videos share; equal content has one label."""
     for number, part in enumerate(found.duplicates.shared, 1):
         for row, begin, end in part.stretches:
             times = round(begin, 3), round(end, 3)
@@ -203,7 +203,7 @@ def _intros(found: Curation) -> Iterator[Segment]:
 
 
 def _labels(found: Curation) -> tuple[list[int], list[str], list[str]]:
-    """Labels as numbers, names of the classes (empty for numbers and for none), and notes."""
+    """Return labels as numbers, names of the classes if labels are names, and notes."""
     names = found.videos.label_names
     missing = sum(name is None for name in names)
     if missing:
@@ -294,7 +294,7 @@ def _edited(line: RemovedLine, copy: EditedCopy, inner: bool) -> RemovedLine:
 
 
 def cluster_examples(found: Curation) -> list[tuple[int, list[int]]]:
-    """Size and rows of each cluster: half nearest to its centre, half at equal steps outwards."""
+    """Return size and examples of each cluster: half near its centre, half in steps outwards."""
     members: dict[int, list[int]] = {}
     for row in found.centrality.argsort(descending=True, stable=True).tolist():
         members.setdefault(int(found.cluster[row]), []).append(row)
@@ -373,7 +373,7 @@ PREFERRED = {"length": "longest", "resolution": "largest frames", "bitrate": "hi
 
 
 def kept_of_a_group(found: Curation) -> str:
-    """What the video of a group that stays was chosen by, in words."""
+    """Describe by what the video of a group that stays was chosen."""
     if found.options.duplicates != FRAMES:
         return "the one most similar to the others, then the first path"
     words = [f"the {PREFERRED[name]}" for name in found.options.prefer]
@@ -381,5 +381,5 @@ def kept_of_a_group(found: Curation) -> str:
 
 
 def is_decided(found: Curation, group: DuplicateGroup) -> bool:
-    """Whether it was decided before what a group keeps."""
+    """Return whether a reader has decided before what a group keeps."""
     return any(found.videos.paths[row] in found.decisions.keep for row in group.rows)

@@ -234,7 +234,7 @@ def _decode_all(path: str, deadline: float, limits: DecodeLimits, reader: AvRead
 
 
 def _hidden_samples(container: Any, stream: Any, found: int, samples: int) -> int:
-    """How many of the samples that the header counts have no frame of their own.
+    """Return how many of the samples that the header counts have no frame of their own.
 
     Args:
         container: The container, demuxed to its end.
@@ -257,7 +257,7 @@ def _hidden_samples(container: Any, stream: Any, found: int, samples: int) -> in
 
 
 def demux_packets(container: Any, stream: Any) -> Iterator[Any]:
-    """The packets of a stream, to the place where a file is cut short."""
+    """Yield the packets of a stream, to the place where a file is cut short."""
     packets = container.demux(stream)
     try:
         yield from packets

@@ -145,7 +145,7 @@ def render_toy_action(
     num_frames: int = 60,
     fps: int = 15,
 ) -> np.ndarray:
-    """The frames of one video, uint8 (T, size, size, 3), RGB.
+    """Return the frames of one video, uint8 (T, size, size, 3), RGB.
 
     Raises:
         ValueError: ``what`` or ``how`` is unknown.
@@ -209,7 +209,7 @@ def _draw_motion(how: str, rng: np.random.Generator, seconds: np.ndarray) -> Mot
 
 
 def _reflected(position: np.ndarray) -> np.ndarray:
-    """A straight path, reflected at two walls: 0.15 and 0.85."""
+    """Return a straight path, reflected at two walls: 0.15 and 0.85."""
     return 0.85 - np.abs((position - 0.15) % 1.4 - 0.7)
 
 
@@ -248,7 +248,7 @@ def _video_path(root: Path, part: str, number: int) -> Path:
 
 
 def encode_h264(frames: np.ndarray, fps: int, options: Mapping[str, str]) -> bytes:
-    """An mp4 of frames (T, H, W, 3) uint8 RGB.
+    """Return an mp4 of frames (T, H, W, 3) uint8 RGB.
 
     The same bytes every time: one thread, and the preset that looks at no later frames.
 

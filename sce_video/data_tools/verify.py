@@ -143,7 +143,7 @@ def find_problems(
     lines: Sequence[int] | None = None,
     num_classes: int | None = None,
 ) -> list[Problem]:
-    """All problems, in the order of the list.
+    """Return all problems, in the order of the list.
 
     Args:
         videos: The list, N entries.
@@ -242,7 +242,7 @@ def listed_videos(
 
 
 def open_records(path: str | os.PathLike[str], restart: bool = False) -> jobs.RecordStore:
-    """The records of a verification; ``restart`` discards what the file holds.
+    """Return the records of a verification; ``restart`` discards what the file holds.
 
     Raises:
         jobs.StoreError: The file holds something else, or another run writes it.
@@ -281,7 +281,7 @@ class VerifyJob(jobs.BatchJob):
         return asdict(examine_file(path, self.timeout, self.max_pixels))
 
     def holds(self, item: jobs.Item, record: jobs.Record) -> bool:
-        """Whether a file need not be decoded again.
+        """Return whether a file need not be decoded again.
 
         Files that crashed a process are, files that timed out if the limit is longer now, and files
         that another ``max_pixels`` may admit or refuse.

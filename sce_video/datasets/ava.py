@@ -33,7 +33,7 @@ class Action:
 
 
 def format_actions(actions: Sequence[Action]) -> str:
-    """The text of ``ava_actions.json``."""
+    """Return the text of ``ava_actions.json``."""
     return json.dumps([asdict(action) for action in actions], indent=2, ensure_ascii=False) + "\n"
 
 
@@ -165,7 +165,7 @@ class AVADataset(VideoDataset):
         self.min_score, self.include_unmatched = min_score, include_unmatched
         super().__init__(data_root, ann_file, pipeline, on_error, timeout)
 
-    def _list_videos(self) -> VideoList:
+    def list_videos(self) -> VideoList:
         """Store all key frames in flat arrays, whose memory pages loader workers share."""
         frames = list(read_key_frames(str(self.ann_file)))
         if not frames:
@@ -234,9 +234,9 @@ class AVADataset(VideoDataset):
             "boxes": [self.boxes(index) for index in indices],
         }
 
-    def _inputs(self, index: int, seed: int) -> dict[str, Any]:
+    def inputs(self, index: int, seed: int) -> dict[str, Any]:
         return {
-            **super()._inputs(index, seed),
+            **super().inputs(index, seed),
             "timestamp": int(self.timestamps[index]),
             "boxes": self.boxes(index).copy(),
             "actions": self.actions(index),

@@ -68,7 +68,7 @@ class ClipIndices:
 
 
 def frames_of_clips(clips: Sequence[ClipIndices]) -> np.ndarray:
-    """The frames that clips need, with their partners: int64, ascending."""
+    """Return the frames that clips need, with their partners: int64, ascending."""
     partners = [clip.partners for clip in clips if clip.partners is not None]
     return np.unique(np.concatenate([*(clip.frames for clip in clips), *partners]))
 
@@ -147,7 +147,7 @@ def make_clip(
     reverse: bool = False,
     difference: bool = False,
 ) -> ClipIndices:
-    """The T frames of the clip ``[start, start + clip_duration)``, seconds.
+    """Return the T frames of the clip ``[start, start + clip_duration)``, seconds.
 
     First the clip's n frames are put in playing order (``reverse`` reverses them), then each frame
     is paired with the next one (``difference``), then T positions are kept. The last position has
@@ -176,7 +176,7 @@ def make_clip(
 def neighbours_within(
     timestamps: np.ndarray, clip: ClipIndices, frame: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The frames of a clip that play after a frame, and before it, each the nearest first.
+    """Return the frames of a clip that play after a frame, and before it, each the nearest first.
 
     Only those within :data:`DIFFERENCE_SECONDS`. The frames before it are empty unless those after
     it reach the end of the clip.
@@ -266,7 +266,7 @@ class Windows:
 
     @classmethod
     def from_dict(cls, values: Any) -> Windows:
-        """The inverse of :meth:`to_dict`; ValueError for other values."""
+        """Make windows of the result of :meth:`to_dict`; ValueError for other values."""
         if not isinstance(values, dict) or set(values) != {"seconds", "stride", "shots"}:
             raise ValueError(f"windows are seconds, stride and shots, got {values!r:.100}")
         if not isinstance(values["shots"], bool):

@@ -88,7 +88,7 @@ class PublishedSet:
         return path
 
     def file(self, folder: str, name: str) -> str:
-        """The path of a file of the folder, which must exist."""
+        """Return the path of a file of the folder, which must exist."""
         path = os.path.join(folder, name)
         if not os.path.isfile(path):
             raise ValueError(f"there is no file {path!r}: unpack {self.archive} again")
@@ -261,10 +261,10 @@ class ImageArrayDataset(VideoDataset):
         self.name, self.split, self.check_counts = name, split, check_counts
         super().__init__(data_root, None, pipeline, on_error="raise", timeout=None)
 
-    def _list_videos(self) -> VideoList:
+    def list_videos(self) -> VideoList:
         self._arrays = ARRAY_SETS[self.name](self.data_root, self.split, self.check_counts)
         labels, classes = self._arrays.labels.tolist(), self._arrays.classes
         return VideoList.from_paths(self._arrays.names(), labels, classes)
 
-    def _inputs(self, index: int, seed: int) -> dict[str, Any]:
-        return {**super()._inputs(index, seed), "image": self._arrays.image(index)}
+    def inputs(self, index: int, seed: int) -> dict[str, Any]:
+        return {**super().inputs(index, seed), "image": self._arrays.image(index)}

@@ -7,6 +7,7 @@ Nothing here needs torch: a wrong set is refused before the libraries are import
 from __future__ import annotations
 
 import os
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -34,6 +35,7 @@ from sce_video.datasets.video_list import (
     split_segment,
     write_annotation_list,
 )
+from sce_video.utils.command import printable
 from sce_video.utils.files import write_text
 
 _SHOWN = 5  # videos with several labels
@@ -87,6 +89,7 @@ class LabelledVideos:
         lines: Number of the line of each in a CSV file.
         groups: The group of each, from a column of the CSV file; empty without groups.
         folds: Its fold, likewise.
+        extensions: Extensions by which a folder was listed; None for the usual ones.
     """
 
     source: str
@@ -96,6 +99,7 @@ class LabelledVideos:
     lines: tuple[int, ...] = ()
     groups: tuple[str, ...] = ()
     folds: tuple[str, ...] = ()
+    extensions: Sequence[str] | None = None
 
     def __len__(self) -> int:
         return len(self.videos)
@@ -106,11 +110,11 @@ class LabelledVideos:
         return len(self.videos.classes) or int(self.videos.labels.max()) + 1
 
     def name(self, label: int) -> str:
-        """The name of a label; its number where it has none."""
+        """Return the name of a label; its number where it has none."""
         return self.videos.classes[label] if self.videos.classes else str(label)
 
     def paths(self) -> list[str]:
-        """The paths, relative to ``root``."""
+        """Return the paths, relative to ``root``."""
         return [self.videos.path(i) for i in range(len(self))]
 
     def where(self, index: int) -> str:
@@ -119,7 +123,7 @@ class LabelledVideos:
         return f"{self.source}, line {line}"
 
     def subset(self, indices: np.ndarray) -> LabelledVideos:
-        """Those at some indices, with the numbers and names of all classes."""
+        """Return the videos at some indices, with the numbers and names of all classes."""
         chosen = indices.tolist()
         groups, folds = (
             tuple(c[i] for i in chosen) if c else () for c in (self.groups, self.folds)
@@ -214,7 +218,7 @@ class LabelledVideos:
             WriteError: a list cannot be written.
         """
         settings: dict[str, Any] = dataset_settings(
-            self.root if is_table(self.root) else os.path.abspath(self.root)
+            self.root if is_table(self.root) else os.path.abspath(self.root), self.extensions
         )
         if not self.listed:
             return settings
@@ -266,7 +270,7 @@ def read_labelled(
     columns: GroupColumns = NO_COLUMNS,
     extensions: Sequence[str] | None = None,
 ) -> LabelledVideos:
-    """The labelled videos that a user names.
+    """Return the labelled videos that a user names.
 
     Args:
         source: Folder with a sub-folder for each class; table with labels (``v.lance``); list of
@@ -289,7 +293,7 @@ def read_labelled(
         if data_root is not None:
             raise ValueError(f"{source} is a folder: --data-root goes with a list or a CSV file")
         videos = list_videos(source) if is_table(source) else scan_folder(source, extensions)
-        found = LabelledVideos(source, source, videos)
+        found = LabelledVideos(source, source, videos, extensions=extensions)
     elif not os.path.exists(source):
         raise ValueError(f"there is no folder, list or CSV file {source!r}")
     else:
@@ -315,7 +319,7 @@ def read_labelled(
 
 
 def _relative(videos: VideoList, root: str) -> VideoList:
-    """The videos, of which absolute paths below the root are made relative to it."""
+    """Return the videos, of which absolute paths below the root are made relative to it."""
     below = os.path.join(os.path.abspath(root), "")
     paths = [videos.path(i) for i in range(len(videos))]
     if not any(path.startswith(below) for path in paths):
@@ -340,7 +344,7 @@ def _read_list(source: str) -> LabelledVideos:
 
 
 def _read_csv(source: str, more: GroupColumns) -> LabelledVideos:
-    """The videos of a table of text; labels are names, numbered in sorted order."""
+    """Return the videos of a table of text; labels are names, numbered in sorted order."""
     lines = list(read_csv_lines(source))
     if not lines:
         raise ValueError(f"{source} is empty: it must have a line for each video")
@@ -390,7 +394,7 @@ def _column(
 
 
 def _columns(source: str, first: Sequence[str]) -> tuple[int, int]:
-    """Numbers of the columns with the path and the label, from the first line."""
+    """Return the numbers of the columns with the path and the label, from the first line."""
     names = [name.lower() for name in first]
     found = [
         next((names.index(n) for n in known if n in names), None)
@@ -412,6 +416,7 @@ def read_pair(
     test: str | None,
     data_root: str | None = None,
     columns: GroupColumns = NO_COLUMNS,
+    extensions: Sequence[str] | None = None,
 ) -> tuple[LabelledVideos, LabelledVideos | None]:
     """The videos to train and to test a classifier, of the same classes; see :func:`read_labelled`.
 
@@ -422,12 +427,20 @@ def read_pair(
     for path in (train, test):
         root = data_root if path in files or not files else None
         own = columns if path is train else NO_COLUMNS
-        found.append(None if path is None else read_labelled(path, root, columns=own))
+        found.append(
+            None if path is None else read_labelled(path, root, columns=own, extensions=extensions)
+        )
     first, second = found
     assert first is not None
     if second is not None:
         check_pair(first, second)
     return first, second
+
+
+def tell_repeated(*sets: LabelledVideos | None) -> None:
+    """Print which videos of labelled sets are listed several times, or with several labels."""
+    for line in (line for one in sets if one is not None for line in one.repeated()):
+        print(printable(line, sys.stderr), file=sys.stderr, flush=True)
 
 
 def check_pair(train: LabelledVideos, test: LabelledVideos) -> None:

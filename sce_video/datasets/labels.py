@@ -84,7 +84,7 @@ class LabelTable:
     source: str = ""
 
     def to_text(self) -> str:
-        """Lines ``path<TAB>1 -1 0 ...``."""
+        """Return lines ``path<TAB>1 -1 0 ...``."""
         rows = zip(self.paths, self.labels.tolist(), strict=True)
         return "".join(f"{path}\t{' '.join(map(str, row))}\n" for path, row in rows)
 

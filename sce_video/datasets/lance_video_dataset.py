@@ -80,7 +80,7 @@ class LanceVideoDataset(VideoDataset):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_later": []}
 
-    def _list_videos(self) -> VideoList:
+    def list_videos(self) -> VideoList:
         listed = None
         if self.ann_file is not None:
             listed = read_annotation_list(self.ann_file, self.kind, self.class_file)
@@ -92,8 +92,8 @@ class LanceVideoDataset(VideoDataset):
         self._source = TableRows(table, found.version, options, self._block_size)
         return found.videos
 
-    def _select(self, indices: np.ndarray) -> None:
-        super()._select(indices)
+    def select(self, indices: np.ndarray) -> None:
+        super().select(indices)
         self._rows = self._rows[indices]
 
     def describe(self, index: int) -> str:
@@ -106,20 +106,20 @@ class LanceVideoDataset(VideoDataset):
         return is_remote(self.data_root)
 
     def __getitems__(self, requests: Sequence[int | SampleRequest]) -> list[dict[str, Any]]:
-        """The samples of one batch; see :class:`VideoDataset`."""
+        """Return the samples of one batch; see :class:`VideoDataset`."""
         self._ahead = self._read_ahead([SampleRequest.of(request) for request in requests])
         try:
             return super().__getitems__(requests)
         finally:
             self._ahead = {}
 
-    def _inputs(self, index: int, seed: int) -> dict[str, Any]:
-        return {**super()._inputs(index, seed), "open": partial(self._open, index, self._ahead)}
+    def inputs(self, index: int, seed: int) -> dict[str, Any]:
+        return {**super().inputs(index, seed), "open": partial(self._open, index, self._ahead)}
 
     def _open(
         self, index: int, ahead: Rows, path: str, **options: Unpack[ReaderOptions]
     ) -> VideoReader:
-        """The reader of a video; called by ``OpenVideo`` with the options of a reader."""
+        """Return the reader of a video; called by ``OpenVideo`` with the options of a reader."""
         row, segment = int(self._rows[index]), split_segment(path)
         reader = self._source.open(row, path, ahead.get(row), options)
         return reader if segment is None else SegmentReader(path, reader, *segment[1:])
@@ -152,7 +152,7 @@ class LanceVideoDataset(VideoDataset):
         return found
 
     def _rows_of(self, requests: Sequence[SampleRequest]) -> Rows:
-        """What was read for a batch, packets of which may be under way.
+        """Return what was read for a batch, packets of which may be under way.
 
         Reading one takes three rounds of requests: frame indexes, where the rows lie, packets. From
         object storage those of a later batch are read while the samples of this one are decoded.
@@ -185,7 +185,7 @@ class LanceVideoDataset(VideoDataset):
             if self._sampling is None or index is None:
                 continue
             opener = partial(self._open, request.index, found)
-            inputs = {**super()._inputs(*request), "path": self.path(request.index), "open": opener}
+            inputs = {**super().inputs(*request), "path": self.path(request.index), "open": opener}
             try:
                 drawn = run_pipeline(self.pipeline[: self._sampling + 1], inputs)
             except VideoDecodeError:

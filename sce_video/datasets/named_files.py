@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 from sce_video.datasets.sources import (
@@ -15,10 +14,9 @@ from sce_video.datasets.sources import (
     is_elsewhere,
     is_table,
     is_table_folder,
-    listed_extensions,
     no_file,
 )
-from sce_video.datasets.video_list import ALL_FILES, video_of
+from sce_video.datasets.video_list import VIDEO_EXTENSIONS, video_of
 from sce_video.utils.command import printable
 from sce_video.utils.files import read_text
 from sce_video.utils.run_files import (
@@ -26,28 +24,10 @@ from sce_video.utils.run_files import (
     is_model,
     is_public_network,
     newest_checkpoint,
+    packaged_network,
     weights_file,
 )
 from sce_video.utils.storage import is_url
-
-
-@contextmanager
-def all_files_listed(wanted: bool) -> Iterator[None]:
-    """List files of unknown extensions inside the block, too, if they hold a video.
-
-    Args:
-        wanted: Whether to do so; False leaves everything as it is.
-    """
-    before = os.environ.get(ALL_FILES)
-    if wanted:
-        os.environ[ALL_FILES] = "1"
-    try:
-        yield
-    finally:
-        if wanted and before is None:
-            del os.environ[ALL_FILES]
-        elif wanted:
-            os.environ[ALL_FILES] = str(before)
 
 
 def check_run(run: str | Path) -> None:
@@ -65,6 +45,19 @@ def check_run(run: str | Path) -> None:
             raise ValueError(f"{name} is neither a folder nor a name on the hub (owner/model)")
     elif not is_url(run) and not os.path.isfile(path := newest_checkpoint(run)):
         raise FileNotFoundError(f"no checkpoint at {path} (local files, s3:// and gs:// are read)")
+
+
+def check_network(source: str) -> None:
+    """See that SOURCE names a network to start from or to learn from.
+
+    Raises:
+        FileNotFoundError: If there is no such run or file.
+        ValueError: If ``hf:`` is followed by neither a folder nor a name.
+    """
+    if is_model(source) or packaged_network(source):
+        check_run(source)
+    else:
+        check_exists(source, "run, checkpoint or model of transformers (hf:NAME)")
 
 
 def check_videos(root: str, extensions: Sequence[str] | None = None) -> None:
@@ -89,7 +82,7 @@ def tell_others(root: str, extensions: Sequence[str] | None = None) -> None:
     Raises:
         ValueError: no video in the folder.
     """
-    extensions = listed_extensions() if extensions is None else extensions
+    extensions = VIDEO_EXTENSIONS if extensions is None else extensions
     found, others = find_files(root, extensions)
     if not found:
         raise ValueError(no_file(root, extensions, others))
@@ -157,7 +150,7 @@ def check_out(path: str) -> None:
 
 
 def class_names_of(path: str | None) -> list[str] | None:
-    """The lines of a file of class names (``--classes``); None without a file.
+    """Return the lines of a file of class names (``--classes``); None without a file.
 
     The first is that of label 0; an empty file gives ``[""]``.
 

@@ -36,7 +36,7 @@ class Segment:
 
 
 def format_seconds(seconds: float) -> str:
-    """Seconds with up to six decimals: 12.5, 17."""
+    """Return the seconds with up to six decimals: 12.5, 17."""
     return f"{seconds:.6f}".rstrip("0").rstrip(".")
 
 
@@ -111,7 +111,7 @@ def stated_duration(file: str, least: float = 0.0) -> float | None:
 
 
 def read_segments(source: str) -> list[Segment]:
-    """The labelled segments of a CSV file with the columns path, start, end and label.
+    """Return the labelled segments of a CSV file with the columns path, start, end and label.
 
     Times are as of :func:`~sce_video.utils.seconds.parse_seconds`. Raises ValueError, with
     file and line, for anything else; whether the videos exist is left to
@@ -121,7 +121,7 @@ def read_segments(source: str) -> list[Segment]:
 
 
 def numbered_segments(source: str) -> Iterator[tuple[int, Segment]]:
-    """The segments of a file as :func:`read_segments`, each with the number of its line."""
+    """Yield the segments of a file as :func:`read_segments`, each with the number of its line."""
     lines = list(read_csv_lines(source))
     header = [name.lower() for name in lines[0][1]] if lines else []
     if any(name not in header for name in COLUMNS):

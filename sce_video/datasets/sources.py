@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from sce_video.datasets.clip_sampling import check_span
 from sce_video.datasets.video_list import (
-    ALL_FILES,
     BY_CONTENT,
     IMAGE_EXTENSIONS,
     MOMENT,
@@ -43,7 +42,7 @@ _MOST_KINDS = 6  # extensions that a message names
 
 
 def is_table_folder(folder: str | Path) -> bool:
-    """Whether a path is that of a table itself, and no folder of an index."""
+    """Return whether a path is that of a table itself, and no folder of an index."""
     return "://" in str(folder) or (Path(folder) / "_versions").is_dir()
 
 
@@ -98,7 +97,7 @@ def open_video(
 
 
 def is_elsewhere(path: str) -> bool:
-    """Whether the path of a video is that of no file, but a URL or a row."""
+    """Return whether the path of a video is that of no file, but a URL or a row."""
     return is_url(path) or split_row_path(path) is not None
 
 
@@ -112,12 +111,12 @@ def video_state(path: str) -> list[int] | None:
 
 
 def is_image(path: str) -> bool:
-    """Whether a path is that of an image, by the end of its name."""
+    """Return whether a path is that of an image, by the end of its name."""
     return path.lower().endswith(IMAGE_EXTENSIONS) and not is_elsewhere(path)
 
 
 def video_exists(path: str | os.PathLike[str]) -> bool:
-    """Whether there is such a file, object or row, or the one of which it is a segment.
+    """Return whether there is such a file, object or row, or the one of which it is a segment.
 
     ObjectStoreError, TableError if unknown.
     """
@@ -152,18 +151,17 @@ def check_folder(root: str, kind: str = "video") -> None:
         raise ValueError(f"there is no folder {root!r}")
 
 
-def listed_extensions(all_files: bool = False) -> tuple[str, ...]:
+def listed_extensions(all_files: bool) -> tuple[str, ...]:
     """Return the extensions by which folders of videos are listed.
 
     Args:
         all_files: Whether files of unknown extensions are read, too, if they hold a video.
     """
-    wanted = all_files or os.environ.get(ALL_FILES, "") not in ("", "0")
-    return (*VIDEO_EXTENSIONS, BY_CONTENT) if wanted else VIDEO_EXTENSIONS
+    return (*VIDEO_EXTENSIONS, BY_CONTENT) if all_files else VIDEO_EXTENSIONS
 
 
 def find_files(root: str, extensions: Sequence[str]) -> tuple[list[str], Counter[str]]:
-    """The files below a folder with one of the extensions, and what else there is.
+    """Return the files below a folder with one of the extensions, and what else there is.
 
     For hidden files and links see :func:`~sce_video.utils.storage.walk_files`.
 
@@ -197,7 +195,7 @@ def describe_others(others: Counter[str], extensions: Sequence[str], kind: str =
 
 
 def no_file(root: str, extensions: Sequence[str], others: Counter[str], kind: str = "video") -> str:
-    """The message for a folder without a file of the extensions."""
+    """Return the message for a folder without a file of the extensions."""
     if not others:
         return f"no {kind} in {root!r}: there is no file in it"
     return f"no {kind} in {root!r}, but {describe_others(others, extensions, kind)}"
@@ -210,11 +208,11 @@ def scan_folder(
 
     The first-level sub-folders that contain any are the classes, numbered in sorted order; a file
     directly in ``root`` has no label (-1). ``extensions`` are as of :func:`find_files`, in lower
-    case, with the dot; None for :func:`listed_extensions`. ValueError if there is no such folder or
+    case, with the dot; None for those of all known videos. ValueError if there is no such folder or
     file.
     """
     check_folder(root, kind)
-    extensions = listed_extensions() if extensions is None else extensions
+    extensions = VIDEO_EXTENSIONS if extensions is None else extensions
     paths, others = find_files(root, extensions)
     if not paths:
         raise ValueError(no_file(root, extensions, others, kind))
@@ -246,7 +244,7 @@ _PROBED = 20  # entries of a list, to find the folder that its paths are relativ
 
 
 def list_root(source: str, data_root: str | None, videos: VideoList) -> str:
-    """The folder that the paths of the list ``source`` are relative to.
+    """Return the folder that the paths of the list ``source`` are relative to.
 
     ``data_root``, which may be a table, or for None the folder of the list or the current one,
     whichever holds one of the first videos; ValueError if none does.
@@ -266,7 +264,7 @@ def list_root(source: str, data_root: str | None, videos: VideoList) -> str:
 
 
 def advice_on_path(path: str, otherwise: str) -> str:
-    """What to change in a list whose ``path`` does not exist, by how it looks."""
+    """Return what to change in a list whose ``path`` does not exist, by how it looks."""
     before, _, last = path.rpartition(" ")
     if before.lower().endswith(VIDEO_EXTENSIONS + IMAGE_EXTENSIONS):
         return (
@@ -290,7 +288,7 @@ def dataset_settings(root: str | Path, extensions: Sequence[str] | None = None) 
 
         table = str(root) if is_remote(str(root)) else os.path.abspath(root)
         return {"type": "LanceVideoDataset", "data_root": table}
-    extensions = listed_extensions() if extensions is None else extensions
+    extensions = VIDEO_EXTENSIONS if extensions is None else extensions
     # A run that is resumed lists the same files, whatever its options are then.
     named = {} if tuple(extensions) == VIDEO_EXTENSIONS else {"extensions": list(extensions)}
     return {"data_root": str(root), **named}
@@ -310,7 +308,7 @@ class Query:
 
 
 def parse_query(text: str) -> Query:
-    """The query of ``a.mp4``, ``a.mp4@12.5-17`` or ``a.mp4@1:02:03-1:02:08``.
+    """Return the query of ``a.mp4``, ``a.mp4@12.5-17`` or ``a.mp4@1:02:03-1:02:08``.
 
     A file whose name is the whole text is that file. ValueError for a moment that does not end
     after its start, or whose times cannot be read.

@@ -53,14 +53,14 @@ class SampleRequest(NamedTuple):
 
     @classmethod
     def of(cls, request: int | SampleRequest) -> SampleRequest:
-        """The request itself; of a plain index, the one with a seed derived from it."""
+        """Return the request itself; of a plain index, the one with a seed derived from it."""
         if isinstance(request, SampleRequest):
             return request
         return cls(int(request), mix_seed(0, 0, int(request)))
 
 
 def mix_seed(*parts: int) -> int:
-    """A well-mixed 63-bit seed from integers; the same on every machine and in every run."""
+    """Return a well-mixed 63-bit seed from integers; the same on every machine and in every run."""
     state = 0
     for part in parts:  # the generator SplitMix64 (Steele et al., 2014)
         state = ((state ^ (part & _MASK64)) + 0x9E3779B97F4A7C15) & _MASK64
@@ -160,11 +160,11 @@ class VideoDataset(Dataset):
         self.ann_file = None if ann_file is None else self._find_list(ann_file)
         self.class_file = None if class_file is None else self._find_list(class_file)
         self.extensions = self.extensions if extensions is None else extensions
-        self.videos = self._list_videos()
+        self.videos = self.list_videos()
         if subset is not None:
             if ann_file is not None:  # messages name the lines of a list
                 raise ValueError(f"subset divides a folder or a table, not the list {ann_file!r}")
-            self._select(subset_indices(self.videos.labels, **subset))
+            self.select(subset_indices(self.videos.labels, **subset))
         self.pipeline = [TRANSFORMS.build(t) if isinstance(t, dict) else t for t in pipeline]
         # The step that decides the number of views: it samples the clips, or loads an image.
         found = (i for i, t in enumerate(self.pipeline) if {"num_views", "num_clips"} & {*dir(t)})
@@ -187,7 +187,7 @@ class VideoDataset(Dataset):
         in_root = os.path.join(self.data_root, ann_file)
         return in_root if not os.path.isfile(ann_file) and os.path.isfile(in_root) else ann_file
 
-    def _list_videos(self) -> VideoList:
+    def list_videos(self) -> VideoList:
         if is_url(self.data_root):
             raise ValueError(
                 f"data_root={self.data_root!r}: {self.kind}s are read from a folder of this "
@@ -211,7 +211,7 @@ class VideoDataset(Dataset):
             )
         return videos
 
-    def _select(self, indices: np.ndarray) -> None:
+    def select(self, indices: np.ndarray) -> None:
         self.videos = self.videos.select(indices)
 
     def __len__(self) -> int:
@@ -239,7 +239,7 @@ class VideoDataset(Dataset):
         return getattr(self._sampling_step, "num_local_views", 0)
 
     def path(self, index: int) -> str:
-        """The path of a video, with ``data_root``."""
+        """Return the path of a video, with ``data_root``."""
         return os.path.join(self.data_root, self.videos.path(index))
 
     def describe(self, index: int) -> str:
@@ -250,7 +250,7 @@ class VideoDataset(Dataset):
         return f"{self.ann_file}, line {line_number(self.ann_file, index)}: {path!r}"
 
     def origin(self, request: SampleRequest) -> SampleOrigin:
-        """The clips and crops of the views of a sample, which is made once more.
+        """Return the clips and crops of the views of a sample, which is made once more.
 
         VideoDecodeError for a bad file, which is not replaced.
         """
@@ -277,7 +277,7 @@ class VideoDataset(Dataset):
         return SampleOrigin(**drawn)
 
     def __getitem__(self, request: int | SampleRequest) -> dict[str, Any]:
-        """The sample of a request, or of an index, from which the seed is derived then.
+        """Return the sample of a request, or of an index, from which the seed is derived then.
 
         It is the output of the pipeline, and ``failures``: list of (path, error) of bad files.
         VideoDecodeError under ``on_error="raise"``; TooManyBadFilesError after ``max_tries``.
@@ -285,7 +285,7 @@ class VideoDataset(Dataset):
         return self._make_samples([request])[0]
 
     def __getitems__(self, requests: Sequence[int | SampleRequest]) -> list[dict[str, Any]]:
-        """The samples of one batch; called by ``DataLoader``."""
+        """Return the samples of one batch; called by ``DataLoader``."""
         # Their views are written to shared memory if their shapes are those of the batch before;
         # then collating copies nothing.
         self._batch_buffer = SharedBatchBuffer(len(requests), self._view_shapes)
@@ -316,7 +316,7 @@ class VideoDataset(Dataset):
         return samples
 
     def _make_sample(self, request: SampleRequest) -> dict[str, Any]:
-        """The sample of a request, or its replacement."""
+        """Return the sample of a request, or its replacement."""
         failures: list[tuple[str, str]] = []
         index = request.index
         for attempt in range(1, self.max_tries + 2):
@@ -348,7 +348,7 @@ class VideoDataset(Dataset):
         self._bad_paths[path] = reason
 
     def _sample(self, index: int, seed: int) -> dict[str, Any]:
-        """The sample of this video; VideoDecodeError if it is a bad file."""
+        """Return the sample of this video; VideoDecodeError if it is a bad file."""
         path = self.path(index)
         known = self._known_bad.get(index) or self._bad_paths.get(path)
         if known is not None:
@@ -376,15 +376,15 @@ class VideoDataset(Dataset):
     def _run_pipeline(self, index: int, seed: int, given: dict[str, Any]) -> dict[str, Any]:
         """The sample of one video, with the frames that exist if the container lists others."""
         try:
-            return run_pipeline(self.pipeline, {**self._inputs(index, seed), **given})
+            return run_pipeline(self.pipeline, {**self.inputs(index, seed), **given})
         except FrameCountError as error:
             given = {**given, "correction": error.correction}
         try:
-            return run_pipeline(self.pipeline, {**self._inputs(index, seed), **given})
+            return run_pipeline(self.pipeline, {**self.inputs(index, seed), **given})
         except FrameCountError as error:
             raise VideoDecodeError(given["path"], f"cannot be decoded: {error}") from error
 
-    def _inputs(self, index: int, seed: int) -> dict[str, Any]:
+    def inputs(self, index: int, seed: int) -> dict[str, Any]:
         """Input of the first transform, beside path, deadline, targets and correction."""
         return {
             "label": int(self.videos.labels[index]),

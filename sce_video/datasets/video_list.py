@@ -28,8 +28,6 @@ VIDEO_EXTENSIONS = (
 )  # fmt: skip
 #: Among extensions: files of any other name, too, if they hold a video.
 BY_CONTENT = "*"
-#: Environment variable of ``--all-files``: folders are listed :data:`BY_CONTENT`.
-ALL_FILES = "SCE_VIDEO_ALL_FILES"
 IMAGE_EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 #: Names of the columns of a table of text, in lower case.
 PATH_COLUMNS = ("path", "video", "video_path", "file", "filepath", "filename")
@@ -56,7 +54,7 @@ def split_segment(path: str) -> tuple[str, float, float] | None:
 
 
 def video_of(path: str) -> str:
-    """The path itself; of a segment that of its video."""
+    """Return the path itself; of a segment that of its video."""
     found = split_segment(path)
     return path if found is None else found[0]
 
@@ -92,12 +90,12 @@ class VideoList:
         return len(self.ends)
 
     def path(self, index: int) -> str:
-        """The path at ``index``, as written in the list."""
+        """Return the path at ``index``, as written in the list."""
         begin = int(self.ends[index - 1]) if index > 0 else 0
         return os.fsdecode(self.blob[begin : int(self.ends[index])].tobytes())
 
     def select(self, indices: np.ndarray) -> VideoList:
-        """The entries at these indices, with the same names of labels."""
+        """Return the entries at these indices, with the same names of labels."""
         paths = [self.path(int(index)) for index in indices]
         return VideoList.from_paths(paths, self.labels[indices], self.classes)
 
@@ -257,7 +255,7 @@ def _mixed(line: str, label: int) -> str:
 
 
 def line_number(ann_file: str, index: int) -> int:
-    """The line number, counted from 1, of entry ``index`` of an annotation list."""
+    """Return the line number, counted from 1, of entry ``index`` of an annotation list."""
     with _open(ann_file) as file:
         lines = (number for number, line in enumerate(file, 1) if line.strip())
         return next(islice(lines, index, None))

@@ -31,6 +31,7 @@ from sce_video.engine.batch_layout import layout_of
 from sce_video.engine.config.snapshot import (
     differences,
     foreign_classes,
+    imports_of,
     plain,
     recorded_training,
     resolved_config,
@@ -429,7 +430,8 @@ def record_training(
         The config, whose epochs are those of the loop, which a budget sets; and ``network``,
         ``data`` (:func:`describe_samples`, with the ``ann_sha256`` of its list), ``batch_size``
         (global), ``max_epochs``, ``changed``: settings that differ between the parts of a resumed
-        training, ``code`` (:func:`describe_code`), and ``foreign_classes`` of other packages.
+        training, ``code`` (:func:`describe_code`), ``foreign_classes`` of other packages, and
+        ``imports``: the modules that register them (``--import``).
     """
     layout = layout_of(runner)
     config = resolved_config(runner.cfg, None if layout is None else layout.global_batch)
@@ -458,6 +460,7 @@ def record_training(
         "changed": changed,
         "code": describe_code(),
         "foreign_classes": foreign_classes(runner.cfg),
+        "imports": imports_of(runner.cfg),
     }
 
 

@@ -64,9 +64,10 @@ class _CompiledInTraining:
         self.module, self.eager = module, module.forward
         self.compiled = torch.compile(module.forward, **options)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, view: Tensor) -> Any:
+        """Return the features of a view (N, 3, T, H, W)."""
         forward = self.compiled if self.module.training else self.eager
-        return forward(*args, **kwargs)
+        return forward(view)
 
 
 def fold_backbones(model: nn.Module) -> int:

@@ -29,6 +29,7 @@ from mmengine.logging import print_log
 from mmengine.runner import LogProcessor
 from mmengine.visualization.vis_backend import BaseVisBackend, force_init_env
 
+from sce_video.options.training import TRACKERS
 from sce_video.registry import HOOKS, LOG_PROCESSORS, VISBACKENDS, VISUALIZERS
 from sce_video.utils.errors import UserError
 from sce_video.utils.files import check_sqlite_file, write_error
@@ -299,22 +300,24 @@ class MeanLogProcessor(LogProcessor):
 
 
 PROJECT = "sce_video"  # of Weights & Biases; the experiment of MLflow
-#: Name of a tracker: its backend, the module that it needs.
-TRACKERS = {"wandb": ("WandbVisBackend", "wandb"), "mlflow": ("MLflowVisBackend", "mlflow")}
 
 
 def add_trackers(cfg: Config, names: Sequence[str]) -> None:
-    """Let a training also log to :data:`TRACKERS`, whose local files go to its ``work_dir``.
+    """Let a training also log to trackers, whose local files go to its ``work_dir``.
+
+    Args:
+        cfg: Config of the training, which is changed.
+        names: Names in :data:`~sce_video.options.training.TRACKERS`.
 
     Raises:
-        ValueError: an unknown name, or its package is not installed.
+        ValueError: If a name is unknown, or its package is not installed.
     """
     for name in dict.fromkeys(names):
         if name not in TRACKERS:
             raise ValueError(f"--track takes {' or '.join(TRACKERS)}, got {name!r}")
-        backend, module = TRACKERS[name]
-        if importlib.util.find_spec(module) is None:
-            raise ValueError(f"--track {name} needs a package: pip install {module}")
+        backend, package = TRACKERS[name].backend, TRACKERS[name].package
+        if importlib.util.find_spec(package) is None:
+            raise ValueError(f"--track {name} needs a package: pip install {package}")
         visualizer = cfg.get("visualizer") or {"type": "Visualizer"}
         backends = [b for b in visualizer.get("vis_backends") or () if b["type"] != backend]
         added = {"type": backend, "run_dir": str(Path(cfg.work_dir).resolve())}

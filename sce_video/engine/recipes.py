@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
+
+from sce_video.utils.own_parts import own_recipes
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 #: Where OpenMMLab's packages carry configs and tools; setup.py copies them there for a wheel.
@@ -35,9 +38,14 @@ def recipes_folder() -> Path:
     return shipped_folder() / "configs"
 
 
-@cache
 def recipe_names() -> dict[str, Path]:
-    """The file of every recipe by its name, which is that of the file without ``.py``."""
+    """Return the file of every recipe by its name, those of :func:`register_recipe` included."""
+    return {**_shipped_recipes(), **own_recipes}
+
+
+@cache
+def _shipped_recipes() -> dict[str, Path]:
+    """Return the file of every shipped recipe by its name, which is its name without ``.py``."""
     folder = recipes_folder()
     parts = {path: set(path.relative_to(folder).parts) for path in sorted(folder.rglob("*.py"))}
     # The others are parts of recipes, or sweeps.
@@ -45,9 +53,41 @@ def recipe_names() -> dict[str, Path]:
 
 
 def methods() -> dict[str, str]:
-    """The recipe for a folder of videos of every method, by the method's name."""
-    names = [name for name in sorted(recipe_names()) if name.endswith(_FOLDER_RECIPE)]
-    return {name.removesuffix(_FOLDER_RECIPE): name for name in names}
+    """Return the recipe for a folder of videos of every method, by the method's name.
+
+    A recipe of :func:`register_recipe` has the name of its method.
+    """
+    names = [name for name in sorted(_shipped_recipes()) if name.endswith(_FOLDER_RECIPE)]
+    shipped = {name.removesuffix(_FOLDER_RECIPE): name for name in names}
+    return shipped | {name: name for name in own_recipes}
+
+
+def register_recipe(name: str, file: str | Path) -> None:
+    """Add a recipe of your own, for ``sce-video pretrain --method NAME``.
+
+    Commands find it if they import the module that calls this function (``--import MODULE``).
+
+    Args:
+        name: Name of the recipe: lower-case letters, digits and ``_``.
+        file: Its config file, which may inherit a shipped recipe:
+            ``_base_ = "sce_video::simclr/simclr_r3d18_folder_small.py"``.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If the name cannot be used, or another recipe has it.
+    """
+    path = Path(file).resolve()
+    if not path.is_file():
+        raise FileNotFoundError(f"the recipe {name!r} has no file {path}")
+    if re.fullmatch(r"[a-z][a-z0-9_]*", name, re.ASCII) is None:
+        raise ValueError(
+            f"the name of a recipe has lower-case letters, digits and '_', got {name!r}"
+        )
+    if own_recipes.get(name) == path:  # the module is imported again
+        return
+    if name in methods() or name in _shipped_recipes():
+        raise ValueError(f"there is a recipe {name!r} already. Choose another name for {path}")
+    own_recipes[name] = path
 
 
 def find_recipe(config: str | Path) -> Path:

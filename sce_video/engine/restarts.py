@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,15 @@ import torch
 from mmengine.dist import get_world_size, is_main_process
 
 from sce_video.engine.checkpoint import describe_samples
-from sce_video.engine.run_json import RUNNING, installed_versions, update_run_json
+from sce_video.engine.config.snapshot import foreign_classes
+from sce_video.engine.run_json import (
+    FAILED,
+    FINISHED,
+    INTERRUPTED,
+    RUNNING,
+    installed_versions,
+    update_run_json,
+)
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
 from sce_video.utils.files import WriteError, append_text, read_bytes, read_json_lines, write_text
 from sce_video.utils.run_files import HISTORY, RUN_JSON
@@ -154,13 +163,26 @@ def call_scontrol(job: str) -> str | None:
     return None if done.returncode == 0 else f"scontrol has status {done.returncode}: {text}"
 
 
+@dataclass
+class TrainingOutcome:
+    """How a start of a training ends.
+
+    Attributes:
+        status: State of the run, as in ``run.json``.
+        message: Error, or name of the signal.
+    """
+
+    status: str = FINISHED
+    message: str = ""
+
+
 @contextmanager
-def recorded_start(runner: Any) -> Iterator[dict[str, str]]:
+def recorded_start(runner: Any) -> Iterator[TrainingOutcome]:
     """Append a row to ``history.jsonl`` before the block and one after it; rank 0 writes.
 
-    The block may change what it yields, ``status`` (``finished``) and ``message`` of the end. An
-    exception makes it ``failed``, KeyboardInterrupt ``interrupted``; a killed process leaves none.
-    Hooks hear of a failure by ``after_failure``.
+    The block may change what it yields. An exception makes the start ``failed``, KeyboardInterrupt
+    ``interrupted``; a killed process leaves no second row. Hooks hear of a failure by
+    ``after_failure``.
     """
     model = unwrap_model(runner.model)
     program, *arguments = sys.argv
@@ -179,25 +201,26 @@ def recorded_start(runner: Any) -> Iterator[dict[str, str]]:
         "threads": torch.get_num_threads(),
         "accumulated": runner.optim_wrapper._accumulative_counts,
         "versions": installed_versions(),
+        "own_parts": foreign_classes(runner.cfg),
         "data": describe_samples(runner.train_dataloader.dataset),
         "model": type(model).__name__,
     }
     append_or_warn(runner, HISTORY, start)
     _record_state(runner, RUNNING, runner.cfg)
     _started.add(Path(runner.work_dir).resolve())
-    end = {"status": "finished", "message": ""}
+    end = TrainingOutcome()
     try:
         yield end
     except BaseException as error:
-        end["status"] = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
-        end["message"] = f"{type(error).__name__}: {error}".removesuffix(": ")
-        if end["status"] == "failed":
+        end.status = INTERRUPTED if isinstance(error, KeyboardInterrupt) else FAILED
+        end.message = f"{type(error).__name__}: {error}".removesuffix(": ")
+        if end.status == FAILED:
             runner.call_hook("after_failure")
         raise
     finally:
-        row = {"event": "end", "time": time.time(), "iter": runner.iter, **end}
+        row = {"event": "end", "time": time.time(), "iter": runner.iter, **asdict(end)}
         append_or_warn(runner, HISTORY, row)
-        _record_state(runner, end["status"])
+        _record_state(runner, end.status)
 
 
 def _record_state(runner: Any, state: str, config: Mapping[str, Any] | None = None) -> None:

@@ -17,7 +17,7 @@ import torch
 
 from sce_video.dependencies import installed_version
 from sce_video.engine.checkpoint import describe_code
-from sce_video.engine.config.snapshot import plain
+from sce_video.engine.config.snapshot import foreign_classes, imports_of, plain
 from sce_video.utils.files import read_json, write_json
 from sce_video.utils.run_files import CONFIG, RUN_JSON, RUN_KIND
 from sce_video.version import __version__
@@ -115,9 +115,18 @@ def installed_versions() -> dict[str, str]:
     return versions
 
 
-def describe_environment() -> dict[str, Any]:
-    """Return the code, with the git commit of a clone, and the versions of the libraries."""
-    return {"code": describe_code(), "versions": installed_versions()}
+def describe_environment(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the code with the git commit of a clone, the user's own parts, and the libraries.
+
+    Args:
+        config: Config of the training, which names the parts.
+    """
+    return {
+        "code": describe_code(),
+        "versions": installed_versions(),
+        "imports": imports_of(config),
+        "foreign_classes": foreign_classes(config),
+    }
 
 
 def write_run_json(folder: str | Path, run: RunDescription) -> None:
@@ -150,7 +159,7 @@ def read_run_json(folder: str | Path) -> RunDescription:
         ) from None
 
 
-def describe_run(run: str | Path) -> RunDescription | None:
+def find_run_json(run: str | Path) -> RunDescription | None:
     """Return the description of a run that is given by its folder or by one of its files.
 
     Args:
@@ -194,7 +203,7 @@ def update_run_json(
     if config is not None:
         if run is None:
             request = {"config": str(getattr(config, "filename", None) or "")}
-            run = RunDescription("train", request, None, {}, describe_environment())
+            run = RunDescription("train", request, None, {}, describe_environment(config))
         run = replace(run, config=plain(config))
     if run is not None:
         write_run_json(folder, replace(run, state=state))

@@ -32,6 +32,7 @@ from sce_video.datasets.loading.worker_crashes import (
 )
 from sce_video.engine.checkpoint import STOP_CHECKPOINT
 from sce_video.engine.restarts import recorded_start
+from sce_video.engine.run_json import INTERRUPTED
 from sce_video.engine.training_check import check_training, describe_training, training_warnings
 from sce_video.registry import LOOPS
 from sce_video.utils.distributed import unwrap_model
@@ -270,7 +271,7 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
                     if isinstance(stop.by, Exception):
                         raise stop.by from None
                     self.stopped_by = stop.by
-                    end.update(status="interrupted", message=name)
+                    end.status, end.message = INTERRUPTED, name
                     self.runner.call_hook("after_train")
                 if self.failure is not None:  # set at the end of the last epoch
                     raise self.failure

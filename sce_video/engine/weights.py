@@ -23,7 +23,6 @@ from sce_video.engine.config.snapshot import SNAPSHOT
 from sce_video.models.modules.lora import ADAPTER, merged_weights
 from sce_video.models.modules.target_encoder import TargetEncoder
 from sce_video.registry import DATASETS, METRICS, MODELS, TRANSFORMS, is_own_part
-from sce_video.registry import KNOWN_PACKAGES as KNOWN_PACKAGES  # offered to callers
 from sce_video.utils.distributed import unwrap_model
 from sce_video.utils.files import local_copy, read_json
 from sce_video.utils.run_files import MODEL_CONFIG as CONFIG
@@ -34,6 +33,18 @@ _HEADS = ("cls_head.", "roi_head.")
 #: A counter of BN that no forward pass in eval mode reads, which files of other projects may lack;
 #: and adapters, which begin at 0 in a new training and are part of the weights of an old one.
 _IGNORED = ("num_batches_tracked", *ADAPTER)
+
+
+def feature_channels(backbone: Mapping[str, Any]) -> int | None:
+    """Return the number of channels of a trusted backbone's features; None if it does not tell."""
+    try:
+        with torch.device("meta"):  # no memory for weights
+            network = MODELS.build(dict(backbone))
+    except RuntimeError:  # some networks compute with values when they are built
+        with torch.random.fork_rng(devices=[]):
+            network = MODELS.build(dict(backbone))
+    channels = getattr(network, "out_channels", None)
+    return channels if isinstance(channels, int) else None
 
 
 def checkpoint_weights(checkpoint: dict) -> dict[str, Any]:
@@ -395,9 +406,11 @@ def _check_type(name: Any, layer: bool, trusted: bool) -> None:
     """Raise unless ``name`` is that of a network (or ``layer``) that may be built."""
     scope, _, plain = name.rpartition(".") if isinstance(name, str) else ("", "", None)
     for registry in MODELS.chain():
-        if scope not in ("", registry.scope) or not (registry.scope in BACKBONES or layer):
+        whole = isinstance(name, str) and name in registry.module_dict
+        in_scope = whole or scope in ("", registry.scope)
+        if not in_scope or not (registry.scope in BACKBONES or layer):
             continue
-        part = registry.module_dict.get(plain)
+        part = registry.module_dict.get(name if whole else plain)
         if isinstance(part, type) and issubclass(part, nn.Module):
             named = BACKBONES.get(registry.scope, frozenset())
             if layer:
@@ -407,8 +420,8 @@ def _check_type(name: Any, layer: bool, trusted: bool) -> None:
             break  # the registry takes the first of this name, too
     raise ValueError(
         f"type {name!r:.100} is not the name of a registered network or layer that a checkpoint "
-        "may name; only those are built (any other network, for example of your own with "
-        "custom_imports: give the config file)"
+        "may name; only those are built. Name the module of your own network by --import MODULE, "
+        "or give the config file"
     )
 
 

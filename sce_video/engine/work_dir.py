@@ -27,7 +27,6 @@ from sce_video.utils.files import (
 )
 from sce_video.utils.run_files import (
     ALARMS,
-    CONFIG,
     HISTORY,
     KEPT,
     METRICS,
@@ -153,19 +152,6 @@ def is_locked(folder: str | Path) -> bool:
     with suppress(OSError), open(Path(folder, LOCK), "rb", opener=regular_file) as file:
         return not lock_descriptor(file.fileno(), blocking=False)
     return False
-
-
-def config_of_run(folder: Path) -> Path:
-    """The config that a training has left in its folder: a program, to be shown, not to be run.
-
-    Raises:
-        FileNotFoundError: there is none, or several and none is called config.py.
-    """
-    names = sorted(path.name for path in folder.glob("*.py"))
-    if CONFIG in names or len(names) == 1:
-        return folder / (CONFIG if CONFIG in names else names[0])
-    found = ", ".join(names) or "no .py file"
-    raise FileNotFoundError(f"the config of the run in {folder} is not clear: {found}")
 
 
 def folder_of_run(run: str | Path) -> str | Path:

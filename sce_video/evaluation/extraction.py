@@ -25,7 +25,7 @@ from torch.utils.data import DataLoader
 from sce_video.datasets.readers.base import VideoDecodeError
 from sce_video.datasets.transforms import PackVideo
 from sce_video.evaluation.feature_files import features_of
-from sce_video.evaluation.provenance import describe_run
+from sce_video.evaluation.provenance import describe_test
 from sce_video.evaluation.rows import (
     PartialRows,
     build_eval_dataloader,
@@ -90,8 +90,6 @@ class DatasetJob(EmbedJob):
         )
         if get_world_size() == 1:
             self.device = network.device.type  # the processes are spread over the GPUs
-        imported = loop.runner.cfg.get("custom_imports") or {}
-        self.imports += imported.get("imports", ())
         loader = loop.dataloader
         self._dataset, self._collate = cast(Any, loader.dataset), cast(Any, loader.collate_fn)
         pipeline: Any = getattr(loader.dataset, "pipeline", ())
@@ -214,7 +212,7 @@ class FeatureExtractionLoop(BaseLoop):
         """Embed the samples that are due, each on one rank; ``videos`` and ``failures`` written."""
         dataset: Any = self.dataloader.dataset
         runner = self.runner
-        provenance = describe_run(runner, dataset, 0, "features")
+        provenance = describe_test(runner, dataset, 0, "features")
         del provenance["views"], provenance["test"]["views"]  # unknown before a video is decoded
         # Paths and workers may change before the run is continued: not the resolved config.
         described = {k: v for k, v in provenance.items() if k != "resolved_config"}

@@ -116,10 +116,10 @@ class FeaturePair(NamedTuple):
     notes: list[str]
 
     @property
-    def failures(self) -> list[list[str]]:
+    def failures(self) -> list[tuple[str, str]]:
         """Files of either set that could not be decoded, with the error, without repetition."""
         parts = [self.queries] if self.gallery is None else [self.queries, self.gallery]
-        return [list(pair) for pair in dict.fromkeys(f for part in parts for f in part.failures)]
+        return [*dict.fromkeys(pair for part in parts for pair in part.failures)]
 
 
 def load_feature_pair(query: str | Path, gallery: str | Path | None, purpose: str) -> FeaturePair:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sce_video.options.protocols import (
@@ -15,7 +14,6 @@ from sce_video.options.protocols import (
     TransferOptions,
 )
 from sce_video.published.paper_results import MANY_SHOT
-from sce_video.utils.files import write_json
 
 if TYPE_CHECKING:
     from sce_video.evaluation.feature_files import FeaturePair
@@ -67,6 +65,7 @@ def probe(options: ProbeOptions) -> ProbeResult:
     from sce_video.evaluation.metrics import PROTOCOLS
     from sce_video.evaluation.metrics import base as metric_base
     from sce_video.evaluation.metrics.feature_metrics import FeatureStatistics
+    from sce_video.evaluation.results import compute_results
 
     metrics: list[RowMetric] = [
         PROTOCOLS[name](**settings) for name, settings in options.settings().items()
@@ -83,26 +82,19 @@ def probe(options: ProbeOptions) -> ProbeResult:
         against = f"against {len(pair.gallery)} of {options.train}"
     for metric in metrics:
         metric.dataset_meta = {"classes": pair.provenance.get("test", {}).get("classes")}
-    values = metric_base.compute_metrics(metrics, queries, pair.gallery)
-    listed, texts = metric_base.listed_metrics(metrics, values)
-    levels = chance_levels(values, queries, pair.gallery)
-    outcomes = metric_base.outcomes_of(metrics, queries)
-    intervals = {} if outcomes is None else outcomes.intervals()
+    results = compute_results(metrics, queries, pair.gallery, provenance, pair.failures)
+    listed, texts = metric_base.listed_metrics(metrics, results.metrics)
+    levels = chance_levels(results.metrics, queries, pair.gallery)
+    results.details["chance"] = levels
     table = metric_base.format_metric_lines(
         metric_base.telling(listed, {"num_classes": len(queries.labels.unique())}, levels),
         f"{len(queries)} videos of {options.test}, {against}",
-        intervals,
+        results.intervals,
         {"chance": levels},
     )
     if options.json is not None:
-        details = {name: value for metric in metrics for name, value in metric.details.items()}
-        details["chance"] = levels
-        content = {"metrics": values, **details, "protocol": provenance, "failures": pair.failures}
-        if outcomes is not None:
-            content["intervals"] = intervals
-            metric_base.save_outcomes(metric_base.outcomes_path(options.json), outcomes)
-        write_json(Path(options.json), content)
-    return ProbeResult(values, "\n".join([table, *texts]), tuple(pair.notes))
+        results.write(options.json)
+    return ProbeResult(results.metrics, "\n".join([table, *texts]), tuple(pair.notes))
 
 
 def _grouped(queries: Rows, options: ProbeOptions) -> tuple[Rows, dict[str, Any], str]:
@@ -166,6 +158,7 @@ def retrieve(options: RetrieveOptions) -> RetrieveResult:
     from sce_video.evaluation.feature_files import load_feature_pair
     from sce_video.evaluation.functional.neighbours import ROW_BLOCK
     from sce_video.evaluation.metrics.feature_metrics import rank_gallery
+    from sce_video.evaluation.results import Results
 
     pair = load_feature_pair(options.query, options.bank, "retrieval")
     queries, gallery = pair.queries, pair.gallery
@@ -189,14 +182,12 @@ def retrieve(options: RetrieveOptions) -> RetrieveResult:
     if options.neighbours is not None:
         _save_neighbours(options.neighbours, queries.paths, found, provenance)
     if options.json is not None:
-        content = {
-            "metrics": found.metrics(),
+        details = {
             "centred": {f"R@{k}": value for k, value in found.centred.items()},
             "plain": {f"R@{k}": value for k, value in found.plain.items()},
-            "protocol": provenance,
-            "failures": pair.failures,
         }
-        write_json(Path(options.json), content)
+        results = Results(found.metrics(), provenance, pair.failures, details=details)
+        results.write(options.json)
     notes = [*pair.notes]
     counted = f"of {len(queries)} queries"
     if found.shared:
@@ -264,6 +255,7 @@ def fuse_scores(options: FuseScoresOptions) -> FuseScoresResult:
     # Imported here because a wrong path is answered without torch.
     from sce_video.evaluation.metrics.base import compute_metrics
     from sce_video.evaluation.metrics.classification import MeanClassAccuracy, TopKAccuracy
+    from sce_video.evaluation.results import Results
     from sce_video.evaluation.scores import load_scores, save_scores, weighted_mean
 
     loaded = [load_scores(path) for path in options.scores]
@@ -276,9 +268,7 @@ def fuse_scores(options: FuseScoresOptions) -> FuseScoresResult:
     if options.out is not None:
         save_scores(options.out, fused, provenance)
     if options.json is not None:
-        failures = [list(pair) for pair in fused.failures]
-        content = {"metrics": metrics, "protocol": provenance, "failures": failures}
-        write_json(Path(options.json), content)
+        Results(metrics, provenance, fused.failures).write(options.json)
     return FuseScoresResult(tuple(single), metrics, len(fused), fused.num_classes)
 
 
@@ -365,7 +355,7 @@ def transfer(options: TransferOptions) -> TransferResult:
     if options.protocol == "svm":
         shots = [None if count == "full" else int(count) for count in options.shots]
         found = protocols.evaluate_low_shot(parts, shots, options.draws, options.seed)
-        content = protocols.on_dataset(found, "voc2007")
+        results = protocols.on_dataset(found, "voc2007")
         for count, name in zip(shots, options.shots, strict=True):
             if count in protocols.LOW_SHOT_PUBLISHED:
                 published[f"low_shot_map_{name}"] = protocols.LOW_SHOT_PUBLISHED[count]
@@ -374,13 +364,13 @@ def transfer(options: TransferOptions) -> TransferResult:
         of_set = own if options.set is None else protocols.MANY_SHOT_SETS[options.set]
         grid = protocols.C_GRID if options.c is None else (options.c,)
         found = protocols.evaluate_many_shot(parts, of_set.metric, of_set.official_val, grid)
-        content = protocols.on_dataset(found, options.set)
-        content["protocol"]["published"] = of_set.published
-        chosen_c = content["protocol"]["c"]
+        results = protocols.on_dataset(found, options.set)
+        results.protocol["published"] = of_set.published
+        chosen_c = results.protocol["c"]
         if of_set.published is not None:
             published[f"many_shot_{of_set.metric}"] = of_set.published
         if options.c is None and chosen_c in (grid[0], grid[-1]):
             notes.append("the chosen C is the end of the range that was tried")
     if options.json is not None:
-        write_json(Path(options.json), content)
-    return TransferResult(content["metrics"], published, chosen_c, tuple(notes))
+        results.write(options.json)
+    return TransferResult(results.metrics, published, chosen_c, tuple(notes))

@@ -40,13 +40,11 @@ from sce_video.evaluation.metrics.base import (
     listed_metrics,
     metric_settings,
     needs_gallery,
-    outcomes_of,
-    outcomes_path,
     place_metrics,
-    save_outcomes,
     telling,
 )
-from sce_video.evaluation.provenance import describe_dataset, describe_run
+from sce_video.evaluation.provenance import describe_dataset, describe_test
+from sce_video.evaluation.results import compute_results
 from sce_video.evaluation.rows import (
     Rows,
     build_eval_dataloader,
@@ -60,7 +58,6 @@ from sce_video.inference.multi_view import row_function
 from sce_video.registry import LOOPS, MODELS
 from sce_video.utils.command import Progress
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
-from sce_video.utils.files import write_json
 from sce_video.utils.storage import join
 
 
@@ -346,30 +343,17 @@ class MultiViewTestLoop(BaseLoop):
             check_comparable(rows, gallery)
         if rows.num_views == 1:  # one-view metrics would repeat the others
             rows = replace(rows, central=None)
-        metrics = compute_metrics(self.metrics, rows, gallery)
+        results = compute_results(self.metrics, rows, gallery, provenance)
+        metrics, provenance = results.metrics, results.protocol
         baselines = self._baselines(metrics, rows, gallery)
-        outcomes = outcomes_of(self.metrics, rows)
-        intervals = {} if outcomes is None else outcomes.intervals()
-        details: dict[str, Any] = {}
-        # Metrics of mmengine and mmaction2 have none of these.
-        for metric in self.metrics:
-            if isinstance(metric, RowMetric):
-                details |= metric.details
-                provenance |= metric.provenance
-                intervals |= metric.intervals
+        for name, found in baselines.items():
+            results.details[name.replace(" ", "_")] = found
         if self.out is not None:
-            path = join(self.runner.work_dir, self.out)
-            if outcomes is not None:
-                save_outcomes(outcomes_path(path), outcomes)
-            failures = rows.failures + ([] if gallery is None else gallery.failures)
-            named = {"intervals": intervals} if intervals else {}
-            details |= {name.replace(" ", "_"): found for name, found in baselines.items()}
-            shown = {"protocol": provenance, "failures": [*map(list, failures)]}
-            write_json(path, {"metrics": metrics, **named, **details, **shown})
+            results.write(join(self.runner.work_dir, self.out))
         listed, texts = listed_metrics(self.metrics, metrics)
         chance = baselines.get("chance", {})
         self.shown = telling(metrics, provenance, chance)
-        table = format_metrics(listed, provenance, intervals, baselines)
+        table = format_metrics(listed, provenance, results.intervals, baselines)
         if MAJORITY in chance:
             table += f"\n  always the most frequent class: {100 * chance[MAJORITY]:.2f} %"
         self.runner.logger.info("\n" + "\n".join([table, *texts]))
@@ -418,7 +402,7 @@ class MultiViewTestLoop(BaseLoop):
     def _describe(self, rows: Rows, gallery: Rows | None) -> dict[str, Any]:
         """Provenance: everything that the metrics depend on."""
         dataset = self.dataloader.dataset
-        described = describe_run(self.runner, dataset, rows.num_views, self.kind)
+        described = describe_test(self.runner, dataset, rows.num_views, self.kind)
         settings = metric_settings(self.metrics)
         if settings:
             described["protocols"] = settings

@@ -19,7 +19,7 @@ from sce_video.engine.checkpoint import (
     file_sha256,
     selected_on,
 )
-from sce_video.engine.config.snapshot import TEST, foreign_classes, resolved_config
+from sce_video.engine.config.snapshot import TEST, foreign_classes, imports_of, resolved_config
 from sce_video.published.sets import TRANSFER
 from sce_video.version import __version__
 
@@ -32,7 +32,7 @@ _OF_PRETRAINING = ("pretrained_on", "pretraining", "pretraining_epochs")
 _OF_DATASET = ("clips", "crops", "crop_size", "decoder", "decoder_version")
 
 
-def describe_run(runner: Runner, dataset: Any, num_views: int, kind: str) -> dict[str, Any]:
+def describe_test(runner: Runner, dataset: Any, num_views: int, kind: str) -> dict[str, Any]:
     """Provenance of a test: recipe, checkpoint, data set, views, software.
 
     ``benchmark`` is what the recipe names, with what the checkpoint's recipe names of the
@@ -73,6 +73,7 @@ def describe_run(runner: Runner, dataset: Any, num_views: int, kind: str) -> dic
         **{name: test[name] for name in _OF_DATASET if name in test},
         "test": test,
         "foreign_classes": foreign_classes(runner.cfg, TEST),
+        "imports": imports_of(runner.cfg, TEST),
         "code": describe_code(),
         "software": {
             "sce_video": __version__,

@@ -13,7 +13,7 @@ import random
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ import numpy as np
 
 from sce_video.datasets.labels import read_label_table
 from sce_video.evaluation.feature_files import checkpoint_notes, load_described
+from sce_video.evaluation.results import Results
 from sce_video.evaluation.rows import Rows, check_same_size
 from sce_video.published.paper_results import MANY_SHOT
 from sce_video.utils.errors import MissingPackageError
@@ -69,11 +70,10 @@ class TransferParts(NamedTuple):
     provenance: dict[str, Any]
     notes: list[str]
 
-    def results(self, metrics: dict[str, float], settings: dict[str, Any]) -> dict[str, Any]:
-        """The content of results.json, with the files of any part that could not be decoded."""
+    def results(self, metrics: dict[str, float], settings: dict[str, Any]) -> Results:
+        """The results, with the files of any part that could not be decoded."""
         failures = dict.fromkeys(pair for rows in self.rows.values() for pair in rows.failures)
-        provenance = {**self.provenance, **settings}
-        return {"metrics": metrics, "protocol": provenance, "failures": [*map(list, failures)]}
+        return Results(metrics, {**self.provenance, **settings}, tuple(failures))
 
 
 def load_transfer_parts(
@@ -126,18 +126,23 @@ def load_transfer_parts(
     return TransferParts(rows, labels, provenance, notes)
 
 
-def on_dataset(content: dict[str, Any], dataset: str | None) -> dict[str, Any]:
-    """The results with the name of the set they were measured on, in their benchmark, too.
+def on_dataset(results: Results, dataset: str | None) -> Results:
+    """Return the results with the name of the dataset, in their benchmark, too.
 
     The recipe of the features names what the network was pretrained on, as far as the checkpoint
-    confirms it; the set is known here only. None is a set of one's own, which is no benchmark.
+    confirms it; the dataset is known here only.
+
+    Args:
+        results: The results.
+        dataset: Name of the dataset; None for a dataset of your own, which is no benchmark.
     """
-    protocol = content["protocol"]
-    stated = protocol.get("benchmark")
+    stated = results.protocol.get("benchmark")
     benchmark = None
     if isinstance(stated, dict) and dataset is not None:
-        benchmark = {**stated, "protocol": protocol["protocol_name"], "dataset": dataset}
-    return {**content, "protocol": {**protocol, "benchmark": benchmark, "dataset": dataset}}
+        name = results.protocol["protocol_name"]
+        benchmark = {**stated, "protocol": name, "dataset": dataset}
+    protocol = {**results.protocol, "benchmark": benchmark, "dataset": dataset}
+    return replace(results, protocol=protocol)
 
 
 def _sklearn(module: str) -> Any:
@@ -229,8 +234,8 @@ class Labelled(NamedTuple):
 
 def evaluate_many_shot(
     parts: TransferParts, metric: str, official_val: bool, grid: Sequence[float] = C_GRID
-) -> dict[str, Any]:
-    """The content of results.json for many-shot linear transfer, by a metric of METRICS.
+) -> Results:
+    """The results of many-shot linear transfer, by a metric of METRICS.
 
     Without an official validation split, "val", a fifth of "train" is held out. Raises ValueError:
     a validation part that is missing or not official, or see :func:`many_shot`.
@@ -358,8 +363,8 @@ def _fit_and_score(model: Any, c: float, fit: Labelled, part: Labelled, metric: 
 
 def evaluate_low_shot(
     parts: TransferParts, shots: Sequence[int | None], draws: int = 5, seed: int = 0
-) -> dict[str, Any]:
-    """The content of results.json for low-shot SVMs on the union of train and val.
+) -> Results:
+    """The results of low-shot SVMs on the union of train and val.
 
     ``shots`` are images per class, None is all of train and val. Raises ValueError: no validation
     part, or a class without images.

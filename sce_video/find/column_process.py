@@ -35,13 +35,15 @@ FAILED = b"-"
 LONGEST_CELL = 1_000_000
 #: Bytes of the facts as text at most.
 LONGEST_FACTS = 8 * 2**20
-_MEMORY = 2**30  # bytes, in addition to the facts and to a database in memory
-_BLOCK = 16384  # videos at a time
+#: Bytes of memory in addition to the facts and to a database in memory.
+_MEMORY = 2**30
+#: Videos that are evaluated at a time.
+_BLOCK = 16384
 _FUNCTIONS = frozenset(
     "abs coalesce date datetime glob group_concat ifnull instr julianday length like lower ltrim "
     "max min nullif round rtrim strftime substr substring time trim typeof upper".split()
 )
-#: Of a condition.
+#: Limits of a condition.
 _LIMITS = {
     sqlite3.SQLITE_LIMIT_SQL_LENGTH: 10_000,
     sqlite3.SQLITE_LIMIT_LENGTH: LONGEST_CELL,
@@ -126,7 +128,7 @@ class Database:
                 yield keys.encode()
 
     def _allow(self, action: int, first: str | None, second: str | None, *_: Any) -> int:
-        """Whether SQLite may do something that a condition asks for."""
+        """Return whether SQLite may do what a condition asks for."""
         if action == sqlite3.SQLITE_SELECT:  # no query inside the condition, or joined to ours
             self._selects += 1
             allowed = self._selects == 1

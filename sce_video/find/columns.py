@@ -61,7 +61,7 @@ _OF_THE_TABLE = {"settings", "failure", "source_size", "source_mtime_ns"}
 
 
 @dataclass(frozen=True)
-class Column:
+class VideoColumn:
     """A column of the videos.
 
     Attributes:
@@ -75,7 +75,7 @@ class Column:
     values: tuple[str, ...]
 
     @classmethod
-    def from_facts(cls, facts: Mapping[str, Any]) -> Column:
+    def from_facts(cls, facts: Mapping[str, Any]) -> VideoColumn:
         """Read a column of an untrusted database; ValueError for anything else."""
         name, number, values = facts["name"], facts["number"], facts["values"]
         texts = isinstance(values, list) and len(values) <= _SHOWN_VALUES
@@ -114,7 +114,7 @@ class VideoColumns:
         self._base, self._lock = _Database(source, rows), threading.Lock()
         made, text, video_of_row = self._base.facts
         facts = parse_json(text.decode(), "the facts")
-        self.described = [Column.from_facts(column) for column in facts["columns"]]
+        self.described = [VideoColumn.from_facts(column) for column in facts["columns"]]
         self.names = ["path", *(column.name for column in self.described)]
         self.without, self.state = operator.index(facts["without"]), str(facts["state"])
         self._source = str(facts["source"])
@@ -220,7 +220,7 @@ class _Database:
 
     @contextmanager
     def _conversation(self) -> Iterator[tuple[BinaryIO, BinaryIO]]:
-        """Pipes to and from the process, which is ended if the block raises."""
+        """Return pipes to and from the process, which is ended if the block raises."""
         process = self._process
         assert process is not None and process.stdin is not None and process.stdout is not None
         try:
@@ -248,9 +248,10 @@ class _Database:
 
 
 def columns_file(folder: str | Path, given: str | os.PathLike | None) -> Path | None:
-    """The file of columns of an index: the given one, else ``columns.csv`` in its folder.
+    """Return the file of columns of an index: the given one, or ``columns.csv`` in its folder.
 
-    None if there is none; FileNotFoundError for a given one that is missing.
+    Raises:
+        FileNotFoundError: If the given one is missing.
     """
     file = Path(folder, COLUMNS) if given is None else Path(given)
     if file.is_file():
@@ -276,15 +277,15 @@ class ColumnSources:
 
 
 def columns_of_index(index: VideoIndex, file: str | os.PathLike | None = None) -> VideoColumns:
-    """The columns of an index; ``file`` None is ``columns.csv`` in its folder, if it is there.
+    """Read the columns of an index; None for ``columns.csv`` in its folder, if it exists.
 
-    Those of many videos, or of a large file, are kept in ``columns.sqlite`` in the folder of the
-    index, of a table of videos with features in the user's cache. It is made again where the index,
-    the file or the table has changed.
+    Columns of many videos, or of a large file, are kept in ``columns.sqlite`` in the folder of the
+    index, or in the user's cache for a table of videos with features. The database is made again if
+    the index, the file or the table has changed.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        ValueError, TableError: as of :func:`read_columns`.
+        FileNotFoundError: If there is no such file.
+        ValueError, TableError: See :func:`read_columns`.
     """
     found = columns_file(index.folder, file)
     alone = is_table_folder(index.folder)  # a table of videos that has features, too
@@ -308,7 +309,7 @@ def columns_of_index(index: VideoIndex, file: str | os.PathLike | None = None) -
 
 
 def _state_of(index: VideoIndex, sources: ColumnSources) -> str:
-    """What a database of columns is made of, as text."""
+    """Return what a database of columns is made of, as text."""
     from sce_video.datasets.tables.table import read_table
 
     state: list[Any] = [_VERSION, len(index), index.stamp, sources.root]
@@ -325,7 +326,7 @@ def _state_of(index: VideoIndex, sources: ColumnSources) -> str:
 
 
 def _open_database(file: Path, state: str, rows: int) -> VideoColumns | None:
-    """The columns of a file of this state; None for any other, which may be untrusted."""
+    """Open a database of this state; None for any other file, which may be untrusted."""
     if not file.is_file():
         return None
     try:
@@ -384,7 +385,7 @@ def _fill(base: sqlite3.Connection, paths: np.ndarray, sources: ColumnSources, s
     given = [(str(sources.file), read_csv_lines(sources.file))] if sources.file else []
     given += [(sources.table, _lines_of_table(sources.table))] if sources.table else []
     taken, joined, missing = [f'paths."{_KEY}"', "path"], "paths", 0
-    columns: list[Column] = []
+    columns: list[VideoColumn] = []
     for number, (name, lines) in enumerate(given):
         found = _Lines(name, lines, sources.root, key_of)
         copied = found.copy(base, f"source{number}")
@@ -409,7 +410,7 @@ def _fill(base: sqlite3.Connection, paths: np.ndarray, sources: ColumnSources, s
     base.commit()
 
 
-def _videos_sql(columns: Sequence[Column]) -> str:
+def _videos_sql(columns: Sequence[VideoColumn]) -> str:
     """Return the statement that makes the table of columns."""
     named = [(c.name.replace('"', '""'), "NUMERIC" if c.number else "TEXT") for c in columns]
     kinds = ", ".join(["path TEXT", *(f'"{name}" {kind}' for name, kind in named)])
@@ -430,13 +431,13 @@ class _Values:
         if self.numbers and not _NUMBER.fullmatch(cell):
             self.numbers = False
 
-    def column(self, name: str) -> Column:
+    def column(self, name: str) -> VideoColumn:
         """Return the column of these values."""
         shown = len(self.some) <= _SHOWN_VALUES
         shown = shown and max(map(len, self.some), default=0) <= _SHOWN_TEXT
         number = self.numbers and bool(self.some)
         order: list[str] = sorted(self.some if shown else (), key=float if number else None)
-        return Column(name, number, tuple(map(printable_utf8, order)))
+        return VideoColumn(name, number, tuple(map(printable_utf8, order)))
 
 
 class _Lines:
@@ -475,7 +476,7 @@ class _Lines:
         self._values = [_Values() for _ in self._names]
         self.missing = len(key_of)
 
-    def copy(self, base: sqlite3.Connection, table: str) -> list[Column]:
+    def copy(self, base: sqlite3.Connection, table: str) -> list[VideoColumn]:
         """Make a temporary table of the lines of known videos, and return the other columns.
 
         Its columns are ``#`` (the number of the video) and ``c0``, ``c1``, ..., text as it is read.
@@ -531,7 +532,7 @@ class _Lines:
 
 
 def _lines_of_table(table: str) -> Iterator[tuple[int, list[str]]]:
-    """The columns of a table of videos as lines of text."""
+    """Yield the columns of a table of videos as lines of text."""
     import pyarrow as pa
 
     from sce_video.datasets.tables.table import read_table
@@ -554,7 +555,7 @@ def _lines_of_table(table: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _utf8(text: str) -> str:
-    """Bytes that are no UTF-8, which SQLite does not take, as replacement characters."""
+    """Replace bytes that are not UTF-8, because SQLite refuses them."""
     if text.isascii():  # a million cells
         return text
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -33,7 +32,7 @@ from sce_video.find.reading import (
     real_path,
 )
 from sce_video.find.reading import read_index as read_index  # for callers
-from sce_video.find.store import DESCRIPTION, FEATURES, TABLE, FileRecord, IndexStore
+from sce_video.find.store import DESCRIPTION, FEATURES, TABLE, FileRecord, IndexHeader, IndexStore
 from sce_video.inference.embed import count_clips
 from sce_video.inference.embed_job import (
     EmbedJob,
@@ -82,24 +81,24 @@ def _remove_stores(folder: Path, kept: IndexStore | None = None) -> None:
             kind(folder / name).remove()
 
 
-def _settings(
+def _header(
     model: VideoModel,
     root: str,
     options: ViewOptions,
     windows: Windows | None,
     listed: LabelledVideos | None,
-) -> dict[str, Any]:
-    """Return what the features depend on besides the videos, for the records and the header."""
-    settings: dict[str, Any] = {
-        "model": model.settings.to_dict(),
-        "num_clips": count_clips(model, options),
-        "num_crops": options.num_crops,
-    }
-    if windows is not None:
-        settings["windows"] = windows.to_dict()
-    if listed is not None:
-        settings["list"] = os.path.realpath(listed.source)
-    return {"root": root, "checkpoint": model.checkpoint_sha256, "settings": settings}
+) -> IndexHeader:
+    """Return what the features depend on besides the videos."""
+    return IndexHeader(
+        root=root,
+        checkpoint=model.checkpoint,
+        sha256=model.checkpoint_sha256,
+        model=model.settings.to_dict(),
+        num_clips=count_clips(model, options),
+        num_crops=options.num_crops,
+        windows=windows,
+        listed_in=None if listed is None else os.path.realpath(listed.source),
+    )
 
 
 def _index_item(job: EmbedJob, path: str, state: tuple[int, int]) -> Item:
@@ -185,7 +184,7 @@ def _check_not_empty(root: str, current: Mapping[str, FileRecord]) -> None:
 def _read_known(
     folder: Path,
     store: IndexStore,
-    header: dict[str, Any],
+    header: IndexHeader,
     unfinished: RecordStore,
     states: Mapping[str, tuple[int, int]],
 ) -> tuple[dict[str, FileRecord], bool]:
@@ -195,22 +194,21 @@ def _read_known(
     the same rows, or half of them and the old one is gone.
     """
 
-    def check_same(stored: dict[str, Any], rows: Collection[str] = ()) -> None:
+    def check_same(stored: IndexHeader, rows: Collection[str] = ()) -> None:
         differences = []
-        old, new = (made["settings"].get("list") for made in (stored, header))
-        gone = isinstance(old, str) and not os.path.exists(old)
+        old, new = stored.listed_in, header.listed_in
+        gone = old is not None and not os.path.exists(old)
         same = 2 * len(states.keys() & rows) >= len(rows) if gone else states.keys() == {*rows}
         if old and new and same:
-            stored = {**stored, "settings": {**stored["settings"], "list": new}}
-        if stored["root"] != header["root"]:
-            differences.append(f"it is of the folder {stored['root']}, not {header['root']}")
-        old, new = stored["checkpoint"], header["checkpoint"]
-        if old["sha256"] != new["sha256"]:
+            stored = replace(stored, listed_in=new)
+        if stored.root != header.root:
+            differences.append(f"it is of the folder {stored.root}, not {header.root}")
+        if stored.sha256 != header.sha256:
             differences.append(
-                f"it was built with {old['path']} (sha256 {old['sha256'][:12]}), not with "
-                f"{new['path']} ({new['sha256'][:12]})"
+                f"it was built with {stored.checkpoint} (sha256 {stored.sha256[:12]}), not with "
+                f"{header.checkpoint} ({header.sha256[:12]})"
             )
-        differences += index_mismatches(stored["settings"], header["settings"])
+        differences += index_mismatches(stored.settings, header.settings)
         if differences:
             raise ValueError(
                 f"the index {folder} does not match this call: {'; '.join(differences)}. Use "
@@ -220,10 +218,14 @@ def _read_known(
 
     begun = unfinished.settings()
     for settings in begun:
-        if set(settings) != set(header):
-            raise ValueError(f"{unfinished.path} is no unfinished run of an index: remove it")
-        checkpoint = {"path": "another checkpoint", "sha256": settings["checkpoint"]}
-        check_same({**settings, "checkpoint": checkpoint})
+        try:
+            checkpoint = {"path": "another checkpoint", "sha256": settings["checkpoint"]}
+            stored = IndexHeader.from_dict({**settings, "checkpoint": checkpoint})
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"{unfinished.path} is not an unfinished run of an index: remove it"
+            ) from error
+        check_same(stored)
     whole = not begun and store.file.exists() and (folder / DESCRIPTION).is_file()
     source = store if store.file.exists() else find_store(folder)
     if source is None:
@@ -330,17 +332,16 @@ def build_index(
         divided = "windows divide whole videos" if windows else f"{root} is a table"
         raise ValueError(f"{listed.source} lists files or segments of files, and {divided}")
     states = _video_states(root, None if listed is None else listed.paths(), extensions)
+    header = _header(model, root, options, windows, listed)
     job = EmbedJob(
         *(model, options, windows),
-        settings=_settings(model, root, options, windows, listed),
+        settings={**header.to_dict(), "checkpoint": header.sha256},
         retry_failed=retry_failed,
         ray=ray,
         processes_per_gpu=processes_per_gpu,
     )
     # A long video takes long; its reader has the time limit then, for each frame.
     workers = job_workers(options.num_workers, None if windows else options.timeout, ray)
-    checkpoint = {"path": model.checkpoint, "sha256": model.checkpoint_sha256}
-    header = {**job.settings, "checkpoint": checkpoint}
     with RecordStore(folder / RECORDS, job.name) as records:
         # An index that is kept in a table stays there.
         name = TABLE if table or approximate or (folder / TABLE).exists() else FEATURES

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sce_video.find.reading import index_mismatches
 from sce_video.find.store import VideoIndex
+from sce_video.utils.own_parts import OwnModules, own_modules
 from sce_video.utils.storage import exists, is_url
 
 # Imported where a network is loaded, because a search for an indexed video needs NumPy only.
@@ -24,11 +25,13 @@ class IndexNetwork:
         checkpoint: Current path of the checkpoint; None for the path in the index.
         config: Config file, for a network that its ``custom_imports`` register.
         device: Device to run the network on; None for a GPU if there is one.
+        modules: The user's own modules, which a worker process imports before it builds a network.
     """
 
     checkpoint: str | None = None
     config: str | None = None
     device: str | None = None
+    modules: OwnModules = field(default_factory=own_modules)
 
 
 def model_of_index(index: VideoIndex, network: IndexNetwork = IndexNetwork()) -> VideoModel:
@@ -43,10 +46,10 @@ def model_of_index(index: VideoIndex, network: IndexNetwork = IndexNetwork()) ->
 
     path = checkpoint_of_index(index, network.checkpoint)
     if network.config is None:
-        settings = ModelSettings.from_dict(index.settings.get("model", {}))
+        settings = ModelSettings.from_dict(index.header.model)
         return build_model(settings, path, network.device)
     model = load_model(path, Path(network.config), network.device)
-    differences = index_mismatches(index.settings["model"], model.settings.to_dict())
+    differences = index_mismatches(index.header.model, model.settings.to_dict())
     if differences:
         raise ValueError(
             f"{network.config} does not match the index {index.folder}: {'; '.join(differences)}"
@@ -68,7 +71,7 @@ def checkpoint_of_index(index: VideoIndex, checkpoint: str | os.PathLike | None 
     from sce_video.engine.checkpoint import file_sha256
     from sce_video.inference.model import checkpoint_of
 
-    stored, sha256 = index.checkpoint["path"], index.checkpoint["sha256"]
+    stored, sha256 = index.header.checkpoint, index.header.sha256
     path = stored if checkpoint is None else checkpoint_of(os.fspath(checkpoint))
     if checkpoint is None and is_url(path):  # an untrusted index must not cause requests
         raise ValueError(

@@ -198,8 +198,8 @@ def _workers(options: IndexOptions) -> int:
 
 def _write_column(options: IndexOptions, name: str) -> int:
     """Write the features of the index into the table of its videos, and return their number."""
+    from sce_video.find.feature_columns import write_feature_column
     from sce_video.find.reading import read_index
-    from sce_video.find.table_store import write_feature_column
 
     made = read_index(options.out, root=options.videos)
     return write_feature_column(made.root, name, made.paths, made.features, made.header)

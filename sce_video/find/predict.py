@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sce_video.datasets.clip_sampling import Windows
 from sce_video.datasets.named_files import (
@@ -140,8 +140,12 @@ def _loaded(
 
     classifier = load_classifier(options.checkpoint, options.config, options.device, names)
     workers = min(_MOST_WORKERS, usable_cores()) if options.workers is None else options.workers
-    given: dict[str, Any] = {"num_workers": workers, "timeout": options.timeout}
-    given["max_views"] = options.max_views
+    views = replace(
+        classifier.options,
+        num_workers=workers,
+        timeout=options.timeout,
+        max_views=options.max_views,
+    )
     if options.views is not None:
         clips, crops = map(int, options.views.split("x"))
         if classifier.settings.clip_duration is None and clips != 1:
@@ -149,14 +153,14 @@ def _loaded(
                 "this network sees the whole video as one clip: --views "
                 f"1x{crops}, not {clips}x{crops}"
             )
-        given |= {"num_clips": clips, "num_crops": crops}
+        views = replace(views, num_clips=clips, num_crops=crops)
     if not classifier.named:
         print(
             f"sce-video predict: {classifier.checkpoint} contains no class names (its training "
             "read lists, not folders): classes are numbers, --classes FILE names them",
             file=sys.stderr,
         )
-    return classifier, replace(classifier.options, **given)
+    return classifier, views
 
 
 def _classify(
@@ -176,8 +180,10 @@ def _classify(
         write = None
         if options.csv is not None:
             unfinished = stack.enter_context(atomic_file(options.csv))
-            how: dict[str, Any] = {"encoding": "utf-8", "errors": "surrogateescape", "newline": ""}
-            write = csv.writer(stack.enter_context(open(unfinished, "w", **how))).writerow
+            file = stack.enter_context(
+                open(unfinished, "w", encoding="utf-8", errors="surrogateescape", newline="")
+            )
+            write = csv.writer(file).writerow
             names = ((f"class_{n + 1}", f"probability_{n + 1}") for n in range(top))
             write(["path", *itertools.chain(*names), "failure"])
         count = stack.enter_context(progress_bar("predicting"))

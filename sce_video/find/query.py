@@ -1,4 +1,4 @@
-"""What is searched for, the rows of an index that are most similar to it, and moments of them."""
+"""Queries, and the rows or moments of an index that are most similar to them."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class SearchQuery:
 
 @dataclass(frozen=True, eq=False)
 class QueryFeatures:
-    """The features of a query, (M, D), and the weight of each, (M,), negative for what is unlike.
+    """Features of a query (M, D), and their weights (M,), negative for counter-examples.
 
     The query is the weighted sum of the features, each of length 1, where they are compared: after
     centring or whitening, if there is any (Rocchio 1971, "Relevance feedback in information
@@ -85,9 +85,13 @@ class QueryFeatures:
             raise ValueError("no example, text or label has a weight above 0")
 
     def combined(self, compared: Callable[[np.ndarray], np.ndarray] | None = None) -> np.ndarray:
-        """The query (D,) float64, of features that ``compared`` has mapped as those of the index.
+        """Return the query (D,) float64.
 
-        ValueError where examples and counter-examples cancel each other.
+        Args:
+            compared: Maps features as the ones of the index are mapped; None leaves them.
+
+        Raises:
+            ValueError: If examples and counter-examples cancel each other.
         """
         rows = self.features.astype(np.float64) if compared is None else compared(self.features)
         if len(rows) == 1:
@@ -105,9 +109,12 @@ class QueryFeatures:
 def weighted_features(
     like: np.ndarray, unlike: np.ndarray, text: np.ndarray | None, weights: Weights
 ) -> QueryFeatures:
-    """The query of examples (P, D), counter-examples (N, D) and the embedding (D,) of a text.
+    """Build the query of examples (P, D), counter-examples (N, D) and the embedding (D,) of a text.
 
-    Those of one kind share its weight equally. ValueError where nothing has a weight above 0.
+    Features of one kind share its weight equally.
+
+    Raises:
+        ValueError: If nothing has a weight above 0.
     """
     words = np.empty((0, 0)) if text is None else text.reshape(1, -1)
     parts = [(words, weights.text), (like, weights.like), (unlike, -weights.unlike)]
@@ -125,13 +132,13 @@ class Match:
     """One result of a query.
 
     Attributes:
-        rank: From 1.
-        path: Relative to the indexed folder.
+        rank: Rank from 1.
+        path: Path relative to the indexed folder.
         similarity: Cosine, -1 to 1.
         file: Absolute path of the video.
-        row: Of the index; of merged windows that of the most similar one.
-        start: Of the moment, seconds; None for a whole video.
-        end: Likewise.
+        row: Row of the index; for merged windows, the row of the most similar one.
+        start: Start of the moment in seconds; None for a whole video.
+        end: End of the moment in seconds; None for a whole video.
     """
 
     rank: int
@@ -156,11 +163,11 @@ class Match:
 
 
 def merge_moments(ranked: Callable[[int], Sequence[Match]], k: int) -> list[Match]:
-    """The k most similar moments, of windows.
+    """Find the k most similar moments in windows.
 
-    Of the k most similar windows, those of one video that overlap or follow each other are merged;
-    a moment has the similarity and the row of its most similar window. Further moments are the most
-    similar windows that touch no moment before them.
+    Among the k most similar windows, windows of one video that overlap or follow each other are
+    merged. A moment has the similarity and the row of its most similar window. Further moments are
+    the most similar windows that touch no moment before them.
 
     Args:
         ranked: Returns that many of the most similar windows, fewer if there are no more.
@@ -228,9 +235,9 @@ def query_index(
     exact: bool = False,
     whitened: bool | None = None,
 ) -> list[Match]:
-    """The videos of an index that are most similar to a feature, the most similar first.
+    """Find the videos of an index that are most similar to a feature, the most similar first.
 
-    Of an index of windows they are moments: see :func:`~sce_video.find.query.merge_moments`.
+    In an index of windows, they are moments, see :func:`~sce_video.find.query.merge_moments`.
 
     Args:
         index: From :func:`~sce_video.find.index.read_index`.
@@ -276,7 +283,7 @@ def query_index(
 
     @cache
     def candidates(size: int, least: int) -> tuple[np.ndarray, np.ndarray]:
-        """Rows of about ``size`` of the most similar, or ``least``, and their similarities."""
+        """Return about ``size`` of the most similar rows, or ``least``, and their similarities."""
         found = _approximate(index, single, size, least, kept) if approximate else None
         rows, features = found or _exact(index, single, size, kept, centred)
         if whitened:
@@ -295,7 +302,7 @@ def query_index(
 
 
 def as_query(feature: np.ndarray | QueryFeatures) -> QueryFeatures:
-    """A feature (D,) as a query of one."""
+    """Return a feature (D,) as a query with one example."""
     if isinstance(feature, QueryFeatures):
         return feature
     return QueryFeatures(np.array(feature, dtype=np.float32).reshape(1, -1), np.ones(1))
@@ -321,7 +328,7 @@ def _approximate(
 
 
 def searches_approximately(index: VideoIndex, centred: bool = False, left_out: int = 0) -> bool:
-    """Whether :func:`query_index` uses a vector index, which may miss some of the results."""
+    """Return whether :func:`query_index` uses a vector index, which may miss some results."""
     few = left_out > _MOST_LEFT_OUT and len(index) - left_out <= _FEW
     return index.indexed is not None and not centred and not few
 
@@ -370,14 +377,14 @@ def _exact(
 
 
 def _unit(rows: np.ndarray) -> np.ndarray:
-    """Rows (n, D) divided by their lengths."""
+    """Return rows (n, D) divided by their lengths."""
     with np.errstate(over="ignore", invalid="ignore"):  # the caller sees what is not finite
         lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))
         return rows / np.maximum(lengths, np.float32(_TINY))[:, None]
 
 
 def _blocks(index: VideoIndex, kept: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Rows and features, some at a time: all of an index, or those kept where these are few."""
+    """Yield rows and features, some at a time: all of an index, or only the kept ones if few."""
     if kept.sum() * _SMALL_PART > len(index):
         for start, features in index.blocks(_READ_ROWS):
             yield np.arange(start, start + len(features)), features
@@ -389,7 +396,7 @@ def _blocks(index: VideoIndex, kept: np.ndarray) -> Iterator[tuple[np.ndarray, n
 
 
 def _ranked(index: VideoIndex, rows: np.ndarray, similarities: np.ndarray, k: int) -> list[Match]:
-    """The k most similar of some rows, by their similarity, then by path and start."""
+    """Return the k most similar of some rows, by similarity, then by path and start."""
     k = min(k, len(rows))
     if k == 0:
         return []

@@ -194,7 +194,7 @@ def _read_query(
         from sce_video.inference.encoders.text import text_feature
 
         path = checkpoint_of_index(index, options.checkpoint)
-        text = text_feature(path, index.settings["model"]["backbone"], query.text)
+        text = text_feature(path, index.header.model["backbone"], query.text)
     return join_examples(like, unlike, text, query.weights)
 
 
@@ -240,10 +240,10 @@ def _as_json(options: SearchOptions, result: SearchResult) -> dict[str, Any]:
         "weights": asdict(query.weights),
         "index": os.path.abspath(options.folder),
         "root": index.root,
-        "checkpoint": index.checkpoint,
-        "pool": index.settings["model"]["backbone"].get("pool"),
-        "clips": index.settings["num_clips"],
-        "crops": index.settings["num_crops"],
+        "checkpoint": index.header.to_dict()["checkpoint"],
+        "pool": index.header.model["backbone"].get("pool"),
+        "clips": index.header.num_clips,
+        "crops": index.header.num_crops,
         "centred": options.centred,
         "whitened": result.whitened,
         "refined": options.refined > 0,
@@ -281,12 +281,12 @@ def _write_gallery(page: str, options: SearchOptions, result: SearchResult) -> N
     results = [
         read_entry(m.path, m.file, m.rank, m.similarity, start=m.start, end=m.end) for m in shown
     ]
-    views = index.settings["num_clips"] * index.settings["num_crops"]
+    views = index.header.num_clips * index.header.num_crops
     note = (
         f"{len(index)} {'videos' if index.windows is None else index.windows} in {index.root}; "
         f"cosine similarity, views each: {views}"
         f"{', centred' if options.centred else ''}{', whitened' if result.whitened else ''}; "
-        f"{os.path.basename(index.checkpoint['path'])}"
+        f"{os.path.basename(index.header.checkpoint)}"
     )
     if len(shown) < len(result.matches):
         note += f"; the first {len(shown)} of {len(result.matches)} results"

@@ -1,4 +1,4 @@
-"""What programs and the search page ask of an index, and what they are answered.
+"""Requests of programs and the search page, and their answers.
 
 These classes are the one description of the interface: requests are checked by them, answers are
 made by them, and ``/api/v1/openapi.json`` is generated from them.
@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from sce_video.datasets.clip_sampling import check_span
 from sce_video.options.search import LIKE_WEIGHT, TEXT_WEIGHT, UNLIKE_WEIGHT
 
-#: Of all addresses; another one follows where an answer changes in a way that breaks programs.
+#: Beginning of all addresses. It changes if a new answer would break programs.
 PREFIX = "/api/v1"
 #: Results of one search at most.
 MAX_RESULTS = 500
@@ -55,7 +55,7 @@ class GivenExample(ApiMessage):
 
 
 class GivenWeights(ApiMessage):
-    """Of the text, of all examples together, of all counter-examples together."""
+    """Weights of the text, of all examples together, and of all counter-examples together."""
 
     text: Weight = TEXT_WEIGHT
     like: Weight = LIKE_WEIGHT
@@ -79,7 +79,7 @@ class FilterRequest(ApiMessage):
 
 
 class SearchRequest(FilterRequest):
-    """What is searched for, and among what.
+    """A query, and the videos to search.
 
     Attributes:
         like: What results are like.
@@ -106,7 +106,7 @@ class SearchRequest(FilterRequest):
 
 
 class ErrorAnswer(ApiMessage):
-    """Why there is no answer, in one sentence."""
+    """The reason why there is no answer, in one sentence."""
 
     error: str
 

@@ -14,7 +14,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from multiprocessing import forkserver
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from pebble import ProcessExpired, ProcessPool
@@ -33,6 +33,7 @@ from sce_video.pages.gallery import encode_clip, encode_jpeg, read_entry, read_f
 from sce_video.utils.command import explain
 from sce_video.utils.errors import UserError
 
+T = TypeVar("T")
 #: Content types of the files that a browser is asked to play; it says itself if it cannot.
 PLAYABLE = {
     ".mp4": "video/mp4",
@@ -43,55 +44,63 @@ PLAYABLE = {
 }
 
 
-class MediaCache:
-    """The most recently used images and clips, up to ``limit`` bytes; for several threads."""
+class RecentItems(Generic[T]):
+    """The most recently used items; for several threads.
 
-    def __init__(self, limit: int = 256 * 2**20) -> None:
-        self._limit = limit
-        self._size = 0
-        self._content: OrderedDict[Hashable, bytes] = OrderedDict()
+    Args:
+        limit: Largest sum of the sizes of all items.
+        size: Returns the size of an item; None counts the items.
+    """
+
+    def __init__(self, limit: int, size: Callable[[T], int] | None = None) -> None:
+        self._limit, self._size_of, self._size = limit, size or (lambda _: 1), 0
+        self._items: OrderedDict[Hashable, T] = OrderedDict()
         self._lock = threading.Lock()
 
-    def get(self, key: Hashable, make: Callable[[], bytes]) -> bytes:
-        """The content of a key; made if it is not there."""
+    def get(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Return the item of a key, which is made if it is missing."""
         with self._lock:
-            if key in self._content:
-                self._content.move_to_end(key)
-                return self._content[key]
-        content = make()  # outside the lock: two threads may make the same, which harms nothing
+            if key in self._items:
+                self._items.move_to_end(key)
+                return self._items[key]
+        item = make()  # outside the lock: two threads may make the same, which harms nothing
         with self._lock:
-            if key not in self._content:
-                self._content[key] = content
-                self._size += len(content)
+            if key not in self._items:
+                self._items[key] = item
+                self._size += self._size_of(item)
             while self._size > self._limit:
-                _, removed = self._content.popitem(last=False)
-                self._size -= len(removed)
-        return content
+                _, removed = self._items.popitem(last=False)
+                self._size -= self._size_of(removed)
+        return item
 
 
 # -- what workers run ----------------------------------------------------------------------
 
 
-LONGEST_CLIP = 600.0  # seconds of a clip that is held in memory
+#: Longest clip in seconds, because clips are held in memory.
+LONGEST_CLIP = 600.0
 
 
 def middle_frame(file: str, span: tuple[float, float] | None = None) -> bytes:
-    """A frame from the middle of a video, or of a moment of it, as JPEG."""
+    """Return a frame from the middle of a video, or of a moment of it, as JPEG."""
     frames, _, _ = read_frames(file, 1, played=False, span=span)
     return encode_jpeg(frames[0])
 
 
 def animation(file: str, span: tuple[float, float] | None = None) -> bytes:
-    """Three seconds from the middle of a video, or of a moment of it, as a small mp4.
+    """Return three seconds from the middle of a video, or of a moment of it, as a small mp4.
 
-    Of an instant it has four frames. As :func:`middle_frame` it raises VideoDecodeError.
+    A very short moment has four frames.
+
+    Raises:
+        VideoDecodeError: If the video cannot be decoded.
     """
     frames, played, _ = read_frames(file, span=span)
     return encode_clip(played if len(played) > 1 else frames)
 
 
 def cut(file: str, start: float, end: float) -> bytes:
-    """An mp4 of a segment of a video, exact to the frame, with its audio."""
+    """Return an mp4 of a segment of a video, exact to the frame, with its audio."""
     with tempfile.TemporaryDirectory(prefix="sce_video_clip_") as folder:
         out = os.path.join(folder, "clip.mp4")
         cut_clip(file, start, end, out)
@@ -99,8 +108,7 @@ def cut(file: str, start: float, end: float) -> bytes:
 
 
 def whole(file: str, _: object = None) -> bytes:
-    """Ten minutes of a video from its start as mp4, for one in a table, which browsers cannot
-    read."""
+    """Return the first ten minutes of a video in a table as mp4, for browsers."""
     return cut(file, 0.0, LONGEST_CLIP)
 
 
@@ -139,7 +147,7 @@ def embed_moment(index: VideoIndex, network: IndexNetwork, moment: Query) -> np.
 def embed_text(index: VideoIndex, network: IndexNetwork, text: str) -> np.ndarray:
     """Embed a text to a feature (D,) by the video-text model of an index."""
     checkpoint = checkpoint_of_index(index, network.checkpoint)
-    return text_feature(checkpoint, index.settings["model"]["backbone"], text)
+    return text_feature(checkpoint, index.header.model["backbone"], text)
 
 
 def embed_near(
@@ -154,16 +162,18 @@ _networks: dict[Hashable, VideoModel] = {}
 
 
 def _model(index: VideoIndex, network: IndexNetwork) -> VideoModel:
-    path = network.checkpoint or index.checkpoint["path"]
+    path = network.checkpoint or index.header.checkpoint
     changed = os.stat(path).st_mtime_ns if os.path.isfile(path) else None
-    key = (index.checkpoint["sha256"], path, changed, network)
+    key = (index.header.sha256, path, changed, network)
     if key not in _networks:
+        network.modules.load()
         _networks.clear()
         _networks[key] = model_of_index(index, network)
     return _networks[key]
 
 
-_TRIES = 3  # a pool breaks where its worker ends between two calls
+#: Tries of a call, because a pool breaks if its worker ends between two calls.
+_TRIES = 3
 _CLOSING = "the page is being closed"
 
 
@@ -195,7 +205,7 @@ class MediaWorkers:
                 # Processes inherit the mask: Ctrl-C on a terminal is for the server alone.
                 before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
                 try:
-                    # SIGTERM ends a worker at once, also while it is inside C code.
+                    # SIGTERM ends a worker immediately, also inside C code.
                     self._pool = ProcessPool(
                         self._count,
                         initializer=signal.signal,
@@ -210,8 +220,11 @@ class MediaWorkers:
             return self._pool
 
     def call(self, function: Callable[..., Any], *arguments: Any, timeout: float) -> Any:
-        """What ``function(*arguments)`` returns, called in a worker, which is ended after
-        ``timeout`` seconds; CallError where it fails."""
+        """Call a function in a worker, which is ended after ``timeout`` seconds.
+
+        Raises:
+            CallError: If the call fails.
+        """
         for _ in range(_TRIES):
             try:
                 call = self.open().schedule(_attempt, args=(function, arguments), timeout=timeout)
@@ -255,7 +268,7 @@ def kill_fork_server() -> None:
 
 
 def _attempt(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[Any, str]:
-    """(what it returned, "") or (None, sentence): an exception may not survive pickling."""
+    """Return the result and "", or None and a sentence, because exceptions may not be picklable."""
     try:
         return function(*arguments), ""
     except Exception as error:

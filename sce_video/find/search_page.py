@@ -1,11 +1,10 @@
-"""The search page and its service: access checks (host, token, origin), answers, the server.
+"""The search page and its service: answers and the server.
 
 What the page asks for is the interface for programs, too: see :mod:`sce_video.find.search_api`.
 """
 
 from __future__ import annotations
 
-import hmac
 import logging
 import os
 import secrets
@@ -14,17 +13,16 @@ import sys
 import tempfile
 import threading
 import webbrowser
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from collections.abc import Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from functools import cache
 from html import escape
-from http.cookies import CookieError, SimpleCookie
 from importlib.resources import files
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, Literal
-from urllib.parse import parse_qs, quote
+from urllib.parse import quote
 
 import numpy as np
 import uvicorn
@@ -33,7 +31,6 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, HTMLResponse, Response
 from fastapi.security import HTTPBearer
 from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.responses import JSONResponse
 
@@ -44,7 +41,7 @@ from sce_video.find.columns import columns_of_index
 from sce_video.find.index import read_index
 from sce_video.find.index_network import IndexNetwork, checkpoint_of_index
 from sce_video.find.label_list import LabelList, label_file
-from sce_video.find.search_connections import MOST_BODY, Receive, read_body, server_config
+from sce_video.find.search_connections import TEMPLATES, Guard, server_config
 from sce_video.find.search_media import (
     PLAYABLE,
     CallError,
@@ -61,19 +58,7 @@ from sce_video.utils.command import explain, printable, printable_utf8
 from sce_video.utils.html_template import render_template
 from sce_video.version import __version__
 
-Scope = MutableMapping[str, Any]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-
-#: Of every answer. The policy of the page itself, with its nonce, is set where it is rendered.
-HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-}
-#: Of the answer to a request that raises one.
+#: Status of the answer to a request that raises an error.
 _STATUS: dict[type[Exception], int] = {
     NoRowError: 404,
     GoneError: 410,
@@ -82,123 +67,13 @@ _STATUS: dict[type[Exception], int] = {
     OSError: 500,
     Exception: 500,
 }
-#: What a browser says of a request that our own page makes, or that its user types.
-_OWN = ("same-origin", "none")
-
-
-class Guard:
-    """Passes requests of the user's own browser, refuses all others with 403 (ASGI middleware).
-
-    - ``Host`` must be this server's loopback address: another name that resolves to it (DNS
-      rebinding) makes a page of somebody else part of our origin.
-    - The token must be in the link (``/?token=``), in the cookie that the link has set or, of a
-      program, in the header ``Authorization: Bearer TOKEN``.
-    - A request with the cookie that changes or reads anything must come from our page: cookies of
-      127.0.0.1 are sent by pages of its other ports too.
-    - A program may only read, unless ``writable``.
-    """
-
-    def __init__(self, app: Any, token: str, port: int, writable: bool = False) -> None:
-        self._app = app
-        self._token = token
-        self._writable = writable
-        self._hosts = {f"{name}:{port}" for name in ("127.0.0.1", "localhost")}
-        self.cookie = f"sce_video_{port}"  # all ports of a host share their cookies
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await self._app(scope, receive, send)
-            return
-        if scope["type"] != "http":  # no websockets
-            return
-
-        async def send_with_headers(message: MutableMapping[str, Any]) -> None:
-            if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    headers.setdefault(name, value)
-                headers.setdefault("Cache-Control", "no-store")
-            await send(message)
-
-        headers = Headers(scope=scope)
-        app, reason = self._app, self._refusal(scope, headers)
-        if reason:
-            shown = scope["method"] == "GET" and "text/html" in headers.get("accept", "")
-            app = _refused(403, reason, shown)
-        elif scope["method"] not in ("GET", "HEAD") and scope["path"] != _UPLOAD:
-            body = await read_body(receive, MOST_BODY)
-            receive = receive if body is None else body
-            app = app if body is not None else _refused(413, _TOO_LONG)
-        await app(scope, receive, send_with_headers)
-
-    def _refusal(self, scope: Scope, headers: Headers) -> str:
-        """Why a request is refused; empty if it is not."""
-        if headers.getlist("host") not in [[host] for host in self._hosts]:
-            return (
-                "this page is only served as http://127.0.0.1 or http://localhost with the port in "
-                "the printed link (a tunnel must use the same port at both ends)"
-            )
-        link = scope["path"] == "/" and scope["method"] == "GET"
-        given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
-        try:
-            morsel = SimpleCookie(headers.get("cookie", "")).get(self.cookie)
-        except CookieError:
-            morsel = None
-        page = morsel is not None and self._is_token(morsel.value)
-        # No page of another origin can set this header: the browser asks first, and gets a refusal.
-        kind, _, bearer = headers.get("authorization", "").partition(" ")
-        program = kind.lower() == "bearer" and self._is_token(bearer.strip())
-        if not (page or program) and not (link and self._is_token(given)):
-            return (
-                "this page needs the token of its link. Open the link that sce-video search "
-                "--serve printed in the terminal, which changes at each start"
-            )
-        if link:
-            return ""
-        site = headers.get("sec-fetch-site", "none")
-        origin = headers.get("origin")
-        reads = scope["method"] in ("GET", "HEAD")
-        own = origin is None or origin in {f"http://{host}" for host in self._hosts}
-        if site not in _OWN or not own or not (reads or origin is not None or program):
-            return "this request does not come from the search page"
-        if not (reads or scope["path"] in _READING or page or self._writable):
-            return "programs may only read: start the page with --writable to let them write labels"
-        return ""
-
-    def _is_token(self, given: str) -> bool:
-        return hmac.compare_digest(given.encode("utf-8"), self._token.encode("utf-8"))
-
-
-# A connection without a token is closed, since the server has a limited number of them.
-_CLOSE = {"Connection": "close"}
-
-
-def _refused(status: int, reason: str, shown: bool = False) -> Response:
-    """The answer to a program, or one that a browser has ``shown``."""
-    if not shown:
-        return JSONResponse({"error": reason}, status_code=status, headers=_CLOSE)
-    policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
-    return HTMLResponse(
-        _refused_html(reason), status, {**_CLOSE, "Content-Security-Policy": policy}
-    )
-
-
-@cache
-def _refused_html(reason: str) -> str:
-    return render_template(_PACKAGE, "search_refused.html", {"reason": reason})
-
-
 #: Bytes of a video that may be dropped on the page. It is written to a file.
 UPLOAD_LIMIT = 2 * 2**30
 #: Bytes of an image that may be dropped on the page.
 IMAGE_LIMIT = 64 * 2**20
-_UPLOAD = f"{api.PREFIX}/upload"  # its body is written to a file
-_TOO_LONG = f"the request has more than {MOST_BODY / 2**20:.0f} MB: send fewer rows or examples"
-#: Requests with a body that change nothing; all others that are no GET are for the page alone.
-_READING = {f"{api.PREFIX}/{name}" for name in ("search", "rows", "missing", "upload")}
-_MAX_ROWS = 100_000  # of one change of labels
-_PACKAGE = "sce_video.pages"
-#: What the page loads, of ``templates`` but for Plotly; scripts are loaded after the grid is there.
+#: Rows of one change of labels at most.
+_MAX_ROWS = 100_000
+# Files that the page loads. Scripts are loaded after the grid; Plotly is not a template.
 _SCRIPTS = ("plotly.js", "feature_map.js")
 _MODULES = (
     "search_page.js",
@@ -217,9 +92,14 @@ def create_app(
     upload_limit: int = UPLOAD_LIMIT,
     writable: bool = False,
 ) -> Guard:
-    """The application behind its checks.
+    """Build the application behind its checks.
 
-    ``upload_limit`` is that of a dropped video, bytes; ``writable`` lets programs write labels.
+    Args:
+        state: The index and its workers.
+        token: Token of the link.
+        port: Port of the server.
+        upload_limit: Bytes of a video that may be dropped on the page.
+        writable: Whether programs may write labels.
     """
 
     @asynccontextmanager
@@ -257,7 +137,7 @@ def create_app(
 
 
 def _answer_errors(app: FastAPI) -> None:
-    """Every error is JSON with one sentence."""
+    """Answer every error with one sentence in JSON."""
 
     @app.exception_handler(RequestValidationError)
     def _(_: Request, error: RequestValidationError) -> JSONResponse:
@@ -305,7 +185,7 @@ def _add_page(app: FastAPI, state: SearchState, token: str, port: int, limit: in
                 "imageLimit": min(limit, IMAGE_LIMIT),
             },
         }
-        response = HTMLResponse(render_template(_PACKAGE, "search_page.html", values))
+        response = HTMLResponse(render_template(TEMPLATES, "search_page.html", values))
         # Plotly writes style rules, and WebGL maps compile the code that draws them, hence the two
         # "unsafe-"; a script runs with the nonce of this answer only.
         response.headers["Content-Security-Policy"] = (
@@ -323,7 +203,7 @@ def _add_page(app: FastAPI, state: SearchState, token: str, port: int, limit: in
             return plotly_library()
         if name not in (*_STYLES, *_SCRIPTS, *_MODULES):
             raise HTTPException(404, f"there is no file {name}")
-        return files(_PACKAGE).joinpath("templates", name).read_bytes()
+        return files(TEMPLATES).joinpath("templates", name).read_bytes()
 
     @app.get("/static/{name}", include_in_schema=False)
     def static(name: str) -> Response:
@@ -335,7 +215,7 @@ def _add_page(app: FastAPI, state: SearchState, token: str, port: int, limit: in
 
 
 def _content(*kinds: str) -> dict[int | str, dict[str, Any]]:
-    """The answer of an address that has files of these content types."""
+    """Describe the answers of an address that has files of these content types."""
     schema = {"type": "string", "format": "binary"}
     return {200: {"content": {kind: {"schema": schema} for kind in kinds}}}
 
@@ -392,7 +272,7 @@ def _add_search(router: APIRouter, state: SearchState) -> None:
     def missing(
         rows: Annotated[list[int], Body(embed=True, max_length=api.MAX_RESULTS)],
     ) -> api.RowsAnswer:
-        """Those of some rows whose files have gone."""
+        """Rows whose files no longer exist."""
         return api.RowsAnswer(rows=state.missing(rows))
 
     @router.post("/rows")
@@ -455,7 +335,7 @@ def _add_upload(router: APIRouter, state: SearchState, video_limit: int) -> None
 
 
 def _add_labels(router: APIRouter, state: SearchState) -> None:
-    """What writes files: for the page, and for programs of a page with --writable."""
+    """Add what writes files, for the page and for programs of a page with --writable."""
 
     @router.post("/label")
     def label(

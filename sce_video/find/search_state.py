@@ -1,4 +1,4 @@
-"""The index behind the page: its list, its searches, its map, its labels."""
+"""State of the search page: the index, its searches, its map and its labels."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import secrets
 import shlex
 import stat
 import threading
-from collections import OrderedDict
-from collections.abc import Callable, Hashable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import chain
@@ -37,7 +35,7 @@ from sce_video.find.index_network import IndexNetwork
 from sce_video.find.label_list import LabelList, SegmentList
 from sce_video.find.query import Match, Weights, query_index
 from sce_video.find.refined_moments import refine_moments
-from sce_video.find.search_media import CallError, MediaWorkers
+from sce_video.find.search_media import CallError, MediaWorkers, RecentItems
 from sce_video.find.store import VideoIndex
 from sce_video.inference.encoders.text import has_text
 from sce_video.inference.features import Features
@@ -51,18 +49,20 @@ MAP_POINTS = 20_000
 _PICTURE_SECONDS = 45.0
 #: Seconds until a worker that embeds a file or cuts a clip is ended.
 _EMBED_SECONDS = 240.0
-#: Dropped files that are kept for further searches. The oldest one goes first.
+#: Bytes of images and clips that are kept.
+_KEPT_BYTES = 256 * 2**20
+#: Dropped files that are kept for further searches.
 _KEPT_UPLOADS = 32
-#: Features of moments and texts that are kept for further searches. The oldest one goes first.
+#: Features of moments and texts that are kept for further searches.
 _KEPT_FEATURES = 256
 
 
 class NoRowError(UserError, RuntimeError):
-    """A number that is no row of the index."""
+    """A number that is not a row of the index."""
 
 
 class GoneError(UserError, RuntimeError):
-    """A video of the index that is not there any more."""
+    """A video of the index that no longer exists."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,10 +93,10 @@ class SearchState:
         self.index = index
         self.labels = labels
         self.columns = columns_of_index(index) if columns is None else columns
-        #: Beside the list of labels, ``labels_segments.csv``.
+        #: ``labels_segments.csv`` next to the list of labels.
         self.segments = SegmentList(labels.file.with_name(f"{labels.file.stem}_segments.csv"))
         self._network = network
-        #: (N, 2) seconds, of an index of windows or segments.
+        #: (N, 2) seconds in an index of windows or segments.
         self._spans = index.spans
         self._videos = index.paths
         if index.listed_in is not None:
@@ -110,13 +110,13 @@ class SearchState:
         number = {name: i for i, name in enumerate(self.folders)}
         self.folder_of = [number.get(printable_utf8(name), -1) for name in folders]
         self._lowered = [name.casefold() for name in self.names]
-        # The first row of each path, of windows too.
+        # The first row of each path, which has several if they are windows.
         self._row_of_name = {n: row for row, n in reversed([*enumerate(self.names)])}
         self._pictures = MediaWorkers(2, (media.__name__,))
         self._embedding = MediaWorkers(1, (media.__name__,))  # one network: one video at a time
-        self._cache = media.MediaCache()
-        self._uploads: OrderedDict[str, KeptUpload] = OrderedDict()
-        self._features: OrderedDict[Hashable, np.ndarray] = OrderedDict()
+        self._shown = RecentItems[bytes](_KEPT_BYTES, len)
+        self._uploads = RecentItems[KeptUpload](_KEPT_UPLOADS)
+        self._features = RecentItems[np.ndarray](_KEPT_FEATURES)
         self._lock = threading.Lock()
         self._map: api.MapAnswer | None = None
         self._map_lock = threading.Lock()
@@ -142,7 +142,7 @@ class SearchState:
             folder=self.folder_of,
             spans=None if self._spans is None else np.round(self._spans, 2).tolist(),
             refinable=self.index.windows is not None and not self.index.windows.shots,
-            texts=has_text(self.index.settings["model"].get("backbone")),
+            texts=has_text(self.index.header.model.get("backbone")),
             columns=[api.ColumnAnswer(**asdict(column)) for column in self.columns.described],
             without_columns=self.columns.without,
             failures=len(self.index.failures),
@@ -152,8 +152,8 @@ class SearchState:
         )
 
     def network_problem(self) -> str:
-        """Why videos that are not in the index cannot be searched for; empty if they can."""
-        path = self._network.checkpoint or self.index.checkpoint["path"]
+        """Return why other videos cannot be searched for; empty if they can."""
+        path = self._network.checkpoint or self.index.header.checkpoint
         if os.path.isfile(path):
             return ""
         return (
@@ -162,7 +162,7 @@ class SearchState:
         )
 
     def update_command(self) -> str:
-        """The command that brings the index up to date."""
+        """Return the command that updates the index."""
         root, listed = self.index.root, self.index.listed_in
         words = [root] if listed is None else [listed, "--data-root", root]
         words = ["sce-video", "index", *words, "--out", os.path.abspath(self.index.folder)]
@@ -174,12 +174,12 @@ class SearchState:
         return row
 
     def file(self, row: int) -> str:
-        """Absolute path of a video of the index, or that of its row in a table.
+        """Return the absolute path of a video of the index, or the path of its row in a table.
 
         Raises:
-            NoRowError: no such row, or a path that is none of a video inside the folder: the index
-                may have been written by somebody else.
-            GoneError: there is no regular file any more.
+            NoRowError: If there is no such row, or the path of an untrusted index is not a video
+                inside the folder.
+            GoneError: If there is no longer a regular file.
         """
         path = self._videos[self._checked(row)]
         inside = not os.path.isabs(path) and ".." not in path.split(os.sep)
@@ -199,7 +199,7 @@ class SearchState:
         return file
 
     def missing(self, rows: list[int]) -> list[int]:
-        """Those of some rows whose files have gone."""
+        """Return the rows whose files no longer exist."""
         gone = []
         for row in rows:
             try:
@@ -211,8 +211,7 @@ class SearchState:
     # -- pictures --------------------------------------------------------------------------
 
     def picture(self, row: int, make: Any) -> bytes:
-        """What ``middle_frame``, ``animation`` or ``whole`` of ``search_media`` makes of a video,
-        kept."""
+        """Return what a function of ``search_media`` makes of a video, and keep it."""
         file = self.file(row)
         key = (row, make.__name__, _modified(file))
         span = None if self._spans is None else tuple(self._spans[row].tolist())
@@ -224,7 +223,7 @@ class SearchState:
                 reason = printable_utf8(str(error).removeprefix(f"{file}: "))
                 raise CallError(f"{self.names[row]} cannot be shown: {reason}") from None
 
-        return self._cache.get(key, read)
+        return self._shown.get(key, read)
 
     # -- search ----------------------------------------------------------------------------
 
@@ -236,28 +235,26 @@ class SearchState:
         """
         found = KeptUpload(*self._embed(media.embed_file, file))
         upload = secrets.token_hex(8)
-        with self._lock:
-            self._uploads[upload] = found
-            while len(self._uploads) > _KEPT_UPLOADS:
-                self._uploads.popitem(last=False)
+        self._uploads.get(upload, lambda: found)
         return upload
 
     def _embed(self, function: Any, *arguments: Any) -> Any:
-        """What a function of ``media`` returns for the network of the index, in its worker."""
+        """Call a function of ``search_media`` with the network of the index, in its worker."""
         own = VideoIndex(str(self.index.folder), self.index.header)  # without what it has read
         return self._embedding.call(
             function, own, self._network, *arguments, timeout=_EMBED_SECONDS
         )
 
     def upload(self, upload: str) -> KeptUpload:
-        """A file that was dropped on the page; ValueError if it is not kept any more."""
-        with self._lock:
-            if upload not in self._uploads:
-                raise ValueError("this file is not kept any more: drop it on the page again")
-            return self._uploads[upload]
+        """Return a file that was dropped on the page; ValueError if it has expired."""
+
+        def expired() -> KeptUpload:
+            raise ValueError("this file has expired. Drop it on the page again")
+
+        return self._uploads.get(upload, expired)
 
     def search(self, search: api.SearchRequest) -> list[Match]:
-        """The most similar videos or moments, the most similar first; not refined."""
+        """Find the most similar videos or moments, the most similar first, without refining."""
         out = ~self.matching(search)  # a mistyped condition is told before anything is embedded
         given = self._examples(search)
         out[given.rows] = True
@@ -269,7 +266,7 @@ class SearchState:
         )
 
     def _examples(self, search: api.SearchRequest) -> Examples:
-        """The features of all that is searched for, and its rows in the index."""
+        """Return the features of all parts of the query, and their rows in the index."""
         like, unlike = (
             [self._example(example) for example in examples]
             for examples in (search.like, search.unlike)
@@ -280,7 +277,7 @@ class SearchState:
         text = None
         if search.text is not None:
             words = search.text
-            text = self._kept(words, lambda: self._embed(media.embed_text, words))
+            text = self._features.get(words, lambda: self._embed(media.embed_text, words))
         return join_examples(like, unlike, text, Weights(**search.weights.model_dump()))
 
     def _example(self, given: api.GivenExample) -> Example:
@@ -294,7 +291,7 @@ class SearchState:
             file = self.file(row)
             key = row, *moment, _modified(file)
             example = Query(file, *moment)
-            feature = self._kept(key, lambda: self._embed(media.embed_moment, example))
+            feature = self._features.get(key, lambda: self._embed(media.embed_moment, example))
         elif self._spans is not None and given.path is not None:
             raise ValueError("a row of this index is a window: give start and end, or the row")
         else:
@@ -305,18 +302,6 @@ class SearchState:
         query = Query(self.index.file(path), *moment)
         rows = {*rows_of_query(self.index, query), *([row] if given.start is None else [])}
         return Example(feature[None], sorted(rows), own_moment(self.index, query, sorted(rows)))
-
-    def _kept(self, key: Hashable, make: Callable[[], np.ndarray]) -> np.ndarray:
-        """The feature of a text or a moment, embedded if it is not among the last ones."""
-        with self._lock:
-            if key in self._features:
-                return self._features[key]
-        feature = make()
-        with self._lock:
-            self._features[key] = feature
-            while len(self._features) > _KEPT_FEATURES:
-                self._features.popitem(last=False)
-        return feature
 
     def refine(
         self, search: api.SearchRequest, found: list[Match]
@@ -346,7 +331,7 @@ class SearchState:
         )
 
     def matching(self, filters: api.FilterRequest) -> np.ndarray:
-        """(N,) bool, the rows that pass the filters; ValueError for a condition that is none."""
+        """Return (N,) bool, the rows that pass the filters; ValueError for a wrong condition."""
         found = self.columns.matching(filters.where)
         if filters.path:
             text = filters.path.casefold()
@@ -457,11 +442,11 @@ class SearchState:
             return self.describe_segments(row)
 
     def cut(self, row: int, start: float, end: float) -> bytes:
-        """An mp4 of a segment of a video, exact to the frame.
+        """Return an mp4 of a segment of a video, exact to the frame.
 
         Raises:
-            ValueError: it has no length, or more than ten minutes.
-            CallError, GoneError, NoRowError: the file cannot be cut.
+            ValueError: If it has no length, or more than ten minutes.
+            CallError, GoneError, NoRowError: If the file cannot be cut.
         """
         check_span("the clip", start, end)
         if not 0 <= start < end <= start + media.LONGEST_CLIP:
@@ -488,8 +473,8 @@ class SearchState:
                 if not segments:
                     raise
                 files = []
-        # The names of the classes are those of the file beside the lists.
-        checkpoint = absolute(self._network.checkpoint or self.index.checkpoint["path"])
+        # Names of the classes are read from the file next to the lists.
+        checkpoint = absolute(self._network.checkpoint or self.index.header.checkpoint)
         commands = []
         for given in filter(any, (files, [segments])):
             sets = [
@@ -508,5 +493,5 @@ def _modified(file: str) -> int:
 
 
 def _rounded(values: np.ndarray) -> list[float]:
-    """Five digits: a third of the text, and less than a pixel."""
+    """Round to five digits, which are less than a pixel and a third of the text."""
     return [float(f"{value:.5g}") for value in values.tolist()]

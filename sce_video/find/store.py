@@ -1,8 +1,7 @@
-"""An index as it is stored and read: in a file (``features.npz``) or, behind the same interface, in
-a Lance table (:mod:`sce_video.find.table_store`).
+"""Stores of an index: a file (``features.npz``), or a Lance table behind the same interface.
 
-An update reads and writes an :class:`IndexStore`; its ``open`` gives the :class:`VideoIndex` that
-search reads.
+An update reads and writes an :class:`IndexStore`. Its method ``open`` returns the
+:class:`VideoIndex` that search reads. See :mod:`sce_video.find.table_store` for tables.
 """
 
 from __future__ import annotations
@@ -32,7 +31,8 @@ from sce_video.inference.npz_files import (
 )
 from sce_video.utils.files import write_json
 
-if TYPE_CHECKING:  # which needs torch; to find what is in an index takes numpy alone
+# Imported where it is used, because a search for an indexed video needs NumPy only.
+if TYPE_CHECKING:
     from sce_video.inference.network_input import ViewOptions
 
 # Names in the folder of an index, which contains either the file or the table.
@@ -43,10 +43,13 @@ DESCRIPTION = "index.json"
 _VERSION = 2
 #: Version of the file of an index of windows, whose rows are not videos.
 _VERSION_OF_WINDOWS = 3
-_MAX_CLIPS = 10_000  # of a video
-_CHECKED_ROWS = 1 << 16  # at a time
-READ_ROWS = 16384  # from the file or table at a time
-#: Features from which an index is whitened: fewer ones say too little of their covariance.
+#: Clips of a video at most; an untrusted index may state any number.
+_MAX_CLIPS = 10_000
+#: Paths that are compared at a time, to find out whether they are sorted.
+_CHECKED_ROWS = 1 << 16
+#: Rows that are read from the file or table at a time.
+READ_ROWS = 16384
+#: Features from which an index is whitened, because fewer ones determine no covariance.
 FEWEST_WHITENED = 100
 #: Features from which the covariance is computed at most, at equal steps over the index.
 _MOST_WHITENED = 8192
@@ -59,11 +62,11 @@ class FileRecord:
     """State of an indexed file when it was embedded, and its feature.
 
     Attributes:
-        size: Bytes.
-        mtime_ns: Modification time, nanoseconds.
-        feature: (D,) float32, or (W, D) of its windows, or what reads it from where it is stored,
-            so that memory need not hold all of them; None if the file cannot be decoded.
-        reason: Why it, or some of its windows, cannot be decoded; empty if they can.
+        size: Size in bytes.
+        mtime_ns: Modification time in nanoseconds.
+        feature: (D,) float32, or (W, D) of its windows, or a function that reads it, so that not
+            all of them are in memory; None if the file cannot be decoded.
+        reason: Why the file, or some of its windows, cannot be decoded; empty if they can.
         spans: (W, 2) float64, start and end of each window in seconds; None without windows.
     """
 
@@ -75,27 +78,95 @@ class FileRecord:
 
     @property
     def count(self) -> int:
-        """Rows of an index that are this file: 1, or as many as it has windows; 0 if it failed."""
+        """Number of rows of the file: 1, or its number of windows; 0 if it failed."""
         if self.feature is None:
             return 0
         return 1 if self.spans is None else len(self.spans)
 
     def read(self) -> np.ndarray:
-        """(D,) or (W, D) float32, of a file that has a feature."""
+        """Return the feature (D,) or (W, D) float32 of a file that has one."""
         assert self.feature is not None
         return self.feature() if callable(self.feature) else self.feature
 
     def state(self, path: str) -> dict[str, str | int]:
-        """What ``index.json`` has of every file."""
+        """Return the entry of the file in ``index.json``."""
         return {"path": path, "size": self.size, "mtime_ns": self.mtime_ns}
 
     def same_file(self, state: tuple[int, int]) -> bool:
-        """Whether size and modification time are still these."""
+        """Return whether size and modification time have not changed."""
         return (self.size, self.mtime_ns) == state
 
 
+@dataclass(frozen=True)
+class IndexHeader:
+    """Videos, network and views that an index was made of.
+
+    Attributes:
+        root: The indexed folder or table of videos, absolute.
+        checkpoint: Path or URL of the weights.
+        sha256: SHA-256 of that file.
+        model: Settings of the network. They are checked when it is built.
+        num_clips: Clips per video or window.
+        num_crops: Crops per clip.
+        windows: How videos were divided; None if a row is a whole video, or a segment.
+        listed_in: File that lists the videos or segments; None for a folder or table.
+    """
+
+    root: str
+    checkpoint: str
+    sha256: str
+    model: dict[str, Any]
+    num_clips: int
+    num_crops: int
+    windows: Windows | None = None
+    listed_in: str | None = None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Settings as JSON data, which are equal for all rows of an index."""
+        return {
+            "model": self.model,
+            "num_clips": self.num_clips,
+            "num_crops": self.num_crops,
+            **({} if self.windows is None else {"windows": self.windows.to_dict()}),
+            **({} if self.listed_in is None else {"list": self.listed_in}),
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the header as JSON data."""
+        checkpoint = {"path": self.checkpoint, "sha256": self.sha256}
+        return {"root": self.root, "checkpoint": checkpoint, "settings": self.settings}
+
+    @classmethod
+    def from_dict(cls, entry: Mapping[str, Any]) -> IndexHeader:
+        """Read the header of an index, which may be untrusted.
+
+        Raises:
+            KeyError, TypeError, ValueError: If it is not a header.
+        """
+        settings, checkpoint = entry["settings"], entry["checkpoint"]
+        clips, crops = settings["num_clips"], settings["num_crops"]
+        if type(clips) is not int or not 1 <= clips <= _MAX_CLIPS or crops not in (1, 3):
+            raise ValueError(f"{clips!r:.40} clips x {crops!r:.40} crops of a video")
+        if not isinstance(settings["model"], dict):
+            raise ValueError("settings['model'] must be a dict")
+        windows, listed_in = settings.get("windows"), settings.get("list")
+        if not isinstance(listed_in, str | None):
+            raise ValueError(f"settings['list'] must be a path, got {listed_in!r:.40}")
+        return cls(
+            root=str(entry["root"]),
+            checkpoint=str(checkpoint["path"]),
+            sha256=str(checkpoint["sha256"]),
+            model=settings["model"],
+            num_clips=clips,
+            num_crops=crops,
+            windows=None if windows is None else Windows.from_dict(windows),
+            listed_in=listed_in,
+        )
+
+
 class Matrix(Protocol):
-    """An (N, D) float32 matrix of which some rows can be read: an array, or part of a table."""
+    """Matrix (N, D) float32 whose rows can be read: an array, or a column of a table."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -111,7 +182,7 @@ class Whitening:
     """A linear map after which features of an index vary alike in every direction.
 
     The cosine of two features is dominated by the few directions in which all features of a network
-    vary most. After whitening it counts how unusual a common property is, without any label:
+    vary most. After whitening, it measures how unusual a common property is, without any label:
     features ``x`` become ``(x - mean) @ matrix`` with ``mean`` (D,) and ``matrix`` (D, D) float64.
     """
 
@@ -119,16 +190,19 @@ class Whitening:
     matrix: np.ndarray
 
     def __call__(self, features: np.ndarray) -> np.ndarray:
-        """(..., D) float64 of (..., D)."""
+        """Map features (..., D) to (..., D) float64."""
         return (features.astype(np.float64) - self.mean) @ self.matrix
 
 
 def fit_whitening(features: Matrix) -> Whitening:
-    """The whitening of the rows of (N, D) features; ValueError for NaN or infinity.
+    """Fit the whitening of features (N, D).
 
-    With their covariance C and R = C + tr(C)/D I it is the inverse of the Cholesky factor of R;
-    cosines are those of any other square root of the inverse of R. The mean variance is added in
-    every direction, since small differences are those of compression and of where a window begins.
+    With their covariance C and R = C + tr(C)/D I, it is the inverse of the Cholesky factor of R.
+    Any other square root of the inverse of R gives the same cosines. The mean variance is added in
+    every direction, because compression and the starts of windows cause small differences.
+
+    Raises:
+        ValueError: If a feature holds NaN or infinity.
     """
     count, size = features.shape
     taken = np.unique(np.linspace(0, count - 1, min(count, _MOST_WHITENED)).astype(np.int64))
@@ -143,62 +217,55 @@ def fit_whitening(features: Matrix) -> Whitening:
 
 
 class VideoIndex:
-    """An index, opened for search by :func:`~sce_video.find.index.read_index`; a row of it is a
-    video or a window of one.
+    """An index that is opened for search. Each row is a video or a window of one.
 
-    What has an entry for each row is read when it is used, or memory-mapped, so that an index of
-    millions of videos opens at once.
+    Arrays with an entry for each row are memory-mapped, or read when they are used, so that an
+    index of millions of videos opens immediately.
 
     Args:
         folder: Folder of the index, or table of videos.
-        header: ``root``, ``checkpoint`` and ``settings`` of the index.
+        header: What the index was made of.
         failed: Records of the files that cannot be decoded, or not all of them, by path.
         shape: (N, D), rows and size of the features.
 
     Attributes:
         root: The indexed folder of videos, absolute.
-        checkpoint: ``path`` and ``sha256`` of the weights.
-        settings: ``model`` (:class:`.inference.views.ModelSettings`), clips and crops.
         windows: How its videos were divided; None if a row is a whole video, or a segment.
-        listed_in: The file that lists its videos or segments; None of a folder or table.
-        indexed: Rows that a vector index holds; None without one.
+        listed_in: The file that lists its videos or segments; None for a folder or table.
+        indexed: Number of rows in a vector index; None without one.
         stamp: Numbers that change whenever the stored index does.
     """
 
     indexed: int | None = None
     stamp: tuple[int, ...] = ()
-    #: Columns of path, size, modification time, start and end.
-    _names: tuple[str, ...] = ("paths", "sizes", "mtimes", "starts", "ends")
 
     def __init__(
         self,
         folder: str | Path,
-        header: dict[str, Any],
+        header: IndexHeader,
         failed: dict[str, FileRecord] | None = None,
         shape: tuple[int, ...] = (0, 1),
     ) -> None:
         self.folder, self.header, self.failed, self.shape = folder, header, failed or {}, shape
-        self.root: str = header["root"]
-        self.checkpoint: dict[str, str] = header["checkpoint"]
-        self.settings: dict[str, Any] = header["settings"]
-        windows = self.settings.get("windows")
-        self.windows = None if windows is None else Windows.from_dict(windows)
-        self.listed_in: str | None = self.settings.get("list")
+        self.root = header.root
+        self.windows = header.windows
+        self.listed_in = header.listed_in
 
     def __len__(self) -> int:
         return self.shape[0]
 
     def _column(self, name: str) -> np.ndarray:
+        """Return ``paths``, ``sizes``, ``mtimes``, ``starts`` or ``ends``, (N,)."""
         raise NotImplementedError
 
     @cached_property
     def features(self) -> Matrix:
-        """(N, D) float32, not to be changed: search drops mapped pages, changed ones too."""
+        """Features (N, D) float32. Do not change them, because search drops changed pages, too."""
         raise NotImplementedError
 
     @cached_property
     def mean(self) -> np.ndarray:
-        """(D,) float64, the mean of the features."""
+        """Mean (D,) float64 of the features."""
         total = np.zeros(self.shape[1])
         for _, block in self.blocks(READ_ROWS):
             total += block.sum(axis=0, dtype=np.float64)
@@ -206,100 +273,105 @@ class VideoIndex:
 
     @cached_property
     def path_array(self) -> np.ndarray:
-        """(N,) text, relative to ``root``; of windows each file as often as it has windows."""
-        return self._column(self._names[0])
+        """Paths (N,) relative to ``root``; every file as often as it has windows."""
+        return self._column("paths")
 
     @cached_property
     def paths(self) -> list[str]:
-        """N paths relative to ``root``; the whole list, see :meth:`path` for one."""
+        """All N paths relative to ``root``. Use :meth:`path` for one."""
         return self.path_array.tolist()
 
     @cached_property
     def sizes(self) -> np.ndarray:
-        """(N,) int64, bytes of the files."""
-        return self._column(self._names[1])
+        """Sizes (N,) int64 of the files in bytes."""
+        return self._column("sizes")
 
     @cached_property
     def mtimes(self) -> np.ndarray:
-        """(N,) int64, modification times in nanoseconds."""
-        return self._column(self._names[2])
+        """Modification times (N,) int64 in nanoseconds."""
+        return self._column("mtimes")
 
     @cached_property
     def spans(self) -> np.ndarray | None:
-        """(N, 2) float64, start and end of the windows in seconds; None without windows."""
+        """Start and end (N, 2) float64 of the windows in seconds; None without windows."""
         if self.windows is None:
             return None
-        return np.stack([self._column(name) for name in self._names[3:]], axis=1)
+        return np.stack([self._column("starts"), self._column("ends")], axis=1)
 
     @cached_property
     def whitening(self) -> Whitening:
-        """See :func:`fit_whitening`; computed from at most 8192 rows."""
+        """Whitening of at most 8192 features."""
         return fit_whitening(self.features)
 
     @property
     def whitens(self) -> bool:
-        """Whether searches whiten features by default: those of windows, if they are enough."""
+        """Whether searches whiten features by default, which needs enough windows."""
         return self.windows is not None and len(self) >= FEWEST_WHITENED
 
     @property
     def failures(self) -> list[tuple[str, str]]:
-        """(path, reason) of the files that cannot be decoded."""
-        some = set(self.paths) if self.failed else set()  # damaged, or some of their windows
+        """Path and reason of the files that cannot be decoded."""
+        # Files with a row are damaged, or lack some of their windows.
+        some = set(self.paths) if self.failed else set()
         return [(path, r.reason) for path, r in self.failed.items() if path not in some]
 
     @property
     def options(self) -> ViewOptions:
-        """Clips and crops with which its videos were embedded."""
+        """Clips and crops of the videos."""
         from sce_video.inference.network_input import ViewOptions
 
-        views = {name: self.settings[name] for name in ("num_clips", "num_crops")}
-        return ViewOptions(**views)
+        return ViewOptions(num_clips=self.header.num_clips, num_crops=self.header.num_crops)
 
     def paths_of(self, rows: np.ndarray) -> list[str]:
-        """Paths of some rows, in any order."""
+        """Return the paths of some rows, in any order."""
         return self.path_array[rows].tolist()
 
     def path(self, row: int) -> str:
-        """Path of a row, relative to ``root``."""
+        """Return the path of a row, relative to ``root``."""
         return self.paths_of(np.array([row]))[0]
 
     def rows(self, path: str) -> list[int]:
-        """All rows of a path: its windows; none if it is not in the index."""
+        """Return all rows of a path, which are its windows; none if it is not in the index."""
         raise NotImplementedError
 
     def row(self, path: str) -> int | None:
-        """Row of a path relative to ``root``; None if it is not in the index."""
+        """Return the first row of a path relative to ``root``; None if it is not in the index."""
         return next(iter(self.rows(path)), None)
 
     def file(self, path: str) -> str:
-        """Absolute path of a video of the index."""
+        """Return the absolute path of a video of the index."""
         return os.path.join(self.root, path)
 
     def place(self, path: str) -> tuple[str, float | None, float | None]:
-        """:meth:`file`, and None twice; of a listed segment its video, start and end in seconds."""
+        """Return the video, start and end in seconds of a listed segment; else a file, and None."""
         file = self.file(path)
         return (None if self.listed_in is None else split_segment(file)) or (file, None, None)
 
     def is_unchanged(self, row: int, file: str | os.PathLike) -> bool:
-        """Whether a file has the size and time that it had when it was embedded as this row."""
+        """Return whether a file has not changed since it was embedded as this row."""
         status = os.stat(file)
         return bool((self.sizes[row], self.mtimes[row]) == (status.st_size, status.st_mtime_ns))
 
     def blocks(self, count: int) -> Iterator[tuple[int, np.ndarray]]:
-        """First row and features of consecutive blocks of ``count`` rows."""
+        """Yield the first row and the features of consecutive blocks of ``count`` rows."""
         for start in range(0, len(self), count):
             yield start, self.features[start : start + count]
 
     def nearest(
         self, query: np.ndarray, k: int, kept: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Rows and features of about the k most similar features, by the vector index, and of these
-        the ``kept`` (N,) alone."""
+        """Find rows and features of about the k most similar ones by the vector index.
+
+        Args:
+            query: (D,) feature.
+            k: Number of rows.
+            kept: (N,) bool, rows that may be found; None for all.
+        """
         raise NotImplementedError
 
 
 class IndexStore(ABC):
-    """The ``file`` or table of an index, in its folder, which need not exist."""
+    """The file or table of an index in its folder, which need not exist."""
 
     #: Whether ``index.json`` lists the files that have a feature; a table lists them itself.
     listed: ClassVar[bool] = True
@@ -309,31 +381,31 @@ class IndexStore(ABC):
 
     @abstractmethod
     def open(self) -> VideoIndex:
-        """The index for search; ValueError if it is not that of an index."""
+        """Open the index for search; ValueError if the file does not contain one."""
 
     @abstractmethod
-    def read(self) -> tuple[dict[str, Any], dict[str, FileRecord]]:
-        """Header, and records sorted by path, for an update; ValueError as of :meth:`open`."""
+    def read(self) -> tuple[IndexHeader, dict[str, FileRecord]]:
+        """Read the header and the records, sorted by path; see :meth:`open` for errors."""
 
     @abstractmethod
-    def write(self, header: Mapping[str, Any], records: Mapping[str, FileRecord]) -> None:
-        """Bring it to this header and these records, by path relative to ``root``."""
+    def write(self, header: IndexHeader, records: Mapping[str, FileRecord]) -> None:
+        """Store this header and these records, by path relative to ``root``."""
 
     @abstractmethod
     def remove(self) -> None:
-        """Remove it; ValueError if it is not that of an index, nothing is removed then."""
+        """Remove the file; ValueError, without removing anything, if it contains no index."""
 
     @abstractmethod
     def check(self) -> list[str]:
-        """Read all files of the index; sentences on those that are damaged."""
+        """Read all files of the index, and return a sentence on each damaged one."""
 
     def make_vector_index(self, wanted: bool) -> None:
-        """Make or extend a vector index, where the store can have one and it is worth its time."""
-        return  # a file has none
+        """Make or extend a vector index, if the store can have one and it is worth its time."""
+        return  # A file index has no vector index.
 
-    def describe(self, header: Mapping[str, Any], records: Mapping[str, FileRecord]) -> None:
-        """Write ``index.json``: everything but the features, for people and other programs."""
-        # Row by row: as text all of them would take more memory than the index.
+    def describe(self, header: IndexHeader, records: Mapping[str, FileRecord]) -> None:
+        """Write ``index.json``: everything except the features, for people and other programs."""
+        # Written row by row, because the text of all rows takes more memory than the index.
         good = ((path, r) for path, r in records.items() if r.feature is not None)
         files = (
             r.state(path) | ({} if r.spans is None else {"windows": r.count}) for path, r in good
@@ -341,38 +413,13 @@ class IndexStore(ABC):
         bad = ((path, r) for path, r in records.items() if r.feature is None or r.reason)
         content = {
             "version": _VERSION,
-            **header,
+            **header.to_dict(),
             "decoder": f"av {importlib.metadata.version('av')}",
             "videos": sum(r.feature is not None for r in records.values()),
             **({"files": files} if self.listed else {}),
             "failures": (r.state(path) | {"reason": r.reason} for path, r in bad),
         }
         write_json(self.file.with_name(DESCRIPTION), content)
-
-
-def checked_header(entry: dict[str, Any]) -> dict[str, Any]:
-    """``root``, ``checkpoint`` and ``settings`` of the stored entry of an index.
-
-    The settings are a copy; those of the network are checked when it is built.
-
-    Raises:
-        KeyError, TypeError, ValueError: It is none.
-    """
-    settings = entry["settings"]
-    num_clips, num_crops = settings["num_clips"], settings["num_crops"]
-    if type(num_clips) is not int or not 1 <= num_clips <= _MAX_CLIPS or num_crops not in (1, 3):
-        raise ValueError(f"{num_clips!r:.40} clips x {num_crops!r:.40} crops of a video")
-    if not isinstance(settings["model"], dict):
-        raise ValueError("no settings of a model")
-    if settings.get("windows") is not None:
-        Windows.from_dict(settings["windows"])
-    if not isinstance(settings.get("list", ""), str):
-        raise ValueError("a list of videos that is no path")
-    return {
-        "root": str(entry["root"]),
-        "checkpoint": {key: str(entry["checkpoint"][key]) for key in ("path", "sha256")},
-        "settings": dict(settings),
-    }
 
 
 class NpzIndex(VideoIndex):
@@ -384,7 +431,7 @@ class NpzIndex(VideoIndex):
         self,
         folder: Path,
         arrays: Mapping[str, Any],
-        header: dict[str, Any],
+        header: IndexHeader,
         failed: dict[str, FileRecord],
     ) -> None:
         self._arrays, self.features, self.mean = arrays, arrays["features"], arrays["mean"]
@@ -463,8 +510,8 @@ class FileStore(IndexStore):
             columns = {"features": features, "mean": mean, "paths": paths}
             for name in ("sizes", "mtimes"):
                 columns[name] = as_integers(self.file, arrays[name], name, count)
-            header = checked_header(entry)
-            if header["settings"].get("windows") is not None:
+            header = IndexHeader.from_dict(entry)
+            if header.windows is not None:
                 starts, ends = (np.asarray(arrays[n], dtype=np.float64) for n in ("starts", "ends"))
                 if not starts.shape == ends.shape == (count,):
                     raise ValueError(f"{count} features, {starts.shape} starts, {ends.shape} ends")
@@ -484,7 +531,7 @@ class FileStore(IndexStore):
             return [str(error)]
         return []
 
-    def read(self) -> tuple[dict[str, Any], dict[str, FileRecord]]:
+    def read(self) -> tuple[IndexHeader, dict[str, FileRecord]]:
         """Header and records; ValueError also where a feature is not finite."""
         stored = self.open()
         if len(stored):
@@ -513,7 +560,7 @@ class FileStore(IndexStore):
             )
         return stored.header, dict(sorted(records.items()))
 
-    def write(self, header: Mapping[str, Any], records: Mapping[str, FileRecord]) -> None:
+    def write(self, header: IndexHeader, records: Mapping[str, FileRecord]) -> None:
         """Replace the file; the features are read one by one while they are written."""
         good = {path: r for path, r in records.items() if r.feature is not None}
         failed = {path: r for path, r in records.items() if r.feature is None or r.reason}
@@ -534,26 +581,24 @@ class FileStore(IndexStore):
         for name, field in (("sizes", "size"), ("mtimes", "mtime_ns")):
             values = np.array([getattr(r, field) for r in good.values()], dtype=np.int64)
             others[name] = np.repeat(values, counts)
-        settings = header["settings"]
-        windows = settings.get("windows") is not None
         spans = [np.empty((0, 2)), *(r.spans for r in good.values() if r.spans is not None)]
         provenance = {
-            "checkpoint": header["checkpoint"],
-            "clips": settings["num_clips"],
-            "crops": settings["num_crops"],
+            "checkpoint": header.to_dict()["checkpoint"],
+            "clips": header.num_clips,
+            "crops": header.num_crops,
             "decoder": "av",
             "decoder_version": importlib.metadata.version("av"),
-            "num_views": settings["num_clips"] * settings["num_crops"],
+            "num_views": header.num_clips * header.num_crops,
             "index": {
-                "version": _VERSION_OF_WINDOWS if windows else _VERSION,
-                **header,
+                "version": _VERSION if header.windows is None else _VERSION_OF_WINDOWS,
+                **header.to_dict(),
                 "failed": [(r.size, r.mtime_ns) for r in failed.values()],
             },
         }
         features = Features(
             values=np.empty((0, size), np.float32),
             paths=[path for path, r in good.items() for _ in range(r.count)],
-            spans=np.concatenate(spans) if windows else None,
+            spans=None if header.windows is None else np.concatenate(spans),
             failures=[(path, r.reason) for path, r in failed.items()],
             provenance=provenance,
             others=others,

@@ -82,7 +82,11 @@ def _of_index(folder: str | os.PathLike, column: str | None = None) -> Features:
         paths=index.paths,
         labels=np.array([numbers.get(str(name), -1) for name in names], dtype=np.int64),
         failures=index.failures,
-        provenance={"checkpoint": index.checkpoint, "root": index.root, "classes": classes},
+        provenance={
+            "checkpoint": index.header.to_dict()["checkpoint"],
+            "root": index.root,
+            "classes": classes,
+        },
         source=os.fspath(folder),
     )
 

@@ -1,10 +1,8 @@
-"""An index in a Lance table, for more features than memory should hold; and features as a column of
-a table of videos.
+"""An index in a Lance table, for more features than memory should hold.
 
 ``features.lance`` has a row for each file of the indexed folder, in the order in which they were
-added; the header of the index is in the metadata of its column ``feature``. An update adds and
-removes rows and leaves the others where they are. A table of videos may have several columns
-``feature_NAME`` with such metadata.
+added. The header of the index is in the metadata of its column ``feature``. An update adds and
+removes rows and leaves the others where they are.
 """
 
 from __future__ import annotations
@@ -14,17 +12,16 @@ import math
 import os
 import re
 import shutil
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from zlib import crc32
 
 import numpy as np
 
-from sce_video.datasets.tables.row_columns import check_format, table_path
 from sce_video.datasets.tables.table import (
     OpenTable,
     RemoteTable,
@@ -37,10 +34,10 @@ from sce_video.find.store import (
     READ_ROWS,
     TABLE,
     FileRecord,
+    IndexHeader,
     IndexStore,
     Matrix,
     VideoIndex,
-    checked_header,
 )
 from sce_video.utils.files import read_json, regular_file, write_json
 
@@ -48,14 +45,12 @@ from sce_video.utils.files import read_json, regular_file, write_json
 FEATURE = "feature"
 #: Key of the description of an index, in the metadata of its column of features.
 FACTS = "sce_video.index"
-#: Beginning of the names of columns of features in a table of videos.
-PREFIX = "feature_"
-_NAME = re.compile(r"[A-Za-z0-9_]{1,64}")
-#: Columns of an index of windows, seconds; null in the row of a file that cannot be decoded.
+#: IndexColumns of an index of windows, seconds; null in the row of a file that cannot be decoded.
 _SPAN = ("start", "end")
 #: Version of the format of an index in a table.
 _VERSION = 1
-_BATCH_BYTES = 128 * 2**20  # of rows written at a time
+#: Bytes of rows that are written at a time.
+_BATCH_BYTES = 128 * 2**20
 #: Paths in one SQL condition at most, chosen by hand.
 _DELETED_AT_ONCE = 1000
 #: Features of this size together are held in memory once they have been read.
@@ -78,13 +73,20 @@ _SUMMED = ("data", "_deletions", "_indices")
 CHECKSUMS = "checksums.json"
 #: Bytes of a file that are read at a time to compute its checksum.
 _READ_BYTES = 1 << 20
-#: In place of the feature of a row that stays in the table.
+#: Stands for the feature of a row that stays in the table.
 _KEPT = np.empty(0, dtype=np.float32)
 
 
-class Columns(NamedTuple):
-    """Names of the columns of a :class:`FileRecord`, and the SQL condition of rows without a
-    feature: of an index of its own, or of a column of features in a table of videos."""
+@dataclass(frozen=True)
+class IndexColumns:
+    """Names of the columns of an index in a table.
+
+    Attributes:
+        feature: Column of the features.
+        size: Column of the size of a file.
+        mtime: Column of its modification time.
+        without: SQL condition of rows without a feature.
+    """
 
     feature: str
     size: str
@@ -93,35 +95,35 @@ class Columns(NamedTuple):
 
     @property
     def state(self) -> list[str]:
-        """The columns of a :class:`FileRecord` without its feature, and the path."""
+        """The columns of a :class:`.store.FileRecord` without its feature, and the path."""
         return ["path", self.size, self.mtime, "failure"]
 
 
-_OWN = Columns(FEATURE, "size", "mtime_ns", "failure != ''")
+_OWN = IndexColumns(FEATURE, "size", "mtime_ns", "failure != ''")
 
 
 def path_to_text(path: str) -> str:
-    """A path as the table stores it: bytes that are no UTF-8 are written as NUL and two digits."""
+    """Return a path as the table stores it: a byte that is not UTF-8 is NUL and two digits."""
     return re.sub(r"[\udc80-\udcff]", lambda found: f"\0{ord(found[0]) - 0xDC00:02x}", path)
 
 
 def _quoted(path: str) -> str:
-    """A path as a literal of SQL."""
+    """Return a path as a literal of SQL."""
     return "'" + path_to_text(path).replace("'", "''") + "'"
 
 
 def text_to_path(text: str) -> str:
-    """The inverse of :func:`path_to_text`; a path holds no NUL itself."""
+    """Invert :func:`path_to_text`. A path contains no NUL."""
     return re.sub(r"\0([89a-f][0-9a-f])", lambda found: chr(0xDC00 + int(found[1], 16)), text)
 
 
-def header_facts(header: Mapping[str, Any]) -> dict[str, str]:
-    """The header as metadata of the column of features."""
-    return {FACTS: json.dumps({"version": _VERSION, **header})}
+def header_facts(header: IndexHeader) -> dict[str, str]:
+    """Return the header as metadata of the column of features."""
+    return {FACTS: json.dumps({"version": _VERSION, **header.to_dict()})}
 
 
 @contextmanager
-def _explained(doing: str, table: str | Path, *further: type[Exception]) -> Iterator[None]:
+def explained(doing: str, table: str | Path, *further: type[Exception]) -> Iterator[None]:
     """Raise errors of Lance as a TableError that names the table."""
     kinds: tuple[type[Exception], ...] = (OSError, RuntimeError, *further)
     try:
@@ -133,9 +135,13 @@ def _explained(doing: str, table: str | Path, *further: type[Exception]) -> Iter
 
 
 def _open_table(
-    file: str | Path, columns: Columns = _OWN
-) -> tuple[OpenTable | RemoteTable, dict[str, Any], int]:
-    """The table, header of the index, size of the features; ValueError for another table."""
+    file: str | Path, columns: IndexColumns = _OWN
+) -> tuple[OpenTable | RemoteTable, IndexHeader, int]:
+    """Open a table; return it, the header of the index, and the size of the features.
+
+    Raises:
+        ValueError: If it is not the table of an index.
+    """
     import pyarrow as pa
 
     try:
@@ -154,12 +160,14 @@ def _open_table(
         entry = json.loads((field.metadata or {})[FACTS.encode()])
         if entry["version"] != _VERSION:
             raise ValueError(f"version {entry['version']} is unknown, only {_VERSION} can be read")
-        return opened, checked_header(entry), field.type.list_size
+        return opened, IndexHeader.from_dict(entry), field.type.list_size
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise ValueError(f"{file} is not the table of an index: {error!r:.500}") from error
 
 
-def _records_of(rows: Any, columns: Columns, feature: np.ndarray | None) -> dict[str, FileRecord]:
+def _records_of(
+    rows: Any, columns: IndexColumns, feature: np.ndarray | None
+) -> dict[str, FileRecord]:
     """Records by path; a file with windows and a failure lacks some of its windows."""
     records: dict[str, FileRecord] = {}
     read = [rows[name].to_pylist() for name in columns.state]
@@ -173,7 +181,7 @@ def _records_of(rows: Any, columns: Columns, feature: np.ndarray | None) -> dict
     return records
 
 
-def _make_vector_index(table: OpenTable | RemoteTable, column: str, rows: int) -> None:
+def make_vector_index_of(table: OpenTable | RemoteTable, column: str, rows: int) -> None:
     """Cluster the features into cells, and quantise them to one bit per dimension in each.
 
     The method is RaBitQ (https://arxiv.org/abs/2405.12497). The index has the name of the column.
@@ -193,9 +201,16 @@ class TableIndex(VideoIndex):
     it is no table of an index, or is damaged.
     """
 
-    def __init__(self, folder: str | Path, file: str | Path, columns: Columns = _OWN) -> None:
+    def __init__(self, folder: str | Path, file: str | Path, columns: IndexColumns = _OWN) -> None:
         self._table, self._columns = file, columns
-        self._names = "path", columns.size, columns.mtime, *_SPAN
+        start, end = _SPAN
+        self._names = {
+            "paths": "path",
+            "sizes": columns.size,
+            "mtimes": columns.mtime,
+            "starts": start,
+            "ends": end,
+        }
         self._opened, header, size = _open_table(file, columns)
         self.version = self._opened.version
         failed = self.call("read", [*columns.state, "_rowoffset"], {"filter": columns.without})
@@ -207,26 +222,27 @@ class TableIndex(VideoIndex):
         self.indexed = self.call("vector_index", columns.feature)
 
     def call(self, method: str, *arguments: Any) -> Any:
-        """What a method of the table returns; raises TableError."""
-        with _explained("read", self._table, ValueError):
+        """Call a method of the table; TableError if it fails."""
+        with explained("read", self._table, ValueError):
             return self._opened.call(method, *arguments)
 
     def offsets(self, rows: np.ndarray) -> list[int]:
-        """Numbers of rows in the table, in which failed files are rows too."""
+        """Return the numbers of rows in the table, in which failed files are rows, too."""
         return (rows + np.searchsorted(self._behind, rows, side="right")).tolist()
 
     def _row_numbers(self, offsets: Any) -> np.ndarray:
-        """The inverse of :meth:`offsets`."""
+        """Invert :meth:`offsets`."""
         numbers = np.asarray(offsets, dtype=np.int64)
         return numbers - np.searchsorted(self._bad, numbers)
 
     def _column(self, name: str) -> np.ndarray:
-        column = self.call("read", [name], None)[name].to_numpy()
+        stored = self._names[name]
+        column = self.call("read", [stored], None)[stored].to_numpy()
         return np.delete(column, self._bad) if len(self._bad) else column
 
     @cached_property
     def path_array(self) -> np.ndarray:
-        return np.array([text_to_path(text) for text in self._column("path")], dtype=object)
+        return np.array([text_to_path(text) for text in self._column("paths")], dtype=object)
 
     def rows(self, path: str) -> list[int]:
         where = f"path = {_quoted(path)} AND NOT ({self._columns.without})"
@@ -241,14 +257,14 @@ class TableIndex(VideoIndex):
 
     @cached_property
     def features(self) -> Matrix:
-        """(N, D) float32; held in memory if they are few, else read when they are used."""
+        """Features (N, D) float32, in memory if they are few, else read when they are used."""
         matrix = TableFeatures(self, self._columns.feature)
         return np.array(matrix[:]) if 4 * math.prod(self.shape) <= _HELD_BYTES else matrix
 
     def nearest(
         self, query: np.ndarray, k: int, kept: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """About the k most similar; rows that the vector index lacks are compared one by one."""
+        """Find about the k most similar rows. Rows without an entry are compared one by one."""
         refined = {"refine_factor": _REFINED} if k < _MANY else {}
         how = {"metric": "cosine", "nprobes": _PROBES, **refined}
         nearest = {"column": self._columns.feature, "q": query.astype(np.float32), "k": k, **how}
@@ -262,7 +278,7 @@ class TableIndex(VideoIndex):
         return rows, self.features[rows]
 
     def matrix_of(self, tables: list[Any], count: int) -> np.ndarray:
-        """(count, D) features of rows that were read, of which failed files have none."""
+        """Return the features (count, D) of rows that were read, except failed files."""
         import pyarrow as pa
 
         column = pa.concat_tables(tables)[self._columns.feature].combine_chunks()
@@ -277,7 +293,7 @@ class TableIndex(VideoIndex):
 
 
 class TableFeatures:
-    """The features of a table as a read-only matrix, of which rows are read when they are used."""
+    """Features of a table as a read-only matrix, whose rows are read when they are used."""
 
     def __init__(self, index: TableIndex, column: str) -> None:
         self._index, self._names = index, [column]
@@ -290,7 +306,7 @@ class TableFeatures:
         return np.asarray(self[:], dtype=dtype)
 
     def __getitem__(self, rows: Any, /) -> np.ndarray:
-        """(D,) of a row, or (n, D) of a slice or of an array of rows."""
+        """Return (D,) of a row, or (n, D) of a slice or an array of rows."""
         if isinstance(rows, slice):
             begin, end, _ = rows.indices(len(self))
             if end <= begin:
@@ -327,15 +343,15 @@ class TableStore(IndexStore):
         index.stamp = index.version, os.stat(self.file / "_versions").st_mtime_ns
         return index
 
-    def read(self) -> tuple[dict[str, Any], dict[str, FileRecord]]:
-        """Header and records; their features stay in the table."""
+    def read(self) -> tuple[IndexHeader, dict[str, FileRecord]]:
+        """Read the header and the records, whose features stay in the table."""
         opened, header, _ = _open_table(self.file)
-        with _explained("read", self.file, ValueError):
+        with explained("read", self.file, ValueError):
             rows = opened.call("read", _OWN.state)
         self._known = dict(sorted(_records_of(rows, _OWN, _KEPT).items()))
         return header, dict(self._known)
 
-    def write(self, header: Mapping[str, Any], records: Mapping[str, FileRecord]) -> None:
+    def write(self, header: IndexHeader, records: Mapping[str, FileRecord]) -> None:
         """Bring the table to these records; rows that :meth:`read` has returned are left as is.
 
         A new table is there only when it is complete; an update that is interrupted leaves some of
@@ -357,7 +373,7 @@ class TableStore(IndexStore):
                     )
                 size = feature.shape[-1]
         held = any(r.feature is not None for r in self._known.values())
-        with _explained("write to", self.file):
+        with explained("write to", self.file):
             # A table without any feature has none of their size: it is made again.
             if self.file.exists() and (size is None or (held and size == self.open().shape[1])):
                 self._update(header, records, changed)
@@ -377,7 +393,7 @@ class TableStore(IndexStore):
         return damaged
 
     def _noted(self) -> dict[str, int]:
-        """The checksums of files of the table by name, as they were when Lance had written them."""
+        """Return the checksums of the table's files when Lance had written them, by name."""
         file = self.file.with_name(CHECKSUMS)
         stored = read_json(file) if file.is_file() else {}
         if not isinstance(stored, dict):
@@ -385,13 +401,13 @@ class TableStore(IndexStore):
         return stored
 
     def _summed_files(self) -> list[str]:
-        """The files of the table that never change, relative to it."""
+        """Return the files of the table that never change, relative to it."""
         folders = [self.file / name for name in _SUMMED]
         files = [file for folder in folders for file in folder.rglob("*") if file.is_file()]
         return [file.relative_to(self.file).as_posix() for file in files]
 
     def _note_checksums(self) -> None:
-        """Add the checksums of new files, and drop those of removed ones. Lance has none itself."""
+        """Note checksums of new files, and drop removed ones. Lance itself has none."""
         noted = self._noted()
         sums = {
             name: noted[name] if name in noted else _checksum(self.file / name)
@@ -399,9 +415,7 @@ class TableStore(IndexStore):
         }
         write_json(self.file.with_name(CHECKSUMS), sums)
 
-    def _make(
-        self, header: Mapping[str, Any], records: Mapping[str, FileRecord], size: int
-    ) -> None:
+    def _make(self, header: IndexHeader, records: Mapping[str, FileRecord], size: int) -> None:
         unfinished = self.file.with_name(f"{self.file.name}.unfinished")
         shutil.rmtree(unfinished, ignore_errors=True)
         table = make_table(str(unfinished), _schema(header, size))
@@ -414,7 +428,7 @@ class TableStore(IndexStore):
 
     def _update(
         self,
-        header: Mapping[str, Any],
+        header: IndexHeader,
         records: Mapping[str, FileRecord],
         changed: Mapping[str, FileRecord],
     ) -> None:
@@ -422,7 +436,7 @@ class TableStore(IndexStore):
         if stored != header:
             table.call("describe", FEATURE, header_facts(header))
         gone = [path for path in self._known if path not in records]
-        windows = header["settings"].get("windows")
+        windows = header.windows is not None
         if windows:  # a path has many rows: the old ones go before the new ones come
             gone += [path for path in changed if path in self._known]
         else:
@@ -438,10 +452,10 @@ class TableStore(IndexStore):
     def make_vector_index(self, wanted: bool) -> None:
         """Make or extend the vector index where one is wanted, there, or worth its time."""
         table = _open_table(self.file)[0]
-        with _explained("index", self.file, ValueError):
+        with explained("index", self.file, ValueError):
             held, rows = table.call("vector_index", FEATURE), table.call("count", None)
             if held is None and rows >= (FEWEST_INDEXED if wanted else APPROXIMATE_ROWS):
-                _make_vector_index(table, FEATURE, rows)
+                make_vector_index_of(table, FEATURE, rows)
             elif held is not None and held < rows:
                 table.call("extend_vector_index")
         self._note_checksums()
@@ -459,7 +473,7 @@ class TableStore(IndexStore):
 
 
 def _checksum(file: Path) -> int:
-    """CRC-32 of a file."""
+    """Return the CRC-32 of a file."""
     total = 0
     with open(file, "rb", opener=regular_file) as opened:
         while data := opened.read(_READ_BYTES):
@@ -467,8 +481,8 @@ def _checksum(file: Path) -> int:
     return total
 
 
-def _schema(header: Mapping[str, Any], size: int) -> Any:
-    """The ``pyarrow.Schema`` of the table of an index, with features of ``size`` numbers."""
+def _schema(header: IndexHeader, size: int) -> Any:
+    """Return the ``pyarrow.Schema`` of an index with features of ``size`` numbers."""
     import pyarrow as pa
 
     return pa.schema(
@@ -478,14 +492,12 @@ def _schema(header: Mapping[str, Any], size: int) -> Any:
             pa.field("size", pa.int64()),
             pa.field("mtime_ns", pa.int64()),
             pa.field("failure", pa.string()),
-            *(pa.field(name, pa.float64()) for name in _SPAN if header["settings"].get("windows")),
+            *(pa.field(name, pa.float64()) for name in _SPAN if header.windows is not None),
         ]
     )
 
 
-def _batches(
-    header: Mapping[str, Any], records: Mapping[str, FileRecord], size: int
-) -> Iterator[Any]:
+def _batches(header: IndexHeader, records: Mapping[str, FileRecord], size: int) -> Iterator[Any]:
     """Tables of rows, some at a time; all rows of a file are in one of them.
 
     A row is a file, a window, or why a file or some of its windows are missing.
@@ -499,7 +511,7 @@ def _batches(
         columns: dict[str, Any] = dict(zip(names, zip(*rows, strict=True), strict=True))
         features = columns[FEATURE]
         matrix = np.array([none if f is None else f for f in features], dtype=np.float32)
-        columns[FEATURE] = _feature_array(matrix, pa.array([f is None for f in features]))
+        columns[FEATURE] = feature_array(matrix, pa.array([f is None for f in features]))
         return pa.table({name: columns[name] for name in schema.names}, schema=schema)
 
     step = max(1, _BATCH_BYTES // (4 * size))
@@ -522,153 +534,9 @@ def _batches(
         yield table(some)
 
 
-def _feature_array(matrix: np.ndarray, missing: Any = None) -> Any:
-    """Features (N, D) as an array of ``pyarrow``; null where ``missing``."""
+def feature_array(matrix: np.ndarray, missing: Any = None) -> Any:
+    """Return features (N, D) as an array of ``pyarrow``, null for missing ones."""
     import pyarrow as pa
 
     values = pa.array(matrix.reshape(-1))
     return pa.FixedSizeListArray.from_arrays(values, matrix.shape[1], mask=missing)
-
-
-# -- features as a column of a table of videos ---------------------------------------------
-
-
-def write_feature_column(
-    table: str,
-    name: str,
-    paths: Sequence[str],
-    features: Matrix,
-    header: Mapping[str, Any],
-) -> int:
-    """Write features into the column ``feature_NAME`` of a table of videos; returns its features.
-
-    A new column is one commit: it is there with all features or not at all, and the packets of the
-    videos are not written again. An existing column of the same checkpoint and settings keeps its
-    features and gets those that are given; in between it is there in its old state. Rows without a
-    feature hold null. Features are read some thousand at a time; until the end all of them are in
-    the folder for temporary files.
-
-    Args:
-        table: Path or URI of a table of :func:`~sce_video.data_tools.tables.import_videos`.
-        name: Letters, digits and ``_``.
-        paths: N paths, as the table has them.
-        features: (N, D) float.
-        header: ``root`` (folder of the original files, may be empty), ``checkpoint`` (``path`` and
-            ``sha256``) and ``settings`` (``model``, ``num_clips``, ``num_crops``). Stored as
-            metadata of the column.
-
-    Raises:
-        ValueError: A path that is no row, or given twice; features that are not finite; the column
-            has features of another checkpoint or of other settings.
-        TableError: The table cannot be read or written, or is no table of videos.
-    """
-    import pyarrow as pa
-
-    if _NAME.fullmatch(name) is None:
-        raise ValueError(f"name a column by letters, digits and _, got {name!r:.80}")
-    column, unfinished = PREFIX + name, f"{PREFIX}{name}__new"
-    opened = read_table(table)
-    check_format(table, opened.metadata)
-    with _explained("write to", table):
-        names = opened.call("schema").names
-        exists = column in names
-        if unfinished in names and exists:  # of an interrupted call
-            opened.call("drop_column", unfinished)
-        elif unfinished in names:
-            opened.call("rename_column", unfinished, column)
-            exists = True
-        rows = _rows_of_features(table, opened, paths, features)
-        if exists:
-            old = open_feature_column(table, column)
-            made, sha256 = old.checkpoint, header["checkpoint"]["sha256"]
-            if (made["sha256"], old.settings) != (sha256, header["settings"]):
-                raise ValueError(
-                    f"the column {column} of {table} has features of another checkpoint "
-                    f"({made['path']}, sha256 {made['sha256'][:12]}) or of other settings: choose "
-                    "another name"
-                )
-        new = unfinished if exists else column
-        kind = pa.list_(pa.float32(), features.shape[1])
-        schema = pa.schema([pa.field(new, kind, metadata=header_facts(header))])
-        count = 0
-        with tempfile.NamedTemporaryFile(prefix="sce_video_", suffix=".arrow") as file:
-            with pa.ipc.new_stream(file, schema) as writer:
-                for begin in range(0, len(rows), READ_ROWS):
-                    some = rows[begin : begin + READ_ROWS]
-                    there = np.zeros(len(some), dtype=bool)
-                    values = np.zeros((len(some), features.shape[1]), dtype=np.float32)
-                    if exists:
-                        part = {"offset": begin, "limit": len(some)}
-                        kept = opened.call("read", [column], part)[column].combine_chunks()
-                        there = kept.is_valid().to_numpy(zero_copy_only=False)
-                        values[there] = kept.flatten().to_numpy().reshape(-1, values.shape[1])
-                    values[some >= 0] = features[some[some >= 0]]
-                    there |= some >= 0
-                    count += int(there.sum())
-                    array = _feature_array(values, pa.array(~there))
-                    writer.write_batch(pa.record_batch([array], schema=schema))
-            file.flush()
-            opened.call("add_columns", file.name)
-        if exists:  # the new one takes the place of the old one
-            opened.call("drop_column", column)
-            opened.call("rename_column", unfinished, column)
-        if count >= APPROXIMATE_ROWS:
-            _make_vector_index(opened, column, count)
-    return count
-
-
-def feature_columns(table: str) -> list[str]:
-    """Names of the columns of features of a table."""
-    schema = read_table(table).call("schema")
-    return [field.name for field in schema if FACTS.encode() in (field.metadata or {})]
-
-
-def open_feature_column(table: str, column: str | None = None) -> TableIndex:
-    """A column of features of a table of videos, for search.
-
-    Args:
-        table: Path or URI.
-        column: Name with or without ``feature_``; None for the only one.
-
-    Raises:
-        ValueError: There is no such column, or several and none was named.
-    """
-    known = feature_columns(table)
-    if column is None:
-        found, what = known if len(known) == 1 else [], "name its column of features"
-    else:
-        found = [name for name in (column, PREFIX + column) if name in known]
-        what = f"it has no column {PREFIX}{column}"
-    if not found:
-        raise ValueError(f"{table}: {what}; its columns of features: {', '.join(known) or 'none'}")
-    name = found[0]
-    columns = Columns(name, "source_size", "source_mtime_ns", f"{name} IS NULL")
-    index = TableIndex(Path(table), table, columns)
-    index.stamp = index.version, crc32(name.encode())
-    return index
-
-
-def _rows_of_features(
-    table: str, opened: OpenTable | RemoteTable, paths: Sequence[str], features: Matrix
-) -> np.ndarray:
-    """Which of the features is that of each row of a table, -1 for none."""
-    if len(features.shape) != 2 or len(features) != len(paths) or 0 in features.shape:
-        raise ValueError(f"{len(paths)} paths do not match features of shape {features.shape}")
-    blocks = (features[begin : begin + READ_ROWS] for begin in range(0, len(paths), READ_ROWS))
-    bad = np.flatnonzero(np.concatenate([~np.isfinite(x).all(axis=1) for x in blocks]))
-    if len(bad):
-        raise ValueError(
-            f"{len(bad)} features hold NaN or infinity, the first is that of {paths[bad[0]]}: the "
-            "network that made them has diverged"
-        )
-    given = {table_path(path): number for number, path in enumerate(paths)}
-    if len(given) < len(paths):
-        raise ValueError(f"{len(paths) - len(given)} of {len(paths)} paths are given twice")
-    known = opened.call("read", ["path"])["path"].to_pylist()
-    unknown = sorted(given.keys() - known, key=given.__getitem__)
-    if unknown:
-        raise ValueError(
-            f"{len(unknown)} of {len(paths)} paths are no rows of {table}, the first is "
-            f"{unknown[0]}"
-        )
-    return np.array([given.get(path, -1) for path in known])

@@ -16,7 +16,7 @@ from torch import nn
 
 from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.engine.config.load import load_config
-from sce_video.engine.config.snapshot import stored_config
+from sce_video.engine.config.snapshot import lacking_imports, stored_config
 from sce_video.engine.weights import bounded_network, check_classifier_weights, load_backbone
 from sce_video.inference.embed import features_of_files, rows_of_videos
 from sce_video.inference.features import Features
@@ -29,14 +29,14 @@ from sce_video.inference.network_input import (
     settings_from_config,
     view_counts,
 )
+from sce_video.models.heads import AttentiveProbeHead
 from sce_video.registry import MODELS
 from sce_video.utils.storage import absolute
+from sce_video.utils.stored_arguments import constructor_parameters
 
 _HEAD = "cls_head."
 #: Heads that are built for a config text inside a checkpoint, which may be a stranger's.
 _KNOWN_HEADS = ("I3DHead", "mmaction.I3DHead", "AttentiveProbeHead")
-#: What the weights of attentive probes do not tell; a wrong value is refused when they are built.
-_OF_PROBES = ("lrs", "weight_decays", "num_heads", "depth", "mlp_ratio", "selected")
 
 
 class NoClassifierError(ValueError):
@@ -133,6 +133,7 @@ def load_classifier(
             head = _known_head(head, stored)
     except ValueError as error:
         advice = "" if config is not None else "; give the config file (config=)"
+        advice = f". {lacking}" if (lacking := lacking_imports(stored)) else advice
         raise ValueError(f"{source}: {error}{advice}") from error
     selected = select_device(device)
     recognizer = _build(settings, head, stored, str(checkpoint)).to(selected)
@@ -168,7 +169,9 @@ def _known_head(head: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any]:
             num_classes, in_channels = weights[key].shape
             found = dict(num_classes=num_classes, in_channels=in_channels)
             if probes:
-                own = {option: head[option] for option in _OF_PROBES if option in head}
+                # A wrong value is refused when the head is built.
+                taken = head.keys() & constructor_parameters(AttentiveProbeHead).keys()
+                own = {option: head[option] for option in taken}
                 return {"type": _KNOWN_HEADS[2], **own, **found}
             return {"type": _KNOWN_HEADS[0], **found}
     raise ValueError(f"the file has no weights of a classifier ({name})")

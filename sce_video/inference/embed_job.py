@@ -6,7 +6,6 @@ writes them to a file, and :func:`iterate_features` gives them to the caller as 
 
 from __future__ import annotations
 
-import importlib
 import json
 import multiprocessing
 import os
@@ -47,7 +46,6 @@ from sce_video.jobs import (
     file_state,
     iterate_job,
 )
-from sce_video.registry import DATASETS, MODELS, READERS, TRANSFORMS, is_own_part
 from sce_video.utils.errors import UserError
 
 #: Seconds for the forward passes of an item, besides the time limit for decoding it.
@@ -92,8 +90,6 @@ class EmbedJob(BatchJob):
         self.gpus = 1 / processes_per_gpu if ray and network.device.type == "cuda" else 0
         #: Device of the processes; ``cuda`` without a number spreads them over all GPUs.
         self.device = network.device.type if ray else str(network.device)
-        #: Modules that register what is named by a text, such as a reader of files.
-        self.imports = [name for name in _own_modules() if name != "__main__"]
         self._options, self._sent = options, False
 
     def __getstate__(self) -> dict[str, Any]:
@@ -104,8 +100,6 @@ class EmbedJob(BatchJob):
         """Move the network to the device of this process, unless it is the one that sent it."""
         if not self._sent:
             return
-        for name in self.imports:
-            importlib.import_module(name)
         # A sum over a whole tensor depends on the number of threads, and a row must not.
         torch.set_num_threads(1)
         cv2.setNumThreads(0)
@@ -190,13 +184,6 @@ class EmbedJob(BatchJob):
     def holds(self, item: Item, record: Record) -> bool:
         """Whether the file has rows, or could not be decoded and is not to be tried again."""
         return record.done or not self.retry_failed
-
-
-def _own_modules() -> list[str]:
-    """Return the modules of the user's own that have registered parts of data sets or networks."""
-    registries = (DATASETS, MODELS, READERS, TRANSFORMS)
-    parts = (part for registry in registries for part in registry.module_dict.values())
-    return sorted({part.__module__ for part in parts if is_own_part(part)})
 
 
 def process_device(name: str) -> torch.device:
@@ -284,7 +271,7 @@ class VideoFiles(VideoDataset):
         self._known_bad.clear()
         return self[0]
 
-    def _list_videos(self, *_: Any) -> VideoList:
+    def list_videos(self, *_: Any) -> VideoList:
         return VideoList.from_paths([], [])
 
     def _run_pipeline(self, index: int, seed: int, given: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from sce_video.engine.checkpoint import file_sha256, load_checkpoint_file, newest_checkpoint
-from sce_video.engine.config.snapshot import stored_config
+from sce_video.engine.config.snapshot import lacking_imports, stored_config
 from sce_video.engine.weights import bounded_network, load_backbone
 from sce_video.inference.multi_view import BatchRows, mean_representation
 from sce_video.inference.network_input import ModelSettings, settings_from_config
@@ -117,6 +117,7 @@ def load_model(
         settings = settings_from_config(cfg, trusted=config is not None)
     except ValueError as error:
         advice = "" if config is not None else "; give the config file (config=)"
+        advice = f". {lacking}" if (lacking := lacking_imports(stored)) else advice
         raise ValueError(f"{source}: {error}{advice}") from error
     return build_model(settings, checkpoint, device, stored)
 

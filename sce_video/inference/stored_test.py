@@ -14,7 +14,7 @@ from mmengine.config import Config
 from sce_video.engine.checkpoint import is_plain, load_checkpoint_file
 from sce_video.engine.config.check import walk_dicts
 from sce_video.engine.config.load import load_config
-from sce_video.engine.config.snapshot import stored_config
+from sce_video.engine.config.snapshot import lacking_imports, stored_config
 from sce_video.engine.recipes import recipes_folder
 from sce_video.engine.weights import checked_parts, test_settings
 from sce_video.inference.network_input import TEST_CROPS, ModelSettings, settings_from_config
@@ -36,14 +36,18 @@ def stored_test(checkpoint: str | Path) -> Config:
         ValueError: it has no config or one that is not plain data, or names classes that are not
             those of this package: then the config file has to be named.
     """
-    stored = stored_config(load_checkpoint_file(checkpoint), checkpoint)
+    read = load_checkpoint_file(checkpoint)
+    stored = stored_config(read, checkpoint)
     try:
         settings = settings_from_config(stored)
         content = {**_test(stored, settings), "model": _model(stored["model"], settings)}
     except ValueError as error:
-        raise ValueError(
-            f"the config in {checkpoint}: {error}; to run a config file that you trust: "
+        advice = (
+            "To run a config file that you trust: "
             f"sce-video test CONFIG {checkpoint}, sce-video embed --config CONFIG"
+        )
+        raise ValueError(
+            f"the config in {checkpoint}: {error}. {lacking_imports(read) or advice}"
         ) from error
     content |= {key: value for key, value in stored.items() if key in _CLAIMS and is_plain(value)}
     runtime = load_config(recipes_folder() / "_base_/default_runtime.py").to_dict()

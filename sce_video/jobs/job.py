@@ -155,7 +155,7 @@ class BatchJob:
         return item.source
 
     def holds(self, item: Item, record: Record) -> bool:
-        """Whether a record of the same settings stands, so that the item is not due again.
+        """Return whether a record of the same settings stands, so that the item is not due again.
 
         The runner also compares source and output; by default all failures are due again.
         """
@@ -256,14 +256,14 @@ class RecordStore:
                 on_error.pop_all()
 
     def get(self, key: str) -> Record | None:
-        """The record of an item; None without one."""
+        """Return the record of an item; None without one."""
         with _explained(self.path, self.job):
             sql = _SELECT + " WHERE key = CAST(? AS TEXT)"
             row = self._connection.execute(sql, (_bytes(key),)).fetchone()
             return None if row is None else _record(row)
 
     def __iter__(self) -> Iterator[Record]:
-        """All records in the order of their keys, read while iterating."""
+        """Yield all records in the order of their keys, read while iterating."""
         with _explained(self.path, self.job):
             yield from _records(self._connection)
 
@@ -272,7 +272,7 @@ class RecordStore:
             return int(self._connection.execute("SELECT count(*) FROM records").fetchone()[0])
 
     def settings(self) -> list[dict[str, Any]]:
-        """The different settings of all records."""
+        """Return the different settings of all records."""
         sql = "SELECT value FROM settings WHERE id IN (SELECT settings FROM records)"
         with _explained(self.path, self.job):
             return [_parsed_settings(text) for (text,) in self._connection.execute(sql)]
@@ -368,7 +368,7 @@ def _check_header(path: Path, mode: str) -> None:
 
 
 def _check_format(connection: sqlite3.Connection, job: str) -> str:
-    """The store's id; raises sqlite3.DatabaseError unless it is a store of this job."""
+    """Return the store's id; raises sqlite3.DatabaseError unless it is a store of this job."""
     sql = "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL LIMIT 9"
     found = dict(connection.execute(sql))
     application = connection.execute("PRAGMA application_id").fetchone()[0]

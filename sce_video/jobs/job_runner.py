@@ -186,7 +186,7 @@ def _record_of(
 
 
 def is_current(job: BatchJob, item: Item, store: RecordStore) -> bool:
-    """Whether the record of an item stands, so that it is not due.
+    """Return whether the record of an item stands, so that it is not due.
 
     It does if the settings are the same, the source is unchanged (or, of a finished item, gone),
     the job's ``holds`` agrees, and the output of a finished item still has the recorded size.

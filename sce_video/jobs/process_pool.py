@@ -28,6 +28,7 @@ from pebble import ProcessExpired, ProcessPool
 
 from sce_video.jobs.job import BatchJob, Facts, Item, ItemError, RunError, StorageError
 from sce_video.utils.errors import CRASH_SIGNALS, UserError
+from sce_video.utils.own_parts import OwnModules, own_modules
 
 Key = TypeVar("Key")
 
@@ -208,7 +209,7 @@ def _call(function: Callable[[Any], Any], argument: Any, last_resort: float) -> 
 
 
 def call(function: Callable[[Any], Any], argument: Any) -> Outcome:
-    """The outcome of a call in this process, whatever exception it raises.
+    """Return the outcome of a call in this process, whatever exception it raises.
 
     Its fault is the kind of an ItemError, ``storage``, ``run``, or ``error`` for any other
     Exception; KeyboardInterrupt and SystemExit pass.
@@ -229,10 +230,17 @@ _problem = ""
 
 
 class PackedJob(NamedTuple):
-    """A pickled job, unpacked where it runs, and the module of its class."""
+    """A pickled job that is unpacked where it runs.
+
+    Attributes:
+        data: The pickled job.
+        module: Module of its class.
+        modules: Modules of the user's own parts, which its process imports first.
+    """
 
     data: bytes
     module: str
+    modules: OwnModules
 
 
 def pack(job: BatchJob) -> PackedJob:
@@ -242,7 +250,7 @@ def pack(job: BatchJob) -> PackedJob:
         WorkersEndedError: If a part of it cannot be pickled, such as a function in a function.
     """
     try:
-        return PackedJob(pickle.dumps(job), type(job).__module__)
+        return PackedJob(pickle.dumps(job), type(job).__module__, own_modules())
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise WorkersEndedError(
             f"{job.name} cannot be sent to other processes: {error}. Work in this process: "
@@ -265,7 +273,7 @@ def run_local(
         (None if attempt is None else (attempt, attempt) for attempt in attempts),
         workers=workers,
         timeout=timeout,
-        preload=(packed.module,),
+        preload=(packed.module, *packed.modules.named, *packed.modules.others),
         start=partial(_start, packed),
     )
 
@@ -278,14 +286,16 @@ def run_here(job: BatchJob, items: Iterable[Item]) -> Done:
 
 
 def _attempt(item: Item) -> Item:
-    """The item with a new path for one attempt to write its output, if it has any."""
+    """Return the item with a new path for one attempt to write its output, if it has any."""
     path = f"{item.temporary}.{secrets.token_hex(4)}.part" if item.temporary else ""
     return replace(item, temporary=path)
 
 
 def _set_up(job: BatchJob | PackedJob) -> tuple[BatchJob | None, str]:
-    """The job, and why it cannot be set up; empty if it is."""
+    """Return the job, and why it cannot be set up; empty if it is."""
     try:
+        if isinstance(job, PackedJob):
+            job.modules.load()
         unpacked: BatchJob = pickle.loads(job.data) if isinstance(job, PackedJob) else job
         unpacked.setup()
     except RunError as error:

@@ -229,7 +229,7 @@ class _Actors:
             self.starting[actor.ready.remote()] = actor
 
     def room(self, pending: int) -> bool:
-        """Whether one more call may be scheduled, beside those that are pending."""
+        """Return whether one more call may be scheduled, beside those that are pending."""
         if time.monotonic() - self._looked > _LOOK_EVERY:
             self._grow()
         for reference in self.ended_of(self.starting):
@@ -246,7 +246,7 @@ class _Actors:
         return pending < _AHEAD * len(self._load)
 
     def ended_of(self, references: Iterable[Any]) -> list[Any]:
-        """Those of some references whose calls have ended."""
+        """Return those of some references whose calls have ended."""
         some = list(references)
         return self._ray.wait(some, num_returns=len(some), timeout=0)[0] if some else []
 
@@ -310,7 +310,7 @@ class _Run:
                 )
 
     def _results(self, reference: Any, items: list[Item]) -> Iterator[tuple[Item, Outcome]]:
-        """What a call returned, without the items that are tried again."""
+        """Yield what a call returned, without the items that are tried again."""
         errors = self._ray.exceptions
         try:
             outcomes, seconds = self._ray.get(reference)

@@ -3,6 +3,7 @@
 from sce_video.models.algorithms import SCE, ActionDetector, Encoder
 from sce_video.models.backbones import (
     S3D,
+    EfficientNetLite,
     R2Plus1d,
     ResNet2d,
     ResNet3dSlowPath,
@@ -24,6 +25,7 @@ __all__ = [
     "ActionDetector",
     "AttentiveProbeHead",
     "BoxDataPreprocessor",
+    "EfficientNetLite",
     "Encoder",
     "I3DHead",
     "R2Plus1d",

@@ -39,6 +39,18 @@ class Parser(argparse.ArgumentParser):
             self.error(f"{what} {word}{f', meant {near[0]}?' if near else ''}")
         return given
 
+    def add_import(self) -> None:
+        """Show ``--import``, whose modules are imported before the command line is parsed."""
+        self.add_argument(
+            "--import",
+            metavar="MODULE",
+            action="append",
+            dest=argparse.SUPPRESS,
+            default=argparse.SUPPRESS,
+            help="import this module of your own first, which registers methods, networks or other "
+            "parts. May be repeated (docs/extend.md)",
+        )
+
     def error(self, message: str) -> Any:
         """Print the message, after the usage only if an argument is missing, and exit.
 
@@ -111,6 +123,7 @@ def parser_of(
         argument_default=argparse.SUPPRESS,  # the defaults are those of the dataclass
     )
     parser.add_argument("-h", "--help", action="help", help="show this message and exit")
+    parser.add_import()
     groups: dict[str | None, Any] = {None: parser}
     for declared in shown:
         spec = spec_of(declared)
@@ -142,6 +155,8 @@ def _add(container: Any, options: type[Options], declared: Field) -> None:
             settings["nargs"] = len(spec.metavar)
         elif kind.several:
             settings["nargs"] = "+" if required or not spec.positional else "*"
+            if not spec.positional:
+                settings["action"] = "extend"  # --track wandb --track mlflow has both
         elif spec.alone is not None or (spec.positional and not required):
             settings |= {"nargs": "?", "const": spec.alone}
     if spec.positional:

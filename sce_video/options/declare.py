@@ -11,6 +11,7 @@ Nothing here imports torch or mmengine: a wrong command line is answered before 
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import math
 import re
@@ -327,6 +328,12 @@ def chosen(kind: type[D], options: Any) -> D:
     return kind(**{name: getattr(options, name) for name in names})
 
 
+def given_options(options: Options) -> dict[str, Any]:
+    """Return the options whose value is not the default, by the name of their field."""
+    values = {declared.name: getattr(options, declared.name) for declared in fields(options)}
+    return {d.name: values[d.name] for d in fields(options) if values[d.name] != d.default}
+
+
 def shown_default(declared: Field) -> str:
     """Return the default of an option for its help; empty for None, False, or no value at all."""
     default, spec = declared.default, spec_of(declared)
@@ -360,6 +367,10 @@ def python_call(options: type[T], function: Callable[[T], R]) -> Callable[..., R
     def call(*args: Any, **given: Any) -> R:
         if len(args) == 1 and isinstance(args[0], options) and not given:
             return function(args[0])
+        for name in given.keys() - parameters.parameters.keys():
+            near = difflib.get_close_matches(name, parameters.parameters, 1)
+            meant = f", meant {near[0]}?" if near else ""
+            raise TypeError(f"{function.__name__}() has no argument {name}{meant}")
         return function(options(**parameters.bind(*args, **given).arguments))
 
     call.__name__ = call.__qualname__ = function.__name__

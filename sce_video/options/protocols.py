@@ -18,6 +18,7 @@ from sce_video.options.shared import (
     PROTOCOLS,
     matching,
 )
+from sce_video.options.training import PRECISIONS
 
 _NPZ = matching(r".*\.npz", "must end in .npz")
 
@@ -226,7 +227,7 @@ class FinetuneSplitsOptions(Options):
     amp: str | None = option(
         "precision of the training (default: the config's)",
         None,
-        choices=("bfloat16", "float16", "float32"),
+        choices=PRECISIONS,
     )
     seed: int | None = option("random seed (default: the config's)", None, least=0)
     cfg_options: tuple[str, ...] = option(CHANGES, ())

@@ -49,16 +49,16 @@ class MapStrip:
     grid: tuple[int, int] | None = None  # (h, w) of the cells, without which none can be marked
 
     def time_of(self, index: int) -> str:
-        """Seconds of a frame as text; ``image`` for an image."""
+        """Return the seconds of a frame as text; ``image`` for an image."""
         return "image" if self.times is None else f"{self.times[index]:.2f} s"
 
     def overlays(self, scale: Scale) -> list[np.ndarray]:
-        """The frames under the colours of their cells; none without maps."""
+        """Return the frames under the colours of their cells; none without maps."""
         maps = () if self.maps is None else self.maps
         return [heat_frame(f, m, scale) for f, m in zip(self.frames, maps, strict=False)]
 
     def marked_frames(self) -> list[np.ndarray]:
-        """The frames, the marked one with its border, its cell with another."""
+        """Return the frames, the marked one with its border, its cell with another."""
         import cv2
 
         frames = [np.ascontiguousarray(frame) for frame in self.frames]
@@ -93,12 +93,12 @@ class Scale:
             raise ValueError(f"a scale needs low < high, got {self.low:g} and {self.high:g}")
 
     def fraction(self, values: np.ndarray) -> np.ndarray:
-        """Values from 0 (low or less) to 1 (high or more)."""
+        """Return values from 0 (low or less) to 1 (high or more)."""
         return np.clip((values - self.low) / (self.high - self.low), 0.0, 1.0)
 
 
 def common_scale(maps: Sequence[np.ndarray], name: str) -> Scale:
-    """The scale from the smallest to the largest value of all maps."""
+    """Return the scale from the smallest to the largest value of all maps."""
     low, high = min(float(m.min()) for m in maps), max(float(m.max()) for m in maps)
     spread = max(high - low, 1e-6 * max(1.0, abs(high)))  # equal values: all are dark
     return Scale(low, low + spread, name)
@@ -116,7 +116,7 @@ def chosen_frames(count: int, most: int, marked: int | None = None) -> np.ndarra
 
 
 def heat_frame(frame: np.ndarray, values: np.ndarray, scale: Scale) -> np.ndarray:
-    """A frame (S, S, 3) uint8 RGB in grey under the colours of its cells (h, w).
+    """Return a frame (S, S, 3) uint8 RGB in grey under the colours of its cells (h, w).
 
     Cells are drawn with smooth transitions between their centres.
     """
@@ -152,7 +152,7 @@ def write_maps(
 
 
 def draw_maps(strips: Sequence[MapStrip], scale: Scale, title: str, note: str) -> Figure:
-    """The strips as a matplotlib figure, with the colours and their values at the right."""
+    """Return the strips as a matplotlib figure, with the colours and their values at the right."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
@@ -176,7 +176,7 @@ def draw_maps(strips: Sequence[MapStrip], scale: Scale, title: str, note: str) -
 
 
 def render_maps(strips: Sequence[MapStrip], scale: Scale, title: str, note: str) -> str:
-    """The strips as one HTML page, frames included; it loads nothing."""
+    """Return the strips as one HTML page, frames included; it loads nothing."""
     import cv2
 
     def uri(frame: np.ndarray) -> str:
@@ -258,7 +258,7 @@ def similarity_strips(similarity: Similarity, most: int) -> list[MapStrip]:
 
 
 def describe_grid(clip: SeenClip, shape: Sequence[int]) -> str:
-    """What a cell of features (t, h, w) stands for, in frames and pixels."""
+    """Return what a cell of features (t, h, w) stands for, in frames and pixels."""
     (frames, height, width), (t, h, w) = clip.frames.shape[:3], shape
     clips, step = (f"{n:g} frame{'s' * (n != 1)}" for n in (frames, frames / t))
     return (

@@ -32,7 +32,7 @@ class Points:
 def reduced(
     x: Sequence[float], y: Sequence[float], span: tuple[float, float] | None = None
 ) -> Points:
-    """The points of a curve, or of a long one the mean, minimum and maximum of each bin.
+    """Return the points of a curve, or of a long one the mean, minimum and maximum of each bin.
 
     Bins are equally wide on ``span``, first and last iteration of all curves of the log, so that
     they share their x: the middle of each bin that holds a point.
@@ -77,7 +77,7 @@ class Kind:
     apart: bool = False  # each value has a chart of its own: their sizes differ
 
     def title_of(self, name: str) -> str:
-        """The title of a chart of one value."""
+        """Return the title of a chart of one value."""
         several = self.apart or len(self.names) > 1
         return f"{self.title}: {LABELS.get(name, name)}" if several else self.title
 
@@ -214,7 +214,7 @@ class Chart:
     percent: bool = False
 
     def data(self) -> dict[str, Any]:
-        """The chart as JSON data for charts.js."""
+        """Return the chart as JSON data for charts.js."""
         return {
             "id": self.id,
             "title": self.title,
@@ -258,7 +258,7 @@ def scheduled_names(record: RunRecord) -> set[str]:
 
 
 def run_charts(record: RunRecord) -> tuple[list[Chart], list[tuple[str, float]]]:
-    """The charts of a run, and the scheduled values (label, value) that are constant.
+    """Return the charts of a run, and the scheduled values (label, value) that are constant.
 
     A chart of :data:`KINDS` is left out if none of its values was logged. Schedules that vary
     follow the losses; values that no kind names come last, each in a chart of its own: those of the
@@ -327,7 +327,7 @@ def _schedules(record: RunRecord) -> tuple[list[Chart], list[tuple[str, float]]]
 
 
 def _other_charts(rows: Sequence[dict[str, Any]], known: set[str], like: Kind) -> list[Chart]:
-    """A chart for each value that no kind names, such as those of a method of one's own."""
+    """Return a chart for each value that no kind names, such as those of a method of one's own."""
     charts = []
     for i, name in enumerate(sorted(set().union(*rows) - known)):
         if values := _of(rows, name)[1]:
@@ -339,7 +339,7 @@ def _other_charts(rows: Sequence[dict[str, Any]], known: set[str], like: Kind) -
 
 
 def comparison_charts(records: Sequence[RunRecord]) -> list[Chart]:
-    """A chart for every value that a run has logged, with a curve for each run.
+    """Return a chart for every value that a run has logged, with a curve for each run.
 
     The slot of a curve is the place of its run in ``records``; a run without the value has no
     curve. Validations are not drawn, nor are values of the online evaluation that no kind names.

@@ -30,7 +30,7 @@ _MISTAKES = 12
 def classifier_parts(
     record: RunRecord, scores: Rows, *, max_bytes: int = 1_000_000, reader: ClipReader | None = None
 ) -> list[Part]:
-    """The parts of a page that show the test of a classifier.
+    """Return the parts of a page that show the test of a classifier.
 
     Args:
         record: Of the run, with the results of the test and of the linear probe.
@@ -66,7 +66,7 @@ class Mistake(NamedTuple):
 
 
 def confident_mistakes(scores: Tensor, labels: Tensor, most: int) -> list[Mistake]:
-    """The wrongly classified videos, those with the highest score first, at most so many."""
+    """Return the wrongly classified videos, those with the highest score first, at most so many."""
     best, predicted = scores.max(dim=1)
     wrong = torch.nonzero(predicted != labels).flatten()
     order = wrong[best[wrong].argsort(descending=True, stable=True)][:most].tolist()
@@ -122,7 +122,7 @@ def _line(name: str, value: float | None, ends: tuple[float, float] | None) -> _
 
 
 def _beside_probe(folder: str) -> str:
-    """A sentence on the difference from the linear probe, over the videos of both."""
+    """Return a sentence on the difference from the linear probe, over the videos of both."""
     try:
         found = [load_outcomes(outcomes_path(Path(folder, name))) for name in (RESULTS, PROBE)]
         columns = [
@@ -175,7 +175,7 @@ def _confusion(rows: Rows, names: Sequence[str]) -> Part:
 
 
 def _mistakes(rows: Rows, names: Sequence[str], max_bytes: int, reader: ClipReader) -> Part:
-    """The mistakes of which the classifier was most confident, as clips."""
+    """Return the mistakes of which the classifier was most confident, as clips."""
     found = confident_mistakes(rows.values, rows.labels, _MISTAKES)
     title = "Most confident mistakes"
     if not found:

@@ -97,7 +97,7 @@ class Chance:
         return [sentence for sentence, applies in said.items() if applies]
 
     def lines(self) -> list[str]:
-        """Lines for the terminal."""
+        """Return lines for the terminal."""
         means = [f"{m.group}, {m.metric} of {m.file}: {m.text}" for m in self.seeds]
         tests = [
             f"{d.metric} of {d.file}, {d.first} to {d.second}: {d.points} points, p {d.p_text}: "
@@ -120,7 +120,7 @@ def render_comparison(
     settings: Mapping[str, Sequence[str]],
     chance: Chance | None = None,
 ) -> str:
-    """The page of two or more runs with different names.
+    """Return the page of two or more runs with different names.
 
     ``settings`` are the values in each run of the settings in which they differ, by name.
     """
@@ -153,7 +153,7 @@ def render_comparison(
 
 
 def _results(records: Sequence[RunRecord]) -> list[dict[str, Any]]:
-    """A row for each metric of the files with results, with the best value marked.
+    """Return a row for each metric of the files with results, with the best value marked.
 
     Metrics that are fractions are better when larger; of others none is marked.
     """

@@ -17,7 +17,7 @@ _OF_MMENGINE = {"time": "step_seconds", "data_time": "data_seconds"}
 
 
 def read_scalars(work_dir: str | Path, damaged: list[str] | None = None) -> list[dict[str, Any]]:
-    """Rows that a training logged, ordered by iteration, over all its resumptions.
+    """Return rows that a training logged, ordered by iteration, over all its resumptions.
 
     They are the rows ``"kind": "train"`` of ``metrics.jsonl`` (docs/logging.md), or those of
     ``*/vis_data/scalars.json`` where only mmengine's ``LocalVisBackend`` has logged. Values that
@@ -56,7 +56,7 @@ def read_scalars(work_dir: str | Path, damaged: list[str] | None = None) -> list
 def read_online_evaluations(
     work_dir: str | Path, damaged: list[str] | None = None
 ) -> list[dict[str, Any]]:
-    """Rows of the online evaluation (``online_evaluation.jsonl``); empty if there are none.
+    """Return rows of the online evaluation (``online_evaluation.jsonl``); empty if there are none.
 
     ``damaged`` is that of :func:`read_scalars`.
     """
@@ -67,7 +67,7 @@ def read_online_evaluations(
 def read_validations(
     work_dir: str | Path, damaged: list[str] | None = None, kind: str = "val"
 ) -> list[dict[str, Any]]:
-    """Rows of the validation of a classifier in ``metrics.jsonl``; empty if there are none.
+    """Return rows of the validation of a classifier in ``metrics.jsonl``; empty if there are none.
 
     With ``kind="random"`` those of comparisons with random weights. ``damaged`` gets the messages
     of damaged lines, as in :func:`read_scalars`.
@@ -109,7 +109,7 @@ def _rows_of(file: Path, damaged: list[str] | None) -> list[dict[str, Any]]:
 
 
 def _numbers(row: dict[str, Any]) -> dict[str, float]:
-    """The values that can be drawn; null stands for those that are not finite."""
+    """Return the values that can be drawn; null stands for those that are not finite."""
     row = {k: math.nan if v is None else v for k, v in row.items()}
     numbers = {k: v for k, v in row.items() if isinstance(v, int | float)}
     return {k: v for k, v in numbers.items() if abs(v) < 2**63 or v != v}

@@ -71,7 +71,7 @@ def feature_map_part(
     max_bytes: int = 1_500_000,
     reader: ClipReader | None = None,
 ) -> Part:
-    """A map of the features in the plane, coloured by label or folder.
+    """Return a map of the features in the plane, coloured by label or folder.
 
     Args:
         rows: Features, labels and paths of the files.

@@ -73,14 +73,14 @@ T = TypeVar("T")
 
 
 def equal_steps(count: int, most: int) -> np.ndarray:
-    """Indices of at most ``most`` of ``count`` items, at equal steps from first to last."""
+    """Return indices of at most ``most`` of ``count`` items, at equal steps from first to last."""
     return np.linspace(0, count - 1, min(most, count)).round().astype(int)
 
 
 def make_strip(
     frames: Sequence[np.ndarray], seconds: float, quality: Quality, animated: bool = False
 ) -> Strip:
-    """A strip of frames (h, w, 3) uint8 RGB of one size, of a clip of some seconds.
+    """Return a strip of frames (h, w, 3) uint8 RGB of one size, of a clip of some seconds.
 
     Frames are reduced to the quality, never enlarged, and shown between 0.06 and 0.4 seconds each.
     ``animated`` puts them into the image one after the other, which plays by itself.
@@ -143,7 +143,7 @@ class ClipReader:
         self._entries: dict[str, GalleryEntry] = {}
 
     def read_all(self, paths: Iterable[str]) -> dict[str, GalleryEntry]:
-        """The entries of different files by their path, with progress on stderr.
+        """Return the entries of different files by their path, with progress on stderr.
 
         One whose file is gone, broken or too slow has its ``problem`` set.
         """
@@ -178,7 +178,7 @@ class ClipReader:
 
 
 def clip_frames(entry: GalleryEntry) -> tuple[list, float]:
-    """Frames (h, w, 3) uint8 that are played of an entry, and seconds; one of an image.
+    """Return frames (h, w, 3) uint8 that are played of an entry, and seconds; one of an image.
 
     The seconds are at most 3, the stretch that a :class:`GalleryEntry` plays; an image, or a video
     with a single frame to play, gives its first frame and 0.
@@ -249,7 +249,7 @@ class SheetRow(NamedTuple):
 def draw_sheet(
     rows: Sequence[SheetRow], title: str = "", note: str = "", right: float = 0.0
 ) -> Figure:
-    """Rows of frames as a figure of matplotlib; ``right`` inches stay free beside them."""
+    """Return rows of frames as a figure of matplotlib; ``right`` inches stay free beside them."""
     from matplotlib.figure import Figure  # imported here: a slow import
 
     margin, gap = 0.2, 0.04  # inches, as all that follows

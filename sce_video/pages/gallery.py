@@ -131,7 +131,7 @@ def read_frames(
 
 
 def small_frame(frame: np.ndarray) -> np.ndarray:
-    """The frame scaled to fit ``_FRAME_HEIGHT`` x ``_FRAME_WIDTH``, aspect ratio kept."""
+    """Return the frame scaled to fit ``_FRAME_HEIGHT`` x ``_FRAME_WIDTH``, aspect ratio kept."""
     import cv2
 
     height, width = frame.shape[:2]
@@ -178,7 +178,7 @@ def write_gallery(
 
 
 def encode_clip(frames: Sequence[np.ndarray], fps: float = _PLAYED_RATE, crf: int = 26) -> bytes:
-    """Frames (h, w, 3) uint8 RGB as h264 in an mp4; empty if fewer than two.
+    """Return frames (h, w, 3) uint8 RGB as h264 in an mp4; empty if fewer than two.
 
     h264 with 4:2:0 chroma is what all browsers play.
     """
@@ -202,7 +202,7 @@ def encode_clip(frames: Sequence[np.ndarray], fps: float = _PLAYED_RATE, crf: in
 
 
 def encode_jpeg(frame: np.ndarray, quality: int = _JPEG_QUALITY) -> bytes:
-    """A frame (h, w, 3) uint8 RGB as JPEG of a quality from 0 to 100."""
+    """Return a frame (h, w, 3) uint8 RGB as JPEG of a quality from 0 to 100."""
     import cv2
 
     good, data = cv2.imencode(
@@ -213,7 +213,7 @@ def encode_jpeg(frame: np.ndarray, quality: int = _JPEG_QUALITY) -> bytes:
 
 
 def data_uri(kind: str, content: bytes) -> str:
-    """The content as a ``data:`` URI; empty for no content."""
+    """Return the content as a ``data:`` URI; empty for no content."""
     if not content:
         return ""
     return f"data:{kind};base64," + base64.b64encode(content).decode("ascii")

@@ -50,7 +50,7 @@ def neighbour_rows(
     max_bytes: int = 1_000_000,
     reader: ClipReader | None = None,
 ) -> Part:
-    """Some videos and the k nearest to each, with cosines, as clips that play on hover.
+    """Return some videos and the k nearest to each, with cosines, as clips that play on hover.
 
     Args:
         rows: Features, labels and paths of the files.
@@ -115,7 +115,7 @@ def neighbour_rows(
 
 
 def label_name(label: int, class_names: Sequence[str]) -> str | None:
-    """The name of a class, its number where it has none; None for no label."""
+    """Return the name of a class, its number where it has none; None for no label."""
     if label < 0:
         return None
     return class_names[label] if label < len(class_names) else f"class {label}"

@@ -37,7 +37,7 @@ class Part:
 def render_part(
     id: str, title: str, template: str, values: dict[str, Any], first: bool = False
 ) -> Part:
-    """The part that a template of ``pages/templates`` renders; values are escaped."""
+    """Return the part that a template of ``pages/templates`` renders; values are escaped."""
     return Part(id, title, render_template(_PACKAGE, template, values), first)
 
 
@@ -63,7 +63,7 @@ def random_weights_part(row: Mapping[str, Any]) -> Part:
 
 
 def sentence_part(id: str, title: str, sentence: str, first: bool = False) -> Part:
-    """A part that only says why there is nothing to show."""
+    """Return a part that only says why there is nothing to show."""
     return render_part(id, title, "part_sentence.html", {"sentence": sentence}, first)
 
 
@@ -78,7 +78,7 @@ def plotly_script() -> str:
 
 
 def plotly_library() -> bytes:
-    """The text of plotly.js, 4.8 MB, as a server serves it.
+    """Return the text of plotly.js, 4.8 MB, as a server serves it.
 
     Raises:
         MissingPackageError: plotly is not installed.

@@ -50,7 +50,7 @@ class Tile(NamedTuple):
 
 
 def tiles(record: RunRecord) -> list[Tile]:
-    """The numbers that tell how a run stands; only those that were logged.
+    """Return the numbers that tell how a run stands; only those that were logged.
 
     In this order: epoch, loss, kNN and validation top-1 (the newest, and the best with its epoch),
     test top-1 with its interval, effective rank, videos/s, data wait, training time (the sum over
@@ -130,13 +130,14 @@ def provenance_rows(record: RunRecord) -> list[tuple[str, str]]:
     start = record.starts[-1] if record.starts else TrainingStart()
 
     def joined(values: Any) -> Any:
+        if isinstance(values, list):
+            return ", ".join(map(str, values))
         if not isinstance(values, dict):
             return values
         return ", ".join(f"{name} {value}" for name, value in values.items())
 
     rows = [
         ("Folder", record.folder),
-        ("Config", record.config_file),
         ("Recipe", record.recipe),
         ("Method", record.method),
         ("Network", network(record.config)),
@@ -148,6 +149,7 @@ def provenance_rows(record: RunRecord) -> list[tuple[str, str]]:
         ("Processes", start.ranks),
         ("Commit", _commit(record)),
         ("Versions", joined(start.versions)),
+        ("Own parts", joined(start.own_parts or "")),
         ("Checkpoints", ", ".join(record.checkpoints[:6])),
     ]
     return [(name, str(value)) for name, value in rows if value not in (None, "", {})]
@@ -200,7 +202,7 @@ def interval_text(ends: Sequence[float] | None) -> str:
 
 
 def metric_text(name: str, value: float) -> str:
-    """A metric as text: a fraction in percent, everything else with four digits."""
+    """Return a metric as text: a fraction in percent, everything else with four digits."""
     if name.rpartition("/")[2] in NOT_FRACTIONS or not 0 <= value <= 1:
         return number_text(value)
     return f"{100 * value:.2f} %"
@@ -214,7 +216,7 @@ _MAX_BAD_FILES = 200
 def render_run_page(
     record: RunRecord, parts: Sequence[Part] = (), notes: Sequence[str] = ()
 ) -> str:
-    """The page of a run; everything in it is escaped and nothing is loaded.
+    """Return the page of a run; everything in it is escaped and nothing is loaded.
 
     ``parts`` are views, neighbours, map, in their order; ``notes`` sentences on those that could
     not be made.
@@ -263,7 +265,7 @@ def render_run_page(
 
 
 def page_frame(charts: list[dict[str, Any]], draws: bool) -> dict[str, Any]:
-    """Values that every page needs; ``draws`` is whether anything on it needs Plotly."""
+    """Return values that every page needs; ``draws`` is whether anything on it needs Plotly."""
     return {
         "chart_data": charts,
         "plotly": Markup(plotly_script()) if draws else "",

@@ -34,6 +34,7 @@ class TrainingStart:
     device: Any = None
     ranks: Any = None  # number of processes
     versions: Any = None  # version by package
+    own_parts: Any = None  # classes of the user's own
     command: Any = None  # words of the command line
 
 
@@ -73,9 +74,8 @@ class RunRecord:
 
     name: str  # of the folder
     folder: str  # its absolute path
-    config_file: str = ""
     config: dict[str, Any] = field(default_factory=dict)  # as plain data
-    config_text: str = ""
+    config_text: str = ""  # a line for each setting
     recipe: str = ""  # that the config comes from
     description: RunDescription | None = None  # content of run.json
     # (key, value of the recipe, value of the run) of the settings that differ.
@@ -193,7 +193,7 @@ class AlarmGroup(NamedTuple):
 
 
 def lasting_errors(alarms: Sequence[AlarmGroup]) -> list[str]:
-    """What is wrong with a run, a word or two each: its alarms of level error that last."""
+    """Return what is wrong with a run, a word or two each: its alarms of level error that last."""
     names = [a.name for a in alarms if a.level == "error" and a.cleared is None]
     return ["collapsed" if name == "collapse" else name.replace("_", " ") for name in names]
 

@@ -49,7 +49,7 @@ def video_lanes(
     edges: np.ndarray,
     lanes: Sequence[tuple[str, np.ndarray, Sequence[Segment]]],
 ) -> dict[str, Any]:
-    """What the page shows of a video; values that JSON can hold.
+    """Return what the page shows of a video; values that JSON can hold.
 
     Args:
         name: As displayed.

@@ -172,7 +172,7 @@ _AXIS_LABELS = 5
 
 
 def view_sheet(cfg: Config, num: int = 4, seed: int = 0, max_bytes: int = 1_000_000) -> Part:
-    """The views of ``num`` training videos on time lines, and as frames that play on hover.
+    """Return the views of ``num`` training videos on time lines, and as frames that play on hover.
 
     It is a sentence if the config of the training has no views or no file can be read.
     """
@@ -189,7 +189,7 @@ def draw_views(
     failures: Sequence[tuple[str, str]] = (),
     max_bytes: int = 1_000_000,
 ) -> Part:
-    """The part of views that were made already, see :func:`view_sheet`.
+    """Return the part of views that were made already, see :func:`view_sheet`.
 
     ``failures`` are (path, reason) of files that could not be read.
     """
@@ -250,7 +250,7 @@ def _card(video: TrainingViews, strips: Sequence[Strip], tallest: int) -> dict[s
 
 
 def clip_span(clip: ClipIndices, timestamps: np.ndarray, duration: float) -> dict[str, Any]:
-    """A clip, whose frames index ``timestamps`` (F,), on the time line of its video.
+    """Return a clip, whose frames index ``timestamps`` (F,), on the time line of its video.
 
     Returns:
         ``start`` and ``end`` in seconds, inside the video; ``left`` and ``width`` in percent of the
@@ -274,7 +274,7 @@ def clip_span(clip: ClipIndices, timestamps: np.ndarray, duration: float) -> dic
 
 
 def axis_ticks(duration: float) -> list[tuple[str, float]]:
-    """Labels of a time axis at round seconds, with their places in percent: at most six."""
+    """Return labels of a time axis at round seconds, with their places in percent: at most six."""
     if duration <= 0:
         return []
     step = 10.0 ** math.floor(math.log10(duration / _AXIS_LABELS))

@@ -74,10 +74,18 @@ def _evaluation_words(result: Result) -> list[str]:
         path = str(checkpoint.get("path") or checkpoint.get("source") or "?")
         name = path.replace("\\", "/").rsplit("/", 1)[-1]  # of Windows, too
         words.append(f"checkpoint {name} ({digest})" if digest else f"checkpoint {name}")
+    own = [*_listed(result.at("checkpoint", "training", "foreign_classes"))]
+    own += _listed(result.at("foreign_classes"))
+    words += [f"own parts: {', '.join(dict.fromkeys(own))}"] if own else []
     for name, what in (("one_view_top1", "1 view top-1"), ("top5", "top-5")):
         if not is_trivial(name, result.at("num_classes")) and result.metric(name) is not None:
             words.append(f"{what} {format_metric(name, result.metric(name))}")
     return words
+
+
+def _listed(value: Any) -> list[str]:
+    """Return the entries of a list in a result file as text; none of anything else."""
+    return [str(entry) for entry in value] if isinstance(value, list) else []
 
 
 def describe_benchmark(result: Result) -> str:

@@ -31,7 +31,7 @@ from sce_video.engine.config.changes import (
 from sce_video.engine.config.check import registered, walk_dicts
 from sce_video.engine.config.load import load_config
 from sce_video.engine.config.snapshot import stored_config
-from sce_video.engine.weights import bounded_network
+from sce_video.engine.weights import bounded_network, feature_channels
 from sce_video.inference.network_input import (
     TEST_CROPS,
     crop_fits,
@@ -39,7 +39,12 @@ from sce_video.inference.network_input import (
     training_crop,
 )
 from sce_video.registry import MODELS
-from sce_video.utils.stored_arguments import Stored, StoredArgument, stored_arguments
+from sce_video.utils.stored_arguments import (
+    Stored,
+    StoredArgument,
+    constructor_parameters,
+    stored_arguments,
+)
 
 _HEAD = ("model", "cls_head", "in_channels")
 #: Parts of a config with the pipelines that a training, or a test, uses.
@@ -119,8 +124,7 @@ def adopted_config(
     """
     cfg, given = load_config(path, options), parse_options(options)
     content = load_checkpoint_file(checkpoint) if content is None else content
-    weights = content.get("state_dict", content)
-    weights = weights if isinstance(weights, dict) else {}
+    weights = _weights(content)
     # A file cannot ask for layers that it lacks.
     widths = {size for w in weights.values() if torch.is_tensor(w) for size in w.shape}
     fixed = {numbered_path(cfg, key.split(".")) for key in given}
@@ -139,13 +143,18 @@ def adopted_config(
     touched = {*taken, *fixed}
     own, of_backbone = node_at(cfg, _HEAD), _overlaps(("model", "backbone"), touched)
     if of_backbone and type(own) is int and not _overlaps(_HEAD, touched):
-        with torch.device("meta"):  # no memory for weights
-            channels = getattr(MODELS.build(cfg.model.backbone), "out_channels", None)
-        if isinstance(channels, int) and channels != own:
+        channels = feature_channels(cfg.model.backbone)
+        if channels not in (None, own):
             taken[_HEAD] = channels
             cfg = changed()
     shown = tuple(f"{named_path(cfg, keys)}={value}" for keys, value in taken.items())
     return Adoption(cfg, shown, tuple(named_path(cfg, keys) for keys in refused))
+
+
+def _weights(content: dict[str, Any]) -> dict[str, Any]:
+    """Return the weights of a checkpoint by name; none if it contains something else there."""
+    weights = content.get("state_dict", content)
+    return weights if isinstance(weights, dict) else {}
 
 
 def _overlaps(path: _Path, others: Collection[_Path]) -> bool:
@@ -161,7 +170,7 @@ def _found(
         stored = stored_config(content, "")
     except ValueError:  # converted, or not plain data
         return {}
-    weights = content.get("state_dict", content)
+    weights = _weights(content)
     found: dict[_Path, _Setting] = {}
     same_method = type_name(cfg.get("model")) == type_name(stored.get("model")) != ""
     if use != "finetune" and same_method:
@@ -245,7 +254,7 @@ def _undeclared(
         other: Its config in the checkpoint.
         weights: Weights of the checkpoint, which limit the size of the network.
     """
-    parameters = inspect.signature(kind).parameters
+    parameters = constructor_parameters(kind)
     arguments = {
         name: StoredArgument(_UNDECLARED, frozenset({int, bool}), parameters[name].default)
         for name in other.keys() & parameters.keys()

@@ -8,11 +8,8 @@ so in its reason or comment.
 from __future__ import annotations
 
 import math
-import os
-import time
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -32,24 +29,14 @@ class Machine:
     bfloat16: bool = False  # whether the GPU computes in it; otherwise float16 is chosen there
 
     def describe(self) -> str:
-        """One sentence for the user."""
+        """Return one sentence for the user."""
         if self.gpu is None:
             return f"{self.cores} CPU cores, no GPU"
         return f"{self.cores} CPU cores, {self.gpu} with {self.gpu_memory:.0f} GiB"
 
 
-def process_began() -> float:
-    """Value of ``time.monotonic()`` when this process began; now where the system does not tell."""
-    try:
-        ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
-        age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
-    except (OSError, ValueError, IndexError, AttributeError):
-        age = 0.0
-    return time.monotonic() - age
-
-
 def this_machine() -> Machine:
-    """The cores that this process may use, and the first GPU."""
+    """Return the cores that this process may use, and the first GPU."""
     cores = usable_cores()
     if not torch.cuda.is_available():
         return Machine(cores)
@@ -60,7 +47,10 @@ def this_machine() -> Machine:
 #: Optimiser steps below which a small network has learnt little (docs/results.md).
 _STEPS = 2000
 #: Videos from which a CPU trains a network twice as wide, in as much time (docs/results.md).
-_WIDE_VIDEOS, _WIDE_STEPS = 100, 1540
+_WIDE_VIDEOS = 100
+#: Optimiser steps of such a network.
+_WIDE_STEPS = 1540
+#: Loader workers of a GPU, at most.
 _MAX_WORKERS = 16
 #: Few passes over many videos: beyond so many steps an epoch need not be repeated 20 times.
 _MANY_STEPS = 20_000
@@ -68,12 +58,13 @@ _MANY_STEPS = 20_000
 FEW_STEPS = 1000
 #: Of the epochs, in which the learning rate rises.
 WARMUP_SHARE = 0.05
-#: Below so many videos, and above so many seconds of a video, the user is told (not measured).
-_FEW_VIDEOS, _LONG = 32, 60.0
+#: Below so many videos the user is told (not measured).
+_FEW_VIDEOS = 32
+#: Above so many seconds of a video the user is told (not measured).
+_LONG = 60.0
 #: Share of adjacent frames that are equal above which the user is told.
 MANY_REPEATS = 0.1
-#: Settings that other choices follow.
-_NUMBERS = frozenset(("frames", "clip_duration", "batch", "epoch_samples", "epochs"))
+_ON_CPU = "no GPU: minutes on a few cores"
 _CUT = (
     "Cut long videos into pieces first: ffmpeg -i VIDEO.mp4 -c copy -f segment -segment_time 10 "
     "-reset_timestamps 1 PIECE%05d.mp4"
@@ -81,7 +72,7 @@ _CUT = (
 
 
 def default_method(machine: Machine, given: Container[str]) -> tuple[str, str]:
-    """Method where none is asked for, and a clause that says why; ``given`` are names of settings.
+    """Choose a method, and say why in a clause; ``given`` are names of settings.
 
     Within minutes of a CPU SimCLR learns most, as LeJEPA does, with the smaller spread over seeds
     (docs/results.md, "Which method?"). For long trainings, which a GPU allows, the paper's tables
@@ -94,118 +85,198 @@ def default_method(machine: Machine, given: Container[str]) -> tuple[str, str]:
     return "sce", ", as in the paper"
 
 
-def network_scale(machine: Machine, num_videos: int) -> tuple[dict[str, int], str]:
-    """Network and clip that train in hours, and the reason.
+@dataclass(frozen=True)
+class NetworkScale:
+    """Network, clip and batch that train in hours, and the reason.
+
+    Attributes:
+        width: Channels of the network's stem.
+        hidden: Hidden size of projector and predictor.
+        embedding: Size of an embedding.
+        frames: Frames of a clip.
+        size: Height and width of a clip in pixels.
+        batch: Videos of an optimiser step.
+        reason: A few words for the user.
+    """
+
+    width: int
+    hidden: int
+    embedding: int
+    frames: int
+    size: int
+    batch: int
+    reason: str
+
+
+def network_scale(machine: Machine, num_videos: int) -> NetworkScale:
+    """Choose the scale of a network and its clips for a machine.
 
     Not measured on GPUs: the memory of ResNet3D-18 is scaled from the recipes' headers.
     """
     if machine.gpu is None:
         width = 16 if num_videos >= _WIDE_VIDEOS else 8
-        scale = dict(width=width, hidden=256, embedding=64, frames=4, size=64, batch=16)
-        return scale, "no GPU: minutes on a few cores"
+        return NetworkScale(width, 256, 64, frames=4, size=64, batch=16, reason=_ON_CPU)
+    reason = f"{machine.gpu_memory:.0f} GiB of GPU memory"
     if machine.gpu_memory >= 10:
         size = 224 if machine.gpu_memory >= 20 else 112
-        scale = dict(width=64, hidden=1024, embedding=256, frames=8, size=size, batch=32)
-    else:
-        scale = dict(width=32, hidden=512, embedding=128, frames=8, size=112, batch=16)
-    return scale, f"{machine.gpu_memory:.0f} GiB of GPU memory"
+        return NetworkScale(64, 1024, 256, frames=8, size=size, batch=32, reason=reason)
+    return NetworkScale(32, 512, 128, frames=8, size=112, batch=16, reason=reason)
+
+
+class ChosenSettings:
+    """Settings in the order in which they are chosen; later ones follow the values of earlier ones.
+
+    A value that the user gave wins, then one that the network brings, then the one that is added.
+
+    Args:
+        given: Settings that the user gave, by name; those that are None are not given.
+        own: Settings that the network brings, by name.
+    """
+
+    def __init__(self, given: Mapping[str, Any], own: Mapping[str, Choice] | None = None) -> None:
+        self.given = {name: value for name, value in given.items() if value is not None}
+        self.own = own or {}
+        self.found: dict[str, Choice] = {}
+
+    def add(self, choice: Choice) -> Any:
+        """Add a setting, and return the value that has won."""
+        name = choice.setting
+        choice = self.own.get(name, choice)
+        self.found[name] = Choice(name, self.given[name], "given") if name in self.given else choice
+        return self.found[name].value
+
+    def add_others(self) -> None:
+        """Add what the network brings and what the user gave, if it is not chosen yet."""
+        for name in (*self.own, *self.given):
+            if name not in self.found:
+                self.add(Choice(name, None, ""))
 
 
 def choose(
     facts: FolderFacts,
     machine: Machine,
     given: Mapping[str, Any] | None = None,
-    own: Mapping[str, tuple[Any, str]] | None = None,
+    own: Mapping[str, Choice] | None = None,
 ) -> dict[str, Choice]:
-    """Every setting but the length of the training, by its name, in the order to show them.
+    """Choose every setting except the length of the training.
 
     Args:
-        facts: Of the videos.
-        machine: That trains.
-        given: Settings that the user chose, by name; the others are chosen to suit them.
-        own: What the network brings that it starts from (:func:`~.continued.own_choices`).
+        facts: Facts of the videos.
+        machine: Machine that trains.
+        given: Settings that the user gave, by name; the others are chosen to suit them.
+        own: Settings of the network that the training starts from
+            (:func:`~sce_video.runs.continued.own_choices`).
+
+    Returns:
+        The settings by name, in the order to show them.
 
     Raises:
-        ValueError: there is one video only, or a given number is not positive or too large.
+        ValueError: If there is only one video, or the given batch is too large.
     """
-    count = facts.num_videos
-    if count < 2:
+    if facts.num_videos < 2:
         raise ValueError(
             f"there is one video only in {facts.folder}: a network learns from the differences "
             f"between videos. {_CUT}"
         )
-    values = {name: value for name, value in (given or {}).items() if value is not None}
-    for name in _NUMBERS & values.keys():
-        if isinstance(values[name], str | bool) or not values[name] > 0:
-            raise ValueError(f"{name} must be a positive number, got {values[name]!r}")
-    chosen: dict[str, Choice] = {}
+    choices, scale = ChosenSettings(given or {}, own), network_scale(machine, facts.num_videos)
+    choices.add(Choice("width", scale.width, f"channels of the stem; {scale.reason}"))
+    of_heads = "of projector and predictor, in proportion to the network"
+    choices.add(Choice("hidden", scale.hidden, of_heads))
+    choices.add(Choice("embedding", scale.embedding, "in proportion to the network"))
+    _choose_clip(choices, facts, scale)
+    _choose_batch(choices, facts.num_videos, machine, scale)
+    choices.add(_checkpointing(machine, choices.found))
+    _choose_loading(choices, machine)
+    choices.add_others()
+    return choices.found
 
-    def add(name: str, value: Any, reason: str) -> Any:
-        """What is given wins; later choices follow the value."""
-        value, reason = (own or {}).get(name, (value, reason))
-        found = (values[name], "given") if name in values else (value, reason)
-        chosen[name] = Choice(name, *found)
-        return chosen[name].value
 
-    scale, reason = network_scale(machine, count)
-    frames, size, cores = scale["frames"], scale["size"], machine.cores
-    add("width", scale["width"], f"channels of the stem; {reason}")
-    add("hidden", scale["hidden"], "of projector and predictor, as wide as the network asks")
-    add("embedding", scale["embedding"], "size of an embedding, likewise")
-    duration = add("clip_duration", *_clip_duration(facts, frames, values.get("frames", frames)))
+def _choose_clip(choices: ChosenSettings, facts: FolderFacts, scale: NetworkScale) -> None:
+    """Choose duration, frames and size of a clip."""
+    frames = choices.given.get("frames", scale.frames)
+    duration = choices.add(_clip_duration(facts, scale.frames, frames))
     available = max(1, int(min(duration, facts.duration) * facts.fps + 0.01))  # no frame twice
     fewer = f"a clip of {duration:g} s has no more"
-    add("frames", min(available, frames), fewer if available < frames else reason)
-    wide = size, f"short side {facts.short_side}; {reason}"
+    reason = fewer if available < scale.frames else scale.reason
+    choices.add(Choice("frames", min(available, scale.frames), reason))
+    if facts.short_side >= scale.size:
+        reason = f"short side {facts.short_side}; {scale.reason}"
+        choices.add(Choice("size", scale.size, reason))
+        return
     # A multiple of 32, the stride of the network.
     side = max(32, facts.short_side // 32 * 32)
-    narrow = side, f"the short side of the videos is {facts.short_side} pixels"
-    add("size", *(wide if facts.short_side >= size else narrow))
-    few = 2 ** int(math.log2(max(2, count // 2))), f"there are {count} videos only"
-    batch = add("batch", *((scale["batch"], reason) if count >= 2 * scale["batch"] else few))
+    reason = f"the short side of the videos is {facts.short_side} pixels"
+    choices.add(Choice("size", side, reason))
+
+
+def _choose_batch(
+    choices: ChosenSettings, count: int, machine: Machine, scale: NetworkScale
+) -> None:
+    """Choose batch, queue, and length of an epoch of ``count`` videos.
+
+    Raises:
+        ValueError: If the given batch is larger than the number of videos.
+    """
+    if count >= 2 * scale.batch:
+        batch = choices.add(Choice("batch", scale.batch, scale.reason))
+    else:
+        few = 2 ** int(math.log2(max(2, count // 2)))
+        batch = choices.add(Choice("batch", few, f"there are {count} videos only"))
     if batch > count:
         raise ValueError(
             f"batch must be at most the {count} videos, got {batch}: clips of one video in a batch "
             "are taken for different videos"
         )
-    most, fitting = 256 if machine.gpu is None else 4096, max((count - 1) // batch * batch, batch)
-    none = f"fewer keys than the {count} videos: no video is its own negative"
-    many = max(1, most // batch) * batch, "fewer keys than videos"
-    add("queue", *((fitting, none) if fitting <= most else many))
+    most = 256 if machine.gpu is None else 4096
+    fitting = max((count - 1) // batch * batch, batch)
+    if fitting <= most:
+        reason = f"fewer keys than the {count} videos: no video is its own negative"
+        choices.add(Choice("queue", fitting, reason))
+    else:
+        choices.add(Choice("queue", max(1, most // batch) * batch, "fewer keys than videos"))
     passes = math.ceil(20 * batch / count)
     clips = f"{passes} clips of every video, so that an epoch has 20 steps or more"
-    add("epoch_samples", passes * count, clips if passes > 1 else "every video once")
-    add("memory", *_checkpointing(machine, chosen))
+    reason = clips if passes > 1 else "every video once"
+    choices.add(Choice("epoch_samples", passes * count, reason))
+
+
+def _choose_loading(choices: ChosenSettings, machine: Machine) -> None:
+    """Choose loader workers and precision."""
+    cores = machine.cores
     if machine.gpu is None:
-        add("workers", max(1, cores // 4), f"a quarter of {cores} cores, the rest computes")
-        add("precision", "float32", "mixed precision is slower on a CPU")
+        reason = f"a quarter of {cores} cores, the rest computes"
+        choices.add(Choice("workers", max(1, cores // 4), reason))
+        choices.add(Choice("precision", "float32", "mixed precision is slower on a CPU"))
+        return
+    workers = min(_MAX_WORKERS, max(1, cores - 1))
+    choices.add(Choice("workers", workers, f"{cores} cores, one for the training process"))
+    if machine.bfloat16:
+        reason = "the GPU has it, and it needs no loss scaling"
+        choices.add(Choice("precision", "bfloat16", reason))
     else:
-        workers = min(_MAX_WORKERS, max(1, cores - 1))
-        add("workers", workers, f"{cores} cores, one for the training process")
-        no_bfloat16 = "float16", "the GPU has no bfloat16"
-        bfloat16 = "bfloat16", "the GPU has it, and it needs no loss scaling"
-        add("precision", *(bfloat16 if machine.bfloat16 else no_bfloat16))
-    for name in [name for name in (*(own or {}), *values) if name not in chosen]:
-        add(name, None, "")
-    return chosen
+        choices.add(Choice("precision", "float16", "the GPU has no bfloat16"))
 
 
-def _checkpointing(machine: Machine, chosen: Mapping[str, Choice]) -> tuple[bool, str]:
-    """Whether activations are computed again, since the GPU cannot hold them, and the reason.
+def _checkpointing(machine: Machine, chosen: Mapping[str, Choice]) -> Choice:
+    """Choose whether activations are computed again, because the GPU cannot hold them.
 
-    Not measured on GPUs: scaled from the 20 GiB of :func:`_scale`.
+    Not measured on GPUs: scaled from the 20 GiB of :func:`network_scale`.
     """
     if machine.gpu is None:
-        return False, "no GPU: time is short, not memory"
+        return Choice("memory", False, "no GPU: time is short, not memory")
     batch, frames, size, width = (chosen[n].value for n in ("batch", "frames", "size", "width"))
     needed = 20 * batch / 32 * frames / 8 * (size / 224) ** 2 * width / 64
     if needed <= machine.gpu_memory:
-        return False, f"about {needed:.1f} GiB of GPU memory suffice"
-    return True, f"activations of about {needed:.0f} GiB are computed again, not kept"
+        return Choice("memory", False, f"about {needed:.1f} GiB of GPU memory suffice")
+    reason = f"activations of about {needed:.0f} GiB are computed again, not kept"
+    return Choice("memory", True, reason)
 
 
-def _clip_duration(facts: FolderFacts, usual: int, frames: int) -> tuple[float, str]:
-    """The paper's 8 frames span 2.56 s; more frames of a clip do not lengthen it there."""
+def _clip_duration(facts: FolderFacts, usual: int, frames: int) -> Choice:
+    """Choose the duration of a clip of ``frames`` frames.
+
+    The paper's 8 frames span 2.56 s. More frames than ``usual`` do not lengthen a clip there.
+    """
     wanted = 0.32 * usual
     reason = "frames 0.32 s apart, as in the paper" if frames == usual else "as in the paper"
     if frames > wanted * facts.fps:
@@ -214,16 +285,16 @@ def _clip_duration(facts: FolderFacts, usual: int, frames: int) -> tuple[float, 
     if facts.duration < wanted:
         wanted = max(0.8 * facts.duration, 0.1)
         reason = f"four fifths of a video of {facts.duration:.1f} s"
-    return round(wanted, 2), reason
+    return Choice("clip_duration", round(wanted, 2), reason)
 
 
 def samples_of_epoch(num_videos: int, least: int) -> int:
-    """Samples of an epoch of ``least`` or more: whole passes, as ``ResumableSampler`` makes."""
+    """Return the samples of an epoch of ``least`` or more, in whole passes over the videos."""
     return num_videos * max(1, math.ceil(least / num_videos))
 
 
 def least_steps(machine: Machine, width: int) -> int:
-    """Optimiser steps without a budget: on a CPU a wide network gets the time of a narrow one."""
+    """Return the optimiser steps without a budget: on a CPU, a wide network gets less of them."""
     return _WIDE_STEPS if machine.gpu is None and width > 8 else _STEPS
 
 
@@ -234,7 +305,7 @@ def choose_epochs(
     epoch_seconds: float = 0.0,
     other_seconds: float = 0.0,
 ) -> Choice:
-    """The length of the training.
+    """Choose the number of epochs.
 
     Args:
         steps: Of an epoch.
@@ -244,15 +315,13 @@ def choose_epochs(
         other_seconds: Of the command before and after the training.
 
     Raises:
-        ValueError: ``hours`` is not positive, or does not suffice for an epoch.
+        ValueError: If ``hours`` does not suffice for an epoch.
     """
     if hours is None:
         passes = min(20, math.ceil(_MANY_STEPS / steps))
         if passes * steps >= _MANY_STEPS:
             return Choice("epochs", passes, f"{passes * steps:,} steps; give hours for more")
         return Choice("epochs", max(20, math.ceil(least / steps)), f"{least} steps or more")
-    if hours <= 0:
-        raise ValueError(f"--hours must be positive, got {hours}")
     epochs = int((hours * 3600 - other_seconds) / epoch_seconds)
     if epochs < 1:
         needed = (epoch_seconds + other_seconds) / 3600
@@ -267,7 +336,7 @@ def choose_epochs(
 def warmup_and_momentum(
     epochs: int, steps: int, share: float = WARMUP_SHARE
 ) -> tuple[Choice, Choice]:
-    """Epochs in which the learning rate rises, and where the momentum of the target starts.
+    """Choose the epochs in which the learning rate rises, and the target's initial momentum.
 
     The fewer steps (in all), the quicker the target: at 2000 steps 0.9 and 0.97 were compared on
     three kinds of videos (docs/results.md); the other limits are not measured.
@@ -293,7 +362,7 @@ def without_lag(steps: int, batch: int, queue: Choice) -> tuple[Choice, Choice, 
 
 
 def notes(facts: FolderFacts, size: int, loading: float, differences: float = 0.0) -> Iterator[str]:
-    """Sentences about what is unusual and what to do.
+    """Yield sentences about what is unusual and what to do.
 
     ``size`` is that of a frame of a view, pixels; ``loading`` the time of making a batch of views
     in that of the network's step; ``differences`` the probability that a clip shows RGB
@@ -321,7 +390,7 @@ def notes(facts: FolderFacts, size: int, loading: float, differences: float = 0.
 
 
 def slow_loading(size: int, loading: float) -> Iterator[str]:
-    """A sentence where making views of ``size`` takes more than twice as long as the step."""
+    """Yield a sentence if making views of ``size`` takes more than twice as long as a step."""
     if loading > 2:
         yield (
             f"making the views takes {loading:.0f} times as long as the network's step; a copy "

@@ -18,12 +18,14 @@ from sce_video.datasets.sources import dataset_settings
 from sce_video.engine.checkpoint import BEST, find_checkpoints, load_checkpoint_file
 from sce_video.engine.config.changes import parse_options
 from sce_video.engine.config.load import check_config, load_config, set_backend
+from sce_video.engine.config.snapshot import lacking_imports
 from sce_video.engine.hooks.checkpoint_hook import add_mirror, mirror_of, restore_run
 from sce_video.engine.logs import add_trackers
 from sce_video.engine.restarts import is_restart
 from sce_video.engine.runner import RANDOM
+from sce_video.engine.weights import feature_channels
 from sce_video.inference.model import checkpoint_of
-from sce_video.registry import DATASETS, MODELS
+from sce_video.registry import DATASETS
 from sce_video.runs.checkpoint_settings import Use, adopted_config
 from sce_video.utils.run_files import RESULTS, newest_checkpoint
 from sce_video.utils.storage import absolute, exists, is_url, list_files, split
@@ -39,8 +41,10 @@ _TRAINING_ONLY = (
     *("train_dataloader", "train_cfg", "optim_wrapper", "param_scheduler", "custom_hooks"),
     *("val_dataloader", "val_cfg", "val_evaluator"),
 )
-#: Data set of a table, and its settings beside the data.
-_TABLE, _OF_TABLE = "LanceVideoDataset", frozenset(("type", "storage_options", "block_size"))
+#: Dataset of a table.
+_TABLE = "LanceVideoDataset"
+#: Its settings besides the data.
+_OF_TABLE = frozenset(("type", "storage_options", "block_size"))
 
 
 def checkpoints_to_test(path: str) -> list[str]:
@@ -161,17 +165,22 @@ def _resumed(
 
     Raises:
         FileNotFoundError: no such checkpoint.
-        ValueError: the checkpoint that is named is damaged.
+        ValueError: the checkpoint that is named is damaged; or a module of the user's own that
+            the training had is not imported.
     """
+    found: tuple[str | Path | None, dict[str, Any]] = None, {}
     if resume not in (None, "auto"):
         named = newest_checkpoint(resume, to_resume=True)
-        return named, load_checkpoint_file(named)
-    if mirror is not None and resume:
+        found = named, load_checkpoint_file(named)
+    elif mirror is not None and resume:
         restore_run(mirror, work_dir)
-    for path in find_checkpoints(work_dir) if resume else ():
+    for path in find_checkpoints(work_dir) if resume == "auto" else ():
         with suppress(ValueError):  # a damaged file; the runner says so
-            return path, load_checkpoint_file(path)
-    return None, {}
+            found = path, load_checkpoint_file(path)
+            break
+    if lacking := lacking_imports(found[1]):
+        raise ValueError(f"{found[0]} was trained with parts of the user's own. {lacking}")
+    return found
 
 
 def _adopt(
@@ -224,8 +233,12 @@ def complete_classifier(cfg: Config, content: dict[str, Any] | None = None) -> N
     """
     head: Any = (cfg.get("model") or {}).get("cls_head") or {}
     if head.get("in_channels", 0) is None:
-        with torch.device("meta"):  # no memory for weights
-            head.in_channels = MODELS.build(cfg.model.backbone).out_channels
+        head.in_channels = feature_channels(cfg.model.backbone)
+        if head.in_channels is None:
+            raise ValueError(
+                f"the backbone {cfg.model.backbone.type} does not state its out_channels. Set "
+                "model.cls_head.in_channels"
+            )
     if head.get("num_classes", 0) is not None:
         return
     if content is None:

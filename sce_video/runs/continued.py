@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from mmengine.config import Config
 
+from sce_video.engine.run_json import Choice
 from sce_video.models.backbones.common import FreezableBackbone
 from sce_video.registry import MODELS
 from sce_video.runs.choices import Machine, network_scale
@@ -83,12 +84,8 @@ class Start:
 
     def __post_init__(self) -> None:
         kind = self.source.settings.backbone["type"]
-        if self.freeze is not None and not (type(self.freeze) is int and 0 <= self.freeze <= 3):
-            raise ValueError(f"freeze must be from 0 to 3 quarters, got {self.freeze!r}")
         if self.freeze is not None and not _takes(kind, "frozen_stages"):
             raise ValueError(f"freeze: no part of a {kind} can be frozen")
-        if self.lora is not None and not (type(self.lora) is int and self.lora >= 1):
-            raise ValueError(f"lora must be a rank of at least 1, got {self.lora!r}")
         if self.lora is not None and self.source.family == "convolution":
             raise ValueError(
                 f"lora adapts attention and MLP, which {self.source.name}, a {kind}, does not "
@@ -103,7 +100,7 @@ class Start:
         return next(row for row in TRANSFORMERS if self.source.parameters <= row.parameters)
 
     def describe(self) -> str:
-        """A few words for the plan."""
+        """Return a few words for the plan."""
         kind = self.source.settings.backbone["type"]
         family = self.source.family if kind == "HFEncoder" else kind
         how = "" if self.freeze is None else f", the first {self.freeze} quarters frozen"
@@ -113,74 +110,78 @@ class Start:
 
 
 def start_from(source: str | Path | None, freeze: int | None, lora: int | None) -> Start | None:
-    """The network of a text and how it is trained; None without one.
+    """Return the network of a text and how it is trained; None without one.
 
     Raises:
-        ValueError: of :class:`Start` and :func:`~sce_video.runs.start_weights.find_source`; or
-            ``freeze`` or ``lora`` without a network.
+        FileNotFoundError: If there is no such network.
+        ValueError: If the network cannot be frozen or adapted like this.
     """
-    if source is not None:
-        return Start(find_source(source), freeze, lora)
-    if freeze is not None or lora is not None:
-        raise ValueError("freeze and lora need a network to start from")
-    return None
+    return None if source is None else Start(find_source(source), freeze, lora)
 
 
 def own_choices(
     start: Start, facts: FolderFacts, machine: Machine, given: Mapping[str, Any], recipe_lr: float
-) -> dict[str, tuple[Any, str]]:
-    """Values and reasons of the settings that the network brings, by name.
+) -> dict[str, Choice]:
+    """Return the settings that the network brings, by name.
+
+    Args:
+        start: The network.
+        facts: Facts of the videos.
+        machine: Machine that trains.
+        given: Settings that the user gave, by name.
+        recipe_lr: Learning rate of the recipe.
 
     Raises:
-        ValueError: its clips do not fit the videos, or it does not take the given ones.
+        ValueError: If its clips do not fit the videos, or it does not take the given ones.
     """
-    source = start.source
-    own = clip_of_network(source, facts, given)
-    row = start.suited
+    source, row = start.source, start.suited
+    own = [*clip_of_network(source, facts, given).values()]
     lr = recipe_lr * CONVOLUTION_LR_SHARE if row is None else row.lr
     why = "a tenth of the recipe's" if row is None else f"a {row.size} transformer"
     if start.lora is not None:
         lr, why = lr * LORA_LR_FACTOR, f"{LORA_LR_FACTOR} times that of {why}, for adapters"
-    own["lr"] = float(f"{lr:.3g}"), f"{why}; more may undo what it has learnt"
-    own["momentum"] = MOMENTUM, "the target begins as the network itself"
-    own["clip_grad"] = CLIP_GRAD, "largest norm of the gradient of a step"
+    reason = f"{why}; more may undo what it has learned"
+    own.append(Choice("lr", float(f"{lr:.3g}"), reason))
+    own.append(Choice("momentum", MOMENTUM, "the target begins as the network itself"))
+    own.append(Choice("clip_grad", CLIP_GRAD, "largest norm of the gradient of a step"))
     if row is not None:
         first, last = WEIGHT_DECAY
-        own["weight_decay"] = f"{first} to {last}", "along a cosine; not of norms and biases"
+        reason = "along a cosine; not of norms and biases"
+        own.append(Choice("weight_decay", f"{first} to {last}", reason))
         if names_layers(source):
-            own["layer_decay"] = LAYER_DECAY, "rate of a block in that of the one after it"
+            reason = "rate of a block in that of the one after it"
+            own.append(Choice("layer_decay", LAYER_DECAY, reason))
     if row is not None and row.batch_share < 1:
-        usual = network_scale(machine, facts.num_videos)[0]["batch"]
+        usual = network_scale(machine, facts.num_videos).batch
         most = 2 ** int(math.log2(max(2, facts.num_videos // 2)))
         batch = max(2, min(int(usual * row.batch_share), most))
-        own["batch"] = batch, f"for a {row.size} transformer"
-    return own
+        own.append(Choice("batch", batch, f"for a {row.size} transformer"))
+    return {choice.setting: choice for choice in own}
 
 
 def clip_of_network(
     source: Source, facts: FolderFacts, given: Mapping[str, Any]
-) -> dict[str, tuple[Any, str]]:
-    """Frames, duration and size of a clip that the network brings, with reasons.
+) -> dict[str, Choice]:
+    """Return frames, duration and size of a clip that the network brings, by name.
 
     Raises:
-        ValueError: they do not fit the videos, or the network does not take the given ones.
+        ValueError: If they do not fit the videos, or the network does not take the given ones.
     """
     network = _meta_network(source)
-    if "width" in given:
-        raise ValueError(f"width is that of {source.name}, which the training starts from")
-    frames = _frames(source, network, facts, given)
-    own: dict[str, tuple[Any, str]] = {"frames": (frames, "as the network takes")}
-    own["clip_duration"] = _clip_duration(source, facts, given.get("frames", frames))
-    own["size"] = _size(source, network, facts, given.get("frames", frames))
-    clip = {"frames": given.get("frames", frames), "size": given.get("size", own["size"][0])}
+    own = _frames(source, network, facts, given)
+    frames = given.get("frames", own)
+    duration = _clip_duration(source, facts, frames)
+    size = _size(source, network, facts, frames)
+    clip = {"frames": frames, "size": given.get("size", size.value)}
     if refused := _refused(source, network, **clip):
         what, taken = refused
         raise ValueError(f"--{what} {clip[what]}: {source.name} takes {taken}: leave --{what} out")
-    return own
+    found = (Choice("frames", own, "as the network takes"), duration, size)
+    return {choice.setting: choice for choice in found}
 
 
 def _meta_network(source: Source) -> Any:
-    """The encoder of transformers without memory; None for others."""
+    """Build the encoder of transformers without memory; None for other networks."""
     if not source.settings.backbone["type"].endswith("HFEncoder"):
         return None
     with torch.device("meta"):
@@ -188,7 +189,7 @@ def _meta_network(source: Source) -> Any:
 
 
 def _refused(source: Source, network: Any, frames: int, size: int) -> tuple[str, str] | None:
-    """What does not fit of clips of so many frames and pixels, and what the network takes."""
+    """Return what does not fit (frames or size), and what the network takes; None if all fits."""
     if network is not None:
         return network.refused(frames, size, size)
     patch = source.settings.backbone.get("patch_size", 16)
@@ -198,7 +199,7 @@ def _refused(source: Source, network: Any, frames: int, size: int) -> tuple[str,
 
 
 def _frames(source: Source, network: Any, facts: FolderFacts, given: Mapping[str, Any]) -> int:
-    """Frames of a clip."""
+    """Return the frames of a clip that the network takes."""
     own, size = source.settings.num_frames, source.train_size
     available = max(1, int(facts.duration * facts.fps + 0.01))
     if "frames" in given or own <= available:
@@ -211,23 +212,26 @@ def _frames(source: Source, network: Any, facts: FolderFacts, given: Mapping[str
     )
 
 
-def _clip_duration(source: Source, facts: FolderFacts, frames: int) -> tuple[float, str]:
-    """Seconds of a clip at the network's own rate, and the reason."""
+def _clip_duration(source: Source, facts: FolderFacts, frames: int) -> Choice:
+    """Choose the seconds of a clip, at the network's own frame rate."""
     seconds, own = source.settings.clip_duration, source.settings.num_frames
     longest = max(0.8 * facts.duration, 0.1)
     if seconds is None:
-        return round(longest, 2), "the network spreads its frames over the whole video"
+        reason = "the network spreads its frames over the whole video"
+        return Choice("clip_duration", round(longest, 2), reason)
     wanted = seconds / own * frames
     if wanted > facts.duration:
-        return round(longest, 2), f"four fifths of a video; the network has seen {wanted:.3g} s"
-    return round(wanted, 3), f"{frames / wanted:.3g} frames/s, as the network has seen"
+        reason = f"four fifths of a video; the network has seen {wanted:.3g} s"
+        return Choice("clip_duration", round(longest, 2), reason)
+    reason = f"{frames / wanted:.3g} frames/s, as the network has seen"
+    return Choice("clip_duration", round(wanted, 3), reason)
 
 
-def _size(source: Source, network: Any, facts: FolderFacts, frames: int) -> tuple[int, str]:
-    """Side of a view, and the reason."""
+def _size(source: Source, network: Any, facts: FolderFacts, frames: int) -> Choice:
+    """Choose the height and width of a view."""
     own, side = source.train_size, facts.short_side
     if side >= own:
-        return own, "as the network takes"
+        return Choice("size", own, "as the network takes")
     if getattr(network, "takes_one_size", False):
         if own >= _MAX_ENLARGED * side:
             raise ValueError(
@@ -235,16 +239,17 @@ def _size(source: Source, network: Any, facts: FolderFacts, frames: int) -> tupl
                 f"videos in {facts.folder} is {side}: give larger videos, or a source that takes "
                 "smaller ones"
             )
-        return own, "as the network takes; the videos are enlarged"
+        return Choice("size", own, "as the network takes; the videos are enlarged")
     # Convolutions have a stride of 32; of transformers the patches have to divide it.
     step = _LEAST_SIDE if source.family == "convolution" else 1
     sides = range(max(side, _LEAST_SIDE) // step * step, _LEAST_SIDE - 1, -step)
     fitting = (n for n in sides if not _refused(source, network, frames, n))
-    return next(fitting, own), f"the short side of the videos is {side} pixels"
+    reason = f"the short side of the videos is {side} pixels"
+    return Choice("size", next(fitting, own), reason)
 
 
 def remarks(start: Start, chosen_size: int, facts: FolderFacts) -> list[str]:
-    """Sentences about what is unusual with the network that a pretraining starts from."""
+    """Return sentences about what is unusual with the network that a pretraining starts from."""
     source, found = start.source, []
     if source.is_classifier:
         found.append(f"{source.name} is a classifier: its backbone is taken, its classes are not")
@@ -303,7 +308,7 @@ def take_network(config: Config, source: Source, frozen: int) -> None:
 
 
 def _check_local_views(method: str, pipeline: Sequence[dict], source: Source) -> None:
-    """Raise ValueError where a method's local views are none that the network takes."""
+    """Raise ValueError if the network does not take a method's local views."""
     steps = {step["type"].rpartition(".")[2]: step for step in pipeline}
     clips, crops = (steps.get(name, {}) for name in ("RandomClips", "RandomResizedCropClips"))
     if not clips.get("num_local_views"):
@@ -320,12 +325,12 @@ def _check_local_views(method: str, pipeline: Sequence[dict], source: Source) ->
 
 
 def names_layers(source: Source) -> bool:
-    """Whether the learning rate of each layer can be another."""
+    """Return whether every layer can have a learning rate of its own."""
     kind: Any = MODELS.get(source.settings.backbone["type"])
     return issubclass(kind, FreezableBackbone)
 
 
 def _takes(kind: str, argument: str) -> bool:
-    """Whether the constructor of a backbone takes an argument of that name."""
+    """Return whether the constructor of a backbone takes an argument of that name."""
     part: Any = MODELS.get(kind)
     return argument in inspect.signature(part).parameters

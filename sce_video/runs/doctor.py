@@ -9,7 +9,8 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sce_video.datasets.named_files import all_files_listed, check_exists, tell_others
+from sce_video.datasets.named_files import check_exists, tell_others
+from sce_video.datasets.sources import listed_extensions
 from sce_video.find.reading import find_store
 from sce_video.options.prepare import DoctorOptions
 
@@ -46,22 +47,22 @@ def doctor(
         TableError: If the table cannot be read.
     """
     videos, found = options.videos, []
-    with all_files_listed(options.all_files):
-        check_exists(videos, "folder or table of videos")
-        store = None if options.index is None else find_store(Path(options.index))
-        if options.index is not None and store is None:
-            raise ValueError(
-                f"there is no index in {options.index}. Give the folder of sce-video index"
-            )
-        if videos is not None and os.path.isdir(videos) and not options.report:
-            tell_others(videos)
-        # Imported here because a wrong name is answered before torch is imported.
-        from sce_video.runs.machine_checks import check_index_files, examine
+    check_exists(videos, "folder or table of videos")
+    store = None if options.index is None else find_store(Path(options.index))
+    if options.index is not None and store is None:
+        raise ValueError(
+            f"there is no index in {options.index}. Give the folder of sce-video index"
+        )
+    if videos is not None and os.path.isdir(videos) and not options.report:
+        tell_others(videos, listed_extensions(options.all_files))
+    # Imported here because a wrong name is answered before torch is imported.
+    from sce_video.runs.machine_checks import check_index_files, examine
 
-        findings = examine(Path(options.out), videos, named=not options.report)
-        of_index = [] if store is None else [check_index_files(store, named=not options.report)]
-        for finding in chain(findings, of_index):
-            found.append(finding)
-            if on_finding is not None:
-                on_finding(finding)
+    named = not options.report
+    findings = examine(Path(options.out), videos, named, options.all_files)
+    of_index = [] if store is None else [check_index_files(store, named)]
+    for finding in chain(findings, of_index):
+        found.append(finding)
+        if on_finding is not None:
+            on_finding(finding)
     return DoctorResult(found)

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from sce_video.engine.checkpoint import find_checkpoints, is_plain, load_checkpoint_file
+from sce_video.engine.config.changes import leaves, named_path
 from sce_video.engine.config.check import registered
 from sce_video.engine.config.load import load_config
 from sce_video.engine.config.snapshot import plain, recorded_training
 from sce_video.engine.recipes import recipe_names
 from sce_video.engine.run_json import RunDescription, read_run_json
-from sce_video.engine.work_dir import config_of_run, is_locked
+from sce_video.engine.work_dir import is_locked
 from sce_video.evaluation.random_weights import is_comparison
 from sce_video.models.algorithms import SelfSupervisedModel
 from sce_video.pages.curves import (
@@ -24,10 +25,10 @@ from sce_video.pages.curves import (
     read_validations,
 )
 from sce_video.pages.run_record import RunRecord
-from sce_video.registry import MODELS
+from sce_video.registry import MODELS, is_own_part
 from sce_video.reporting.result_files import collect_results
 from sce_video.runs.keep_best import kept_message
-from sce_video.utils.files import read_json_lines, read_text
+from sce_video.utils.files import read_json_lines
 from sce_video.utils.run_files import ALARMS, HISTORY, KEPT, RUN_JSON, check_run_folder
 
 #: A network of which nothing is computed: the level does not depend on it.
@@ -35,18 +36,18 @@ _BACKBONE = {"type": "ResNet2d", "depth": 18, "base_channels": 4}
 
 
 def chance_level(config: dict[str, Any]) -> float | None:
-    """The chance level of the method of a config; None if it has none or cannot be built.
+    """Return the chance level of a config's method; None if it has none or cannot be built.
 
-    Only methods of this package are built, with a small network in place of theirs, since the
-    config may be a stranger's.
+    Only methods of this package and of imported modules are built, and with a small network instead
+    of their own, since the config may be untrusted.
     """
     model = config.get("model")
     if not isinstance(model, dict) or not isinstance(model.get("type"), str):
         return None
     # A look-up by MODELS.get would import the module of an unknown name.
     kinds = [kind for kind in registered(model["type"]) if isinstance(kind, type)]
-    ours = kinds and kinds[0].__module__.startswith("sce_video.")
-    if not (ours and issubclass(kinds[0], SelfSupervisedModel)):
+    known = kinds and (kinds[0].__module__.startswith("sce_video.") or is_own_part(kinds[0]))
+    if not (known and issubclass(kinds[0], SelfSupervisedModel)):
         return None
     settings = {**model, "backbone": _BACKBONE, "data_preprocessor": None}
     heads = [value for value in settings.values() if isinstance(value, dict)]
@@ -71,24 +72,11 @@ def flattened(config: dict[str, Any]) -> dict[str, str]:
 
     ``train_dataloader.dataset.pipeline.RandomClips.num_frames`` is such a name.
     """
-
     found: dict[str, str] = {}
-
-    def add(node: Any, path: tuple[str, ...]) -> None:
-        if isinstance(node, list) and any(isinstance(item, dict) for item in node):
-            types = [str(item.get("type", "")) if isinstance(item, dict) else "" for item in node]
-            # By position where the type is missing or not unique.
-            names = [k if k and types.count(k) == 1 else str(i) for i, k in enumerate(types)]
-            node = dict(zip(names, node, strict=True))
-        if isinstance(node, dict) and node:
-            for key, value in node.items():
-                if path or not (key in _NOT_SETTINGS or str(key).startswith("_")):
-                    add(value, (*path, str(key)))
-        elif path:
-            found[".".join(path)] = "''" if node == "" else str(node)
-
     # A config file has tuples where run.json has lists.
-    add(plain(config), ())
+    for path, value in leaves(data := plain(config)):
+        if path and path[0] not in _NOT_SETTINGS and not path[0].startswith("_"):
+            found[named_path(data, path)] = str(value) or "''"
     return found
 
 
@@ -101,9 +89,9 @@ def different_settings(configs: Sequence[dict[str, Any]]) -> dict[str, list[str]
 
 
 def read_run(folder: str | Path) -> RunRecord:
-    """Everything in the folder of a run but pictures; what is missing or damaged is a note.
+    """Read everything in the folder of a run but pictures; what is missing or damaged is a note.
 
-    The config is parsed as data and not executed.
+    The settings are those of ``run.json``.
 
     Raises:
         FileNotFoundError: no such folder.
@@ -114,7 +102,6 @@ def read_run(folder: str | Path) -> RunRecord:
     notes: list[str] = []
     description = _description(path, notes)
     config = {} if description is None else description.config
-    config_file, text = _config_text(path, notes)
     recipe = _recipe_of(description)
     changes: dict[str, list[str]] = {}
     if config and recipe in recipe_names():
@@ -146,9 +133,8 @@ def read_run(folder: str | Path) -> RunRecord:
     return RunRecord(
         name=path.resolve().name,
         folder=str(path.resolve()),
-        config_file=config_file,
         config=config,
-        config_text=text,
+        config_text="\n".join(f"{name} = {value}" for name, value in flattened(config).items()),
         recipe=recipe,
         description=description,
         changes=[(name, a, b) for name, (a, b) in changes.items()],
@@ -193,16 +179,6 @@ def _recipe_of(description: RunDescription | None) -> str:
         return description.plan.recipe
     stem = Path(str(description.request.get("config"))).stem
     return stem if stem in recipe_names() else ""
-
-
-def _config_text(path: Path, notes: list[str]) -> tuple[str, str]:
-    """Return path and text of the config file of a run; empty with a note if it cannot be read."""
-    try:
-        file = config_of_run(path)
-        return str(file), read_text(file, "replace")
-    except OSError as error:
-        notes.append(f"{error}: its text is not shown.")
-        return "", ""
 
 
 def _read_bad_files(path: Path, damaged: list[str]) -> list[dict[str, Any]]:

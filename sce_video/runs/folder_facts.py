@@ -26,8 +26,10 @@ EXAMINED = 48
 #: Share of unreadable files that the recipes for folders allow.
 MAX_BAD_SHARE = 0.1
 _SECONDS_PER_FILE = 10.0
-# Of so many of them, frames from the middle on are compared with the one before.
-_COMPARED, _FRAMES = 12, 17
+#: Videos of which adjacent frames are compared.
+_COMPARED = 12
+#: Frames of each of them, from the middle on.
+_FRAMES = 17
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,7 @@ class FolderFacts:
     # Share of adjacent frames that are equal, in a stretch from the middle of up to 12 videos; 0 of
     # a table in an object store, which is not read for this.
     repeats: float = 0.0
+    extensions: tuple[str, ...] | None = None  # by which the folder was listed
 
     @property
     def short_side(self) -> int:
@@ -55,7 +58,7 @@ class FolderFacts:
         return min(self.height, self.width)
 
     def check_readable(self) -> FolderFacts:
-        """These facts, or ValueError if a training would end for the unreadable files among them.
+        """Return these facts; ValueError if unreadable files would end a training.
 
         Where only some files were examined their share must be so large that this is certain.
         """
@@ -70,7 +73,7 @@ class FolderFacts:
         return self
 
     def describe(self) -> str:
-        """One sentence for the user."""
+        """Return one sentence for the user."""
         bad = f", {len(self.unreadable)} of them unreadable" if self.unreadable else ""
         repeats = f"; {100 * self.repeats:.0f} % of adjacent frames are equal"
         return (
@@ -81,15 +84,23 @@ class FolderFacts:
         )
 
 
-def examine_folder(folder: str, listed: VideoList | None = None) -> FolderFacts:
-    """Count the videos of a folder or a table, or of a list of some of them; open up to 48.
+def examine_folder(
+    folder: str, listed: VideoList | None = None, extensions: Sequence[str] | None = None
+) -> FolderFacts:
+    """Count the videos of a folder or a table, and open up to 48 of them.
+
+    Args:
+        folder: The folder or the table.
+        listed: Some of its videos; None for all.
+        extensions: Extensions by which a folder is listed; None for
+            :func:`~sce_video.datasets.sources.listed_extensions`.
 
     Raises:
         ValueError: No such folder, no video in it, or none of the examined files can be read.
         TableError: The table cannot be read.
     """
     rows_known = listed is None and is_table(folder)
-    listed = list_videos(folder) if listed is None else listed
+    listed = list_videos(folder, extensions) if listed is None else listed
     chosen = np.unique(np.linspace(0, len(listed) - 1, EXAMINED).round().astype(int))
     paths = [os.path.join(folder, listed.path(int(index))) for index in chosen]
     rows = _examine_rows(folder, chosen) if rows_known else map(_examine, paths)
@@ -117,11 +128,12 @@ def examine_folder(folder: str, listed: VideoList | None = None) -> FolderFacts:
         key_distance=distance,
         codec=max(set(codecs), key=codecs.count),
         repeats=0.0 if is_remote(folder) else _repeated_share(list(readable)),
+        extensions=None if extensions is None else tuple(extensions),
     )
 
 
 def _repeated_share(paths: Sequence[str]) -> float:
-    """Share of adjacent frames that are equal (:func:`~.lazy_view.is_repeat`), of some videos.
+    """Return the share of adjacent frames of some videos that are equal.
 
     As in footage whose frame rate was raised, and where nothing moves: RGB differences would be
     uniform.
@@ -160,7 +172,7 @@ def _examine(path: str) -> _Facts:
 
 
 def _examine_rows(table: str, samples: np.ndarray) -> Iterator[_Facts]:
-    """Facts of some rows of a table; no frame is read."""
+    """Yield the facts of some rows of a table; no frame is read."""
     for index in named_rows(table).frame_indexes(samples):
         if not isinstance(index, FrameIndex):
             yield index

@@ -20,33 +20,40 @@ from sce_video.datasets.video_list import VideoList, video_of, write_annotation_
 from sce_video.engine.run_json import Choice
 from sce_video.evaluation.functional.linear_probe import held_out
 from sce_video.evaluation.online_evaluation_hook import KEPT_EVENT
+from sce_video.options.training import FOLDERS
 from sce_video.pages.curves import read_history
 from sce_video.runs.folder_facts import FolderFacts
 from sce_video.runs.launch import longest_queue
 
-#: What ``--keep`` takes.
-KEEP = ("best", "last")
-#: The word for ``--labels`` if the sub-folders are classes.
-FOLDERS = "folders"
 #: Evaluations of a training after that of its start.
 EVALUATIONS = 20
-#: Number by which the best checkpoint is chosen with classes, and without (docs/metrics.md).
-LABELLED, LABEL_FREE = "knn_top1", "rankme"
+#: Number by which the best checkpoint is chosen with classes (docs/metrics.md).
+LABELLED = "knn_top1"
+#: And without classes.
+LABEL_FREE = "rankme"
 #: Metrics of each, those that decide among them.
 _METRICS = {
     LABELLED: ("KNN", "FeatureStatistics"),
     LABEL_FREE: ("ClipRetrieval", "LiDAR", "RankMe", "FeatureStatistics"),
 }
-# Videos held out: a fifth, of few videos more, and so many at most; as many of the others are the
-# gallery. Clips of each; classes of fewer videos than these in the mean are none.
-_SHARE, _SHARE_OF_FEW, _FEW, _MOST = 5, 3, 16, 100
+#: One of so many videos is held out.
+_SHARE = 5
+#: And one of so many if there are few videos.
+_SHARE_OF_FEW = 3
+#: Videos that are held out of few at most.
+_FEW = 16
+#: Videos that are held out at most; as many of the others are the gallery.
+_MOST = 100
+#: Clips of each of them.
 _CLIPS = 4
+#: Sub-folders with fewer videos than these on average are not taken for classes.
 _VIDEOS_PER_CLASS = 4
+#: Videos that are needed to hold any out.
 _LEAST = 6
 
 
 def held_out_count(num_videos: int) -> int:
-    """How many of so many videos are held out of a training.
+    """Return how many of so many videos are held out of a training.
 
     Raises:
         ValueError: too few to hold any out.
@@ -104,7 +111,7 @@ def hold_out(
     columns.check(FOLDERS)
     most = min(_MOST, facts.num_videos // _VIDEOS_PER_CLASS)
     # Videos next to the sub-folders have no label.
-    unlabelled = int((list_videos(facts.folder).labels < 0).sum())
+    unlabelled = int((list_videos(facts.folder, facts.extensions).labels < 0).sum())
     if unlabelled or not 2 <= facts.num_classes <= most:
         raise ValueError(
             f"--labels {FOLDERS} needs 2 to {most} sub-folders with all of the {facts.num_videos} "
@@ -142,7 +149,7 @@ def _hold_out_listed(facts: FolderFacts, source: str, columns: GroupColumns, see
         "gallery": _balanced(classes, rest, seed),
     }
     out = {file for file, is_held in zip(files, held.tolist(), strict=True) if is_held}
-    every = list_videos(facts.folder)
+    every = list_videos(facts.folder, facts.extensions)
     paths = [every.path(i) for i in range(len(every))]
     kept = [p for p in paths if os.path.normpath(os.path.join(found.root, p)) not in out]
     lists = {name: found.videos.select(indices) for name, indices in parts.items()}
@@ -152,7 +159,7 @@ def _hold_out_listed(facts: FolderFacts, source: str, columns: GroupColumns, see
 
 
 def _balanced(labels: np.ndarray, indices: np.ndarray, seed: int) -> np.ndarray:
-    """Up to :data:`_MOST` of some indices, equally many of each class as far as there are."""
+    """Return up to :data:`_MOST` of some indices, as many of each class as possible."""
     order = np.random.default_rng(seed).permutation(indices)
     seen: Counter[int] = Counter()
     ranks = []
@@ -162,50 +169,87 @@ def _balanced(labels: np.ndarray, indices: np.ndarray, seed: int) -> np.ndarray:
     return np.sort(order[np.argsort(ranks, kind="stable")][:_MOST])
 
 
-def keep_best(
-    config: Config, facts: FolderFacts, seed: int = 0, held: HeldOut | None = None
-) -> Choice:
-    """Let a planned pretraining keep its best checkpoint, in place; what was chosen, for the plan.
+@dataclass(frozen=True)
+class _Division:
+    """How the videos of a planned pretraining are divided.
 
-    Videos are held out of the training (:func:`hold_out`; None for the default). Before the first
-    step and 20 times in the training the network is evaluated on them
-    (:class:`~sce_video.evaluation.OnlineEvaluationHook`): with labels by kNN among training videos,
-    else by RankMe. A queue of keys is shortened to the videos that are left. Lists are written to
-    the folder of the run.
-
-    Raises:
-        ValueError: too few videos.
+    Attributes:
+        config: Config of the pretraining.
+        facts: Videos of the pretraining.
+        held: What is held out.
+        seed: Seed of the division, unless ``held`` has lists.
     """
-    held = hold_out(facts) if held is None else held
-    division = {"held_out": held.count, "seed": int(seed)}
-    test, loader = config.test_dataloader, config.train_dataloader
-    pipeline = copy.deepcopy(test.dataset.pipeline)
-    for step in pipeline:
-        if "num_clips" in step:
-            step["num_clips"] = _CLIPS
 
-    def part(name: str, gallery: int = 0) -> dict[str, Any]:
-        if not held.lists:
+    config: Config
+    facts: FolderFacts
+    held: HeldOut
+    seed: int
+
+    def part(self, name: str, gallery: int = 0) -> dict[str, Any]:
+        """Return the settings that make a dataset one part; its list is written, if it has one.
+
+        Args:
+            name: ``training``, ``held_out`` or ``gallery``.
+            gallery: Number of videos of the gallery at most.
+        """
+        if not self.held.lists:
+            division = {"held_out": self.held.count, "seed": self.seed}
             return {"subset": {"part": name, "gallery": gallery, **division}}
-        file, listed = str(Path(config.work_dir, f"keep_{name}.txt").resolve()), held.lists[name]
+        listed = self.held.lists[name]
+        file = str(Path(self.config.work_dir, f"keep_{name}.txt").resolve())
         paths = [listed.path(i) for i in range(len(listed))]
         if refused := write_annotation_list(file, paths, listed.labels.tolist()):
             raise ValueError(f"a list cannot hold the name {refused[0]!r:.200}: rename the video")
         return {"ann_file": file}
 
-    def evaluated(name: str, gallery: int = 0) -> dict[str, Any]:
-        dataset = {"type": loader.dataset.type, **dataset_settings(facts.folder)}
-        dataset |= {"on_error": "skip", "pipeline": pipeline, **part(name, gallery)}
-        sizes = {"batch_size": test.batch_size, "num_workers": test.num_workers}
-        return {**sizes, "dataset": dataset}
+    def loader(self, name: str, gallery: int = 0) -> dict[str, Any]:
+        """Return the loader of an evaluation on one part."""
+        test = self.config.test_dataloader
+        pipeline = copy.deepcopy(test.dataset.pipeline)
+        for step in pipeline:
+            if "num_clips" in step:
+                step["num_clips"] = _CLIPS
+        dataset = {
+            "type": self.config.train_dataloader.dataset.type,
+            **dataset_settings(self.facts.folder, self.facts.extensions),
+            "on_error": "skip",
+            "pipeline": pipeline,
+            **self.part(name, gallery),
+        }
+        return {"batch_size": test.batch_size, "num_workers": test.num_workers, "dataset": dataset}
 
-    hook: dict[str, Any] = {"type": "OnlineEvaluationHook", "gallery": evaluated("held_out")}
+
+def keep_best(
+    config: Config, facts: FolderFacts, seed: int = 0, held: HeldOut | None = None
+) -> Choice:
+    """Let a planned pretraining keep its best checkpoint, in place, and return the choice.
+
+    Before the first step and 20 times in the training, the network is evaluated on the videos that
+    are held out (:class:`~sce_video.evaluation.OnlineEvaluationHook`): with labels by kNN among
+    training videos, else by RankMe. A queue of keys is shortened to the videos that are left. Lists
+    are written to the folder of the run.
+
+    Args:
+        config: Config of the pretraining.
+        facts: Videos of the pretraining.
+        seed: Seed of the division.
+        held: What is held out; None for the default of :func:`hold_out`.
+
+    Raises:
+        ValueError: If there are too few videos.
+    """
+    held = hold_out(facts) if held is None else held
+    division, loader = _Division(config, facts, held, int(seed)), config.train_dataloader
+    hook: dict[str, Any] = {"type": "OnlineEvaluationHook"}
     if held.measure == LABELLED:
-        hook |= {"gallery": evaluated("gallery", _MOST), "queries": evaluated("held_out")}
+        hook["gallery"] = division.loader("gallery", _MOST)
+        hook["queries"] = division.loader("held_out")
+    else:
+        hook["gallery"] = division.loader("held_out")
     hook["metrics"] = [{"type": name} for name in _METRICS[held.measure]]
     hook |= {"evaluations": EVALUATIONS, "keep": held.measure}
     config.custom_hooks = [*(config.get("custom_hooks") or ()), hook]
-    loader.dataset.update(part("training"))
+    loader.dataset.update(division.part("training"))
     left, size = facts.num_videos - held.count, config.model.get("queue_size")
     if size is not None:
         config.model.queue_size = min(size, longest_queue(left, loader.batch_size))
@@ -214,13 +258,13 @@ def keep_best(
 
 
 def keeps_best(config: Config) -> bool:
-    """Whether a training keeps its best checkpoint, which it compares with its start itself."""
+    """Return whether a training keeps its best checkpoint, which it compares with its start."""
     hooks = config.get("custom_hooks") or ()
     return any(isinstance(hook, dict) and hook.get("keep") is not None for hook in hooks)
 
 
 def kept_message(folder: str | Path) -> str | None:
-    """Which checkpoint is the result of a run that keeps its best, in words; None for others.
+    """Say which checkpoint is the result of a run that keeps its best; None for other runs.
 
     None also while it goes on again, after a failure or with more epochs.
     """

@@ -42,8 +42,8 @@ __all__ = [
     "extraction_config",
     "join_processes",
     "run_test",
+    "run_training",
     "testing_config",
-    "train",
     "training_config",
 ]
 
@@ -127,7 +127,7 @@ def _known_warnings_ignored() -> Iterator[None]:
 
 
 @_known_warnings_ignored()
-def train(cfg: Config, overwrite: bool = False) -> VideoRunner:
+def run_training(cfg: Config, overwrite: bool = False) -> VideoRunner:
     """Train with a config of :func:`training_config`; all ranks call this.
 
     The work folder is locked meanwhile. A run that does not resume needs a folder without one,

@@ -15,7 +15,7 @@ import resource
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -27,31 +27,57 @@ from packaging.version import Version
 
 from sce_video.datasets.readers import backend_importable
 from sce_video.datasets.readers.base import VideoDecodeError
-from sce_video.datasets.sources import is_table, list_videos, open_video
+from sce_video.datasets.sources import is_table, list_videos, listed_extensions, open_video
 from sce_video.datasets.tables.table import is_remote
 from sce_video.dependencies import dependency_problems, installed_version
 from sce_video.find.store import IndexStore
+from sce_video.options.training import PretrainOptions
 from sce_video.registry import READERS
 from sce_video.runs.choices import MANY_REPEATS
 from sce_video.runs.folder_facts import FolderFacts, examine_folder
-from sce_video.runs.pretrain import PlannedTraining, planned_pretraining
+from sce_video.runs.plan_pretraining import plan_pretraining
+from sce_video.runs.planned_training import PlannedTraining
 from sce_video.version import __version__
 
-OK, WARNING, FAILURE = "ok", "warning", "failure"
+# Levels of a finding.
+OK = "ok"
+WARNING = "warning"
+FAILURE = "failure"
 _GIB = 2**30
-#: Least and enough of an amount, its unit, and what mends too little.
-_AMOUNTS: dict[str, tuple[float, float, str, str]] = {
+#: Seconds in which clips are decoded to time a decoder.
+_SECONDS_PER_BACKEND = 5.0
+
+
+@dataclass(frozen=True)
+class _Amount:
+    """How much of something a training needs.
+
+    Attributes:
+        least: With less, a training fails.
+        enough: With less, it may fail.
+        unit: Unit of both.
+        advice: What to do about too little.
+    """
+
+    least: float
+    enough: float
+    unit: str
+    advice: str
+
+
+_AMOUNTS = {
     # A loader worker hands its batches over in shared memory: a batch of 32 x 2 views of 8x224x224
     # is 73 MiB, and several are under way for each worker.
-    "shared memory": (
-        *(1, 8, "GiB free"),
+    "shared memory": _Amount(
+        1,
+        8,
+        "GiB free",
         "docker run --shm-size=16g (or --ipc=host); or --workers 0, without loader workers",
     ),
     # Loader workers, sockets and log files of a training need some hundreds.
-    "open files": (256, 4096, "allowed", "ulimit -n 65536"),
-    "disk": (1, 10, "GiB free", "free some, or give another folder with --out"),
+    "open files": _Amount(256, 4096, "allowed", "ulimit -n 65536"),
+    "disk": _Amount(1, 10, "GiB free", "free some, or give another folder with --out"),
 }
-_SECONDS_PER_BACKEND = 5.0
 
 
 @dataclass(frozen=True)
@@ -156,13 +182,14 @@ def check_amount(name: str, amount: float, of: str = "") -> Finding:
         amount: Bytes, or the number of files.
         of: Words after the name.
     """
-    least, enough, unit, advice = _AMOUNTS[name]
+    needed = _AMOUNTS[name]
     value, shown = amount, f"{amount:.0f}"
-    if unit != "allowed":
+    if needed.unit != "allowed":
         value = amount / _GIB
         shown = f"{value:.1f}"
-    level = FAILURE if value < least else WARNING if value < enough else OK
-    return Finding(level, f"{name}{of}: {shown} {unit}", "" if level == OK else advice)
+    level = FAILURE if value < needed.least else WARNING if value < needed.enough else OK
+    advice = "" if level == OK else needed.advice
+    return Finding(level, f"{name}{of}: {shown} {needed.unit}", advice)
 
 
 def check_video_files(facts: FolderFacts) -> Iterator[Finding]:
@@ -196,15 +223,17 @@ def check_video_files(facts: FolderFacts) -> Iterator[Finding]:
         yield Finding(WARNING, what, f"sce-video {smaller}")
 
 
-def decode_rates(folder: str, num_frames: int, duration: float) -> dict[str, float]:
-    """Clips per second and core of every decoder that is installed, on files of a folder.
+def decode_rates(
+    folder: str, num_frames: int, duration: float, extensions: Sequence[str] | None = None
+) -> dict[str, float]:
+    """Return the clips per second and core of every installed decoder, on files of a folder.
 
     Rows of a table are decoded by ``av`` alone. From object storage, single ones would measure its
     latency: nothing.
     """
     if is_remote(folder):
         return {}
-    listed, rates = list_videos(folder), {}
+    listed, rates = list_videos(folder, extensions), {}
     for name in ["av"] if is_table(folder) else _decoders(installed=True):
         count, start = 0, time.perf_counter()
         for index in range(len(listed)):
@@ -242,15 +271,20 @@ def check_loading(planned: PlannedTraining) -> Finding:
     return Finding(OK, what)
 
 
-def examine(folder: Path, videos: str | None = None, named: bool = True) -> Iterator[Finding]:
-    """All findings of this machine, its disk at ``folder``, and a folder or table of videos.
+def examine(
+    folder: Path, videos: str | None = None, named: bool = True, all_files: bool = False
+) -> Iterator[Finding]:
+    """Yield all findings of this machine as they are made.
 
-    The findings come as they are made. With ``videos`` (``sce-video doctor --videos``) decoders are
-    timed, and a few training steps. Without ``named`` no file or folder is named.
+    Args:
+        folder: Folder of the runs, whose disk is checked.
+        videos: Folder or table of videos, with which decoders and a few training steps are timed.
+        named: Whether files and folders are named.
+        all_files: Whether to list files of unknown extensions, too, if they hold a video.
 
     Raises:
-        ValueError: there is no video in the folder, one only, or none that can be read.
-        TableError: the table cannot be read.
+        ValueError: If there is no video in the folder, only one, or none that can be read.
+        TableError: If the table cannot be read.
     """
     yield check_python()
     yield from check_packages()
@@ -266,7 +300,7 @@ def examine(folder: Path, videos: str | None = None, named: bool = True) -> Iter
     existing = next(path for path in (folder, *folder.resolve().parents) if path.is_dir())
     yield check_amount("disk", shutil.disk_usage(existing).free, f" of {folder}" if named else "")
     if videos is not None:
-        facts = examine_folder(videos)
+        facts = examine_folder(videos, extensions=listed_extensions(all_files))
         if not named:
             reasons = [why.replace(path, "FILE") for path, why in facts.unreadable]
             unreadable = tuple(("FILE", reason) for reason in reasons)
@@ -277,9 +311,11 @@ def examine(folder: Path, videos: str | None = None, named: bool = True) -> Iter
         except ValueError as error:
             yield Finding(FAILURE, str(error))
             return
-        for name, rate in decode_rates(videos, 8, 2.56).items():
+        for name, rate in decode_rates(videos, 8, 2.56, facts.extensions).items():
             yield Finding(OK, f"decoder {name}: {rate:.0f} clips of 8 frames a second and core")
-        yield check_loading(replace(planned_pretraining(videos, folder), facts=facts))
+        options = PretrainOptions(videos=videos, out=str(folder), all_files=all_files)
+        planned = plan_pretraining(options, time.monotonic())
+        yield check_loading(replace(planned, facts=facts))
 
 
 def check_index_files(store: IndexStore, named: bool = True) -> Finding:

@@ -15,6 +15,7 @@ from sce_video.datasets.labelled import (
     LabelledVideos,
     check_pair,
     read_labelled,
+    tell_repeated,
 )
 from sce_video.datasets.named_files import check_exists, check_out, check_run, check_videos
 from sce_video.datasets.sources import dataset_settings, listed_extensions
@@ -130,8 +131,7 @@ def _evaluated_sets(options: EvaluateOptions) -> tuple[_NamedVideos, _NamedVideo
         if source in files:
             own = columns if source is options.test else NO_COLUMNS
             listed = read_labelled(source, options.data_root, columns=own)
-            for line in listed.repeated():
-                print(printable(line, sys.stderr), file=sys.stderr, flush=True)
+            tell_repeated(listed)
         else:
             check_videos(source, extensions)
         sets.append(_NamedVideos(source, extensions, listed))

@@ -45,7 +45,7 @@ from sce_video.runs.does_it_help import (
     lacks_comparison,
 )
 from sce_video.runs.folder import read_run
-from sce_video.runs.launch import train
+from sce_video.runs.launch import run_training
 from sce_video.utils.command import Progress, explain
 from sce_video.utils.files import write_text
 from sce_video.utils.run_files import KEPT, PAGE, PAGE_FEATURES, SCORES, newest_checkpoint
@@ -58,10 +58,10 @@ _LEAST_SHARE = 0.03
 MAX_BYTES = 8_000_000
 #: Bytes of the images of each part; smaller ones are tried where the page becomes too large.
 _BUDGETS = (1_000_000, 400_000, 100_000)
-_HELPS, _NOT_COMPARED = (
-    "Does it help?",
+_HELPS = "Does it help?"
+_NOT_COMPARED = (
     "The network was not compared with random weights, for example because it was interrupted. "
-    "sce-video report RUN compares it.",
+    "sce-video report RUN compares it."
 )
 _MAP_CLIPS = 80  # points of the map whose clips are on the page
 
@@ -198,7 +198,7 @@ def write_run_page(
         if scores is not None:
             parts += classifier_parts(record, scores, max_bytes=budget, reader=reader)
         if reader is not None and views:
-            cfg = Config(views, filename=record.config_file)
+            cfg = Config(views, cfg_text=record.name, filename=record.folder)
             parts.append(view_sheet(cfg, max_bytes=budget))
         if rows is not None:
             drawn: dict[str, Any] = {"max_bytes": budget, "reader": reader}
@@ -302,7 +302,7 @@ def _reason(error: Exception) -> str:
 
 
 def train_with_page(cfg: Config, overwrite: bool = False) -> VideoRunner:
-    """As :func:`~sce_video.runs.launch.train`, then rank 0 writes the page of the run.
+    """As :func:`~sce_video.runs.launch.run_training`, then rank 0 writes the page of the run.
 
     ``run_page = dict(videos=64)`` of the config has the options of the page, None is for no page.
     What comes after a training is part of its budget of time: it ends when that is used up. A page
@@ -310,12 +310,12 @@ def train_with_page(cfg: Config, overwrite: bool = False) -> VideoRunner:
     gets its page at once, without embedding videos; so does one that has failed.
 
     Raises:
-        ValueError: as :func:`~sce_video.runs.launch.train`, or a wrong number of videos.
+        ValueError: as :func:`~sce_video.runs.launch.run_training`, or a wrong number of videos.
     """
     settings, begun = cfg.get("run_page"), time.time()
     options = None if settings is None else PageOptions(**settings)  # refused before the training
     try:
-        runner = train(cfg, overwrite)
+        runner = run_training(cfg, overwrite)
     except Exception:
         if options is not None and is_main_process():
             with contextlib.suppress(OSError, ValueError):

@@ -20,10 +20,10 @@ from sce_video.engine.config.snapshot import (
     resolved_config,
     stored_config,
 )
-from sce_video.engine.logs import TRACKERS
 from sce_video.engine.recipes import FINETUNING, LARGE_RECIPE, methods
 from sce_video.engine.run_json import read_run_json
 from sce_video.engine.weights import checked_backbone
+from sce_video.options.training import TRACKERS
 from sce_video.registry import (
     DATASETS,
     HOOKS,
@@ -37,6 +37,7 @@ from sce_video.registry import (
 from sce_video.runs.configs import training_config
 from sce_video.runs.folder import different_settings
 from sce_video.utils.files import read_text
+from sce_video.utils.own_parts import advise_imports
 from sce_video.utils.run_files import CONFIG, RUN_JSON, is_model
 from sce_video.utils.storage import STORES, trusted_stores
 from sce_video.utils.stored_arguments import constructor_parameters, takes_words
@@ -63,7 +64,7 @@ def resumable_config(
     mirror: str | None = None,
     videos: str | Path | None = None,
 ) -> Config:
-    """The config of a planned training that begins or, with ``resume``, continues.
+    """Return the config of a planned training that begins or, with ``resume``, continues.
 
     Args:
         path: ``RUN/config.py``. The ``run.json`` next to it is read (:func:`planned_config`).
@@ -158,6 +159,8 @@ def planned_config(
     run = read_run_json(folder)
     if run.plan is None:
         raise ValueError(f"{path} describes a run of sce-video {run.command:.40}. {advice}")
+    if lacking := advise_imports(run.environment.get("imports")):
+        raise ValueError(f"{path} describes a run with parts of the user's own. {lacking}")
     recipe, stored = run.plan.recipe, dict(run.config)
     if recipe not in (*methods().values(), LARGE_RECIPE, FINETUNING):
         raise ValueError(
@@ -178,7 +181,7 @@ def planned_config(
         named["model"] = {key: value for key, value in model.items() if key != "backbone"}
     if os.path.isabs(str(named.get("pretrained"))):
         del named["pretrained"]
-    known = {*_texts(base), *trusted_stores(videos), *(TRACKERS[name][0] for name in track)}
+    known = {*_texts(base), *trusted_stores(videos), *(TRACKERS[name].backend for name in track)}
     if mirror is not None:
         known.add(mirror)
     strange = next(_unexpected(named, known), None)

@@ -12,7 +12,7 @@ from typing import Any, TypedDict, Unpack
 
 from mmengine.config import Config
 
-from sce_video.engine.config.changes import named_path, parse_value, source_of
+from sce_video.engine.config.changes import leaves, named_path, parse_value, source_of
 from sce_video.engine.config.check import top_level_keys
 from sce_video.engine.config.load import load_config, value_sources
 from sce_video.engine.config.snapshot import plain
@@ -156,19 +156,7 @@ def _quiet() -> Iterator[None]:
 def _values(cfg: Config) -> dict[tuple[str, ...], Any]:
     """Single values and plain lists by their paths of keys and numbers, as JSON data."""
     known = top_level_keys() - {"settings"}
-    return dict(_leaves(plain({key: value for key, value in cfg.items() if key in known}), ()))
-
-
-def _leaves(node: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    items: Any = ()
-    if isinstance(node, dict):
-        items = node.items()
-    elif isinstance(node, list) and any(isinstance(value, dict) for value in node):
-        items = enumerate(node)
-    if not items:
-        yield path, node
-    for key, value in items:
-        yield from _leaves(value, (*path, str(key)))
+    return dict(leaves(plain({key: value for key, value in cfg.items() if key in known})))
 
 
 def _short(file: str) -> str:

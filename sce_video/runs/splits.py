@@ -121,7 +121,7 @@ def _run_split(cfg: Config, testing: Callable[[str, Path], Config], folder: Path
     cfg.work_dir = str(folder)
     # Resuming an empty folder is a start.
     cfg.resume, cfg.load_from = True, None
-    stopped_by = getattr(launch.train(cfg).train_loop, "stopped_by", None)
+    stopped_by = getattr(launch.run_training(cfg).train_loop, "stopped_by", None)
     if stopped_by is not None:
         raise StoppedError(stopped_by)
     last = run_on_main_rank(lambda: newest_checkpoint(folder, to_resume=True))

@@ -19,7 +19,7 @@ from sce_video.engine.checkpoint import (
     load_third_party_checkpoint,
     save_checkpoint_file,
 )
-from sce_video.engine.config.snapshot import SNAPSHOT, stored_config
+from sce_video.engine.config.snapshot import SNAPSHOT, lacking_imports, stored_config
 from sce_video.engine.weights import (
     FORMAT,
     bounded_network,
@@ -53,10 +53,6 @@ from sce_video.utils.storage import is_url
 
 _HEADS = ("cls_head.", "roi_head.")
 _BACKBONE = "backbone."
-#: Backbones of ours and of mmaction2 whose blocks are attention.
-_TRANSFORMERS = frozenset(
-    "MViT SwinTransformer3D TimeSformer UniFormer VisionTransformer3d".split()
-)
 
 
 @dataclass(frozen=True)
@@ -115,11 +111,13 @@ def find_source(source: str | os.PathLike) -> Source:
     try:
         settings = settings_from_config(config)
     except ValueError as error:
-        raise ValueError(f"the config in {path}: {error}") from error
+        lacking = lacking_imports(content)
+        raise ValueError(f"the config in {path}: {error}{'. ' * bool(lacking)}{lacking}") from error
     weights = checkpoint_weights(content)
-    channels = _check_weights(settings.backbone, content, name)
+    network = _checked_network(settings.backbone, content, name)
     kind = settings.backbone["type"].rpartition(".")[2]
-    family = "vit" if kind in _TRANSFORMERS else "convolution"
+    attends = any("attention" in type(layer).__name__.lower() for layer in network.modules())
+    family = "vit" if attends else "convolution"
     per_frame = sees_single_frames(settings.backbone)
     classifies = meta.get("classifier") is True or any(k.startswith(_HEADS) for k in weights)
     if kind == "HFEncoder":
@@ -136,7 +134,7 @@ def find_source(source: str | os.PathLike) -> Source:
         per_frame=per_frame,
         train_size=training_crop(config) or settings.crop_size,
         parameters=sum(v.numel() for k, v in weights.items() if k.startswith(_BACKBONE)),
-        channels=channels,
+        channels=getattr(network, "out_channels", 0),
     )
 
 
@@ -183,10 +181,12 @@ def _model_of(name: str) -> str:
     return name if ours else MODEL_PREFIX + name
 
 
-def _check_weights(backbone: dict[str, Any], content: dict[str, Any], name: str) -> int:
-    """Channels of a backbone's features; 0 where it does not tell.
+def _checked_network(backbone: dict[str, Any], content: dict[str, Any], name: str) -> nn.Module:
+    """Return a backbone without the weights of its file.
 
-    Raises ValueError unless the file has all weights of the backbone, in their shapes.
+    Raises:
+        ValueError: If it cannot be built, or the file does not have all of its weights, in their
+            shapes.
     """
     weights = checkpoint_weights(content)
     # Other networks compute with their sizes when they are built, which has no values there.
@@ -199,7 +199,7 @@ def _check_weights(backbone: dict[str, Any], content: dict[str, Any], name: str)
     check_backbone_weights(model, content, name)
     if (channels := backbone.get("in_channels", 3)) != 3:
         raise ValueError(f"in_channels of {name} is {channels}, and frames of videos have 3")
-    return getattr(model["backbone"], "out_channels", 0)
+    return model["backbone"]
 
 
 # -- files of other code bases -------------------------------------------------------------------

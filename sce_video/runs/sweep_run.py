@@ -19,11 +19,15 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from sce_video.runs.sweep import Step
+from sce_video.runs.sweep_plan import Step
 from sce_video.utils.cores import usable_cores
 from sce_video.utils.files import check_regular, read_json, regular_file, write_json
 
-DONE, FAILED, LOG, LOCK = "done.json", "failed.json", "sweep.log", "step.lock"
+# Files in the folder of a step.
+DONE = "done.json"
+FAILED = "failed.json"
+LOG = "sweep.log"
+LOCK = "step.lock"
 _TAIL = 20_000  # bytes of a log that are searched for the error
 _LOCK_SECONDS = 1.0  # between two looks whether to stop
 #: ``ValueError: text`` of a traceback, ``train.py: error: text`` of a tool. What torchrun writes
@@ -56,15 +60,12 @@ class SweepRunner:
     """The first signal that ended :meth:`run`, 0 for none and for SIGINT."""
 
     def __post_init__(self) -> None:
-        for name in ("jobs", "nproc"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"--{name} must be at least 1, got {getattr(self, name)}")
         self._stopping = threading.Event()
         self._running: set[subprocess.Popen] = set()
         self._mutex = threading.Lock()
 
     def environment(self, slot: int) -> dict[str, str]:
-        """Environment of the commands of one of the jobs: its share of cores and GPUs."""
+        """Return the environment of one job's commands: its share of cores and GPUs."""
         environment = {"OMP_WAIT_POLICY": "PASSIVE", **os.environ}
         if self.jobs * self.nproc > 1:
             cores = usable_cores() // (self.jobs * self.nproc)
@@ -81,7 +82,7 @@ class SweepRunner:
         return environment
 
     def run(self, chains: Sequence[Sequence[Step]]) -> list[Step]:
-        """Run all steps that are not finished; returns those that failed or were left out.
+        """Run all steps that are not finished, and return the ones that failed or were left out.
 
         Raises:
             KeyboardInterrupt: Ctrl-C, SIGTERM, SIGHUP or SIGUSR1; running trainings have written a
@@ -139,7 +140,7 @@ class SweepRunner:
             raise
 
     def _run_chain(self, chain: Sequence[Step], environment: dict[str, str]) -> list[Step]:
-        """The steps that failed, or were left out."""
+        """Run the steps of a chain, and return the ones that failed or were left out."""
         left: list[Step] = []
         for step in chain:
             waiting = False
@@ -162,7 +163,7 @@ class SweepRunner:
         return left
 
     def _run_step(self, step: Step, environment: dict[str, str]) -> bool:
-        """Run the commands of a step; whether it is finished."""
+        """Run the commands of a step, and return whether it is finished."""
         folder = self.out / step.folder
         (folder / FAILED).unlink(missing_ok=True)
         start, log, why = time.monotonic(), folder / LOG, ""
@@ -191,7 +192,7 @@ class SweepRunner:
         return True
 
     def _call(self, command: tuple[str, ...], log: Path, environment: dict[str, str]) -> int:
-        """Run a tool, through torchrun with several processes; its exit status."""
+        """Run a tool, through torchrun if it has several processes, and return its exit status."""
         full = [*command]
         if command[0] != "-m":  # a tool, and not a command of the package
             full[0] = str(self.root / command[0])
@@ -222,17 +223,21 @@ class SweepRunner:
 
 
 def _error_line(log: Path, begin: int) -> str:
-    """The last line from ``begin`` on that tells an error, else the last line."""
+    """Return the last line from ``begin`` on that states an error, or else the last line."""
     with open(log, "rb", opener=regular_file) as file:
         file.seek(max(begin, log.stat().st_size - _TAIL))
         lines = file.read().decode("utf-8", "replace").splitlines()
     lines = [line.strip() for line in lines if line.strip()]
-    errors = [line for line in lines if _ERROR.search(line)]
-    return (errors or lines or ["its log is empty"])[-1]
+    errors = [number for number, line in enumerate(lines) if _ERROR.search(line)]
+    if not errors:
+        return (lines or ["its log is empty"])[-1]
+    # A heading, such as "wrong values in the config:", is followed by the first of them.
+    last = errors[-1] + 1
+    return " ".join(lines[last - 1 : last + lines[last - 1].endswith(":")])
 
 
 def is_done(out: str | Path, step: Step) -> bool:
-    """Whether a step is finished and its result is there."""
+    """Return whether a step is finished and its result exists."""
     folder = Path(out) / step.folder
     return (folder / DONE).is_file() and (folder / step.result).is_file()
 
@@ -247,7 +252,7 @@ def progress_of(out: str | Path, steps: Sequence[Step]) -> frozenset[str]:
 
 
 def step_state(out: str | Path, step: Step) -> str:
-    """``done``, ``running``, ``failed: why``, ``interrupted`` or ``not run``."""
+    """Return ``done``, ``running``, ``failed: why``, ``interrupted`` or ``not run``."""
     folder = Path(out) / step.folder
     if is_done(out, step):
         return "done"

@@ -17,7 +17,8 @@ from sce_video.published.paper_results import IMAGE_RESULTS, PAPER_RESULTS
 from sce_video.reporting.comparability import compare_with_paper
 from sce_video.reporting.phrases import describe_benchmark, describe_split, name_of
 from sce_video.reporting.result_files import SWEEP, Result, collect_results
-from sce_video.runs.sweep import Point, Step, Sweep, SweepCell
+from sce_video.runs.sweep_file import Point, Sweep
+from sce_video.runs.sweep_plan import Step, SweepCell
 from sce_video.runs.sweep_run import step_state
 from sce_video.utils.files import write_json, write_text
 from sce_video.utils.metric_names import NOT_FRACTIONS
@@ -38,7 +39,7 @@ class Measured:
 
     @property
     def mean(self) -> float:
-        """Over seeds; NaN without values."""
+        """Mean over seeds; NaN without values."""
         return fmean(self.values) if self.values else math.nan
 
     @property
@@ -52,7 +53,7 @@ Rows = Sequence[tuple[Point, dict[str, Measured]]]
 
 
 def write_tables(sweeps: Sequence[Sweep], cells: Sequence[SweepCell], out: Path) -> list[str]:
-    """Write ``<sweep>.md``, ``.json`` and ``.png`` of every sweep; returns the markdown of each.
+    """Write ``<sweep>.md``, ``.json`` and ``.png`` of every sweep, and return each markdown.
 
     Each is an atomic file: the shards of a sweep may write them at the same time.
     """
@@ -74,7 +75,7 @@ def write_tables(sweeps: Sequence[Sweep], cells: Sequence[SweepCell], out: Path)
 
 
 def _result(out: Path, step: Step) -> Result | str:
-    """The result of an evaluation, or why there is none."""
+    """Return the result of an evaluation, or why there is none."""
     state = step_state(out, step)
     if state == "done":
         found = collect_results([out / step.folder / step.result])
@@ -86,7 +87,7 @@ def _result(out: Path, step: Step) -> Result | str:
 def measured_cell(
     evaluations: Sequence[tuple[str, Result | str]], published: float | None
 ) -> Measured:
-    """The numbers of a cell.
+    """Return the numbers of a cell.
 
     Args:
         evaluations: Of every seed the metric, and the result or why there is none.
@@ -106,7 +107,7 @@ def measured_cell(
 
 
 def deviations_of(result: Result, metric: str, published: float | None) -> list[str]:
-    """What differs between a result and the paper's protocol, and from the published number's.
+    """Say what differs between a result and the protocols of the paper and a published number.
 
     Args:
         result: The evaluation.
@@ -136,7 +137,7 @@ def deviations_of(result: Result, metric: str, published: float | None) -> list[
 
 
 def render_sweep(sweep: Sweep, rows: Rows) -> str:
-    """The table as markdown.
+    """Return the table as markdown.
 
     A cell is ``mean ± deviation / published`` and the highest mean of a column is bold. Remarks of
     the cells are numbered below the table; behind them stand the points that failed, and why.
@@ -197,7 +198,7 @@ def _cell(cell: Measured, best: float, remarks: Sequence[str]) -> str:
 
 
 def as_data(sweep: Sweep, rows: Rows) -> dict[str, Any]:
-    """The table as JSON data.
+    """Return the table as JSON data.
 
     ``cells`` is a list with an entry for each point and column: ``values`` (by seed, as in
     :class:`Measured`), ``published``, ``state`` and ``deviations``. Columns a point lacks are left

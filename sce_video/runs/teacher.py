@@ -26,8 +26,9 @@ from sce_video.inference.features import Features, join_features, read_features,
 from sce_video.inference.model import VideoModel, build_model, load_model
 from sce_video.inference.multi_view import BatchRows, mean_representation, rows_of_views
 from sce_video.inference.network_input import ViewOptions
-from sce_video.models.algorithms.distill import OBJECTIVES, TeacherClip
+from sce_video.models.algorithms.distill import TeacherClip
 from sce_video.models.backbones.frame_pools import frame_features, frame_parts
+from sce_video.options.training import OBJECTIVES
 from sce_video.registry import DATASETS
 from sce_video.runs.folder_facts import FolderFacts
 from sce_video.runs.start_weights import find_source, sees_single_frames
@@ -39,8 +40,10 @@ from sce_video.utils.storage import is_url
 #: Videos after which ranks that wait for the features of rank 0 hear of it: collective operations
 #: end a training that waits longer than half an hour.
 _VIDEOS_PER_SIGN = 32
-#: Videos of which the features are timed; clips of each video unless given.
-_TIMED, _CLIPS = 4, 4
+#: Videos of which the features are timed.
+_TIMED = 4
+#: Clips of each video, unless given.
+_CLIPS = 4
 #: Processes that compute features on a GPU, each with a copy of the teacher, at most.
 _MOST_ON_GPU = 4
 #: What a student learns unless it is given: far ahead of "cosine" (docs/results.md).
@@ -398,11 +401,8 @@ def plan_teacher(facts: FolderFacts, given: Mapping[str, Any]) -> PlannedTeacher
 
     Raises:
         FileNotFoundError: no such teacher.
-        ValueError: none is given, its clip does not fit the videos, or as of
-            :func:`check_objective`.
+        ValueError: If its clip does not fit the videos, or :func:`check_objective` raises it.
     """
-    if given.get("teacher") is None:
-        raise ValueError("--method distill needs --teacher SOURCE: a run or a checkpoint")
     objective = given.get("objective", _OBJECTIVE)
     clips = given.get("teacher_clips", 0 if objective == "tokens" else _CLIPS)
     check_objective(objective, clips)

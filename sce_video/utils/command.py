@@ -21,6 +21,7 @@ from types import FrameType
 from typing import Any, TextIO, cast
 
 from sce_video.utils.errors import UserError, message_from_worker
+from sce_video.utils.own_parts import own_imports
 
 #: What a log may do to a terminal: end a line, go to a tab stop, set the colour.
 _KEPT = re.compile(r"(\n|\t|\x1b\[[0-9;]*m)")
@@ -47,7 +48,7 @@ def printable_utf8(text: str) -> str:
 
 
 def printable_values(value: Any) -> Any:
-    """A copy of JSON data in which every text, keys included, is :func:`printable_utf8`."""
+    """Return a copy of JSON data in which every text, keys included, is :func:`printable_utf8`."""
     if isinstance(value, dict):
         return {printable_utf8(str(k)): printable_values(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
@@ -120,6 +121,7 @@ def command(main: Main | None = None, *, interrupted: str = "interrupted") -> Ca
 
     The line is ``TOOL.py: error: MESSAGE`` (``sce-video NAME: error: ...`` for its commands) on
     stderr, for errors that a user can mend (:func:`explain`); all others keep their traceback.
+    Modules of ``--import`` are imported first, so that ``main`` does not see this option.
     ``interrupted`` is printed after Ctrl-C, unless the KeyboardInterrupt has a text of its own; it
     says how to continue.
     """
@@ -133,8 +135,12 @@ def command(main: Main | None = None, *, interrupted: str = "interrupted") -> Ca
             received: list[int] = []
             try:
                 # Names of files and classes, which are printed, are those of strangers.
-                with _ended_as_by_interrupt(received), printable_stdout():
-                    status = function(argv)
+                with (
+                    _ended_as_by_interrupt(received),
+                    printable_stdout(),
+                    own_imports(argv) as words,
+                ):
+                    status = function(words)
                 return 128 + received[0] if received and status == INTERRUPTED else status
             except BrokenPipeError:  # the reader has enough: sce-video ... | head
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -302,7 +308,7 @@ class Progress:
             print(self.line(), file=self._stream, flush=True)
 
     def line(self) -> str:
-        """The text to show: ``checking 1,200/13,320 (9%), 240 files/s, 0:00:50 left``."""
+        """Return the text to show: ``checking 1,200/13,320 (9%), 240 files/s, 0:00:50 left``."""
         seconds = max(self._clock() - self._start, 1e-9)
         rate = (self.count - self._begin) / seconds
         share = 100 * self.count // self.total if self.total else 100

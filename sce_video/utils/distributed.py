@@ -62,7 +62,7 @@ class _GatherSamples(torch.autograd.Function):
 
 
 def gather_samples(x: Tensor, *, gradient: bool = False) -> Tensor:
-    """The rows of all ranks, (N, ...) of n on each of W, in the order of the global batch.
+    """Return the rows of all ranks, (N, ...) of n on each of W, in the order of the global batch.
 
     Rank r of W has the samples r, r+W, ... of the global batch (``ResumableSampler``); the gathered
     rows are interleaved in this order, so they do not depend on the number of ranks. Where a rank's
@@ -81,7 +81,7 @@ def gather_samples(x: Tensor, *, gradient: bool = False) -> Tensor:
 
 
 def global_positions(samples: int, device: torch.device | str = "cpu") -> Tensor:
-    """Rows (n,) of this rank's n samples among those of :func:`gather_samples`, int64."""
+    """Return rows (n,) of this rank's n samples among those of :func:`gather_samples`, int64."""
     return get_rank() + get_world_size() * torch.arange(samples, device=device)
 
 

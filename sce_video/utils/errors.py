@@ -23,7 +23,7 @@ class MissingPackageError(UserError, ImportError):
 
 
 def message_from_worker(text: str, kind: type[BaseException]) -> str:
-    """The message of an exception that a loader worker has raised; any other text unchanged.
+    """Return the message of an exception that a loader worker has raised; any other text unchanged.
 
     A ``DataLoader`` raises a worker's exception again as ``kind(text)``, where the text is the
     worker's traceback, which ends with "package.Kind: message". The constructors of our errors call

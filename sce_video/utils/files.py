@@ -37,7 +37,7 @@ class WriteError(UserError, OSError):
 
 
 def write_error(path: str | Path, error: OSError) -> WriteError:
-    """The WriteError for a failed attempt to write ``path``."""
+    """Return the WriteError for a failed attempt to write ``path``."""
     reason = error.strerror or str(error)
     name = error.filename  # of a folder in the way, or one that cannot be made
     if name not in (None, str(path)) and not os.fsdecode(name).endswith(".part"):
@@ -186,7 +186,7 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
 
 
 def unfinished_path(path: Path) -> Path:
-    """A path next to another, for what :func:`remove_unfinished` removes after a kill."""
+    """Return a path next to another, for what :func:`remove_unfinished` removes after a kill."""
     # Processes of several machines on one file system may have the same id.
     name = f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.part"
     _MADE_HERE.add(name)
@@ -315,7 +315,7 @@ def cache_folder() -> Path:
 
 
 def local_copy(path: str | Path, newest: bool = False) -> Path:
-    """A plain path unchanged; of a URL, the path of a local copy with the same name.
+    """Return a plain path unchanged; of a URL, the path of a local copy with the same name.
 
     A copy is kept until the object changes; the folder may be removed at any time. Processes of one
     machine download an object once. ``newest`` asks the store for the current version; by default a
@@ -409,7 +409,7 @@ def _check_depth(value: Any, depth: int) -> None:
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:
-    """The JSON data of a file in UTF-8, with or without a byte order mark.
+    """Return the JSON data of a file in UTF-8, with or without a byte order mark.
 
     Raises:
         OSError: the file cannot be read.

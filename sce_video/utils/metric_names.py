@@ -16,7 +16,7 @@ NOT_FRACTIONS = frozenset(
 
 
 def is_trivial(name: str, num_classes: Any) -> bool:
-    """Whether a metric is ``top<k>`` accuracy (k of 2 or more) of fewer than 2k classes.
+    """Return whether a metric is ``top<k>`` accuracy (k of 2 or more) of fewer than 2k classes.
 
     Of k classes it is always 1, and of fewer than 2k guessing reaches more than half of it.
     With anything but an integer as ``num_classes`` no metric is.

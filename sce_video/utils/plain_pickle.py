@@ -43,7 +43,7 @@ class DtypeRecord:
         self._order = _text(state[1])
 
     def dtype(self) -> np.dtype:
-        """The dtype; UnpicklingError unless it is a valid one of numbers."""
+        """Return the dtype; UnpicklingError unless it is a valid one of numbers."""
         if not isinstance(self._spec, str) or not 0 < len(self._spec) <= 4:
             raise pickle.UnpicklingError("an array of something else than numbers")
         try:
@@ -72,7 +72,7 @@ class ArrayRecord:
 
     @classmethod
     def of(cls, raw: object, dtype: object, shape: object, order: object) -> ArrayRecord:
-        """A record of these components."""
+        """Return a record of these components."""
         record = cls()
         if order not in ("C", "F"):
             raise pickle.UnpicklingError("a malformed array")
@@ -80,7 +80,7 @@ class ArrayRecord:
         return record
 
     def array(self) -> np.ndarray:
-        """A copy of the recorded bytes as an array, in this machine's byte order.
+        """Return a copy of the recorded bytes as an array, in this machine's byte order.
 
         Raises:
             pickle.UnpicklingError: bytes, dtype and shape do not match.

@@ -64,7 +64,7 @@ CHECKPOINT_NAME = re.compile(r"(epoch|iter)_(\d+)\.pth")
 
 
 def is_run_folder(folder: str | Path) -> bool:
-    """Whether a folder holds a training: a log, a history or a checkpoint."""
+    """Return whether a folder holds a training: a log, a history or a checkpoint."""
     patterns = (*_MARKS, *_CHECKPOINTS, KEPT)
     return any(path.is_file() for pattern in patterns for path in Path(folder).glob(pattern))
 
@@ -115,21 +115,21 @@ def packaged_network(name: str | Path) -> str | None:
 
 
 def is_pretrained_folder(path: str | Path) -> bool:
-    """Whether a folder, or a URL of one, holds the two files."""
+    """Return whether a folder, or a URL of one, holds the two files."""
     if is_url(path):
         return {WEIGHTS, MODEL_CONFIG} <= {file.name for file in list_files(str(path).rstrip("/"))}
     return all(Path(path, name).is_file() for name in (WEIGHTS, MODEL_CONFIG))
 
 
 def find_checkpoints(work_dir: str | Path) -> list[Path]:
-    """The checkpoints ``epoch_N.pth`` and ``iter_N.pth`` of a folder, newest first."""
+    """Return the checkpoints ``epoch_N.pth`` and ``iter_N.pth`` of a folder, newest first."""
     files = (p for p in Path(work_dir).glob("*.pth") if p.is_file())
     found = [p for p in files if CHECKPOINT_NAME.fullmatch(p.name)]
     return sorted(found, key=lambda p: p.stat().st_mtime_ns, reverse=True)
 
 
 def stored_checkpoints(url: str) -> list[StoredFile]:
-    """The checkpoints ``epoch_N.pth`` and ``iter_N.pth`` below a URL, newest first."""
+    """Return the checkpoints ``epoch_N.pth`` and ``iter_N.pth`` below a URL, newest first."""
     matches = [(file, CHECKPOINT_NAME.fullmatch(file.name)) for file in list_files(url)]
     # Some stores keep whole seconds: of those of one second, the larger number is the newer one.
     found = [(file.time, int(match[2]), file) for file, match in matches if match]
@@ -137,7 +137,7 @@ def stored_checkpoints(url: str) -> list[StoredFile]:
 
 
 def newest_checkpoint(path: str | Path, to_resume: bool = False) -> str:
-    """The checkpoint that a run stands for: the best one if it is kept, else the newest.
+    """Return the checkpoint that a run stands for: the best one if it is kept, else the newest.
 
     The only place that decides it. A training that keeps its best checkpoint (``--keep best``) has
     a file :data:`KEPT` from its first step on, which holds the network that it started from until

@@ -61,7 +61,7 @@ class StoredFile:
 
 
 def is_url(path: Any) -> bool:
-    """Whether a path is in an object store: text that starts with ``s3://`` or ``gs://``."""
+    """Return whether a path is in an object store: text that starts with ``s3://`` or ``gs://``."""
     return isinstance(path, str) and path.startswith(tuple(f"{name}://" for name in _PACKAGES))
 
 
@@ -71,12 +71,12 @@ def trusted_stores(given: str | Path | None = None) -> set[str]:
 
 
 def path_or_url(text: str) -> str | Path:
-    """A URL unchanged, anything else as a Path, which would drop one slash of a URL."""
+    """Return a URL unchanged, anything else as a Path, which would drop one slash of a URL."""
     return text if is_url(text) else Path(text)
 
 
 def absolute(path: str | Path) -> str:
-    """A URL unchanged, a path absolute and without links."""
+    """Return a URL unchanged, a path absolute and without links."""
     return str(path) if is_url(path) else str(Path(path).resolve())
 
 
@@ -128,7 +128,7 @@ def find(url: str) -> StoredFile:
 
 
 def list_files(url: str) -> list[StoredFile]:
-    """The objects directly below a folder, by name; none if there is no such folder.
+    """Return the objects directly below a folder, by name; none if there is no such folder.
 
     Raises:
         ObjectStoreError: no such bucket, or the store cannot be asked.
@@ -305,7 +305,7 @@ def _reason(error: Exception) -> str:
 
 
 def _text(error: Exception) -> str:
-    """An error's message in one line, or its type."""
+    """Return an error's message in one line, or its type."""
     return " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
 
 

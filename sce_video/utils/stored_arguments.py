@@ -141,9 +141,11 @@ def constructor_parameters(part: Any) -> dict[str, inspect.Parameter]:
             hints = get_type_hints(constructor, include_extras=True)
         except (AttributeError, NameError, TypeError, ValueError):
             break  # written in C, or names that only type checkers import
-        for name, parameter in parameters.items():
-            found.setdefault(name, parameter.replace(annotation=hints.get(name, Any)))
-        if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        _, *own = parameters.values()  # without self
+        for p in own:
+            if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
+                found.setdefault(p.name, p.replace(annotation=hints.get(p.name, Any)))
+        if not any(p.kind is p.VAR_KEYWORD for p in own):
             break
     return found
 

@@ -37,7 +37,7 @@ class ReusedMemory:
         self._lock = Lock()
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
-        """An uninitialised tensor, and its block of memory (None if it has no elements)."""
+        """Return an uninitialised tensor, and its block of memory (None if it has no elements)."""
         size = math.prod(shape) * dtype.itemsize
         if not size:
             return torch.empty(tuple(shape), dtype=dtype), None
@@ -116,7 +116,7 @@ LoggedValue = Tensor | DeferredNumber
 
 
 def to_device(array: np.ndarray, device: torch.device) -> Tensor:
-    """An array as a tensor on a device; a GPU copies it while the host goes on."""
+    """Return an array as a tensor on a device; a GPU copies it while the host goes on."""
     tensor = torch.from_numpy(array)
     if device.type == "cuda":
         tensor = tensor.pin_memory()

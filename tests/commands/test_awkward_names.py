@@ -11,13 +11,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from sce_video.commands import finetune as finetune_command
-from sce_video.commands import train as train_command
 from sce_video.commands.curate import describe_curation
 from sce_video.commands.main import main
 from sce_video.curation.curate import CurateResult
 from sce_video.curation.write import CurationCounts, CurationReport
 from sce_video.find.search_state import SearchState
+from sce_video.options.command_line import parse
+from sce_video.options.training import FinetuneOptions, TrainOptions, given_settings
 
 NAMES = ["2023", "[x]", "a,b", 'it\'s "a"=b $HOME']
 
@@ -105,19 +105,19 @@ def test_finetune(folder, reached):
         path.parent.mkdir(exist_ok=True)
         path.touch()
     words = ["finetune", "none", "--train", folder, "--out", "o", "--epochs", "1", "--few", "1"]
-    examine = "sce_video.runs.finetune.examine_folder"
-    (root, listed), _ = reached(words, examine)
+    examine = "sce_video.runs.plan_finetuning.examine_folder"
+    (root, listed, _), _ = reached(words, examine)
     assert root == folder and sorted(listed.labels.tolist()) == [0, 1]
     Path(folder, "t.csv").write_text("v/a.mp4,x\nw/a.mp4,y\n")
     csv = ["--train", f"{folder}/t.csv", "--test", f"{folder}/t.csv", "--data-root", folder]
-    (root, listed), _ = reached(["finetune", "none", *csv, "--out", "o"], examine)
+    (root, listed, _), _ = reached(["finetune", "none", *csv, "--out", "o"], examine)
     assert root == folder and listed.classes == ("x", "y")
 
 
 @pytest.mark.parametrize(
     ("words", "function", "place"),
     [
-        ("pretrain F --out o", "sce_video.runs.pretrain.planned_pretraining", 0),
+        ("pretrain F --out o", "sce_video.runs.plan_pretraining.examine_folder", 0),
         ("embed F --checkpoint R --out o.npz", "sce_video.runs.launch.extraction_config", None),
         ("index F --checkpoint R --out o", "sce_video.find.index.build_index", 1),
         ("curate F --checkpoint R --out o", "sce_video.find.index.build_index", 1),
@@ -152,15 +152,15 @@ def test_printed_commands_can_be_pasted(folder):
         _network=SimpleNamespace(checkpoint=str(path / "epoch_1.pth")),
     )
     command, of_segments = SearchState.write_split(state).commands
-    args, _ = finetune_command.parse_args(shlex.split(of_segments)[2:])
-    assert (args.train, args.test, args.data_root) == (str(path / "s.csv"), None, str(path))
-    assert args.out == path / "s_finetuned"
+    options = parse(FinetuneOptions, shlex.split(of_segments)[2:])
+    assert (options.train, options.test) == (str(path / "s.csv"), None)
+    assert (options.data_root, options.out) == (str(path), str(path / "s_finetuned"))
     words = shlex.split(command)
     assert words[:2] == ["sce-video", "finetune"]
-    args, settings = finetune_command.parse_args(words[2:])
-    assert [args.train, args.test] == [str(file) for file in lists] and not settings
-    assert (args.source, args.data_root) == (str(path / "epoch_1.pth"), str(path))
-    assert args.out == path / "labels_finetuned"
+    options = parse(FinetuneOptions, words[2:])
+    assert [options.train, options.test] == [str(file) for file in lists]
+    assert (options.source, options.data_root) == (str(path / "epoch_1.pth"), str(path))
+    assert options.out == str(path / "labels_finetuned") and not given_settings(options)
     lists = {"keep": str(path / "keep.txt")}
     report = CurationReport(CurationCounts(*[0] * 12), "", lists, [])
     found = SimpleNamespace(
@@ -171,5 +171,5 @@ def test_printed_commands_can_be_pasted(folder):
     )
     result = CurateResult(found, report, page=None)
     words = shlex.split(describe_curation(result, path).splitlines()[-1])
-    args = train_command.parse_args(words[3:])
-    assert (args.data_root, args.train_list) == (folder, lists["keep"])
+    options = parse(TrainOptions, words[3:])
+    assert (options.data_root, options.train_list) == (folder, lists["keep"])

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
-import re
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,14 +11,15 @@ from helpers.results_files import K400, results, write
 from helpers.small_index import OPTIONS
 from helpers.tiny_encoder import moving_frames, save_tiny, write_lossless
 
-from sce_video.commands import export, pretrain, report, train
+from sce_video.commands import export, pretrain, report
 from sce_video.commands.main import COMMANDS, GROUPS, main
-from sce_video.engine.recipes import methods
 from sce_video.find.index import build_index
 from sce_video.inference.model import load_model
-from sce_video.runs import launch
+from sce_video.options.command_line import parse
+from sce_video.options.training import TrainOptions
 from sce_video.runs import page as run_page
-from sce_video.runs.launch import training_config
+from sce_video.runs import plan_pretraining, planned_config, planned_training
+from sce_video.runs.train import train
 from sce_video.version import __version__
 
 
@@ -40,7 +40,9 @@ def test_every_command_has_help_under_its_own_name(capsys):
         with pytest.raises(SystemExit) as stopped:
             main([name, "--help"])
         assert stopped.value.code == 0
-        assert f"usage: sce-video {name} " in capsys.readouterr().out
+        page = capsys.readouterr().out
+        assert f"usage: sce-video {name} " in page
+        assert "\n  --import MODULE" in page
 
 
 def test_unknown_commands_are_refused(capsys):
@@ -124,15 +126,19 @@ def test_where_the_pages_go(runs, capsys):
 
 
 @pytest.fixture
-def configured(repo):
+def configured(repo, monkeypatch):
     def configure(*arguments):
         recipe = str(repo / "configs/sce/sce_r3d18_folder.py")
-        options = vars(train.parse_args([recipe, *arguments]))
-        for switch in ("overwrite", "print"):
-            assert options.pop(switch) is (f"--{switch}" in arguments)
-        changes = train.pop_options(options, "train", "val")
-        changes |= train.pop_switches(options, changes)
-        return training_config(**options, cfg_options=changes)
+        given = []
+
+        def stop(cfg, overwrite):
+            given.append(cfg)
+            return SimpleNamespace(work_dir=cfg.work_dir, train_loop=None)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(run_page, "train_with_page", stop)
+            assert train(parse(TrainOptions, [recipe, *arguments])).status == 0
+        return given[0]
 
     return configure
 
@@ -189,37 +195,21 @@ def test_a_restart_is_not_planned_again(monkeypatch, tmp_path, known):
         given.update(options, path=path)
         return {}
 
-    automatic = importlib.import_module("sce_video.runs.pretrain")
-    monkeypatch.setattr(automatic, "is_restart", lambda folder: known)
-    monkeypatch.setattr(automatic, "planned_pretraining", planned)
-    monkeypatch.setattr(automatic, "count_seconds", lambda cfg, begun: cfg)
-    stored = importlib.import_module("sce_video.runs.planned_config")
-    monkeypatch.setattr(stored, "planned_config", lambda path, *_: path)
-    monkeypatch.setattr(stored, "training_config", config)
-    monkeypatch.setattr(run_page, "train_with_page", lambda cfg, overwrite: None)
-    monkeypatch.setattr(launch, "end_training", lambda runner: 0)
+    monkeypatch.setattr(planned_training, "is_restart", lambda folder: known)
+    monkeypatch.setattr(plan_pretraining, "plan_pretraining", planned)
+    monkeypatch.setattr(planned_config, "planned_config", lambda path, *_: {"planned": path})
+    monkeypatch.setattr(planned_config, "check_unedited", lambda path: None)
+    monkeypatch.setattr(planned_config, "training_config", config)
+    monkeypatch.setattr(planned_training, "count_seconds", lambda cfg, begun: cfg)
+    runner = SimpleNamespace(train_loop=None)
+    monkeypatch.setattr(run_page, "train_with_page", lambda cfg, overwrite: runner)
     (tmp_path / "a.mp4").touch()
     status = pretrain.main([str(tmp_path), "--out", str(tmp_path)])
     if known:
-        assert status == 0 and given["path"] == given["work_dir"] == tmp_path
+        assert status == 0 and given["path"]["planned"] == given["work_dir"] == tmp_path
+        assert given["resume"] == "auto"
     else:
         assert status == 2 and not given
-
-
-@pytest.mark.parametrize("method", methods())
-def test_a_switch_of_every_method(method):
-    for word, given in (("--memory", True), ("--no-memory", False)):
-        settings = pretrain.parse_args(["V", "--out", "R", "--method", method, word])[1]
-        assert settings == {"memory": given}
-
-
-@pytest.mark.parametrize("method", ["sce", "swav"])
-def test_every_setting_has_a_help_text(method, capsys):
-    with pytest.raises(SystemExit):
-        pretrain.parse_args(["--method", method, "--help"])
-    settings = capsys.readouterr().out.partition("settings:\n")[2]
-    assert settings.count("--") >= 13
-    assert not re.findall(r"--[\w-]+ X *\n +--", settings), "an option without a text"
 
 
 @pytest.mark.parametrize(
@@ -235,11 +225,13 @@ def test_an_output_that_cannot_be_written_is_refused_before_any_work(
         "encoder": "M",
         "evaluate": "R --test V --protocols rankme",
         "export": "R --to pretrained",
+        "finetune": "none --train V",
         "index": "V --checkpoint R",
         "look": "R a.mp4",
+        "pretrain": "V",
     }
     # No module that would need torch is imported for it.
-    monkeypatch.setitem(sys.modules, "sce_video.runs.pretrain", None)
+    monkeypatch.setitem(sys.modules, "sce_video.runs.launch", None)
     monkeypatch.setattr(sys, "argv", ["sce-video"])
 
     def refused(out, reason):

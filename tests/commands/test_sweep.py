@@ -142,7 +142,7 @@ def test_mistakes_are_one_line(tool, sweep, tmp_path, capsys):
     for options, message in (
         (["--points", "better"], "no point 'better'; there are good, bad"),
         (["--columns", "R@1"], "no column 'R@1'; there are kNN, kNN, 5"),
-        (["--seeds", "1", "1"], "--seeds: seeds must be one or more different numbers"),
+        (["--seeds", "1", "1"], "--seeds must be one or more different numbers, got (1, 1)"),
         (["--pretrain-options", "model.lamda_=1"], "model.lambda_"),
         ([str(other)], "two sweeps have the same name: mini, mini"),
     ):

@@ -6,25 +6,18 @@ import json
 import shlex
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
-from sce_video.commands import (
-    arguments,
-    finetune,
-    pretrain,
-)
 from sce_video.commands.main import COMMANDS
 from sce_video.engine.config.changes import available_settings, read_config
-from sce_video.engine.logs import TRACKERS
 from sce_video.engine.recipes import FINETUNING, find_recipe, methods
 from sce_video.models.backbones.hf_encoder import FAMILIES
 from sce_video.options.connect import POOLS
-from sce_video.runs.finetune import NONE
-from sce_video.runs.finetune_choices import HEADS
-from sce_video.runs.keep_best import KEEP
-from sce_video.runs.pretrain import PRECISIONS
+from sce_video.options.declare import spec_of
+from sce_video.options.training import OF_DISTILL, SETTINGS, FinetuneOptions, PretrainOptions
 
 #: Command lines, and a part of the answer. V: videos, R: run, I: index, N: not there, E: empty;
 #: L and M: two classes.
@@ -35,27 +28,29 @@ CASES = {
     "pretrain N --out O": "there is no folder 'N'",
     "pretrain N.lance --out O": "no table at N.lance",
     "pretrain V --out O --epoch 5": "no option --epoch, meant --epochs?",
-    "pretrain V --out O --frames many": "--frames must be a number, not below 0: got 'many'",
-    "pretrain V --out O --method sec": "argument --method: invalid choice: 'sec'",
+    "pretrain V --out O --frames many": "--frames must be a whole number, got 'many'",
+    "pretrain V --out O --method sec": "--method must be one of byol, distill",
     "pretrain V --out O --hours -1": "--hours must be above 0, got -1",
-    "pretrain V --out O --hours 1 --epochs 5": "give hours or epochs, not both",
-    "pretrain V --out O --seeds 0 0": "--seeds must be different numbers, got [0, 0]",
-    "pretrain V --out O --seeds 0 --seed 1": "give seed or seeds, not both",
-    "pretrain --out O": "give the folder of videos or a table, or --resume",
+    "pretrain V --out O --hours 1 --epochs 5": "give either --hours or --epochs, not both",
+    "pretrain V --out O --seeds 0 0": "must be one or more different numbers, got (0, 0)",
+    "pretrain V --out O --seeds 0 --seed 1": "give either --seed or --seeds, not both",
+    "pretrain --out O": "give VIDEOS, a folder or a table, or --resume",
     "pretrain --out O --resume": "no training in O to resume",
-    "pretrain V --out O --resume": "--resume takes everything from RUN/run.json",
+    "pretrain V --out O --resume": "reads everything from RUN/run.json. Remove VIDEOS",
+    "pretrain --out O --resume --overwrite": "give either --resume or --overwrite, not both",
+    "pretrain V --out O --queue 9 --method simclr": "not a setting of --method simclr",
     "finetune N --train L --out O": "no run, checkpoint or model of transformers (hf:NAME) at N",
-    "finetune R --train L --out O --width 8": "--width is that of the network R: leave it out",
+    "finetune R --train L --out O --width 8": "--width can be chosen for random weights only",
     "finetune R --train N --out O": "there is no folder, list or CSV file 'N'",
     "finetune R --train V --out O": "V has no classes, a classifier needs two or more",
     "finetune none --train L --test M --out O": "only in the first 'b', only in the second 'c'",
     "finetune none --train L --few 3 --out O": "L has 2 videos of the class 'a'",
     "finetune none --train c.csv --out O": "c.csv has no column label",
-    "finetune none --train L --test L --group-pattern (v) --out O": "where there is no --test",
+    "finetune none --train L --test L --group-pattern (v) --out O": "Remove it or --test",
     "finetune none --train L --out O --frozn 4": "no option --frozn, meant --frozen?",
-    "finetune none --train L --out O --crops 2": "--crops must be 1 or 3, got 2",
-    "finetune none --out O": "give SOURCE (a run, a checkpoint, or none) and --train",
-    "finetune R --train L --out O --resume": "--resume takes everything from RUN/run.json",
+    "finetune none --train L --out O --crops 2": "argument --crops: invalid choice: 2",
+    "finetune none --out O": "give SOURCE (a run, a checkpoint, ..., or none) and --train",
+    "finetune R --train L --out O --resume": "from RUN/run.json. Remove SOURCE",
     "finetune --out O --resume": "no training in O to resume",
     "evaluate N --test V --gallery V": "no checkpoint at N",
     "evaluate E --test V --gallery V": "no checkpoint epoch_N.pth or iter_N.pth in E",
@@ -65,7 +60,7 @@ CASES = {
     "finetune none --train V --out O --fold-column f": "'f' names a column of a CSV file, and V",
     "evaluate R --test V --group-pattern (": "--group-pattern must be a valid regular expression",
     "pretrain V --out O --teacher R": "--teacher belongs to --method distill",
-    "pretrain V --out O --method byol --objective x": "--objective belongs to --method distill",
+    "pretrain V --out O --method byol --objective tokens": "--objective belongs to --method",
     "evaluate R --test V --gallery V --folds 5": "--folds needs groups. Give --group-pattern or",
     "evaluate R --test V --group-pattern (a) --folds 1": "--folds must be at least 2, got 1",
     "evaluate R --test V --gallery V --pairs ssv2": "--pairs needs the protocol time",
@@ -128,13 +123,13 @@ CASES = {
     "verify V --out table.csv": "--out must end in .tsv or .md",
     "verify V --classes N": "no file of class names at N",
     "sweep N --out O": "no sweep N",
-    "sweep video_lambda --out O --shard 3/2": "--shard must be i/n with i from 1 to n",
+    "sweep video_lambda --out O --shard 3/2": "--shard must be I/N with I from 1 to N",
     "report V --out table.txt": "--out must be a folder or end in .md",
     "report V --html o.pdf": "--html must end in .html",
     "compare R N": "there is no folder N",
     "compare R": "give two runs or more",
     "train sce_r3d18_foldr": "similar names: sce_r3d18_folder",
-    "train r3d18_folder --cfg-options model": "a config option is KEY=VALUE",
+    "train r3d18_folder --cfg-options model": "--cfg-options must be KEY=VALUE",
     "test r3d18_folder N": "no checkpoint at N",
     "test r3d18_folder R --cfg-options model": "--cfg-options must be KEY=VALUE",
     "test r3d18_folder R --test-list N": "no file at N",
@@ -219,14 +214,19 @@ def test_answered_before_the_imports(case, answers):
 
 def test_choices_are_those_of_the_heavy_modules():
     """The command lines name them again, since they must not import those."""
-    of_sce = available_settings(read_config(find_recipe(methods()["sce"])))
-    for method, names in pretrain.OF_METHODS.items():
-        own = available_settings(read_config(find_recipe(methods()[method])))
-        assert set(own) - set(of_sce) == set(names)
-    assert sorted(TRACKERS) == list(arguments.TRACKERS)
     pools = {pool for family in FAMILIES.values() for pool in family.pools}
     assert pools == {*POOLS}
-    assert pretrain.PRECISIONS == PRECISIONS and pretrain.KEEP == KEEP
-    known = (FINETUNING, NONE, HEADS)
-    assert known == (finetune.FINETUNING, finetune.NONE, finetune.HEADS)
-    assert {*finetune._HELP} == {*available_settings(read_config(find_recipe(FINETUNING)))}
+
+
+@pytest.mark.parametrize("recipe", [*methods().values(), FINETUNING])
+def test_every_setting_of_a_recipe_is_an_option(recipe):
+    """And no option of a group of settings is a setting of no recipe."""
+    options = FinetuneOptions if recipe == FINETUNING else PretrainOptions
+    groups = {SETTINGS, OF_DISTILL}
+    names = {field.name for field in fields(options) if spec_of(field).group in groups}
+    own = {*available_settings(read_config(find_recipe(recipe)))}
+    assert own <= names and (recipe not in (FINETUNING, methods()["sce"]) or names - own <= TAUGHT)
+
+
+#: Settings of a distillation alone.
+TAUGHT = {"teacher", "teacher_clips", "objective"}

@@ -9,7 +9,8 @@ import pytest
 from sce_video.engine.config.load import load_config, recipe_config
 from sce_video.engine.config.snapshot import differences, resolved_config
 from sce_video.published.paper_recipes import pretraining_recipe
-from sce_video.runs.sweep import option_texts, read_sweep
+from sce_video.runs.sweep_file import read_sweep
+from sce_video.runs.sweep_plan import option_texts
 
 # The tables as they are printed.
 LAMBDA = """

@@ -10,7 +10,8 @@ from sce_video.engine.config.load import load_config, recipe_config
 from sce_video.engine.config.snapshot import differences, resolved_config
 from sce_video.published.paper_recipes import pretraining_recipe
 from sce_video.published.paper_results import PAPER_RESULTS
-from sce_video.runs.sweep import plan, read_sweep
+from sce_video.runs.sweep_file import read_sweep
+from sce_video.runs.sweep_plan import plan
 
 VIDEO = {  # name: table of the paper, points
     "video_lambda": ("tab:video-lambda-vary", 9),

@@ -15,8 +15,9 @@ from sce_video.commands.main import main
 from sce_video.datasets import dataset_settings, open_video, scan_folder
 from sce_video.datasets.named_files import check_videos
 from sce_video.datasets.readers.av_file import CONTAINERS, holds_video
+from sce_video.datasets.sources import listed_extensions
 from sce_video.datasets.video_dataset import VideoDataset
-from sce_video.datasets.video_list import ALL_FILES, VIDEO_EXTENSIONS
+from sce_video.datasets.video_list import VIDEO_EXTENSIONS
 
 #: Of FFmpeg's names for these containers: sound, pictures, and several pictures in a file.
 _NO_VIDEOS = {
@@ -78,9 +79,8 @@ def test_cameras_and_recorders_name_their_files_in_many_ways(tmp_path, name, con
 
 
 @pytest.fixture
-def mixed(tmp_path, monkeypatch):
+def mixed(tmp_path):
     """Two videos, one of an unknown name, and what is none: sound with a cover, text, a pipe."""
-    monkeypatch.setenv(ALL_FILES, "0")  # an option of a command must not outlive a test
     folder = tmp_path / "mixed"
     folder.mkdir()
     write_video(folder / "a.mp4", numbered_frames(12))
@@ -119,17 +119,16 @@ def test_other_files_are_counted(mixed, capsys):
     )
 
 
-def test_all_files_are_listed_by_content(mixed, monkeypatch, capsys):
-    monkeypatch.setenv(ALL_FILES, "1")
-    videos = scan_folder(str(mixed))
+def test_all_files_are_listed_by_content(mixed, capsys):
+    extensions = listed_extensions(all_files=True)
+    videos = scan_folder(str(mixed), extensions)
     assert [videos.path(i) for i in range(len(videos))] == ["a.mp4", "camera.rec"]
-    check_videos(str(mixed))
+    check_videos(str(mixed), extensions)
     assert (
         "2 videos, and 6 other files" in (line := capsys.readouterr().err) and "--all" not in line
     )
     # A run records it, so that it lists the same files when it is resumed without the option.
-    settings = dataset_settings(mixed)
-    monkeypatch.setenv(ALL_FILES, "0")
+    settings = dataset_settings(mixed, extensions)
     assert len(VideoDataset(**settings)) == 2 and len(VideoDataset(str(mixed))) == 1
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.own_parts import page_files, registries_restored
 from helpers.page_commands import blocks, words_of_commands
 from helpers.training import make_videos
 
@@ -24,11 +25,13 @@ from sce_video import _COMMANDS
 from sce_video.commands.main import COMMANDS
 from sce_video.commands.main import main as front_door
 from sce_video.engine.config.load import load_config
+from sce_video.engine.recipes import find_recipe
 from sce_video.evaluation import load_features
 from sce_video.options.command_line import Parser
 from sce_video.options.declare import flag_names
-from sce_video.registry import DATASETS, HOOKS, METRICS, MODELS, READERS
 from sce_video.runs import launch
+from sce_video.utils import own_parts
+from sce_video.utils.own_parts import own_imports
 
 REPO = Path(__file__).resolve().parents[2]
 PAGES = [
@@ -94,7 +97,7 @@ def commands(page: Path) -> Iterator[list[str]]:
 
 def source_of(script: str) -> str:
     """The text of a tool or launcher, and of the command that it runs."""
-    text = (REPO / script).read_text() + (REPO / "sce_video/commands/arguments.py").read_text()
+    text = (REPO / script).read_text()
     runs = r"from sce_video\.commands\.(\w+) import main|-m sce_video (\w+)|tools/(train|test)\.py"
     for module in {name for found in re.findall(runs, text) for name in found if name}:
         text += (REPO / f"sce_video/commands/{module}.py").read_text()
@@ -130,7 +133,16 @@ def test_options_of_commands_are_known(page):
             load_config(REPO / config, options)
 
 
+@pytest.fixture
+def nothing_imported(monkeypatch):
+    """The modules of the pages are imported by the tests of their files, further down."""
+    monkeypatch.setattr(own_parts, "_import_part", lambda name: None)
+    shipped = find_recipe("simclr_r3d18_folder_small")
+    monkeypatch.setitem(own_parts.own_recipes, "simsiam", shipped)
+
+
 @pages
+@pytest.mark.usefixtures("nothing_imported")
 def test_options_of_the_front_door_are_known(page, capsys, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["sce-video"])
     for words in commands(page):
@@ -151,6 +163,7 @@ class ParsedError(Exception):
 
 
 @pages
+@pytest.mark.usefixtures("nothing_imported")
 def test_commands_of_the_front_door_are_parsed(page, capsys, monkeypatch):
     """By the command's own parser: values, choices, what is required."""
     parse_args = Parser.parse_args
@@ -206,20 +219,15 @@ def test_commands_are_found():
 # -- code blocks that are files ----------------------------------------------------------------
 
 
-def files_of_the_pages() -> dict[str, str]:
-    """Python blocks that begin with their file name, by name."""
-    files: dict[str, str] = {}
-    for page in PAGES:
-        for block in blocks(page, "python"):
-            name = re.match(r"# (my_\w+\.py)\n", block)
-            if name:
-                assert name[1] not in files, f"two blocks are called {name[1]}"
-                files[name[1]] = block
-    return files
-
-
-FILES = files_of_the_pages()
+FILES = page_files(*PAGES)
 RECIPES = sorted(name for name, block in FILES.items() if "_base_" in block)
+#: The module that the pages name by ``--import`` for a recipe.
+IMPORTS = {
+    "my_array_videos.py": "my_reader",
+    "my_arrays.py": "my_dataset",
+    "my_recipe.py": "my_parts",
+    "my_test.py": "my_metrics",
+}
 SMALL = {
     "visualizer": None,
     "train_dataloader.num_workers": 0,
@@ -233,34 +241,30 @@ SMALL = {
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    """Folders of videos in two classes and of arrays; registries as before afterwards."""
+    """Folders of videos in two classes and of arrays."""
     root = tmp_path_factory.mktemp("data")
     make_videos(root / "videos", count=8)
     (root / "arrays").mkdir()
     for i in range(8):
         array = np.random.default_rng(i).integers(0, 256, (12, 32, 32, 3), dtype=np.uint8)
         np.save(root / f"arrays/{i}.npy", array)
-    registries = (DATASETS, METRICS, MODELS, READERS)
-    for registry in registries:  # a class of the package is registered once per process
-        registry.import_from_location()
-    before = [dict(registry.module_dict) for registry in registries]
-    yield root
-    for registry, content in zip(registries, before, strict=True):
-        for name in set(registry.module_dict) - set(content):
-            del registry.module_dict[name]
+    return root
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """The files of the pages beside ``configs``, importable, as in the repository's root."""
-    (tmp_path / "configs").symlink_to(REPO / "configs")
+    """The files of the pages, in the current folder."""
     for name, block in FILES.items():
         (tmp_path / name).write_text(block)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    yield tmp_path
-    for name in FILES:
-        sys.modules.pop(name.removesuffix(".py"), None)
+    with registries_restored(tmp_path):
+        yield tmp_path
+
+
+def imported(recipe: str):
+    """Import in a block what the pages import for a recipe."""
+    module = IMPORTS.get(recipe)
+    return own_imports([] if module is None else ["--import", module])
 
 
 def small_options(recipe: Path, data: Path) -> list[str]:
@@ -300,8 +304,9 @@ def small_options(recipe: Path, data: Path) -> list[str]:
 @pytest.mark.parametrize("name", [name for name in RECIPES if "test_evaluator" not in FILES[name]])
 def test_recipes_of_the_pages_train(name, folder, data):
     options = small_options(folder / name, data)
-    cfg = launch.training_config(name, work_dir=folder / "work", cfg_options=options)
-    runner = launch.train(cfg)
+    with imported(name):
+        cfg = launch.training_config(name, work_dir=folder / "work", cfg_options=options)
+        runner = launch.run_training(cfg)
     assert runner.iter == 2 and (folder / "work/epoch_1.pth").is_file()
     if "online_evaluation" in FILES[name]:
         lines = (folder / "work/online_evaluation.jsonl").read_text().splitlines()
@@ -311,10 +316,11 @@ def test_recipes_of_the_pages_train(name, folder, data):
 def test_the_metric_of_the_page_is_computed(folder, data):
     options = small_options(folder / "my_test.py", data)
     work = folder / "work"
-    cfg = launch.testing_config(
-        "my_test.py", "random", work_dir=work, dump=work / "f.npz", cfg_options=options
-    )
-    launch.run_test(cfg)
+    with imported("my_test.py"):
+        cfg = launch.testing_config(
+            "my_test.py", "random", work_dir=work, dump=work / "f.npz", cfg_options=options
+        )
+        launch.run_test(cfg)
     written = json.loads((folder / "work/results.json").read_text())
     (shown,) = (json.loads(block) for block in blocks(REPO / "docs/metrics.md", "json"))
     assert written["metrics"].keys() == shown["metrics"].keys()
@@ -332,23 +338,17 @@ def test_the_metric_of_the_page_is_computed(folder, data):
 
 
 def test_every_block_with_a_file_name_is_used():
-    """A file that no recipe imports, and that is none, would not be tested."""
-    imported = re.findall(r'imports=\["(\w+)"\]', "".join(FILES.values()))
-    assert len(RECIPES) >= 6
-    assert {name for name in FILES if name not in RECIPES} == {f"{name}.py" for name in imported}
+    """A file that no recipe needs, and that is none, would not be tested."""
+    text = "".join(page.read_text() for page in PAGES)
+    for recipe, module in IMPORTS.items():
+        assert re.search(rf"{recipe}\b[^`\n]* --import {module}\b", text), recipe
+    used = {*IMPORTS.values(), *re.findall(r"^import (my_\w+)$", FILES["my_parts.py"], re.M)}
+    assert {name for name in FILES if name not in RECIPES} == {f"{name}.py" for name in used}
+    assert len(RECIPES) >= 5
 
 
-def test_a_hook_of_ones_own_stands_next_to_those_of_the_recipe(tmp_path, monkeypatch):
-    (hook,) = [b for b in blocks(REPO / "docs/extend.md", "python") if "# my_hooks.py" in b]
-    (config,) = [b for b in blocks(REPO / "docs/extend.md", "python") if "# my_reminder.py" in b]
-    (tmp_path / "configs").symlink_to(REPO / "configs")
-    (tmp_path / "my_hooks.py").write_text(hook)
-    (tmp_path / "my_reminder.py").write_text(config)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    # Another test runs the same block: only one of them may register the class.
-    monkeypatch.setattr(HOOKS, "_module_dict", {**HOOKS.module_dict})
-    HOOKS.module_dict.pop("Reminder", None)
-    monkeypatch.delitem(sys.modules, "my_hooks", raising=False)
-    recipe, cfg = (load_config(name) for name in ("sce_r3d18_folder", tmp_path / "my_reminder.py"))
-    assert cfg.custom_hooks == recipe.custom_hooks
+def test_a_hook_of_ones_own_stands_next_to_those_of_the_recipe(folder):
+    with imported("my_recipe.py"):
+        recipe, cfg = (load_config(name) for name in ("sce_r3d18_folder_small", "my_recipe.py"))
     assert set(cfg.default_hooks) == {*recipe.default_hooks, "reminder"}
+    assert [hook.type for hook in cfg.custom_hooks] == [hook.type for hook in recipe.custom_hooks]

@@ -2,7 +2,7 @@
 
 The archives are unpacked by the commands of the page as they stand. The commands of tools are
 changed only to make them small: one process instead of eight, a narrow network, few pixels and
-epochs. Those that run whole sweeps are left out: tests/tools/test_sweep.py runs a small one.
+epochs. Those that run whole sweeps are left out: tests/commands/test_sweep.py runs a small one.
 """
 
 from __future__ import annotations

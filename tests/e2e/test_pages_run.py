@@ -38,7 +38,7 @@ ELSEWHERE = {
     r"prepare (?!digits|toy)": "layouts of official data sets: tests/tools/test_prepare.py",
     r" data/(finegym|epic|transfer)": "likewise: tests/e2e/test_transfer.py, test_prepare.py",
     r"^sce-video transfer linear": "features of official data sets: tests/e2e/test_transfer.py",
-    r"sweep ": "trainings of a table: tests/tools/test_sweep.py",
+    r"sweep ": "trainings of a table: tests/commands/test_sweep.py",
     r"my_simsiam|my_test": "files of the page: tests/e2e/test_docs.py runs them",
     r"--pairs ssv2": "class names of Something-Something: test_sense_of_time.py",
 }

@@ -1,8 +1,8 @@
 """Every command of docs/reproduce.md, in order, on small folders with exactly the official layouts.
 
 The commands are changed only to make them small: one process instead of eight, a narrow network,
-few pixels, frames and epochs. The two that run whole sweeps are left out: tests/tools/test_sweep.py
-runs a small one.
+few pixels, frames and epochs. The two that run whole sweeps are left out:
+tests/commands/test_sweep.py runs a small one.
 """
 
 from __future__ import annotations

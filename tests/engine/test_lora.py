@@ -141,7 +141,7 @@ def test_every_reader_has_the_adapted_network(videos, source, adapted, tmp_path)
         "r3d18_folder", work_dir=tmp_path / "tuned", pretrained=str(folder), cfg_options=changes
     )
     cfg.optim_wrapper.optimizer.lr = 0.0
-    launch.train(cfg)
+    launch.run_training(cfg)
     finetuned = load_model(tmp_path / "tuned", device="cpu")
     weights = model.encoder.state_dict()
     for name, value in finetuned.encoder.state_dict().items():

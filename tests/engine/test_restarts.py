@@ -168,7 +168,7 @@ def test_a_restart_resumes_whatever_the_first_start_was_told(monkeypatch, tmp_pa
         options = [f"train_cfg.max_epochs={epochs}"]
         cfg = launch.training_config(tmp_path / "c.py", work_dir=work_dir, cfg_options=options)
         cfg.experiment_name = f"restart_{tmp_path.name}_{restarts}_{epochs}"
-        return launch.train(cfg, overwrite).resumed_from
+        return launch.run_training(cfg, overwrite).resumed_from
 
     assert start(0, 1, False) is None
     with pytest.raises(ValueError, match="holds an earlier training"):

@@ -14,7 +14,7 @@ from sce_video.engine.run_json import (
     Choice,
     Plan,
     RunDescription,
-    describe_run,
+    find_run_json,
     read_run_json,
     update_run_json,
     write_run_json,
@@ -74,9 +74,9 @@ def test_a_training_of_a_config_file_has_no_plan(tmp_path):
 
 
 def test_a_run_is_described_by_its_folder_or_a_file_in_it(tmp_path):
-    assert describe_run(tmp_path) is None is describe_run("s3://bucket/run/epoch_1.pth")
+    assert find_run_json(tmp_path) is None is find_run_json("s3://bucket/run/epoch_1.pth")
     write_run_json(tmp_path, RUN)
-    assert describe_run(tmp_path) == RUN == describe_run(tmp_path / "epoch_1.pth")
+    assert find_run_json(tmp_path) == RUN == find_run_json(tmp_path / "epoch_1.pth")
 
 
 def test_nothing_is_written_through_a_link(tmp_path):

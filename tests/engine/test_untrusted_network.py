@@ -9,14 +9,13 @@ from torch import nn
 
 from sce_video.engine.weights import (
     BACKBONES,
-    KNOWN_PACKAGES,
     LAYERS,
     bounded_network,
     checked_backbone,
 )
 from sce_video.inference.model import load_model
 from sce_video.inference.network_input import ModelSettings, settings_from_config
-from sce_video.registry import MODELS
+from sce_video.registry import MODELS, is_own_part
 
 THEIRS = {"type": "ResNet3d", "depth": 50}
 
@@ -36,7 +35,7 @@ def test_only_named_classes_of_the_installed_packages():
         named = BACKBONES.get(registry.scope, frozenset())
         layers = named | LAYERS.get(registry.scope, frozenset())
         for name, part in registry.module_dict.items():
-            if part.__module__.partition(".")[0] not in KNOWN_PACKAGES:
+            if is_own_part(part):
                 continue  # of another test
             for scoped in (name, f"{registry.scope}.{name}"):
                 for allowed, config in (

@@ -79,26 +79,26 @@ def test_a_killed_training_leaves_no_lock_even_if_its_workers_live(tmp_path):
 
 
 def test_a_used_folder_is_refused_before_anything_is_written(videos, tmp_path):
-    launch.train(config(videos, tmp_path))
+    launch.run_training(config(videos, tmp_path))
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(
         ValueError,
         match=r"holds an earlier training \(2 checkpoints, the newest epoch_2\.pth; the log of 1 "
         r"start, the last \d+_\d+\): --resume continues it, --overwrite removes it",
     ):
-        launch.train(config(videos, tmp_path))
+        launch.run_training(config(videos, tmp_path))
     assert sorted(tmp_path.rglob("*")) == before
     # A checkpoint of another folder begins a run here, too.
     other = config(videos, tmp_path / "other", resume=True, load_from=str(tmp_path / "epoch_1.pth"))
-    launch.train(other)
+    launch.run_training(other)
     assert names(tmp_path / "other") == ["epoch_2.pth"]
     back = config(videos, tmp_path, resume=True, load_from=str(tmp_path / "other/epoch_2.pth"))
     with pytest.raises(ValueError, match="holds an earlier training"):
-        launch.train(back)
+        launch.run_training(back)
 
 
 def test_overwriting_removes_the_earlier_training(videos, tmp_path):
-    launch.train(config(videos, tmp_path, train_cfg__max_epochs=3))
+    launch.run_training(config(videos, tmp_path, train_cfg__max_epochs=3))
     (log,) = (path.parent for path in tmp_path.glob("*/*.log"))
     earlier = tmp_path / "20200101_000000"  # the time stamps of this test may be equal
     log.rename(earlier)
@@ -111,9 +111,11 @@ def test_overwriting_removes_the_earlier_training(videos, tmp_path):
         path.parent.mkdir(exist_ok=True)
         path.touch()
     with pytest.raises(ValueError, match="do not fill one step"):  # a start that fails
-        launch.train(config(videos, tmp_path, train_dataloader__batch_size=50), overwrite=True)
+        launch.run_training(
+            config(videos, tmp_path, train_dataloader__batch_size=50), overwrite=True
+        )
     assert earlier.exists() and (tmp_path / "epoch_3.pth").exists()
-    launch.train(config(videos, tmp_path, train_cfg__max_epochs=1), overwrite=True)
+    launch.run_training(config(videos, tmp_path, train_cfg__max_epochs=1), overwrite=True)
     assert names(tmp_path) == ["epoch_1.pth"] and not earlier.exists()
     assert load_checkpoint_file(tmp_path / "epoch_1.pth")["meta"]["epoch"] == 1
     assert [row["iter"] for row in read_scalars(tmp_path)] == [1]
@@ -123,7 +125,7 @@ def test_overwriting_removes_the_earlier_training(videos, tmp_path):
 
 def test_steps_without_a_checkpoint_are_an_earlier_training(videos, tmp_path):
     with pytest.raises(ValueError):  # a start without a step is none
-        launch.train(config(videos, tmp_path, train_dataloader__batch_size=50))
+        launch.run_training(config(videos, tmp_path, train_dataloader__batch_size=50))
     assert list(tmp_path.glob("*/*.log"))
     check_unused(tmp_path)
     train(config(videos, tmp_path), stop_after=2)
@@ -179,5 +181,5 @@ def test_a_log_is_written_through_no_link(videos, tmp_path, monkeypatch):
     (run / "20300101_000000").mkdir(parents=True)
     (run / "20300101_000000/20300101_000000.log").symlink_to(tmp_path / "target")
     with pytest.raises(OSError, match=r"000000\.log is a symbolic link"):
-        launch.train(config(videos, run))
+        launch.run_training(config(videos, run))
     assert (tmp_path / "target").read_text() == "own"

@@ -51,7 +51,7 @@ def trained(split_videos, tmp_path_factory):
         RECIPE, work_dir=folder, pretrained="random", amp="float32",
         cfg_options=options(split_videos),
     )  # fmt: skip
-    launch.train(cfg)
+    launch.run_training(cfg)
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return folder / "epoch_1.pth", rows
 

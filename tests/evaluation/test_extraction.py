@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from helpers.crashing_reads import crash_in_workers
 from helpers.recognition import RETRIEVAL
 from mmengine.config import Config
 
@@ -137,8 +138,9 @@ def test_features_that_are_not_finite_end_the_run(videos, checkpoint, tmp_path, 
     assert not (tmp_path / "f.npz").exists()
 
 
-def test_views_cut_by_the_loader_share_a_batch(videos, checkpoint, tmp_path):
+def test_views_cut_by_the_loader_share_a_batch(videos, checkpoint, tmp_path, monkeypatch):
     """As images do; of a batch that ends its process the samples are embedded one by one."""
+    crash_in_workers(monkeypatch)
     lines = (videos / "test_split1.txt").read_text().splitlines()
     bad = tmp_path / "segfault.mp4"
     shutil.copy(videos / lines[2].split()[0], bad)
@@ -148,7 +150,6 @@ def test_views_cut_by_the_loader_share_a_batch(videos, checkpoint, tmp_path):
         ("f.npz", 2, str(tmp_path / "list.txt")),
     ):
         cfg = configure(videos, checkpoint, tmp_path / name, ann_file=ann_file, workers=workers)
-        cfg.custom_imports = {"imports": ["helpers.crashing_reads"]}
         opening, clips, _, resizing, _ = cfg.test_dataloader.dataset.pipeline
         cropping = {"type": "CenterCropClips", "size": 36}
         steps = [opening, clips, {"type": "DecodeClips"}, resizing, cropping, {"type": "PackClips"}]

@@ -37,7 +37,7 @@ def finetuned(videos, tmp_path_factory):
         FINETUNE, work_dir=folder, pretrained="random", amp="float32",
         cfg_options=small_options(videos),
     )  # fmt: skip
-    launch.train(cfg)
+    launch.run_training(cfg)
     return folder / "epoch_2.pth"
 
 
@@ -164,7 +164,7 @@ def test_the_backbone_comes_from_the_checkpoint_or_the_run_does_not_start(
             FINETUNE, work_dir=tmp_path, pretrained=pretrained, amp="float32",
             cfg_options=small_options(videos, train_cfg__max_epochs=1, **changes),
         )  # fmt: skip
-        return launch.train(cfg)
+        return launch.run_training(cfg)
 
     with pytest.raises(ValueError, match="starts from a pretrained backbone: give --pretrained"):
         start(None)
@@ -184,7 +184,7 @@ def finetune_twice(videos, pretrained, folder):
             FINETUNE, work_dir=folder, pretrained=str(pretrained), amp="float32",
             resume=resume, cfg_options=small_options(videos, train_cfg__max_epochs=epochs),
         )  # fmt: skip
-        launch.train(cfg)
+        launch.run_training(cfg)
     return run_test(videos, folder / "epoch_2.pth", folder)["protocol"]
 
 
@@ -225,7 +225,7 @@ def test_a_classifier_for_another_network_is_refused(videos, tmp_path):
         cfg_options=small_options(videos, model__cls_head__in_channels=64),
     )  # fmt: skip
     with pytest.raises(ValueError, match="has 32 output channels.*cls_head.in_channels=32"):
-        launch.train(cfg)
+        launch.run_training(cfg)
 
 
 def test_folders_with_other_classes_are_refused(videos, tmp_path):
@@ -242,7 +242,7 @@ def test_folders_with_other_classes_are_refused(videos, tmp_path):
         )
 
     with pytest.raises(ValueError, match=r"only the training has \['class0'\]"):
-        launch.train(start(val_dataloader__dataset__data_root=part))
+        launch.run_training(start(val_dataloader__dataset__data_root=part))
 
 
 def obstacles(folder):
@@ -276,7 +276,7 @@ def test_weights_of_another_run_are_found_by_their_hash(videos, finetuned, tmp_p
         cfg_options=[*small_options(videos), "train_cfg.max_epochs=3"],
         resume=str(tmp_path / "epoch_2.pth"),
     )
-    launch.train(cfg)  # to go on with them does not make them those of the record
+    launch.run_training(cfg)  # to go on with them does not make them those of the record
     changed = load_checkpoint_file(tmp_path / "epoch_3.pth")["meta"]["training"]["changed"]
     assert any("weights were replaced" in text for text in changed)
 

@@ -169,16 +169,16 @@ def test_c_is_chosen_on_a_fifth_of_train_where_there_is_no_official_split():
     train, test = numbered("train", 40), numbered("test", 15)
     labels = {"train": train.labels.numpy(), "test": test.labels.numpy()}
     parts = TransferParts({"train": train, "test": test}, labels, {}, [])
-    content = evaluate_many_shot(parts, "mean_class", official_val=False)
+    found = evaluate_many_shot(parts, "mean_class", official_val=False)
     x, y, held = train.values.numpy(), labels["train"], random_holdout(40)
     fitted, chosen = Labelled(x[~held], y[~held]), Labelled(x[held], y[held])
     expected = many_shot(
         fitted, chosen, Labelled(test.values.numpy(), labels["test"]), "mean_class"
     )
     score, c, _ = expected
-    assert content["protocol"]["c"] == c and len(content["protocol"]["validation"]) == 45
-    assert content["metrics"]["many_shot_mean_class"] == score
-    assert content["protocol"]["validation_split"] == "20 % of train, seed 0"
+    assert found.protocol["c"] == c and len(found.protocol["validation"]) == 45
+    assert found.metrics["many_shot_mean_class"] == score
+    assert found.protocol["validation_split"] == "20 % of train, seed 0"
 
 
 def test_the_svms_train_on_train_and_val_in_the_order_of_the_images():
@@ -192,8 +192,8 @@ def test_the_svms_train_on_train_and_val_in_the_order_of_the_images():
     y = np.concatenate([tables[name] == 1 for name in ("train", "val")])
     test = of_part["test"].values.double().numpy()
     expected = low_shot_svm(x[order], y[order], test, tables["test"] == 1, (1, None), 2)
-    assert found["protocol"]["map_of_draws"] == {"1": expected[1], "full": expected[None]}
-    assert found["metrics"]["low_shot_map_1"] == pytest.approx(np.mean(expected[1]))
+    assert found.protocol["map_of_draws"] == {"1": expected[1], "full": expected[None]}
+    assert found.metrics["low_shot_map_1"] == pytest.approx(np.mean(expected[1]))
 
 
 def test_what_does_not_fit_together(tmp_path, capsys):

@@ -13,7 +13,7 @@ from helpers.small_index import HEADER
 
 from sce_video.find import column_process
 from sce_video.find import columns as columns_module
-from sce_video.find.columns import Column, ColumnSources, columns_of_index, read_columns
+from sce_video.find.columns import ColumnSources, VideoColumn, columns_of_index, read_columns
 from sce_video.find.query import query_index
 from sce_video.find.store import FEATURES, TABLE, FileRecord, FileStore
 from sce_video.find.table_store import TableStore
@@ -195,7 +195,7 @@ ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c)"
 
 def test_a_database_of_columns_is_read(tmp_path):
     found = database(tmp_path / "c.sqlite", facts())
-    assert found.described == [Column.from_facts(COLUMN)]
+    assert found.described == [VideoColumn.from_facts(COLUMN)]
     assert found.matching("camera = 'north'").tolist() == [True, True]
     with closing(sqlite3.connect(tmp_path / "c.sqlite")) as base:  # of another index, in its place
         base.execute("UPDATE facts SET text = ?", (facts(without=1),))

@@ -1,5 +1,7 @@
 """Features as a column of a table of videos: written in one commit, searched as an index is."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from helpers.small_index import HEADER
@@ -8,6 +10,11 @@ from helpers.tables import write_folder, write_table
 from sce_video.datasets.tables.row_columns import list_rows
 from sce_video.datasets.tables.table import RemoteTable, TableError, read_table
 from sce_video.find.columns import columns_of_index
+from sce_video.find.feature_columns import (
+    feature_columns,
+    open_feature_column,
+    write_feature_column,
+)
 from sce_video.find.index import read_index
 from sce_video.find.index_network import IndexNetwork
 from sce_video.find.label_list import LabelList
@@ -15,12 +22,7 @@ from sce_video.find.query import query_index
 from sce_video.find.search_media import middle_frame, whole
 from sce_video.find.search_state import SearchState
 from sce_video.find.store import FEATURES, FileRecord, FileStore
-from sce_video.find.table_store import (
-    feature_columns,
-    header_facts,
-    open_feature_column,
-    write_feature_column,
-)
+from sce_video.find.table_store import FACTS
 
 pytest.importorskip("lance", reason="needs Lance: pip install 'sce-video[lance]'")
 
@@ -57,7 +59,7 @@ def test_a_column_is_written_read_and_searched(table, features, tmp_path):
 
     index = read_index(table)
     assert len(index) == 4
-    assert (index.checkpoint, index.settings) == (HEADER["checkpoint"], HEADER["settings"])
+    assert index.header == HEADER
     assert dict(index.failures) == dict.fromkeys(["a/1.mp4", "b/2.mp4"], "it has no feature")
     cosines = features[:4] @ features[1] / np.linalg.norm(features[:4], axis=1)
     order = np.argsort(-cosines)
@@ -91,7 +93,7 @@ def test_a_column_of_a_table_with_removed_rows_and_several_files(
     table, features, monkeypatch, rows
 ):
     """Written some rows at a time, in the order of those that are left."""
-    monkeypatch.setattr("sce_video.find.table_store.READ_ROWS", rows)
+    monkeypatch.setattr("sce_video.find.feature_columns.READ_ROWS", rows)
     lance = pytest.importorskip("lance")
     lance.dataset(str(table)).delete("path = 'a/2.mp4'")
     paths = ["b/2.mp4", "a/0.mp4", "a/1.mp4"]
@@ -131,11 +133,11 @@ def test_a_call_that_ends_between_two_commits_loses_nothing(table, features, mon
 def test_other_networks_and_wrong_features_are_refused(table, features):
     write_feature_column(table, "net", PATHS, features[:4], HEADER)
     for wrong in (
-        {"checkpoint": {"path": "d.pth", "sha256": "1" * 64}},
-        {"settings": {**HEADER["settings"], "num_clips": 2}},
+        {"checkpoint": "d.pth", "sha256": "1" * 64},
+        {"num_clips": 2},
     ):
         with pytest.raises(ValueError, match=r"another checkpoint .*c\.pth.* choose another name"):
-            write_feature_column(table, "net", PATHS, features[:4], {**HEADER, **wrong})
+            write_feature_column(table, "net", PATHS, features[:4], replace(HEADER, **wrong))
     with pytest.raises(ValueError, match=r"1 of 4 paths are no rows .*, the first is c/3\.mp4"):
         write_feature_column(table, "new", [*PATHS[:3], "c/3.mp4"], features[:4], HEADER)
     with pytest.raises(ValueError, match="given twice"):
@@ -149,7 +151,7 @@ def test_other_networks_and_wrong_features_are_refused(table, features):
     with pytest.raises(TableError, match="there is no table"):
         write_feature_column(f"{table}2", "net", PATHS, features[:4], HEADER)
     assert feature_columns(table) == ["feature_net"]
-    read_table(table).call("describe", "feature_net", header_facts({"root": 1}))
+    read_table(table).call("describe", "feature_net", {FACTS: '{"version": 1, "root": 1}'})
     with pytest.raises(ValueError, match="is not the table of an index"):
         read_index(table)
 
@@ -169,7 +171,7 @@ def test_conditions_on_the_columns_of_the_table_and_its_videos_on_the_page(
     store = FileStore(tmp_path / "index" / FEATURES)
     store.file.parent.mkdir()
     records = {path: FileRecord(1, 1, row) for path, row in zip(paths, features, strict=True)}
-    store.write({**HEADER, "root": str(table)}, dict(sorted(records.items())))
+    store.write(replace(HEADER, root=str(table)), dict(sorted(records.items())))
 
     def passing(index, where, file=None):
         found = columns_of_index(index, file).matching(where)

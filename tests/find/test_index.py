@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pytest
-from helpers.crashing_reads import CrashingReads
+from helpers.crashing_reads import crash_in_workers
 from helpers.small_index import HEADER, NAMES, OPTIONS
 from helpers.stores import count_records
 from helpers.tiny_encoder import save_tiny, tiny_backbone
@@ -193,7 +194,7 @@ def test_another_checkpoint_or_other_settings_are_refused(model, root, tmp_path)
 
     report = build_index(other, root, index, OPTIONS, rebuild=True)
     assert numbers(report) == (5, 6, 0, 0, 0)
-    assert read_index(index).checkpoint["sha256"] == other.checkpoint_sha256
+    assert read_index(index).header.sha256 == other.checkpoint_sha256
 
 
 def test_files_that_are_not_an_index_are_not_overwritten(model, root, tmp_path):
@@ -277,10 +278,10 @@ def test_unusual_file_names(model, originals, tmp_path):
     assert numbers(build_index(model, tmp_path / "videos", tmp_path / "index", OPTIONS))[3] == 4
 
 
-def test_a_file_that_crashes_a_worker_is_a_failure(checkpoint, root, tmp_path):
+def test_a_file_that_crashes_a_worker_is_a_failure(checkpoint, root, tmp_path, monkeypatch):
     """A crash inside a decoder costs its file; no later run stops at it."""
     model = load_model(checkpoint, device="cpu")
-    model.encoder.marker = CrashingReads()
+    crash_in_workers(monkeypatch)
     (root / "b.mp4").rename(root / "segfault.mp4")
     options = ViewOptions(num_clips=2, num_workers=1)
     report = build_index(model, root, tmp_path / "index", options)
@@ -308,7 +309,7 @@ def test_a_network_that_fails_ends_the_run(checkpoint, root, tmp_path):
 def test_settings_of_an_untrusted_index_are_checked(tmp_path, wrong):
     record = FileRecord(1, 2, np.ones(4, np.float32))
     FileStore(tmp_path / "features.npz").write(HEADER, {"a.mp4": record})
-    assert read_index(tmp_path).settings == HEADER["settings"]
+    assert read_index(tmp_path).header == HEADER
     file = dict(np.load(tmp_path / "features.npz"))
     protocol = json.loads(str(file["protocol"]))
     protocol["index"]["settings"] |= wrong
@@ -322,7 +323,7 @@ STORE = "s3://evil/v.lance"
 
 def test_an_index_of_a_store(tmp_path, monkeypatch):
     record, out = FileRecord(1, 2, np.ones(4, np.float32)), tmp_path
-    FileStore(out / "features.npz").write({**HEADER, "root": STORE}, {"a.mp4": record})
+    FileStore(out / "features.npz").write(replace(HEADER, root=STORE), {"a.mp4": record})
     for root in (None, "s3://mine/v.lance"):
         with pytest.raises(ValueError, match="SCE_VIDEO_STORES=s3://evil"):
             read_index(out, root=root)

@@ -126,7 +126,7 @@ def test_an_index_made_with_a_config_needs_none_for_a_query(root, tmp_path):
 
 
 def test_an_untrusted_index_cannot_name_code(index):
-    index.settings["model"]["backbone"]["type"] = "os.path.join"
+    index.header.model["backbone"]["type"] = "os.path.join"
     with pytest.raises(ValueError, match="registered"):
         model_of_index(index)
 

@@ -3,13 +3,25 @@
 import io
 import os
 import signal
+import sys
 import time
 
 import av
 import pytest
+from helpers.small_index import HEADER
 from helpers.tiny_encoder import moving_frames, write_lossless
 
-from sce_video.find.search_media import CallError, MediaCache, MediaWorkers, animation, middle_frame
+from sce_video.find import search_media
+from sce_video.find.index_network import IndexNetwork
+from sce_video.find.search_media import (
+    CallError,
+    MediaWorkers,
+    RecentItems,
+    animation,
+    middle_frame,
+)
+from sce_video.find.store import VideoIndex
+from sce_video.utils.own_parts import OwnModules
 
 
 @pytest.fixture
@@ -51,7 +63,7 @@ def test_after_the_end(workers):
 
 
 def test_the_cache_keeps_the_most_recently_used():
-    cache, made = MediaCache(limit=25), []
+    cache, made = RecentItems(25, len), []
 
     def get(key):
         return cache.get(key, lambda: made.append(key) or bytes([key]) * 10)
@@ -66,3 +78,12 @@ def test_a_video_of_an_instant_has_an_animation(tmp_path):
         with av.open(io.BytesIO(animation(str(video)))) as container:
             assert sum(1 for _ in container.decode(video=0)) == expected
         assert middle_frame(str(video))[:2] == b"\xff\xd8"
+
+
+def test_a_worker_imports_the_users_own_modules(tmp_path, monkeypatch):
+    """The backbone of an index may be one of them."""
+    (tmp_path / "own_backbone_of_a_test.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(search_media, "model_of_index", lambda *_: "own_backbone_of_a_test")
+    network = IndexNetwork(modules=OwnModules(("own_backbone_of_a_test",), ()))
+    assert search_media._model(VideoIndex("index", HEADER), network) in sys.modules

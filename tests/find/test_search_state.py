@@ -10,7 +10,6 @@ import pytest
 from helpers.tiny_encoder import moving_frames
 from helpers.videos import write_video
 
-from sce_video.commands import finetune
 from sce_video.commands.index import main
 from sce_video.datasets.clip_sampling import Windows
 from sce_video.find.index import build_index, read_index
@@ -22,8 +21,11 @@ from sce_video.find.search_api import SearchRequest
 from sce_video.find.search_media import CallError
 from sce_video.find.search_state import SearchState
 from sce_video.inference.embed import ViewOptions, embed_videos
+from sce_video.options.command_line import parse
 from sce_video.options.search import SearchOptions
-from sce_video.runs.finetune import labelled_parts
+from sce_video.options.training import FinetuneOptions
+from sce_video.runs import finetune
+from sce_video.runs.labelled_parts import labelled_parts
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +120,7 @@ def test_labelled_segments_are_indexed(searched, model, tmp_path, capsys):
     assert {m.row for m in state.search(SearchRequest(more_like="b", k=9))} == {0, 2}
     split = state.write_split()  # no half of a recording in a test list
     words = shlex.split(split.commands[0])[2:]
-    finetune._check(*finetune.parse_args(words))
+    finetune._check_names(parse(FinetuneOptions, words))
     assert split.files == [words[2]] == [str(labels.file)] and "--test" not in words
     train, test, _ = labelled_parts(words[2], None, data_root=root)
     assert {path[0] for path in train.paths()} != {path[0] for path in test.paths()}

@@ -1,9 +1,12 @@
 """Whitened search of windows, against an inverse covariance and loops."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from helpers.small_index import HEADER
 
+from sce_video.datasets.clip_sampling import Windows
 from sce_video.find import query as search
 from sce_video.find.index import read_index
 from sce_video.find.query import query_index
@@ -25,7 +28,7 @@ def windows(tmp_path):
     def write(features):
         starts = 10.0 * np.arange(len(features))
         layout = {"seconds": 5.0, "stride": 10.0, "shots": False}
-        header = {**HEADER, "settings": {**HEADER["settings"], "windows": layout}}
+        header = replace(HEADER, windows=Windows.from_dict(layout))
         spans = np.stack([starts, starts + 5], axis=1)
         record = FileRecord(1, 1, features, spans=spans)
         FileStore(tmp_path / "features.npz").write(header, {"long.mp4": record})

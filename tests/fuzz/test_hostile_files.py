@@ -46,7 +46,7 @@ from sce_video.find import column_process
 from sce_video.find import columns as columns_module
 from sce_video.find.index import read_index
 from sce_video.find.query import query_index
-from sce_video.find.store import FileRecord, FileStore
+from sce_video.find.store import FileRecord, FileStore, IndexHeader
 from sce_video.inference.embed import ViewOptions
 from sce_video.inference.model import load_model
 from sce_video.inference.network_input import ModelSettings, settings_from_config
@@ -237,7 +237,7 @@ def read_whole_index(path: Path) -> None:
     index = read_index(path.parent)
     assert isinstance(index.options, ViewOptions)
     try:
-        ModelSettings.from_dict(index.settings["model"])
+        ModelSettings.from_dict(index.header.model)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     if len(index):
@@ -285,15 +285,8 @@ def write_columns(path: Path) -> None:
 
 def index_targets(folder: Path) -> list[Target]:
     cfg = parse_config_text(CONFIG, "a")
-    header = {
-        "root": "/videos",
-        "checkpoint": {"path": "/a.pth", "sha256": "0" * 64},
-        "settings": {
-            "model": settings_from_config(cfg).to_dict(),
-            "num_clips": 2,
-            "num_crops": 1,
-        },
-    }
+    model = settings_from_config(cfg).to_dict()
+    header = IndexHeader("/videos", "/a.pth", "0" * 64, model, num_clips=2, num_crops=1)
     records = {f"{i}.mp4": FileRecord(10, 5, np.arange(4, dtype=np.float32)) for i in range(3)}
     records["bad.mp4"] = FileRecord(0, 1, None, "no video")
     archive = saved(folder, "i.npz", lambda path: FileStore(path).write(header, records))

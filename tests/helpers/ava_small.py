@@ -80,5 +80,5 @@ def train_small(root: Path, folder: Path) -> Path:
             custom_hooks__ScheduleHook__lr__milestone_epochs="(50,55,58)", **changes,
         ),
     )  # fmt: skip
-    launch.train(cfg)
+    launch.run_training(cfg)
     return folder / "epoch_60.pth"

@@ -68,6 +68,17 @@ class WithSetup(Squares):
         return {**super().process(item), "same_process": self.loaded == os.getpid()}
 
 
+class WithOwnParts(Squares):
+    """Its records name the transforms of the user's own that its process knows."""
+
+    name = "own parts"
+
+    def process(self, item):
+        from sce_video.registry import own_parts
+
+        return {"parts": [part.name for part in own_parts() if part.kind == "transform"]}
+
+
 def items(count, words=None, output=False):
     """Items ``0`` to ``count - 1`` of one unchanging source."""
     for number in range(count):

@@ -79,5 +79,5 @@ def train_on_folders(root: Path, work_dir: Path) -> Path:
         FINETUNE, work_dir=work_dir, pretrained="random", amp="float32",
         cfg_options=[*folder_options(root), "train_cfg.max_epochs=1"],
     )  # fmt: skip
-    launch.train(cfg)
+    launch.run_training(cfg)
     return work_dir / "epoch_1.pth"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,9 @@ from mmengine.hooks import Hook
 
 from sce_video.engine import BudgetHook, VideoRunner
 from sce_video.engine.config.load import load_config
+from sce_video.options.training import PretrainOptions
+from sce_video.runs.plan_pretraining import plan_pretraining
+from sce_video.runs.planned_training import PlannedTraining, RunFolder, write_plan
 
 REPO = Path(__file__).resolve().parents[2]
 
@@ -27,6 +31,19 @@ def make_videos(
         clip = np.stack([texture[:, t : t + 48] for t in range(frames)])
         write(root / f"class{i % 2}" / f"v{i:02d}.mp4", clip)
     return root
+
+
+def planned_pretraining(videos: str | Path, out: str | Path, **options: Any) -> PlannedTraining:
+    """Plan what ``sce_video.pretrain`` with these options would train."""
+    given = PretrainOptions(videos=str(videos), out=str(out), **options)
+    return plan_pretraining(given, time.monotonic())
+
+
+def write_planned(planned: PlannedTraining) -> Path:
+    """Write a plan into the folder of its run, and return the folder."""
+    folder = Path(planned.config.work_dir)
+    write_plan(planned, [RunFolder(folder)])
+    return folder
 
 
 def small_config(data_root: Path, work_dir: Path, **changes) -> Config:

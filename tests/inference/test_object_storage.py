@@ -41,7 +41,7 @@ def recipe(videos, bucket, tmp_path):
 
 
 def start(recipe, work_dir, **options):
-    return launch.train(launch.training_config(recipe, work_dir=work_dir, **options))
+    return launch.run_training(launch.training_config(recipe, work_dir=work_dir, **options))
 
 
 def test_from_a_list_to_results_in_a_store(recipe, bucket, videos, tmp_path, monkeypatch):

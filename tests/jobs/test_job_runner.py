@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from helpers.job_fakes import Squares, WithSetup, calls, contents, items
+from helpers.job_fakes import Squares, WithOwnParts, WithSetup, calls, contents, items
+from helpers.own_parts import registries_restored
 from helpers.processes import wait_until
 from helpers.stores import count_records
 
 from sce_video.jobs import (
+    BatchJob,
     BusyStoreError,
     Item,
     RecordStore,
@@ -25,7 +28,9 @@ from sce_video.jobs import (
     process_pool,
     run_job,
 )
+from sce_video.jobs.process_pool import PackedJob, run_local
 from sce_video.utils.errors import UserError
+from sce_video.utils.own_parts import OwnModules, own_imports, own_modules
 
 
 def run(job, todo, path, timeout=20.0, workers=2, **options):
@@ -164,6 +169,27 @@ def test_setup_runs_once_per_process(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("packed", [False, True])
+def test_processes_import_the_modules_of_the_command_line(tmp_path, monkeypatch, packed):
+    """A packed job is what an actor of Ray gets, with the modules that it names."""
+    text = "from sce_video.registry import TRANSFORMS\n\n@TRANSFORMS.register_module()\n"
+    (tmp_path / "part_of_a_job.py").write_text(text + "class PartOfAJob:\n    pass\n")
+    monkeypatch.chdir(tmp_path)
+    job: BatchJob | PackedJob = WithOwnParts()
+    with registries_restored(tmp_path), own_imports(["--import", "part_of_a_job"]):
+        if packed:
+            job = PackedJob(pickle.dumps(job), WithOwnParts.__module__, own_modules())
+        ((_, outcome),) = list(run_local(job, items(1), 1, 60.0))
+    assert outcome.value == {"parts": ["PartOfAJob"]}
+
+
+def test_a_process_without_the_module_says_so(tmp_path):
+    missing = OwnModules(("no_such_part",), ())
+    job = PackedJob(pickle.dumps(WithOwnParts()), WithOwnParts.__module__, missing)
+    ((_, outcome),) = list(run_local(job, items(1), 1, 60.0))
+    assert outcome.fault == "setup" and "No module named 'no_such_part'" in outcome.detail
+
+
 def test_a_killed_driver_is_resumed_and_a_second_one_refused(tmp_path, repo):
     script = f"""
 import sys

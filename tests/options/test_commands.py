@@ -18,6 +18,63 @@ from sce_video.options.declare import spec_of
 
 #: A command line and the arguments of the Python function of its name.
 CALLS = {
+    "pretrain V --out R --from hf:a/b --freeze 2 --frames 16 --lr 1 --no-memory --track wandb": {
+        "videos": "V",
+        "out": "R",
+        "start": "hf:a/b",
+        "freeze": 2,
+        "frames": 16,
+        "lr": 1,
+        "memory": False,
+        "track": ["wandb"],
+    },
+    "pretrain V --out R --method distill --teacher T --seeds 0 2 --keep best --all-files": {
+        "videos": "V",
+        "out": "R",
+        "method": "distill",
+        "teacher": "T",
+        "seeds": [0, 2],
+        "keep": "best",
+        "all_files": True,
+    },
+    "pretrain --out R --resume --seeds 0 1 --seeds 2 --mirror s3://b/r": {
+        "out": "R",
+        "resume": True,
+        "seeds": (0, 1, 2),
+        "mirror": "s3://b/r",
+    },
+    "finetune none --train c.csv --out R --fold-column f=2 --few 3 --crops 3 --hours 2": {
+        "source": "none",
+        "train": "c.csv",
+        "out": "R",
+        "fold_column": "f=2",
+        "few": 3,
+        "crops": 3,
+        "hours": 2,
+    },
+    "train c.py --resume --amp --track wandb --track mlflow --cfg-options a=1 b.c=x=y": {
+        "config": "c.py",
+        "resume": "auto",
+        "amp": "bfloat16",
+        "track": ("wandb", "mlflow"),
+        "cfg_options": ["a=1", "b.c=x=y"],
+    },
+    "train c.py --data-root V --train-list l.txt --classes n.txt --print --launcher slurm": {
+        "config": "c.py",
+        "data_root": "V",
+        "train_list": "l.txt",
+        "classes": "n.txt",
+        "print_only": True,
+        "launcher": "slurm",
+    },
+    "sweep a b --out O --points x --seeds 3 4 --shard 2/4 --list": {
+        "sweeps": ["a", "b"],
+        "out": "O",
+        "points": ["x"],
+        "seeds": (3, 4),
+        "shard": "2/4",
+        "list_steps": True,
+    },
     "probe --test q.npz --group-pattern (a) --folds 4 --protocols knn time --k 7 --pairs ssv2": {
         "test": "q.npz",
         "group_pattern": "(a)",

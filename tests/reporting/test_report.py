@@ -17,6 +17,7 @@ from helpers.results_files import (
     write,
 )
 
+from sce_video.evaluation.results import Results
 from sce_video.evaluation.transfer import on_dataset
 from sce_video.published.paper_results import MEAN_OF_SPLITS, PAPER_RESULTS
 from sce_video.reporting.paper_cells import assign_results
@@ -276,8 +277,8 @@ def test_the_set_completes_the_benchmark_of_the_features():
         ({"size": 224}, None, None),  # a set of one's own
         (None, "dtd", None),
     ):
-        content = {"metrics": {}, "protocol": {"protocol_name": "many_shot", "benchmark": stated}}
-        assert on_dataset(content, dataset)["protocol"]["benchmark"] == expected
+        results = Results({}, {"protocol_name": "many_shot", "benchmark": stated})
+        assert on_dataset(results, dataset).protocol["benchmark"] == expected
 
 
 # -- pages ---------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from helpers.tiny_encoder import as_json
 from helpers.training import REPO
 
 from sce_video.engine.config.load import load_config
+from sce_video.registry import MODELS
 from sce_video.runs import configs
 from sce_video.runs.checkpoint_settings import adopted_config
 
@@ -206,3 +207,22 @@ def test_a_transformer_of_a_stranger_gives_checked_values_only(tmp_path, key, va
     trained.model.backbone[key] = value
     cfg = adopted_config(VIT, [], save(tmp_path, trained), "test").config
     assert dict(cfg.model.backbone) == dict(load_config(VIT).model.backbone)
+
+
+def test_a_network_of_mmaction2_that_declares_nothing(tmp_path):
+    """Numbers and switches that shape the weights, those of the parents' constructors included."""
+    pytest.importorskip("mmaction")
+    own, given = {"type": "ResNet3dSlowOnly", "depth": 50}, {"depth": 18, "base_channels": 8}
+    trained = load_config(FINETUNE)
+    trained.model.backbone = {**own, **given, "norm_eval": True}
+    trained.model.cls_head.num_classes = 7
+    network = MODELS.build(dict(trained.model.backbone))
+    weights = {f"backbone.{name}": value for name, value in network.state_dict().items()}
+    weights["cls_head.fc_cls.weight"] = torch.zeros(7, 64)
+    content = {"meta": {"config": as_json(trained.pretty_text)}, "state_dict": weights}
+    cfg = load_config(FINETUNE)
+    cfg.model.backbone = {**own, "norm_eval": False}
+    for use in ("test", "finetune"):
+        adopted = adopted_config(cfg, (), tmp_path / "epoch_1.pth", use, content).config
+        assert dict(adopted.model.backbone) == {**own, **given, "norm_eval": False}
+        assert adopted.model.cls_head.num_classes == (7 if use == "test" else 101)

@@ -89,9 +89,8 @@ def test_the_budget_makes_the_epochs():
     assert choose_epochs(20).value == 100  # 2000 steps
     assert choose_epochs(37, least_steps(CPU, 16)).value == 42
     assert choose_epochs(20, hours=2.0, epoch_seconds=90.0).value == 80
-    for hours, message in ((2.0, "do not suffice for one epoch"), (0, "positive, got 0")):
-        with pytest.raises(ValueError, match=message):
-            choose_epochs(20, hours=hours, epoch_seconds=7300.0)
+    with pytest.raises(ValueError, match="do not suffice for one epoch"):
+        choose_epochs(20, hours=2.0, epoch_seconds=7300.0)
     # 100,000 videos in batches of 16 are 6250 steps: 20 epochs would be 125,000 steps.
     for steps in (1, 999, 1001, 6250, 10**6):
         total = choose_epochs(steps).value * steps
@@ -113,9 +112,6 @@ def test_choices_follow_what_is_given():
     found = values(given={"batch": 24, "frames": 16, "width": None}, num_videos=100)
     assert found["queue"] == 96 and found["epoch_samples"] == 500 and found["width"] == 16
     assert found["clip_duration"] == 1.28  # the paper's: more frames, as far apart in all
-    for wrong in ("many", 0, True):
-        with pytest.raises(ValueError, match=f"batch must be a positive number, got {wrong!r}"):
-            values(given={"batch": wrong})
 
 
 def test_one_video_and_a_video_twice_in_a_batch_are_refused():

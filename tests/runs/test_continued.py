@@ -18,15 +18,17 @@ from helpers.published_weights import (
     torchvision_file,
     torchvision_names,
 )
-from helpers.training import make_videos
+from helpers.training import make_videos, planned_pretraining, write_planned
 from mmengine.hooks import Hook
 from safetensors.torch import save_file
 from transformers import VideoMAEModel
 
+import sce_video
 from sce_video.commands.main import main
 from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.engine.config.load import load_config
 from sce_video.engine.recipes import methods
+from sce_video.engine.run_json import Choice
 from sce_video.interop.weights.video_networks import to_video_layout
 from sce_video.registry import HOOKS, MODELS
 from sce_video.runs.choices import Machine
@@ -35,15 +37,12 @@ from sce_video.runs.continued import (
     Start,
     continue_from,
     own_choices,
-    start_from,
 )
 from sce_video.runs.folder import different_settings
 from sce_video.runs.folder_facts import FolderFacts
 from sce_video.runs.keep_best import kept_message
-from sce_video.runs.launch import train, training_config
+from sce_video.runs.launch import run_training, training_config
 from sce_video.runs.planned_config import planned_config
-from sce_video.runs.pretrain import planned_pretraining, write_config
-from sce_video.runs.seeds import pretrain_seeds
 from sce_video.runs.start_weights import find_source
 
 TINY = dict(hidden=16, embedding=8, batch=4, epoch_samples=8, workers=0, epochs=1)
@@ -85,9 +84,8 @@ def sources(tmp_path_factory):
 
 
 def plan(videos, out, source, method="sce", given=None, **how):
-    settings = {**TINY, **(given or {})}
-    start = Start(find_source(source), **how)
-    return planned_pretraining(videos, out, method=method, settings=settings, start=start)
+    settings = {**TINY, **(given or {}), **how}
+    return planned_pretraining(videos, out, method=method, start=str(source), **settings)
 
 
 @pytest.mark.parametrize("layout", ["ours", "pytorchvideo", "mmaction2"])
@@ -271,12 +269,12 @@ def test_any_method_is_planned_from_any_network(videos, sources, tmp_path, metho
     assert config.optim_wrapper.optimizer.lr == given.get("lr", lr)
     assert ("layer_decay" in chosen) == (found.family != "convolution")
     assert chosen["keep"] == "best" and "width" not in chosen
-    text = "\n".join(planned.lines())
+    text = "\n".join(planned.plan.lines())
     assert f"starts from    {found.name}" in text
     assert ("is a classifier: its backbone is taken" in text) == found.is_classifier
     assert ("encodes images" in text) == found.per_frame
     # Read as data, the file of the plan is the same training.
-    stored = planned_config(write_config(planned).parent)
+    stored = planned_config(write_planned(planned))
     assert stored.model.to_dict() == config.model.to_dict()
 
 
@@ -293,19 +291,19 @@ def test_the_rate_follows_from_the_size(sources):
     found = find_source(sources / "videomae")
     for parameters, row in zip((22e6, 86e6, 304e6), TRANSFORMERS, strict=True):
         sized = replace(found, parameters=int(parameters))
-        assert own(sized)["lr"][0] == row.lr
-        assert own(sized, lora=4)["lr"][0] == pytest.approx(10 * row.lr)
-        assert own(sized).get("batch", (16,))[0] == 16 * row.batch_share
-    assert own(find_source(sources / "r2plus1d.pth"))["lr"][0] == pytest.approx(2e-4)
+        assert own(sized)["lr"].value == row.lr
+        assert own(sized, lora=4)["lr"].value == pytest.approx(10 * row.lr)
+        assert own(sized).get("batch", Choice("batch", 16, "")).value == 16 * row.batch_share
+    assert own(find_source(sources / "r2plus1d.pth"))["lr"].value == pytest.approx(2e-4)
 
 
 def test_the_clip_keeps_its_rate_where_the_videos_last(sources):
     found = find_source(sources / "r2plus1d.pth")  # 16 frames, 15 per second, 112 pixels
-    assert own(found)["clip_duration"][0] == pytest.approx(16 / 15, abs=1e-3)
-    assert own(found, given={"frames": 8})["clip_duration"][0] == pytest.approx(8 / 15, abs=1e-3)
+    assert own(found)["clip_duration"].value == pytest.approx(16 / 15, abs=1e-3)
+    assert own(found, given={"frames": 8})["clip_duration"].value == pytest.approx(8 / 15, abs=1e-3)
     short = replace(FACTS, duration=1.0, height=100)
-    assert own(found, short)["clip_duration"][0] == 0.8
-    assert own(found, short)["size"][0] == 96 and own(found)["size"][0] == 112
+    assert own(found, short)["clip_duration"].value == 0.8
+    assert own(found, short)["size"].value == 96 and own(found)["size"].value == 112
 
 
 @pytest.mark.parametrize(
@@ -317,10 +315,7 @@ def test_the_clip_keeps_its_rate_where_the_videos_last(sources):
         ("videomae", {}, {"frames": 8}, {}, "^--frames 8: .*videomae takes clips of 4 frames, "),
         ("videomae", {}, {"size": 64}, {}, "^--size 64: .* frames of 32x32 .*: leave --size out$"),
         ("dinov2", {}, {"size": 36}, {}, "^--size 36: .* multiples of its patches of 8 pixels"),
-        ("videomae", {}, {"width": 8}, {}, "width is that of .*videomae"),
         ("r2plus1d.pth", {}, {}, dict(lora=4), "lora adapts attention and MLP"),
-        ("videomae", {}, {}, dict(lora=0), "lora must be a rank of at least 1, got 0"),
-        ("videomae", {}, {}, dict(freeze=4), "freeze must be from 0 to 3 quarters, got 4"),
     ],
 )
 def test_what_does_not_fit_is_one_sentence(sources, source, facts, given, how, match):
@@ -351,14 +346,23 @@ def test_local_views_need_a_network_that_takes_them(sources):
 @pytest.mark.parametrize(
     ("words", "match"),
     [
-        (["{videos}", "--freeze", "2"], "--freeze and --lora need a network"),
+        (
+            ["{videos}", "--freeze", "2"],
+            "--freeze needs a network to start from",
+        ),
         (
             ["{videos}", "--from", "nothing"],
             "(hf:NAME) at nothing",
         ),
         (["{videos}", "--from", "hf:nothing"], "neither a folder nor a name on the hub"),
-        (["{videos}", "--from", "hf:a/b", "--width", "8"], "--width is that of the network hf:a/b"),
-        (["--from", "hf:a/b", "--resume"], "--resume takes everything from RUN/run.json"),
+        (
+            ["{videos}", "--from", "hf:a/b", "--width", "8"],
+            "--width cannot be changed with --from",
+        ),
+        (
+            ["--from", "hf:a/b", "--resume"],
+            "--resume reads everything from RUN/run.json. Remove --from",
+        ),
         (["{videos}", "--from", "{root}/s3d.pth"], "have 20: give fewer, --frames 20"),
         (["{videos}", "--from", "{root}/videomae", "--frames", "8"], "--frames 8: "),
         (["{videos}", "--from", "{root}/head.pth"], "has nothing but a head: give the checkpoint"),
@@ -385,7 +389,7 @@ def test_a_wrong_command_line(videos, sources, tmp_path, capsys, words, match):
 )
 def test_a_changed_plan_names_nothing_else(videos, sources, tmp_path, change, match):
     planned = plan(videos, tmp_path, sources / "videomae")
-    path = write_config(planned).with_name("run.json")
+    path = write_planned(planned) / "run.json"
     before = change[0].format(checkpoint=planned.config.pretrained)
     text = path.read_text()
     assert before in text
@@ -410,7 +414,7 @@ def test_the_first_step_has_the_weights_of_the_source(videos, sources, tmp_path,
     monkeypatch.setitem(HOOKS._module_dict, "SeesTheStart", SeesTheStart)
     planned = plan(videos, tmp_path / "run", sources / "videomae", "byol")
     planned.config.custom_hooks.append(dict(type="SeesTheStart"))
-    runner = train(training_config(planned.config, work_dir=tmp_path / "run"))
+    runner = run_training(training_config(planned.config, work_dir=tmp_path / "run"))
     published = VideoMAEModel.from_pretrained(sources / "videomae").state_dict()
     [seen] = SeesTheStart.states
     assert len(published) > 20
@@ -440,14 +444,12 @@ def test_adapters_and_frozen_quarters(videos, sources, tmp_path):
 def test_a_resumed_training_equals_the_whole(videos, sources, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["sce-video"])
     monkeypatch.setattr("sce_video.runs.page.write_run_page", lambda folder, *_, **__: folder)
-    settings = {**TINY, "epochs": 2}
-    start = Start(find_source(sources / "videomae"))
-    given = {"settings": settings, "start": start, "keep": "last"}  # not ended early
-    planned = planned_pretraining(videos, tmp_path / "whole", **given)
+    given = {**TINY, "epochs": 2, "start": str(sources / "videomae"), "keep": "last"}
+    planned = planned_pretraining(videos, tmp_path / "whole", **given)  # not ended early
     planned.config.default_hooks.checkpoint.interval = 1
     planned.config.default_hooks.checkpoint.max_keep_ckpts = -1
-    train(
-        training_config(planned_config(write_config(planned).parent), work_dir=tmp_path / "whole")
+    run_training(
+        training_config(planned_config(write_planned(planned)), work_dir=tmp_path / "whole")
     )
     run = shutil.copytree(tmp_path / "whole", tmp_path / "run")
     (run / "epoch_2.pth").unlink()
@@ -467,21 +469,22 @@ def test_seeds_start_from_one_network(videos, sources, tmp_path, monkeypatch):
     """Planned once: of the trained weights the heads differ, what is frozen is the source's."""
     monkeypatch.setattr(sys, "argv", ["sce-video"])
     monkeypatch.setattr("sce_video.runs.page.write_run_page", lambda folder, *_, **__: folder)
-    start = start_from(sources / "videomae", freeze=2, lora=None)
-    runs = pretrain_seeds(videos, tmp_path, [3, 4], method="simclr", start=start, settings=TINY)
+    source = str(sources / "videomae")
+    given = {"method": "simclr", "start": source, "freeze": 2, **TINY}
+    runs = sce_video.pretrain(videos, out=tmp_path, seeds=[3, 4], **given)
     configs = [planned_config(folder).to_dict() for folder in runs.folders]
     assert list(different_settings(configs)) == ["randomness.seed"]
     assert all(kept_message(folder) for folder in runs.folders)
     one, two = (load_checkpoint_file(f / "epoch_1.pth")["state_dict"] for f in runs.folders)
-    source = load_checkpoint_file(start.source.checkpoint)["state_dict"]
-    frozen = [key for key in source if "embeddings" in key or "layer.0" in key]
-    assert frozen and all(torch.equal(s[k], source[k]) for k in frozen for s in (one, two))
-    assert any(not torch.equal(one[k], source[k]) for k in source if "layer.1" in k)
+    published = load_checkpoint_file(find_source(source).checkpoint)["state_dict"]
+    frozen = [key for key in published if "embeddings" in key or "layer.0" in key]
+    assert frozen and all(torch.equal(s[k], published[k]) for k in frozen for s in (one, two))
+    assert any(not torch.equal(one[k], published[k]) for k in published if "layer.1" in k)
     assert not torch.equal(*(state["projector.layers.0.weight"] for state in (one, two)))
-    with pytest.raises(FileNotFoundError, match="there is no nothing: give a run"):
-        pretrain_seeds(videos, tmp_path / "no", [3], start="nothing")
+    with pytest.raises(FileNotFoundError, match="at nothing"):
+        sce_video.pretrain(videos, out=tmp_path / "no", seeds=[3], start="nothing")
     words = [w for name, v in TINY.items() for w in (f"--{name.replace('_', '-')}", str(v))]
-    words += ["--from", start.source.name, "--freeze", "2", "--method", "simclr"]
+    words += ["--from", source, "--freeze", "2", "--method", "simclr"]
     out = tmp_path / "command"
     assert main(["pretrain", str(videos), "--out", str(out), "--seeds", "3", "--plan", *words]) == 0
     by_command = planned_config(out / "seed3").to_dict()
@@ -491,7 +494,7 @@ def test_seeds_start_from_one_network(videos, sources, tmp_path, monkeypatch):
 def test_a_run_is_a_source(videos, sources, tmp_path, monkeypatch):
     """Its training size counts, not that of its test, and its name is in the new plan."""
     config = plan(videos, tmp_path / "first", sources / "ours.pth").config
-    train(training_config(config, work_dir=tmp_path / "first"))
+    run_training(training_config(config, work_dir=tmp_path / "first"))
     found = find_source(tmp_path / "first")
     assert found.train_size == 32 and found.settings.backbone["base_channels"] == 4
     again = plan(videos, tmp_path / "second", tmp_path / "first", "simclr", freeze=1).config

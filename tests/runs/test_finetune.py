@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
+import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,10 +25,13 @@ from sce_video.evaluation.functional.linear_probe import fit_linear_probe
 from sce_video.evaluation.functional.statistics import top_k_accuracy
 from sce_video.evaluation.scores import load_scores
 from sce_video.models.backbones import VisionTransformer3d
+from sce_video.options.training import FinetuneOptions
 from sce_video.pages.curves import read_scalars
+from sce_video.runs import plan_finetuning as plan_finetuning_module
 from sce_video.runs.classifier_test import guessing_alarm
-from sce_video.runs.finetune import labelled_parts, planned_finetuning
 from sce_video.runs.folder import read_run
+from sce_video.runs.labelled_parts import labelled_parts
+from sce_video.runs.plan_finetuning import plan_finetuning
 from sce_video.runs.planned_config import planned_config
 from sce_video.utils.errors import NamedWarning
 from sce_video.utils.run_files import PROBE, RESULTS, SCORES
@@ -128,6 +134,26 @@ def test_resuming_takes_everything_from_the_run(trained, videos, capsys):
     assert not (trained / "train.txt").exists()  # refused before lists are written
 
 
+def test_a_restarted_finetuning_is_not_planned_again(trained, videos, tmp_path, monkeypatch):
+    """It resumes, whatever its options say, as a job that Slurm has requeued."""
+
+    def planned(*_):
+        raise AssertionError("planned again")
+
+    given, run = [], shutil.copytree(trained, tmp_path / "run")
+    runner = SimpleNamespace(train_loop=None)
+    monkeypatch.setattr("sce_video.runs.planned_training.is_restart", lambda folder: True)
+    monkeypatch.setattr(plan_finetuning_module, "plan_finetuning", planned)
+    monkeypatch.setattr(
+        "sce_video.runs.page.train_with_page", lambda cfg, _: given.append(cfg) or runner
+    )
+    sets = {"train": videos / "train", "test": videos / "test"}
+    result = sce_video.finetune(videos / "source.pth", out=run, overwrite=True, epochs=9, **sets)
+    (cfg,) = given
+    assert cfg.resume is True and cfg.train_cfg.max_epochs == 2
+    assert result.status == 0 and "top1" in result.metrics and (run / "epoch_2.pth").is_file()
+
+
 def test_a_config_of_somebody_else_names_no_other_network(videos, tmp_path):
     assert main(finetuning(videos, tmp_path, "--plan")) == 0
     file = tmp_path / "run.json"
@@ -158,8 +184,6 @@ def test_without_a_test_set_a_quarter_is_held_out(videos):
     train, test, _ = labelled_parts(root, None, group_pattern=r"v0[0-7]*?([0-7])\.", few=1)
     groups = [{path[-5] for path in part.paths()} for part in (train, test)]
     assert not groups[0] & groups[1] and len(train) == 2
-    with pytest.raises(ValueError, match="where there is no --test"):
-        labelled_parts(root, root, group_pattern="(v)")
 
 
 def test_groups_or_a_fold_of_a_column_are_held_out(tmp_path):
@@ -178,8 +202,6 @@ def test_groups_or_a_fold_of_a_column_are_held_out(tmp_path):
         train, test, (_, row) = labelled_parts(file, None, columns=GroupColumns("group", given))
         assert {fold[path] for path in test.paths()} == {held} and len(train) == 16
         assert f"the fold {held} of fold is held out" in row.reason
-    with pytest.raises(ValueError, match="where there is no --test"):
-        labelled_parts(file, file, columns=GroupColumns("group"))
 
 
 def segment_rows(folder, rows):
@@ -223,17 +245,18 @@ def test_segments_of_one_recording_are_cut_in_time(tmp_path):
         labelled_parts(file, None)
 
 
+def planned(videos, source, out, **settings):
+    """The plan of a finetuning on the small sets."""
+    sets = {"train": str(videos / "train"), "test": str(videos / "test")}
+    options = FinetuneOptions(source=source, out=str(out), epochs=1, **sets, **SMALL, **settings)
+    return plan_finetuning(options, time.monotonic())
+
+
 def test_networks_of_all_kinds_are_planned_and_measured(videos, tmp_path):
     """The plan has timed forward and backward passes with the network, its clips and its head."""
-    given = {"test": videos / "test", "settings": {**SMALL, "epochs": 1}}
 
     def config(source, frozen=None):
-        settings = {**given["settings"], **({} if frozen is None else {"frozen": frozen})}
-        out = tmp_path / "run"
-        plan = planned_finetuning(
-            source, videos / "train", out, test=given["test"], settings=settings
-        )
-        return plan.config
+        return planned(videos, source, tmp_path / "run", frozen=frozen).config
 
     cfg = config("none")
     assert cfg.pretrained == "random" and cfg.model.backbone.base_channels == 8
@@ -268,13 +291,7 @@ def test_encoders_of_transformers_see_frames_as_their_processors_make_them(
     pytest.importorskip("transformers")
     monkeypatch.setenv("SCE_VIDEO_CACHE", str(tmp_path / "cache"))
     save_model(family, tmp_path / "model")
-    plan = planned_finetuning(
-        f"hf:{tmp_path / 'model'}",
-        videos / "train",
-        tmp_path / "run",
-        test=videos / "test",
-        settings={**SMALL, "epochs": 1, "frozen": -1},
-    )
+    plan = planned(videos, f"hf:{tmp_path / 'model'}", tmp_path / "run", frozen=-1)
     steps = {step.type: step for step in plan.config.test_dataloader.dataset.pipeline}
     resize, pack = steps["ResizeAsProcessor"], steps["PackVideo"]
     assert pack.crop_size <= (resize.size if isinstance(resize.size, int) else resize.size[0])
@@ -288,15 +305,14 @@ def test_encoders_of_transformers_see_frames_as_their_processors_make_them(
 def test_errors(videos, tmp_path):
     def refused(message, source="none", **changes):
         with pytest.raises(ValueError, match=message):
-            sce_video.finetune(source, videos / "train", tmp_path / "run", **changes)
+            sce_video.finetune(source, train=videos / "train", out=tmp_path / "run", **changes)
 
-    refused("'frmes' here, meant frames", frmes=3)
     refused("precision must be one of", precision="int8")
-    refused("hours or epochs, not both", hours=1, epochs=3)
+    refused("either hours or epochs, not both", hours=1, epochs=3)
     refused("--few 9 is more", few=9)
     short = make_videos(tmp_path / "short", 4, frames=3)
     with pytest.raises(ValueError, match="takes clips of 4 frames, and the videos in .* have 3"):
-        sce_video.finetune(videos / "source.pth", short, tmp_path / "run")
+        sce_video.finetune(videos / "source.pth", train=short, out=tmp_path / "run")
 
 
 def test_a_classifier_that_guesses_raises_the_alarm_and_recommends_no_predictions(

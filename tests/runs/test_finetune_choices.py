@@ -44,8 +44,6 @@ def test_the_clip_is_that_of_the_network():
     assert found["frames"] == 4 and found["clip_duration"] == 1.28
     with pytest.raises(ValueError, match=r"r takes clips of 8 frames, and the videos .* have 5"):
         values(R3D, duration=0.2)
-    with pytest.raises(ValueError, match="width is that of r"):
-        values(R3D, given={"width": 8})
 
 
 @pytest.mark.parametrize(
@@ -111,8 +109,7 @@ def test_positions_of_a_frozen_transformer_are_attended_to():
     assert values(jepa, per_class=19)["head"] == "linear"  # too few for so many weights
     assert values(VIT, given={**frozen, "head": "attentive"})["lr"] == 1e-3
     for given, message in (
-        ({"head": "mean"}, "head must be one of linear, attentive, got 'mean'"),
-        ({"head": "attentive"}, "wants a frozen network"),
+        ({"head": "attentive"}, "needs a frozen network"),
         ({"head": "attentive", "dropout": 0.5, **frozen}, "has no dropout"),
     ):
         with pytest.raises(ValueError, match=message):

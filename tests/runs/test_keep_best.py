@@ -393,7 +393,7 @@ def test_by_command_with_classes(videos, tmp_path, capsys, monkeypatch):
     for words in (["--labels", "folders"], ["--keep", "best", "--group-column", "scene"]):
         assert main([*start, "--overwrite", *words]) == 2
     said = capsys.readouterr().err
-    assert "labels choose the best checkpoint" in said and "'scene' names a column of a CSV" in said
+    assert "--labels needs --keep best" in said and "'scene' names a column of a CSV" in said
     few = make_videos(tmp_path / "few", 4)
     assert main(["pretrain", str(few), "--out", str(tmp_path / "no"), "--keep", "best"]) == 2
     assert "needs 6 videos or more, there are 4" in capsys.readouterr().err
@@ -426,5 +426,5 @@ def test_a_result_of_a_start_without_a_checkpoint_is_none(videos, tmp_path):
     cfg = config(videos, tmp_path, train_cfg__max_epochs=1, run_page=None)
     shutil.copy(videos / "class0/v00.mp4", tmp_path / KEPT)
     cfg.custom_hooks = cfg.custom_hooks[:-1]
-    sce_video.runs.launch.train(training_config(cfg, work_dir=tmp_path))
+    sce_video.runs.launch.run_training(training_config(cfg, work_dir=tmp_path))
     assert not (tmp_path / KEPT).exists()

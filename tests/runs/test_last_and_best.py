@@ -46,7 +46,7 @@ def root(tmp_path_factory):
 def kept_best(root, tmp_path_factory):
     folder, options = tmp_path_factory.mktemp("best"), [*small(root), *KEEP_BEST]
     cfg = launch.training_config(RECIPE, work_dir=folder, pretrained="random", cfg_options=options)
-    launch.train(cfg)
+    launch.run_training(cfg)
     return folder
 
 
@@ -87,7 +87,7 @@ def test_what_is_tested(tmp_path, capsys):
     both = [str(tmp_path / name) for name in ("epoch_10.pth", "best_top1_epoch_3.pth")]
     assert checkpoints_to_test(str(tmp_path)) == both
     assert load("test").main([str(RECIPE), str(tmp_path), "--out", "a.json"]) != 0
-    assert "give one of the checkpoints" in capsys.readouterr().err
+    assert "Give one of the checkpoints" in capsys.readouterr().err
     (tmp_path / "best_top5_epoch_4.pth").touch()
     with pytest.raises(ValueError, match="several best checkpoints.*best_top5_epoch_4"):
         checkpoints_to_test(str(tmp_path))

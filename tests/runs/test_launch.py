@@ -93,7 +93,7 @@ def test_a_training_says_at_its_start_what_differs_from_the_papers(tmp_path):
         pretrained="random",
         cfg_options=[*small_options(root), "train_cfg.max_epochs=1"],
     )
-    launch.train(cfg)
+    launch.run_training(cfg)
     text = next((tmp_path / "run").glob("*/*.log")).read_text()
     (line,) = [line for line in text.splitlines() if "next to the paper's number" in line]
     assert "WARNING - this training will not stand next to" in line

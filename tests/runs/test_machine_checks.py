@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import av
 import pytest
-from helpers.training import make_videos
+from helpers.training import make_videos, planned_pretraining
 from packaging.version import Version
 
 from sce_video.commands.main import main
@@ -16,7 +16,7 @@ from sce_video.runs import machine_checks
 from sce_video.runs.choices import Machine
 from sce_video.runs.folder_facts import examine_folder
 from sce_video.runs.machine_checks import FAILURE, OK, WARNING
-from sce_video.runs.pretrain import Timing, planned_pretraining
+from sce_video.runs.timing import Timing
 
 GIB = 2**30
 
@@ -90,7 +90,7 @@ def test_videos(videos):
 
 
 def test_cores_that_cannot_feed_a_gpu(videos, tmp_path):
-    plan = planned_pretraining(videos, tmp_path, settings=dict(width=4, size=32, workers=0))
+    plan = planned_pretraining(videos, tmp_path, width=4, size=32, workers=0)
     slow = Timing(step=0.1, sample=0.05, batch=32, samples=640, on_gpu=True)
     starving = replace(plan, timing=slow, machine=Machine(cores=8, gpu="A"))
     found = machine_checks.check_loading(starving)

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from contextlib import contextmanager
 
+import numpy as np
 import pytest
 import torch
 from helpers.recognition import FINETUNE
 from helpers.tiny_encoder import CONFIG, save_tiny
 from helpers.training import REPO, make_videos
+from torch import nn
 
-import sce_video
+from sce_video.commands.main import main
 from sce_video.engine.config.load import load_config
 from sce_video.inference.model import load_model
 from sce_video.registry import MODELS
 from sce_video.runs.checkpoint_settings import adopted_config
+from sce_video.runs.planned_config import planned_config
 from sce_video.runs.start_weights import find_source
 
 FOLDER = REPO / "configs/sce/sce_r3d18_folder.py"
@@ -130,25 +135,71 @@ def test_networks_and_sources_are_read(trained):
     assert model.feature_size == TRAINED["channels"]
     source = find_source(path)
     assert (source.settings.backbone["type"], source.channels) == (kind, TRAINED["channels"])
+    assert source.family == "convolution"
 
 
-def test_evaluate_and_index(trained, tmp_path):
+def test_a_transformer_is_found_by_its_layers(tmp_path):
+    """Learning rates and adapters depend on it; no list names the classes."""
+
+    @MODELS.register_module(force=True)
+    class OwnTransformer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.patches = nn.Conv3d(3, 8, 4, stride=4)
+            self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+
+    ours = "type='ResNet3dSlowPath', depth=18, base_channels=4, zero_init_residual=False"
+    text = CONFIG.replace(ours, "type='OwnTransformer'")
+    try:
+        source = find_source(save_tiny(tmp_path / "epoch_1.pth", OwnTransformer(), text))
+    finally:
+        MODELS.module_dict.pop("OwnTransformer")
+    assert (source.family, source.channels) == ("vit", 0)
+
+
+def test_evaluate_index_and_embed(trained, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["sce-video"])
     _, path = trained
     videos = make_videos(tmp_path / "videos", count=8)
-    metrics = sce_video.evaluate(path, videos, gallery=videos, no_random=True)
+    out, given = tmp_path / "results.json", ["--test", str(videos), "--gallery", str(videos)]
+    assert main(["evaluate", str(path), *given, "--no-random", "--out", str(out)]) == 0
+    metrics = json.loads(out.read_text())["metrics"]
     assert metrics["retrieval_r1"] == 1.0  # each query is in the gallery
-    model = load_model(path, device="cpu")
-    options = sce_video.ViewOptions(num_clips=1)
-    report = sce_video.build_index(model, videos, tmp_path / "index", options)
-    assert (report.videos, report.failures) == (8, [])
+    for command, name in (("index", "index"), ("embed", "features.npz")):
+        words = ["--checkpoint", str(path), "--out", str(tmp_path / name), "--workers", "0"]
+        assert main([command, str(videos), *words]) == 0
+    for file in (tmp_path / "features.npz", tmp_path / "index/features.npz"):
+        with np.load(file) as arrays:
+            assert arrays["features"].shape == (8, TRAINED["channels"])
 
 
-def test_an_unregistered_network_is_refused(trained, own_module):
-    """Nothing is imported because a file names it."""
+def test_a_finetuning_is_planned_and_resumed(trained, tmp_path, monkeypatch):
+    """A planned run names the class, and is resumed only where the module is imported."""
     kind, path = trained
+    monkeypatch.setattr(sys, "argv", ["sce-video"])
+    videos, run = make_videos(tmp_path / "videos", count=12), tmp_path / "run"
+    words = "--epochs 1 --batch 2 --workers 0 --clips 1 --crops 1 --size 32 --plan".split()
+    source = ["finetune", str(path), "--train", str(videos), "--out", str(run)]
+    assert main([*source, *words]) == 0
+    config = planned_config(run)
+    backbone = config.model.backbone
+    assert (backbone.type, backbone.channels, config.model.cls_head.in_channels) == (kind, 8, 8)
+    with unregistered(kind), pytest.raises(ValueError, match=f"type '{kind}' is not the name"):
+        planned_config(run)
+
+
+@contextmanager
+def unregistered(kind):
     part = MODELS.module_dict.pop(kind)
     try:
-        with pytest.raises(ValueError, match=f"type '{kind}' is not the name of a registered"):
-            load_model(path, device="cpu")
+        yield
     finally:
         MODELS.register_module(name=kind, module=part)
+
+
+def test_an_unregistered_network_is_refused(trained):
+    """Nothing is imported because a file names it."""
+    kind, path = trained
+    message = f"type '{kind}' is not the name of a registered"
+    with unregistered(kind), pytest.raises(ValueError, match=message):
+        load_model(path, device="cpu")

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from contextlib import redirect_stdout
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +16,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from helpers.training import make_videos
+from helpers.training import make_videos, planned_pretraining
 
 import sce_video
 from sce_video.commands.main import main
@@ -23,13 +24,18 @@ from sce_video.engine.config.load import load_config
 from sce_video.engine.config.snapshot import plain
 from sce_video.engine.run_json import read_run_json
 from sce_video.engine.work_dir import LOCK, is_locked
+from sce_video.options.training import FOLDERS, FinetuneOptions, PretrainOptions, TrainOptions
 from sce_video.pages.curves import read_scalars
-from sce_video.runs import finetune as finetuning
-from sce_video.runs import pretrain as pretraining
-from sce_video.runs import seeds
+from sce_video.runs import (
+    launch,
+    page,
+    plan_finetuning,
+    plan_pretraining,
+    planned_training,
+    train,
+)
 from sce_video.runs.folder import different_settings, read_run
 from sce_video.runs.planned_config import resumable_config
-from sce_video.runs.pretrain import planned_pretraining
 from sce_video.utils.files import write_text
 
 TINY = dict(width=4, frames=2, size=32, hidden=16, embedding=8, batch=4, epoch_samples=8, workers=0)
@@ -114,12 +120,17 @@ def test_the_written_config_is_the_same_training(trained, videos, tmp_path):
 
 
 def test_the_function_takes_the_settings_by_name(videos, trained, tmp_path, monkeypatch):
-    monkeypatch.setattr(pretraining, "train_with_page", lambda cfg, overwrite: cfg)
-    cfg = sce_video.pretrain(videos, tmp_path / "run", method="simclr", epochs=1, **TINY)
+    stopped, trained_with = SimpleNamespace(train_loop=None), []
+    monkeypatch.setattr(page, "train_with_page", lambda cfg, _: trained_with.append(cfg) or stopped)
+    result = sce_video.pretrain(videos, out=tmp_path / "run", method="simclr", epochs=1, **TINY)
+    (cfg,) = trained_with
+    assert result.status == 0 and result.folders == (tmp_path / "run",)
     assert cfg.model.type == "SimCLR" and cfg.model.backbone.base_channels == TINY["width"]
     monkeypatch.undo()
     with pytest.raises(ValueError, match="earlier training"):
-        sce_video.pretrain(videos, trained[0], epochs=1, **TINY)
+        sce_video.pretrain(videos, out=trained[0], epochs=1, **TINY)
+    with pytest.raises(TypeError, match="pretrain.. has no argument frmes, meant frames?"):
+        sce_video.pretrain(videos, out=tmp_path, frmes=3)
     with pytest.raises(AttributeError):
         sce_video.pretrian
 
@@ -127,7 +138,7 @@ def test_the_function_takes_the_settings_by_name(videos, trained, tmp_path, monk
 def test_with_few_steps_nothing_of_sce_lags(videos, tmp_path):
     def chosen(epochs, **given):
         settings = {**TINY, "batch": 2, "epochs": epochs, **given}
-        planned = planned_pretraining(videos, tmp_path / "run", method="sce", settings=settings)
+        planned = planned_pretraining(videos, tmp_path / "run", method="sce", **settings)
         start, model = planned.config.custom_hooks[0].model.momentum.start, planned.config.model
         return start, model.queue_size, model.predictor is None
 
@@ -137,7 +148,7 @@ def test_with_few_steps_nothing_of_sce_lags(videos, tmp_path):
 
 
 def test_a_budget_makes_the_length(videos, tmp_path):
-    plan = planned_pretraining(videos, tmp_path, hours=10, settings=TINY)
+    plan = planned_pretraining(videos, tmp_path, hours=10, **TINY)
     budget = plan.config.default_hooks.budget
     assert plan.other_seconds == pytest.approx(budget.spent + budget.reserved, abs=0.02)
     assert 0 < budget.spent < plan.other_seconds and budget.hours == 10
@@ -147,19 +158,17 @@ def test_a_budget_makes_the_length(videos, tmp_path):
     assert plan.config.train_cfg.max_epochs == pytest.approx(epochs, rel=1e-4, abs=1)
     assert plan.hours <= 10
     # 21 evaluations of the 4 videos that are held out and the 8 others, their gallery.
-    best = planned_pretraining(
-        videos, tmp_path, hours=10, settings=TINY, keep="best", labels="folders"
-    )
+    best = planned_pretraining(videos, tmp_path, hours=10, keep="best", labels="folders", **TINY)
     evaluating = 21 * 12 * best.timing.features(networks=1)
     assert best.evaluation_seconds == pytest.approx(evaluating)
     epochs = (36_000 - best.other_seconds - evaluating) / best.epoch_seconds
     assert best.config.train_cfg.max_epochs == pytest.approx(epochs, rel=1e-4, abs=1)
-    given = {"settings": {**TINY, "epochs": 3}, "keep": "best", "labels": "folders"}
+    given = {**TINY, "epochs": 3, "keep": "best", "labels": "folders"}
     few = planned_pretraining(videos, tmp_path, **given)
     evaluating = 7 * 12 * few.timing.features(networks=1)  # six steps
     assert 3600 * few.hours == pytest.approx(3 * few.epoch_seconds + evaluating)
-    assert f"s an epoch, {evaluating:.0f} s for all evaluations)" in "\n".join(few.lines())
-    free = planned_pretraining(videos, tmp_path, method="byol", settings=TINY)
+    assert f"s an epoch, {evaluating:.0f} s for all evaluations)" in "\n".join(few.plan.lines())
+    free = planned_pretraining(videos, tmp_path, method="byol", **TINY)
     assert "budget" not in free.config.default_hooks and free.config.run_page.compared == 12
     assert free.config.train_cfg.max_epochs == 667  # 2000 steps: three of an epoch of 12 videos
     assert free.config.work_dir == str(tmp_path)
@@ -177,7 +186,7 @@ def test_resuming_takes_everything_from_the_run(trained, tmp_path, capsys):
 def test_seeds_are_planned_once_resumed_and_pooled(videos, tmp_path, capsys, monkeypatch):
     out = tmp_path / "runs"
     start = ["pretrain", str(videos), "--out", str(out), "--epochs", "1", *words(**TINY), *SCE]
-    train, calls = seeds.train_with_page, []
+    train, calls = page.train_with_page, []
 
     def fails_at_the_second(cfg, overwrite=False):
         calls.append(cfg.randomness.seed)
@@ -185,14 +194,17 @@ def test_seeds_are_planned_once_resumed_and_pooled(videos, tmp_path, capsys, mon
             raise ValueError("the disk is full")
         return train(cfg, overwrite)
 
-    monkeypatch.setattr(seeds, "train_with_page", fails_at_the_second)
+    monkeypatch.setattr(page, "train_with_page", fails_at_the_second)
     assert main([*start, "--seeds", "0", "2"]) == 2
     assert main([*start, "--seeds", "0", "2"]) == 2  # refused before the planning
     assert "seed0 holds an earlier training" in capsys.readouterr().err
     assert main(["pretrain", "--out", str(out), "--resume"]) == 0
     assert calls == [0, 2, 2]  # the finished one is kept
-    assert seeds.resumed_seeds(out, [0, 5]) == [0, 5]  # a new one gets the config of the first
     shown = capsys.readouterr().out
+    # A new one gets the config of the first.
+    added = sce_video.pretrain(out=out, seeds=[0, 5], resume=True)
+    assert calls == [0, 2, 2, 5] and added.folders == (out / "seed0", out / "seed5")
+    assert len(added.chance.seeds) > 0 and added.comparison == out / "compare.html"
     assert "seed0 (1 of 2) has finished and is kept" in shown
     assert "seed0 + seed2, loss of metrics.jsonl" in shown
     configs = [load_config(out / f"seed{n}/config.py").to_dict() for n in (0, 2, 5)]
@@ -200,32 +212,55 @@ def test_seeds_are_planned_once_resumed_and_pooled(videos, tmp_path, capsys, mon
     losses = [read_scalars(out / f"seed{n}")[-1]["loss"] for n in (0, 2)]
     mean, spread = np.mean(losses), np.std(losses, ddof=1)
     assert spread > 0 and f"loss of metrics.jsonl: {mean:.4g} ± {spread:.4g} (2 seeds)" in shown
-    assert "seed0 + seed2" in (out / "compare.html").read_text()
+    assert "seed0 + seed5" in (out / "compare.html").read_text()
 
 
-def test_a_stopped_seed_ends_all(tmp_path, monkeypatch, capsys):
+def test_a_stopped_seed_ends_all(videos, tmp_path, monkeypatch, capsys):
     stopped = SimpleNamespace(train_loop=SimpleNamespace(stopped_by=15))
-    monkeypatch.setattr(seeds, "resumable_config", lambda path, **options: options)
-    monkeypatch.setattr(seeds, "train_with_page", lambda cfg, overwrite: stopped)
-    monkeypatch.setattr(seeds, "end_training", lambda runner: 128 + runner.train_loop.stopped_by)
-    runs = seeds.train_seeds(tmp_path, [0, 1])
-    assert runs.status == 143 and capsys.readouterr().out == "seed0 (1 of 2)\n"
-    assert not runs.chance.seeds
-    with pytest.raises(ValueError, match="give seed or seeds, not both"):
-        sce_video.pretrain_seeds(tmp_path, tmp_path, [0, 1], settings={"seed": 3})
-    with pytest.raises(ValueError, match="no training of a seed in"):
-        seeds.resumed_seeds(tmp_path, [0])
+    monkeypatch.setattr(page, "train_with_page", lambda cfg, overwrite: stopped)
+    monkeypatch.setattr(launch, "end_training", lambda runner: 128 + runner.train_loop.stopped_by)
+    result = sce_video.pretrain(videos, out=tmp_path, seeds=[0, 1], method="sce", **TINY)
+    shown = capsys.readouterr().out
+    assert result.status == 143 and result.chance is None
+    assert "seed0 (1 of 2)\n" in shown and "seed1 (" not in shown
+    with pytest.raises(ValueError, match="give either seed or seeds, not both"):
+        sce_video.pretrain(videos, out=tmp_path, seeds=[0, 1], seed=3)
+    with pytest.raises(ValueError, match="no training in .* to resume"):
+        sce_video.pretrain(out=tmp_path / "none", seeds=[0], resume=True)
 
 
 def test_errors(videos, tmp_path):
     def refused(message, **changes):
         with pytest.raises(ValueError, match=message):
-            planned_pretraining(videos, tmp_path, **changes)
+            sce_video.pretrain(videos, out=tmp_path / "run", **changes)
 
-    refused("method must be one of .*sce.*, got 'x'", method="x")
+    refused("--method must be one of .*sce.*, got 'x'", method="x")
     refused("precision must be one of", precision="int8")
-    refused("'frmes' here, meant frames", settings={"frmes": 3})
-    refused("hours or epochs, not both", hours=1, settings={"epochs": 3})
+    refused("give either hours or epochs, not both", hours=1, epochs=3)
+    refused("--queue is not a setting of --method simclr", method="simclr", queue=3)
+    refused("teacher belongs to method distill", teacher="nothing")
+    assert not (tmp_path / "run").exists()
+
+
+def test_all_files_is_an_argument_of_every_listing(videos, tmp_path):
+    """The next command lists as before."""
+    root, out = shutil.copytree(videos, tmp_path / "videos"), str(tmp_path / "run")
+    for path in sorted(root.rglob("*.mp4")):
+        path.rename(path.with_suffix(".rec"))
+    with pytest.raises(ValueError, match="12 .rec.*--all-files reads those that hold a video"):
+        sce_video.pretrain(root, out=out)
+    given = {"videos": str(root), "out": out, "all_files": True, "keep": "best", "labels": FOLDERS}
+    planned = plan_pretraining.plan_pretraining(PretrainOptions(**given, **TINY), time.monotonic())
+    hook = planned.config.custom_hooks[-1]
+    sets = [planned.config.train_dataloader.dataset, hook.gallery.dataset, hook.queries.dataset]
+    small = {"source": "none", "train": str(root), "width": 4, "batch": 4, "workers": 0}
+    options = FinetuneOptions(**small, out=out, all_files=True)
+    config = plan_finetuning.plan_finetuning(options, time.monotonic()).config
+    sets += [config[f"{part}_dataloader"].dataset for part in ("train", "val", "test")]
+    assert planned.facts.num_videos == 12 and all("*" in part.extensions for part in sets)
+    options = TrainOptions(config="c.py", data_root=str(root), all_files=True)
+    changes = {change.key: change.value for change in train._other_videos(options)}
+    assert "*" in changes["train_dataloader.dataset.extensions"]
 
 
 def hold(folder):
@@ -253,11 +288,13 @@ STARTS = {
     "finetune": lambda v, out, *more: main(
         ["finetune", "none", "--train", v, "--out", out, "--epochs", "1", *more]
     ),
-    "pretrain()": lambda v, out, *more: sce_video.pretrain(v, out, overwrite=bool(more)),
-    "pretrain_seeds()": lambda v, out, *more: sce_video.pretrain_seeds(
-        v, Path(out).parent, [7], overwrite=bool(more)
+    "pretrain()": lambda v, out, *more: sce_video.pretrain(v, out=out, overwrite=bool(more)),
+    "pretrain(seeds)": lambda v, out, *more: sce_video.pretrain(
+        v, out=Path(out).parent, seeds=[7], overwrite=bool(more)
     ),
-    "finetune()": lambda v, out, *more: sce_video.finetune("none", v, out, overwrite=bool(more)),
+    "finetune()": lambda v, out, *more: sce_video.finetune(
+        "none", train=v, out=out, overwrite=bool(more)
+    ),
 }
 SMALL = ["--epochs", "1", *words(**TINY), *SCE]
 
@@ -269,9 +306,8 @@ def test_a_folder_is_claimed_before_anything_is_planned_or_written(
     def planned(*args, **kwargs):
         raise AssertionError("planned in a folder that is used")
 
-    for module in (pretraining, seeds, finetuning):
-        monkeypatch.setattr(module, "measure", planned, raising=False)
-        monkeypatch.setattr(module, "planned_pretraining", planned, raising=False)
+    monkeypatch.setattr(plan_pretraining, "plan_pretraining", planned)
+    monkeypatch.setattr(plan_finetuning, "plan_finetuning", planned)
     run = shutil.copytree(trained[0], tmp_path / "seed7")
     before = contents(run)
     (run / LOCK).unlink()
@@ -312,11 +348,11 @@ def test_what_overwriting_leaves_when_it_is_killed_is_not_mixed(
             raise KilledError
         write_text(path, text)
 
-    for module in ("runs.pretrain", "datasets.labelled", "datasets.video_list"):
+    for module in ("runs.planned_training", "datasets.labelled", "datasets.video_list"):
         monkeypatch.setattr(f"sce_video.{module}.write_text", write)
     with pytest.raises(KilledError):
         if start == "pretrain()":
-            sce_video.pretrain(videos, run, overwrite=True, epochs=1, **TINY)
+            sce_video.pretrain(videos, out=run, overwrite=True, epochs=1, **TINY)
         STARTS[start](str(videos), str(run), "--overwrite")
     assert found == [[]] and not is_locked(run)
 
@@ -384,10 +420,9 @@ def test_a_run_without_a_description_is_not_resumed(trained, tmp_path, capsys):
 @pytest.mark.usefixtures("_without_page")
 def test_a_restarted_function_does_not_plan_again(trained, videos, tmp_path, monkeypatch):
     run = shutil.copytree(trained[0], tmp_path / "seed0")
-    monkeypatch.setattr(pretraining, "is_restart", lambda folder: True)
-    monkeypatch.setattr(seeds, "is_restart", lambda folder: True)
+    monkeypatch.setattr(planned_training, "is_restart", lambda folder: True)
     before = read_run_json(run)
-    sce_video.pretrain(videos, run, overwrite=True, epochs=3, **TINY)
-    runs = sce_video.pretrain_seeds(videos, tmp_path, [0], overwrite=True)
+    sce_video.pretrain(videos, out=run, overwrite=True, epochs=3, **TINY)
+    runs = sce_video.pretrain(videos, out=tmp_path, seeds=[0], overwrite=True)
     assert runs.status == 0 and (run / "epoch_1.pth").is_file()
     assert read_run_json(run).plan == before.plan

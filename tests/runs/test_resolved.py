@@ -177,7 +177,9 @@ def test_what_a_resumed_training_takes_from_its_checkpoint(tmp_path):
     recipe, data = "sce_r3d18_folder", [f"train_dataloader.dataset.data_root={videos}"]
     width = "model.backbone.base_channels"
     given = [*SMALL, *data, f"{width}=4", "model.queue_size=3"]
-    launch.train(launch.training_config(recipe, work_dir=tmp_path / "run", cfg_options=given))
+    launch.run_training(
+        launch.training_config(recipe, work_dir=tmp_path / "run", cfg_options=given)
+    )
     found = sources_of(resolved(recipe, data, resume=str(tmp_path / "run")))
     assert found[width] == (4, "--resume") and found["model.queue_size"] == (3, "--resume")
     assert found["resume"] == (True, "--resume")

@@ -195,7 +195,7 @@ def test_a_page_never_changes_how_a_training_ends(run, monkeypatch, signal):
         asked.append(options.videos)
         raise RuntimeError("broken")
 
-    monkeypatch.setattr(run_page, "train", lambda cfg, overwrite: runner)
+    monkeypatch.setattr(run_page, "run_training", lambda cfg, overwrite: runner)
     monkeypatch.setattr(run_page, "write_run_page", fail)
     monkeypatch.setattr(run_page, "_say", said.append)
     cfg = small_config("videos", run)
@@ -206,7 +206,7 @@ def test_a_page_never_changes_how_a_training_ends(run, monkeypatch, signal):
     train_with_page(cfg)
     assert len(asked) == len(said) == 1
     cfg.run_page = dict(videos=-1)
-    monkeypatch.setattr(run_page, "train", None)  # refused before it
+    monkeypatch.setattr(run_page, "run_training", None)  # refused before it
     with pytest.raises(ValueError, match="videos must be a whole number of at least 0, got -1"):
         train_with_page(cfg)
 
@@ -222,7 +222,7 @@ def test_a_failed_training_has_a_page_and_a_refused_start_has_none(run, monkeypa
             append_row(run / HISTORY, {"event": "end", "time": time.time(), **end})
         raise ValueError("the original error")
 
-    monkeypatch.setattr(run_page, "train", fail)
+    monkeypatch.setattr(run_page, "run_training", fail)
     with pytest.raises(ValueError, match="the original error"):
         train_with_page(small_config("videos", run))
     assert (run / PAGE).exists() == began

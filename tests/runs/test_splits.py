@@ -71,7 +71,7 @@ def test_an_interrupted_run_resumes_and_finished_splits_are_kept(
     split_videos, tmp_path, monkeypatch
 ):
     training, testing = prepare(split_videos, tmp_path)
-    trained, tested, train, test = [], [], launch.train, launch.run_test
+    trained, tested, train, test = [], [], launch.run_training, launch.run_test
 
     def count(cfg):
         trained.append(cfg.split)
@@ -83,7 +83,7 @@ def test_an_interrupted_run_resumes_and_finished_splits_are_kept(
             raise KeyboardInterrupt
         return test(cfg)
 
-    monkeypatch.setattr(launch, "train", count)
+    monkeypatch.setattr(launch, "run_training", count)
     monkeypatch.setattr(launch, "run_test", interrupt)
     with pytest.raises(KeyboardInterrupt):
         splits.run_splits(training, testing, [1, 2])
@@ -126,7 +126,7 @@ def test_a_signal_stops_all_splits(split_videos, tmp_path, monkeypatch):
         trained.append(cfg.split)
         return SimpleNamespace(train_loop=SimpleNamespace(stopped_by=signal.SIGTERM))
 
-    monkeypatch.setattr(launch, "train", stopped)
+    monkeypatch.setattr(launch, "run_training", stopped)
     training, _ = prepare(split_videos, tmp_path)
     with pytest.raises(splits.StoppedError, match="stopped by SIGTERM") as raised:
         splits.run_splits(training, lambda *_: pytest.fail("tested"), [1, 2])

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from sce_video.engine.config.changes import parse_options
-from sce_video.runs.sweep import Column, Point, Sweep, chains, option_texts, plan
+from sce_video.runs.sweep_file import Column, Point, Sweep
+from sce_video.runs.sweep_plan import chains, option_texts, plan
 
 CONFIG = """
 model = dict(type="SCE", lambda_=0.5, tau=0.1)

@@ -13,9 +13,9 @@ import pytest
 from filelock import FileLock
 
 from sce_video.commands import sweep as sweep_command
-from sce_video.runs import sweep as sweep_plan
-from sce_video.runs import sweep_run
-from sce_video.runs.sweep import Step
+from sce_video.runs import sweep as sweep_function
+from sce_video.runs import sweep_file, sweep_plan, sweep_run
+from sce_video.runs.sweep_plan import Step
 from sce_video.runs.sweep_run import SweepRunner, step_state
 
 # Appends its name to OUT/calls.txt, then does what it is told; OUT/mended makes all succeed. A pipe
@@ -172,11 +172,12 @@ def test_a_sweep_that_runs_out_of_time_is_requeued(sweep, monkeypatch, capsys):
     folder = sweep.out / step.folder
     monkeypatch.setattr("sce_video.engine.restarts.slurm_job", lambda: "7_2")
     monkeypatch.setattr("sce_video.engine.restarts.call_scontrol", calls.append)
-    monkeypatch.setattr(sweep_command, "selected", lambda args: [])
-    monkeypatch.setattr(sweep_command, "find_sweep", Path)
+    monkeypatch.setattr(sweep_file, "read_sweep", lambda file: None)
+    monkeypatch.setattr(sweep_function, "_selected", lambda sweeps, options: [])
+    monkeypatch.setattr(sweep_function, "find_sweep", Path)
     monkeypatch.setattr(sweep_plan, "plan", lambda *args: [])
     monkeypatch.setattr(sweep_plan, "chains", lambda cells: [[step]])
-    monkeypatch.setattr(sweep_command, "shipped_folder", lambda: sweep.root)
+    monkeypatch.setattr(sweep_function, "shipped_folder", lambda: sweep.root)
 
     def end():
         (folder / "iter_3.pth").touch()
@@ -187,9 +188,9 @@ def test_a_sweep_that_runs_out_of_time_is_requeued(sweep, monkeypatch, capsys):
     thread.join()
     assert (folder / "signals").read_text().split() == [str(signal.SIGTERM.value)]
     assert "job 7_2 is requeued" in capsys.readouterr().err and calls == ["7_2"]
-    assert "since its start no step has advanced" in sweep_command.requeue("7_2", False)
+    assert "since its start no step has advanced" in sweep_function._requeue("7_2", False)
     monkeypatch.setattr("sce_video.engine.restarts.call_scontrol", lambda job: "status 1")
-    assert "could not be requeued: status 1" in sweep_command.requeue("7_2", True)
+    assert "could not be requeued: status 1" in sweep_function._requeue("7_2", True)
 
 
 def test_a_second_signal_kills_what_does_not_end(sweep):

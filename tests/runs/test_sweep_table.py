@@ -8,7 +8,7 @@ import pytest
 from helpers.results_files import results
 
 from sce_video.reporting.result_files import collect_results, parse_result
-from sce_video.runs.sweep import Column, Point, Sweep
+from sce_video.runs.sweep_file import Column, Point, Sweep
 from sce_video.runs.sweep_table import (
     Measured,
     as_data,

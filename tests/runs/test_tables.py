@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from helpers.tables import PIPELINE, write_folder, write_table
+from helpers.training import planned_pretraining, write_planned
 
 import sce_video
 from sce_video.commands import pretrain
@@ -19,7 +20,7 @@ from sce_video.registry import DATASETS
 from sce_video.runs.folder_facts import examine_folder
 from sce_video.runs.machine_checks import check_video_files, decode_rates
 from sce_video.runs.planned_config import planned_config
-from sce_video.runs.pretrain import _decode, planned_pretraining, write_config
+from sce_video.runs.timing import _decode
 from sce_video.utils.run_files import KEPT
 
 pytest.importorskip("lance", reason="needs Lance: pip install 'sce-video[lance]'")
@@ -118,8 +119,8 @@ def test_a_table_in_an_object_store(sources, bucket, monkeypatch, tmp_path):
     sample, seconds = _decode(LanceVideoDataset(table, None, PIPELINE))
     assert sample["index"] == 5 and seconds > 0
     settings = {name.replace("-", "_"): value for name, value in SETTINGS.items()}
-    planned = planned_pretraining(table, tmp_path, keep=settings.pop("keep"), settings=settings)
-    write_config(planned)
+    planned = planned_pretraining(table, tmp_path, **settings)
+    write_planned(planned)
     assert (
         planned_config(tmp_path, videos=table).custom_hooks[-1].gallery.dataset.data_root == table
     )

@@ -14,7 +14,7 @@ import torch
 from helpers.recipes import small_recipe
 from helpers.run_tool import run_gloo
 from helpers.tiny_encoder import CONFIG, NUM_FRAMES, save_tiny, tiny_backbone, write_lossless
-from helpers.training import Recorder, make_videos, train
+from helpers.training import Recorder, make_videos, planned_pretraining, train
 
 from sce_video.commands.main import main
 from sce_video.inference.embed import ViewOptions, embed_videos
@@ -24,7 +24,6 @@ from sce_video.models.backbones import ResNet2d
 from sce_video.pages.curves import read_scalars
 from sce_video.runs import launch, teacher
 from sce_video.runs.planned_config import planned_config
-from sce_video.runs.pretrain import planned_pretraining
 from sce_video.runs.teacher import StoredFeatures, TeacherHook, prepare_teacher, student_clip
 
 K = 4
@@ -93,7 +92,9 @@ def test_features_of_the_clips_are_those_of_the_one_path(videos, network, tmp_pa
     content["state_dict"]["cls_head.fc_cls.weight"] = torch.zeros(2, 32)
     torch.save(content, tmp_path / "classifier.pth")  # teaches by its backbone
     planned = plan(videos, tmp_path / "plan", teacher=tmp_path / "classifier.pth")
-    assert "a classifier: its backbone teaches, its classes are not" in "\n".join(planned.lines())
+    assert "a classifier: its backbone teaches, its classes are not" in "\n".join(
+        planned.plan.lines()
+    )
     again = prepare_teacher(config(videos, tmp_path / "classifier.pth", tmp_path))
     assert torch.equal(again._features, stored)
 
@@ -141,7 +142,7 @@ def test_a_resumed_run_equals_the_uninterrupted_one_and_loads_no_network(
         model__objective="relations",
     )
     cfg = config(clips, network, tmp_path / "whole", **augmented)
-    runner = launch.train(cfg.copy())
+    runner = launch.run_training(cfg.copy())
     assert list(runner.train_dataloader.dataset._bad_paths) == [str(clips / "class0/bad.mp4")]
     half = tmp_path / "half"
     half.mkdir()
@@ -153,7 +154,7 @@ def test_a_resumed_run_equals_the_uninterrupted_one_and_loads_no_network(
 
     monkeypatch.setattr(teacher, "load_model", never)
     cfg.work_dir, cfg.resume, cfg.load_from = str(half), True, str(half / "iter_3.pth")
-    resumed = launch.train(cfg)
+    resumed = launch.run_training(cfg)
     rows = [row["loss"] for row in read_scalars(tmp_path / "whole")]
     assert [row["loss"] for row in read_scalars(half)] == rows[3:] and len(rows) == 6
     weights = [dict(one.model.state_dict()) for one in (runner, resumed)]
@@ -246,7 +247,7 @@ TINY = dict(width=4, frames=2, size=32, hidden=16, batch=4, epoch_samples=8, wor
 
 
 def plan(videos, out, **settings):
-    return planned_pretraining(videos, out, method="distill", settings={**TINY, **settings})
+    return planned_pretraining(videos, out, method="distill", **{**TINY, **settings})
 
 
 def test_a_distillation_of_one_command(videos, network, tmp_path, monkeypatch, capsys):
@@ -274,15 +275,15 @@ def test_a_distillation_of_one_command(videos, network, tmp_path, monkeypatch, c
 
 def test_what_the_teacher_decides(videos, network, tmp_path):
     tokens = plan(videos, tmp_path, teacher=network, objective="tokens")
-    shown = "\n".join(tokens.lines())
+    shown = "\n".join(tokens.plan.lines())
     assert "teacher_clips  0" in shown and "in every step, on the student's views" in shown
     assert tokens.config.train_dataloader.dataset.pipeline[1].num_clips == 0
     text = CONFIG.replace("ResNet3dSlowPath", "ResNet2d").replace("num_frames=4", "num_frames=1")
     torch.manual_seed(0)
     images = save_tiny(tmp_path / "images.pth", ResNet2d(18, 4), text)
     planned = plan(videos, tmp_path, teacher=images)
-    assert "a network of images: per frame" in "\n".join(planned.lines())
-    own = planned_pretraining(videos, tmp_path, settings={**TINY, "embedding": 8})
+    assert "a network of images: per frame" in "\n".join(planned.plan.lines())
+    own = planned_pretraining(videos, tmp_path, **TINY, embedding=8)
     durations = [
         p.config.train_dataloader.dataset.pipeline[1].clip_duration for p in (planned, own)
     ]
@@ -296,10 +297,10 @@ def test_what_the_teacher_decides(videos, network, tmp_path):
 def test_one_sentence_before_the_first_step(videos, network, tmp_path, capsys):
     long = save_tiny(tmp_path / "long.pth", text=CONFIG.replace("0.48", "2.0"))
     for settings, message in (
-        ({}, "needs --teacher SOURCE"),
+        ({}, "needs a network to learn from. Add teacher"),
         (dict(teacher=long), r"clips last 2 s, the videos 0\.8 s: give --clip-duration 0\.6 "),
         (dict(teacher=network, objective="l2"), "objective must be one of cosine, tokens, rel"),
-        (dict(teacher=network, teacher_clips=2.5), "whole number from 0, got 2.5"),
+        (dict(teacher=network, teacher_clips=2.5), "teacher_clips must be a whole number, got 2.5"),
         (dict(teacher=network, objective="tokens", teacher_clips=3), "give --teacher-clips 0, no"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -310,6 +311,6 @@ def test_one_sentence_before_the_first_step(videos, network, tmp_path, capsys):
         prepare_teacher(config(videos, network, tmp_path, teacher_checkpoint=None))
     out = ["--out", str(tmp_path / "run")]
     assert main(["pretrain", str(videos), *out, "--method", "distill"]) == 2
-    assert "--method distill needs --teacher SOURCE" in capsys.readouterr().err
-    with pytest.raises(SystemExit):  # an option of this method alone
-        main(["pretrain", str(videos), *out, "--teacher", str(network)])
+    assert "--method distill needs a network to learn from" in capsys.readouterr().err
+    assert main(["pretrain", str(videos), *out, "--teacher", str(network)]) == 2
+    assert "--teacher belongs to --method distill" in capsys.readouterr().err

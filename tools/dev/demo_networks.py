@@ -33,7 +33,7 @@ LICENCE = "license: other  # to be filled in before publication"
 def build(name: str, folder: Path, work: Path, settings: dict[str, int]) -> None:
     """Train one network on ``work/videos/train`` and write it to ``folder``."""
     train, test = work / "videos/train", work / "videos/test"
-    sce_video.pretrain(train, work / name, method=NETWORKS[name], overwrite=True, **settings)
+    sce_video.pretrain(train, out=work / name, method=NETWORKS[name], overwrite=True, **settings)
     network = load_model(work / name, device="cpu")
     network.encoder.half()
     exported = work / "exported" / name

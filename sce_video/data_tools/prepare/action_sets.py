@@ -206,7 +206,7 @@ def read_ssv2(root: Path, annotations: Path | None = None) -> OfficialLists:
 
 
 def read_templates(path: Path) -> tuple[str, ...]:
-    """The templates of the label file, ``{"Holding something": "0", ...}``, by their ids."""
+    """Return the templates of the label file, ``{"Holding something": "0", ...}``, by their ids."""
     labels = _load(path, dict, '{"TEMPLATE": "ID", ...}')
     by_id = {str(text): template for template, text in labels.items()}
     ids = [str(number) for number in range(len(labels))]
@@ -248,7 +248,7 @@ def _load(path: Path, kind: type, form: str) -> Any:
 
 
 def _items(path: Path, *keys: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Where it is, counted from 1, and content of each entry of a list; all have the keys."""
+    """Yield the place (from 1) and the content of each entry of a list; all have the keys."""
     form = ", ".join(f'"{key}": ...' for key in keys)
     for number, item in enumerate(_load(path, list, f"[{{{form}}}, ...]"), 1):
         where = f"{path}, entry {number}"

@@ -74,7 +74,7 @@ class Annotations:
     remarks: Counter[str] = field(default_factory=Counter)
 
     def videos(self) -> dict[str, str]:
-        """Where the first key frame is listed, by video, in the order of the file."""
+        """Return where the first key frame is listed, by video, in the order of the file."""
         first: dict[str, str] = {}
         for (video, _), frame in self.frames.items():
             first.setdefault(video, frame.where)

@@ -82,14 +82,14 @@ class Images:
     films: list[str] = field(default_factory=list)  # videos that are full films
 
     def has(self, key: Key) -> bool:
-        """Whether the key frame is on disk; True for videos that were not opened."""
+        """Return whether the key frame is on disk; True for videos that were not opened."""
         video, second = key
         first, end = self.seconds.get(video, (0.0, math.inf))
         return first <= second < end and second not in self.gaps.get(video, ())
 
 
 def find_images(options: PrepareOptions, videos: list[str]) -> Images:
-    """Which of the videos, and which of their seconds, are on disk.
+    """Return which of the videos, and which of their seconds, are on disk.
 
     Raises:
         FileNotFoundError: There is no folder of videos or frames.

@@ -224,7 +224,7 @@ def epic_kitchens_clips(root: Path, annotations: Path | None = None) -> Iterator
 def _read_tables(
     root: Path, annotations: Path | None
 ) -> tuple[dict[str, tuple[str, ...]], dict[str, list[_Action]]]:
-    """Names of the classes by kind, and the actions by part."""
+    """Return the names of the classes by kind, and the actions by part."""
     names: dict[str, tuple[str, ...]] = {}
     for kind in _EPIC_CLASSES:
         keys: list[str] = []

@@ -141,7 +141,7 @@ def read_devkit_ids(path: Path) -> dict[int, str]:
 
 
 def _class_folders(folder: Path) -> list[str]:
-    """Names of the sub-folders that are WordNet ids (``n01440764``), sorted."""
+    """Return the names of the sub-folders that are WordNet ids (``n01440764``), sorted."""
     with os.scandir(folder) as entries:
         return sorted(e.name for e in entries if _WNID.fullmatch(e.name) and e.is_dir())
 
@@ -160,7 +160,7 @@ def _require_folders(
 
 
 def _entries_of_folders(root: Path, part: str, wnids: Sequence[str]) -> tuple[Entry, ...]:
-    """The images of ``root/part/WNID/`` for each class, sorted."""
+    """Return the images of ``root/part/WNID/`` for each class, sorted."""
     entries: list[Entry] = []
     for label, wnid in enumerate(wnids):
         names = files_below(root / part / wnid, IMAGE_EXTENSIONS)

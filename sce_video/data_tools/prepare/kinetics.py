@@ -192,7 +192,7 @@ def read_class_list(path: Path, known: Iterable[str]) -> tuple[str, ...]:
 def add_k200(
     official: OfficialLists, class_names: Sequence[str], ids: Mapping[str, Path] | None = None
 ) -> OfficialLists:
-    """The lists of Kinetics-400, followed by those of K200.
+    """Return the lists of Kinetics-400, followed by those of K200.
 
     Labels number the sorted class names. Without ``ids`` K200 has **all** videos of its classes;
     Mini-Kinetics-200 as published has 400 + 25 videos per class, which ``ids`` lists.
@@ -241,7 +241,7 @@ def add_k200(
 
 
 def _select_ids(path: Path, entries: Sequence[Entry], whole: Split) -> tuple[Entry, ...]:
-    """The entries whose ids are listed in a file, in the order of the csv file."""
+    """Return the entries whose ids are listed in a file, in the order of the csv file."""
     if not path.is_file():
         raise FileNotFoundError(f"there is no list of ids {path}")
     known = {_clip(entry.name)[:11] for entry in entries}

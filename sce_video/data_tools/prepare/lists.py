@@ -46,7 +46,7 @@ class Row:
     agrees: bool | None = None
 
     def cells(self) -> list[str]:
-        """The cells as text, in the order of the columns."""
+        """Return the cells as text, in the order of the columns."""
         counts = (self.listed, self.found, self.missing, self.unreadable, self.published)
         texts = [f"{n:,}" if isinstance(n, int) else n or "" for n in counts]
         return [self.title, *texts, {None: "", True: "ok", False: "differs"}[self.agrees]]
@@ -58,7 +58,7 @@ def count_rows(
     unreadable: Container[str],
     checked: bool = True,
 ) -> list[Row]:
-    """Rows for the classes, for all videos and for each split.
+    """Return rows for the classes, for all videos and for each split.
 
     A split agrees with the published number if its list has that many videos, and as many as can
     still be downloaded are on disk and readable.
@@ -106,7 +106,7 @@ def count_rows(
 
 
 def format_counts(rows: Sequence[Row]) -> str:
-    """The table as text, first column aligned left, the others right."""
+    """Return the table as text, first column aligned left, the others right."""
     header = ["", "in the list", "found on disk", "missing", "unreadable", "published", "result"]
     lines = [header, *(row.cells() for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -120,7 +120,7 @@ def format_counts(rows: Sequence[Row]) -> str:
 
 
 def first_frame_error(path: str) -> str | None:
-    """Why the first frame of a file cannot be decoded; None if it can."""
+    """Return why the first frame of a file cannot be decoded; None if it can."""
     try:
         with open_reader(path) as reader:
             reader.read(np.zeros(1, dtype=np.int64))
@@ -132,7 +132,7 @@ def first_frame_error(path: str) -> str | None:
 
 
 def image_error(path: str) -> str | None:
-    """Why an image cannot be decoded completely; None if it can."""
+    """Return why an image cannot be decoded completely; None if it can."""
     try:
         read_image(path, DecodeLimits(MAX_IMAGE_PIXELS))
     except VideoDecodeError as error:
@@ -155,7 +155,7 @@ class CheckJob(jobs.BatchJob):
         self.settings = {"check": check.__name__}
 
     def process(self, item: jobs.Item) -> dict[str, Any]:
-        """What was found."""
+        """Return what the check found in the file."""
         return {"found": self.check(os.path.join(self.root, item.key))}
 
 

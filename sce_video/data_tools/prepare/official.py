@@ -76,7 +76,7 @@ class OfficialLists:
     kind: str = "video"
 
     def names(self) -> list[str]:
-        """All videos once: those of the splits in order, then the unused."""
+        """Return all videos once: those of the splits in order, then the unused."""
         used = (entry.name for split in self.splits for entry in split.entries)
         return list(dict.fromkeys((*used, *self.unused)))
 
@@ -151,18 +151,18 @@ def unique_entries(
 
 
 def read_class_file(name: str) -> tuple[str, ...]:
-    """The class names in a text file of this package."""
+    """Return the class names in a text file of this package."""
     path = Path(__file__).parent / "classes" / f"{name}.txt"
     return tuple(path.read_text(encoding="utf-8").splitlines())
 
 
 def is_count(text: str) -> bool:
-    """Whether a text is a whole number of a size that a count can have."""
+    """Return whether a text is a whole number of a size that a count can have."""
     return text.isdecimal() and len(text) <= 18
 
 
 def first_existing(candidates: Sequence[Path], root: Path, layout: str, what: str) -> Path:
-    """The first of the paths that exists.
+    """Return the first of the paths that exists.
 
     Raises:
         FileNotFoundError: None exists; the message lists the paths and the expected layout.
@@ -178,7 +178,7 @@ def first_existing(candidates: Sequence[Path], root: Path, layout: str, what: st
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A phrase with the most similar known name, compared without regard to case."""
+    """Return a phrase with the most similar known name, compared without regard to case."""
     by_lower = {other.lower(): other for other in known}
     # cutoff=0: a name that is far off still shows what names look like.
     close = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0)
@@ -209,7 +209,7 @@ class Located:
 
 
 def files_below(folder: Path, extensions: Sequence[str] = VIDEO_EXTENSIONS) -> list[str]:
-    """All video files below a folder at any depth, sorted, relative to it, with ``/``.
+    """Return all video files below a folder at any depth, sorted, relative to it, with ``/``.
 
     Hidden files and folders are left out; links to folders are followed.
     """
@@ -234,7 +234,7 @@ def _locate(
     remark: str | None = None,
     extension: str = "",
 ) -> dict[str, Located]:
-    """The files of names: the path itself, else the only one that is equal by ``key``.
+    """Return the files of names: the path itself, else the only one that is equal by ``key``.
 
     Args:
         root: Folder of the data set.
@@ -279,7 +279,7 @@ class Downloads:
     extension: str = ""  # of the videos, where the lists name them without it instead of by paths
 
     def find(self, root: Path, folder: Path | None, what: str, *names: str) -> Path:
-        """An official file by any of its names, in ``folder`` if that is given.
+        """Return an official file by any of its names, in ``folder`` if that is given.
 
         Raises:
             FileNotFoundError: There is none; the message lists the paths and the layout.

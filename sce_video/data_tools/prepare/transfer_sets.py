@@ -48,7 +48,7 @@ class _Files(NamedTuple):
     layout: str
 
     def path(self, name: str) -> Path:
-        """The path of a file; FileNotFoundError with the layout if there is none."""
+        """Return the path of a file; FileNotFoundError with the layout if there is none."""
         return first_existing([self.root / name], self.root, self.layout, name)
 
 
@@ -275,7 +275,7 @@ def _read_flowers(files: _Files) -> _Content:
 
 
 def _whole_number(path: Path, value: Any) -> int:
-    """A number of a MATLAB array, which stores all as floats or small integers."""
+    """Return a number of a MATLAB array, which stores all as floats or small integers."""
     with contextlib.suppress(TypeError, ValueError):
         if int(value) == value:
             return int(value)
@@ -283,7 +283,7 @@ def _whole_number(path: Path, value: Any) -> int:
 
 
 def _read_cifar(files: _Files, cifar: PublishedSet) -> _Content:
-    """The images of both splits are written below ``root/png``, unless they are there."""
+    """Write the images of both splits below ``root/png``, unless they are there."""
     for name in (cifar.meta, *(batch for split in cifar.splits.values() for batch in split)):
         files.path(f"{cifar.folder}/{name}")
     name, root = cifar.name.lower(), files.root

@@ -110,7 +110,7 @@ def _packets(
     tags: Mapping[str, Any] = {},
     threads: int = 1,
 ) -> Iterator[Any]:
-    """The packets of a codec that is not open yet."""
+    """Yield the packets of a codec that is not open yet."""
     codec.height, codec.width = size
     codec.pix_fmt = "yuv420p"
     codec.framerate = rate

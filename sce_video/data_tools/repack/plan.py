@@ -118,7 +118,7 @@ def make_plan(
 
 
 def name_outputs(paths: Sequence[str]) -> dict[str, str]:
-    """The output's path for each source: the extension becomes .mp4.
+    """Return the output's path for each source: the extension becomes .mp4.
 
     If several sources differ in their extension only, the one with .mp4 keeps its name and .mp4 is
     appended to the others: ``a.avi`` beside ``a.mp4`` becomes ``a.avi.mp4``.
@@ -139,7 +139,7 @@ def name_outputs(paths: Sequence[str]) -> dict[str, str]:
 
 
 def inside(path: str, root: str) -> str:
-    """A path of a list relative to its root; ValueError for one that lies outside of it."""
+    """Return a path of a list relative to its root; ValueError for one that lies outside of it."""
     if os.path.isabs(path):
         path = os.path.relpath(path, os.path.abspath(root))
     path = os.path.normpath(path)
@@ -156,7 +156,7 @@ COLUMNS = ("path", "start", "end", "output")
 
 
 def plan_segments(source: str, data_root: str | None = None) -> RepackPlan:
-    """The outputs of a table of segments, which ends in ``.csv``.
+    """Return the outputs of a table of segments, which ends in ``.csv``.
 
     ::
 

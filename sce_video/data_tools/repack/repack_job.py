@@ -28,7 +28,13 @@ from sce_video.data_tools.repack.plan import (
     name_outputs,
     plan_segments,
 )
-from sce_video.data_tools.repack.repack_report import repack_report, result_paths, write_results
+from sce_video.data_tools.repack.repack_report import (
+    RepackReport,
+    RepackRun,
+    repack_report,
+    result_paths,
+    write_results,
+)
 from sce_video.data_tools.tables.fill import Progress, RowMaker, fill_table, row_sources
 from sce_video.data_tools.tables.video_row import RowSource, failed_row, row_identity, video_row
 from sce_video.data_tools.tables.writer import ImportResult
@@ -55,13 +61,13 @@ class RepackResult:
     """
 
     written: list[Path]
-    report: dict[str, Any] | None
+    report: RepackReport | None
     rows: ImportResult | None
 
     @property
     def complete(self) -> bool:
         """Whether every video was repacked."""
-        return not self.report["failed"] if self.report else bool(self.rows and self.rows.complete)
+        return not self.report.failed if self.report else bool(self.rows and self.rows.complete)
 
 
 def repack(options: RepackOptions) -> RepackResult:
@@ -125,7 +131,7 @@ class RepackJob(jobs.BatchJob):
         self._limits = limits
 
     def items(self, files: Iterable[PlannedFile]) -> list[jobs.Item]:
-        """Items of files, with the present states of their sources."""
+        """Return items of files, with the present states of their sources."""
         state = cache(jobs.file_state)  # a video may have hundreds of segments
         return [
             jobs.Item(file.key, state(os.path.join(self._sources, file.path)), file, file.output)
@@ -139,7 +145,7 @@ class RepackJob(jobs.BatchJob):
         return {**repack_file(job).as_record(), "root": self.root}
 
     def source(self, item: jobs.Item) -> jobs.State:
-        """Size and modification time of the source."""
+        """Return the size and modification time of the source."""
         return jobs.file_state(os.path.join(self._sources, item.argument.path))
 
     def holds(self, item: jobs.Item, record: jobs.Record) -> bool:
@@ -150,7 +156,7 @@ class RepackJob(jobs.BatchJob):
         return item.source is not None or facts["root"] == self.root
 
     def made_output(self, item: jobs.Item, record: jobs.Record | None) -> bool:
-        """Whether repack made the file at an output's path, by the record or its comment."""
+        """Return whether repack made the file at an output's path, by the record or its comment."""
         if super().made_output(item, record):
             return True
         assert item.output is not None
@@ -265,7 +271,7 @@ def repack_files(
     *,
     force: bool = False,
     on_progress: Progress | None = None,
-) -> tuple[dict[str, Any], list[Path]]:
+) -> tuple[RepackReport, list[Path]]:
     """Repack all files that are not done yet, and write the lists.
 
     A file is done if it has a record with these settings and the present size and modification time
@@ -315,17 +321,17 @@ def repack_files(
         if todo:
             workers = workers or jobs.Workers(1, RepackOptions.timeout)
             jobs.run_job(job, todo, store, workers.at_most(len(todo)), count, force=force)
-        facts = {
-            "source": plan.source,
-            "source_path": os.path.realpath(plan.source),
-            "entries": plan.digest,
-            "destination": destination,
-            "settings": dict(job.settings),
-            "away": len(away),
-            "elapsed_seconds": round(time.monotonic() - begin, 3),
-            "done_before": len(kept),
-        }
-        report = repack_report(items, store.get, facts)
+        run = RepackRun(
+            source=plan.source,
+            source_path=os.path.realpath(plan.source),
+            entries=plan.digest,
+            destination=destination,
+            settings=dict(job.settings),
+            away=len(away),
+            elapsed_seconds=round(time.monotonic() - begin, 3),
+            done_before=len(kept),
+        )
+        report = repack_report(items, store.get, run)
     return report, write_results(folder, plan, items, report)
 
 
@@ -370,7 +376,7 @@ class EncodedRow(RowMaker):
         return {**row, **identity, "failure": row["failure"], "settings": json.dumps(made)}
 
     def is_current(self, settings: str) -> bool:
-        """Whether a row with this text in ``settings`` is good enough."""
+        """Return whether a row with this text in ``settings`` is good enough."""
         try:
             made = json.loads(settings)
             good = min(made["psnr"], made["psnr_luma"]) >= self._limits.min_psnr

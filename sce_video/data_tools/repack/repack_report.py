@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,41 +35,117 @@ _SUMMED = (
 )  # fmt: skip
 
 
-def repack_report(
-    items: list[Item], record_of: Callable[[str], Record | None], facts: dict[str, Any]
-) -> dict[str, Any]:
-    """Totals over some files.
+@dataclass(frozen=True, kw_only=True)
+class RepackRun:
+    """What a run worked on.
 
-    Args:
-        items: The files of the report, each with a record.
-        record_of: The record of a path.
-        facts: Facts about the run, which come first. ``away``: number of finished files whose
-            source does not exist now.
-
-    Returns:
-        ``facts``, and:
-
-        - ``files``, ``done``, ``failed``, ``seconds`` of video, ``cpu_seconds``.
-        - ``bytes``: ``source``, ``output``, ``source_video``, ``output_video`` (video streams
-          alone), ``unscaled_ratio`` (of the streams that were not scaled; None without any).
-        - ``psnr`` in dB: ``mean``, ``mean_luma``, ``worst`` (the lower of luma and all planes),
-          ``worst_path``; ``crf``: lowest and highest.
-        - ``resampled``: files of variable rate, now constant; ``frames_not_shown``: frames of the
-          sources that no output frame shows; ``damaged``: files of which some frames
-          do not decode or are damaged.
-        - ``failures``: list of ``path``, ``kind``, ``reason``.
+    Attributes:
+        source: Folder or list, as given.
+        source_path: Its real path.
+        entries: Hash of its paths and labels.
+        destination: Output folder, as given.
+        settings: Settings of the outputs.
+        away: Number of finished files whose source does not exist now.
+        elapsed_seconds: Duration of the run.
+        done_before: Number of files that earlier runs have finished.
     """
+
+    source: str
+    source_path: str
+    entries: str
+    destination: str
+    settings: dict[str, Any]
+    away: int
+    elapsed_seconds: float
+    done_before: int
+
+
+@dataclass(frozen=True)
+class ReportedBytes:
+    """Bytes of the files and of their video streams; the ratio is of streams that kept their size.
+
+    The ratio is None without such streams.
+    """
+
+    source: int
+    output: int
+    source_video: int
+    output_video: int
+    unscaled_ratio: float | None
+
+
+@dataclass(frozen=True)
+class ReportedPsnr:
+    """PSNR in dB; the worst is the lower one of luma and all planes of a file."""
+
+    mean: float | None
+    mean_luma: float | None
+    worst: float | None
+    worst_path: str | None
+
+
+@dataclass(frozen=True)
+class RepackFailure:
+    """A file that was not repacked; the kind is one of :data:`KINDS`."""
+
+    path: str
+    kind: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class RepackReport:
+    """Totals over the files of a run.
+
+    Attributes:
+        run: What the run worked on.
+        files, done, failed: Numbers of files.
+        bytes: Sizes.
+        seconds: Duration of the videos.
+        cpu_seconds: Processor time.
+        psnr: Quality.
+        crf: Lowest and highest crf.
+        resampled: Number of files of variable rate, which have a constant one now.
+        frames_not_shown: Frames of the sources that no frame of the outputs shows.
+        damaged: Files with frames that do not decode or are damaged.
+        failures: Files that were not repacked.
+    """
+
+    run: RepackRun
+    files: int
+    done: int
+    failed: int
+    bytes: ReportedBytes
+    seconds: float
+    cpu_seconds: float
+    psnr: ReportedPsnr
+    crf: list[float | None]
+    resampled: int
+    frames_not_shown: int
+    damaged: list[str]
+    failures: list[RepackFailure]
+
+    def content(self) -> dict[str, Any]:
+        """Return the content of ``repack.json``, with the facts about the run at its top."""
+        own = asdict(self)
+        return {**own.pop("run"), **own}
+
+
+def repack_report(
+    items: list[Item], record_of: Callable[[str], Record | None], run: RepackRun
+) -> RepackReport:
+    """Return the totals over files, each of which has a record."""
     sums: Counter[str] = Counter()
     crf: list[float] = []
     worst: tuple[float | None, str | None] = (None, None)
     damaged: list[str] = []
-    failures: list[dict[str, str]] = []
+    failures: list[RepackFailure] = []
     for record in filter(None, (record_of(item.key) for item in items)):
         if not record.done:
             crashed = "crash" if record.kind in ("error", "lost") else record.kind
             kind = "bad" if record.kind == "changed" else crashed
             hint = " (--timeout)" if kind == "timeout" else ""
-            failures.append({"path": record.key, "kind": kind, "reason": record.reason + hint})
+            failures.append(RepackFailure(record.key, kind, record.reason + hint))
             continue
         entry = {**(record.source or {}), **record.facts}
         sums.update({"done": 1, **{name: entry[name] for name in _SUMMED}})
@@ -87,50 +164,50 @@ def repack_report(
     def share(name: str, of: str, digits: int) -> float | None:
         return round(sums[name] / sums[of], digits) if sums[of] else None
 
-    return {
-        **facts,
-        "files": len(items),
-        "done": sums["done"],
-        "failed": len(failures),
-        "bytes": {
-            "source": sums["size"],
-            "output": sums["bytes"],
-            "source_video": sums["source_video_bytes"],
-            "output_video": sums["video_bytes"],
-            "unscaled_ratio": share("unscaled_output", "unscaled_source", 4),
-        },
-        "seconds": round(sums["seconds"], 3),
-        "cpu_seconds": round(sums["cpu_seconds"], 3),
-        "psnr": {
-            "mean": share("psnr", "done", 3),
-            "mean_luma": share("psnr_luma", "done", 3),
-            "worst": worst[0],
-            "worst_path": worst[1],
-        },
-        "crf": crf or [None, None],
-        "resampled": sums["resampled"],
-        "frames_not_shown": sums["frames_not_shown"],
-        "damaged": sorted(damaged),
-        "failures": failures,
-    }
+    return RepackReport(
+        run=run,
+        files=len(items),
+        done=sums["done"],
+        failed=len(failures),
+        bytes=ReportedBytes(
+            source=sums["size"],
+            output=sums["bytes"],
+            source_video=sums["source_video_bytes"],
+            output_video=sums["video_bytes"],
+            unscaled_ratio=share("unscaled_output", "unscaled_source", 4),
+        ),
+        seconds=round(sums["seconds"], 3),
+        cpu_seconds=round(sums["cpu_seconds"], 3),
+        psnr=ReportedPsnr(
+            mean=share("psnr", "done", 3),
+            mean_luma=share("psnr_luma", "done", 3),
+            worst=worst[0],
+            worst_path=worst[1],
+        ),
+        crf=[*crf] or [None, None],
+        resampled=sums["resampled"],
+        frames_not_shown=sums["frames_not_shown"],
+        damaged=sorted(damaged),
+        failures=failures,
+    )
 
 
 def result_paths(folder: Path, plan: RepackPlan) -> list[Path]:
-    """Paths of the report, the failures and, for a list, the new list."""
+    """Return the paths of the report, the failures and, for a list, the new list."""
     names = [f"{plan.prefix}repack.json", f"{plan.prefix}failed.txt"]
     return [folder / name for name in (*names, plan.list_name) if name]
 
 
 def write_results(
-    folder: Path, plan: RepackPlan, items: list[Item], report: dict[str, Any]
+    folder: Path, plan: RepackPlan, items: list[Item], report: RepackReport
 ) -> list[Path]:
     """Write report, failures (``path<TAB>reason``) and new list of a list; returns their paths."""
     written = result_paths(folder, plan)
-    write_text(written[0], json.dumps(report, indent=2) + "\n")
+    write_text(written[0], json.dumps(report.content(), indent=2) + "\n")
     failures = written[1]
-    if report["failures"]:
+    if report.failures:
         space = str.maketrans("\t\n\r", "   ")
-        rows = ((f["path"], f["reason"]) for f in report["failures"])
+        rows = ((failure.path, failure.reason) for failure in report.failures)
         lines = [f"{path.translate(space)}\t{reason.translate(space)}\n" for path, reason in rows]
         write_text(failures, "".join(lines))
     else:
@@ -138,7 +215,7 @@ def write_results(
         written.remove(failures)
     if plan.listed is not None:
         assert plan.labels is not None
-        failed = {failure["path"] for failure in report["failures"]}
+        failed = {failure.path for failure in report.failures}
         outputs = {item.key: item.output or "" for item in items if item.key not in failed}
         lines = [
             f"{annotation_line(outputs[path], label)}\n"
@@ -149,36 +226,41 @@ def write_results(
     return written
 
 
-def describe_repack(report: dict[str, Any]) -> str:
-    """Lines for the terminal."""
-    size, psnr = report["bytes"], report["psnr"]
-    lines = [f"{report['files']:,} files: {report['done']:,} done, {report['failed']:,} failed"]
-    if report["done"]:
-        ratio = size["unscaled_ratio"]
+def describe_repack(report: RepackReport) -> str:
+    """Describe a run for the terminal."""
+    size, psnr = report.bytes, report.psnr
+    lines = [f"{report.files:,} files: {report.done:,} done, {report.failed:,} failed"]
+    if report.done:
+        ratio = size.unscaled_ratio
         unscaled = "" if ratio is None else f", {ratio:.2f} x for those not scaled"
-        mega = {name: f"{size[name] / 1e6:,.1f} MB" for name in size if name != "unscaled_ratio"}
+        files, streams = (
+            f"{before / 1e6:,.1f} MB -> {after / 1e6:,.1f} MB"
+            for before, after in (
+                (size.source, size.output),
+                (size.source_video, size.output_video),
+            )
+        )
         lines += [
-            f"  size: {mega['source']} -> {mega['output']}; video streams alone "
-            f"{mega['source_video']} -> {mega['output_video']}{unscaled}",
-            f"  PSNR: {psnr['mean']:.2f} dB on average (luma {psnr['mean_luma']:.2f}), worst "
-            f"{psnr['worst']:.2f} ({printable_utf8(psnr['worst_path'])}); "
-            f"crf {report['crf'][0]:g} to {report['crf'][1]:g}",
-            f"  time: {report['seconds']:,.0f} s of video in {report['cpu_seconds']:,.0f} s of one "
+            f"  size: {files}; video streams alone {streams}{unscaled}",
+            f"  PSNR: {psnr.mean:.2f} dB on average (luma {psnr.mean_luma:.2f}), worst "
+            f"{psnr.worst:.2f} ({printable_utf8(str(psnr.worst_path))}); "
+            f"crf {report.crf[0]:g} to {report.crf[1]:g}",
+            f"  time: {report.seconds:,.0f} s of video in {report.cpu_seconds:,.0f} s of one "
             "core's time",
         ]
-    if report["away"]:
-        lines.append(f"  {report['away']} of the done whose source does not exist now")
-    if report["resampled"]:
-        hidden = report["frames_not_shown"]
+    if report.run.away:
+        lines.append(f"  {report.run.away} of the done whose source does not exist now")
+    if report.resampled:
+        hidden = report.frames_not_shown
         never = f"; {hidden:,} of their frames are never shown" if hidden else ""
-        lines.append(f"  {report['resampled']} of variable frame rate, now constant{never}")
-    if report["damaged"]:
-        damaged, first = len(report["damaged"]), printable_utf8(report["damaged"][0])
+        lines.append(f"  {report.resampled} of variable frame rate, now constant{never}")
+    if report.damaged:
+        damaged, first = len(report.damaged), printable_utf8(report.damaged[0])
         lines.append(
             f"  {damaged} with frames that do not decode or are damaged, for example {first}"
         )
     for kind, words in KINDS.items():
-        of_kind = [(f["path"], f["reason"]) for f in report["failures"] if f["kind"] == kind]
+        of_kind = [(f.path, f.reason) for f in report.failures if f.kind == kind]
         if of_kind:
             lines.append(f"  failed: {len(of_kind)} {words}")
             lines += [f"  {line}" for line in shown_failures(of_kind, most=5)]

@@ -96,7 +96,7 @@ def decode_part(
 def decode_frames(
     path: str, limits: DecodeLimits, facts: StreamFacts, start: float | None = None
 ) -> Generator[av.VideoFrame, None, None]:
-    """All frames of a video in the order they are shown, as :class:`AvReader` gives them.
+    """Yield all frames of a video in the order they are shown, as :class:`AvReader` gives them.
 
     Between a packet that the decoder refuses and the next key frame there are none.
 
@@ -151,7 +151,7 @@ def _seconds(path: str, frame: av.VideoFrame, facts: StreamFacts) -> float:
 def _within(
     path: str, frames: Iterator[av.VideoFrame], span: Span, facts: StreamFacts
 ) -> Iterator[av.VideoFrame]:
-    """The frames of a part, from frames that begin before it; see :func:`decode_part`."""
+    """Yield the frames of a part, from frames that begin before it; see :func:`decode_part`."""
     begin, end = (seconds - float(facts.tick) / 2 for seconds in span)
     before: av.VideoFrame | None = None
     last, gap, given = -math.inf, 0.0, False
@@ -238,7 +238,7 @@ def make_schedule(
 def _constant_rate(
     timestamps: np.ndarray, stated: Sequence[Fraction], tick: float
 ) -> Fraction | None:
-    """The rate whose grid all time stamps lie on; None without one."""
+    """Return the rate whose grid all time stamps lie on; None without one."""
     count = len(timestamps)
     candidates = list(stated)
     if count > 1 and timestamps[-1] > 0:
@@ -255,7 +255,7 @@ def _constant_rate(
 
 
 def _usual_rate(timestamps: np.ndarray, stated: Sequence[Fraction], tick: float) -> Fraction | None:
-    """The median rate of the frames, snapped to a stated or common rate within rounding."""
+    """Return the median rate of the frames, snapped to a stated or common rate within rounding."""
     gaps = np.diff(timestamps)
     gaps = gaps[gaps > 0]
     if not gaps.size:
@@ -316,7 +316,7 @@ class VideoSource:
     span: tuple[float, float] | None = None
 
     def prepared_frames(self) -> Iterator[np.ndarray]:
-        """The frames of the output in order, (3 H / 2, W) uint8 each: Y, then U, then V.
+        """Yield the frames of the output in order, (3 H / 2, W) uint8 each: Y, then U, then V.
 
         Raises:
             VideoDecodeError: The file has changed meanwhile.
@@ -414,7 +414,7 @@ def _frame_times(
 
 
 def _choose(count: int, frame_bytes: int, run: int) -> Callable[[int], bool]:
-    """Which of about ``count`` frames are kept: all, or evenly spread runs of ``run``.
+    """Return which of about ``count`` frames are kept: all, or evenly spread runs of ``run``.
 
     A run that alone passes the memory for a sample is cut to it.
     """

@@ -100,7 +100,7 @@ class KnownRows:
         return len(self._rows)
 
     def get(self, path: str) -> KnownRow | None:
-        """The newest row of a path as the table has it; None without one."""
+        """Return the newest row of a path as the table has it; None without one."""
         wanted = _hash(path)
         position = int(self._hashes.searchsorted(np.bytes_(wanted)))
         if position == len(self) or self._hashes[position] != wanted:
@@ -134,11 +134,11 @@ class RowMaker:
     batches_per_worker = 4
 
     def make(self, source: RowSource) -> Row:
-        """The row of a file; a function of its source alone."""
+        """Return the row of a file; a function of its source alone."""
         return video_row(source)
 
     def is_current(self, settings: str) -> bool:
-        """Whether a row with this text in ``settings`` need not be made again."""
+        """Return whether a row with this text in ``settings`` need not be made again."""
         return not settings  # a row of ``repack --to`` has some
 
 
@@ -297,7 +297,7 @@ class _Run:
         self._replaced += self._rows.older
 
     def _is_due(self, source: RowSource) -> bool:
-        """Whether the row of a file must be written."""
+        """Return whether the row of a file must be written."""
         known = self._rows.get(table_path(source.path))
         expected = row_identity(source)
         if expected["source_size"] < 0:  # there is no such file now

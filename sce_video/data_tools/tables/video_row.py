@@ -78,12 +78,12 @@ def video_row(source: RowSource) -> dict[str, Any]:
 
 
 def failed_row(source: RowSource, reason: str) -> dict[str, Any]:
-    """The row of a file that cannot become one with a stream."""
+    """Return the row of a file that cannot become one with a stream."""
     return {**row_identity(source), "failure": reason or "unknown"}
 
 
 def row_identity(source: RowSource) -> dict[str, Any]:
-    """The columns that say which file a row is of, and in which state the file is now.
+    """Return the columns that say which file a row is of, and in which state the file is now.
 
     Returns:
         ``path``, ``label``, ``class_name``, ``source_size`` (bytes) and ``source_mtime_ns``, both
@@ -149,7 +149,7 @@ def _content(source: RowSource) -> dict[str, Any]:
 def _read_stream(
     file: str, turns: int, duration: float, deadline: float | None, limits: DecodeLimits
 ) -> tuple[bytes, FrameIndex]:
-    """All packets, one behind the other, and the index of their frames."""
+    """Return all packets, one behind the other, and the index of their frames."""
     opened = AvFile(file, 1, can_be_quick(file), limits)
     with contextlib.closing(opened):
         codec = opened.codec

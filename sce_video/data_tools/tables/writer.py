@@ -239,7 +239,7 @@ class TableWriter:
                     self._opened.update(values, where, conflict_retries=_MOST_CONFLICTS)
 
     def is_shared(self) -> bool:
-        """Whether another process has committed since :meth:`states` was called last.
+        """Return whether another process has committed since :meth:`states` was called last.
 
         Raises:
             TableError: The table cannot be reached.
@@ -276,7 +276,7 @@ class ImportResult:
 
 
 def describe_import(result: ImportResult, table: str, done: str = "imported") -> str:
-    """Lines for the terminal; ``done`` says what was done to the files."""
+    """Return lines for the terminal; ``done`` says what was done to the files."""
     good = result.imported - len(result.failures)
     lines = [
         f"{result.files:,} files: {good:,} {done}, {result.known:,} up to date, "

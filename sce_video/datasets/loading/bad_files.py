@@ -46,7 +46,7 @@ class BadFileReport:
                     ) from error
 
     def __len__(self) -> int:
-        """Number of distinct bad files."""
+        """Return the number of distinct bad files."""
         return len(self.counts)
 
     def add(self, failures: Iterable[tuple[str, str]]) -> None:

@@ -83,7 +83,7 @@ _memory = ReusedMemory(_new_block)
 
 
 def empty_batch(shape: Sequence[int], dtype: torch.dtype = torch.uint8) -> Tensor:
-    """An uninitialised tensor for a batch; in a loader worker a :class:`BatchTensor`.
+    """Return an uninitialised tensor for a batch; in a loader worker a :class:`BatchTensor`.
 
     Its memory is used for another batch once no tensor and no array shows a part of it.
     SharedMemoryError if there is too little, as in a container with its default of 64 MiB.
@@ -97,7 +97,7 @@ def empty_batch(shape: Sequence[int], dtype: torch.dtype = torch.uint8) -> Tenso
 
 
 def part_of(batch: Tensor, first: int, count: int) -> Tensor:
-    """Some consecutive items of a tensor; those of a :class:`BatchTensor` are one, too."""
+    """Return some consecutive items of a tensor; those of a :class:`BatchTensor` are one, too."""
     part = batch[first : first + count]
     if isinstance(batch, BatchTensor):
         part = part.as_subclass(BatchTensor)

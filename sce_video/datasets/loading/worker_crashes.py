@@ -143,7 +143,7 @@ def _crash_error(pids: list[int], files: list[str], cause: str) -> WorkerCrashEr
 
 
 def _is_of_file(cause: str) -> bool:
-    """Whether a worker has crashed in its own code, as torch or the system says it."""
+    """Return whether a worker has crashed in its own code, as torch or the system says it."""
     return any(str(signal.strsignal(number)).lower() in cause.lower() for number in CRASH_SIGNALS)
 
 
@@ -182,7 +182,7 @@ def _report_unless_parent_left(
 
 
 def start_workers(loader: DataLoader) -> Iterator[Any]:
-    """Return an iterator of a loader, whose workers are forked with SIGTERM blocked.
+    """Return the iterator of a loader, whose workers are forked with SIGTERM blocked.
 
     Before a worker is initialised torch starts threads in it (its pool, where the parent has called
     ``torch.set_num_threads``). They inherit the mask, or would let SIGTERM end the worker.

@@ -1,7 +1,7 @@
 """Video decoding behind one interface: :func:`open_reader` opens a file with a backend.
 
 A backend is a :class:`VideoReader` registered in ``READERS``; its registered name is the value of
-``--backend``. A new one is a module that the config names in ``custom_imports``.
+``--backend``. A reader of the user's own is in a module of ``--import``.
 """
 
 from sce_video.datasets.readers.av_reader import AvReader

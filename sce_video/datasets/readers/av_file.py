@@ -131,7 +131,7 @@ def open_decoder(codec: Any, num_threads: int, limits: DecodeLimits) -> None:
 
 
 def can_be_quick(path: str) -> bool:
-    """Whether the first bytes are those of an mp4, mov, Matroska or WebM file."""
+    """Return whether the first bytes are those of an mp4, mov, Matroska or WebM file."""
     try:
         with open(path, "rb", opener=regular_file) as file:
             head = file.read(8)
@@ -141,7 +141,7 @@ def can_be_quick(path: str) -> bool:
 
 
 def holds_video(path: str) -> bool:
-    """Whether a file, whatever its name is, is a container that is read, with a video in it.
+    """Return whether a file, whatever its name is, is a container that is read, with a video in it.
 
     The cover of a sound file is none. Nothing is decoded.
     """
@@ -216,14 +216,14 @@ class AvFile:
         return duration / av.time_base if alone and duration is not None else None
 
     def quick_was_enough(self, table: FrameTable) -> bool:
-        """Whether decoding returns the same frames as without ``quick``."""
+        """Return whether decoding returns the same frames as without ``quick``."""
         # Without probing, the reorder depth of a stream with B frames must be in its header, and
         # the last packet must have a duration.
         known_order = self.codec.has_b_frames or not (np.diff(table.pts) < 0).any()
         return table.last_duration > 0 and bool(known_order)
 
     def packets(self, deadline: float | Callable[[], float | None] | None) -> Iterator[av.Packet]:
-        """All non-empty packets from the current position, in decoding order.
+        """Yield all non-empty packets from the current position, in decoding order.
 
         ``deadline`` is a value of ``time.monotonic()`` after which reading raises, or a function
         that returns it, since it may move while packets are read.
@@ -290,7 +290,7 @@ def decode_packets(
 
 
 def _drain(codec: av.VideoCodecContext) -> list[av.VideoFrame]:
-    """The frames still inside the decoder; it is ready for a key frame afterwards."""
+    """Return the frames still inside the decoder; it is ready for a key frame afterwards."""
     try:
         return codec.decode(None)
     except av.FFmpegError:
@@ -368,7 +368,7 @@ class AvStream:
             self.reopen(quick=False)  # and once more, with FFmpeg's probing
 
     def _table_of_index(self) -> FrameTable | None:
-        """The table in the file's index, if valid; checked against the first packet."""
+        """Return the table in the file's index, if valid; checked against the first packet."""
         identity = self._identity(f"index of {self.file.stream.index}")
         table = _tables.get(identity) or table_from_index(self.path, self.file.stream)
         if table is None:

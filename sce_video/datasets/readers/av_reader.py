@@ -110,7 +110,7 @@ class HeldFrames:
         self._count = self._bytes = 0
 
     def checked(self, frame: av.VideoFrame) -> av.VideoFrame:
-        """The frame; VideoDecodeError if it, or all frames together, are too large."""
+        """Return the frame; VideoDecodeError if it, or all frames together, are too large."""
         self._limits.check_frame(self._path, frame.height, frame.width)
         self._count += 1
         self._bytes += frame.width * frame.height * frame.format.padded_bits_per_pixel // 8
@@ -318,7 +318,7 @@ class AvReader(VideoReader):
     def _patiently(
         self, frames: Iterator[av.VideoFrame], patience: float | None
     ) -> Iterator[av.VideoFrame]:
-        """Frames of an allowed size; the time limit begins again with each of them."""
+        """Yield frames of an allowed size; the time limit begins again with each of them."""
         while True:
             self._stream.deadline = None if patience is None else time.monotonic() + patience
             frame = next(frames, None)
@@ -328,7 +328,7 @@ class AvReader(VideoReader):
             yield frame
 
     def _find_by_pts(self, indices: np.ndarray) -> list[av.VideoFrame] | None:
-        """Frames found by time stamp; None if one of them is not found."""
+        """Return frames found by time stamp; None if one of them is not found."""
         try:
             try:
                 return self._frames_of(self._pts[indices])
@@ -343,7 +343,7 @@ class AvReader(VideoReader):
             return None if self.by_count else self._frames_of(self._pts[indices])
 
     def _frames_of(self, wanted: np.ndarray) -> list[av.VideoFrame] | None:
-        """Frames with these ascending time stamps; None if one of them is not found."""
+        """Return frames with these ascending time stamps; None if one of them is not found."""
         found: dict[int, av.VideoFrame | None] = dict.fromkeys(wanted.tolist())
         held = HeldFrames(self.path, self.limits)
         for start, stop in self._stretches(wanted):
@@ -381,7 +381,7 @@ class AvReader(VideoReader):
         return stretches
 
     def _find_by_count(self, indices: np.ndarray) -> list[av.VideoFrame]:
-        """Frames found by counting from the start; FrameCountError if some are missing."""
+        """Return frames found by counting from the start; FrameCountError if some are missing."""
         wanted = set(indices.tolist())
         frames: list[av.VideoFrame] = []
         found: list[int | None] = []

@@ -124,7 +124,7 @@ class DecodedFrames(ABC):
 
     @abstractmethod
     def __len__(self) -> int:
-        """Number of frames."""
+        """Return the number of frames."""
 
     @abstractmethod
     def __getitem__(self, index: int) -> np.ndarray:
@@ -226,7 +226,7 @@ class VideoReader(ABC):
 
     @classmethod
     def importable(cls) -> bool:
-        """Whether the reader's library can be imported on this machine."""
+        """Return whether the reader's library can be imported on this machine."""
         try:
             return not cls.library or importlib.import_module(cls.library) is not None
         except (ImportError, OSError, RuntimeError):
@@ -446,7 +446,7 @@ MAX_DAMAGED_SHARE = 0.1
 
 
 def too_damaged(damaged: int, frames: int) -> bool:
-    """Whether more than one frame, and more than a tenth of the frames, are damaged."""
+    """Return whether more than one frame, and more than a tenth of the frames, are damaged."""
     return damaged > max(1, MAX_DAMAGED_SHARE * frames)
 
 

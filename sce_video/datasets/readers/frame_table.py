@@ -361,7 +361,7 @@ def is_restart_point(codec: str, extradata: bytes, packet: bytes | memoryview) -
 def nal_units(
     packet: bytes | memoryview, extradata: bytes, at: int
 ) -> Iterator[bytes | memoryview]:
-    """The NAL units of a packet: each behind a start code, or behind its length.
+    """Yield the NAL units of a packet: each behind a start code, or behind its length.
 
     How long the length is says byte ``at`` of the header of an mp4 or Matroska file, whose first
     byte is 1.
@@ -398,7 +398,7 @@ def _sei_number(sei: bytes, position: int) -> tuple[int, int]:
 
 
 def _exp_golomb(data: bytes) -> int | None:
-    """The first ue(v) of some bytes; None if they end before it does."""
+    """Return the first ue(v) of some bytes; None if they end before it does."""
     bits = "".join(f"{byte:08b}" for byte in data)
     zeros = bits.find("1")
     if zeros < 0 or len(bits) < 2 * zeros + 1:

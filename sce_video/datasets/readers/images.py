@@ -75,7 +75,7 @@ def read_image(path: str, limits: DecodeLimits) -> np.ndarray:
 def open_jpeg(
     path: str, limits: DecodeLimits, deadline: float | None = None
 ) -> EncodedImage | np.ndarray:
-    """A JPEG image that is decoded later; another or a rotated one, decoded (H, W, 3) uint8.
+    """Return a JPEG image that is decoded later; another or a rotated one, decoded (H, W, 3) uint8.
 
     Raises:
         VideoDecodeError: See :func:`read_image`; of a JPEG image, when it is decoded.
@@ -125,7 +125,7 @@ def _read_encoded(path: str, limits: DecodeLimits) -> tuple[np.ndarray, tuple[in
 
 
 def _is_rotated(image: Image.Image) -> bool:
-    """Whether a JPEG file is not upright by its EXIF data."""
+    """Return whether a JPEG file is not upright by its EXIF data."""
     try:
         return image.getexif().get(ExifTags.Base.Orientation, 1) != 1
     except Exception:  # damaged: left to OpenCV, which reads them by itself

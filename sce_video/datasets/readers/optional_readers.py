@@ -59,7 +59,7 @@ class FallbackReader(VideoReader):
 
     @classmethod
     def can_read(cls, av_reader: AvReader) -> bool:
-        """Whether the library's frames of this file are known to equal those of PyAV."""
+        """Return whether the library's frames of this file are known to equal those of PyAV."""
         container, codec = av_reader.facts[:2]
         if container not in _CONTAINERS or codec not in cls.codecs or av_reader.by_count:
             return False

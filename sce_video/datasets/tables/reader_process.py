@@ -43,7 +43,7 @@ def open_dataset(lance: Any, arguments: dict[str, Any]) -> Any:
 
 
 def _vector_index(dataset: Any, column: str) -> int | None:
-    """Rows that the vector index of a column holds; None without one."""
+    """Return how many rows the vector index of a column holds; None without one."""
     for index in dataset.describe_indices():
         if column in index.field_names and "Vector" in index.type_url:
             return int(index.num_rows_indexed)
@@ -105,7 +105,7 @@ _WRITES: dict[str, Callable[..., Any]] = {
 
 
 def call_method(dataset: Any, method: str, *arguments: Any) -> Any:
-    """The result of one of the methods above, None of those that write."""
+    """Return the result of one of the methods above, None of those that write."""
     if method in _READS:
         return _READS[method](dataset, *arguments)
     _WRITES[method](dataset, *arguments)

@@ -96,7 +96,7 @@ class FrameIndex:
         return np.flatnonzero(np.cumsum(needed[:-1]) > 0)
 
     def pack(self) -> bytes:
-        """The index as one value of the table.
+        """Return the index as one value of the table.
 
         In order: CRC-32 of the rest and the length of the JSON, uint32 each; JSON of all that is
         not an array (and ``frames``, their number F); F uint32 sizes; F uint32 checksums; F int64
@@ -162,7 +162,7 @@ class FrameIndex:
 
 
 def schema() -> Any:
-    """The ``pyarrow.Schema`` of a table; see docs/tables.md for the columns."""
+    """Return the ``pyarrow.Schema`` of a table; see docs/tables.md for the columns."""
     import pyarrow as pa
 
     from sce_video.datasets.tables.table import import_lance
@@ -198,7 +198,7 @@ class RowList:
 def list_rows(
     table: str, storage_options: Mapping[str, str] | None = None, listed: VideoList | None = None
 ) -> RowList:
-    """The rows of a table, or those of an annotation list in its order.
+    """Return the rows of a table, or those of an annotation list in its order.
 
     Without a list: all rows but those of failed imports, sorted by path as a folder is; the labels
     are numbers of the sorted class folders, or those that the imported list gave. With a list: its

@@ -51,7 +51,7 @@ class TableError(UserError, RuntimeError):
 
 
 def is_remote(table: str) -> bool:
-    """Whether a table lies in object storage: ``s3://bucket/table.lance``, not a path."""
+    """Return whether a table lies in object storage: ``s3://bucket/table.lance``, not a path."""
     return _REMOTE.match(table) is not None
 
 
@@ -155,7 +155,7 @@ class OpenTable:
         self.metadata: Mapping[bytes, bytes] = dict(dataset.schema.metadata or {})
 
     def call(self, method: str, *arguments: Any) -> Any:
-        """The result of a method of :mod:`~sce_video.datasets.tables.reader_process`."""
+        """Return the result of a method of :mod:`~sce_video.datasets.tables.reader_process`."""
         return reader_process.call_method(self.dataset, method, *arguments)
 
 
@@ -187,7 +187,7 @@ class RemoteTable:
         return self._ask((process, ours), self._arguments)
 
     def _ask(self, idle: tuple[subprocess.Popen, Connection], request: Any) -> Any:
-        """The answer of an idle process, which is idle again afterwards."""
+        """Return the answer of an idle process, which is idle again afterwards."""
         process, pipe = idle
         try:
             pipe.send_bytes(pickle.dumps(request, protocol=5))
@@ -263,7 +263,7 @@ def _open(arguments: Mapping[str, Any]) -> OpenTable | RemoteTable:
 
 
 def _may_import() -> bool:
-    """Whether this process may use Lance itself."""
+    """Return whether this process may use Lance itself."""
     if "lance" in sys.modules:  # in a child it may be its parent's
         return multiprocessing.parent_process() is None or _importer == os.getpid()
     data = sys.modules.get("torch.utils.data")  # not imported here: a search needs no torch

@@ -117,7 +117,7 @@ def _decode(
     num_threads: int,
     limits: DecodeLimits,
 ) -> dict[int, av.VideoFrame]:
-    """The frames of the wanted time stamps, of (pts, bytes) from a key frame on.
+    """Return the frames of the wanted time stamps, of (pts, bytes) from a key frame on.
 
     av.FFmpegError if the decoder refuses its parameters or a packet.
     """
@@ -245,7 +245,7 @@ class TableRows:
         return f"row {row} of {self.table}"
 
     def read_indexes(self, rows: Sequence[int]) -> Rows:
-        """The frame indexes of rows, in one request; a damaged row has a ``failure``.
+        """Return the frame indexes of rows, in one request; a damaged row has a ``failure``.
 
         Raises:
             TableError: The table cannot be read.
@@ -309,7 +309,7 @@ class TableRows:
     def open(
         self, row: int, path: str, data: RowData | None, options: ReaderOptions
     ) -> TableReader:
-        """The reader of a row, which messages call ``path``; ``data`` was read of it before.
+        """Return the reader of a row, which messages call ``path``; ``data`` was read of it before.
 
         Raises:
             VideoDecodeError: It cannot be read, or its frames are too large.
@@ -355,7 +355,7 @@ class TableRows:
         return packets
 
     def _ask(self, rows: Sequence[int], method: str, *arguments: Any) -> Any:
-        """What the table answers; errors are those of the table, or else of the rows."""
+        """Return what the table answers; errors are those of the table, or else of the rows."""
         try:
             return self.opened.call(method, *arguments)
         except TableError:

@@ -90,7 +90,7 @@ def random_box(
     aspect: tuple[float, float],
     draws: np.ndarray,
 ) -> Box:
-    """A box of random area and aspect ratio inside a frame: top, left, height, width.
+    """Return a box of random area and aspect ratio inside a frame: top, left, height, width.
 
     As torchvision's ``RandomResizedCrop``: a uniform share of the frame's area within ``area``,
     a log-uniform width / height within ``aspect``, the first draw that fits; if none does, the
@@ -336,7 +336,7 @@ class ResizeAsProcessor:
 
 
 def _frames(view: np.ndarray | LazyView) -> Iterable[np.ndarray]:
-    """The frames one after the other: each is resized while it is in the cache."""
+    """Return the frames one after the other: each is resized while it is in the cache."""
     if not isinstance(view, LazyView) or view.steps or view.partners is not None:
         return np.asarray(view)
     if len(np.unique(view.order)) < len(view):  # render_views converts a frame once

@@ -31,7 +31,9 @@ from mmengine.config import Config, ConfigDict, DictAction
 from mmengine.config.utils import RemoveAssignFromAST
 from mmengine.utils import check_file_exist, import_modules_from_strings
 
+from sce_video.engine.recipes import recipes_folder
 from sce_video.utils.files import read_text
+from sce_video.utils.own_parts import note_custom_imports
 
 #: The file or option that sets each value of a config, by the path of keys and numbers. A source
 #: holds for everything below its path, unless a longer path has its own source.
@@ -96,6 +98,19 @@ def named_path(root: Any, path: Sequence[str]) -> str:
     return ".".join(names)
 
 
+def leaves(node: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield single values, plain lists and empty dicts by their paths of keys and numbers."""
+    items: Any = ()
+    if isinstance(node, dict):
+        items = node.items()
+    elif isinstance(node, list) and any(isinstance(value, dict) for value in node):
+        items = enumerate(node)
+    if not items:
+        yield path, node
+    for key, value in items:
+        yield from leaves(value, (*path, str(key)))
+
+
 def step_index(steps: Sequence, part: str, path: str) -> int:
     """The index of an entry of the list at ``path``, given by number or by the name of its type.
 
@@ -154,8 +169,9 @@ def read_config(path: str | Path, sources: Sources | None = None) -> Config:
         try:
             import_modules_from_strings(**imports)
         except ImportError as error:
-            hint = "Add the folder of the module to PYTHONPATH."
+            hint = "Add the folder of the module to PYTHONPATH, or name the module by --import."
             raise ImportError(f"custom_imports={imports}: {error}. {hint}") from error
+        note_custom_imports(imports["imports"])
     return Config(content.values, content.text, path, content.variables)
 
 
@@ -221,6 +237,8 @@ def _base_file(name: str, path: str) -> tuple[str, str | None]:
     package, external, config = name.partition("::")
     if not external:
         return os.path.join(os.path.dirname(path), name), None
+    if package == "sce_video":  # its recipes also lie in a checkout, and need no scope
+        return str(recipes_folder() / config), None
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
         raise ModuleNotFoundError(f"{path} inherits from {package}, which is not installed")

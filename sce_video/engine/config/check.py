@@ -132,7 +132,9 @@ def registered(kind: Any) -> list[Any]:
     chains = [getattr(own_registry, part).chain() for part in _REGISTRIES]
     for chain in chains * 3:
         registry = next(chain, None)
-        if registry and scope in (None, registry.scope) and name in registry.module_dict:
+        if registry and kind in registry.module_dict:  # also a name with the user's module
+            return [registry.module_dict[kind]]
+        if registry and scope == registry.scope and name in registry.module_dict:
             return [registry.module_dict[name]]
     return []
 
@@ -234,7 +236,8 @@ def _unknown_type(node: dict, path: tuple[str, ...]) -> str | None:
     near = difflib.get_close_matches(kind.split(".")[-1], sorted(known), 3)
     if of_a_method and not near:  # a method may give a type a meaning of its own
         return None
-    hint = f"did you mean {' or '.join(near)}?" if near else "is its file in custom_imports?"
+    hint = f"did you mean {' or '.join(near)}?" if near else ""
+    hint = hint or "if it is your own, name its module by --import MODULE."
     if not mmaction_installed():
         hint += " mmaction2, which is not installed, may have it"
     return f"nothing is registered as {kind!r}; {hint}"

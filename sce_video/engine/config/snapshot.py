@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from sce_video.utils.files import parse_json
+from sce_video.utils.own_parts import advise_imports, named_modules
 
 #: Key of the JSON text in the ``meta`` of a checkpoint.
 SNAPSHOT = "config"
@@ -126,6 +127,12 @@ def recorded_training(content: dict[str, Any]) -> dict[str, Any] | None:
     return record
 
 
+def lacking_imports(content: dict[str, Any]) -> str:
+    """Return a sentence on the ``--import`` that a checkpoint needs here; empty for none."""
+    record = recorded_training(content)
+    return "" if record is None else advise_imports(record.get("imports"))
+
+
 def _check_size(text: Any, name: str) -> None:
     if not isinstance(text, str):
         raise ValueError(f"the config of {name} must be text, got {type(text).__name__}")
@@ -142,21 +149,28 @@ def foreign_classes(config: Mapping[str, Any], keys: Sequence[str] = TRAINING) -
     A config names its classes only: another class registered under the name of one of ours gives
     the same config.
     """
+    return sorted({f"{name} of {module}" for name, module in _own_classes(config, keys)})
+
+
+def imports_of(config: Mapping[str, Any], keys: Sequence[str] = TRAINING) -> list[str]:
+    """Return the modules of ``--import``, and those of other foreign classes of a config."""
+    return named_modules(module for _, module in _own_classes(config, keys))
+
+
+def _own_classes(config: Mapping[str, Any], keys: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield name and module of each class of another package that parts of a config name."""
     from sce_video.engine.config.check import registered  # needs torch
     from sce_video.registry import is_own_part
 
-    found: set[str] = set()
     todo: list[Any] = [config.get(key) for key in keys]
     while todo:
         node = todo.pop()
         if isinstance(node, Mapping):
             todo += node.values()
-            for part in registered(node.get("type")):
-                if is_own_part(part):
-                    found.add(f"{_type(node)} of {part.__module__}")
+            for part in filter(is_own_part, registered(node.get("type"))):
+                yield _type(node), str(part.__module__)
         elif isinstance(node, list | tuple):
             todo += node
-    return sorted(found)
 
 
 # -- comparison ----------------------------------------------------------------------------------

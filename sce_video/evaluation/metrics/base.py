@@ -7,7 +7,7 @@ A custom metric is one class in one file::
         def compute(self, rows, gallery=None):
             return {"confidence": float(rows.scores.max(dim=1).values.mean())}
 
-named by ``custom_imports = dict(imports=["my_metrics"])`` and ``dict(type="Confidence")``.
+which a config names by ``dict(type="Confidence")``, and the command line by ``--import MODULE``.
 """
 
 from __future__ import annotations
@@ -372,7 +372,7 @@ def format_metrics(
     Fractions from 0 to 1 are shown in percent, with their 95 % intervals and what each of the
     ``baselines`` reaches, such as chance. Left out are the top-k accuracy of fewer than 2k classes,
     and metrics that guessing nearly always fulfils. The provenance is that of
-    :func:`~sce_video.evaluation.provenance.describe_run`.
+    :func:`~sce_video.evaluation.provenance.describe_test`.
     """
     name = provenance["checkpoint"].get("path") or provenance["checkpoint"]["source"]
     against, chosen = "", ""

@@ -22,7 +22,6 @@ from sce_video.engine.config.snapshot import SNAPSHOT, plain
 from sce_video.engine.recipes import find_recipe, recipes_folder
 from sce_video.engine.restarts import starts_of
 from sce_video.engine.weights import checked_backbone
-from sce_video.engine.work_dir import CONFIG
 from sce_video.inference.encoders.public_networks import public_network
 from sce_video.inference.encoders.text import stored_text
 from sce_video.inference.encoders.transformers_files import (
@@ -40,7 +39,13 @@ from sce_video.inference.network_input import TEST_CROPS, TRAIN_CROPS
 from sce_video.models.backbones.hf_encoder import architecture_of, family_of
 from sce_video.registry import MODELS
 from sce_video.utils.files import cache_folder, file_identity, write_text
-from sce_video.utils.run_files import MODEL_PREFIX, is_model, is_public_network, weights_file
+from sce_video.utils.run_files import (
+    CONFIG,
+    MODEL_PREFIX,
+    is_model,
+    is_public_network,
+    weights_file,
+)
 
 _CLIPS = 4  # of a video, as in sce-video embed and index
 

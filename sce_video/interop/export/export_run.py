@@ -12,7 +12,7 @@ from sce_video.utils.command import progress_bar
 
 if TYPE_CHECKING:
     from sce_video.interop.export.networks import NetworkReport
-    from sce_video.interop.export.segment_formats import SegmentReport
+    from sce_video.interop.export.segment_formats import ExportedSegments
     from sce_video.interop.export.viewers import VideosReport
 
 
@@ -27,7 +27,7 @@ class ExportResult:
     """
 
     network: NetworkReport | None = None
-    segments: SegmentReport | None = None
+    segments: ExportedSegments | None = None
     videos: VideosReport | None = None
 
 

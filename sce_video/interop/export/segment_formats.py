@@ -107,7 +107,7 @@ _WRITERS: dict[str, Callable[[Path, Mapping[str, Sequence[Segment]], bool], None
 
 
 @dataclass(frozen=True)
-class SegmentReport:
+class ExportedSegments:
     """Result of exporting segments.
 
     Attributes:
@@ -121,7 +121,7 @@ class SegmentReport:
 
 def export_segments(
     source: str, to: str, out: str | os.PathLike[str], data_root: str | None = None
-) -> SegmentReport:
+) -> ExportedSegments:
     """Write a CSV file of segments in another format.
 
     Args:
@@ -150,4 +150,4 @@ def export_segments(
         _WRITERS[to](Path(out), files, scored)
     except VideoDecodeError as error:
         raise ValueError(str(error)) from error
-    return SegmentReport(len(found), len(files))
+    return ExportedSegments(len(found), len(files))

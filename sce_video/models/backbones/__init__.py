@@ -2,7 +2,7 @@
 
 A backbone is a registered class with ``forward(view)``, ``pool(features) -> (N, C)`` and
 ``out_channels``. Every module of this folder is imported with the package, so a new backbone is one
-new file here, or one of the user's own named in ``custom_imports``.
+new file here, or a module of the user's own, named by ``--import``.
 """
 
 from sce_video.models.backbones.efficientnet_lite import EfficientNetLite

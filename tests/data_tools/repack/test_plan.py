@@ -131,7 +131,7 @@ def test_a_table_becomes_files_a_list_and_records(long_video, tmp_path, in_proce
     out = tmp_path / "out"
     plan = plan_segments(source, str(long_video.parent))
     report, _ = repack_files(plan, str(out), SETTINGS, EncoderLimits())
-    assert (report["done"], report["failed"]) == (2, 2)
+    assert (report.done, report.failed) == (2, 2)
     assert read_numbers(decode_all(out / "a/first.mp4")) == expected(0, 0.4, 120)
     assert read_numbers(decode_all(out / "second.mp4")) == expected(1.2, 2.0, 120)
     assert (out / "segments.txt").read_text() == "a/first.mp4 3\nsecond.mp4 0\n"
@@ -140,7 +140,7 @@ def test_a_table_becomes_files_a_list_and_records(long_video, tmp_path, in_proce
     assert "gone.mp4@0.000-1.000\t" in failed
     written = (out / "second.mp4").stat().st_mtime_ns
     again, _ = repack_files(plan, str(out), SETTINGS, EncoderLimits())
-    assert again["done_before"] == 2
+    assert again.run.done_before == 2
     assert (out / "second.mp4").stat().st_mtime_ns == written
 
 

@@ -8,7 +8,11 @@ import threading
 
 import pytest
 
-from sce_video.datasets.loading.time_limit import AbandonedError, LimitExceededError, TimeLimitedCaller
+from sce_video.datasets.loading.time_limit import (
+    AbandonedError,
+    LimitExceededError,
+    TimeLimitedCaller,
+)
 
 QUEUE = "sce_video.datasets.loading.time_limit.queue.SimpleQueue"
 

@@ -12,8 +12,8 @@ from mmengine.config.config import ConfigDict
 from sce_video.engine.config.changes import available_settings
 from sce_video.engine.config.check import known_keys, options_of_settings
 from sce_video.engine.config.load import load_config
+from sce_video.engine.recipes import methods
 from sce_video.registry import HOOKS, TRANSFORMS
-from sce_video.runs.pretrain import methods
 
 
 @TRANSFORMS.register_module(name="StepTestOpen")

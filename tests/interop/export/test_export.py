@@ -77,7 +77,7 @@ def test_parquet(index, tmp_path, monkeypatch):
         assert len(ids) == 2 and i not in ids
         np.testing.assert_allclose(distances, 1 - unit[ids] @ unit[i], atol=1e-5)
     about = json.loads(file.schema_arrow.metadata[b"sce_video"])
-    assert about == {"checkpoint": index.checkpoint["path"], "map": report.map_name}
+    assert about == {"checkpoint": index.header.checkpoint, "map": report.map_name}
 
 
 def test_parquet_without_what_is_optional(feature_file, tmp_path):

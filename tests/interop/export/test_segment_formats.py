@@ -8,7 +8,7 @@ from helpers.tiny_encoder import moving_frames, write_lossless
 
 from sce_video.commands import export as tool
 from sce_video.datasets import open_video
-from sce_video.interop.export.segment_formats import SegmentReport, export_segments
+from sce_video.interop.export.segment_formats import ExportedSegments, export_segments
 
 ROWS = "path,start,end,label\na.mp4,0,1,walk\na.mp4,0.5,1.5,run\nsub/b.mp4,0.2,9,run\n"
 
@@ -44,7 +44,7 @@ def test_fiftyone(labels, tmp_path, capsys):
 
 def test_activitynet(labels, tmp_path):
     out = tmp_path / "an.json"
-    assert export_segments(str(labels), "activitynet", out) == SegmentReport(3, 2)
+    assert export_segments(str(labels), "activitynet", out) == ExportedSegments(3, 2)
     content = json.loads(out.read_text())
     assert {n["nodeName"] for n in content["taxonomy"]} == {"Root", "run", "walk"}
     assert content["database"]["a"] == {

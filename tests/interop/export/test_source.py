@@ -21,7 +21,7 @@ def test_an_index_has_its_folders_as_labels(index):
     assert found.label_names == [None, None, "c", "c", None]
     assert found.classes == ["c"]
     assert found.files == [index.file(path) for path in found.paths]
-    assert found.checkpoint == index.checkpoint["path"]
+    assert found.checkpoint == index.header.checkpoint
     np.testing.assert_array_equal(found.values, index.features)
     of_file = read_videos(index.folder / "features.npz")
     assert (of_file.paths, of_file.files) == (found.paths, found.files)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sce_video.runs.sweep import Column, Point, read_sweep
+from sce_video.runs.sweep_file import Column, Point, read_sweep
 
 GOOD = """
 title = "lambda"

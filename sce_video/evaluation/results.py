@@ -1,0 +1,85 @@
+"""What metrics find on some samples, and ``results.json``, the file that holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mmengine.evaluator import BaseMetric
+
+from sce_video.evaluation.metrics.base import (
+    Outcomes,
+    RowMetric,
+    compute_metrics,
+    outcomes_of,
+    outcomes_path,
+    save_outcomes,
+)
+from sce_video.evaluation.rows import Rows
+from sce_video.utils.files import write_json
+
+
+@dataclass(frozen=True)
+class Results:
+    """The content of ``results.json``.
+
+    Attributes:
+        metrics: Values by name.
+        protocol: Everything that the metrics depend on.
+        failures: Path and reason of every sample that could not be read.
+        intervals: 95 % intervals by metric; None where there is one video only.
+        details: Further entries of the file by name.
+        outcomes: What each sample contributes, which is written to a file of its own.
+    """
+
+    metrics: dict[str, float]
+    protocol: dict[str, Any]
+    failures: Sequence[tuple[str, str]] = ()
+    intervals: dict[str, Any] = field(default_factory=dict)
+    details: dict[str, Any] = field(default_factory=dict)
+    outcomes: Outcomes | None = None
+
+    def write(self, path: str | Path) -> None:
+        """Write the file, and ``*_outcomes.npz`` next to it if there are outcomes.
+
+        Raises:
+            WriteError: If a file cannot be written.
+        """
+        if self.outcomes is not None:
+            save_outcomes(outcomes_path(path), self.outcomes)
+        intervals = {"intervals": self.intervals} if self.intervals else {}
+        failures = [list(pair) for pair in self.failures]
+        shown = {"protocol": self.protocol, "failures": failures}
+        write_json(path, {"metrics": self.metrics, **intervals, **self.details, **shown})
+
+
+def compute_results(
+    metrics: Sequence[BaseMetric],
+    rows: Rows,
+    gallery: Rows | None,
+    protocol: dict[str, Any],
+    failures: Sequence[tuple[str, str]] | None = None,
+) -> Results:
+    """Compute metrics with their intervals, outcomes, details and settings.
+
+    Args:
+        metrics: The metrics. Metrics of mmengine and mmaction2 have values only.
+        rows: The samples that are evaluated.
+        gallery: The samples they are compared with; None if the metrics need none.
+        protocol: What the metrics depend on; they add to it what they chose themselves.
+        failures: Path and reason of samples that could not be read; None for the ones of both sets.
+    """
+    values = compute_metrics(metrics, rows, gallery)
+    outcomes = outcomes_of(metrics, rows)
+    if failures is None:
+        failures = rows.failures + ([] if gallery is None else gallery.failures)
+    intervals: dict[str, Any] = {} if outcomes is None else outcomes.intervals()
+    found = Results(values, {**protocol}, failures, intervals, {}, outcomes)
+    for metric in metrics:
+        if isinstance(metric, RowMetric):
+            found.details.update(metric.details)
+            found.protocol.update(metric.provenance)
+            found.intervals.update(metric.intervals)
+    return found

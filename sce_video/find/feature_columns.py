@@ -1,0 +1,194 @@
+"""Features as a column of a table of videos: written, and opened for search.
+
+A table may have several columns ``feature_NAME``, each with the header of an index as metadata.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from zlib import crc32
+
+import numpy as np
+
+from sce_video.datasets.tables.row_columns import check_format, table_path
+from sce_video.datasets.tables.table import OpenTable, RemoteTable, read_table
+from sce_video.find.store import READ_ROWS, IndexHeader, Matrix
+from sce_video.find.table_store import (
+    APPROXIMATE_ROWS,
+    FACTS,
+    IndexColumns,
+    TableIndex,
+    explained,
+    feature_array,
+    header_facts,
+    make_vector_index_of,
+)
+
+#: Beginning of the names of columns of features.
+PREFIX = "feature_"
+_NAME = re.compile(r"[A-Za-z0-9_]{1,64}")
+
+
+def write_feature_column(
+    table: str,
+    name: str,
+    paths: Sequence[str],
+    features: Matrix,
+    header: IndexHeader,
+) -> int:
+    """Write features into the column ``feature_NAME`` of a table of videos; returns its features.
+
+    A new column is one commit: it is there with all features or not at all, and the packets of the
+    videos are not written again. An existing column of the same checkpoint and settings keeps its
+    features and gets those that are given; in between it is there in its old state. Rows without a
+    feature hold null. Features are read some thousand at a time; until the end all of them are in
+    the folder for temporary files.
+
+    Args:
+        table: Path or URI of a table of :func:`~sce_video.data_tools.tables.import_videos`.
+        name: Letters, digits and ``_``.
+        paths: N paths, as the table has them.
+        features: (N, D) float.
+        header: What the features were made of, which becomes metadata of the column. Its root is
+            the folder of the original files, and may be empty.
+
+    Raises:
+        ValueError: A path that is no row, or given twice; features that are not finite; the column
+            has features of another checkpoint or of other settings.
+        TableError: The table cannot be read or written, or is no table of videos.
+    """
+    if _NAME.fullmatch(name) is None:
+        raise ValueError(f"name a column by letters, digits and _, got {name!r:.80}")
+    column, unfinished = PREFIX + name, f"{PREFIX}{name}__new"
+    opened = read_table(table)
+    check_format(table, opened.metadata)
+    with explained("write to", table):
+        names = opened.call("schema").names
+        exists = column in names
+        if unfinished in names and exists:  # left by an interrupted call
+            opened.call("drop_column", unfinished)
+        elif unfinished in names:
+            opened.call("rename_column", unfinished, column)
+            exists = True
+        rows = _rows_of_features(table, opened, paths, features)
+        if exists:
+            old = open_feature_column(table, column)
+            made = old.header
+            if (made.sha256, made.settings) != (header.sha256, header.settings):
+                raise ValueError(
+                    f"the column {column} of {table} has features of another checkpoint "
+                    f"({made.checkpoint}, sha256 {made.sha256[:12]}) or of other settings: choose "
+                    "another name"
+                )
+        new = unfinished if exists else column
+        count = _add_column(opened, new, column if exists else None, rows, features, header)
+        if exists:  # the new one takes the place of the old one
+            opened.call("drop_column", column)
+            opened.call("rename_column", unfinished, column)
+        if count >= APPROXIMATE_ROWS:
+            make_vector_index_of(opened, column, count)
+    return count
+
+
+def _add_column(
+    opened: OpenTable | RemoteTable,
+    new: str,
+    old: str | None,
+    rows: np.ndarray,
+    features: Matrix,
+    header: IndexHeader,
+) -> int:
+    """Add a column of features to a table, and return its number of features.
+
+    Args:
+        opened: The table.
+        new: Name of the column.
+        old: Column whose features are kept in rows that get none.
+        rows: (N,) number of the feature of each row of the table, -1 for none.
+        features: (M, D) features.
+        header: What they were made of.
+    """
+    import pyarrow as pa
+
+    kind = pa.list_(pa.float32(), features.shape[1])
+    schema = pa.schema([pa.field(new, kind, metadata=header_facts(header))])
+    count = 0
+    with tempfile.NamedTemporaryFile(prefix="sce_video_", suffix=".arrow") as file:
+        with pa.ipc.new_stream(file, schema) as writer:
+            for begin in range(0, len(rows), READ_ROWS):
+                some = rows[begin : begin + READ_ROWS]
+                there = np.zeros(len(some), dtype=bool)
+                values = np.zeros((len(some), features.shape[1]), dtype=np.float32)
+                if old is not None:
+                    part = {"offset": begin, "limit": len(some)}
+                    kept = opened.call("read", [old], part)[old].combine_chunks()
+                    there = kept.is_valid().to_numpy(zero_copy_only=False)
+                    values[there] = kept.flatten().to_numpy().reshape(-1, values.shape[1])
+                values[some >= 0] = features[some[some >= 0]]
+                there |= some >= 0
+                count += int(there.sum())
+                array = feature_array(values, pa.array(~there))
+                writer.write_batch(pa.record_batch([array], schema=schema))
+        file.flush()
+        opened.call("add_columns", file.name)
+    return count
+
+
+def feature_columns(table: str) -> list[str]:
+    """Return the names of the columns of features of a table."""
+    schema = read_table(table).call("schema")
+    return [field.name for field in schema if FACTS.encode() in (field.metadata or {})]
+
+
+def open_feature_column(table: str, column: str | None = None) -> TableIndex:
+    """Open a column of features of a table of videos for search.
+
+    Args:
+        table: Path or URI.
+        column: Name with or without ``feature_``; None for the only one.
+
+    Raises:
+        ValueError: If there is no such column, or there are several and none was named.
+    """
+    known = feature_columns(table)
+    if column is None:
+        found, what = known if len(known) == 1 else [], "name its column of features"
+    else:
+        found = [name for name in (column, PREFIX + column) if name in known]
+        what = f"it has no column {PREFIX}{column}"
+    if not found:
+        raise ValueError(f"{table}: {what}; its columns of features: {', '.join(known) or 'none'}")
+    name = found[0]
+    columns = IndexColumns(name, "source_size", "source_mtime_ns", f"{name} IS NULL")
+    index = TableIndex(Path(table), table, columns)
+    index.stamp = index.version, crc32(name.encode())
+    return index
+
+
+def _rows_of_features(
+    table: str, opened: OpenTable | RemoteTable, paths: Sequence[str], features: Matrix
+) -> np.ndarray:
+    """Return the number of the feature of each row of a table (N,), -1 for none."""
+    if len(features.shape) != 2 or len(features) != len(paths) or 0 in features.shape:
+        raise ValueError(f"{len(paths)} paths do not match features of shape {features.shape}")
+    blocks = (features[begin : begin + READ_ROWS] for begin in range(0, len(paths), READ_ROWS))
+    bad = np.flatnonzero(np.concatenate([~np.isfinite(x).all(axis=1) for x in blocks]))
+    if len(bad):
+        raise ValueError(
+            f"{len(bad)} features hold NaN or infinity, the first is that of {paths[bad[0]]}: the "
+            "network that made them has diverged"
+        )
+    given = {table_path(path): number for number, path in enumerate(paths)}
+    if len(given) < len(paths):
+        raise ValueError(f"{len(paths) - len(given)} of {len(paths)} paths are given twice")
+    known = opened.call("read", ["path"])["path"].to_pylist()
+    unknown = sorted(given.keys() - known, key=given.__getitem__)
+    if unknown:
+        raise ValueError(
+            f"{len(unknown)} of {len(paths)} paths are no rows of {table}, the first is "
+            f"{unknown[0]}"
+        )
+    return np.array([given.get(path, -1) for path in known])

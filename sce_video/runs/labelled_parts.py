@@ -1,0 +1,141 @@
+"""Which labelled videos a finetuning is trained and tested with."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from sce_video.datasets.labelled import NO_COLUMNS, GroupColumns, LabelledVideos, read_pair
+from sce_video.datasets.video_list import split_segment, video_of
+from sce_video.engine.run_json import Choice
+from sce_video.evaluation.functional.linear_probe import held_out
+from sce_video.evaluation.functional.statistics import group_ids
+
+#: Share of the videos, or of the groups, that is held out if no test set is given.
+_HELD_OUT = 0.25
+
+
+def labelled_parts(
+    train: str | Path,
+    test: str | Path | None,
+    *,
+    data_root: str | Path | None = None,
+    group_pattern: str | None = None,
+    columns: GroupColumns = NO_COLUMNS,
+    few: int | None = None,
+    seed: int = 0,
+    extensions: Sequence[str] | None = None,
+) -> tuple[LabelledVideos, LabelledVideos, tuple[Choice, ...]]:
+    """Read the videos to train and to test with, and describe them for the plan.
+
+    Without a test set, a quarter of the videos of each class, or of the groups, is held out by the
+    seed. Of segments a quarter of the recordings is held out or, where a recording has the only
+    segments of a class, the end of each recording.
+
+    Args:
+        train: What :func:`~sce_video.datasets.labelled.read_labelled` accepts.
+        test: The same; None to hold videos out.
+        data_root: Folder that the paths of lists and CSV files are relative to.
+        group_pattern: Regular expression with one group, which is searched in the paths. Whole
+            groups are held out.
+        columns: Columns of the CSV file with groups, or with folds, of which one is held out.
+        few: Number of videos of each class to train with, drawn by the seed; None for all.
+        seed: Seed of the draws.
+        extensions: Extensions by which folders are listed.
+
+    Raises:
+        ValueError: If the sets cannot be used, or do not fit each other.
+    """
+    root = None if data_root is None else str(data_root)
+    videos, tested = read_pair(
+        str(train), None if test is None else str(test), root, columns, extensions
+    )
+    reason = "given"
+    if tested is None:
+        kept, held, reason = _divided(videos, group_pattern, columns, seed)
+        if not held.any():
+            raise ValueError(f"no class of {train} has two videos, one to test: give --test")
+        tested, videos = videos.subset(np.flatnonzero(held)), videos.subset(np.flatnonzero(kept))
+    all_of_them = len(videos)
+    if few is not None:
+        videos = videos.few(few, seed)
+    of = (
+        f"{few} of each class, of {all_of_them}, drawn by the seed" if few else "all that are given"
+    )
+    rows = (Choice("train", _counted(videos), of), Choice("test", _counted(tested), reason))
+    return videos, tested, rows
+
+
+def _divided(
+    videos: LabelledVideos, group_pattern: str | None, columns: GroupColumns, seed: int
+) -> tuple[np.ndarray, np.ndarray, str]:
+    """Return masks (N,) of the videos to train and to test with, and a sentence on them."""
+    if videos.folds:
+        held = videos.in_fold(columns)
+        tested = videos.folds[int(np.argmax(held))]
+        return ~held, held, f"no --test: the fold {tested} of {columns.fold_name} is held out"
+    given = group_pattern is not None or bool(videos.groups)
+    groups, segments = None, not given and _are_segments(videos)
+    recordings = np.unique(recordings_of(videos), return_inverse=True)[1]
+    reason = "no --test: a quarter of each class is held out, drawn by the seed"
+    if group_pattern is not None:
+        groups, _ = group_ids(videos.paths(), group_pattern)
+        reason = f"no --test: a quarter of the groups {group_pattern} is held out"
+    elif videos.groups:
+        groups = torch.from_numpy(np.unique(videos.groups, return_inverse=True)[1])
+        reason = f"no --test: a quarter of the groups of {columns.group} is held out"
+    elif segments and len(np.unique(recordings)) < len(videos):
+        groups = torch.from_numpy(recordings)
+        reason = "no --test: a quarter of the recordings is held out, drawn by the seed"
+    held = held_out(torch.from_numpy(videos.videos.labels), groups, _HELD_OUT, seed).numpy()
+    if held.any() or not segments:
+        return ~held, held, reason
+    kept, held = _cut_in_time(videos, recordings)
+    reason = "no --test, no recording to hold out: the last quarter of each is tested"
+    across = len(videos) - int((kept | held).sum())
+    return kept, held, reason + f", {across} segments reach across the cut" * bool(across)
+
+
+def recordings_of(videos: LabelledVideos) -> list[str]:
+    """Return the file of each video. Segments of one recording have the same, and look alike."""
+    return [video_of(str(Path(videos.root, path).absolute())) for path in videos.paths()]
+
+
+def _are_segments(videos: LabelledVideos) -> bool:
+    return any(split_segment(os.path.join(videos.root, path)) for path in videos.paths())
+
+
+def _counted(videos: LabelledVideos) -> str:
+    """Return ``12 videos``, or ``12 segments of 3 recordings``."""
+    if not _are_segments(videos):
+        return f"{len(videos)} videos"
+    count = len(set(recordings_of(videos)))
+    return f"{len(videos)} segments of {count} recording{'s' * (count != 1)}"
+
+
+def _cut_in_time(videos: LabelledVideos, recordings: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return masks (N,) of the segments before and after a cut in each recording.
+
+    After it are the last quarter of its segments. Raises ValueError where a class is not before.
+    """
+    found = (split_segment(os.path.join(videos.root, path)) for path in videos.paths())
+    spans = np.array([(0.0, np.inf) if s is None else s[1:] for s in found])
+    before, after = np.ones(len(videos), bool), np.zeros(len(videos), bool)
+    for recording in np.unique(recordings):
+        own = np.flatnonzero(recordings == recording)
+        if len(own) > 1:
+            cut = np.sort(spans[own, 0])[-max(1, round(_HELD_OUT * len(own)))]
+            after[own], before[own] = spans[own, 0] >= cut, spans[own, 1] <= cut
+    labels = videos.videos.labels
+    missing = sorted(set(labels.tolist()) - set(labels[before].tolist()))
+    if missing:
+        raise ValueError(
+            f"no recording of {videos.source} can be held out whole, and in the first three "
+            f"quarters of each there is no {videos.name(missing[0])!r}: label it in another "
+            "recording, or give --test"
+        )
+    return before, after

@@ -1,0 +1,211 @@
+"""Modules of the user's own, which ``--import MODULE`` names.
+
+They register methods, networks, datasets and other parts, which configs and checkpoints then name.
+A module is imported only if the command line names it, or the environment that a command makes for
+the processes that it starts. A file never causes an import: what a checkpoint or ``run.json``
+records is shown to the user, who decides.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import sys
+import traceback
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from sce_video.utils.errors import UserError
+
+#: Environment variable by which the processes that a command starts get its modules.
+_ENVIRONMENT = "SCE_VIDEO_IMPORT"
+_OPTION = "--import"
+_MODULE = re.compile(r"[A-Za-z_]\w{0,99}(\.[A-Za-z_]\w{0,99}){0,9}", re.ASCII)
+#: Recorded modules that a message names. A record may be untrusted.
+_MOST_NAMED = 10
+#: Modules that this command names, in their order.
+_given: list[str] = []
+#: Modules that any command of this process has named, with those that they imported in turn.
+_imported: dict[str, set[str]] = {}
+#: Modules that the ``custom_imports`` of config files name, which are programs.
+_of_configs: dict[str, None] = {}
+#: Recipes of the user's own by their names, see :func:`sce_video.engine.recipes.register_recipe`.
+own_recipes: dict[str, Path] = {}
+
+
+class OwnPartsError(UserError, ImportError):
+    """A module of ``--import`` that is missing, fails or registers nothing."""
+
+
+@contextmanager
+def own_imports(argv: Sequence[str] | None) -> Iterator[list[str]]:
+    """Import the modules that a command line names, and yield its other words.
+
+    Processes that are started in the block get the modules by their environment.
+
+    Args:
+        argv: Words of the command line; None for ``sys.argv[1:]``.
+
+    Raises:
+        OwnPartsError: If a module cannot be imported, or registers nothing.
+    """
+    before = os.environ.get(_ENVIRONMENT)
+    names, words = _divide(sys.argv[1:] if argv is None else argv)
+    names = [*dict.fromkeys([*filter(None, (before or "").split(",")), *names])]
+    for name in names:
+        _import_part(name)
+    if names:
+        os.environ[_ENVIRONMENT] = ",".join(names)
+    outer = [*_given]
+    _given[:] = names
+    try:
+        yield words
+    finally:
+        _given[:] = outer
+        if before is None:
+            os.environ.pop(_ENVIRONMENT, None)
+        else:
+            os.environ[_ENVIRONMENT] = before
+
+
+def _divide(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the modules that a command line names, and its other words."""
+    names, words, rest = [], [], iter(argv)
+    for word in rest:
+        option, equals, value = word.partition("=")
+        if option != _OPTION:
+            words.append(word)
+        else:
+            names.append(value if equals else next(rest, ""))
+    return names, words
+
+
+def _import_part(name: str) -> None:
+    """Import a module that the user named; raises OwnPartsError."""
+    if _MODULE.fullmatch(name) is None or name.endswith(".py"):
+        advice = f". Write {_OPTION} {name[:-3]}" if _MODULE.fullmatch(name[:-3]) else ""
+        raise OwnPartsError(f"{_OPTION} needs the name of a module, got {name!r}{advice}")
+    if name in _imported:
+        return
+    here = os.getcwd()
+    if not {"", here} & {*sys.path}:
+        # Behind all others, so that a file in this folder hides no installed package.
+        sys.path.append(here)
+    before, known = _registrations(), _registering()
+    try:
+        importlib.import_module(name)
+    except (Exception, SystemExit) as error:
+        raise OwnPartsError(f"{_OPTION} {name}: {_reason(name, error)}") from error
+    if _registrations() == before and not any(_belongs(own, name) for own in known):
+        raise OwnPartsError(
+            f"{_OPTION} {name}: this module registers nothing. Decorate its classes with "
+            "@MODELS.register_module() or another registry of sce_video.registry (docs/extend.md)"
+        )
+    _imported[name] = _registering() - known
+
+
+def _reason(name: str, error: BaseException) -> str:
+    """Say why a module could not be imported, in one line."""
+    missing = getattr(error, "name", None) if isinstance(error, ModuleNotFoundError) else None
+    if missing is not None and _belongs(name, missing):
+        return (
+            f"there is no module {missing} on the Python path or in {os.getcwd()}. Change to its "
+            "folder, or add the folder to PYTHONPATH"
+        )
+    if isinstance(error, UserError):
+        return str(error)
+    frames = traceback.extract_tb(error.__traceback__)
+    places = [frame for frame in frames if "importlib" not in frame.filename]
+    where = f" ({places[-1].filename}, line {places[-1].lineno})" if len(places) > 1 else ""
+    if isinstance(error, SyntaxError):
+        where = f" ({error.filename}, line {error.lineno})"
+        error = SyntaxError(error.msg)
+    text = str(error).partition("\n")[0]
+    return f"it raises {type(error).__name__}{': ' * bool(text)}{text}{where}"
+
+
+def _belongs(name: str, package: str) -> bool:
+    """Return whether a module is a package or a module inside it."""
+    return name == package or name.startswith(f"{package}.")
+
+
+def _registrations() -> int:
+    """Return how many parts are registered that are not the package's."""
+    registry = sys.modules.get("sce_video.registry")
+    return len(own_recipes) + (0 if registry is None else registry.count_own_parts())
+
+
+def _registering() -> set[str]:
+    """Return the modules whose classes and functions are own parts in the registries."""
+    registry = sys.modules.get("sce_video.registry")
+    return set() if registry is None else {part.module for part in registry.own_parts()}
+
+
+@dataclass(frozen=True)
+class OwnModules:
+    """Modules of the user's own, for another process.
+
+    Attributes:
+        named: Modules of ``--import``.
+        others: Modules that a program has imported by itself, or a config file by
+            ``custom_imports``. Those of a notebook may exist in its process only.
+    """
+
+    named: tuple[str, ...]
+    others: tuple[str, ...]
+
+    def load(self) -> None:
+        """Import the modules, in another process.
+
+        Raises:
+            ImportError: If a module of ``--import`` is missing here.
+        """
+        for name in self.named:
+            importlib.import_module(name)
+        for name in self.others:
+            with suppress(ImportError):
+                importlib.import_module(name)
+
+
+def own_modules() -> OwnModules:
+    """Return the modules that have registered parts of the user's own in this process."""
+    named = tuple(_given)
+    others = named_modules({*_registering(), *_of_configs})[len(named) :]
+    return OwnModules(named, tuple(others))
+
+
+def note_custom_imports(modules: str | Iterable[str]) -> None:
+    """Let other processes import the modules that a config file has imported."""
+    _of_configs.update(dict.fromkeys([modules] if isinstance(modules, str) else modules))
+
+
+def named_modules(modules: Iterable[str]) -> list[str]:
+    """Return the modules of ``--import``, then those of others that these do not import.
+
+    The program ``__main__`` is left out, because no other process can import it.
+    """
+    brought = {"__main__"}.union(*(_imported[given] for given in _given))
+    others = sorted({*modules} - brought)
+    return [*_given, *(name for name in others if not any(_belongs(name, g) for g in _given))]
+
+
+def advise_imports(recorded: object) -> str:
+    """Return a sentence on the ``--import`` that a command lacks for a run; empty for none.
+
+    Args:
+        recorded: What the file records as the modules of its training. It may be untrusted, so
+            anything but names of modules is left out.
+    """
+    names = recorded if isinstance(recorded, list) else []
+    named = [n for n in names[:_MOST_NAMED] if isinstance(n, str) and _MODULE.fullmatch(n)]
+    present = named_modules({*_registering(), *_of_configs})
+    lacking = [name for name in named if not any(_belongs(name, given) for given in present)]
+    options = " ".join(f"{_OPTION} {name}" for name in lacking)
+    if not lacking:
+        return ""
+    return (
+        f"The training used {options}. If you trust this code, add the same, or import it in Python"
+    )

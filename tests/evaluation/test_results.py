@@ -1,0 +1,73 @@
+"""The file of results: its entries, and the outcomes next to it."""
+
+import json
+
+import torch
+from mmengine.evaluator import BaseMetric
+
+from sce_video.evaluation import RowMetric, Rows
+from sce_video.evaluation.metrics.base import load_outcomes, outcomes_path
+from sce_video.evaluation.results import Results, compute_results
+
+
+class Hits(RowMetric):
+    """A metric with everything that a result can have."""
+
+    key = "hits"
+
+    def compute(self, rows, gallery=None):
+        hits = (rows.labels == 1).float()
+        self.outcomes = {"hits": hits}
+        self.details = {"confusion": [[1, 0], [0, 2]]}
+        self.provenance = {"chosen": 7}
+        self.intervals = {"other": [0.1, 0.2]}
+        return {"hits": float(hits.mean()), "other": 0.15}
+
+
+class Plain(BaseMetric):
+    """A metric of mmengine, which has a value only."""
+
+    def process(self, data_batch, data_samples):
+        self.results += data_samples
+
+    def compute_metrics(self, results):
+        return {"count": float(len(results))}
+
+
+def rows_of(labels, failures=()):
+    count = len(labels)
+    return Rows(
+        values=torch.eye(count, 2, dtype=torch.float64),
+        labels=torch.tensor(labels),
+        indices=torch.arange(count),
+        paths=[f"{i}.mp4" for i in range(count)],
+        failures=list(failures),
+    )
+
+
+def test_what_metrics_find_is_one_object_and_one_file(tmp_path):
+    rows = rows_of([1, 0, 1, 1], [("bad.mp4", "cannot be opened")])
+    gallery = rows_of([0, 1], [("other.mp4", "is empty")])
+    protocol = {"kind": "representation"}
+    found = compute_results([Hits(), Plain()], rows, gallery, protocol)
+    assert found.metrics == {"hits": 0.75, "other": 0.15, "count": 4.0}
+    assert found.protocol == {"kind": "representation", "chosen": 7}
+    assert protocol == {"kind": "representation"}  # the caller's stays as it is
+    assert found.intervals["other"] == [0.1, 0.2]
+    low, high = found.intervals["hits"]
+    assert low <= 0.75 <= high
+    file = tmp_path / "results.json"
+    found.write(file)
+    content = json.loads(file.read_text())
+    assert list(content) == ["metrics", "intervals", "confusion", "protocol", "failures"]
+    assert content["metrics"] == found.metrics and content["confusion"] == [[1, 0], [0, 2]]
+    assert content["failures"] == [["bad.mp4", "cannot be opened"], ["other.mp4", "is empty"]]
+    outcomes = load_outcomes(outcomes_path(file))
+    assert outcomes.values[:, 0].tolist() == [1.0, 0.0, 1.0, 1.0]
+
+
+def test_results_without_outcomes_are_one_file(tmp_path):
+    Results({"top1": 0.5}, {}).write(tmp_path / "results.json")
+    content = json.loads((tmp_path / "results.json").read_text())
+    assert content == {"metrics": {"top1": 0.5}, "protocol": {}, "failures": []}
+    assert [path.name for path in tmp_path.iterdir()] == ["results.json"]
