@@ -104,7 +104,9 @@ class ConvNorm(nn.Sequential):
         """(N, C, H, W) to (N, C', H/s, W/s)."""
         convolution, norm, *activation = self
         # A SyncBN, for example, has statistics of its own kind.
-        if norm.training or type(norm) is not nn.BatchNorm2d:
+        if not isinstance(convolution, SameConv2d) or type(norm) is not nn.BatchNorm2d:
+            return super().forward(x)
+        if norm.training or norm.running_mean is None or norm.running_var is None:
             return super().forward(x)
         scale = norm.weight * (norm.running_var + norm.eps).rsqrt()
         weight = convolution.weight * scale[:, None, None, None]
