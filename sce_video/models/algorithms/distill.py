@@ -33,7 +33,7 @@ class TeacherClip:
     side: int  # height and width in pixels
 
 
-class Compared(NamedTuple):
+class ViewComparison(NamedTuple):
     """Comparison of a view with the teacher: h (N, C), z (N, D) or rows of it, and its terms."""
 
     h: Tensor
@@ -183,7 +183,7 @@ class Distill(SelfSupervisedModel):
             sums.add(found.h, found.z, terms)
         return sums.total()
 
-    def frame_errors(self, view: Tensor, taught: Tensor) -> Compared:
+    def frame_errors(self, view: Tensor, taught: Tensor) -> ViewComparison:
         """Compute the terms of ``frames`` for the teacher's features (N, T, D)."""
         assert self._scales is not None  # set together with the stored features
         positions = frame_features(self.backbone, view)  # (N, T, C)
@@ -191,9 +191,9 @@ class Distill(SelfSupervisedModel):
         parts = frame_terms(z, taught, self._scales)
         terms = {name: value.detach() for name, value in parts.items()}
         loss = torch.stack([*parts.values()]).sum()
-        return Compared(positions.mean(dim=1), z.mean(dim=1), {"loss": loss, **terms})
+        return ViewComparison(positions.mean(dim=1), z.mean(dim=1), {"loss": loss, **terms})
 
-    def compare_vectors(self, view: Tensor, taught: Tensor, is_first: bool) -> Compared:
+    def compare_vectors(self, view: Tensor, taught: Tensor, is_first: bool) -> ViewComparison:
         """Compute the terms of the objectives that compare unit vectors."""
         if self.objective == "tokens":  # a row for each position
             features = self.backbone(view)
@@ -206,10 +206,10 @@ class Distill(SelfSupervisedModel):
         query, key = unit_vectors(z), unit_vectors(keys).to(z.dtype)
         if self.objective != "relations":
             loss = byol_loss(query, key) / 2  # 1 - z.t
-            return Compared(h, z, {"loss": loss, "positive_similarity": 1 - loss.detach()})
+            return ViewComparison(h, z, {"loss": loss, "positive_similarity": 1 - loss.detach()})
         parts = sce_terms(
             query, key, self.queue.keys, lambda_=self.lambda_, tau=self.tau, tau_m=self.tau_m
         )
         if is_first:  # enters the queue after the optimiser step
             self.queue.stage(key)
-        return Compared(h, z, parts._asdict())
+        return ViewComparison(h, z, parts._asdict())
