@@ -77,8 +77,8 @@ def resumable() -> Iterator[None]:
 class Counts:
     """Numbers of items of a run.
 
-    ``failed`` are those without a source, too. ``kept`` were not due; or they were forced, but have
-    no source now, so the earlier result stays.
+    ``failed`` includes items without a source. ``kept`` items were not due, or they were forced but
+    have no source now, so the earlier result stays.
     """
 
     done: int = 0

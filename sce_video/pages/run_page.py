@@ -50,9 +50,9 @@ class Tile(NamedTuple):
 
 
 def tiles(record: RunRecord) -> list[Tile]:
-    """Return the numbers that tell how a run stands; only those that were logged.
+    """Return the numbers that summarise a run, as far as they were logged.
 
-    In this order: epoch, loss, kNN and validation top-1 (the newest, and the best with its epoch),
+    Their order is: epoch, loss, kNN and validation top-1 (the newest, and the best with its epoch),
     test top-1 with its interval, effective rank, videos/s, data wait, training time (the sum over
     all starts).
     """

@@ -12,7 +12,7 @@ CRASH_SIGNALS = frozenset(
 
 
 class UserError(Exception):
-    """An error in settings, files or the machine, whose message says what to do.
+    """An error in settings, files or the machine, with a message that explains what to do.
 
     A command prints it as one line and ends with status 2 (:mod:`sce_video.utils.command`).
     """

@@ -33,7 +33,7 @@ _UNFINISHED = re.compile(r"\.(?P<name>.+)\.(?P<pid>\d+)-[0-9a-f]{8}\.part", re.S
 
 
 class WriteError(UserError, OSError):
-    """A file cannot be written; says which and why. What was there before is unchanged."""
+    """A file cannot be written. The message names file and reason, and old content is unchanged."""
 
 
 def write_error(path: str | Path, error: OSError) -> WriteError:

@@ -47,7 +47,7 @@ _uploads: set[Future] = set()  # in progress
 
 
 class ObjectStoreError(UserError, OSError):
-    """An object store does not do what was asked: credentials, bucket or network; says which."""
+    """An object store refuses a request. The message names credentials, bucket or network."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Loader workers: which file each one reads, what a crash says, and how the batches go on."""
+"""Crashes of loader workers: the file that a worker was reading, and the batches that follow."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def _crash_error(pids: list[int], files: list[str], cause: str) -> WorkerCrashEr
 
 
 def _is_of_file(cause: str) -> bool:
-    """Return whether a worker has crashed in its own code, as torch or the system says it."""
+    """Return whether a worker has crashed in its own code, judged by the error's text."""
     return any(str(signal.strsignal(number)).lower() in cause.lower() for number in CRASH_SIGNALS)
 
 
@@ -184,8 +184,8 @@ def _report_unless_parent_left(
 def start_workers(loader: DataLoader) -> Iterator[Any]:
     """Return the iterator of a loader, whose workers are forked with SIGTERM blocked.
 
-    Before a worker is initialised torch starts threads in it (its pool, where the parent has called
-    ``torch.set_num_threads``). They inherit the mask, or would let SIGTERM end the worker.
+    Before a worker is initialised, torch starts threads in it (its pool, if the parent has called
+    ``torch.set_num_threads``). They inherit the mask. Without it, SIGTERM would end the worker.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     try:
