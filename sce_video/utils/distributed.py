@@ -70,7 +70,7 @@ def gather_samples(x: Tensor, *, gradient: bool = False) -> Tensor:
     function with equal shapes.
 
     Args:
-        x: (n, ...).
+        x: (n, ...) rows of this rank.
         gradient: Whether the rows keep their gradient. Then the backward pass sums, for the rows of
             a rank, the gradients of the losses of all ranks; after DistributedDataParallel's mean
             of the parameters' gradients, W ranks equal one with the global batch if the loss is a

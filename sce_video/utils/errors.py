@@ -1,4 +1,4 @@
-"""Base classes of errors that a user can mend."""
+"""Base classes of errors that a user can fix."""
 
 from __future__ import annotations
 

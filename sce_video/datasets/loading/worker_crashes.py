@@ -76,7 +76,7 @@ class CurrentFiles:
                 row[:_PID] = 0
 
     def entries(self) -> dict[int, str]:
-        """Process id and file of each worker that is reading one."""
+        """Return process id and file of each worker that is reading one."""
         rows = {int.from_bytes(row[:_PID].tobytes(), "little"): row for row in self._table.numpy()}
         rows.pop(0, None)
         return {p: os.fsdecode(r[_PID:].tobytes().rstrip(b"\0")) for p, r in rows.items()}
@@ -120,7 +120,7 @@ def report_worker_crashes(dataloader: DataLoader) -> Iterator[None]:
 
 
 def _reading(dataloader: DataLoader) -> dict[int, str]:
-    """Process id and file of each worker that is reading one, or has ended while it did."""
+    """Return process id and file of each worker that is reading one, or ended while reading."""
     reading: dict[int, str] = {}
     for part in _parts(dataloader.dataset):
         reading |= part.current_files.entries()
