@@ -251,7 +251,7 @@ def _config(base: Config, chosen: Mapping[str, Choice], subject: _Subject, out: 
         f"train_dataloader.dataset.{name}": value for name, value in of_videos.items()
     }
     if subject.teacher is not None:
-        data["model.teacher_channels"] = subject.teacher.model.feature_size
+        data["model.teacher_channels"] = subject.teacher.channels
     config = filled_recipe(base, chosen, data, out)
     config.fit_queue = False  # the queue has been fitted
     for step in config.train_dataloader.dataset.pipeline:

@@ -118,14 +118,11 @@ def find_source(source: str | os.PathLike) -> Source:
     kind = settings.backbone["type"].rpartition(".")[2]
     attends = any("attention" in type(layer).__name__.lower() for layer in network.modules())
     family = "vit" if attends else "convolution"
-    per_frame = kind == "ResNet2d" or (
-        kind == "EfficientNetLite" and not settings.backbone.get("temporal")
-    )
+    per_frame = sees_single_frames(settings.backbone)
     classifies = meta.get("classifier") is True or any(k.startswith(_HEADS) for k in weights)
     if kind == "HFEncoder":
         family = settings.backbone["architecture"]["model_type"]
         of_family = family_of(family)
-        per_frame = of_family.per_frame
         pool = settings.backbone.get("pool")
         classifies |= of_family.classifier is not None and pool == of_family.classifier.pool
     return Source(
@@ -139,6 +136,14 @@ def find_source(source: str | os.PathLike) -> Source:
         parameters=sum(v.numel() for k, v in weights.items() if k.startswith(_BACKBONE)),
         channels=getattr(network, "out_channels", 0),
     )
+
+
+def sees_single_frames(backbone: Mapping[str, Any]) -> bool:
+    """Return whether a network computes the features of each frame without the other frames."""
+    kind = backbone["type"].rpartition(".")[2]
+    if kind == "HFEncoder":
+        return family_of(backbone["architecture"]["model_type"]).per_frame
+    return kind == "ResNet2d" or (kind == "EfficientNetLite" and not backbone.get("temporal"))
 
 
 def _in_our_layout(name: str) -> tuple[str, dict[str, Any]]:

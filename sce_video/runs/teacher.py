@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,13 +24,14 @@ from sce_video.engine.run_json import Choice
 from sce_video.inference.embed_job import iterate_features
 from sce_video.inference.features import Features, join_features, read_features, write_features
 from sce_video.inference.model import VideoModel, build_model, load_model
-from sce_video.inference.multi_view import BatchRows, mean_representation
+from sce_video.inference.multi_view import BatchRows, mean_representation, rows_of_views
 from sce_video.inference.network_input import ViewOptions
 from sce_video.models.algorithms.distill import TeacherClip
+from sce_video.models.backbones.frame_pools import frame_features, frame_parts
 from sce_video.options.training import OBJECTIVES
 from sce_video.registry import DATASETS
 from sce_video.runs.folder_facts import FolderFacts
-from sce_video.runs.start_weights import find_source
+from sce_video.runs.start_weights import find_source, sees_single_frames
 from sce_video.utils.command import Progress
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
 from sce_video.utils.run_files import TEACHER_FEATURES, is_model, packaged_network
@@ -49,49 +51,89 @@ _OBJECTIVE = "relations"
 
 
 def with_clip(model: VideoModel, clip_duration: float, num_frames: int) -> VideoModel:
-    """The network with clips of so many seconds.
+    """Return the network with clips of so many seconds.
 
-    One of images sees each of the student's ``num_frames`` frames, any other its own number.
+    An image network sees each of the student's ``num_frames`` frames, any other network its own
+    number of frames.
     """
-    own = model.settings.num_frames
-    frames = num_frames if own == 1 else own
+    frames = model.settings.num_frames
+    if sees_single_frames(model.settings.backbone):
+        frames = num_frames
     settings = replace(model.settings, clip_duration=clip_duration, num_frames=frames)
     return replace(model, settings=settings)
 
 
 @dataclass(frozen=True, eq=False)
 class ClipFeatures(VideoModel):
-    """A network whose row of a video are the features of its K clips in order, (K D,)."""
+    """A network whose row of a video contains the features of its K clips in order.
+
+    Attributes:
+        clips: K.
+        positions: T, temporal positions of a clip, each with features of its own; 0 for one
+            feature of the clip.
+    """
 
     clips: int = 1
+    positions: int = 0
 
     @property
     def row_size(self) -> int:
-        """K D."""
-        return self.clips * self.feature_size
+        """K D, or K T D."""
+        return self.clips * max(1, self.positions) * self.feature_size
 
     def rows(self, batch: dict[str, Any], max_views: int) -> BatchRows:
-        """Rows (n, K D) of the videos of a batch."""
+        """Rows (n, K D) or (n, K T D) of the videos of a batch."""
         with torch.inference_mode():
-            found = mean_representation(max_views, clips=True)(self.encoder, batch)
-        return BatchRows(found.values.reshape(-1, self.row_size), found.num_views)
+            if not self.positions:
+                found = mean_representation(max_views, clips=True)(self.encoder, batch)
+                return BatchRows(found.values.reshape(-1, self.row_size), found.num_views)
+            views = rows_of_views(self.encoder, batch, self._positions_of_view, max_views)
+        return BatchRows(torch.stack(views).cpu().reshape(-1, self.row_size), self.clips)
+
+    def _positions_of_view(self, view: Tensor) -> Tensor:
+        return frame_features(self.encoder.backbone, view).flatten(1)
 
 
-def clip_features(model: VideoModel, clips: int) -> ClipFeatures:
-    """Return a network that gives the features of single clips."""
-    return ClipFeatures(**vars(model), clips=clips)
+def clip_features(model: VideoModel, clips: int, objective: str) -> ClipFeatures:
+    """Return a network that gives the features of single clips, for "frames" of each position."""
+    if objective != "frames":
+        return ClipFeatures(**vars(model), clips=clips)
+    side = model.settings.crop_size
+    view = torch.zeros(1, 3, model.settings.num_frames, side, side, device=model.device)
+    with torch.inference_mode():
+        positions, channels = frame_features(model.encoder.backbone, view).shape[1:]
+    own = replace(model, feature_size=channels)
+    return ClipFeatures(**vars(own), clips=clips, positions=positions)
 
 
-def student_clip(cfg: Config) -> tuple[float, int, int]:
-    """Seconds and frames of the student's clips, and K, fixed ones of a video; 0 for any."""
+@dataclass(frozen=True)
+class StudentClip:
+    """What a student of a distillation sees and learns.
+
+    Attributes:
+        duration: Seconds of a clip.
+        num_frames: Frames of a clip.
+        fixed: K, number of fixed clips of each video; 0 for any clip.
+        objective: What the student learns of the teacher.
+    """
+
+    duration: float
+    num_frames: int
+    fixed: int
+    objective: str
+
+
+def student_clip(cfg: Config) -> StudentClip:
+    """Return the student's clips in a config of a distillation."""
     pipeline = cfg.train_dataloader.dataset.pipeline
     step = next((step for step in pipeline if {"clip_duration", "num_frames"} <= {*step}), None)
     if step is None:
         raise ValueError("a distillation trains on clips: the pipeline samples none")
     fixed = step.type.rpartition(".")[2] == "OneOfClips"
     clips = step.get("num_clips", 4) if fixed else 0
-    check_objective(cfg.model.get("objective", OBJECTIVES[0]), clips)
-    return step.clip_duration, step.num_frames, clips
+    objective = cfg.model.get("objective", OBJECTIVES[0])
+    check_objective(objective, clips)
+    return StudentClip(step.clip_duration, step.num_frames, clips, objective)
 
 
 def check_objective(objective: Any, clips: Any) -> None:
@@ -104,6 +146,11 @@ def check_objective(objective: Any, clips: Any) -> None:
         raise ValueError(
             "objective 'tokens' compares positions of one crop, so the teacher has to see the "
             f"student's: give --teacher-clips 0, not {clips}"
+        )
+    if objective == "frames" and not clips:
+        raise ValueError(
+            "objective 'frames' learns stored features of the teacher. Give --teacher-clips 1 or "
+            "more, not 0."
         )
 
 
@@ -134,12 +181,12 @@ def prepare_teacher(cfg: Config) -> TeacherHook | None:
             "config to where it is now."
         )
     begun = time.monotonic()
-    clip_duration, num_frames, clips = student_clip(cfg)
-    if not clips:
-        model = with_clip(load_model(cfg.teacher_checkpoint), clip_duration, num_frames)
+    clip = student_clip(cfg)
+    if not clip.fixed:
+        model = with_clip(load_model(cfg.teacher_checkpoint), clip.duration, clip.num_frames)
         cfg.model.teacher_channels = model.feature_size
         return TeacherHook(model)
-    features = StoredFeatures(cfg, clip_duration, num_frames, clips)
+    features = StoredFeatures(cfg, clip)
     file = run_on_main_rank(features.find)
     if file is None:
         work = features.compute()  # advanced by rank 0 alone
@@ -150,7 +197,7 @@ def prepare_teacher(cfg: Config) -> TeacherHook | None:
     if budget is not None:
         budget.spent = round(budget.get("spent", 0.0) + time.monotonic() - begun, 2)
     values, failures = features.load(file)
-    cfg.model.teacher_channels = values.shape[2]
+    cfg.model.teacher_channels = values.shape[-1]
     return TeacherHook(features=values, failures=failures)
 
 
@@ -161,9 +208,9 @@ def _digest(texts: Sequence[str]) -> str:
 class StoredFeatures:
     """The teacher's features of K clips of each training video, and the file that holds them."""
 
-    def __init__(self, cfg: Config, clip_duration: float, num_frames: int, clips: int) -> None:
+    def __init__(self, cfg: Config, clip: StudentClip) -> None:
         self.teacher, self.file = cfg.teacher_checkpoint, Path(cfg.work_dir, TEACHER_FEATURES)
-        self.clip, self.clips = (clip_duration, num_frames), clips
+        self.clip, self.clips = clip, clip.fixed
         self.workers = cfg.train_dataloader.get("num_workers", 0)
         dataset = DATASETS.build({**cfg.train_dataloader.dataset, "pipeline": []})
         self.paths = [dataset.path(index) for index in range(len(dataset))]
@@ -172,8 +219,10 @@ class StoredFeatures:
             "sha256": file_sha256(self.teacher),
             "videos": _digest(self.paths),
             "files": _digest([str(video_state(path)) for path in self.paths]),
-            "clips": [clip_duration, num_frames, clips],
+            "clips": [clip.duration, clip.num_frames, clip.fixed],
         }
+        if clip.objective == "frames":
+            self.key["features"] = "frames"
 
     def find(self) -> Path | None:
         """A file with these features: that of the run or, of several seeds, of another run."""
@@ -200,7 +249,8 @@ class StoredFeatures:
 
     def compute(self) -> Iterator[int]:
         """Compute and write them; gives the number of videos so far, now and then."""
-        model = clip_features(with_clip(load_model(self.teacher), *self.clip), self.clips)
+        own = with_clip(load_model(self.teacher), self.clip.duration, self.clip.num_frames)
+        model = clip_features(own, self.clips, self.clip.objective)
         workers = self.workers if model.device.type == "cpu" else min(self.workers, _MOST_ON_GPU)
         options = ViewOptions(num_clips=self.clips, num_workers=workers)
         progress = Progress(len(self.paths), "features of the teacher:", unit="videos")
@@ -211,7 +261,10 @@ class StoredFeatures:
             if (index + 1) % _VIDEOS_PER_SIGN == 0:
                 yield index + 1
         progress.finish()
-        found = join_features(parts, model.row_size, {"teacher": self.key, "num_views": self.clips})
+        provenance = {"teacher": self.key, "num_views": self.clips}
+        if model.positions:
+            provenance["positions"] = model.positions
+        found = join_features(parts, model.row_size, provenance)
         if not len(found):
             path, reason = found.failures[0]
             raise ValueError(
@@ -221,9 +274,16 @@ class StoredFeatures:
         write_features(self.file, found)
 
     def load(self, file: Path) -> tuple[Tensor, list[tuple[str, str]]]:
-        """Features (videos, K, D) of all listed videos, and those that have none (zeros), why."""
+        """Return the features of all listed videos, and why some have none.
+
+        Returns:
+            Features (videos, K, D), for "frames" (videos, K, T, D), which are 0 for unreadable
+            videos; path and reason of these videos.
+        """
         found, count = self._read(file), len(self.paths)
-        size, left = divmod(found.values.shape[1], self.clips)
+        frames = self.clip.objective == "frames"
+        shape = (self.clips, found.provenance.get("positions", 1)) if frames else (self.clips,)
+        size, left = divmod(found.values.shape[1], math.prod(shape))
         indices = np.arange(len(found)) if found.indices is None else found.indices
         if left or not len(found) or len(np.unique(indices)) < len(found):
             raise ValueError(f"{file} has no features of {self.clips} clips for each video")
@@ -233,7 +293,7 @@ class StoredFeatures:
         if len(found) < count:
             values = torch.zeros(count, found.values.shape[1])
             values[torch.from_numpy(indices)] = torch.from_numpy(found.values)
-        return values.view(count, self.clips, size), found.failures
+        return values.view(count, *shape, size), found.failures
 
 
 class TeacherHook(Hook):
@@ -281,6 +341,14 @@ class PlannedTeacher:
     per_frame: bool
     is_classifier: bool
 
+    @property
+    def channels(self) -> int:
+        """Size of a feature that the student learns."""
+        size = self.model.feature_size
+        if self.given["objective"] != "frames":
+            return size
+        return size // frame_parts(self.model.encoder.backbone)  # motion is computed from frames
+
     def choices(self) -> dict[str, Choice]:
         """The settings of the teacher with the reasons."""
         model, clips = self.model, self.given["teacher_clips"]
@@ -303,21 +371,27 @@ class PlannedTeacher:
 
     def stand_in(self, student: nn.Module, config: Config) -> None:
         """Give a network that is timed the teacher, or features of the right size."""
-        clip_duration, num_frames, clips = student_clip(config)
-        features = torch.ones(1, clips, self.model.feature_size) if clips else None
-        give_teacher(student, with_clip(self.model, clip_duration, num_frames), features)
+        clip = student_clip(config)
+        model = with_clip(self.model, clip.duration, clip.num_frames)
+        features = None
+        if clip.fixed:
+            own = clip_features(model, clip.fixed, clip.objective)
+            places = (own.positions,) if own.positions else ()
+            features = torch.rand(2, clip.fixed, *places, own.feature_size)
+        give_teacher(student, model, features)
 
     def seconds(self, config: Config) -> float:
         """Time of the features of all videos, from some; 0 if none are stored."""
-        clip_duration, num_frames, clips = student_clip(config)
-        if not clips:
+        clip = student_clip(config)
+        if not clip.fixed:
             return 0.0
         dataset = DATASETS.build({**config.train_dataloader.dataset, "pipeline": []})
         chosen = np.linspace(0, len(dataset) - 1, _TIMED).astype(int)
         paths = [dataset.path(int(index)) for index in np.unique(chosen)]
-        network = clip_features(with_clip(self.model, clip_duration, num_frames), clips)
+        own = with_clip(self.model, clip.duration, clip.num_frames)
+        network = clip_features(own, clip.fixed, clip.objective)
         begun = time.monotonic()
-        for _ in iterate_features(network, paths, ViewOptions(num_clips=clips)):
+        for _ in iterate_features(network, paths, ViewOptions(num_clips=clip.fixed)):
             pass
         return (time.monotonic() - begun) / len(paths) * len(dataset)
 

@@ -24,7 +24,7 @@ from sce_video.models.backbones import ResNet2d
 from sce_video.pages.curves import read_scalars
 from sce_video.runs import launch, teacher
 from sce_video.runs.planned_config import planned_config
-from sce_video.runs.teacher import StoredFeatures, TeacherHook, prepare_teacher
+from sce_video.runs.teacher import StoredFeatures, TeacherHook, prepare_teacher, student_clip
 
 K = 4
 
@@ -83,7 +83,7 @@ def test_features_of_the_clips_are_those_of_the_one_path(videos, network, tmp_pa
     hook = prepare_teacher(cfg)
     model = load_model(network)
     assert cfg.model.teacher_channels == model.feature_size == 32
-    stored, listed = hook._features, StoredFeatures(cfg, 0.48, NUM_FRAMES, K).paths
+    stored, listed = hook._features, StoredFeatures(cfg, student_clip(cfg)).paths
     assert stored.shape == (12, K, 32) and len(listed) == 12
     wanted = embed_videos(model, listed, ViewOptions(num_clips=K))
     np.testing.assert_allclose(stored.mean(dim=1).numpy(), wanted, rtol=1e-5, atol=1e-6)
@@ -97,6 +97,24 @@ def test_features_of_the_clips_are_those_of_the_one_path(videos, network, tmp_pa
     )
     again = prepare_teacher(config(videos, tmp_path / "classifier.pth", tmp_path))
     assert torch.equal(again._features, stored)
+
+
+def test_features_of_frames_have_the_features_of_clips_as_their_mean(videos, network, tmp_path):
+    """Each temporal position of the teacher has a feature of its own, and a student learns them."""
+    pooled = prepare_teacher(config(videos, network, tmp_path / "clips"))
+    cfg = config(videos, network, tmp_path / "frames", model__objective="frames")
+    hook = prepare_teacher(cfg)
+    videos_clips = pooled._features.shape[:2]
+    assert hook._features.shape[:2] == videos_clips and hook._features.shape[3] == 32
+    positions = hook._features.shape[2]
+    assert positions > 1 and cfg.model.teacher_channels == 32
+    torch.testing.assert_close(hook._features.mean(dim=2), pooled._features, rtol=1e-5, atol=1e-6)
+    again = prepare_teacher(cfg)  # from the file
+    assert torch.equal(again._features, hook._features)
+    _, recorder = train(cfg, recorder=Taught(hook))
+    assert np.isfinite(np.array(recorder.rows)).all()
+    with pytest.raises(ValueError, match="Give --teacher-clips 1 or more, not 0"):
+        prepare_teacher(config(videos, network, tmp_path, clips=0, model__objective="frames"))
 
 
 @pytest.mark.parametrize("objective", ["cosine", "relations"])
@@ -179,7 +197,8 @@ def test_features_are_computed_again_for_another_teacher_list_or_clips(
         file.write_bytes(content)
         with pytest.raises(ValueError, match=r"run/teacher\.npz is not .*; remove it"):
             prepare_teacher(config(videos, network, run))
-    features = StoredFeatures(config(videos, network, run), 0.48, NUM_FRAMES, K)
+    cfg = config(videos, network, run)
+    features = StoredFeatures(cfg, student_clip(cfg))
     file.write_bytes(whole)
     found = read_features(file)
     found.provenance["teacher"] = features.key

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -13,14 +13,16 @@ from torch import Tensor, nn
 
 from sce_video.models.algorithms.base import QuerySum, SelfSupervisedModel, unit_vectors
 from sce_video.models.backbones.common import average_pool, rows_of_positions
+from sce_video.models.backbones.frame_pools import frame_features, frame_parts
 from sce_video.models.losses.frame_losses import FrameScales, frame_scales, frame_terms
 from sce_video.models.losses.sce_losses import check_sce, sce_terms
 from sce_video.models.losses.siamese import byol_loss
 from sce_video.models.modules import KeyQueue, queue_warnings
-from sce_video.options.training import OBJECTIVES
 from sce_video.registry import MODELS
 from sce_video.utils.stored_arguments import Entries, Outputs, Word
 from sce_video.utils.tensors import LoggedValue
+
+OBJECTIVES = ("cosine", "tokens", "relations", "frames")
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,14 @@ class TeacherClip:
 
     frames: int
     side: int  # height and width in pixels
+
+
+class Compared(NamedTuple):
+    """Comparison of a view with the teacher: h (N, C), z (N, D) or rows of it, and its terms."""
+
+    h: Tensor
+    z: Tensor
+    terms: dict[str, Tensor]
 
 
 @MODELS.register_module()
@@ -73,6 +83,9 @@ class Distill(SelfSupervisedModel):
         data_preprocessor: dict[str, Any] | nn.Module | None = None,
     ) -> None:
         super().__init__(backbone, data_preprocessor or {"type": "VideoDataPreprocessor"})
+        if objective == "frames":
+            channels = self.backbone.out_channels // frame_parts(self.backbone)
+            projector = {"in_channels": channels, **projector}
         self.build_heads({**projector, "out_channels": teacher_channels})
         self.objective = objective
         self.lambda_ = lambda_
@@ -162,27 +175,25 @@ class Distill(SelfSupervisedModel):
         for view in views:
             taught = self.teach(view, samples)  # without gradient
             if self.objective == "frames":
-                h, z, parts = self.frame_errors(view, taught)
+                found = self.frame_errors(view, taught)
             else:
-                h, z, parts = self.compare_vectors(view, taught, is_first=view is views[0])
-            sums.add(h, z, {name: value / len(views) for name, value in parts.items()})
+                found = self.compare_vectors(view, taught, is_first=view is views[0])
+            terms = {name: value / len(views) for name, value in found.terms.items()}
+            sums.add(found.h, found.z, terms)
         return sums.total()
 
-    def frame_errors(
-        self, view: Tensor, taught: Tensor
-    ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """Compute h (N, C), z (N, D) and the terms of ``frames`` for the features (N, T, D)."""
+    def frame_errors(self, view: Tensor, taught: Tensor) -> Compared:
+        """Compute the terms of ``frames`` for the teacher's features (N, T, D)."""
         assert self._scales is not None  # set together with the stored features
-        positions = self.backbone(view).mean(dim=(3, 4)).transpose(1, 2)  # (N, T, C)
+        positions = frame_features(self.backbone, view)  # (N, T, C)
         z = self.projector(positions.flatten(0, 1)).unflatten(0, positions.shape[:2])
         parts = frame_terms(z, taught, self._scales)
+        terms = {name: value.detach() for name, value in parts.items()}
         loss = torch.stack([*parts.values()]).sum()
-        return positions.mean(dim=1), z.mean(dim=1), {"loss": loss, **_detached(parts)}
+        return Compared(positions.mean(dim=1), z.mean(dim=1), {"loss": loss, **terms})
 
-    def compare_vectors(
-        self, view: Tensor, taught: Tensor, is_first: bool
-    ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """Compute h, z and the terms of the objectives that compare unit vectors."""
+    def compare_vectors(self, view: Tensor, taught: Tensor, is_first: bool) -> Compared:
+        """Compute the terms of the objectives that compare unit vectors."""
         if self.objective == "tokens":  # a row for each position
             features = self.backbone(view)
             h = average_pool(features)
@@ -194,14 +205,10 @@ class Distill(SelfSupervisedModel):
         query, key = unit_vectors(z), unit_vectors(keys).to(z.dtype)
         if self.objective != "relations":
             loss = byol_loss(query, key) / 2  # 1 - z.t
-            return h, z, {"loss": loss, "positive_similarity": 1 - loss.detach()}
+            return Compared(h, z, {"loss": loss, "positive_similarity": 1 - loss.detach()})
         parts = sce_terms(
             query, key, self.queue.keys, lambda_=self.lambda_, tau=self.tau, tau_m=self.tau_m
         )
         if is_first:  # enters the queue after the optimiser step
             self.queue.stage(key)
-        return h, z, parts._asdict()
-
-
-def _detached(parts: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: value.detach() for name, value in parts.items()}
+        return Compared(h, z, parts._asdict())

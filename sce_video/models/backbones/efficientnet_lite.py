@@ -64,26 +64,56 @@ class SameConv2d(nn.Conv2d):
 
     def forward(self, input: Tensor) -> Tensor:
         """(N, C, H, W) to (N, C', H/s, W/s), rounded up."""
-        padding = []
-        for size, kernel, stride in zip(
-            input.shape[:1:-1], self.kernel_size, self.stride, strict=True
-        ):
+        return self.convolve(input, self.weight, self.bias)
+
+    def convolve(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """Apply the convolution with other weights."""
+        before, more = [], []
+        for size, kernel, stride in zip(x.shape[2:], self.kernel_size, self.stride, strict=True):
             whole = max((math.ceil(size / stride) - 1) * stride + kernel - size, 0)
-            padding += [whole // 2, whole - whole // 2]
-        if any(padding):
-            input = F.pad(input, padding)
-        return F.conv2d(input, self.weight, self.bias, self.stride, 0, 1, self.groups)
+            before.append(whole // 2)
+            more.append(whole % 2)
+        if any(more):  # copies the input, unlike padding by the convolution itself
+            (top, left), (bottom, right) = before, more
+            x = F.pad(x, (left, left + right, top, top + bottom))
+            before = [0, 0]
+        return F.conv2d(x, weight, bias, self.stride, before, 1, self.groups)
 
 
-def _convolution(
-    before: int, after: int, kernel: int = 1, stride: int = 1, groups: int = 1, relu: bool = True
-) -> nn.Sequential:
-    """A convolution without bias, batch norm and, unless it ends a block, ReLU6."""
-    layers: list[nn.Module] = [
-        SameConv2d(before, after, kernel, stride, groups=groups, bias=False),
-        nn.BatchNorm2d(after, eps=1e-3, momentum=0.01),
-    ]
-    return nn.Sequential(*layers, *([nn.ReLU6(inplace=True)] if relu else []))
+class ConvNorm(nn.Sequential):
+    """A convolution without bias, batch norm and, unless it ends a block, ReLU6.
+
+    While batch norm is in evaluation mode, it is folded into the weights of the convolution. The
+    features are the same up to rounding, and a CPU needs half the time.
+    """
+
+    def __init__(
+        self,
+        before: int,
+        after: int,
+        kernel: int = 1,
+        stride: int = 1,
+        groups: int = 1,
+        relu: bool = True,
+    ) -> None:
+        convolution = SameConv2d(before, after, kernel, stride, groups=groups, bias=False)
+        norm = nn.BatchNorm2d(after, eps=1e-3, momentum=0.01)
+        super().__init__(convolution, norm, *([nn.ReLU6(inplace=True)] if relu else []))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, C, H, W) to (N, C', H/s, W/s)."""
+        convolution, norm, *activation = self
+        # A SyncBN, for example, has statistics of its own kind.
+        if not isinstance(convolution, SameConv2d) or type(norm) is not nn.BatchNorm2d:
+            return super().forward(x)
+        if norm.training or norm.running_mean is None or norm.running_var is None:
+            return super().forward(x)
+        scale = norm.weight * (norm.running_var + norm.eps).rsqrt()
+        weight = convolution.weight * scale[:, None, None, None]
+        x = convolution.convolve(x, weight, norm.bias - norm.running_mean * scale)
+        for layer in activation:
+            x = layer(x)
+        return x
 
 
 class InvertedResidual(nn.Module):
@@ -92,9 +122,9 @@ class InvertedResidual(nn.Module):
     def __init__(self, before: int, stage: _Stage, after: int, stride: int) -> None:
         super().__init__()
         inner = before * stage.expansion
-        self.expand = _convolution(before, inner) if stage.expansion > 1 else nn.Identity()
-        self.depthwise = _convolution(inner, inner, stage.kernel, stride, groups=inner)
-        self.project = _convolution(inner, after, relu=False)
+        self.expand = ConvNorm(before, inner) if stage.expansion > 1 else nn.Identity()
+        self.depthwise = ConvNorm(inner, inner, stage.kernel, stride, groups=inner)
+        self.project = ConvNorm(inner, after, relu=False)
         self.is_residual = stride == 1 and before == after
 
     def forward(self, x: Tensor) -> Tensor:
@@ -119,17 +149,13 @@ class TemporalDifference(nn.Module):
         """(N T, C, H, W) to the same shape."""
         if self.frames == 1:
             return x
-        clips = x.unflatten(0, (-1, self.frames))
+        # Channels last, as the convolutions have them: this is a view.
+        clips = x.permute(0, 2, 3, 1).unflatten(0, (-1, self.frames))  # (N, T, H, W, C)
         change = clips.diff(dim=1)
-        before, after = self.weight[:, :, None, None]
-        return torch.cat(
-            (
-                clips[:, :1] + change[:, :1] * after,
-                clips[:, 1:-1] + change[:, :-1] * before + change[:, 1:] * after,
-                clips[:, -1:] + change[:, -1:] * before,
-            ),
-            1,
-        ).flatten(0, 1)
+        before = F.pad(change, (0, 0, 0, 0, 0, 0, 1, 0))
+        after = F.pad(change, (0, 0, 0, 0, 0, 0, 0, 1))
+        mixed = clips + before * self.weight[0] + after * self.weight[1]
+        return mixed.flatten(0, 1).permute(0, 3, 1, 2)
 
 
 @MODELS.register_module()
@@ -170,7 +196,7 @@ class EfficientNetLite(StagedBackbone):
         self.frame_pool = frame_pool
         self.out_channels = _HEAD_CHANNELS * check_frame_pool(frame_pool)
         scale = VARIANTS[variant]
-        self.stem = _convolution(3, _STEM_CHANNELS, kernel=3, stride=2)
+        self.stem = ConvNorm(3, _STEM_CHANNELS, kernel=3, stride=2)
         before, stages, layers = _STEM_CHANNELS, [], {}
         for number, stage in enumerate(_STAGES):
             after = _rounded(stage.channels * scale.width)
@@ -188,7 +214,7 @@ class EfficientNetLite(StagedBackbone):
         self.blocks = nn.ModuleList(stages)
         # Apart from the blocks, so that these have the same names with and without them.
         self.temporal = nn.ModuleDict(layers)
-        self.head = nn.Sequential(_convolution(before, _HEAD_CHANNELS))
+        self.head = nn.Sequential(ConvNorm(before, _HEAD_CHANNELS))
         self.finish(frozen_stages, norm_eval, False, channels_last)
 
     def stem_layers(self) -> list[nn.Module]:

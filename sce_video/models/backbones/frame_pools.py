@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -53,3 +55,31 @@ def with_motion(features: Tensor, frame_pool: str) -> Tensor:
     else:
         motion = frames[:, :, -1] - frames[:, :, 0]
     return torch.cat((features, motion[:, :, None, None, None].expand_as(features)), 1)
+
+
+def frame_features(backbone: Any, view: Tensor) -> Tensor:
+    """Compute the features of the temporal positions, averaged over space, without motion.
+
+    Args:
+        backbone: Network whose features are (N, C, T', H', W').
+        view: (N, 3, T, H, W).
+
+    Returns:
+        (N, T', C), with a pool of mean and motion the C of the mean.
+
+    Raises:
+        ValueError: If the network's features have no temporal positions.
+    """
+    features = backbone(view)
+    if features.ndim != 5:
+        raise ValueError(
+            "objective 'frames' needs features of temporal positions (N, C, T, H, W), got "
+            f"{tuple(features.shape)}. Use 'cosine' or 'relations' with this network."
+        )
+    channels = features.shape[1] // frame_parts(backbone)
+    return features[:, :channels].mean((3, 4)).transpose(1, 2)
+
+
+def frame_parts(backbone: Any) -> int:
+    """Return the number of parts of a network's representation: 2 with motion, else 1."""
+    return check_frame_pool(getattr(backbone, "frame_pool", "mean"))

@@ -1,6 +1,7 @@
 """Losses and collapse metrics: pure functions of tensors and numbers."""
 
 from sce_video.models.losses.collapse import effective_rank, feature_std
+from sce_video.models.losses.frame_losses import FrameScales, frame_scales, frame_terms
 from sce_video.models.losses.sce_losses import (
     SCETerms,
     ceil_loss,
@@ -15,11 +16,14 @@ from sce_video.models.losses.sigreg import sigreg_loss
 from sce_video.models.losses.swav_losses import sinkhorn, swav_loss
 
 __all__ = [
+    "FrameScales",
     "SCETerms",
     "byol_loss",
     "ceil_loss",
     "effective_rank",
     "feature_std",
+    "frame_scales",
+    "frame_terms",
     "info_nce_loss",
     "moco_v3_loss",
     "nt_xent_loss",

@@ -14,6 +14,7 @@ from torch import nn
 from sce_video.models.algorithms import Distill
 from sce_video.models.algorithms.distill import TeacherClip
 from sce_video.models.backbones.common import rows_of_positions
+from sce_video.models.losses.frame_losses import frame_scales, frame_terms
 from sce_video.registry import MODELS
 
 N, K, D = 6, 8, 32
@@ -154,7 +155,10 @@ def test_no_step_waits_for_the_device(objective, stored, monkeypatch):
 
 def test_wrong_settings_and_a_missing_teacher():
     for changes, message in (
-        (dict(objective="l2"), "objective must be one of cosine, tokens, relations, got 'l2'"),
+        (
+            dict(objective="l2"),
+            "objective must be one of cosine, tokens, relations, frames, got 'l2'",
+        ),
         (dict(tau_m=0.0), "tau_m must be a finite number above 0, got 0.0"),
         (dict(lambda_=2.0), "lambda_ must be from 0 to 1"),
     ):
@@ -167,3 +171,30 @@ def test_wrong_settings_and_a_missing_teacher():
     model.set_teacher(None)
     with pytest.raises(ValueError, match="Distill has no teacher"):
         model.loss(make_views(1, 2))
+
+
+def test_frames_are_predicted_by_the_projector_at_each_position():
+    """In float64, of stored features; a video that could not be read does not count."""
+    model = build("frames", IMAGES).double()
+    features = torch.randn(9, 2, 8, D, generator=torch.Generator().manual_seed(1)).double()
+    features[4] = 0
+    model.set_teacher(features=features)
+    samples = {"index": torch.tensor([3, 0]), "clip": torch.tensor([0, 1])}
+    (view,) = (view.double() for view in make_views(1, 2))
+    got = model([view], samples, mode="loss")
+    taught = torch.stack([features[3, 0], features[0, 1]])
+    scales = frame_scales(features[[0, 1, 2, 3, 5, 6, 7, 8]].flatten(0, 1))
+    positions = model.backbone(view).mean(dim=(3, 4)).transpose(1, 2)
+    z = torch.stack([model.projector(clip) for clip in positions])
+    wanted = frame_terms(z, taught, scales)
+    assert got["loss"].item() == pytest.approx(sum(term.item() for term in wanted.values()))
+    got["loss"].backward()
+    assert gradients_of(model).keys() == {name for name, _ in model.named_parameters()}
+
+
+def test_frames_need_stored_features_of_frames():
+    model = build("frames", IMAGES)
+    with pytest.raises(ValueError, match="needs stored features of the teacher"):
+        model.loss(make_views(1, 2))
+    with pytest.raises(ValueError, match=r"of each frame \(videos, clips, T, D\), got shape"):
+        model.set_teacher(features=torch.ones(3, 4, D))
