@@ -136,7 +136,7 @@ def _is_there(name: str) -> bool:
 
 
 def check_folder(root: str, kind: str = "video") -> None:
-    """Raise ValueError, which says what to give, for anything but a folder of files."""
+    """Raise ValueError, with advice, for anything but a folder of files."""
     if is_url(root):
         raise ValueError(
             f"{kind}s are listed from a folder of this machine or a table, got {root!r}: import "

@@ -1,6 +1,6 @@
-"""Fill a table with the rows of files, over processes and machines; the table says what is due.
+"""Fill a table with the rows of files, over processes and machines. The table shows what is due.
 
-:func:`import_videos` does so with repacked files, ``repack --to`` with files that it encodes.
+:func:`import_videos` adds repacked files, and ``repack --to`` adds files that it encodes.
 """
 
 from __future__ import annotations
@@ -240,7 +240,7 @@ def fill_table(
 
 @dataclass(frozen=True)
 class _Due:
-    """Which rows are made again, besides those that are out of date."""
+    """Choice of the rows to make again, in addition to rows that are out of date."""
 
     all: bool
     failed: bool
