@@ -23,7 +23,7 @@ class FrameScales:
         deviation: (D,) standard deviation of each channel.
         clip_variance: Variance of the standardised clip means, averaged over channels.
         motion_variance: Variance of the standardised motion, averaged over channels; see
-            :func:`motion_of`.
+            :func:`mean_change`.
     """
 
     mean: Tensor
@@ -36,7 +36,7 @@ class FrameScales:
         return (full_precision(features) - self.mean) / self.deviation
 
 
-def motion_of(frames: Tensor) -> Tensor:
+def mean_change(frames: Tensor) -> Tensor:
     """Return the mean absolute difference of neighbouring frames: (N, T, D) to (N, D)."""
     return frames.diff(dim=1).abs().mean(dim=1)
 
@@ -67,7 +67,7 @@ def frame_scales(features: Tensor) -> FrameScales:
     clips = standard.mean(dim=1).var(dim=0, correction=0).mean()
     motion = features.new_ones(())
     if features.shape[1] > 1:
-        found = motion_of(standard).var(dim=0, correction=0).mean()
+        found = mean_change(standard).var(dim=0, correction=0).mean()
         motion = torch.where(found > 0, found, motion)  # videos of still images
     return FrameScales(mean, deviation, torch.where(clips > 0, clips, 1.0), motion)
 
@@ -98,6 +98,6 @@ def frame_terms(student: Tensor, teacher: Tensor, scales: FrameScales) -> dict[s
             "clip_error": clip / scales.clip_variance,
         }
         if student.shape[1] > 1:
-            motion = F.mse_loss(motion_of(student), motion_of(target))
+            motion = F.mse_loss(mean_change(student), mean_change(target))
             terms["motion_error"] = motion / scales.motion_variance
     return terms
