@@ -233,7 +233,7 @@ _MOST_WINDOWS = 1_000_000
 
 @dataclass(frozen=True)
 class Windows:
-    """How a video is divided."""
+    """Division of a video into windows."""
 
     #: Length of a window.
     seconds: float

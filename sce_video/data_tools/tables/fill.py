@@ -135,7 +135,7 @@ class RowMaker:
     batches_per_worker = 4
 
     def make(self, source: RowSource) -> Row:
-        """Return the row of a file; a function of its source alone."""
+        """Return the row of a file, which depends only on its source."""
         return video_row(source)
 
     def is_current(self, settings: str) -> bool:
@@ -148,9 +148,9 @@ class RowsJob(jobs.BatchJob):
 
     Args:
         table: Path or URI of a table that exists.
-        maker: Makes the rows; pickled.
-        timeout: Seconds that a file may take; a process that takes longer is ended, which fails its
-            batch with the kind ``timeout``.
+        maker: Maker of the rows. It is pickled.
+        timeout: Seconds that a file may take. A process that takes longer is ended, and its batch
+            fails with the kind ``timeout``.
     """
 
     name = "import"
