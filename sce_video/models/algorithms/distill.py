@@ -54,8 +54,9 @@ class Distill(SelfSupervisedModel):
     - ``relations``: SCE (eq. 9) with z as query, t as key and a queue of the teacher's features.
       SEED (arXiv 2101.04731) is this with the teacher's own softmax share in place of ``lambda_``;
     - ``frames``: the squared error of the teacher's standardised features of frames, of their mean
-      over the clip and of their motion, see :func:`~sce_video.models.losses.frame_terms`. The
-      projector predicts the features of each of the student's temporal positions.
+      over the clip, of their motion and of their change, see
+      :func:`~sce_video.models.losses.frame_terms`. The projector predicts the features of each of
+      the student's temporal positions.
 
     The teacher gives stored features of fixed clips, found by the samples' ``index`` and ``clip``,
     or is a network that sees the student's augmented view (arXiv 2106.05237) in its own size and

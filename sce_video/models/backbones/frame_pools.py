@@ -20,41 +20,48 @@ def check_frame_pool(frame_pool: str) -> int:
         raise ValueError(
             f"frame_pool must be one of {', '.join(FRAME_POOLS)}, got {frame_pool!r:.60}"
         )
-    return 1 + ("+" in frame_pool)
+    return 1 + frame_pool.count("+")
 
 
 def with_motion(features: Tensor, frame_pool: str) -> Tensor:
     """Append how the features of the frames change, so that their mean is the representation.
 
-    With f_t, the features of frame t averaged over space, the appended part is
+    With f_t, the features of frame t averaged over space, the appended parts are
 
-    - ``mean+absdiff``: the mean of ``|f_(t+1) - f_t|``, which tells how much each feature changes;
-    - ``mean+std``: the standard deviation of f_t over the frames;
-    - ``mean+delta``: ``f_T - f_1``, which tells in which direction it changes.
+    - ``absdiff``: the mean of ``|f_(t+1) - f_t|``, which tells how much each feature changes;
+    - ``std``: the standard deviation of f_t over the frames;
+    - ``delta``: the mean of the last quarter of the frames minus the mean of the first quarter,
+      which tells in which direction each feature changes.
 
-    It is the same at all positions. A head that averages over time and space, a linear probe and an
-    export therefore see mean and motion without knowing of them. A clip of one frame has no motion,
-    so that part is 0.
+    They are the same at all positions. A head that averages over time and space, a linear probe and
+    an export therefore see mean and motion without knowing of them. A clip of one frame has no
+    motion, so these parts are 0.
 
     Args:
         features: (N, C, T, H, W).
         frame_pool: One of :data:`~sce_video.options.connect.FRAME_POOLS`.
 
     Returns:
-        (N, 2 C, T, H, W); with ``mean``, the features.
+        (N, 2 C or 3 C, T, H, W); with ``mean``, the features.
     """
     if frame_pool == "mean":
         return features
     frames = features.mean((3, 4))
-    if features.shape[2] == 1:
-        motion = torch.zeros_like(frames[:, :, 0])
-    elif frame_pool == "mean+absdiff":
-        motion = frames.diff(dim=2).abs().mean(2)
-    elif frame_pool == "mean+std":
-        motion = frames.std(2, correction=0)
-    else:
-        motion = frames[:, :, -1] - frames[:, :, 0]
-    return torch.cat((features, motion[:, :, None, None, None].expand_as(features)), 1)
+    shape = features.shape
+    parts = [_motion(frames, name) for name in frame_pool.split("+")[1:]]
+    return torch.cat((features, *(x[:, :, None, None, None].expand(shape) for x in parts)), 1)
+
+
+def _motion(frames: Tensor, name: str) -> Tensor:
+    """Compute one part of the motion (N, C) of the features of frames (N, C, T)."""
+    if frames.shape[2] == 1:
+        return torch.zeros_like(frames[:, :, 0])
+    if name == "absdiff":
+        return frames.diff(dim=2).abs().mean(2)
+    if name == "std":
+        return frames.std(2, correction=0)
+    quarter = max(1, frames.shape[2] // 4)
+    return frames[:, :, -quarter:].mean(2) - frames[:, :, :quarter].mean(2)
 
 
 def frame_features(backbone: Any, view: Tensor) -> Tensor:
@@ -81,5 +88,5 @@ def frame_features(backbone: Any, view: Tensor) -> Tensor:
 
 
 def frame_parts(backbone: Any) -> int:
-    """Return the number of parts of a network's representation: 2 with motion, else 1."""
+    """Return the number of parts of a network's representation: the mean and each motion."""
     return check_frame_pool(getattr(backbone, "frame_pool", "mean"))

@@ -1,4 +1,4 @@
-"""Regression of a teacher's features of frames: their values, their clip mean and their motion."""
+"""Regression of a teacher's features of frames: values, clip means, motion and change."""
 
 from __future__ import annotations
 
@@ -24,12 +24,15 @@ class FrameScales:
         clip_variance: Variance of the standardised clip means, averaged over channels.
         motion_variance: Variance of the standardised motion, averaged over channels; see
             :func:`mean_change`.
+        change_variance: Variance of the standardised change, averaged over channels; see
+            :func:`net_change`.
     """
 
     mean: Tensor
     deviation: Tensor
     clip_variance: Tensor
     motion_variance: Tensor
+    change_variance: Tensor
 
     def standardise(self, features: Tensor) -> Tensor:
         """Return features (..., D) with mean 0 and deviation 1 over the frames."""
@@ -39,6 +42,12 @@ class FrameScales:
 def mean_change(frames: Tensor) -> Tensor:
     """Return the mean absolute difference of neighbouring frames: (N, T, D) to (N, D)."""
     return frames.diff(dim=1).abs().mean(dim=1)
+
+
+def net_change(frames: Tensor) -> Tensor:
+    """Return the mean of the last quarter of (N, T, D) frames minus the mean of the first one."""
+    quarter = max(1, frames.shape[1] // 4)
+    return frames[:, -quarter:].mean(dim=1) - frames[:, :quarter].mean(dim=1)
 
 
 def frame_scales(features: Tensor) -> FrameScales:
@@ -64,16 +73,22 @@ def frame_scales(features: Tensor) -> FrameScales:
     deviation = deviation.clamp(min=least)
     mean = flat.mean(dim=0)
     standard = (features - mean) / deviation
-    clips = standard.mean(dim=1).var(dim=0, correction=0).mean()
-    motion = features.new_ones(())
+    clips = _variance(standard.mean(dim=1))
+    motion = change = features.new_ones(())
     if features.shape[1] > 1:
-        found = mean_change(standard).var(dim=0, correction=0).mean()
-        motion = torch.where(found > 0, found, motion)  # videos of still images
-    return FrameScales(mean, deviation, torch.where(clips > 0, clips, 1.0), motion)
+        motion = _variance(mean_change(standard))
+        change = _variance(net_change(standard))
+    return FrameScales(mean, deviation, clips, motion, change)
+
+
+def _variance(vectors: Tensor) -> Tensor:
+    """Compute the variance of (N, D), averaged over channels; 1 if all vectors are the same."""
+    found = vectors.var(dim=0, correction=0).mean()
+    return torch.where(found > 0, found, 1.0)
 
 
 def frame_terms(student: Tensor, teacher: Tensor, scales: FrameScales) -> dict[str, Tensor]:
-    """Compute the mean squared errors of frames, clip means and motion.
+    """Compute the mean squared errors of frames, clip means, motion and change.
 
     Each error is a fraction of the variance of its target, so 1 is the error of a constant.
 
@@ -84,7 +99,7 @@ def frame_terms(student: Tensor, teacher: Tensor, scales: FrameScales) -> dict[s
 
     Returns:
         Scalars ``frame_error`` and ``clip_error``, with two or more positions also
-        ``motion_error``.
+        ``motion_error`` and ``change_error``.
     """
     with torch.autocast(student.device.type, enabled=False):
         student = full_precision(student)
@@ -99,5 +114,7 @@ def frame_terms(student: Tensor, teacher: Tensor, scales: FrameScales) -> dict[s
         }
         if student.shape[1] > 1:
             motion = F.mse_loss(mean_change(student), mean_change(target))
+            change = F.mse_loss(net_change(student), net_change(target))
             terms["motion_error"] = motion / scales.motion_variance
+            terms["change_error"] = change / scales.change_variance
     return terms

@@ -109,7 +109,10 @@ def test_motion_is_appended_to_the_mean(frame_pool):
         "mean+absdiff": np.abs(frames[:, :, 1:] - frames[:, :, :-1]).mean(2),
         "mean+std": frames.std(2),
         "mean+delta": frames[:, :, 3] - frames[:, :, 0],
-    }[frame_pool]
+    }
+    both = [motion["mean+absdiff"], motion["mean+delta"]]
+    motion["mean+absdiff+delta"] = np.concatenate(both, 1)
+    motion = motion[frame_pool]
     np.testing.assert_allclose(pooled, np.concatenate([frames.mean(2), motion], 1), atol=1e-12)
 
 
@@ -126,3 +129,11 @@ def test_the_first_quarter_is_frozen():
     assert any(name.startswith("blocks.1.") for name in frozen)
     assert not any(name.startswith(("blocks.2.", "temporal.", "head.")) for name in frozen)
     assert not network.stem[1].training and network.head[0][1].training
+
+
+def test_a_long_clip_changes_from_its_first_to_its_last_quarter():
+    frames = torch.randn(1, 2, 9, dtype=torch.float64)
+    pooled = with_motion(frames[..., None, None], "mean+delta").mean((2, 3, 4))
+    values = frames[0].numpy()
+    expected = values[:, 7:].mean(1) - values[:, :2].mean(1)
+    np.testing.assert_allclose(pooled[0, 2:].numpy(), expected, atol=1e-12)

@@ -29,14 +29,18 @@ def test_terms_are_the_loop_over_clips_in_units_of_the_targets_variance():
     standard = (features.numpy() - flat.mean(0)) / flat.std(0)
     clips = np.array([clip.mean(0) for clip in standard])
     motions = np.array([motion_in_a_loop(clip) for clip in standard])
+    changes = standard[:, -1] - standard[:, 0]  # a quarter of four frames is one
     student = drawn(2, FRAMES, CHANNELS, seed=1)
     found = frame_terms(student, features[1:3], scales)
-    errors: dict[str, list] = {"frame_error": [], "clip_error": [], "motion_error": []}
+    errors: dict[str, list] = {"frame_error": [], "clip_error": []}
+    errors |= {"motion_error": [], "change_error": []}
     for clip, own in enumerate(student.numpy(), start=1):
         errors["frame_error"].append((own - standard[clip]) ** 2)
         errors["clip_error"].append((own.mean(0) - clips[clip]) ** 2 / clips.var(0).mean())
         motion = (motion_in_a_loop(own) - motions[clip]) ** 2
         errors["motion_error"].append(motion / motions.var(0).mean())
+        change = (own[-1] - own[0] - changes[clip]) ** 2
+        errors["change_error"].append(change / changes.var(0).mean())
     wanted = {name: np.mean(values) for name, values in errors.items()}
     assert {name: value.item() for name, value in found.items()} == pytest.approx(wanted)
     # The mean of the targets has an error of 1 everywhere but in the motion, which it lacks.
