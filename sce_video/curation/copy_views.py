@@ -82,7 +82,7 @@ def changes(video: Thumbnails) -> Thumbnails:
 
 @dataclass(frozen=True)
 class _RectangleSettings:
-    """Search for rectangles with still edges, in thumbnails of 32 x 32 pixels."""
+    """Settings for finding rectangles with still edges, in thumbnails of 32 x 32 pixels."""
 
     #: Rectangles of a video at most, because each one adds a searched part to every frame.
     most: int = 4

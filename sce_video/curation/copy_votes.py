@@ -1,4 +1,4 @@
-"""Guesses which videos show parts of other videos, by single frames.
+"""Guesses by single frames which videos show parts of other videos.
 
 Frames of every video are searched among parts of the frames of all videos. Answers that agree on a
 displacement, a speed, a part and whether the frame is mirrored are a hypothesis.
@@ -78,7 +78,7 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class _SearchSettings:
-    """Search of single frames among parts of the frames of all videos."""
+    """Settings for searching single frames among parts of the frames of all videos."""
 
     #: Frames per second that are searched.
     query_rate: float = 4.0
@@ -109,7 +109,7 @@ SPEEDS = 0.8 * (1.25 / 0.8) ** (np.arange(13) / 12)
 
 @dataclass(frozen=True)
 class _VoteSettings:
-    """Hypotheses on two videos by the answers that agree on a line in time and a part."""
+    """Settings for forming hypotheses from answers that agree on a line in time and a part."""
 
     #: Answers through which a line is laid: the most similar ones of the two videos.
     seeds: int = 12
@@ -141,7 +141,7 @@ def voted(
         t_in: (n,) timestamps of the frames that were searched, seconds.
         t_out: (n,) timestamps of the matched frames, seconds.
         parts: (n, 4) left, top, width and height of the matched parts, relative to the frame.
-        similar: (n,) correlations.
+        similar: (n,) correlations of the frames with the parts.
         speeds: Speeds that are tried.
 
     Yields:
@@ -200,8 +200,8 @@ def _searched(
 ) -> Iterator[_Answers]:
     """Yield the parts that frames resemble most, in the order of asker, owner and time.
 
-    Each time the answers to the frames of some hundred videos are yielded. All parts, and numbers
-    of all answers, are in memory.
+    Each yielded block contains the answers to the frames of some hundred videos. All parts, and
+    numbers of all answers, are in memory.
     """
     shapes = squares(SEARCHED_SIDES + (_SEARCH.small_sides if PARTS in edits else ()))
     flips = (False, True) if MIRRORED in edits else (False,)
@@ -277,17 +277,16 @@ def hypotheses(
     """Guess from single frames which videos show parts of others.
 
     Args:
-        videos: Videos without borders, or their :func:`changes`; for each, further parts that are
-            searched.
-        edits: Kinds of copies, of ``EDITS``.
-        most: Hypotheses of a video at most. Those with the most votes are kept.
+        videos: Videos without borders, or their :func:`changes`, each with further parts to search.
+        edits: Kinds of copies to search, from ``EDITS``.
+        most: Maximum number of hypotheses per video. The ones with the most votes are kept.
     """
     blocks = (_agreed(answers, edits, most) for answers in _searched(videos, edits))
     return [guess for block in blocks for guess in block]
 
 
 def _agreed(answers: _Answers, edits: Collection[str], most: int) -> list[Hypothesis]:
-    """Return what answers agree on: for every asker, the hypotheses with the most votes."""
+    """Return the hypotheses with the most votes for every asker, on which its answers agree."""
     if not len(answers.asker):
         return []
     speeds = SPEEDS if SPEED in edits else np.ones(1)

@@ -45,7 +45,7 @@ def curate(options: CurateOptions) -> CurateResult:
 
     Raises:
         FileNotFoundError: If a named file or folder is missing.
-        ValueError: If the source cannot be meant, or the videos cannot be told apart.
+        ValueError: If the source is not usable, or the videos' features are all equal.
     """
     _check_files(options)
     # Imported here because wrong names are answered before torch is imported.

@@ -27,7 +27,7 @@ from sce_video.pages.clip_groups import Choices, ClipRow, ClipSection, ShownClip
 
 @dataclass(frozen=True)
 class _ShownSettings:
-    """Most entries of each section of the page, because every shown video has a clip in it."""
+    """Limits on the entries of each section. Every shown video has a clip in the page."""
 
     #: Groups of near-duplicates: many, because a reader decides on them.
     groups: int = 100
@@ -47,8 +47,8 @@ _SHOWN = _ShownSettings()
 def write_curation_page(path: str | os.PathLike, found: Curation, report: CurationReport) -> None:
     """Write the page: duplicates, outliers, clusters and subset with clips.
 
-    ``found`` is of :func:`~sce_video.curation.selection.curate_videos`, ``report`` of
-    :func:`write_curation`.
+    ``found`` is the result of :func:`~sce_video.curation.selection.curate_videos`, and ``report``
+    the result of :func:`write_curation`.
     """
     counts = report.counts
     facts = [
@@ -87,10 +87,10 @@ def _shown(items: Sequence[Any], most: int, what: str) -> str:
 
 
 def _duplicates(found: Curation) -> ClipSection:
-    """Show the groups of near-duplicates, on which a reader decides; decided groups come last.
+    """Show the groups of near-duplicates, on which a reader decides. Decided groups come last.
 
-    Each video has its similarity, the size of its frames, bitrate and length, and the page keeps
-    of each group the best by one of them when it is asked to.
+    Each video shows its similarity, frame size, bitrate and length. A button keeps the best video
+    of each group by one of these qualities.
     """
     groups = sorted(found.duplicates.groups, key=lambda group: is_decided(found, group))
     if found.options.duplicates == NONE:
@@ -144,7 +144,7 @@ def _choices(found: Curation) -> Choices:
 
 
 def _shared(found: Curation) -> ClipSection:
-    """Show intros and credits: the first videos of each, with its begin and end in them."""
+    """Show intros and credits: the first videos of each, with begin and end in each video."""
     parts = found.duplicates.shared
     note = (
         f"Stretches that are a part of more than {found.options.intros} videos, such as intros and "

@@ -25,7 +25,7 @@ def _guesses(
     edits: Collection[str],
     most: int,
 ) -> dict[int, list[Hypothesis]]:
-    """Return the hypotheses with the most votes of each video, by the lower of their two videos.
+    """Return each video's hypotheses with the most votes, by the lower of their two videos.
 
     ``prepared`` gets the videos without borders and their changes, one after the other.
     """
@@ -55,10 +55,10 @@ def edited_copies(
     on_step: Callable[[str, int, bool], None] | None = None,
     least: float = COPY_SIMILARITY,
 ) -> list[EditedCopy]:
-    """Return the copies among stored videos in their order; of two videos, the most similar copy.
+    """Return the copies among stored videos in their order, and only the best one of two videos.
 
-    Memory: 9 KB per second of video for searched parts, a fifth of it without ``parts``. Until the
-    end of the search, a second file next to the file of ``stored`` takes twice as much space.
+    Searched parts need 9 KB of memory per second of video, a fifth of it without ``parts``. Until
+    the end of the search, a second file next to the file of ``stored`` needs twice as much space.
 
     Args:
         stored: Thumbnails of the videos.
@@ -107,9 +107,9 @@ class _Guesses:
 
 
 def verify_all(item: _Guesses) -> list[EditedCopy]:
-    """Return the copies among hypotheses on pairs that share one video, of each pair the best.
+    """Return each pair's best copy among hypotheses on pairs that share one video.
 
-    The hypothesis with the most votes comes first; the others are left out once it is certain.
+    The hypothesis with the most votes is tried first. The others are left out once it is certain.
     """
     pairs: dict[tuple[int, int], list[Hypothesis]] = {}
     for guess in sorted(item.guesses, key=lambda guess: -guess.votes):

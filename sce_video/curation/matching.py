@@ -48,7 +48,7 @@ class Thumbnails:
 
     @property
     def end(self) -> float:
-        """End of the last of the frames, seconds."""
+        """Return the end of the last frame, seconds."""
         return min(self.duration, self.most)
 
     def sampled(self) -> np.ndarray:
@@ -225,8 +225,8 @@ def cut_part(frames: np.ndarray, part: Part, side: int) -> np.ndarray:
 def query_vectors(frames: np.ndarray) -> np.ndarray:
     """Return frames (n, 32, 32) as unit vectors (n, 64), to search among :func:`index_vectors`.
 
-    Each is averaged to 8 x 8 pixels, minus the mean. A vector is shorter than 1 where the standard
-    deviation of these is below ``FLAT`` grey levels: flat frames resemble little.
+    Each frame is averaged to 8 x 8 pixels, minus the mean. If their standard deviation is below
+    ``FLAT`` grey levels, the vector is shorter than 1, because flat frames resemble little.
     """
     factor = SIDE // _PART
     small = frames.reshape(len(frames), _PART, factor, _PART, factor)
@@ -269,8 +269,8 @@ class CopyMatcher:
     def alignments(self, videos: Sequence[np.ndarray], most: int) -> list[list[Alignment]]:
         """Align videos (T', 32, 32) uint8, perhaps copies, with this one, most similar first.
 
-        These are the alignments at peaks over displacements: motion that repeats has several, and
-        between two samples another one may look better. There are at most ``most`` of a video.
+        These are the alignments at peaks over displacements. Repeated motion has several peaks, and
+        between two samples another peak may look better. Each video has at most ``most`` of them.
         """
         found = []
         # One matrix product for several videos, because reading the parts takes most of the time.

@@ -22,7 +22,7 @@ _SHIFTS = np.arange(-6, 7, 2) / 64
 
 @dataclass(frozen=True)
 class _MomentSettings:
-    """Comparison of what changes in two aligned videos; the values were chosen by hand."""
+    """Settings for comparing changes in two aligned videos. The values were chosen by hand."""
 
     #: Compared frames at most, at equal steps over what both videos show.
     frames: int = 32
@@ -125,7 +125,7 @@ def _fitted(
 ) -> tuple[np.ndarray, Part]:
     """Explain the frames of one video by the other's, and move its part accordingly.
 
-    Least squares with few numbers for all frames: contrast, brightness, a displacement and a scale
+    Least squares fits few numbers for all frames: contrast, brightness, a displacement and a scale
     along both axes, sharpness, and a displacement in time. They cannot explain other movements.
     """
     down, across = np.gradient(theirs, axis=(1, 2))

@@ -30,7 +30,7 @@ _SAME = 0.6
 
 @dataclass(frozen=True)
 class _CandidateSettings:
-    """Search for candidates by single frames; the values were chosen by hand."""
+    """Settings for finding candidates by single frames. The values were chosen by hand."""
 
     #: Answers to a frame.
     answers: int = 10
@@ -52,8 +52,8 @@ def pairs_by_frames(stored: ThumbnailFile, numbers: Sequence[int], most: int) ->
     frame than the search returns, the changes of the video are searched as well, because they
     distinguish its copies from such moments.
 
-    Memory per second of video: 3.8 KB for the parts of two frames, one byte per number, 1 KB for
-    the 16 frames that are queries, and 1.3 KB for their answers.
+    Each second of video needs 3.8 KB of memory for the parts of two frames, with one byte per
+    number, 1 KB for the 16 frames that are queries, and 1.3 KB for their answers.
 
     Args:
         stored: Thumbnails of the videos.
@@ -83,7 +83,7 @@ def _asked(
         stored: Thumbnails of the videos.
         numbers: Numbers of the videos, ascending.
         most: Maximum number of other videos per video.
-        view: Returns the frames of a video that are compared, 16 per second.
+        view: Function that returns the frames of a video to compare, 16 per second.
 
     Returns:
         (P, 2) pairs of numbers, and the numbers of the videos for which at least half of the frames
@@ -137,7 +137,7 @@ def _votes(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Count for pairs (P, 2) of videos how many frames of the first resemble the second.
 
-    Each video counts once for a frame: several of its parts may answer.
+    Each video counts once for a frame, although several of its parts may answer.
     """
     count = int(max(askers.max(), owners.max())) + 1
     keys, numbers = [], []
@@ -229,7 +229,7 @@ class SharedPart:
 
 @dataclass(frozen=True)
 class Duplicates:
-    """Result of the search."""
+    """Result of the search for near-duplicates."""
 
     groups: list[DuplicateGroup]  # of two or more videos, the largest first
     candidates: int  # pairs that were compared
@@ -242,9 +242,9 @@ class Duplicates:
 def candidate_pairs(similar: Tensor, where: Tensor) -> np.ndarray:
     """Return pairs of neighbours (P, 2) as (lower, higher) row, ascending.
 
-    ``similar`` (N, k) are the cosines of
-    :func:`~sce_video.evaluation.functional.clusters.neighbour_graph`, -inf in an empty slot,
-    ``where`` (N, k) their rows.
+    ``similar`` (N, k) are cosines from
+    :func:`~sce_video.evaluation.functional.clusters.neighbour_graph`, -inf in an empty slot, and
+    ``where`` (N, k) are the neighbours' rows.
     """
     rows, slots = np.nonzero(similar.numpy() > -np.inf)
     return unique_pairs(np.stack([rows, where.numpy()[rows, slots]], axis=1))
@@ -262,12 +262,12 @@ def pairs_of_frames(
     """Find videos that show the same frames, by (lower, higher), and count the compared pairs.
 
     Args:
-        stored: Thumbnails of the videos; those without are not compared.
+        stored: Thumbnails of the videos. Videos without thumbnails are not compared.
         pairs: (P, 2) candidates by features. Candidates by frames are added.
         threshold: Smallest mean correlation of the frames of a copy.
-        most: Candidates by frames of a video.
-        copies: Kinds of edited copies that are searched as well, of ``EDITS``.
-        workers: Processes.
+        most: Maximum number of candidates by frames per video.
+        copies: Kinds of edited copies to search as well, from ``EDITS``.
+        workers: Number of processes. 0 compares in this process.
         on_video: Called with ``comparing`` or ``refining``, the total and whether it failed.
     """
     numbers = sorted(stored.places)

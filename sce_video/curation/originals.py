@@ -28,7 +28,7 @@ _NEAR = 0.08
 
 @dataclass(frozen=True)
 class _OverlaySettings:
-    """Search for something that lies before the picture; the values were chosen by hand."""
+    """Settings for finding something before the picture. The values were chosen by hand."""
 
     #: Compared frames at most, at equal steps over what both videos show.
     frames: int = 32

@@ -137,7 +137,7 @@ class FileFacts:
 
     @classmethod
     def from_record(cls, facts: Mapping[str, Any]) -> FileFacts:
-        """Return what ``asdict`` has stored; of an unknown form it counts as not examined."""
+        """Return facts that ``asdict`` has stored. An unknown form counts as not examined."""
         try:
             video = facts["video"]
             return cls(**{**facts, "video": None if video is None else VideoFacts(**video)})
@@ -237,9 +237,9 @@ def _hidden_samples(container: Any, stream: Any, found: int, samples: int) -> in
     """Return how many of the samples that the header counts have no frame of their own.
 
     Args:
-        container: The container, demuxed to its end.
+        container: Container that was demuxed to its end.
         stream: Video stream of the container.
-        found: Hidden and empty packets; of an AVI file ticks without a packet.
+        found: Number of hidden and empty packets, and for an AVI file of ticks without a packet.
         samples: All packets.
     """
     # FFmpeg's index (PyAV 18) lists what the packets must give.
@@ -257,7 +257,7 @@ def _hidden_samples(container: Any, stream: Any, found: int, samples: int) -> in
 
 
 def demux_packets(container: Any, stream: Any) -> Iterator[Any]:
-    """Yield the packets of a stream, to the place where a file is cut short."""
+    """Yield the packets of a stream, in a truncated file up to its end."""
     packets = container.demux(stream)
     try:
         yield from packets

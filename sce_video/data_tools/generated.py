@@ -5,7 +5,7 @@ A class is **what** moves (the pattern of a disc: stripes, checks or rings) and 
 Either alone does not determine the class. Mirroring, reversing or recolouring a video keeps its
 class: position, size, direction, speed, phase, orientation, shades and background are random. Light
 and background drift, so two clips of a video share little except what moves and how. The colours
-are muted: with bright random colours a network matches two views by colour alone.
+are muted, because with bright random colours a network matches two views only by colour.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def generate_toy_actions(
 
 
 def write_pattern_lists(root: str | Path) -> list[Path]:
-    """Write ``root/PART_patterns.txt``: the videos of each part, labelled by their pattern alone.
+    """Write ``root/PART_patterns.txt``: the videos of each part, labelled only by their pattern.
 
     For image networks: a frame shows what moves, not how it moves. Labels are positions in
     ``WHATS``, and the paths in the lists are relative to ``root``. Returns the lists.

@@ -148,9 +148,9 @@ def find_problems(
     Args:
         videos: The list, N entries.
         facts: Facts of a path, from :func:`verify_videos`.
-        limits: Minimum length; None for the defaults.
+        limits: Minimum length of a video. None uses the defaults.
         lines: (N,) line number of every entry in its file.
-        num_classes: Labels must lie in ``[0, num_classes)``; None does not check labels.
+        num_classes: Number of classes. Labels lie in ``[0, num_classes)``. None skips the check.
     """
     limits = limits or Limits()
     problems: list[Problem] = []
@@ -356,7 +356,7 @@ def facts_of(record: jobs.Record) -> FileFacts:
 def write_table(path: str | os.PathLike[str], problems: Sequence[Problem]) -> None:
     """Write a table of problems: markdown if the name ends in ``.md``, else tab-separated.
 
-    The file is replaced atomically; without problems it holds the header row only.
+    The file is replaced atomically. Without problems it contains only the header row.
     """
     path = Path(path)
     rows = [["problem", "path", "line", "detail", "frames", "seconds", "container", "codec"]]

@@ -1,4 +1,4 @@
-"""From files to batches: lists and folders, clip sampling, decoding, uint8 crops, collating."""
+"""Files to batches: lists and folders, clip sampling, decoding, uint8 crops, collating."""
 
 from sce_video.utils.imports import lazy_names
 

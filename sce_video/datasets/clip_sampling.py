@@ -3,7 +3,7 @@
 A video is described by ``timestamps``, (F,) float64, the start of every frame in seconds, ascending
 from 0, and by ``duration``, the end of its last frame. A frame is displayed from its own timestamp
 to the next one. A clip is a stretch ``[start, start + clip_duration)`` of the video, and its frames
-are those that *begin* inside it; one at the very start is inside, one at the very end is not::
+are the ones that *begin* inside it. One at the very start is inside, one at the very end is not::
 
     timestamps   0.0   0.1   0.2   0.3   0.4   0.5   0.6          duration 0.7
     frame         |--0--|--1--|--2--|--3--|--4--|--5--|--6--|
@@ -26,8 +26,8 @@ every frame is in at least one of them::
                                                 [---------)     7 to 12, not 7.5 to 12.5
     duration 3                        [-----)                   one window, shorter
 
-The clips of a window are those that a video of its frames alone would have. Random numbers come in
-as arguments in [0, 1).
+The clips of a window equal the clips of a video with only its frames. Random numbers are passed as
+arguments in [0, 1).
 """
 
 from __future__ import annotations
@@ -179,8 +179,8 @@ def neighbours_within(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the frames of a clip that play after a frame, and before it, each the nearest first.
 
-    Only those within :data:`DIFFERENCE_SECONDS`. The frames before it are empty unless those after
-    it reach the end of the clip.
+    Only frames within :data:`DIFFERENCE_SECONDS` count. The frames before it are empty unless the
+    frames after it reach the end of the clip.
     """
     first, stop = frames_between(timestamps, clip.start, clip.start + clip.clip_duration)
     reach = DIFFERENCE_SECONDS + _EPSILON
@@ -233,7 +233,7 @@ _MOST_WINDOWS = 1_000_000
 
 @dataclass(frozen=True)
 class Windows:
-    """How a video is divided."""
+    """Division of a video into windows."""
 
     #: Length of a window.
     seconds: float

@@ -157,8 +157,8 @@ class LanceVideoDataset(VideoDataset):
         """Return what was read for a batch. Some packets may still be on their way.
 
         Reading a batch takes three rounds of requests: frame indexes, positions of the rows,
-            packets. From object storage, a later batch is read while the samples of this one are
-            decoded.
+        packets. From object storage, a later batch is read while the samples of this one are
+        decoded.
         """
         if self._later_pid != os.getpid():  # a forked process has not the threads
             self._later = []

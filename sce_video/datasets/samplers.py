@@ -19,9 +19,9 @@ _BATCHES_AHEAD = 2
 
 
 class FollowedRequest(SampleRequest):
-    """A request that also tells which one the same loader worker gets two batches later.
+    """A request that also names the request of the same loader worker two batches later.
 
-    Equal to the plain request of the same index and seed.
+    It equals the plain request with the same index and seed.
     """
 
     following: SampleRequest | None = None
@@ -109,7 +109,7 @@ class ResumableSampler(Sampler):
         return (SampleRequest(i % size, mix_seed(seed, epoch, i)) for i in positions)
 
     def announce_batches(self, batch_size: int, num_workers: int) -> None:
-        """Let requests tell what their loader worker gets two batches later."""
+        """Let requests name what their loader worker gets two batches later."""
         self.distance = _BATCHES_AHEAD * batch_size * max(1, num_workers)  # they take turns
 
     def __len__(self) -> int:

@@ -1,7 +1,7 @@
 """Segments of videos: a path with a start and an end, and the CSV file of labelled ones.
 
-A segment is spelled ``a.mp4@12.5-17`` where the path of a video may stand: its frames are those
-that begin in ``[12.5, 17)`` seconds. Nothing here needs torch.
+A segment is written ``a.mp4@12.5-17`` and accepted like the path of a video. Its frames are the
+frames that begin in ``[12.5, 17)`` seconds. This module does not need torch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where videos are: files, objects of a store, rows of a table, behind the same functions.
+"""Access to videos in files, object stores and tables, with the same functions.
 
 A *video* is given by the path of a file, a URL as ``s3://bucket/a.mp4``, which is downloaded once,
 or the path of a row as ``videos.lance/a.mp4``, a segment of any of them by ``@12.5-17`` behind it;
@@ -136,7 +136,7 @@ def _is_there(name: str) -> bool:
 
 
 def check_folder(root: str, kind: str = "video") -> None:
-    """Raise ValueError, which says what to give, for anything but a folder of files."""
+    """Raise ValueError, with advice, for anything but a folder of files."""
     if is_url(root):
         raise ValueError(
             f"{kind}s are listed from a folder of this machine or a table, got {root!r}: import "

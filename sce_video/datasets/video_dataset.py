@@ -87,10 +87,10 @@ Transform = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 def run_pipeline(pipeline: Iterable[Transform], results: dict[str, Any]) -> dict[str, Any]:
-    """Apply transforms in order to ``results``, not modified; returns what the last one does.
+    """Apply transforms in order to a copy of ``results`` and return the last one's result.
 
     Files that a transform enters into ``results["exit_stack"]`` stay open until the last transform
-    has returned or one has raised; then all of them are closed.
+    has returned or one has raised. Then all of them are closed.
     """
     with ExitStack() as stack:
         results = {**results, "exit_stack": stack}

@@ -80,9 +80,9 @@ class Item:
 
 
 class ItemError(Exception):
-    """An item has failed; ``kind`` is a word for its record.
+    """An item has failed. ``kind`` is a word for its record.
 
-    Raised by :meth:`BatchJob.process`; the run continues with the other items.
+    :meth:`BatchJob.process` raises it. The run continues with the other items.
     """
 
     def __init__(self, kind: str, reason: str) -> None:
@@ -91,11 +91,11 @@ class ItemError(Exception):
 
 
 class RunError(UserError, RuntimeError):
-    """No item can succeed, as with a network that fails: the run ends, no item has failed."""
+    """No item can succeed, for example because the network fails. The run ends."""
 
 
 class StorageError(RunError):
-    """Results cannot be written, because of the disk and not because of an item: the run ends."""
+    """Results cannot be written because of the disk, not because of an item. The run ends."""
 
 
 @dataclass(frozen=True)
@@ -436,9 +436,9 @@ def _record(row: tuple[Any, ...]) -> Record:
 
 
 def _records(connection: sqlite3.Connection) -> Iterator[Record]:
-    """Yield all records in the order of their keys; ValueError if the file does not keep it.
+    """Yield all records in the order of their keys; ValueError if the file has another order.
 
-    The pages of a damaged file may lead back to each other, so that reading it never ends.
+    The pages of a damaged file may refer to each other, so that reading it never ends.
     """
     before = None
     for row in connection.execute(_SELECT + " ORDER BY key"):

@@ -1,4 +1,4 @@
-"""Runs a job over items: what is due, where it runs, and what becomes of each outcome."""
+"""Runs a job over items: chooses the due items, runs them and records the outcomes."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Workers:
 
 @contextmanager
 def resumable() -> Iterator[None]:
-    """Say in a StorageError of the block that the same command resumes the run."""
+    """Add to a StorageError of the block that the same command resumes the run."""
     try:
         yield
     except StorageError as error:
@@ -77,8 +77,8 @@ def resumable() -> Iterator[None]:
 class Counts:
     """Numbers of items of a run.
 
-    ``failed`` are those without a source, too. ``kept`` were not due; or they were forced, but have
-    no source now, so the earlier result stays.
+    ``failed`` includes items without a source. ``kept`` items were not due, or they were forced but
+    have no source now, so the earlier result stays.
     """
 
     done: int = 0
@@ -188,9 +188,9 @@ def _record_of(
 
 
 def is_current(job: BatchJob, item: Item, store: RecordStore) -> bool:
-    """Return whether the record of an item stands, so that it is not due.
+    """Return whether the record of an item is still valid, so that the item is not due.
 
-    It does if the settings are the same, the source is unchanged (or, of a finished item, gone),
+    It is valid if the settings are the same, the source is unchanged (or gone if it was finished),
     the job's ``holds`` agrees, and the output of a finished item still has the recorded size.
     """
     record = store.get(item.key)
@@ -255,7 +255,7 @@ class _Driver:
                 yield replace(item, temporary=self._temporary(path))
 
     def _temporary(self, output: Path) -> str:
-        """Make the output's folder, clean it when it is met first; a prefix of temporary paths."""
+        """Make the output's folder, clean it the first time, and return a temporary path prefix."""
         folder = output.parent
         if folder not in self.folders:
             try:

@@ -235,7 +235,7 @@ class PackedJob(NamedTuple):
     """A pickled job that is unpacked where it runs.
 
     Attributes:
-        data: The pickled job.
+        data: Pickled job.
         module: Module of its class.
         modules: Modules of the user's own parts, which its process imports first.
     """
@@ -265,8 +265,8 @@ def run_local(
 ) -> Done:
     """Yield (item, outcome) in order of completion: :func:`process_items` for a job.
 
-    The items have the temporary path of their attempt; the fault of one whose process could not set
-    up the job is ``setup``.
+    The items have the temporary path of their attempt. If a process could not set up the job, the
+    item's fault is ``setup``.
     """
     packed = job if isinstance(job, PackedJob) else pack(job)
     attempts = (None if item is None else _attempt(item) for item in items)
@@ -294,7 +294,7 @@ def _attempt(item: Item) -> Item:
 
 
 def _set_up(job: BatchJob | PackedJob) -> tuple[BatchJob | None, str]:
-    """Return the job, and why it cannot be set up; empty if it is."""
+    """Return the job and the reason why it cannot be set up; empty if it can."""
     try:
         if isinstance(job, PackedJob):
             job.modules.load()

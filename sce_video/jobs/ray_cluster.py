@@ -92,7 +92,7 @@ def watched() -> Iterator[None]:
 def check_versions(ray: Any) -> None:
     """Raise ClusterError unless every node has this version of the package.
 
-    A node that leaves meanwhile is passed over; one that does not answer within 60 s raises, too.
+    A node that leaves meanwhile is ignored. A node that does not answer within 60 s also raises.
     """
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -205,7 +205,7 @@ class _Host:
 
 
 class _Actors:
-    """``count`` actors of Ray; None for all that the cluster has room for, more when it grows."""
+    """``count`` Ray actors. None means as many as fit into the cluster, more when it grows."""
 
     def __init__(self, ray: Any, job: BatchJob, payload: list[Any], count: int | None) -> None:
         self._ray, self._job, self._payload, self._count = ray, job, payload, count

@@ -1,4 +1,4 @@
-"""Which logged values a page draws, in which chart, under which name."""
+"""Choice of the logged values that a page draws, with chart and name."""
 
 from __future__ import annotations
 

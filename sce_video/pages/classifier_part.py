@@ -66,7 +66,7 @@ class Mistake(NamedTuple):
 
 
 def confident_mistakes(scores: Tensor, labels: Tensor, most: int) -> list[Mistake]:
-    """Return the wrongly classified videos, those with the highest score first, at most so many."""
+    """Return at most ``most`` wrongly classified videos, the highest score first."""
     best, predicted = scores.max(dim=1)
     wrong = torch.nonzero(predicted != labels).flatten()
     order = wrong[best[wrong].argsort(descending=True, stable=True)][:most].tolist()

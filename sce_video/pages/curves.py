@@ -109,7 +109,7 @@ def _rows_of(file: Path, damaged: list[str] | None) -> list[dict[str, Any]]:
 
 
 def _numbers(row: dict[str, Any]) -> dict[str, float]:
-    """Return the values that can be drawn; null stands for those that are not finite."""
+    """Return the values that can be drawn. Null means that a value is not finite."""
     row = {k: math.nan if v is None else v for k, v in row.items()}
     numbers = {k: v for k, v in row.items() if isinstance(v, int | float)}
     return {k: v for k, v in numbers.items() if abs(v) < 2**63 or v != v}

@@ -62,7 +62,7 @@ class Strip:
 
 
 class Quality(NamedTuple):
-    """How much of the frames is kept."""
+    """Size, image quality and number of the frames in a strip."""
 
     height: int  # largest, pixels
     quality: int  # of WebP, 0 to 100

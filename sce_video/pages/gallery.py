@@ -151,10 +151,9 @@ def write_gallery(
 ) -> None:
     """Write a gallery as one self-contained HTML file, frames included.
 
-    ``queries`` are the videos, one or more, that the results are like, ``unlike`` those that they
-    are not like.
+    The results resemble ``queries``, one or more videos, and do not resemble ``unlike``.
 
-    Beside its frames every video has a player of some seconds. Names link to the files, relative
+    Next to its frames, every video has a player of some seconds. Names link to the files, relative
     to the gallery. The page loads nothing and runs nothing.
     """
     file = Path(path)

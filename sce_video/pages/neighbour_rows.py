@@ -1,4 +1,4 @@
-"""The neighbour rows of a page: some videos, each with those that are nearest to it in features."""
+"""The neighbour rows of a page: some videos, each with the videos nearest to it in features."""
 
 from __future__ import annotations
 

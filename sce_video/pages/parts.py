@@ -63,7 +63,7 @@ def random_weights_part(row: Mapping[str, Any]) -> Part:
 
 
 def sentence_part(id: str, title: str, sentence: str, first: bool = False) -> Part:
-    """Return a part that only says why there is nothing to show."""
+    """Return a part with only a sentence, which explains why there is nothing to show."""
     return render_part(id, title, "part_sentence.html", {"sentence": sentence}, first)
 
 

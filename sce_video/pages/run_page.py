@@ -50,9 +50,9 @@ class Tile(NamedTuple):
 
 
 def tiles(record: RunRecord) -> list[Tile]:
-    """Return the numbers that tell how a run stands; only those that were logged.
+    """Return the numbers that summarise a run, as far as they were logged.
 
-    In this order: epoch, loss, kNN and validation top-1 (the newest, and the best with its epoch),
+    Their order is: epoch, loss, kNN and validation top-1 (the newest, and the best with its epoch),
     test top-1 with its interval, effective rank, videos/s, data wait, training time (the sum over
     all starts).
     """
@@ -125,7 +125,7 @@ def moment(seconds: Any) -> str:
 
 
 def provenance_rows(record: RunRecord) -> list[tuple[str, str]]:
-    """Name and value of what the run depends on; only what is known."""
+    """Return name and value of everything known that the run depends on."""
     starts = len(record.starts)
     start = record.starts[-1] if record.starts else TrainingStart()
 
@@ -175,7 +175,7 @@ def network(config: Mapping[str, Any]) -> str:
 
 
 def data_rows(record: RunRecord) -> list[tuple[str, str]]:
-    """Name and value of the facts of the training set."""
+    """Return name and value of the facts of the training set."""
     rows = []
     for name, value in record.data.items():
         if isinstance(value, list):
@@ -189,7 +189,7 @@ def data_rows(record: RunRecord) -> list[tuple[str, str]]:
 def result_rows(
     metrics: Mapping[str, Any], intervals: Mapping[str, Sequence[float]]
 ) -> list[tuple[str, str]]:
-    """Name and value, with its interval, of the metrics of a file; fractions in percent."""
+    """Return name and value, with interval, of a file's metrics. Fractions are in percent."""
     return [
         (name, f"{metric_text(name, value)} {interval_text(intervals.get(name))}".rstrip())
         for name, value in metrics.items()

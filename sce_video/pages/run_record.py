@@ -70,7 +70,7 @@ class BadFileLine:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """Everything the page shows of a run but pictures; what is not known is empty."""
+    """Content of a run's page except pictures. Unknown values are empty."""
 
     name: str  # of the folder
     folder: str  # its absolute path

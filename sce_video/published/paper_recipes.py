@@ -1,4 +1,4 @@
-"""Which shipped recipe, with which options, reproduces a number of the paper.
+"""The shipped recipe and options that reproduce each number of the paper.
 
 ``recipes.csv`` has the recipe of each pretraining and evaluation. An empty cell stands for any
 value. ``pretrainings.csv`` has the options of each row of an ablation, and ``variants.csv`` the

@@ -122,7 +122,7 @@ MEAN_OF_SETS = "many_shot_mean"
 
 
 def _read_results() -> tuple[PaperResult, ...]:
-    """Read the numbers in the order of the report: those on videos, then those on images."""
+    """Read the numbers in the order of the report: first on videos, then on images."""
     results = []
     for cells in read_published("paper_results.csv"):
         elsewhere = (cell.split(" ") for cell in cells["also"].split("; ") if cell)

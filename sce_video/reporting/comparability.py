@@ -1,10 +1,10 @@
 """Decides whether a result may be shown next to a number of the paper, and with which remarks.
 
 It may if the resolved configs that trained its weights equal the configs of the shipped recipes,
-except for paths, workers, devices and logging. An obstacle makes a result incomparable: another
-training, other videos than the published sets, random weights. A deviation leaves it comparable but
-is shown with the number: other views, another crop, a few missing videos. A note tells the reader
-something about the paper's number.
+except for paths, workers, devices and logging. An obstacle makes a result incomparable: a
+different training run, videos outside the published sets, random weights. A deviation leaves it
+comparable but is shown with the number: other views, another crop, a few missing videos. A note
+explains something about the paper's number.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ class OwnResult:
 
     Attributes:
         result: Result that was measured.
-        weights: Description of the evaluated weights: ``SCE, 100 epochs on 480 videos``, ``random
-            weights``.
+        weights: Description of the evaluated weights, ``SCE, 100 epochs on 480 videos`` or
+            ``random weights``.
         baseline: Result of the same network with random weights on the same test set, if available;
             None for random weights themselves.
         reasons: Reasons why it is not comparable with the paper. If it does not claim to be,

@@ -76,7 +76,7 @@ class OtherResult(NamedTuple):
 
 @dataclass(frozen=True)
 class Report:
-    """Everything that the pages show.
+    """Content of the report pages.
 
     Attributes:
         cells: Numbers of the paper on videos, in the order of its results.

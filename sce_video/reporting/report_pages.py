@@ -30,11 +30,11 @@ class MissingRow:
 
 @dataclass(frozen=True)
 class Half:
-    """The numbers of the paper on videos, or those on images.
+    """The numbers of the paper on videos, or its numbers on images.
 
     Attributes:
         unit: ``videos`` or ``images``.
-        cells: The numbers.
+        cells: Numbers of this half.
         listed: Whether to list the numbers without a result. If not, one line counts them.
     """
 

@@ -74,10 +74,10 @@ class Result:
 
 @dataclass
 class Collection:
-    """Everything found below the given folders.
+    """Results and skipped files that were found below the given folders.
 
-    ``results`` are ordered by name, and the splits of a mean are its ``parts``, not listed again;
-    ``skipped`` are (file, reason) of the JSON files that hold no results.
+    ``results`` are ordered by name. The splits of a mean are its ``parts`` and not listed again.
+    ``skipped`` are (file, reason) of the JSON files that contain no results.
     """
 
     results: list[Result] = field(default_factory=list)

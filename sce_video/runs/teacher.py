@@ -108,13 +108,13 @@ def clip_features(model: VideoModel, clips: int, objective: str) -> ClipFeatures
 
 @dataclass(frozen=True)
 class StudentClip:
-    """Clips that a student of a distillation sees, and its objective.
+    """Clips and objective of the student of a distillation.
 
     Attributes:
         duration: Seconds of a clip.
         num_frames: Frames of a clip.
         fixed: K, number of fixed clips of each video; 0 for any clip.
-        objective: Name of the loss, one of ``OBJECTIVES``.
+        objective: Objective of the distillation, one of ``OBJECTIVES``.
     """
 
     duration: float

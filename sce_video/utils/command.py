@@ -121,10 +121,10 @@ def command(main: Main | None = None, *, interrupted: str = "interrupted") -> Ca
     """Decorate a tool's ``main(argv) -> exit status``: errors become one line and a status.
 
     The line is ``TOOL.py: error: MESSAGE`` (``sce-video NAME: error: ...`` for its commands) on
-        stderr, for errors that a user can fix (:func:`explain`). All other errors keep their
-        traceback. Modules of ``--import`` are imported first, so ``main`` does not receive this
-        option. ``interrupted`` is printed after Ctrl-C, unless the KeyboardInterrupt has its own
-        text. It explains how to continue.
+    stderr, for errors that a user can fix (:func:`explain`). All other errors keep their traceback.
+    Modules of ``--import`` are imported first, so ``main`` does not receive this option.
+    ``interrupted`` is printed after Ctrl-C, unless the KeyboardInterrupt has its own text. It
+    explains how to continue.
     """
 
     def decorate(function: Main) -> Main:
@@ -165,9 +165,9 @@ def command(main: Main | None = None, *, interrupted: str = "interrupted") -> Ca
 
 @contextmanager
 def _ended_as_by_interrupt(received: list[int]) -> Iterator[None]:
-    """Let SIGTERM and SIGHUP (a closed terminal) end the block as Ctrl-C does; notes which came.
+    """Let SIGTERM and SIGHUP (a closed terminal) end the block as Ctrl-C does, and note them.
 
-    Where they are ignored, as SIGHUP under ``nohup``, or handled already, nothing changes.
+    If they are ignored, such as SIGHUP under ``nohup``, or handled already, nothing changes.
     """
 
     def end(number: int, _frame: FrameType | None) -> None:
@@ -194,8 +194,8 @@ def _ended_as_by_interrupt(received: list[int]) -> Iterator[None]:
 def rare_collections() -> Iterator[None]:
     """Look for cyclic garbage every million objects instead of every thousand, in a short command.
 
-    Half a million are made by imports and stay: to look through them again and again takes a third
-    of the processor time of a search.
+    Imports make half a million objects that stay. Looking through them again and again takes a
+    third of a search's processor time.
     """
     thresholds = gc.get_threshold()
     gc.set_threshold(1_000_000)
@@ -333,7 +333,7 @@ def shown_failures(
     """Return a line for each of the first failures, and one that counts the others.
 
     Args:
-        failures: Path and reason of each.
+        failures: Path and reason of each failure.
         where: Place where the others are listed, for the last line.
         most: Number of failures that have a line.
     """

@@ -1,4 +1,4 @@
-"""How many cores a process may use, and how many of them other programs leave idle."""
+"""Number of cores that a process may use, and of cores that other programs leave idle."""
 
 from __future__ import annotations
 

@@ -65,11 +65,12 @@ def gather_samples(x: Tensor, *, gradient: bool = False) -> Tensor:
     """Return the rows of all ranks, (N, ...) of n on each of W, in the order of the global batch.
 
     Rank r of W has the samples r, r+W, ... of the global batch (``ResumableSampler``); the gathered
-    rows are interleaved in this order, so they do not depend on the number of ranks. Where a rank's
-    own rows are, tells :func:`global_positions`. All ranks must call this with equal shapes.
+    rows are interleaved in this order, so they do not depend on the number of ranks.
+    :func:`global_positions` returns the positions of a rank's own rows. All ranks must call this
+    function with equal shapes.
 
     Args:
-        x: (n, ...).
+        x: (n, ...) rows of this rank.
         gradient: Whether the rows keep their gradient. Then the backward pass sums, for the rows of
             a rank, the gradients of the losses of all ranks; after DistributedDataParallel's mean
             of the parameters' gradients, W ranks equal one with the global batch if the loss is a

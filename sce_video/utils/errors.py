@@ -1,4 +1,4 @@
-"""Base classes of errors that a user can mend."""
+"""Base classes of errors that a user can fix."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CRASH_SIGNALS = frozenset(
 
 
 class UserError(Exception):
-    """An error in settings, files or the machine, whose message says what to do.
+    """An error in settings, files or the machine, with a message that explains what to do.
 
     A command prints it as one line and ends with status 2 (:mod:`sce_video.utils.command`).
     """

@@ -1,4 +1,4 @@
-"""Files that a full disk, a crash or a kill leaves whole; JSON that anybody may have written."""
+"""Files that survive a full disk, a crash or a kill, and JSON that may be untrusted."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _UNFINISHED = re.compile(r"\.(?P<name>.+)\.(?P<pid>\d+)-[0-9a-f]{8}\.part", re.S
 
 
 class WriteError(UserError, OSError):
-    """A file cannot be written; says which and why. What was there before is unchanged."""
+    """A file cannot be written. The message names file and reason, and old content is unchanged."""
 
 
 def write_error(path: str | Path, error: OSError) -> WriteError:
@@ -48,7 +48,7 @@ def write_error(path: str | Path, error: OSError) -> WriteError:
 
 
 class IrregularFileError(UserError, OSError):
-    """A FIFO, a device or a socket where a file is to be opened, or a link where one is written."""
+    """A FIFO, device or socket cannot be opened as a file, or a link cannot be written to."""
 
 
 def check_regular(path: str | os.PathLike[str], written: bool = False) -> None:
@@ -101,9 +101,9 @@ _NAMES_A_FILE = bytes.fromhex("d9d505f920a163d7")
 def check_sqlite_file(path: Path, mode: str = "rb+") -> None:
     """Refuse an untrusted file that SQLite may not open, because it acts on what a file contains.
 
-    SQLite takes an empty file, and so do we; anything else must begin as its files do. SQLite also
-    removes a file that a journal names, where a transaction of several databases was interrupted,
-    which ours never have.
+    An empty file is accepted, as by SQLite. Any other file must begin like SQLite's files. SQLite
+    also removes a file that a journal names if a transaction of several databases was interrupted.
+    This package never uses such transactions.
 
     Args:
         path: Path of the database, which need not exist.
@@ -132,9 +132,9 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
 
 
 def text_encoding(path: str | os.PathLike[str]) -> str:
-    """Return the encoding of a user's text file: UTF-8, or UTF-16 where it begins so.
+    """Return the encoding of a user's text file: UTF-8, or UTF-16 if it begins like UTF-16.
 
-    Spreadsheets write UTF-16 where they are asked for Unicode text.
+    Spreadsheet programs write UTF-16 when Unicode text is chosen.
     """
     with open(path, "rb", opener=regular_file) as file:
         begins_with = file.read(2)
@@ -186,7 +186,7 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
 
 
 def unfinished_path(path: Path) -> Path:
-    """Return a path next to another, for what :func:`remove_unfinished` removes after a kill."""
+    """Return a path next to another. :func:`remove_unfinished` removes it after a kill."""
     # Processes of several machines on one file system may have the same id.
     name = f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.part"
     _MADE_HERE.add(name)
@@ -199,10 +199,10 @@ _MADE_HERE: set[str] = set()
 
 
 def remove_unfinished(folder: str | Path, name: str | None = None) -> None:
-    """Remove what killed processes left at paths of :func:`unfinished_path` in a folder.
+    """Remove files that killed processes left at paths of :func:`unfinished_path` in a folder.
 
-    With a ``name``, only files and folders that were to have it are removed. What a running process
-    of this machine is writing stays. To be called before writing there.
+    With a ``name``, only files and folders that should have got it are removed. Files that a
+    running process of this machine is writing stay. Call this function before writing there.
     """
     for path in Path(folder).glob(".*.part"):
         found = _UNFINISHED.fullmatch(path.name)
@@ -254,7 +254,7 @@ def write_text(path: str | Path, text: str) -> None:
 
 
 def write_json(path: str | Path, content: dict[str, Any]) -> None:
-    """Write a JSON file atomically; a value that is an iterator as a list, item by item."""
+    """Write a JSON file atomically. An iterator value becomes a list, written item by item."""
     with atomic_file(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
         between = "{\n  "
         for key, value in content.items():
@@ -272,7 +272,7 @@ def write_json(path: str | Path, content: dict[str, Any]) -> None:
 
 
 def append_text(path: str | Path, text: str) -> None:
-    """Append to a text file that no other process appends to, made if needed; all or WriteError."""
+    """Append to a text file of this process, created if needed: everything or WriteError."""
     left = memoryview(text.encode("utf-8"))
     try:
         descriptor = regular_file(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)

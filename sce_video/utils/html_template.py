@@ -15,12 +15,12 @@ def render_template(
 ) -> str:
     r"""Render a template in ``<package>/templates``; every value in it is escaped.
 
-    ``escape`` returns a text as literal markup of the page (an object with ``__html__``); None is
-    for HTML.
+    ``escape`` returns a text as literal markup of the page (an object with ``__html__``). None
+    escapes HTML.
 
-    Control and bidirectional characters are written as in Python, since a name may hold them:
-    ``\\u202e`` turns what stands after it around. Line breaks and tabs are kept. A variable of the
-    template that ``values`` lacks is a jinja2.TemplateError.
+    Control and bidirectional characters are written as in Python, because a name may contain them:
+    ``\\u202e`` reverses the text after it. Line breaks and tabs are kept. A template variable that
+    ``values`` lacks raises jinja2.TemplateError.
     """
     import jinja2  # imported here, since only the pages need it
 

@@ -11,7 +11,7 @@ from typing import Any
 def import_submodules(package_name: str, path: Iterable[str]) -> None:
     """Import the modules of a package in alphabetical order, so that their classes are registered.
 
-    Called by the package's own ``__init__``: ``import_submodules(__name__, __path__)``.
+    The package's own ``__init__`` calls it: ``import_submodules(__name__, __path__)``.
     """
     for module in pkgutil.iter_modules(path, prefix=f"{package_name}."):
         importlib.import_module(module.name)
@@ -20,7 +20,7 @@ def import_submodules(package_name: str, path: Iterable[str]) -> None:
 def lazy_names(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
     """Return the ``__getattr__`` of a package that imports each name when it is asked for.
 
-    So a light module of a package (options, paths) needs none of the heavy ones.
+    A light module of a package (options, paths) therefore needs none of the heavy ones.
 
     Args:
         package: Name of the package.

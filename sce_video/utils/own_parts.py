@@ -1,4 +1,4 @@
-"""Modules of the user's own, which ``--import MODULE`` names.
+"""The user's own modules, which ``--import MODULE`` names.
 
 They register methods, networks, datasets and other parts, which configs and checkpoints then name.
 A module is imported only if the command line names it, or the environment that a command makes for
@@ -108,7 +108,7 @@ def _import_part(name: str) -> None:
 
 
 def _reason(name: str, error: BaseException) -> str:
-    """Say why a module could not be imported, in one line."""
+    """Explain in one line why a module could not be imported."""
     missing = getattr(error, "name", None) if isinstance(error, ModuleNotFoundError) else None
     if missing is not None and _belongs(name, missing):
         return (
@@ -151,7 +151,7 @@ class OwnModules:
     Attributes:
         named: Modules of ``--import``.
         others: Modules that a program has imported by itself, or a config file by
-            ``custom_imports``. Those of a notebook may exist in its process only.
+            ``custom_imports``. A notebook's modules may exist only in its process.
     """
 
     named: tuple[str, ...]

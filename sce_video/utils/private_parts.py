@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 def end_persistent_workers(loader: DataLoader) -> None:
     """End the persistent workers of a loader; its next iterator starts new ones.
 
-    torch ends them when their iterator is deleted, which the loader keeps, and has no function for
-    it. Left to the garbage collector each worker delays the end of the program by seconds.
+    torch ends them when their iterator is deleted, but the loader keeps it, and torch has no
+    function for this. Without it, each worker delays the end of the program by seconds.
     """
     loader._iterator = None
 
@@ -26,8 +26,8 @@ def end_persistent_workers(loader: DataLoader) -> None:
 def set_accumulation(optimizer: OptimWrapper, count: int) -> None:
     """Set the number of micro-batches per step of an optimiser wrapper that is in use.
 
-    mmengine accepts the number in the constructor only. A resumed training learns it after hooks
-    and schedulers have been given the wrapper.
+    mmengine accepts the number only in the constructor. A resumed run gets the number after hooks
+    and schedulers have received the wrapper.
     """
     optimizer._accumulative_counts = count
 

@@ -86,7 +86,7 @@ def weights_file(name: str) -> Path:
     """Return the file with the weights of a public network.
 
     Args:
-        name: One of :data:`PUBLIC_NETWORKS`.
+        name: Name of one of :data:`PUBLIC_NETWORKS`.
 
     Raises:
         MissingPackageError: If the package that contains it is not installed.

@@ -1,8 +1,8 @@
 """Files in object stores, ``s3://bucket/key`` and ``gs://bucket/key``, through fsspec.
 
-Credentials, region and endpoint are found as by the clients of the stores: environment variables
+Credentials, region and endpoint are found as in the stores' own clients: environment variables
 (``AWS_ACCESS_KEY_ID``, ``AWS_ENDPOINT_URL``, ...), profiles, the role of the machine. An object
-appears whole or not at all: the parts of a large one become it by the last request.
+appears whole or not at all, because the last request joins the parts of a large one.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _uploads: set[Future] = set()  # in progress
 
 
 class ObjectStoreError(UserError, OSError):
-    """An object store does not do what was asked: credentials, bucket or network; says which."""
+    """An object store refuses a request. The message names credentials, bucket or network."""
 
 
 @dataclass(frozen=True)

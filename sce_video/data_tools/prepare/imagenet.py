@@ -58,8 +58,8 @@ def read_imagenet(root: Path, imagenet100: bool = False) -> OfficialLists:
     Train and val have the same classes, for ImageNet100 the ones in :data:`IMAGENET100_CLASSES`.
 
     Names are paths below ``root``: ``train/WNID/FILE`` and ``val/WNID/FILE``, or
-        ``val/ILSVRC2012_val_00000001.JPEG`` if the folder is flat. Line i of the ground truth
-        contains the id of image i.
+    ``val/ILSVRC2012_val_00000001.JPEG`` if the folder is flat. Line i of the ground truth contains
+    the id of image i.
 
     Raises:
         FileNotFoundError: If ``train`` or ``val`` is missing, or ``val`` is flat without the

@@ -138,9 +138,9 @@ def locate_kinetics(
 ) -> dict[str, Located]:
     """Return the locations of the clips, by name.
 
-    Clips are searched below ``videos/PART`` at any depth; without ``videos`` below ``root`` or, if
-    that has no train/, ``root/videos``. A clip in the folder of replacements takes precedence; it
-    is found by its YouTube id alone, as in arrange_by_classes.py of the CVD Foundation.
+    Clips are searched below ``videos/PART`` at any depth. The default of ``videos`` is ``root`` or,
+    if that has no train/, ``root/videos``. A clip in the folder of replacements takes precedence.
+    It is found only by its YouTube id, as in arrange_by_classes.py of the CVD Foundation.
     """
     names = official.names()
     bases = [videos] if videos else [root, root / "videos"]

@@ -35,7 +35,7 @@ from sce_video.utils.files import read_bytes, write_text
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the table; ``agrees`` is None where no count is published."""
+    """A row of the table. ``agrees`` is None if no count is published."""
 
     title: str
     listed: int | str
@@ -143,8 +143,8 @@ def image_error(path: str) -> str | None:
 class CheckJob(jobs.BatchJob):
     """Job that calls a function with every path. Results are kept until the file changes.
 
-    Keys of items are relative to ``root``; ``check`` returns a JSON value, and is defined at the
-    top level of a module.
+    Keys of items are relative to ``root``. ``check`` returns a JSON value and is defined at the top
+    level of a module.
     """
 
     name = "check"

@@ -201,7 +201,7 @@ def check_disjoint(what: str, first: Split, second: Split) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """Where a video is, or is expected if it is missing."""
+    """Place of a video, or its expected place if it is missing."""
 
     # Relative to the data set's folder (absolute if it is not below), with ``/``.
     path: str
@@ -271,7 +271,7 @@ def _locate(
 
 @dataclass(frozen=True)
 class Downloads:
-    """Where the unpacked official downloads of a set lie in its folder."""
+    """Layout of a dataset's unpacked official downloads in its folder."""
 
     layout: str  # shown in messages and by ``--help``
     lists: tuple[str, ...] = ("",)  # sub-folders for the official lists, in order of preference

@@ -1,4 +1,4 @@
-"""Which files a run repacks, and the paths of their outputs."""
+"""The files that a run repacks, and the paths of their outputs."""
 
 from __future__ import annotations
 

@@ -112,9 +112,9 @@ def repack(options: RepackOptions) -> RepackResult:
 
 
 class RepackJob(jobs.BatchJob):
-    """Re-encodes one file, with :func:`repack_file`.
+    """Job that re-encodes one file with :func:`repack_file`.
 
-    A record also holds the ``root`` of its source, by which files of the same path are told apart.
+    A record also contains the ``root`` of its source, which distinguishes files of the same path.
     """
 
     name = "repack"
@@ -224,8 +224,8 @@ def check_outputs(
 ) -> None:
     """Refuse to overwrite files that repack did not make, or made from other sources.
 
-    Two lists may share a folder, but not the name of an output in it (which ``force`` does not
-    change), and the sources may not be other files of the same path (unless ``force``).
+    Two lists may share a folder, but not the name of an output in it, even with ``force``. Without
+    ``force``, the sources may not be other files of the same path.
     """
     wanted = {item.output: item.key for item in items}
     for output, made_from in store.outputs():

@@ -76,7 +76,7 @@ class ReportedBytes:
 
 @dataclass(frozen=True)
 class ReportedPsnr:
-    """PSNR in dB; the worst is the lower one of luma and all planes of a file."""
+    """PSNR in dB. The worst is the lower one of luma and all planes of a file."""
 
     mean: float | None
     mean_luma: float | None
@@ -86,7 +86,7 @@ class ReportedPsnr:
 
 @dataclass(frozen=True)
 class RepackFailure:
-    """A file that was not repacked; the kind is one of :data:`KINDS`."""
+    """A file that was not repacked. The kind is one of :data:`KINDS`."""
 
     path: str
     kind: str
@@ -201,7 +201,7 @@ def result_paths(folder: Path, plan: RepackPlan) -> list[Path]:
 def write_results(
     folder: Path, plan: RepackPlan, items: list[Item], report: RepackReport
 ) -> list[Path]:
-    """Write report, failures (``path<TAB>reason``) and new list of a list; returns their paths."""
+    """Write report, failures (``path<TAB>reason``) and a list's new list; return their paths."""
     written = result_paths(folder, plan)
     write_text(written[0], json.dumps(report.content(), indent=2) + "\n")
     failures = written[1]

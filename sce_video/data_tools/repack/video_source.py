@@ -204,8 +204,8 @@ def make_schedule(
     """Choose a constant rate and the source frame for each output frame.
 
     A source of constant rate, up to the rounding of its timestamps and a tenth of a frame, keeps
-    its rate and all its frames. Otherwise the rate is the median rate of its frames or, where that
-    gives more than 8 times the source's frames, the highest rate that does not; each output frame
+    its rate and all its frames. Otherwise the rate is the median rate of its frames or, if that
+    gives more than 8 times the source's frames, the highest rate that does not. Each output frame
     is the frame that the source shows at its time. Source frames closer together than the output's
     may not be shown at all. ::
 
@@ -418,7 +418,7 @@ def _frame_times(
 def _choose(count: int, frame_bytes: int, run: int) -> Callable[[int], bool]:
     """Return which of about ``count`` frames are kept: all, or evenly spread runs of ``run``.
 
-    A run that alone passes the memory for a sample is cut to it.
+    A run that exceeds the memory for a sample is shortened to fit.
     """
     if count * frame_bytes <= HELD_BYTES:
         limit = 2 * HELD_BYTES // frame_bytes  # should far more decode than promised

@@ -1,6 +1,6 @@
-"""Fill a table with the rows of files, over processes and machines; the table says what is due.
+"""Fill a table with the rows of files, over processes and machines. The table shows what is due.
 
-:func:`import_videos` does so with repacked files, ``repack --to`` with files that it encodes.
+:func:`import_videos` adds repacked files, and ``repack --to`` adds files that it encodes.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class RowMaker:
     batches_per_worker = 4
 
     def make(self, source: RowSource) -> Row:
-        """Return the row of a file; a function of its source alone."""
+        """Return the row of a file, which depends only on its source."""
         return video_row(source)
 
     def is_current(self, settings: str) -> bool:
@@ -148,9 +148,9 @@ class RowsJob(jobs.BatchJob):
 
     Args:
         table: Path or URI of a table that exists.
-        maker: Makes the rows; pickled.
-        timeout: Seconds that a file may take; a process that takes longer is ended, which fails its
-            batch with the kind ``timeout``.
+        maker: Maker of the rows. It is pickled.
+        timeout: Seconds that a file may take. A process that takes longer is ended, and its batch
+            fails with the kind ``timeout``.
     """
 
     name = "import"
@@ -240,7 +240,7 @@ def fill_table(
 
 @dataclass(frozen=True)
 class _Due:
-    """Which rows are made again, besides those that are out of date."""
+    """Choice of the rows to make again, in addition to rows that are out of date."""
 
     all: bool
     failed: bool

@@ -1,4 +1,4 @@
-"""From a repacked file to the row of a table."""
+"""Conversion of a repacked file to the row of a table."""
 
 from __future__ import annotations
 

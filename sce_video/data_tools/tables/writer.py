@@ -277,7 +277,7 @@ class ImportResult:
 
 
 def describe_import(result: ImportResult, table: str, done: str = "imported") -> str:
-    """Return lines for the terminal; ``done`` says what was done to the files."""
+    """Return lines for the terminal. ``done`` is the verb for the files, such as imported."""
     good = result.imported - len(result.failures)
     lines = [
         f"{result.files:,} files: {good:,} {done}, {result.known:,} up to date, "

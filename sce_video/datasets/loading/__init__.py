@@ -1,1 +1,1 @@
-"""Around the samples of a loader: shared batch memory, time limits, worker crashes, bad files."""
+"""Support for loading samples: shared batch memory, time limits, worker crashes, bad files."""

@@ -11,12 +11,12 @@ from sce_video.utils.files import regular_file, write_text
 
 
 class BadFileReport:
-    """Counts bad files, writes them to a report, and raises when there are too many.
+    """Counter of bad files, which writes them to a report and raises if there are too many.
 
-    The report at ``path`` (None for none), an atomic file, has one JSON object per line, ``{"path":
-    ..., "count": ..., "error": ...}``, sorted by path: how often reading the file failed, and its
-    first error. An existing report is continued; ValueError if it cannot be read. At most
-    ``max_bad_share`` of the ``num_files`` of the dataset may be bad.
+    The report at ``path`` (None for none) is an atomic file with one JSON object per line, sorted
+    by path: ``{"path": ..., "count": ..., "error": ...}``. It contains how often reading the file
+    failed, and its first error. An existing report is continued. ValueError is raised if it cannot
+    be read. At most ``max_bad_share`` of the dataset's ``num_files`` may be bad.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""From samples to a batch, in shared memory."""
+"""Collation of samples to a batch, in shared memory."""
 
 from __future__ import annotations
 
@@ -175,10 +175,10 @@ def collate_views(samples: list[dict[str, Any]]) -> dict[str, Any]:
 
     Returns:
         A dict with ``inputs``: V uint8 tensors (N, T, H, W, 3), empty when every sample was
-            skipped; or ``videos``: N dicts of ``frames, positions, offsets, crop_size``. It also
-            contains ``label``, ``index``, ``seed`` and, if samples have it, ``clip``: (N,) int64;
-            ``failures``: one flat list of (path, error); ``differences``: sums over the samples,
-            see :class:`~sce_video.datasets.transforms.DecodeClips`.
+        skipped; or ``videos``: N dicts of ``frames, positions, offsets, crop_size``. It also
+        contains ``label``, ``index``, ``seed`` and, if samples have it, ``clip``: (N,) int64;
+        ``failures``: one flat list of (path, error); ``differences``: sums over the samples, see
+        :class:`~sce_video.datasets.transforms.DecodeClips`.
 
     Raises:
         ValueError: If the samples differ in their number of views or in the shape of a view.

@@ -1,4 +1,4 @@
-"""Loader workers: which file each one reads, what a crash says, and how the batches go on."""
+"""Crashes of loader workers: the file that a worker was reading, and the batches that follow."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class CurrentFiles:
                 row[:_PID] = 0
 
     def entries(self) -> dict[int, str]:
-        """Process id and file of each worker that is reading one."""
+        """Return process id and file of each worker that is reading one."""
         rows = {int.from_bytes(row[:_PID].tobytes(), "little"): row for row in self._table.numpy()}
         rows.pop(0, None)
         return {p: os.fsdecode(r[_PID:].tobytes().rstrip(b"\0")) for p, r in rows.items()}
@@ -120,7 +120,7 @@ def report_worker_crashes(dataloader: DataLoader) -> Iterator[None]:
 
 
 def _reading(dataloader: DataLoader) -> dict[int, str]:
-    """Process id and file of each worker that is reading one, or has ended while it did."""
+    """Return process id and file of each worker that is reading one, or ended while reading."""
     reading: dict[int, str] = {}
     for part in _parts(dataloader.dataset):
         reading |= part.current_files.entries()
@@ -143,7 +143,7 @@ def _crash_error(pids: list[int], files: list[str], cause: str) -> WorkerCrashEr
 
 
 def _is_of_file(cause: str) -> bool:
-    """Return whether a worker has crashed in its own code, as torch or the system says it."""
+    """Return whether a worker has crashed in its own code, judged by the error's text."""
     return any(str(signal.strsignal(number)).lower() in cause.lower() for number in CRASH_SIGNALS)
 
 
@@ -184,8 +184,8 @@ def _report_unless_parent_left(
 def start_workers(loader: DataLoader) -> Iterator[Any]:
     """Return the iterator of a loader, whose workers are forked with SIGTERM blocked.
 
-    Before a worker is initialised torch starts threads in it (its pool, where the parent has called
-    ``torch.set_num_threads``). They inherit the mask, or would let SIGTERM end the worker.
+    Before a worker is initialised, torch starts threads in it (its pool, if the parent has called
+    ``torch.set_num_threads``). They inherit the mask. Without it, SIGTERM would end the worker.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     try:

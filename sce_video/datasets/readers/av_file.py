@@ -67,11 +67,11 @@ def open_container(
     demuxer_options: dict[str, str] | None = None,
     decoder_options: dict[str, str] | None = None,
 ) -> Any:
-    """Open a media file; nothing else in the package opens one with FFmpeg.
+    """Open a media file. No other function in the package opens one with FFmpeg.
 
     Args:
-        path: A local file. It is never read as a URL.
-        demuxer_options: Added to the options that restrict FFmpeg to files.
+        path: Path of a local file. It is never read as a URL.
+        demuxer_options: Options in addition to the ones that restrict FFmpeg to files.
         decoder_options: Options of the decoders with which FFmpeg probes the file.
 
     Returns:
@@ -141,9 +141,9 @@ def can_be_quick(path: str) -> bool:
 
 
 def holds_video(path: str) -> bool:
-    """Return whether a file, whatever its name is, is a container that is read, with a video in it.
+    """Return whether a file, whatever its name, is a supported container that contains a video.
 
-    The cover of a sound file is none. Nothing is decoded.
+    The cover of a sound file is not a video. Nothing is decoded.
     """
     if not os.path.isfile(path):  # a pipe or a device would wait for data
         return False
@@ -162,7 +162,7 @@ class AvFile:
     FFmpeg decodes the first frames of a file it opens (``avformat_find_stream_info``) to find
     parameters that mp4 and Matroska files state in their headers. Decoding them takes longer than
     opening: 0.7 of 0.9 ms at 340 x 256, 5.4 of 5.6 ms at 1080p. ``quick`` prevents it.
-    :meth:`quick_was_enough` then returns whether all parameters were found.
+    :meth:`quick_was_enough` then checks that decoding still returns the same frames.
 
     Raises:
         VideoDecodeError: If the file cannot be opened, has no video stream with a decoder, or its
@@ -315,7 +315,7 @@ class NoRestartPointError(Exception):
 
 
 class AvStream:
-    """Packets and frames of the best video stream of a file: its open ``file`` and their ``table``.
+    """Packets and frames of a file's best video stream, with the open ``file`` and the ``table``.
 
     ``deadline``, a value of ``time.monotonic()``, may be moved while frames are decoded.
     """

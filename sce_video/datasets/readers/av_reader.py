@@ -128,10 +128,11 @@ class AvReader(VideoReader):
     frame rates are exact. Time continues where a file's clock restarts or jumps, as in joined
     recordings.
 
-    Decoding starts at the last key frame at or before a requested frame from which all frames come
-    out the same (:func:`~.frame_table.is_restart_point`; the container's own flags are wrong with
-    intra refresh), and seeks when another lies between two requested frames. Frames that no other
-    one refers to (most B frames) are not decoded unless requested, a third of the time on Kinetics.
+    Decoding starts at the last restart point at or before a requested frame, and seeks if another
+    one lies between two requested frames. At a restart point, all later frames come out the same
+    (:func:`~.frame_table.is_restart_point`), while the container's own flags are wrong with intra
+    refresh. Frames that no other frame refers to (most B frames) are not decoded unless requested,
+    which saves a third of the time on Kinetics.
 
     In an AVI file with B frames, the demuxer makes up timestamps that do not match the frames. Such
     a file, and a file with two equal timestamps, is decoded from its start and the frames are

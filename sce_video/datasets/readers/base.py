@@ -27,9 +27,10 @@ if TYPE_CHECKING:
 class VideoDecodeError(UserError, RuntimeError):
     """A file from which no usable frame can be decoded.
 
-    ``reason`` is what went wrong, in a few words without the path; None: ``path`` is the whole
-    message "path: reason" (as torch and pickle rebuild an exception). ``permanent``: the error does
-    not depend on which frames were requested, so that the file need not be tried again.
+    ``reason`` describes the problem in a few words, without the path. If it is None, ``path`` is
+    the whole message "path: reason", because torch and pickle rebuild exceptions like this.
+    ``permanent`` is True if the error does not depend on the requested frames, so the file need not
+    be tried again.
     """
 
     def __init__(self, path: str, reason: str | None = None, permanent: bool = True) -> None:

@@ -1,8 +1,8 @@
-"""The table of a video's frames: when each is displayed, and where decoding can start.
+"""The table of a video's frames: the time of each one, and the places where decoding can start.
 
 It comes from all packets of the stream (:func:`table_from_packets`), or from the index of an mp4,
 mov or AVI file, for which no media data is read (:func:`table_from_index`). Containers flag key
-frames; whether decoding can start there says the packet's header (:func:`is_restart_point`).
+frames. The packet's header shows whether decoding can start there (:func:`is_restart_point`).
 """
 
 from __future__ import annotations
@@ -105,11 +105,11 @@ class Clock:
     def restarts(
         self, pts: np.ndarray, is_key: np.ndarray, durations: np.ndarray, shown: np.ndarray
     ) -> np.ndarray | None:
-        """Return the positions of the packets at which the clock restarts or jumps, None for none.
+        """Return the positions of the packets at which the clock restarts or jumps, or None.
 
-        No clock lets a key frame be displayed before an earlier frame. A free-running clock must
-        also not go back or ahead far, as in the ffmpeg program. In other containers a long pause is
-        meant as a pause. The arguments are columns of a table.
+        The clock restarts if a key frame would be displayed before an earlier frame. A free-running
+        clock also jumps if it goes far back or ahead, as in the ffmpeg program. In other containers
+        a long pause is meant as a pause. The arguments are columns of a table.
         """
         known = np.flatnonzero(shown & ~np.isnan(self.dts)) if self.free else np.flatnonzero(shown)
         before, stamps = known[:-1], pts[known]
@@ -305,7 +305,7 @@ _RECOVERY_POINT = 6
 
 @dataclass(frozen=True)
 class _PictureHeader:
-    """Where a picture header states the coding type of the picture."""
+    """Position of the coding type in a picture header."""
 
     #: Bytes with which the header begins.
     start_code: bytes
@@ -361,10 +361,10 @@ def is_restart_point(codec: str, extradata: bytes, packet: bytes | memoryview) -
 def nal_units(
     packet: bytes | memoryview, extradata: bytes, at: int
 ) -> Iterator[bytes | memoryview]:
-    """Yield the NAL units of a packet: each behind a start code, or behind its length.
+    """Yield the NAL units of a packet, which follow a start code or their length.
 
-    How long the length is says byte ``at`` of the header of an mp4 or Matroska file, whose first
-    byte is 1.
+    In an mp4 or Matroska file, whose header begins with 1, byte ``at`` of the header gives the size
+    of the length field.
     """
     if len(extradata) <= at or extradata[0] != 1:
         yield from (unit for unit in bytes(packet).split(_START_CODE)[1:] if unit)

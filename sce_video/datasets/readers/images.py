@@ -31,10 +31,11 @@ _RGB: int = getattr(cv2, "IMREAD_COLOR_RGB", 0)
 
 
 class EncodedImage(DecodedFrames):
-    """A JPEG image in memory, decoded when it is first indexed, smaller if :meth:`reduce` said so.
+    """A JPEG image in memory. It is decoded when first indexed, smaller after :meth:`reduce`.
 
-    ``encoded`` (n,) uint8 is the content of the file at ``path``, ``size`` height and width by its
-    header; no orientation is applied. Decoding raises after ``deadline`` (``time.monotonic()``).
+    ``encoded`` (n,) uint8 is the content of the file at ``path``, and ``size`` the height and width
+    in its header. No orientation is applied. Decoding raises after ``deadline``
+    (``time.monotonic()``).
     """
 
     def __init__(

@@ -120,8 +120,9 @@ class FallbackReader(VideoReader):
 class DecordReader(FallbackReader):
     """Reader that uses decord 0.6.0 for files that it reads correctly, and PyAV for others.
 
-    Its frames of 8-bit h264, MPEG-4, VP8 and VP9 in mp4, mov, Matroska and WebM files equal those
-    of the other backends bit for bit. Prefer ``av``, which is faster on every file measured.
+    Its frames of 8-bit h264, MPEG-4, VP8 and VP9 in mp4, mov, Matroska and WebM files are
+    bit-identical to the other backends' frames. Prefer ``av``, which is faster on every file
+    measured.
     """
 
     # Why decord 0.6.0 reads no other files: it cannot open AV1 or GIF files, and crashes on some

@@ -105,7 +105,7 @@ _WRITES: dict[str, Callable[..., Any]] = {
 
 
 def call_method(dataset: Any, method: str, *arguments: Any) -> Any:
-    """Return the result of one of the methods above, None of those that write."""
+    """Call one of the methods above and return its result; None for methods that write."""
     if method in _READS:
         return _READS[method](dataset, *arguments)
     _WRITES[method](dataset, *arguments)

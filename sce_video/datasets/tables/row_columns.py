@@ -52,7 +52,7 @@ class DamagedRowError(ValueError):
 
 @dataclass(frozen=True)
 class FrameIndex:
-    """Where the frames of a row are, one behind the other as displayed, and how to decode them."""
+    """Places of a row's frames, in the order of display, and details for decoding them."""
 
     #: (F + 1,) int64: packet i is at bytes ``offsets[i]`` to ``offsets[i + 1]``.
     offsets: np.ndarray

@@ -40,7 +40,7 @@ from sce_video.utils.stored_arguments import Pixels
 
 @TRANSFORMS.register_module()
 class OpenVideo:
-    """Open the file at ``path``.
+    """Opening of the file at ``path``.
 
     Args:
         backend: Registered name of a reader (``av``, ``decord``, ``torchcodec``, ...); the frames
@@ -88,7 +88,7 @@ class OpenVideo:
 
 @TRANSFORMS.register_module()
 class DecodeClips:
-    """Decode all frames of all clips in one ordered pass, and return one view per clip.
+    """Decoding of all frames of all clips in one ordered pass, with one view per clip.
 
     Frames that several clips share are decoded once. The views are :class:`LazyView`, uint8
     (T, H, W, 3) arrays that the last transform computes. The frames of an RGB-difference clip are
@@ -99,8 +99,8 @@ class DecodeClips:
         skip_repeats: Whether a partner that repeats its frame (:func:`~.lazy_view.is_repeat`), as
             in footage of a raised frame rate, is replaced by the clip's next frame that differs.
             A clip without one within 0.5 s then keeps its colours
-            (:func:`~sce_video.datasets.clip_sampling.differing_pair`). The paper's difference is
-            always of the next frame.
+            (:func:`~sce_video.datasets.clip_sampling.differing_pair`). The paper always uses the
+            next frame.
     """
 
     def __init__(self, skip_repeats: bool = False) -> None:
@@ -136,10 +136,10 @@ class DecodeClips:
 
 @TRANSFORMS.register_module()
 class DecodeSharedFrames:
-    """Decode the frames of all clips in one ordered pass, and keep each frame once.
+    """Decoding of the frames of all clips in one ordered pass. Each frame is kept once.
 
-    For testing with many clips, which overlap in a short video; the views are cut from the one set
-    of frames on the device (see :class:`PackVideo`).
+    It is used for testing with many clips, which overlap in a short video. The views are cut from
+    one set of frames on the device (see :class:`PackVideo`).
     """
 
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
@@ -205,7 +205,7 @@ def _without_repeats(
 
 @TRANSFORMS.register_module()
 class OpenFrameFolder(OpenVideo):
-    """Open the folder of frames at ``path``; replaces ``OpenVideo``, whose limits it has.
+    """Opening of the folder of frames at ``path``, with the same limits as ``OpenVideo``.
 
     ``fps``: frames per second, 30 for the frames of AVA; ``first``: number of the image at 0 s.
     """
@@ -230,11 +230,11 @@ class OpenFrameFolder(OpenVideo):
 
 @TRANSFORMS.register_module()
 class LoadImage:
-    """Decode the image at ``path`` once, as V views (1, H, W, 3) of it, 8-bit RGB by OpenCV.
+    """Decoding of the image at ``path`` as V views (1, H, W, 3), 8-bit RGB by OpenCV.
 
-    The EXIF orientation is applied, greyscale is repeated to three channels, CMYK is converted, an
-    alpha channel is dropped, of 16 bits the upper 8 are kept. An image of an
-    :class:`~sce_video.datasets.ImageArrayDataset` is taken as it is.
+    The image is decoded once. The EXIF orientation is applied, greyscale is repeated to three
+    channels, CMYK is converted, an alpha channel is dropped, and the upper 8 of 16 bits are kept.
+    An image of an :class:`~sce_video.datasets.ImageArrayDataset` is used unchanged.
 
     Args:
         num_views: Number of views V, including the local ones.
@@ -285,7 +285,7 @@ class LoadImage:
 
 @TRANSFORMS.register_module()
 class PackClips:
-    """Turn the views into uint8 tensors; the data preprocessor normalises and permutes them.
+    """Packing of views as uint8 tensors, which the data preprocessor normalises and permutes.
 
     The crops and the resizing of a :class:`LazyView` are computed here, directly in the tensors,
     and so is the flip of :class:`FlipWithBoxes`.
@@ -329,7 +329,7 @@ class PackClips:
 
 @TRANSFORMS.register_module()
 class PackBoxes(PackClips):
-    """:class:`PackClips`, by the name that recipes with boxes and their results have."""
+    """Another name of :class:`PackClips`, which recipes with boxes and their results use."""
 
 
 def pack_views(views: Sequence[View], targets: Sequence[Tensor] | None) -> list[Tensor]:
@@ -349,7 +349,7 @@ def pack_views(views: Sequence[View], targets: Sequence[Tensor] | None) -> list[
 
 @TRANSFORMS.register_module()
 class PackVideo:
-    """Pack the resized frames once, with the position of each of the K x C views in them.
+    """Packing of the resized frames once, with the positions of the K x C views in them.
 
     The views are cut on the device, a few at a time (:func:`sce_video.evaluation.view_chunks`):
     10 clips x 3 crops of 8 frames are 240 crops of 256 x 256, which share most of their pixels.

@@ -160,7 +160,7 @@ class LazyView:
 
 
 def render_views(views: Sequence[LazyView], outs: Sequence[np.ndarray]) -> None:
-    """Compute views in ``outs``; a decoded frame that several share is converted to RGB once."""
+    """Compute views in ``outs``. A decoded frame that several share is converted to RGB once."""
     groups: dict[int, list[int]] = {}
     for number, view in enumerate(views):
         if view.partners is not None:

@@ -35,8 +35,8 @@ def _check_area(name: str, area: Sequence[float]) -> tuple[float, float]:
 def crop_and_resize(view: View, box: Box, size: tuple[int, int]) -> View:
     """Cut ``box`` (top, left, height, width) from all frames and resize it bilinearly to ``size``.
 
-    Without antialiasing. Of uint8 (T, H, W, 3), a :class:`LazyView` gives another one, without
-    touching pixels.
+    There is no antialiasing. The view is uint8 (T, H, W, 3). For a :class:`LazyView` the result is
+    another one, and no pixels are touched.
     """
     if isinstance(view, LazyView):
         return view.crop_and_resize(box, size)
@@ -63,8 +63,9 @@ def crop_offsets(frame_size: tuple[int, int], size: int, num_crops: int) -> list
     """Return top and left of one square in the centre, or of three along the long side.
 
     One square begins at ``(length - size) / 2`` rounded half to even, as in torchvision's
-    ``CenterCrop``. Three begin along the long side (the width of a square frame) at 0, ``ceil((long
-    - size) / 2)`` and ``long - size``, and along the other side at ``ceil((short - size) / 2)``::
+    ``CenterCrop``. Three begin along the long side (the width of a square frame) at 0,
+    ``ceil((long - size) / 2)`` and ``long - size``, and along the other side at
+    ``ceil((short - size) / 2)``::
 
         width >= height   +------+------+------+        height > width   +------+  0
                           |  0   |  1   |  2   |                         +------+  1
@@ -92,10 +93,10 @@ def random_box(
 ) -> Box:
     """Return a box of random area and aspect ratio inside a frame: top, left, height, width.
 
-    As torchvision's ``RandomResizedCrop``: a uniform share of the frame's area within ``area``,
-    a log-uniform width / height within ``aspect``, the first draw that fits; if none does, the
-    largest central box whose aspect ratio lies in the range. ``draws``, (tries, 4) in [0, 1), are
-    area, aspect, top, left.
+    The box is drawn like torchvision's ``RandomResizedCrop``: a uniform share of the frame's area
+    within ``area``, a log-uniform width / height within ``aspect``, and the first draw that fits.
+    If none fits, the result is the largest central box whose aspect ratio lies in the range.
+    ``draws``, (tries, 4) in [0, 1), are area, aspect, top and left.
     """
     height, width = frame_size
     low, high = math.log(aspect[0]), math.log(aspect[1])
@@ -118,15 +119,16 @@ def random_box(
 
 @TRANSFORMS.register_module()
 class RandomResizedCropClips:
-    """Cut a random box and resize it to a square; one box per view, for all of its frames.
+    """Random box, resized to a square. One box is drawn per view, for all of its frames.
 
     Args:
         size: Side of the output, pixels.
         area: Range of the box's share of the frame's area.
         aspect: Range of width / height, drawn log-uniformly.
-        local_size: Side of the local views, see :class:`RandomClips`, or a list with one for each;
-            None: ``size``.
-        local_area: Range of the share of their boxes, or a list with one for each; None: ``area``.
+        local_size: Side of the local views, see :class:`RandomClips`, or a list with one for each.
+            None means ``size``.
+        local_area: Range of the share of their boxes, or a list with one for each. None means
+            ``area``.
     """
 
     tries = 10
@@ -226,7 +228,7 @@ class ResizeShortSide:
 
 @TRANSFORMS.register_module()
 class CenterCropClips:
-    """Cut the central square of ``size`` pixels, where torchvision's ``CenterCrop`` does."""
+    """Central square of ``size`` pixels, at the same place as torchvision's ``CenterCrop``."""
 
     def __init__(self, size: Pixels) -> None:
         self.size = _check_size(size)
@@ -243,7 +245,7 @@ class CenterCropClips:
 
 @TRANSFORMS.register_module()
 class RandomCropClips:
-    """Cut a square at a uniformly random position, one per view for all of its frames.
+    """Square at a uniformly random position. One is drawn per view, for all of its frames.
 
     If a clip has ``boxes``, they are clipped to the square. A box outside the square is dropped
     with its ``actions``.
@@ -370,7 +372,7 @@ class PillowResizeCenterCrop(ResizeAsProcessor):
 
 @TRANSFORMS.register_module()
 class FlipWithBoxes:
-    """Flip clip and boxes with probability ``prob``; pixels are flipped when the clip is packed."""
+    """Flip of clip and boxes with probability ``prob``. Packing the clip flips the pixels."""
 
     def __init__(self, prob: float = 0.5) -> None:
         if not 0 <= prob <= 1:

@@ -35,7 +35,8 @@ def public_network(
 
     Args:
         name: One of :data:`~sce_video.utils.run_files.PUBLIC_NETWORKS`.
-        frame_pool: See :func:`~sce_video.models.backbones.frame_pools.with_motion`.
+        frame_pool: Name of the pooling, see
+            :func:`~sce_video.models.backbones.frame_pools.with_motion`.
 
     Raises:
         MissingPackageError: If the package with the weights is not installed.

@@ -23,9 +23,9 @@ class FrameScales:
         deviation: (D,) standard deviation of each channel.
         clip_variance: Variance of the standardised clip means, averaged over channels.
         motion_variance: Variance of the standardised motion, averaged over channels; see
-            :func:`frame_motion`.
+            :func:`mean_change`.
         change_variance: Variance of the standardised change, averaged over channels; see
-            :func:`frame_change`.
+            :func:`net_change`.
     """
 
     mean: Tensor
@@ -39,12 +39,12 @@ class FrameScales:
         return (full_precision(features) - self.mean) / self.deviation
 
 
-def frame_motion(frames: Tensor) -> Tensor:
+def mean_change(frames: Tensor) -> Tensor:
     """Return the mean absolute difference of neighbouring frames: (N, T, D) to (N, D)."""
     return frames.diff(dim=1).abs().mean(dim=1)
 
 
-def frame_change(frames: Tensor) -> Tensor:
+def net_change(frames: Tensor) -> Tensor:
     """Return the mean of the last quarter of (N, T, D) frames minus the mean of the first one."""
     quarter = max(1, frames.shape[1] // 4)
     return frames[:, -quarter:].mean(dim=1) - frames[:, :quarter].mean(dim=1)
@@ -76,8 +76,8 @@ def frame_scales(features: Tensor) -> FrameScales:
     clips = _variance(standard.mean(dim=1))
     motion = change = features.new_ones(())
     if features.shape[1] > 1:
-        motion = _variance(frame_motion(standard))
-        change = _variance(frame_change(standard))
+        motion = _variance(mean_change(standard))
+        change = _variance(net_change(standard))
     return FrameScales(mean, deviation, clips, motion, change)
 
 
@@ -113,8 +113,8 @@ def frame_terms(student: Tensor, teacher: Tensor, scales: FrameScales) -> dict[s
             "clip_error": clip / scales.clip_variance,
         }
         if student.shape[1] > 1:
-            motion = F.mse_loss(frame_motion(student), frame_motion(target))
-            change = F.mse_loss(frame_change(student), frame_change(target))
+            motion = F.mse_loss(mean_change(student), mean_change(target))
+            change = F.mse_loss(net_change(student), net_change(target))
             terms["motion_error"] = motion / scales.motion_variance
             terms["change_error"] = change / scales.change_variance
     return terms

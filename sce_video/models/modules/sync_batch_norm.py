@@ -19,7 +19,7 @@ class SyncBatchNorm(_BatchNorm):
     equally many samples, which the training checks before its first step
     (:func:`check_equal_batches`).
 
-    Each pass has one collective operation. The forward pass gathers mean and variance of every
+    Each pass has one collective operation. The forward pass collects mean and variance of every
     rank and combines them (Chan et al. 1983). In contrast to sums of squares, this loses no digits
     if the mean is large. The backward pass adds up two sums. Statistics are float32, and float64
     for float64 inputs. Without a process group and in eval mode, the layer is a batch norm. Names
@@ -68,9 +68,10 @@ class Normalise(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor, Tensor]:
         axes = _all_but_channels(x)
         variance, mean = torch.var_mean(_wide(x), axes, correction=0)
-        own = torch.stack((mean, variance))
-        gathered = collectives.all_gather_tensor(own, 0, _all_ranks())
-        means, variances = _ready(gathered).view(ranks, 2, -1).unbind(1)
+        own, rank = torch.stack((mean, variance)), distributed.get_rank()
+        # The sum over the ranks of matrices that are 0 except in the row of their rank.
+        rows = torch.stack([own if row == rank else torch.zeros_like(own) for row in range(ranks)])
+        means, variances = _summed(rows).unbind(1)
         mean = means.mean(0)
         variance = (variances + (means - mean).square()).mean(0)
         scale = (variance + eps).rsqrt()
@@ -91,8 +92,7 @@ class Normalise(torch.autograd.Function):
         normalised, gradient = _centred(x, mean) * _channels(scale, x), _wide(gradient)
         of_bias, of_weight = gradient.sum(axes), (gradient * normalised).sum(axes)
         own = torch.stack((of_bias, of_weight))
-        sums = _ready(collectives.all_reduce(own, "sum", _all_ranks()))
-        of_means, of_products = sums / (ctx.ranks * x.numel() // x.shape[1])
+        of_means, of_products = _summed(own) / (ctx.ranks * x.numel() // x.shape[1])
         shared = _channels(of_means, x) + normalised * _channels(of_products, x)
         total = scale if weight is None else scale * weight
         of_input = ((gradient - shared) * _channels(total, x)).to(x.dtype)
@@ -123,16 +123,11 @@ def _centred(x: Tensor, mean: Tensor) -> Tensor:
     return _wide(x) - _channels(mean, x)
 
 
-def _all_ranks() -> distributed.ProcessGroup:
-    """Return the default process group."""
+def _summed(x: Tensor) -> Tensor:
+    """Return the sum of a tensor over all ranks. On a GPU its stream waits for it, not the host."""
     group = distributed.group.WORLD
     assert group is not None
-    return group
-
-
-def _ready(x: Tensor) -> Tensor:
-    """Return the result of a collective operation; on a GPU its stream waits, not the host."""
-    return collectives.wait_tensor(x)
+    return collectives.wait_tensor(collectives.all_reduce(x, "sum", group))
 
 
 def convert_sync_batch_norm(module: nn.Module) -> nn.Module:
