@@ -40,6 +40,7 @@ ELSEWHERE = {
     r"^sce-video transfer linear": "features of official data sets: tests/e2e/test_transfer.py",
     r"sweep ": "trainings of a table: tests/commands/test_sweep.py",
     r"my_simsiam|my_test": "files of the page: tests/e2e/test_docs.py runs them",
+    r"--import my_": "files of the page: tests/e2e/test_own_parts.py runs them",
     r"--pairs ssv2": "class names of Something-Something: test_sense_of_time.py",
 }
 TINY = "--width 4 --frames 4 --size 32 --hidden 16 --batch 4 --workers 0 --epochs 1"
@@ -91,8 +92,10 @@ def made(tmp_path_factory):
     rows = "path,start,end,label\na.mp4,1,3,jump\nb.mp4,2,5,serve\n"
     (root / "labels_segments.csv").write_text(rows)
     listed = sorted((root / "TEST").rglob("*.mp4"))
-    rows = [f"{v},{v.parent.name},{n % 2},{n % 2}" for n, v in enumerate(listed)]
-    (root / "clips.csv").write_text("\n".join(["path,label,person,fold", *rows]) + "\n")
+    rows = [f"{v},{v.parent.name},{','.join([str(n % 2)] * 4)}" for n, v in enumerate(listed)]
+    (root / "clips.csv").write_text(
+        "\n".join(["path,label,person,scene,source,fold", *rows]) + "\n"
+    )
     (root / "labels.csv").write_text(f"path,start,end,label\nmatch.mp4,1,4,{CLASSES[0]}\n")
     save_model("xclip", root / "xclip")
     for words in (

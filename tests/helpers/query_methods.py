@@ -23,6 +23,7 @@ SMALL = {
     "ResNet2d": dict(depth=18, base_channels=4),
     "ResNet3dSlowPath": dict(depth=18, base_channels=4),
     "S3D": dict(base_channels=4, gating=True),
+    "EfficientNetLite": dict(temporal=True),
     "VisionTransformer3d": dict(depth=2, embed_dims=8, num_heads=2),
 }
 

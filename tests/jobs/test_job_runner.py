@@ -180,7 +180,8 @@ def test_processes_import_the_modules_of_the_command_line(tmp_path, monkeypatch,
         if packed:
             job = PackedJob(pickle.dumps(job), WithOwnParts.__module__, own_modules())
         ((_, outcome),) = list(run_local(job, items(1), 1, 60.0))
-    assert outcome.value == {"parts": ["PartOfAJob"]}
+    assert outcome.fault is None, outcome.detail
+    assert "PartOfAJob" in outcome.value["parts"]  # other tests may have registered parts, too
 
 
 def test_a_process_without_the_module_says_so(tmp_path):

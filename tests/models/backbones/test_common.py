@@ -177,6 +177,7 @@ def test_bf16_autocast_and_bad_views(name):
 
 #: Names in a backbone with ``frozen_stages=2`` that are frozen, and a layer that is not.
 FROZEN = {
+    "EfficientNetLite": (("stem.", "blocks.0.", "blocks.1."), "blocks.5."),
     "HFEncoder": (("network.embeddings.", "network.encoder.layer.0."), "network.encoder.layer.1."),
     "R2Plus1d": (("stem.", "layer1.", "layer2."), "layer3."),
     "ResNet2d": (("conv1.", "bn1.", "layer1.", "layer2."), "layer3."),
