@@ -286,7 +286,12 @@ def test_compiled_backbones_and_bfloat16_train_as_before(videos, tmp_path, monke
     """What torch.compile does to a module is replaced by nothing: its own import takes seconds."""
     begun, compiled = [], []  # steps that CUDA graphs would be told of, and compiled modules
     monkeypatch.setattr(torch.compiler, "cudagraph_mark_step_begin", lambda: begun.append(1))
-    monkeypatch.setattr(torch.nn.Module, "compile", lambda self, **o: compiled.append((self, o)))
+
+    def unchanged(forward, **options):
+        compiled.append((forward.__self__, options))
+        return forward
+
+    monkeypatch.setattr(torch, "compile", unchanged)
     plain, expected = train(small_config(videos, tmp_path / "a", train_cfg__max_epochs=1))
     cfg = small_config(
         videos, tmp_path / "b", train_cfg__max_epochs=1, compile=dict(mode="default")
@@ -294,7 +299,8 @@ def test_compiled_backbones_and_bfloat16_train_as_before(videos, tmp_path, monke
     runner, recorder = train(cfg)
     assert len(begun) == 3 and losses(recorder) == losses(expected)
     model = runner.model
-    assert compiled == [(b, {"mode": "default"}) for b in (model.backbone, model.target.backbone)]
+    options = {"dynamic": False, "mode": "default"}
+    assert compiled == [(b, options) for b in (model.backbone, model.target.backbone)]
     assert set(model.state_dict()) == set(plain.model.state_dict())  # exchangeable
 
     cfg = small_config(videos, tmp_path / "c", train_cfg__max_epochs=1)
