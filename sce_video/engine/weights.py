@@ -312,7 +312,7 @@ def write_weights(weights: dict[str, Tensor], path: Path) -> None:
 #: network, map no videos, or compute tables of any size (``VisionTransformer``).
 BACKBONES = {
     "sce_video": frozenset(
-        "EfficientNetLite HFEncoder R2Plus1d ResNet2d ResNet3dSlowPath S3D "
+        "EfficientNetLite HFEncoder R2Plus1d ResNet2d ResNet3dSlowPath S3D TimmEncoder "
         "VisionTransformer3d".split()
     ),
     "mmaction": frozenset(

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from sce_video.engine.checkpoint import file_sha256, load_checkpoint_file, newest_checkpoint
-from sce_video.engine.config.snapshot import lacking_imports, stored_config
+from sce_video.engine.config.snapshot import has_config, lacking_imports, stored_config
 from sce_video.engine.weights import bounded_network, load_backbone
 from sce_video.inference.multi_view import BatchRows, mean_representation
 from sce_video.inference.network_input import ModelSettings, settings_from_config
@@ -91,7 +91,8 @@ def load_model(
     data and never executed. A config *file* is executed: use only files that you trust.
 
     Args:
-        checkpoint: A run or a checkpoint, as :func:`checkpoint_of` takes them.
+        checkpoint: A run or a checkpoint, as :func:`checkpoint_of` takes them; without ``config``
+            also a state dict of torchvision (docs/encoders.md).
         config: Config file; needed for a converted checkpoint, which contains no config.
         device: For example "cuda:1"; None selects a GPU if there is one.
 
@@ -107,6 +108,11 @@ def load_model(
             raise TypeError(f"{name} is the path of a file, got {type(given).__name__}")
     checkpoint = checkpoint_of(checkpoint)
     stored = load_checkpoint_file(checkpoint)
+    if config is None and not has_config(stored):
+        from sce_video.inference.encoders.encoder_folder import run_of_weights
+
+        if (converted := run_of_weights(checkpoint, stored)) is not None:
+            checkpoint, stored = converted, load_checkpoint_file(converted)
     if config is not None:
         from sce_video.engine.config.load import load_config  # with mmengine's runner
 

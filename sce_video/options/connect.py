@@ -11,7 +11,10 @@ from sce_video.options.shared import CONFIG, DATA_ROOT, LABELS
 #: How features of an encoder become one representation. Each family of models has some of them.
 POOLS = ("mean", "class", "mean_norm", "attentive", "projection")
 #: How the features of the frames of an image network become one representation.
-FRAME_POOLS = ("mean", "mean+absdiff", "mean+std", "mean+delta", "mean+absdiff+delta")
+FRAME_POOLS = (
+    *("mean", "mean+absdiff", "mean+std", "mean+delta", "mean+absdiff+delta"),
+    "concat",
+)
 # Formats of an export, by what is exported: a network, videos with features, or segments.
 NETWORK_FORMATS = ("pretrained", "onnx", "program")
 VIEWER_FORMATS = ("parquet", "projector", "fiftyone")

@@ -72,7 +72,7 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
     tested, gallery = _evaluated_sets(options)
     # Imported here because a wrong path is answered without torch.
     from sce_video.engine.work_dir import folder_of_run
-    from sce_video.inference.encoders.encoder_folder import run_of_model
+    from sce_video.inference.encoders.encoder_folder import run_of_model, run_of_weights
     from sce_video.runs.launch import run_test
     from sce_video.utils.files import check_regular
 
@@ -81,6 +81,7 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
     elsewhere = is_model(options.run) or packaged_network(options.run)
     folder = Path("work_dirs", Path(checkpoint).name) if elsewhere else folder_of_run(checkpoint)
     checkpoint = newest_checkpoint(checkpoint)
+    checkpoint = run_of_weights(checkpoint) or checkpoint
     work_dir = Path("work_dirs" if is_url(folder) else folder, "evaluation")
     check_regular(work_dir, written=True)
     out = options.out or str(join(folder, "results_random.json" if options.random else RESULTS))

@@ -92,6 +92,12 @@ def plain(node: Any) -> Any:
     return getattr(node, "__name__", type(node).__name__)
 
 
+def has_config(content: dict[str, Any]) -> bool:
+    """Return whether a checkpoint contains a config."""
+    meta = content.get("meta")
+    return isinstance(meta, dict) and bool(meta.get(SNAPSHOT))
+
+
 def stored_config(content: dict[str, Any], checkpoint: str | Path) -> dict[str, Any]:
     """The config in a checkpoint, which may be a stranger's: JSON data, nothing is executed.
 
