@@ -25,6 +25,7 @@ from sce_video.models.modules.target_encoder import TargetEncoder
 from sce_video.registry import DATASETS, METRICS, MODELS, TRANSFORMS, is_own_part
 from sce_video.utils.distributed import unwrap_model
 from sce_video.utils.files import local_copy, read_json
+from sce_video.utils.run_files import FORMAT
 from sce_video.utils.run_files import MODEL_CONFIG as CONFIG
 from sce_video.utils.storage import exists, join, split
 
@@ -172,7 +173,7 @@ def check_classifier_weights(model: nn.Module, checkpoint: dict, name: str) -> N
         raise ValueError(f"{name} lacks {len(missing)} weights of the classifier: {missing[:2]}...")
 
 
-FORMAT, VERSION = "sce_video", 1
+VERSION = 1
 _MOST_TENSORS = 50_000  # of a file: 3,000 modules in two branches, and two of an optimizer
 #: Entries of a checkpoint's ``meta`` that the provenance keeps.
 _META = ("epoch", "benchmark", "training", "selected", "pretrained")

@@ -16,7 +16,7 @@ from sce_video.engine.weights import bounded_network, load_backbone
 from sce_video.inference.multi_view import BatchRows, mean_representation
 from sce_video.inference.network_input import ModelSettings, settings_from_config
 from sce_video.registry import MODELS
-from sce_video.utils.run_files import is_model
+from sce_video.utils.run_files import is_model, model_folder
 from sce_video.utils.storage import absolute
 
 _PREFIX = "backbone."
@@ -65,14 +65,14 @@ def checkpoint_of(run: str | Path) -> str:
     Args:
         run: Folder or URL of a run, for its checkpoint by
             :func:`~sce_video.utils.run_files.newest_checkpoint`; a checkpoint, for itself; the
-            folder of a pretrained network; or a model of transformers, ``hf:FOLDER`` or
+            folder of a pretrained network; or a model of transformers or timm, its folder or
             ``hf:OWNER/MODEL``, which is imported first.
 
     Raises:
         FileNotFoundError: a folder without checkpoints. A file that is missing is not an error yet.
         ValueError: see :func:`~sce_video.inference.encoders.encoder_folder.import_encoder`.
     """
-    if is_model(run):
+    if is_model(run) or model_folder(run) is not None:
         # Imported here: no other network needs the lock of a run, or configs.
         from sce_video.inference.encoders.encoder_folder import run_of_model
 

@@ -27,7 +27,6 @@ from sce_video.utils.run_files import (
     RANDOM,
     RESULTS,
     RUN_JSON,
-    is_model,
     newest_checkpoint,
     packaged_network,
 )
@@ -76,9 +75,9 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
     from sce_video.runs.launch import run_test
     from sce_video.utils.files import check_regular
 
-    checkpoint = run_of_model(options.run) if is_model(options.run) else options.run
+    checkpoint = run_of_model(options.run)
     # The run of a model is in a cache, a packaged network in the package: no folders for results.
-    elsewhere = is_model(options.run) or packaged_network(options.run)
+    elsewhere = checkpoint != options.run or packaged_network(options.run)
     folder = Path("work_dirs", Path(checkpoint).name) if elsewhere else folder_of_run(checkpoint)
     checkpoint = newest_checkpoint(checkpoint)
     checkpoint = run_of_weights(checkpoint) or checkpoint

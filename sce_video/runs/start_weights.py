@@ -26,14 +26,12 @@ from sce_video.engine.config.snapshot import (
     stored_config,
 )
 from sce_video.engine.weights import (
-    FORMAT,
     bounded_network,
     check_backbone_weights,
     checkpoint_weights,
     test_settings,
 )
 from sce_video.inference.encoders.encoder_folder import run_of_model, run_of_weights
-from sce_video.inference.encoders.timm_files import timm_config
 from sce_video.inference.network_input import ModelSettings, settings_from_config, training_crop
 from sce_video.interop.weights.image_networks import from_eztorch, from_torchvision
 from sce_video.interop.weights.video_networks import (
@@ -44,11 +42,9 @@ from sce_video.interop.weights.video_networks import (
 )
 from sce_video.models.backbones.hf_encoder import family_of
 from sce_video.registry import MODELS
-from sce_video.utils.files import cache_folder, local_copy, read_json
+from sce_video.utils.files import cache_folder, local_copy
 from sce_video.utils.run_files import (
-    MODEL_CONFIG,
     MODEL_PREFIX,
-    WEIGHTS,
     is_model,
     newest_checkpoint,
     packaged_network,
@@ -163,7 +159,7 @@ def sees_single_frames(backbone: Mapping[str, Any]) -> bool:
 
 def _in_our_layout(name: str) -> tuple[str, dict[str, Any]]:
     """Path and content of the file of a source; one of another code base is converted."""
-    found = newest_checkpoint(run_of_model(_model_of(name)))
+    found = newest_checkpoint(run_of_model(name))
     if is_url(found) and not found.endswith(".pth"):
         raise ValueError(
             f"{name} is an exported network in a store: copy its folder to this machine"
@@ -183,21 +179,6 @@ def _in_our_layout(name: str) -> tuple[str, dict[str, Any]]:
     if (imported := run_of_weights(path, content)) is not None:
         return imported, load_checkpoint_file(imported)
     return _converted(path, content)
-
-
-def _model_of(name: str) -> str:
-    """Return ``hf:FOLDER`` for a folder of transformers or timm, or for its weights."""
-    if is_url(name) or is_model(name):
-        return name
-    folder = Path(name)
-    if folder.name in _WEIGHTS_OF_FOLDERS and timm_config(folder.parent) is not None:
-        return f"{MODEL_PREFIX}{folder.parent}"
-    path = folder / MODEL_CONFIG
-    if not path.is_file():
-        return name
-    stored = read_json(path)
-    ours = isinstance(stored, dict) and stored.get("format") == FORMAT
-    return name if ours else MODEL_PREFIX + name
 
 
 def _checked_network(backbone: dict[str, Any], content: dict[str, Any], name: str) -> nn.Module:
@@ -247,8 +228,6 @@ _INPUTS: dict[str, dict[str, Any]] = {
         mean=0.45, std=0.225, num_frames=8, clip_duration=64 / 30, short_side=256, crop_size=224
     ),
 }
-#: Weights in a folder of timm, which may be named instead of the folder.
-_WEIGHTS_OF_FOLDERS = (WEIGHTS, "pytorch_model.bin")
 _HEAD_NAMES = ("fc.", "classifier.", "head.", "cls_head.", "blocks.5.")
 _FORMAT = 1  # counts up when the converted files change
 

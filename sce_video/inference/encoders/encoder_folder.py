@@ -49,6 +49,7 @@ from sce_video.utils.run_files import (
     MODEL_PREFIX,
     is_model,
     is_public_network,
+    model_folder,
     weights_file,
 )
 from sce_video.utils.storage import is_url
@@ -151,17 +152,18 @@ def run_of_model(run: str | os.PathLike) -> str:
     weights at every call would take longer than the rest), with all of its own settings.
 
     Args:
-        run: A run or checkpoint, ``hf:MODEL``, or the name of a public network.
+        run: A run or checkpoint; ``hf:MODEL``, or the folder of a model of transformers or timm; or
+            the name of a public network.
 
     Raises:
         ValueError: If :func:`import_encoder` raises it.
     """
-    if not is_model(run):
-        return os.fspath(run)
     name = os.fspath(run).removeprefix(MODEL_PREFIX)
     if is_public_network(run):
         return _imported_once(name, [file_sha256(weights_file(name))], name)
-    folder = _find_folder(name)
+    folder = _find_folder(name) if is_model(run) else model_folder(run)
+    if folder is None:
+        return os.fspath(run)
     files = sorted(path for path in folder.iterdir() if path.is_file())
     states = [(path.name, file_identity(path)) for path in files]
     short = Path(os.path.abspath(name)).name if os.path.isdir(name) else name.replace("/", "--")

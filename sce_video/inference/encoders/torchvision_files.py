@@ -176,7 +176,7 @@ def torchvision_network(
 
 
 def _is_plain_resnet(weights: Mapping[str, Any]) -> bool:
-    """Return whether weights are of a ResNet for large images, and not of a wide one or a ResNeXt."""
+    """Return whether weights are of a ResNet for large images, but no wide one and no ResNeXt."""
     stem, block = (weights.get(f"{name}.weight") for name in ("conv1", "layer1.0.conv2"))
     if not torch.is_tensor(stem) or not torch.is_tensor(block):
         return False

@@ -91,14 +91,14 @@ def _motion(frames: Tensor, name: str, view: Tensor) -> Tensor:
 
 
 def frame_features(backbone: Any, view: Tensor) -> Tensor:
-    """Compute the features of the temporal positions, averaged over space, before frames are pooled.
+    """Compute the features of the temporal positions before frames are pooled.
 
     Args:
         backbone: Network whose features are (N, C, T', H', W').
         view: (N, 3, T, H, W).
 
     Returns:
-        (N, T', C).
+        (N, T', C), averaged over space.
 
     Raises:
         ValueError: If the network's features have no temporal positions.

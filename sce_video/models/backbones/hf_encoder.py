@@ -16,7 +16,7 @@ from mmengine.model import initialize
 from torch import Tensor, nn
 
 from sce_video.models.backbones.common import FreezableBackbone, check_frozen, check_view
-from sce_video.models.backbones.timm_package import timm
+from sce_video.models.backbones.timm_package import timm, without_state
 from sce_video.models.backbones.token_dropping import TokenDropping
 from sce_video.registry import MODELS
 from sce_video.utils.errors import MissingPackageError
@@ -501,6 +501,9 @@ class HFEncoder(FreezableBackbone):
         self._size = None if family.size is None else _side(attrgetter(family.size)(vision))
         self._frames = vision.num_frames if family.fixed_frames else None
         self.freeze()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return without_state, (type(self), self.family.needs_timm), self.__dict__
 
     def init_weights(self) -> None:
         """Load what ``init_cfg`` names; transformers has drawn the weights otherwise."""

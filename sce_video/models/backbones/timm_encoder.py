@@ -17,13 +17,13 @@ from sce_video.models.backbones.frame_pools import (
     pool_frames,
 )
 from sce_video.models.backbones.hf_encoder import Refusal
-from sce_video.models.backbones.timm_package import timm
+from sce_video.models.backbones.timm_package import timm, without_state
 from sce_video.registry import MODELS
 from sce_video.utils.stored_arguments import Stored, Variant, Words
 
 #: Names of architectures. Others could be addresses ("hf-hub:NAME") or paths to timm.
 _NAME = re.compile(r"\w{1,80}")
-#: Arguments of timm's networks that may be words. Others with text name files or pretrained weights.
+#: Arguments of timm's networks that may be words. Other words could name files or weights.
 _WORD_ARGUMENTS = ("act_layer", "global_pool", "norm_layer", "pos_embed")
 #: Parts of the names of arguments that ask for weights, files or another kind of network.
 _ASKS_FOR_MORE = ("cache", "checkpoint", "export", "features_only", "jit", "pretrained", "script")
@@ -146,6 +146,9 @@ class TimmEncoder(FreezableBackbone):
             except AssertionError as error:
                 raise ValueError(f"timm's {architecture} does not support with_cp") from error
         self.freeze()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return without_state, (type(self),), self.__dict__
 
     def init_weights(self) -> None:
         """Load what ``init_cfg`` names; timm has drawn the weights otherwise."""

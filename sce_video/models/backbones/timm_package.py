@@ -60,6 +60,25 @@ def timm() -> Any:
         raise MissingPackageError(f"the package timm cannot be imported: {error}") from error
 
 
+def without_state(kind: type, needs_timm: bool = True) -> Any:
+    """Make an empty object of a class whose state may contain layers of timm.
+
+    ``pickle`` imports the classes of these layers by itself when it restores the state, and it
+    restores the state after it has called this function. A process of workers therefore imports
+    timm as every other process does.
+
+    Args:
+        kind: The class.
+        needs_timm: Whether the state of this object contains layers of timm.
+
+    Raises:
+        MissingPackageError: If timm is not installed.
+    """
+    if needs_timm:
+        timm()
+    return kind.__new__(kind)
+
+
 def _imports_torchvision() -> bool:
     """Return whether torchvision can be imported, which depends on the build of torch."""
     try:
