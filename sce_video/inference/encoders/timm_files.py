@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +34,6 @@ from sce_video.utils.run_files import MODEL_CONFIG
 RESNETS = {"resnet18": 18, "resnet34": 34, "resnet50": 50, "resnet101": 101}
 #: What timm writes about the ends of every network, which the weights tell or which are dropped.
 _ENDS = ("in_chans", "num_classes", "global_pool")
-#: Weights of the classifiers of most networks, if neither file nor timm names them.
-_CLASSIFIERS = ("fc", "classifier", "head", "head.fc", "head_dist")
 
 
 def timm_config(folder: Path) -> dict[str, Any] | None:
@@ -77,11 +75,11 @@ def timm_network(folder: Path, stored: Mapping[str, Any], frame_pool: str) -> Im
         checked_backbone(backbone)
         with torch.device("meta"), bounded_network(weights):
             network = build_network(architecture, model_args)
+            classifier = build_network(architecture, model_args, num_classes=2)
     except ValueError as error:
         raise EncoderError(f"{path}: {error}") from error
-    named = given.get("classifier") or network.pretrained_cfg.get("classifier") or _CLASSIFIERS
-    classifiers = (named,) if isinstance(named, str) else tuple(map(str, named))
-    own, unused = own_weights(network, weights, classifiers, str(folder))
+    ends = classifier.state_dict().keys() - network.state_dict().keys()
+    own, unused = own_weights(network, weights, ends, str(folder))
     return ImageNetwork(
         name=architecture,
         backbone={**backbone, "frame_pool": frame_pool},
@@ -120,12 +118,12 @@ def resnet(
     }
     with torch.device("meta"), bounded_network(dict(weights)):
         network = MODELS.build(checked_backbone(backbone))
-    own, unused = own_weights(network, weights, ("fc",), source)
+    own, unused = own_weights(network, weights, {"fc.weight", "fc.bias"}, source)
     return ImageNetwork(architecture, backbone, own, settings, bool(unused), unused)
 
 
 def own_weights(
-    network: nn.Module, weights: Mapping[str, Tensor], classifiers: tuple[str, ...], source: str
+    network: nn.Module, weights: Mapping[str, Tensor], classifier: Set[str], source: str
 ) -> tuple[dict[str, Tensor], list[str]]:
     """Return a network's weights in float32, and the names of its classifier's weights.
 
@@ -134,7 +132,7 @@ def own_weights(
     Args:
         network: Network without a classifier; it may be on no memory.
         weights: Content of the file.
-        classifiers: Names of the classifier's layers.
+        classifier: Names of the classifier's weights.
         source: File or folder, for messages.
 
     Raises:
@@ -158,8 +156,7 @@ def own_weights(
                 f"{tuple(value.shape)}. Check the architecture and model_args in its config"
             )
     unused = [key for key in found if key not in own]
-    ends = tuple(f"{layer}." for layer in classifiers)
-    if stray := [key for key in unused if not f"{key}.".startswith(ends)]:
+    if stray := [key for key in unused if key not in classifier]:
         raise EncoderError(
             f"{source} has {len(stray)} weights for which {name} has no place, first {stray[0]}. "
             "Check the architecture and model_args in its config"

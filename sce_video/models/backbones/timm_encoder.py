@@ -80,15 +80,20 @@ def _is_size(value: Any) -> bool:
     return isinstance(value, int | float) and abs(value) <= _LARGEST_NUMBER
 
 
-def build_network(architecture: str, model_args: dict[str, Any]) -> Any:
-    """Build a network of timm without its classifier, with random weights.
+def build_network(architecture: str, model_args: dict[str, Any], num_classes: int = 0) -> Any:
+    """Build a network of timm with random weights.
+
+    Args:
+        architecture: Name of the architecture.
+        model_args: Arguments of the architecture that differ from its defaults.
+        num_classes: Number of classes; 0 for a network without a classifier.
 
     Raises:
         MissingPackageError: If timm is not installed.
         ValueError: If there is no such architecture, or it does not accept the arguments.
     """
     name, given = check_architecture(architecture), check_model_args(model_args)
-    ends = {"pretrained": False, "num_classes": 0, "in_chans": 3}
+    ends = {"pretrained": False, "num_classes": num_classes, "in_chans": 3}
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of deprecated names, and of initialising on no memory
@@ -157,12 +162,13 @@ class TimmEncoder(FreezableBackbone):
 
     def layers(self) -> Sequence[Sequence[nn.Module | nn.Parameter]]:
         """The stem and each block or stage, as timm groups them for the decay of learning rates."""
-        if not hasattr(self.network, "group_matcher"):
-            own = [*self.network.parameters(recurse=False)]
-            children = [[child] for child in self.network.children() if any(child.parameters())]
-            return [own, *children] if own else children
         group = timm().models.group_parameters
-        groups = group(self.network, self.network.group_matcher(coarse=True))
+        try:
+            groups = group(self.network, self.network.group_matcher(coarse=True))
+        except (AssertionError, AttributeError):  # timm has no groups for a few networks
+            own = [*self.network.parameters(recurse=False)]
+            children = [[c] for c in self.network.children() if [*c.parameters()]]
+            return [own, *children] if own else children
         return [_whole_parts(self.network, set(groups[number])) for number in sorted(groups)]
 
     def frame_maps(self, view: Tensor) -> Tensor:
