@@ -129,10 +129,9 @@ def _candidates(weights: Mapping[str, Any]) -> Iterator[Published]:
             continue
         if published.classifier != "fc":
             fits = "conv1.weight" not in weights and len(first) == published.first
-        elif published.architecture in RESNETS:
-            fits = _is_plain_resnet(weights)
         else:
-            fits = "conv1.weight" in weights and not _is_plain_resnet(weights)
+            is_plain = published.architecture.startswith("resnet")
+            fits = "conv1.weight" in weights and _is_plain_resnet(weights) == is_plain
         if fits:
             yield published
 
