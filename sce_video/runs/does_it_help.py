@@ -126,7 +126,9 @@ def compared_networks(trained: VideoModel, start: str | Path | None) -> Compared
     """Put a network next to random weights and, if it is given, the checkpoint of its start."""
     encoders = {"trained": trained.encoder, "random": with_random_weights(trained).encoder}
     if start is not None:
-        encoders["start"] = build_model(trained.settings, start, trained.device).encoder
+        # A video network can start from an image network, which lacks its temporal layers.
+        initial = build_model(trained.settings, start, trained.device, allow_identity=True)
+        encoders["start"] = initial.encoder
     return ComparedNetworks(**{**vars(trained), "encoder": nn.ModuleDict(encoders)})
 
 
