@@ -231,7 +231,9 @@ def _choices(subject: _Subject, precision: str | None) -> tuple[str, dict[str, C
         del chosen["width"]  # the network has its own
         rows[_SOURCE] = Choice(_SOURCE, start.source.name, start.describe())
     if student is not None:
-        reason = f"{student.parameters:,} parameters, and temporal layers that start as the identity"
+        reason = (
+            f"{student.parameters:,} parameters, and temporal layers that start as the identity"
+        )
         rows[_SOURCE] = Choice(_SOURCE, student.name, reason)
     if teacher is not None:
         chosen |= teacher.choices(chosen["frames"].value)

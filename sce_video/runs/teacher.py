@@ -34,6 +34,7 @@ from sce_video.runs.folder_facts import FolderFacts
 from sce_video.runs.start_weights import find_source, sees_single_frames
 from sce_video.runs.student import clips_of_video
 from sce_video.utils.command import Progress
+from sce_video.utils.cores import usable_cores
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
 from sce_video.utils.run_files import TEACHER_FEATURES, is_model, packaged_network
 from sce_video.utils.storage import is_url
@@ -260,7 +261,9 @@ class StoredFeatures:
         """Compute and write them; gives the number of videos so far, now and then."""
         own = with_clip(load_model(self.teacher), self.clip)
         model = clip_features(own, self.clips, self.clip.objective)
-        workers = self.workers if model.device.type == "cpu" else min(self.workers, _MOST_ON_GPU)
+        workers = min(self.workers, _MOST_ON_GPU)
+        if self.workers and model.device.type == "cpu":  # nothing else computes now
+            workers = usable_cores()
         options = ViewOptions(num_clips=self.clips, num_workers=workers)
         progress = Progress(len(self.paths), "features of the teacher:", unit="videos")
         parts = []
