@@ -43,7 +43,7 @@ model = dict(
     objective="frames",
 )
 # Frames as the teacher sees them, without augmentation: it saw them once.
-data_preprocessor = dict(mean=127 / 255, std=128 / 255, channels_last=True, views=[dict()])
+data_preprocessor = dict(mean=127 / 255, std=128 / 255, channels_last=True, views=[{}])
 train_dataloader = dict(
     sampler=dict(min_samples=0),
     dataset=dict(

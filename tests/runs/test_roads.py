@@ -46,7 +46,7 @@ def road(facts: FolderFacts = FACTS, machine: Machine = CPU, **given) -> Road:
 
 @pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize(
-    "given, method, teacher",
+    ("given", "method", "teacher"),
     [
         ({}, "distill", "efficientnet-lite0"),
         ({"teacher": "RUN"}, "distill", "RUN"),
