@@ -209,6 +209,13 @@ def prepare_teacher(cfg: Config) -> TeacherHook | None:
     return TeacherHook(features=values, failures=failures)
 
 
+def compared_teacher(cfg: Config) -> VideoModel | None:
+    """Return the teacher of a finished distillation with the student's clips; None without one."""
+    if cfg.get("teacher_checkpoint") is None:
+        return None
+    return with_clip(load_model(cfg.teacher_checkpoint), student_clip(cfg))
+
+
 def _digest(texts: Sequence[str]) -> str:
     return hashlib.sha256("\0".join(texts).encode("utf-8", "surrogateescape")).hexdigest()
 
