@@ -131,19 +131,40 @@ def check_weights(model: nn.Module, weights: dict, name: str, strict: bool) -> N
         )
 
 
-def load_backbone(model: nn.Module, checkpoint: dict, name: str) -> int:
+def load_backbone(
+    model: nn.Module, checkpoint: dict, name: str, allow_identity: bool = False
+) -> int:
     """Load and count the weights of a bare model's backbone, as of :func:`check_backbone_weights`.
 
     The target of a self-supervised method becomes equal to the online branch.
+
+    Args:
+        model: Model with a submodule ``backbone``.
+        checkpoint: Content of the file.
+        name: Name of the file, for messages.
+        allow_identity: Whether layers that start as the identity may be missing from the file. They
+            keep that start, so that a network of images becomes one of videos.
     """
-    count = check_backbone_weights(model, checkpoint, name)
     weights = checkpoint_weights(checkpoint)
+    if allow_identity:
+        weights = {**_identity_weights(model), **weights}
+    count = check_backbone_weights(model, weights, name)
     backbone = {k: v for k, v in weights.items() if k.startswith(_PREFIX)}
     model.load_state_dict(backbone, strict=False)
     parts: Any = model
     if isinstance(getattr(model, "target", None), TargetEncoder):
         parts.target.copy_from(parts.backbone, parts.projector)
     return count
+
+
+def _identity_weights(model: nn.Module) -> dict[str, Tensor]:
+    """Return the weights of the layers that start as the identity, by name."""
+    return {
+        f"{prefix}.{name}": value
+        for prefix, layer in model.named_modules()
+        if getattr(layer, "starts_as_identity", False)
+        for name, value in layer.state_dict().items()
+    }
 
 
 def check_classifier_weights(model: nn.Module, checkpoint: dict, name: str) -> None:

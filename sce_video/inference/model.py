@@ -154,11 +154,19 @@ def build_model(
     checkpoint: str | Path,
     device: str | torch.device | None = None,
     stored: dict[str, Any] | None = None,
+    allow_identity: bool = False,
 ) -> VideoModel:
-    """The network that ``settings`` describe, with the weights of a checkpoint.
+    """Build the network that settings describe, with the weights of a checkpoint.
 
-    ``stored`` is the content of the file, if it has been read already. Errors as of
-    :func:`load_model`.
+    Args:
+        settings: The network and its input.
+        checkpoint: File with its weights.
+        device: Device of the network; None for a GPU if there is one.
+        stored: Content of the file, if it has been read already.
+        allow_identity: See :func:`~sce_video.engine.weights.load_backbone`.
+
+    Raises:
+        ValueError: See :func:`load_model`.
     """
     selected = select_device(device)
     stored = load_checkpoint_file(checkpoint) if stored is None else stored
@@ -181,7 +189,7 @@ def build_model(
             (_PREFIX if key.partition(".")[0] in parts else "") + key: value
             for key, value in weights.items()
         }
-    load_backbone(encoder, {"state_dict": weights}, str(checkpoint))
+    load_backbone(encoder, {"state_dict": weights}, str(checkpoint), allow_identity)
     encoder.to(selected).eval().requires_grad_(False)
     return VideoModel(
         encoder=encoder,

@@ -53,6 +53,8 @@ class MLP(BaseModule):
                            bias=True``                      src/resnet50.py
     LeJEPA,                3 layers, ``norm_output=False,   arXiv 2511.08544; rbalestr-lab/lejepa
     512-2048-2048-16       bias=True``                      MINIMAL.md
+    Distill, ``frames``    no layers, ``norm_output=True,   docs/results.md, "Real footage"
+                           affine_output=True``
     ====================== ================================ ====================================
 
     ``affine_output`` gives the output BN a learned scale and shift, ``bias_output`` the last linear
@@ -85,13 +87,18 @@ class MLP(BaseModule):
             "num_layers": num_layers,
         }
         for name, value in sizes.items():
-            if value < 1:
+            if value < (0 if name == "num_layers" else 1):
                 raise ValueError(f"{name} must be at least 1, got {value}")
         if affine_output and not norm_output:
             raise ValueError("affine_output=True needs an output BN: set norm_output=True too")
         self.in_channels = in_channels
         self.out_channels = out_channels
         layers: list[nn.Module] = []
+        if num_layers == 0 and not (norm_output and in_channels == out_channels):
+            raise ValueError(
+                "num_layers=0 is the output BN alone: set norm_output=True, and out_channels to "
+                f"the {in_channels} of the input, got {out_channels}"
+            )
         for _ in range(num_layers - 1):
             layers.append(nn.Linear(in_channels, hidden_channels, bias=bias))
             if norm_hidden:
@@ -99,7 +106,8 @@ class MLP(BaseModule):
             layers.append(nn.ReLU(inplace=True))
             in_channels = hidden_channels
         last_bias = bias if bias_output is None else bias_output
-        layers.append(nn.Linear(in_channels, out_channels, bias=last_bias))
+        if num_layers:
+            layers.append(nn.Linear(in_channels, out_channels, bias=last_bias))
         if norm_output:
             layers.append(nn.BatchNorm1d(out_channels, affine=affine_output))
         self.layers = nn.Sequential(*layers)

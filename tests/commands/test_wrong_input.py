@@ -59,7 +59,7 @@ CASES = {
     "evaluate R --test V --gallery V --data-root V": "--data-root goes with a list or a CSV file",
     "finetune none --train V --out O --fold-column f": "'f' names a column of a CSV file, and V",
     "evaluate R --test V --group-pattern (": "--group-pattern must be a valid regular expression",
-    "pretrain V --out O --teacher R": "--teacher belongs to --method distill",
+    "pretrain V --out O --method sce --teacher R": "--teacher belongs to --method distill",
     "pretrain V --out O --method byol --objective tokens": "--objective belongs to --method",
     "evaluate R --test V --gallery V --folds 5": "--folds needs groups. Give --group-pattern or",
     "evaluate R --test V --group-pattern (a) --folds 1": "--folds must be at least 2, got 1",

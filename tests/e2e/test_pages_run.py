@@ -175,6 +175,8 @@ def small(words: list[str]) -> list[str]:
     elif words[1] == "finetune":
         words[words.index("--out") + 1] = "NEW_CLASSIFIER"
         words += CONTINUED.split()
+    elif words[1] == "encoder":  # RUN is a link to what every page reads
+        words[words.index("--out") + 1] = "NEW_ENCODER"
     elif words[1] == "index" and "--column" in words:
         words[words.index("--out") + 1] = "column_index"
     configs = [word for word in words if re.fullmatch(r"configs/.*\.py", word)]

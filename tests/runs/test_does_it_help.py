@@ -82,7 +82,13 @@ def test_the_numbers_equal_those_of_single_clips(run, videos):
     found = compare_with_random(checkpoint, dataset, videos=6)
     trained = load_model(checkpoint)
     features = {}
-    for name, network in (("trained", trained), ("random", with_random_weights(trained))):
+    of_pixels = replace(trained.settings, backbone={"type": "GreyPixels"})
+    networks = {
+        "trained": trained,
+        "random": with_random_weights(trained),
+        "pixels": with_random_weights(replace(trained, settings=of_pixels)),
+    }
+    for name, network in networks.items():
         means = embed_videos(network, dataset.files, ViewOptions(num_clips=2))
         reader = VideoFiles(network, does_it_help._OPTIONS)
         clips = []
@@ -104,7 +110,7 @@ def test_the_time_limit_ends_it_with_the_videos_that_are_done(run, videos):
 def test_it_takes_what_is_left_of_the_budget(monkeypatch, run):
     asked = []
 
-    def compare(checkpoint, dataset, videos, start, seconds):
+    def compare(checkpoint, dataset, videos, start, seconds, teacher):
         asked.append(seconds)
         raise ValueError("enough")
 

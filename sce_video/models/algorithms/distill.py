@@ -143,7 +143,7 @@ class Distill(SelfSupervisedModel):
     def teach(self, view: Tensor, samples: Mapping[str, Tensor] | None) -> Tensor:
         """The teacher's features of a view: (N, D), of a network and ``tokens`` (N, D, T, H, W)."""
         if self._features is not None and samples is not None and "clip" in samples:
-            return self._features[samples["index"], samples["clip"]]
+            return self._features[samples["index"], samples["clip"]].float()
         if self.objective == "frames":
             raise ValueError(
                 "objective 'frames' needs stored features of the teacher: set teacher_checkpoint "

@@ -144,6 +144,10 @@ class TemporalDifference(nn.Module):
     ``frames`` is the number of frames of a clip, which are folded into the batch.
     """
 
+    #: A checkpoint without this layer can be loaded, see
+    #: :func:`~sce_video.engine.weights.load_backbone`.
+    starts_as_identity = True
+
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(2, channels))
