@@ -167,8 +167,10 @@ class TimmEncoder(FreezableBackbone):
             groups = group(self.network, self.network.group_matcher(coarse=True))
         except (AssertionError, AttributeError):  # timm has no groups for a few networks
             own = [*self.network.parameters(recurse=False)]
-            children = [[c] for c in self.network.children() if [*c.parameters()]]
-            return [own, *children] if own else children
+            parts: list[nn.Module] = []
+            for child in self.network.children():
+                parts += child.children() if isinstance(child, nn.Sequential) else [child]
+            return [layer for layer in (own, *([part] for part in parts)) if _has_weights(layer)]
         return [_whole_parts(self.network, set(groups[number])) for number in sorted(groups)]
 
     def frame_maps(self, view: Tensor) -> Tensor:
@@ -216,6 +218,11 @@ def _only_size(network: Any, model_args: dict[str, Any]) -> tuple[int, int] | No
     size = model_args.get("img_size") or network.pretrained_cfg["input_size"][1:]
     rows, columns = (size, size) if isinstance(size, int) else size
     return rows, columns
+
+
+def _has_weights(layer: Sequence[nn.Module | nn.Parameter]) -> bool:
+    """Return whether a layer contains parameters."""
+    return any(isinstance(part, nn.Parameter) or [*part.parameters()] for part in layer)
 
 
 def _whole_parts(module: nn.Module, names: set[str], prefix: str = "") -> list[Any]:
