@@ -161,8 +161,11 @@ def run_of_model(run: str | os.PathLike) -> str:
     name = os.fspath(run).removeprefix(MODEL_PREFIX)
     if is_public_network(run):
         return _imported_once(name, [file_sha256(weights_file(name))], name)
-    folder = _find_folder(name) if is_model(run) else model_folder(run)
-    if folder is None:
+    if is_model(run):
+        folder = _find_folder(name)
+    elif (local := model_folder(run)) is not None:
+        folder, name = local, str(local)
+    else:
         return os.fspath(run)
     files = sorted(path for path in folder.iterdir() if path.is_file())
     states = [(path.name, file_identity(path)) for path in files]

@@ -209,6 +209,8 @@ def _input(given: Any, path: Path) -> ProcessorSettings:
             raise ValueError(f"interpolation is {interpolation!r:.40}, and not bilinear or bicubic")
         if mode not in ("center", "squash"):
             raise ValueError(f"crop_mode is {mode!r:.40}, and not center or squash")
+        if not all(0 < value < math.inf for value in map(float, given["std"])):
+            raise ValueError(f"std is {given['std']!r:.80}, and must be above 0")
         return image_input(
             mean=tuple(map(float, given["mean"])),
             std=tuple(map(float, given["std"])),

@@ -18,6 +18,7 @@ from sce_video.commands.main import main
 from sce_video.inference.encoders import encoder_folder
 from sce_video.inference.encoders.encoder_folder import import_encoder, run_of_model
 from sce_video.inference.encoders.transformers_files import EncoderError
+from sce_video.inference.network_input import ViewOptions
 from sce_video.runs.start_weights import find_source
 from sce_video.utils.errors import MissingPackageError
 
@@ -79,9 +80,6 @@ def test_the_folder_its_weights_and_its_name_with_prefix_are_one_network(folder)
         source = find_source(name)
         assert source.per_frame and source.is_classifier and source.kind == "test_efficientnet"
         assert source.family == "convolution" and source.channels == 512
-    assert find_source(folder).parameters == sum(
-        p.numel() for p in load_model(folder).encoder.parameters()
-    )
 
 
 def test_a_new_file_makes_a_new_run(folder):
@@ -103,7 +101,7 @@ def test_a_command_embeds_videos_in_worker_processes(folder, hf_videos, tmp_path
     assert stored["features"].shape == (6, 512) and stored["features"].std() > 0
     model = load_model(folder)
     for path, feature in zip(stored["paths"], stored["features"], strict=True):
-        (expected,) = embed_videos(model, hf_videos / str(path), num_clips=4)
+        (expected,) = embed_videos(model, hf_videos / str(path), ViewOptions(num_clips=4))
         np.testing.assert_allclose(feature, expected, atol=1e-4 * np.abs(expected).max())
 
 
@@ -146,12 +144,12 @@ BAD_CONFIGS = [
     ({"model_args": 3}, "model_args must be a dict, got 3"),
     ({"model_args": {"in_chans": 1}}, "in_chans is 1, and frames have 3 channels"),
     ({"architecture": "test_resnet"}, "lacks .* weights of timm's ResNet, first"),
-    ({"model_args": {"stem_size": 16}}, r"conv_stem.weight has the shape \(24, 3, 3, 3\)"),
+    ({"model_args": {"stem_size": 16}}, "timm cannot build test_efficientnet with"),
     ({"architecture": "vit_giant_patch14_224"}, "it is larger than the weights in the file"),
     ({"pretrained_cfg": None}, "pretrained_cfg in .* states no input"),
     ({"pretrained_cfg": {**INPUT, "crop_pct": 0}}, "states no input .*division by zero"),
     ({"pretrained_cfg": {**INPUT, "mean": "abc"}}, "states no input"),
-    ({"pretrained_cfg": {**INPUT, "std": [0, 0, 0]}}, "std"),
+    ({"pretrained_cfg": {**INPUT, "std": [0.2, 0, 0.2]}}, "std is .*0.2, 0, 0.2.*above 0"),
     ({"pretrained_cfg": {**INPUT, "input_size": [10**9]}}, "states no input"),
     ({"pretrained_cfg": {**INPUT, "input_size": [3, 10**9, 10**9]}}, "must be a whole number"),
     ({"pretrained_cfg": {**INPUT, "input_size": [3, 96, 128]}}, r"and not \(3, side, side\)"),
@@ -177,7 +175,6 @@ def test_configs_that_are_refused(folder, changes, match):
             lambda w: w.update({"bn1.weight": torch.zeros(3)}),
             r"bn1.weight has the shape \(3,\) and not \(24,\)",
         ),
-        (lambda w: w.clear(), "larger than the weights|lacks"),
     ],
 )
 def test_weights_that_are_refused(folder, edit, match):
@@ -191,10 +188,10 @@ def test_weights_that_are_refused(folder, edit, match):
 def test_missing_and_damaged_weights_are_named(folder):
     file = folder / "model.safetensors"
     file.write_bytes(file.read_bytes()[:500])
-    with pytest.raises(EncoderError, match="model.safetensors"):
+    with pytest.raises(EncoderError, match="the weights in .* are damaged"):
         load_model(folder)
     file.unlink()
-    with pytest.raises(EncoderError, match="no model.safetensors"):
+    with pytest.raises(FileNotFoundError, match="no weights in .*: no model.safetensors"):
         load_model(folder)
 
 
@@ -205,7 +202,7 @@ def test_pickled_code_in_weights_is_not_run(folder, tmp_path):
 
     (folder / "model.safetensors").unlink()
     torch.save({"conv_stem.weight": Attack()}, folder / "pytorch_model.bin")
-    with pytest.raises(EncoderError):
+    with pytest.raises(ValueError, match="more than plain data and is not loaded"):
         load_model(folder)
     assert not (tmp_path / "ran").exists()
 
