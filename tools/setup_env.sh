@@ -39,6 +39,10 @@ pip install --quiet -c requirements/constraints.txt setuptools wheel
 # torch first and alone: nothing else may pull another build of it.
 pip install --quiet -c requirements/constraints.txt torch
 pip install --quiet -c requirements/constraints.txt --no-build-isolation -e ".[$extras]"
+# timm for the tests, without torchvision: PyPI's build is for CUDA, and no network needs it.
+if [ "$extras" = dev ]; then
+    pip install --quiet -c requirements/constraints.txt --no-deps timm
+fi
 # mmengine too: its first import writes a cache (of yapf), which several ranks must not do at once.
 .venv/bin/python -c 'import mmengine, sce_video; print("setup_env: sce_video", sce_video.__version__)'
 echo "$wanted $extras" >"$stamp"

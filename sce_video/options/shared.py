@@ -53,7 +53,7 @@ def check_windows(options: Any) -> None:
 
 #: A trained network. Formats and files are checked by the function of a command.
 RUN = Spec(
-    "run or checkpoint, also s3://...; or a model of transformers: hf:FOLDER, hf:OWNER/MODEL",
+    "run or checkpoint, also s3://...; or a model of transformers or timm: FOLDER, hf:OWNER/MODEL",
     metavar="RUN",
 )
 #: Title of the options that divide videos.

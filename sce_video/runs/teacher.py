@@ -390,11 +390,13 @@ class PlannedTeacher:
         if self.given["objective"] == "frames":
             of_clip = 2 * num_frames * self.channels  # in half precision
         kib = -(-self.num_videos * clips * of_clip // 1024)
-        reason = f"{model.settings.backbone['type']}, {model.feature_size} numbers a clip"
+        backbone = model.settings.backbone
+        kind = backbone.get("architecture") if "TimmEncoder" in backbone["type"] else None
+        reason = f"{kind or backbone['type']}, {model.feature_size} numbers a clip"
         if self.is_classifier:
             reason += "; a classifier: its backbone teaches, its classes are not used"
         if self.per_frame:
-            reason += "; a network of images: per frame, the mean over the frames of a clip"
+            reason += "; a network of images: per frame, pooled over the frames of a clip"
         once = f"of each video, seen once: {kib:,} KiB in {TEACHER_FEATURES}"
         each = "the teacher runs in every step, on the student's views"
         found = {

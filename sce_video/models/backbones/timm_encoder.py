@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from mmengine.model import initialize
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from sce_video.models.backbones.common import FreezableBackbone, check_frozen
 from sce_video.models.backbones.frame_pools import (
@@ -118,7 +119,8 @@ class TimmEncoder(FreezableBackbone):
             :func:`~sce_video.models.backbones.frame_pools.pool_frames`.
         frozen_stages: See :class:`~sce_video.models.backbones.common.FreezableBackbone`. Layers are
             timm's groups of layers: blocks of a ViT, stages of other networks.
-        with_cp: Whether activations are computed again in the backward pass, by timm.
+        with_cp: Whether activations are computed again in the backward pass, by timm. Networks with
+            batch norm are refused.
         init_cfg: mmengine's initialisation config.
 
     Raises:
@@ -146,14 +148,27 @@ class TimmEncoder(FreezableBackbone):
         self.out_channels = self.frame_channels * parts
         self._size = _only_size(self.network, model_args or {})
         if with_cp:
-            try:
-                self.network.set_grad_checkpointing(True)
-            except AssertionError as error:
-                raise ValueError(f"timm's {architecture} does not support with_cp") from error
+            self._checkpoint_blocks()
         self.freeze()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return without_state, (type(self),), self.__dict__
+
+    def _checkpoint_blocks(self) -> None:
+        """Let timm compute activations again in the backward pass.
+
+        Raises:
+            ValueError: If timm cannot, or the second pass would change running statistics again.
+        """
+        if any(isinstance(module, _BatchNorm) for module in self.network.modules()):
+            raise ValueError(
+                f"with_cp is refused for timm's {self.architecture}, because its batch norms would "
+                "count every batch twice. Set with_cp=False, or give --no-memory"
+            )
+        try:
+            self.network.set_grad_checkpointing(True)
+        except AssertionError as error:
+            raise ValueError(f"timm's {self.architecture} does not support with_cp") from error
 
     def init_weights(self) -> None:
         """Load what ``init_cfg`` names; timm has drawn the weights otherwise."""

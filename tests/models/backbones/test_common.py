@@ -190,8 +190,8 @@ FROZEN = {
     "ResNet3dSlowPath": (("conv1.", "bn1.", "layer1.", "layer2."), "layer3."),
     "S3D": (tuple(f"features.{i}." for i in range(7)), "features.8."),
     "TimmEncoder": (
-        tuple(f"network.{x}." for x in ("conv1", "bn1", "layer1", "layer2")),
-        "network.layer3.",
+        ("network.stem.", "network.stages.0.", "network.stages.1."),
+        "network.stages.3.",
     ),
     "VisionTransformer3d": (("position_", "patch_embed.", "blocks.0."), "blocks.1."),
 }

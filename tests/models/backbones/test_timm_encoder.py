@@ -80,6 +80,12 @@ def test_checkpointing_changes_no_gradient():
         torch.testing.assert_close(plain, again)
 
 
+def test_checkpointing_is_refused_for_batch_norm():
+    """The second forward pass would change the running statistics once more."""
+    with pytest.raises(ValueError, match="with_cp is refused for timm's test_resnet"):
+        TimmEncoder("test_resnet", with_cp=True)
+
+
 def test_a_network_of_one_size_refuses_others():
     encoder = TimmEncoder("test_vit")
     assert encoder.takes_one_size and encoder.refused(4, 160, 160) is None
