@@ -320,8 +320,7 @@ class FinetuneOptions(Options):
 
     source: str | None = option(
         "run, checkpoint, exported folder or model of transformers or timm (FOLDER, hf:NAME) to "
-        "start from; none "
-        "for random weights",
+        "start from; none for random weights",
         None,
         positional=True,
         metavar="SOURCE",

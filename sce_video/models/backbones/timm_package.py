@@ -76,7 +76,7 @@ def without_state(kind: type, needs_timm: bool = True) -> Any:
     """
     if needs_timm:
         timm()
-    return kind.__new__(kind)
+    return object.__new__(kind)
 
 
 def _imports_torchvision() -> bool:
