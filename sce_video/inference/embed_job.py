@@ -110,9 +110,13 @@ class EmbedJob(BatchJob):
         return VideoFiles(self.network, self._options)
 
     def read(self, item: Item) -> dict[str, Any]:
-        """Read the batch of an item: its samples, and the files that cannot be decoded."""
+        """Read the batch of an item: its samples, and the files that cannot be decoded.
+
+        ``duration`` is the length of the video in seconds, 0 if it cannot be decoded.
+        """
         sample = self._files.read(item.argument)
-        return {**collate_views([sample]), "damaged": sample.get("damaged", 0)}
+        facts = {"damaged": sample.get("damaged", 0), "duration": sample.get("duration", 0.0)}
+        return {**collate_views([sample]), **facts}
 
     def process(self, item: Item) -> Facts:
         """Return the rows as data; of windows behind their spans."""
@@ -278,7 +282,8 @@ class VideoFiles(VideoDataset):
         opened: list[VideoReader] = []
         try:
             sample = super()._run_pipeline(index, seed, {**given, "opened": opened})
-            return {**sample, "damaged": opened[-1].damaged}
+            reader = opened[-1]
+            return {**sample, "damaged": reader.damaged, "duration": reader.duration}
         except UserError:  # a bad file, or a table that cannot be read
             raise
         except Exception as error:  # e.g. a frame too large for memory, an error in a library

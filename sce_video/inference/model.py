@@ -124,14 +124,36 @@ def load_model(
 
 def with_random_weights(model: VideoModel) -> VideoModel:
     """The same network before any training; the global random state is neither used nor changed."""
+    encoder = _untrained(model.settings, model.device)
+    return replace(model, encoder=encoder, checkpoint="random weights")
+
+
+def untrained_model(
+    settings: ModelSettings, device: str | torch.device | None = None
+) -> VideoModel:
+    """Build the network that ``settings`` describe with random weights, always the same ones.
+
+    Args:
+        settings: Network and input.
+        device: Device of the network; None selects a GPU if there is one.
+
+    Raises:
+        ValueError: If the device is not available, or the network does not map clips to features.
+    """
+    selected = select_device(device)
+    encoder = _untrained(settings, selected)
+    size = _feature_size(encoder, settings, selected)
+    return VideoModel(encoder, settings, size, "random weights", "", selected)
+
+
+def _untrained(settings: ModelSettings, device: torch.device) -> nn.Module:
     # The caller's random numbers stay what they were. The network is built on the CPU, so the
     # generators of GPUs are neither saved nor seeded.
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)
-        encoder = _built(model.settings)
+        encoder = _built(settings)
         encoder.init_weights()
-    encoder = encoder.to(model.device).eval().requires_grad_(False)
-    return replace(model, encoder=encoder, checkpoint="random weights")
+    return encoder.to(device).eval().requires_grad_(False)
 
 
 def check_model(model: object) -> None:

@@ -46,6 +46,7 @@ def neighbour_rows(
     class_names: Sequence[str] = (),
     *,
     num_queries: int = 6,
+    queries: Sequence[int] | None = None,
     k: int = 5,
     max_bytes: int = 1_000_000,
     reader: ClipReader | None = None,
@@ -55,7 +56,8 @@ def neighbour_rows(
     Args:
         rows: Features, labels and paths of the files.
         class_names: Names of the labels 0, 1, ...
-        num_queries: Number of videos whose neighbours are shown, far from each other in features.
+        num_queries: Number of videos whose neighbours are shown.
+        queries: Numbers of these videos; None for videos that are far from each other in features.
         k: Number of neighbours of each video.
         max_bytes: Maximum size of all images together, bytes.
         reader: Reader of the files. None creates one.
@@ -68,17 +70,19 @@ def neighbour_rows(
         few = "Only one video has features" if len(rows) else "No video has features"
         return sentence_part(_ID, _TITLE, f"{few}: neighbours need two or more.")
     try:
-        queries = torch.tensor(k_centre_greedy(unit_rows(rows.features), num_queries))
+        if queries is None:
+            queries = k_centre_greedy(unit_rows(rows.features), num_queries)
+        chosen = torch.tensor(list(queries))
         everybody = torch.arange(len(rows))
         cosines, nearest = nearest_neighbours(
-            rows.features[queries], rows.features, k, groups=(queries, everybody)
+            rows.features[chosen], rows.features, k, groups=(chosen, everybody)
         )
     except ValueError as error:
         return sentence_part(_ID, _TITLE, f"There are no neighbours to show: {error}")
     # Where there are fewer than k others, a slot without a video has no finite similarity.
     found = [
         (int(query), [(int(i), float(c)) for i, c in zip(others, near, strict=True) if c > -2])
-        for query, others, near in zip(queries, nearest, cosines, strict=True)
+        for query, others, near in zip(chosen, nearest, cosines, strict=True)
     ]
     paths = (rows.paths[i] for query, others in found for i in (query, *(i for i, _ in others)))
     tiles = ClipTiles(paths, max_bytes, reader or ClipReader())

@@ -14,7 +14,7 @@ from sce_video.published.paper_results import MEAN_OF_SPLITS, Setting
 from sce_video.published.sets import WITH_SPLITS
 from sce_video.utils.command import printable_utf8, printable_values
 from sce_video.utils.files import read_json
-from sce_video.utils.run_files import RUN_KIND
+from sce_video.utils.run_files import CHOOSE_KIND, RUN_KIND
 from sce_video.utils.storage import walk_files
 
 #: Other names of a metric: mmaction2 prefixes the name of the metric class.
@@ -122,7 +122,7 @@ def collect_results(sources: Iterable[str | os.PathLike[str]]) -> Collection:
             content = _read(path)
             if content.get("kind") == "splits":
                 summaries[real] = name, content
-            elif content.get("kind") not in (SWEEP, RUN_KIND):
+            elif content.get("kind") not in (SWEEP, RUN_KIND, CHOOSE_KIND):
                 single[real] = _checked(parse_result(name, content), path)
         except ValueError as error:
             collection.skipped.append((name, str(error)))

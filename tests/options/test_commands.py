@@ -117,6 +117,22 @@ CALLS = {
         "seed": 3,
         "cfg_options": ["a=1"],
     },
+    "choose V --among R efficientnet-lite0:all --out D --labels folders --group-pattern (a)": {
+        "videos": "V",
+        "among": ["R", "efficientnet-lite0:all"],
+        "out": "D",
+        "labels": "folders",
+        "group_pattern": "(a)",
+    },
+    "choose V --out D --labels c.csv --group-column g --folds 5 --budget 90s --workers 2": {
+        "videos": "V",
+        "out": "D",
+        "labels": "c.csv",
+        "group_column": "g",
+        "folds": 5,
+        "budget": "90s",
+        "workers": 2,
+    },
     "evaluate R --test V --group-pattern (a) --folds loo --protocols knn time --pairs ssv2": {
         "run": "R",
         "test": "V",

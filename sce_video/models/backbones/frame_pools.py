@@ -9,18 +9,25 @@ from torch import Tensor
 
 from sce_video.options.connect import FRAME_POOLS
 
+#: What may follow the mean in the name of a pool, in any order.
+_MOTION = tuple(dict.fromkeys(part for pool in FRAME_POOLS for part in pool.split("+")[1:]))
+
 
 def check_frame_pool(frame_pool: str) -> int:
     """Return the number of parts of the representation, each as wide as the features.
 
+    Besides :data:`~sce_video.options.connect.FRAME_POOLS`, the mean may be followed by any
+    different motions, from which the representations of several pools can be taken.
+
     Raises:
         ValueError: If there is no such way to pool.
     """
-    if frame_pool not in FRAME_POOLS:
+    first, *motion = frame_pool.split("+")
+    if first != "mean" or len({*motion}) < len(motion) or not {*motion} <= {*_MOTION}:
         raise ValueError(
             f"frame_pool must be one of {', '.join(FRAME_POOLS)}, got {frame_pool!r:.60}"
         )
-    return 1 + frame_pool.count("+")
+    return 1 + len(motion)
 
 
 def with_motion(features: Tensor, frame_pool: str) -> Tensor:
@@ -39,10 +46,10 @@ def with_motion(features: Tensor, frame_pool: str) -> Tensor:
 
     Args:
         features: (N, C, T, H, W).
-        frame_pool: One of :data:`~sce_video.options.connect.FRAME_POOLS`.
+        frame_pool: A pool that :func:`check_frame_pool` accepts.
 
     Returns:
-        (N, 2 C or 3 C, T, H, W); with ``mean``, the features.
+        (N, parts x C, T, H, W); with ``mean``, the features.
     """
     if frame_pool == "mean":
         return features
