@@ -462,12 +462,12 @@ class HFEncoder(FreezableBackbone):
         frozen_stages: -1 trains everything. 0 freezes the embeddings, 1 to 3 also freeze this many
             quarters of the blocks (of a ConvNeXt: stages), and 4 freezes everything. A frozen layer
             has no gradient and stays in evaluation mode.
-        with_cp: See :class:`~sce_video.models.backbones.common.FreezableBackbone`. transformers
-            does this in training mode.
+        with_cp: Activation checkpointing by transformers, in training mode
+            (:class:`~sce_video.models.backbones.common.FreezableBackbone`).
         keep_tokens: Share of the tokens that the loss of a self-supervised method computes, as in
             :class:`~sce_video.models.VisionTransformer3d`. The features are then (N, C, K). Only
             VideoMAE and V-JEPA 2 support this.
-        token_pattern: As in :class:`~sce_video.models.VisionTransformer3d`.
+        token_pattern: "random" or "tube", as in :class:`~sce_video.models.VisionTransformer3d`.
         init_cfg: mmengine's initialisation config.
 
     Raises:

@@ -148,7 +148,8 @@ class VisionTransformer3d(FreezableBackbone):
             trainings (MoCo v3, arXiv 2104.02057, section 4). 1 to 3 also freeze this many quarters
             of the blocks, and 4 freezes everything. A frozen layer has no gradient and stays in
             evaluation mode.
-        with_cp: See :class:`~sce_video.models.backbones.common.FreezableBackbone`.
+        with_cp: Activation checkpointing
+            (:class:`~sce_video.models.backbones.common.FreezableBackbone`).
         keep_tokens: Share of the tokens that the loss of a self-supervised method computes, drawn
             from the samples' seeds. A target network and evaluation compute all tokens
             (:class:`~sce_video.models.backbones.token_dropping.TokenDropping`).
