@@ -1,4 +1,4 @@
-"""Motion for image networks: how the features of the frames of a clip become one representation."""
+"""Motion for image networks: pooling the features of the frames of a clip."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ def check_frame_pool(frame_pool: str) -> int:
 def with_motion(features: Tensor, frame_pool: str) -> Tensor:
     """Append how the features of the frames change, so that their mean is the representation.
 
-    With f_t, the features of frame t averaged over space, the appended parts are
+    Let f_t be the features of frame t, averaged over space. The appended parts are
 
-    - ``absdiff``: the mean of ``|f_(t+1) - f_t|``, which tells how much each feature changes;
+    - ``absdiff``: the mean of ``|f_(t+1) - f_t|``, which shows how much each feature changes;
     - ``std``: the standard deviation of f_t over the frames;
     - ``delta``: the mean of the last quarter of the frames minus the mean of the first quarter,
-      which tells in which direction each feature changes.
+      which shows in which direction each feature changes.
 
     They are the same at all positions. A head that averages over time and space, a linear probe and
-    an export therefore see mean and motion without knowing of them. A clip of one frame has no
-    motion, so these parts are 0.
+    an export therefore see mean and motion without special code. A clip of one frame has no motion,
+    so these parts are 0.
 
     Args:
         features: (N, C, T, H, W).
         frame_pool: A pool that :func:`check_frame_pool` accepts.
 
     Returns:
-        (N, parts x C, T, H, W); with ``mean``, the features.
+        (N, parts * C, T, H, W), or the features themselves for ``mean``.
     """
     if frame_pool == "mean":
         return features
@@ -79,7 +79,7 @@ def frame_features(backbone: Any, view: Tensor) -> Tensor:
         view: (N, 3, T, H, W).
 
     Returns:
-        (N, T', C), with a pool of mean and motion the C of the mean.
+        (N, T', C). If the pool combines mean and motion, C is the size of the mean.
 
     Raises:
         ValueError: If the network's features have no temporal positions.
