@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from sce_video.datasets.loading.worker_crashes import batches_without_crashes
-from sce_video.inference.multi_view import RowFunction
+from sce_video.inference.multi_view import PartialRows, RowFunction, rows_of_batch
 from sce_video.utils.command import Progress
 from sce_video.utils.distributed import all_or_none, gather_objects, unwrap_model
 
@@ -199,45 +199,6 @@ def check_same_size(queries: Rows, gallery: Rows) -> None:
             f"features of different sizes: {sizes[0]} in {queries.source or 'the queries'}, "
             f"{sizes[1]} in {gallery.source or 'the gallery'}; they must come from the same network"
         )
-
-
-@dataclass
-class PartialRows:
-    """Rows of some batches, in the order in which they were computed.
-
-    ``values`` and ``central`` are matrices (n, C) float32, one per batch; ``counts``, labels and
-    indices are those of the samples, as of :class:`Rows`.
-    """
-
-    values: list[Tensor] = field(default_factory=list)
-    central: list[Tensor] = field(default_factory=list)
-    counts: list[int] = field(default_factory=list)
-    labels: list[int] = field(default_factory=list)
-    indices: list[int] = field(default_factory=list)
-    failures: list[tuple[str, str]] = field(default_factory=list)
-    num_views: int = 0
-
-    def add(self, other: PartialRows) -> None:
-        """Append the rows of another part."""
-        for name in ("values", "central", "counts", "labels", "indices", "failures"):
-            getattr(self, name).extend(getattr(other, name))
-        self.num_views = max(self.num_views, other.num_views)
-
-
-def rows_of_batch(model: Any, batch: dict[str, Any], function: RowFunction) -> PartialRows:
-    """The rows of a batch of :func:`sce_video.collate_views`, by a model as of :data:`RowFunction`.
-
-    Samples that could not be decoded are in the ``failures`` of the batch alone.
-    """
-    part = PartialRows(failures=[(str(path), str(why)) for path, why in batch.get("failures", [])])
-    if len(batch["index"]) > 0:  # else all samples of the batch were skipped
-        values, part.num_views, central, counts = function(model, batch)
-        part.values = [values] if len(values) else []
-        part.central = [central] if central is not None else []
-        part.counts = counts or []
-        part.labels = [int(label) for label in batch["label"]]
-        part.indices = [int(index) for index in batch["index"]]
-    return part
 
 
 @contextmanager
