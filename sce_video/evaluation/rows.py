@@ -13,12 +13,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import torch
 from mmengine.dist import all_gather, get_world_size
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from sce_video.datasets.labelled import read_groups
 from sce_video.datasets.loading.worker_crashes import batches_without_crashes
+from sce_video.engine.checkpoint import file_sha256
+from sce_video.evaluation.functional.folds import divide
+from sce_video.evaluation.functional.statistics import group_ids
 from sce_video.inference.multi_view import PartialRows, RowFunction, rows_of_batch
 from sce_video.utils.command import Progress
 from sce_video.utils.distributed import all_or_none, gather_objects, unwrap_model
@@ -199,6 +204,60 @@ def check_same_size(queries: Rows, gallery: Rows) -> None:
             f"features of different sizes: {sizes[0]} in {queries.source or 'the queries'}, "
             f"{sizes[1]} in {gallery.source or 'the gallery'}; they must come from the same network"
         )
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """Division of samples into groups, and of groups into folds that are tested together.
+
+    Attributes:
+        pattern: A regular expression with one group, searched in the paths.
+        file: File with the groups or folds of all samples; instead of a pattern.
+        folds: Number of folds, or "loo" for one of each group; None for the rule of
+            :func:`~sce_video.evaluation.functional.folds.divide`.
+    """
+
+    pattern: str | None = None
+    file: str | None = None
+    folds: int | str | None = None
+
+    @classmethod
+    def from_config(cls, given: str | dict[str, Any] | None) -> Grouping | None:
+        """Read ``group_pattern`` of a test's config; None if nothing is divided.
+
+        Raises:
+            ValueError: If it has other keys.
+        """
+        named = given if isinstance(given, dict) else {"pattern": given}
+        if unknown := sorted(named.keys() - {"pattern", "file", "folds"}):
+            known = "pattern or file, and folds"
+            raise ValueError(f"group_pattern has {known}, got {', '.join(unknown)} too")
+        grouping = cls(**named)
+        return None if grouping.pattern is None and grouping.file is None else grouping
+
+    def apply(self, rows: Rows, count: int) -> tuple[Rows, dict[str, Any]]:
+        """Return rows with their groups and folds, and the entries of the provenance.
+
+        Args:
+            rows: The rows.
+            count: Number of samples of the data set, of which some may be unreadable.
+        """
+        if self.file is None:
+            assert self.pattern is not None
+            numbers, names = group_ids(rows.paths, self.pattern)
+            folds, source = divide(rows.labels, numbers, folds=self.folds), self.pattern
+        else:
+            # The file has a line for every sample of the data set, also for those without a row.
+            numbered = [
+                np.unique(np.array(column)[rows.indices], return_inverse=True) if column else None
+                for column in read_groups(self.file, count)
+            ]
+            groups, given = (None if n is None else torch.from_numpy(n[1]) for n in numbered)
+            names = next(n[0].tolist() for n in numbered if n is not None)
+            source = f"columns of the list, sha256 {file_sha256(self.file)[:12]}"
+            folds = divide(rows.labels, groups, given=given, folds=self.folds)
+        rows = replace(rows, groups=folds.groups, folds=folds.numbers)
+        return rows, {"group_pattern": source, "groups": names, **folds.described()}
 
 
 @contextmanager
