@@ -11,7 +11,7 @@ import multiprocessing
 import os
 from collections.abc import Callable, Generator, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import cv2
 import numpy as np
@@ -26,6 +26,7 @@ from sce_video.datasets.transforms import OpenVideo
 from sce_video.datasets.video_dataset import VideoDataset
 from sce_video.datasets.video_list import VideoList, video_of
 from sce_video.inference.features import Features
+from sce_video.inference.multi_view import BatchRows, rows_of_batch
 from sce_video.inference.network_input import (
     Transform,
     VideoNetwork,
@@ -48,6 +49,7 @@ from sce_video.jobs import (
 )
 from sce_video.utils.errors import UserError
 
+T = TypeVar("T")
 #: Seconds for the forward passes of an item, besides the time limit for decoding it.
 _FORWARD_SECONDS = 600.0
 _NO_LIMIT = 1e6  # seconds, which timers of all systems accept
@@ -121,34 +123,35 @@ class EmbedJob(BatchJob):
     def process(self, item: Item) -> Facts:
         """Return the rows as data; of windows behind their spans."""
         if self.windows is not None:
-            return self._run_network(lambda: self._window_rows(item.argument), item)
-        batch = self.read(item)
-        failures = [(str(path), str(why)) for path, why in batch["failures"]]
-        if not len(batch["index"]):
-            raise ItemError("bad", "; ".join(why for _, why in failures))
-        return self._run_network(lambda: self._batch_rows(batch, failures, item), item)
+            return self._process_windows(item, self.windows)
+        batch, name = self.read(item), self.describe(item)
 
-    def _batch_rows(self, batch: dict[str, Any], failures: Any, item: Item) -> Facts:
-        name, damaged = self.describe(item), batch.get("damaged", 0)
-        rows = embed_batch(self.network, batch, self._options.max_views, name)
+        def rows(network: VideoNetwork, batch: dict[str, Any]) -> BatchRows:
+            return embed_batch(network, batch, self._options.max_views, name)
+
+        part = self._run_network(lambda: rows_of_batch(self.network, batch, rows), item)
+        if not part.indices:
+            raise ItemError("bad", "; ".join(why for _, why in part.failures))
+        damaged = batch.get("damaged", 0)
         facts = {
-            "indices": batch["index"].tolist(),
-            "labels": batch["label"].tolist(),
-            "failures": failures,
-            "views": rows.num_views,
+            "indices": part.indices,
+            "labels": part.labels,
+            "failures": part.failures,
+            "views": part.num_views,
             "reason": f"{damaged} of the frames used are damaged" if damaged else "",
         }
-        return Facts(facts, rows.values.numpy().tobytes())
+        return Facts(facts, part.values[0].numpy().tobytes())
 
-    def _window_rows(self, path: str) -> Facts:
-        assert self.windows is not None
-        found = embed_windows(self.network, path, self.windows, self._options)
+    def _process_windows(self, item: Item, windows: Windows) -> Facts:
+        """Return the spans and the rows of the windows of a video."""
+        path, options = item.argument, self._options
+        found = self._run_network(lambda: embed_windows(self.network, path, windows, options), item)
         assert found.spans is not None
-        views = self._options.num_clips * self._options.num_crops
+        views = options.num_clips * options.num_crops
         facts = {"windows": len(found), "reason": found.reason, "views": views}
         return Facts(facts, found.spans.tobytes() + found.values.tobytes())
 
-    def _run_network(self, function: Callable[[], Facts], item: Item) -> Facts:
+    def _run_network(self, function: Callable[[], T], item: Item) -> T:
         """Return what a function of the network gives; its error would be one of all items."""
         # Decoding windows and the network take turns, so their errors are told apart by type.
         try:

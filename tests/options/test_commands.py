@@ -189,12 +189,18 @@ CALLS = {
         "prefer": ("bitrate",),
         "workers": 0,
     },
-    "embed V --checkpoint R --out f.npz --windows 5s --shots --cfg-options a.b=1 c=2": {
+    "embed V --checkpoint R --out f.npz --windows 5s --shots --clips 2": {
         "videos": "V",
         "checkpoint": "R",
         "out": "f.npz",
         "windows": "5s",
         "shots": True,
+        "clips": 2,
+    },
+    "embed V --checkpoint R --out f.npz --cfg-options a.b=1 c=2": {
+        "videos": "V",
+        "checkpoint": "R",
+        "out": "f.npz",
         "cfg_options": ["a.b=1", "c=2"],
     },
     "embed --config c.py --checkpoint random --out f.npz --part bank --workers 0": {
