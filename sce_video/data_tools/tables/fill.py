@@ -19,8 +19,7 @@ import numpy as np
 from sce_video import jobs
 from sce_video.data_tools.tables.video_row import RowSource, failed_row, row_identity, video_row
 from sce_video.data_tools.tables.writer import ImportResult, Row, TableWriter, write_rows
-from sce_video.data_tools.verify import listed_videos
-from sce_video.datasets.named_files import check_source
+from sce_video.datasets.named_files import listed_videos
 from sce_video.datasets.sources import listed_extensions
 from sce_video.datasets.tables.row_columns import table_path
 from sce_video.datasets.tables.table import TableError, is_remote
@@ -400,12 +399,11 @@ def import_videos(options: ImportOptions) -> ImportResult:
         ValueError: If the list or folder does not exist, or a path is listed with two labels.
     """
     extensions = listed_extensions(options.all_files)
-    check_source(options.source, options.data_root, extensions)
-    videos, root, _ = listed_videos(options.source, options.data_root, extensions)
+    listed = listed_videos(options.source, options.data_root, extensions)
     with jobs.resumable():
         return fill_table(
             options.table,
-            row_sources(videos, root, timeout=options.timeout),
+            row_sources(listed.videos, listed.root, timeout=options.timeout),
             RowMaker(),
             jobs.Workers(options.workers, options.timeout, options.ray),
             retry_failed=options.retry_failed,
