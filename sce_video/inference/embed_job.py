@@ -19,6 +19,7 @@ import torch
 
 from sce_video.datasets.clip_sampling import Windows
 from sce_video.datasets.loading.batches import collate_views
+from sce_video.datasets.pipeline import PackedSample, PipelineResults
 from sce_video.datasets.readers.base import VideoDecodeError, VideoReader
 from sce_video.datasets.sources import is_elsewhere
 from sce_video.datasets.tables.table import TableError
@@ -271,7 +272,7 @@ class VideoFiles(VideoDataset):
         pipeline: list[Transform] = [OpenVideo(), *steps]
         super().__init__(pipeline=pipeline, on_error="skip", timeout=options.timeout)
 
-    def read(self, path: str | os.PathLike[str]) -> dict[str, Any]:
+    def read(self, path: str | os.PathLike[str]) -> PackedSample:
         """The sample of a file, which becomes the only one of the data set."""
         # The list is replaced, not extended: an index of millions keeps one path.
         self.videos = VideoList.from_paths([os.fspath(path)], [-1])
@@ -281,7 +282,7 @@ class VideoFiles(VideoDataset):
     def list_videos(self, *_: Any) -> VideoList:
         return VideoList.from_paths([], [])
 
-    def _run_pipeline(self, index: int, seed: int, given: dict[str, Any]) -> dict[str, Any]:
+    def _run_pipeline(self, index: int, seed: int, given: PipelineResults) -> PackedSample:
         opened: list[VideoReader] = []
         try:
             sample = super()._run_pipeline(index, seed, {**given, "opened": opened})

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from sce_video.datasets.pipeline import PackedSample
 from sce_video.datasets.transforms import cut_views
 from sce_video.utils.distributed import unwrap_model
 
@@ -93,7 +94,7 @@ def rows_of_batch(model: Any, batch: dict[str, Any], function: RowFunction) -> P
 
 
 def view_chunks(
-    video: dict[str, Any], device: torch.device | str, max_views: int
+    video: PackedSample, device: torch.device | str, max_views: int
 ) -> Iterator[Tensor]:
     """Yield the K x C views of a video on a device in chunks of at most ``max_views``, 1 or more.
 
@@ -118,12 +119,12 @@ def view_chunks(
 
 
 def _cut_on_device(
-    video: dict[str, Any], device: torch.device | str, parts: list[tuple[int, int]]
+    video: PackedSample, device: torch.device | str, parts: list[tuple[int, int]]
 ) -> Iterator[Tensor]:
     """Yield the views ``start`` to ``stop - 1`` of each part, by indexing on the device."""
     # Overlapping clips and crops share their frames: these cross the bus once, as uint8.
-    names = "frames", "positions"
-    frames, positions = (video[name].to(device, non_blocking=True) for name in names)
+    frames = video["frames"].to(device, non_blocking=True)
+    positions = video["positions"].to(device, non_blocking=True)
     offsets, (height, width) = video["offsets"].tolist(), video["crop_size"]
     for start, stop in parts:
         chunk = []

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +14,7 @@ from torch import Tensor
 from sce_video.evaluation.functional.clusters import k_centre_greedy, unit_rows
 from sce_video.evaluation.functional.neighbours import nearest_neighbours
 from sce_video.evaluation.rows import Rows
-from sce_video.pages.frames import ClipReader, ClipTiles
+from sce_video.pages.frames import ClipReader, ClipTile, ClipTiles
 from sce_video.pages.parts import Part, render_part, sentence_part
 
 
@@ -35,6 +36,25 @@ def principal_plane(features: Tensor) -> Tensor:
     plane = F.pad(directions[:2], (0, 0, 0, 2 - min(2, len(directions))))
     largest = plane.gather(1, plane.abs().argmax(dim=1, keepdim=True))
     return x @ (plane * torch.where(largest < 0, -1.0, 1.0)).T
+
+
+@dataclass(frozen=True)
+class ShownVideo:
+    """A video of a row. A neighbour also has a rank and a cosine."""
+
+    name: str  # folder and file name
+    label: str  # name of its class; empty without one
+    tile: ClipTile
+    rank: int = 0  # from 1
+    cosine: float = 1.0  # with the query
+    right: bool | None = None  # whether it has the query's label; None if one has none
+
+
+class ShownRow(NamedTuple):
+    """A video and the videos nearest to it."""
+
+    query: ShownVideo
+    neighbours: list[ShownVideo]
 
 
 _ID = "neighbours"  # anchor of this part of the page
@@ -88,23 +108,23 @@ def neighbour_rows(
     tiles = ClipTiles(paths, max_bytes, reader or ClipReader())
     labels = rows.labels.tolist()
 
-    def video(row: int) -> dict[str, Any]:
+    def shown_video(row: int) -> ShownVideo:
         name = "/".join(Path(rows.paths[row]).parts[-2:])
         label = label_name(labels[row], class_names) or ""
-        return {"name": name, "label": label, **tiles.tile(rows.paths[row])}
+        return ShownVideo(name, label, tiles.tile(rows.paths[row]))
 
-    def neighbour(query: int, rank: int, row: int, cosine: float) -> dict[str, Any]:
+    def neighbour(query: int, rank: int, row: int, cosine: float) -> ShownVideo:
         right = labels[query] == labels[row] if min(labels[query], labels[row]) >= 0 else None
-        return {**video(row), "rank": rank, "cosine": cosine, "right": right}
+        return replace(shown_video(row), rank=rank, cosine=cosine, right=right)
 
-    shown: list[dict[str, Any]] = [
-        {
-            "query": video(query),
-            "neighbours": [neighbour(query, n, *other) for n, other in enumerate(others, 1)],
-        }
+    shown = [
+        ShownRow(
+            shown_video(query),
+            [neighbour(query, rank, *other) for rank, other in enumerate(others, 1)],
+        )
         for query, others in found
     ]
-    compared = [n["right"] for row in shown for n in row["neighbours"] if n["right"] is not None]
+    compared = [n.right for row in shown for n in row.neighbours if n.right is not None]
     values = {
         "rows": shown,
         "k": min(k, len(rows) - 1),
@@ -112,7 +132,6 @@ def neighbour_rows(
         "labelled": len(compared),
         "right": sum(compared),
         "least": min(cosine for _, others in found for _, cosine in others),
-        "unread": tiles.unread,
         **tiles.values,
     }
     return render_part(_ID, _TITLE, "neighbour_rows.html", values)
