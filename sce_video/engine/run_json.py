@@ -7,16 +7,19 @@ a run later read it. It may be untrusted, so it is read as data, with a limit fo
 
 from __future__ import annotations
 
+import hashlib
 import platform
+import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from sce_video.dependencies import installed_version
-from sce_video.engine.checkpoint import describe_code
 from sce_video.engine.config.snapshot import foreign_classes, imports_of, plain
 from sce_video.utils.files import read_json, write_json
 from sce_video.utils.run_files import CONFIG, RUN_JSON, RUN_KIND
@@ -99,6 +102,23 @@ class RunDescription:
     config: dict[str, Any]
     environment: dict[str, Any]
     state: str = PLANNED
+
+
+@lru_cache
+def describe_code() -> dict[str, Any]:
+    """Return the package's version, the SHA-256 of its sources, and the commit of a git clone."""
+    package = Path(__file__).resolve().parents[1]
+    digest = hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        digest.update(f"{path.relative_to(package).as_posix()}\n".encode())
+        digest.update(path.read_bytes())
+    found = {"version": __version__, "sources_sha256": digest.hexdigest()}
+    if (package.parent / ".git").exists():  # else the commit would be of a project around it
+        command = ["git", "-C", str(package.parent), "rev-parse", "HEAD"]
+        with suppress(OSError, subprocess.SubprocessError):
+            done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+            found["commit"] = done.stdout.strip()
+    return found
 
 
 def installed_versions() -> dict[str, str]:
