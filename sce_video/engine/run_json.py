@@ -12,7 +12,7 @@ import platform
 import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ import torch
 from sce_video.dependencies import installed_version
 from sce_video.engine.config.snapshot import foreign_classes, imports_of, plain
 from sce_video.utils.files import read_json, write_json
+from sce_video.utils.records import Limits, read_record
 from sce_video.utils.run_files import CONFIG, RUN_JSON, RUN_KIND
 from sce_video.version import __version__
 
@@ -36,10 +37,8 @@ FAILED = "failed"
 STATES = (PLANNED, RUNNING, FINISHED, INTERRUPTED, FAILED)
 #: Bytes of a file. A config has some ten thousand, which is the most of it.
 _MAX_BYTES = 2**22
-#: Choices or sentences in a list. A plan has some thirty.
-_MAX_ENTRIES = 500
-#: Characters of a name, a sentence or a value. A list of class names is the longest.
-_MAX_TEXT = 100_000
+#: A plan has some thirty choices, and a list of class names is the longest value.
+_LIMITS = Limits(entries=500, characters=100_000)
 
 
 @dataclass(frozen=True)
@@ -121,6 +120,15 @@ def describe_code() -> dict[str, Any]:
     return found
 
 
+@dataclass(frozen=True)
+class _StoredRun(RunDescription):
+    """The fields of the file: the description, what it is, and the version of its fields."""
+
+    kind: Any = None
+    format: Any = None
+    state: Any = None
+
+
 def installed_versions() -> dict[str, str]:
     """Return the versions of Python and the libraries that a training depends on, by name."""
     versions = {
@@ -155,8 +163,8 @@ def write_run_json(folder: str | Path, run: RunDescription) -> None:
     Raises:
         WriteError: If the file cannot be written.
     """
-    fields = {"kind": RUN_KIND, "format": _FORMAT, **asdict(run)}
-    write_json(Path(folder, RUN_JSON), plain(fields))
+    stored = {"kind": RUN_KIND, "format": _FORMAT, **asdict(run)}
+    write_json(Path(folder, RUN_JSON), plain(stored))
 
 
 def read_run_json(folder: str | Path) -> RunDescription:
@@ -231,71 +239,12 @@ def update_run_json(
 
 def _checked_run(content: Any) -> RunDescription:
     """Build the description of a run from JSON data; raises ValueError naming the wrong field."""
-    names = {"kind", "format", "command", "request", "plan", "config", "environment", "state"}
-    fields = _fields(content, "it", names)
-    if (fields["kind"], fields["format"]) != (RUN_KIND, _FORMAT):
+    stored = read_record(_StoredRun, content, limits=_LIMITS)
+    if (stored.kind, stored.format) != (RUN_KIND, _FORMAT):
         raise ValueError(
-            f"kind and format must be {RUN_KIND!r} and {_FORMAT}, got {fields['kind']!r:.60} and "
-            f"{fields['format']!r:.60}"
+            f"kind and format must be {RUN_KIND!r} and {_FORMAT}, got {stored.kind!r:.60} and "
+            f"{stored.format!r:.60}"
         )
-    if fields["state"] not in STATES:
-        raise ValueError(f"state must be one of {', '.join(STATES)}, got {fields['state']!r:.60}")
-    for name in ("request", "config", "environment"):
-        if not isinstance(fields[name], dict):
-            raise ValueError(f"{name} must be an object, got {fields[name]!r:.60}")
-    return RunDescription(
-        command=_text(fields["command"], "command"),
-        request=fields["request"],
-        plan=None if fields["plan"] is None else _checked_plan(fields["plan"]),
-        config=fields["config"],
-        environment=fields["environment"],
-        state=fields["state"],
-    )
-
-
-def _checked_plan(content: Any) -> Plan:
-    """Build a plan from JSON data; raises ValueError naming the wrong field."""
-    fields = _fields(content, "plan", {"recipe", "facts", "choices", "length", "remarks"})
-    choices = []
-    for number, entry in enumerate(_entries(fields["choices"], "choices")):
-        where = f"choices[{number}]"
-        row = _fields(entry, where, {"setting", "value", "reason"})
-        if len(str(row["value"])) > _MAX_TEXT:
-            raise ValueError(f"{where}.value has more than {_MAX_TEXT} characters")
-        setting = _text(row["setting"], f"{where}.setting")
-        choices.append(Choice(setting, row["value"], _text(row["reason"], f"{where}.reason")))
-    return Plan(
-        recipe=_text(fields["recipe"], "recipe"),
-        facts=_texts(fields["facts"], "facts"),
-        choices=tuple(choices),
-        length=_text(fields["length"], "length"),
-        remarks=_texts(fields["remarks"], "remarks"),
-    )
-
-
-def _fields(content: Any, where: str, names: set[str]) -> dict[str, Any]:
-    """Return an object that has exactly the named fields."""
-    if not isinstance(content, dict):
-        raise ValueError(f"{where} must be an object, got {content!r:.60}")
-    for name in sorted(names ^ content.keys()):
-        problem = "lacks the field" if name in names else "has the unknown field"
-        raise ValueError(f"{where} {problem} {name!r:.60}")
-    return content
-
-
-def _entries(value: Any, where: str) -> list[Any]:
-    if not isinstance(value, list) or len(value) > _MAX_ENTRIES:
-        raise ValueError(f"{where} must be a list of at most {_MAX_ENTRIES} entries")
-    return value
-
-
-def _texts(value: Any, where: str) -> tuple[str, ...]:
-    return tuple(_text(text, where) for text in _entries(value, where))
-
-
-def _text(value: Any, where: str) -> str:
-    if not isinstance(value, str) or len(value) > _MAX_TEXT:
-        raise ValueError(
-            f"{where} must be text of at most {_MAX_TEXT} characters, got {value!r:.60}"
-        )
-    return value
+    if stored.state not in STATES:
+        raise ValueError(f"state must be one of {', '.join(STATES)}, got {stored.state!r:.60}")
+    return RunDescription(**{f.name: getattr(stored, f.name) for f in fields(RunDescription)})
