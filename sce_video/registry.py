@@ -214,6 +214,25 @@ TASK_UTILS = _child("task util", "TASK_UTILS")
 EVALUATOR = _child("evaluator", "EVALUATOR")
 
 
+def named_class(kind: Any, *registries: ChildRegistry) -> type | None:
+    """Return the class that untrusted data may name; None for everything else.
+
+    It is a class of this package or of a module that the user has imported. A name that is not
+    registered is never looked up elsewhere, because mmengine would import the module that it names.
+
+    Args:
+        kind: ``type`` of a part of a config, as it stands in the data.
+        registries: Registries of the kinds that are allowed at this place.
+    """
+    name = str(kind).removeprefix(f"{_SCOPE}.")
+    for registry in registries:
+        part = next(registry.chain()).module_dict.get(name)
+        if isinstance(part, type):
+            if part.__module__.startswith(f"{_SCOPE}.") or is_own_part(part):
+                return part
+    return None
+
+
 @dataclass(frozen=True)
 class OwnPart:
     """A class or function of the user's own that is registered.

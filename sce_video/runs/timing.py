@@ -17,8 +17,8 @@ from sce_video.datasets.video_dataset import SampleRequest, VideoDataset
 from sce_video.models.algorithms import SelfSupervisedModel
 from sce_video.registry import DATASETS, MODELS
 from sce_video.runs.choices import samples_of_epoch
-from sce_video.runs.launch import cores_for_workers
 from sce_video.runs.teacher import PlannedTeacher
+from sce_video.utils.cores import cores_for_workers
 
 #: Steps that are timed, after a first one.
 _STEPS = 3
