@@ -95,6 +95,8 @@ class PackedSample(TypedDict, total=False):
     failures: list[tuple[str, str]]
     #: Frames in which the decoder concealed errors, where a job asks for their number.
     damaged: int
+    #: Seconds of the video, where a job asks for it.
+    duration: float
 
 
 #: A step: it gets the results of the step before, and returns its own or, as the last step, the

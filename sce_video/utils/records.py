@@ -18,7 +18,12 @@ Record = TypeVar("Record")
 _UNIONS = (Union, types.UnionType)
 _SEQUENCES = (tuple, list, Sequence)
 _NAMES = {int: "a whole number", float: "a number", bool: "True or False", str: "text"}
-_field_types = cache(get_type_hints)
+
+
+@cache
+def _field_types(kind: Any) -> dict[str, Any]:
+    """Return the types of a dataclass's fields, which takes long for the many rows of a log."""
+    return get_type_hints(kind)
 
 
 @dataclass(frozen=True)
@@ -67,7 +72,7 @@ def _read(kind: type[Record], content: Any, where: str, prefix: str, limits: Any
     for name, known in declared.items():
         if name not in content and known.default is known.default_factory is MISSING:
             raise ValueError(f"{where} lacks the field {name!r}")
-    hints = _field_types(kind)
+    hints = _field_types(kind)  # type: ignore[arg-type]
     return kind(
         **{
             name: _checked(value, hints[name], f"{prefix}{name}", limits)
@@ -82,7 +87,7 @@ def _checked(value: Any, hint: Any, where: str, limits: Limits | None) -> Any:
     if value is None and type(None) in options:
         return None
     main = options[0]
-    if is_dataclass(main):
+    if isinstance(main, type) and is_dataclass(main):
         return _read(main, value, where, f"{where}.", limits)
     if get_origin(main) is tuple and isinstance(value, list | tuple):
         if limits is not None and len(value) > limits.entries:
@@ -106,7 +111,8 @@ def lenient_record(kind: type[Record], row: Any) -> Record:
 
     Fields that the row lacks, or has with a value of another type, keep their defaults.
     """
-    hints, given = _field_types(kind), row if isinstance(row, Mapping) else {}
+    hints = _field_types(kind)  # type: ignore[arg-type]
+    given = row if isinstance(row, Mapping) else {}
     names = [known.name for known in fields(kind)]  # type: ignore[arg-type]
     kept = {n: given[n] for n in names if n in given and fits(given[n], hints[n])}
     return kind(**kept)
