@@ -21,8 +21,8 @@ from sce_video.runs.choices import (
     FEW_STEPS,
     WARMUP_SHARE,
     Machine,
-    choose,
     choose_epochs,
+    choose_settings,
     least_steps,
     notes,
     samples_of_epoch,
@@ -223,7 +223,7 @@ def _choices(subject: _Subject, precision: str | None) -> tuple[str, dict[str, C
     if student is not None:
         recipe = STUDENT_RECIPE
         own = student_choices(student, facts, subject.hours, given)
-    chosen = choose(facts, subject.machine, given, own)
+    chosen = choose_settings(facts, subject.machine, given, own)
     if method == "sce" and chosen["size"].value >= _LARGE_SIZE:
         recipe = LARGE_RECIPE  # of the paper's size, with the paper's views
     rows = {"recipe": Choice("recipe", recipe, f"of --method {method}{subject.road.why}")}
