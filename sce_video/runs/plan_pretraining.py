@@ -302,7 +302,7 @@ def _config(base: Config, chosen: Mapping[str, Choice], subject: _Subject, out: 
     if subject.start is not None:
         continue_from(config, subject.start)
     if subject.student is not None and subject.teacher is not None:
-        become_student(config, subject.student, subject.teacher.channels)
+        become_student(config, subject.student, subject.teacher.channels, subject.trained)
     return config
 
 
