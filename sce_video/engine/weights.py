@@ -22,7 +22,7 @@ from torch.nn.modules import module as hooks
 from sce_video.engine.config.snapshot import SNAPSHOT
 from sce_video.models.modules.lora import ADAPTER, merged_weights
 from sce_video.models.modules.target_encoder import TargetEncoder
-from sce_video.registry import DATASETS, METRICS, MODELS, TRANSFORMS, is_own_part
+from sce_video.registry import DATASETS, METRICS, MODELS, TRANSFORMS, is_own_part, named_class
 from sce_video.utils.distributed import unwrap_model
 from sce_video.utils.files import local_copy, read_json
 from sce_video.utils.run_files import FORMAT
@@ -460,12 +460,11 @@ def checked_parts(node: Any) -> Any:
     """
     if isinstance(node, dict):
         name = str(node.get("type", _PARTS[0])).removeprefix("sce_video.")
-        registries = [next(r.chain()).module_dict for r in (DATASETS, TRANSFORMS, METRICS)]
-        parts = [found[name] for found in registries if name in found and name not in _WRITES]
-        ours = any(part.__module__.startswith("sce_video.") for part in parts)
-        heads = next(MODELS.chain()).module_dict
-        own = any(is_own_part(found[name]) for found in (*registries, heads) if name in found)
-        if not (ours or own or name in _PARTS):
+        part = named_class(name, DATASETS, TRANSFORMS, METRICS)
+        head = None if part is not None else named_class(name, MODELS)
+        own = any(is_own_part(kind) for kind in (part, head) if kind is not None)
+        ours = part is not None and name not in _WRITES
+        if not (own or ours or name in _PARTS):
             raise ValueError(
                 f"type {node['type']!r:.100} is not a dataset, transform, metric or head of "
                 "sce_video, and no module that was imported has registered it. A config that is "

@@ -15,6 +15,8 @@ FRAME_POOLS = (
     *("mean", "mean+absdiff", "mean+std", "mean+delta", "mean+absdiff+delta"),
     "concat",
 )
+#: How it is done if nothing is said.
+DEFAULT_FRAME_POOL = "mean+absdiff"
 # Formats of an export, by what is exported: a network, videos with features, or segments.
 NETWORK_FORMATS = ("pretrained", "onnx", "program")
 VIEWER_FORMATS = ("parquet", "projector", "fiftyone")

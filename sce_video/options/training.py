@@ -73,7 +73,7 @@ TRACK = Spec(
 )
 MIRROR = Spec(
     "copy checkpoints and logs to this folder of an object store, s3://BUCKET/RUN. With --resume, "
-    "a newer run there is restored first (docs/object_storage.md)",
+    "a newer run there is restored first (docs/tables.md)",
     metavar="URL",
 )
 GROUP_COLUMN = Spec(
@@ -258,7 +258,7 @@ class PretrainOptions(Options):
     )
     more: ClassVar[str] = (
         "Exit status: 0 trained, 2 wrong usage, 128 + n if signal n has stopped the training.\n"
-        "More: docs/videos.md, docs/continue.md"
+        "More: docs/pretrain.md, docs/encoders.md"
     )
 
     @property
@@ -507,7 +507,7 @@ class TrainOptions(Options):
     )
     more: ClassVar[str] = (
         "Exit status: 0 trained, 2 wrong usage, 128 + n if signal n has stopped the training.\n"
-        "More: docs/pretraining.md, docs/long_runs.md"
+        "More: docs/gpus.md, docs/pretrain.md"
     )
 
     def check(self) -> None:

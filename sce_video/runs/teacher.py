@@ -230,7 +230,7 @@ class StoredFeatures:
         dataset = DATASETS.build({**cfg.train_dataloader.dataset, "pipeline": []})
         self.paths = [dataset.path(index) for index in range(len(dataset))]
         #: What the features depend on.
-        self.key = {
+        self.key: dict[str, Any] = {
             "sha256": file_sha256(self.teacher),
             "videos": _digest(self.paths),
             "files": _digest([str(video_state(path)) for path in self.paths]),

@@ -51,6 +51,8 @@ CONFIG = "config.py"
 RUN_JSON = "run.json"
 #: ``kind`` of this file, by which a report knows that it holds no results.
 RUN_KIND = "run"
+#: ``kind`` of the file of a comparison of networks, which holds no results of a test either.
+CHOOSE_KIND = "choose"
 #: Networks that come with the package, made by tools/dev/demo_networks.py: "demo" and "demo-sce".
 PACKAGED = Path(__file__).parents[1] / "published/networks"
 #: In place of a checkpoint: random weights.

@@ -67,6 +67,8 @@ CASES = {
     "encoder N --out O": "N is neither a folder nor a name on the hub",
     "encoder E --out O --recipe sce_r3d18_folder_smal": "similar names: sce_r3d18_folder_small",
     "embed V --checkpoint R --out o.npz --windows soon": "--windows must be a time like 5s",
+    "embed V --checkpoint R --out o.npz --clips 2": "--clips needs --windows, for example",
+    "embed V --checkpoint R --out o.npz --windows 2s --ann-file l.txt": "--ann-file has no effect",
     "embed V --checkpoint R --out o.npz --device gpu": "--device must be cpu, cuda or cuda:1",
     "index N --checkpoint R --out O": "there is no folder 'N'",
     "index V --out O": "give --checkpoint: there is no index in O",

@@ -22,7 +22,7 @@ from sce_video.engine.config.snapshot import SNAPSHOT, plain
 from sce_video.engine.recipes import find_recipe, recipes_folder
 from sce_video.engine.restarts import starts_of
 from sce_video.engine.weights import checked_backbone, checkpoint_weights
-from sce_video.inference.encoders.image_networks import FRAME_POOL, ImageNetwork
+from sce_video.inference.encoders.image_networks import ImageNetwork
 from sce_video.inference.encoders.public_networks import public_network
 from sce_video.inference.encoders.text import stored_text
 from sce_video.inference.encoders.timm_files import RESNETS, timm_config, timm_network
@@ -42,6 +42,7 @@ from sce_video.inference.encoders.transformers_files import (
 from sce_video.inference.network_input import TEST_CROPS, TRAIN_CROPS
 from sce_video.models.backbones.hf_encoder import architecture_of, family_of
 from sce_video.models.backbones.timm_package import timm
+from sce_video.options.connect import DEFAULT_FRAME_POOL
 from sce_video.registry import MODELS
 from sce_video.utils.files import cache_folder, file_identity, write_text
 from sce_video.utils.run_files import (
@@ -233,7 +234,7 @@ def find_image_network(name: str, folder: Path | None, pool: str | None) -> Imag
         MissingPackageError: If the package of the network is not installed.
         ValueError: If the network is unknown or its weights do not fit.
     """
-    frame_pool = FRAME_POOL if pool is None else pool
+    frame_pool = DEFAULT_FRAME_POOL if pool is None else pool
     if is_public_network(name):
         return public_network(name, frame_pool)
     if folder is None:

@@ -9,9 +9,6 @@ from torch import Tensor
 
 from sce_video.inference.encoders.transformers_files import ProcessorSettings
 
-#: How frames become a representation unless it is given. On J-HMDB it is the best of the pools, or
-#: within its interval (docs/results.md).
-FRAME_POOL = "mean+absdiff"
 #: Frames of a clip, and their distance. Differences of frames 0.08 to 0.2 s apart are equally good
 #: on J-HMDB (docs/results.md).
 _NUM_FRAMES = 4

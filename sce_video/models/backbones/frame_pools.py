@@ -1,4 +1,4 @@
-"""Motion for image networks: how the features of the frames of a clip become one representation."""
+"""Motion for image networks: pooling the features of the frames of a clip."""
 
 from __future__ import annotations
 
@@ -13,19 +13,26 @@ from sce_video.options.connect import FRAME_POOLS
 
 #: Parts of the clip that ``concat`` keeps in order: with clips of 4 frames, the frames.
 _PARTS_IN_ORDER = 4
+#: What may follow the mean in the name of a pool, in any order.
+_MOTION = tuple(dict.fromkeys(part for pool in FRAME_POOLS for part in pool.split("+")[1:]))
 
 
 def check_frame_pool(frame_pool: str) -> int:
     """Return the number of parts of the representation, each as wide as the features.
 
+    Besides :data:`~sce_video.options.connect.FRAME_POOLS`, the mean may be followed by any
+    different motions, from which the representations of several pools can be taken.
+
     Raises:
         ValueError: If there is no such way to pool.
     """
-    if frame_pool not in FRAME_POOLS:
+    first, *motion = frame_pool.split("+")
+    known = frame_pool == "concat" or first == "mean"
+    if not known or len({*motion}) < len(motion) or not {*motion} <= {*_MOTION}:
         raise ValueError(
             f"frame_pool must be one of {', '.join(FRAME_POOLS)}, got {frame_pool!r:.60}"
         )
-    return _PARTS_IN_ORDER if frame_pool == "concat" else 1 + frame_pool.count("+")
+    return _PARTS_IN_ORDER if frame_pool == "concat" else 1 + len(motion)
 
 
 def frames_of_clips(view: Tensor) -> Tensor:
@@ -48,22 +55,22 @@ def pool_frames(features: Tensor, frame_pool: str, view: Tensor) -> Tensor:
       but is there because the footage repeats frames or has fewer of them than the clip;
     - ``std``: the standard deviation of f_t over the frames;
     - ``delta``: the mean of the last quarter of the frames minus the mean of the first quarter,
-      which tells in which direction each feature changes.
+      which shows in which direction each feature changes.
 
     ``concat`` keeps the order instead: the means of the four quarters of the clip, one after the
     other, which are the frames if there are four.
 
     The result is the same at all positions, except for the mean. A head that averages over time and
-    space, a linear probe and an export therefore see all parts without knowing of them. A clip of
-    one frame has no motion, so these parts are 0.
+    space, a linear probe and an export therefore see all parts without special code. A clip of one
+    frame has no motion, so these parts are 0.
 
     Args:
         features: (N, C, T, H, W).
-        frame_pool: One of :data:`~sce_video.options.connect.FRAME_POOLS`.
+        frame_pool: A pool that :func:`check_frame_pool` accepts.
         view: The frames (N, 3, T, H', W').
 
     Returns:
-        (N, C, T, H, W) with C times :func:`check_frame_pool` channels; with ``mean``, the features.
+        (N, parts * C, T, H, W), or the features themselves for ``mean``.
     """
     if frame_pool == "mean":
         return features
