@@ -88,9 +88,9 @@ class Source:
         """Name of the network for people: its family, architecture or class."""
         backbone = self.settings.backbone
         kind = backbone["type"].rpartition(".")[2]
-        return {"HFEncoder": self.family, "TimmEncoder": backbone.get("architecture")}.get(
-            kind, kind
-        )
+        if kind == "HFEncoder":
+            return self.family
+        return str(backbone["architecture"]) if kind == "TimmEncoder" else kind
 
 
 def find_source(source: str | os.PathLike) -> Source:

@@ -22,7 +22,7 @@ from sce_video.engine.config.snapshot import SNAPSHOT, plain
 from sce_video.engine.recipes import find_recipe, recipes_folder
 from sce_video.engine.restarts import starts_of
 from sce_video.engine.weights import checked_backbone, checkpoint_weights
-from sce_video.inference.encoders.image_networks import ImageNetwork
+from sce_video.inference.encoders.frame_networks import ImageNetwork
 from sce_video.inference.encoders.public_networks import public_network
 from sce_video.inference.encoders.text import stored_text
 from sce_video.inference.encoders.timm_files import RESNETS, timm_config, timm_network
@@ -164,7 +164,7 @@ def run_of_model(run: str | os.PathLike) -> str:
         return _imported_once(name, [file_sha256(weights_file(name))], name)
     if is_model(run):
         folder = _find_folder(name)
-    elif (local := model_folder(run)) is not None:
+    elif (local := model_folder(os.fspath(run))) is not None:
         folder, name = local, str(local)
     else:
         return os.fspath(run)
