@@ -51,7 +51,7 @@ def test_features_equal_the_published_network(variant):
 
 
 def test_weights_of_another_layout_are_refused():
-    with pytest.raises(ValueError, match="not weights of EfficientNet"):
+    with pytest.raises(ValueError, match="not EfficientNet weights"):
         from_published({"conv1.weight": torch.zeros(1)})
 
 
