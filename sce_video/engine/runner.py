@@ -43,6 +43,7 @@ from sce_video.engine.config.check import DEFAULT_HOOKS
 from sce_video.engine.config.snapshot import SNAPSHOT, recorded_training
 from sce_video.engine.logs import Visualizer, prepare_handlers
 from sce_video.engine.weights import check_weights, checkpoint_weights, load_backbone
+from sce_video.models.memory_format import move_to_device
 from sce_video.models.modules.lora import add_adapters
 from sce_video.models.modules.sync_batch_norm import convert_sync_batch_norm
 from sce_video.registry import RUNNERS
@@ -196,9 +197,9 @@ class VideoRunner(Runner):
         sync_bn, on_gpu = self.cfg.get("sync_bn"), torch.cuda.is_available()
         if sync_bn not in (None, *SYNC_BN):
             raise ValueError(f"sync_bn must be one of {', '.join(SYNC_BN)}, got {sync_bn!r:.60}")
+        model = move_to_device(model, torch.device(get_device()))
         if not self.distributed or model_wrapper_cfg is not None:
             return super().wrap_model(model_wrapper_cfg, model)
-        model = model.to(get_device())
         if sync_bn == "functional":
             model = convert_sync_batch_norm(model)
         elif sync_bn is not None and on_gpu:

@@ -32,6 +32,7 @@ from sce_video.inference.features import Features
 from sce_video.inference.multi_view import BatchRows, mean_representation
 from sce_video.inference.network_input import ViewOptions
 from sce_video.jobs import Item, Record, RunError, State, file_state, usable_cores
+from sce_video.models.memory_format import move_to_device
 from sce_video.registry import LOOPS
 from sce_video.utils.distributed import unwrap_model
 
@@ -58,7 +59,7 @@ class RunnerNetwork:
         """The network on a device: itself, or a copy."""
         if device == self.device:
             return self
-        return replace(self, model=copy.deepcopy(self.model).to(device), device=device)
+        return replace(self, model=move_to_device(copy.deepcopy(self.model), device), device=device)
 
 
 class DatasetJob(EmbedJob):

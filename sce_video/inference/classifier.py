@@ -27,6 +27,7 @@ from sce_video.inference.network_input import (
     view_counts,
 )
 from sce_video.models.heads import AttentiveProbeHead
+from sce_video.models.memory_format import move_to_device
 from sce_video.registry import MODELS
 from sce_video.utils.storage import absolute
 from sce_video.utils.stored_arguments import constructor_parameters
@@ -76,7 +77,8 @@ class VideoClassifier:
         """The network on a device: itself, or a copy."""
         if device == self.device:
             return self
-        return replace(self, recognizer=copy.deepcopy(self.recognizer).to(device), device=device)
+        recognizer = move_to_device(copy.deepcopy(self.recognizer), device)
+        return replace(self, recognizer=recognizer, device=device)
 
 
 def load_classifier(
@@ -127,7 +129,7 @@ def load_classifier(
         if not network.trusted or head.get("type") in _KNOWN_HEADS:
             head = _known_head(head, stored)
     selected = select_device(device)
-    recognizer = _build(settings, head, stored, checkpoint).to(selected)
+    recognizer = move_to_device(_build(settings, head, stored, checkpoint), selected)
     if getattr(recognizer.cls_head, "selected", 0) is None:
         raise ValueError(
             f"the classifier of {checkpoint} is a grid of probes: model.cls_head.selected in the "

@@ -17,6 +17,7 @@ from sce_video.engine.config.snapshot import lacking_imports, stored_config
 from sce_video.engine.weights import bounded_network, load_backbone
 from sce_video.inference.multi_view import BatchRows, mean_representation
 from sce_video.inference.network_input import ModelSettings, settings_from_config
+from sce_video.models.memory_format import move_to_device
 from sce_video.registry import MODELS
 from sce_video.utils.run_files import is_model
 from sce_video.utils.storage import absolute
@@ -58,7 +59,8 @@ class VideoModel:
         """The network on a device: itself, or a copy."""
         if device == self.device:
             return self
-        return replace(self, encoder=copy.deepcopy(self.encoder).to(device), device=device)
+        encoder = move_to_device(copy.deepcopy(self.encoder), device)
+        return replace(self, encoder=encoder, device=device)
 
 
 def checkpoint_of(run: str | Path) -> str:
@@ -188,7 +190,7 @@ def _untrained(settings: ModelSettings, device: torch.device) -> nn.Module:
         torch.default_generator.manual_seed(0)
         encoder = _built(settings)
         encoder.init_weights()
-    return encoder.to(device).eval().requires_grad_(False)
+    return move_to_device(encoder, device).eval().requires_grad_(False)
 
 
 def check_model(model: object) -> None:
@@ -241,7 +243,7 @@ def build_model(
             for key, value in weights.items()
         }
     load_backbone(encoder, {"state_dict": weights}, str(checkpoint), allow_identity)
-    encoder.to(selected).eval().requires_grad_(False)
+    move_to_device(encoder, selected).eval().requires_grad_(False)
     return VideoModel(
         encoder=encoder,
         settings=settings,

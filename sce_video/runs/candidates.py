@@ -172,12 +172,13 @@ def _pass_of(model: VideoModel, members: Sequence[Candidate]) -> NetworkPass:
 def _floors(device: str | None) -> list[NetworkPass]:
     """Return the passes of grey pixels, and of a network for scratch training before any step."""
     from sce_video.engine.config.load import recipe_config
+    from sce_video.evaluation.grey_pixels import GreyPixels
     from sce_video.inference.clip_features import clip_network
     from sce_video.inference.model import untrained_model
     from sce_video.inference.network_input import ModelSettings, settings_from_config
 
     pixels = ModelSettings(
-        backbone={"type": "GreyPixels"},
+        backbone={"type": GreyPixels.__name__},
         mean=0.0,
         std=1.0,
         clip_duration=1.0,

@@ -20,6 +20,7 @@ from sce_video.engine.hooks.alarms import report_alarm
 from sce_video.engine.hooks.budget import BudgetHook
 from sce_video.engine.hooks.progress import log_row
 from sce_video.engine.runner import RANDOM, VideoRunner
+from sce_video.evaluation.grey_pixels import GreyPixels
 from sce_video.evaluation.random_weights import (
     LEAST_GAIN,
     NO_BETTER,
@@ -31,7 +32,6 @@ from sce_video.inference.embed_job import iterate_features
 from sce_video.inference.model import VideoModel, build_model, load_model, with_random_weights
 from sce_video.inference.multi_view import BatchRows, mean_representation
 from sce_video.inference.network_input import ViewOptions
-from sce_video.models.backbones.grey_pixels import GreyPixels
 from sce_video.pages.run_record import FINISHED, RunRecord, run_state
 from sce_video.runs.keep_best import keeps_best
 from sce_video.runs.teacher import compared_teacher
