@@ -191,7 +191,7 @@ def _examine(options: PretrainOptions) -> _Subject:
         return subject
     student = _student(start, given)
     teacher = plan_teacher(road.teacher, subject.trained, given, student is not None)
-    if student is not None and teacher.given["objective"] == "frames":
+    if student is not None and teacher.suits_student:
         subject = replace(subject, student=student, start=None)
     return replace(subject, teacher=teacher)
 
@@ -303,7 +303,8 @@ def _config(base: Config, chosen: Mapping[str, Choice], subject: _Subject, out: 
     if subject.start is not None:
         continue_from(config, subject.start)
     if subject.student is not None and subject.teacher is not None:
-        become_student(config, subject.student, subject.teacher.channels, subject.trained)
+        become_student(config, subject.student, subject.teacher, subject.trained)
+        config.model.queue_size = chosen["queue"].value  # which only --objective relations uses
     return config
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mmengine.config import Config
 
@@ -12,6 +12,9 @@ from sce_video.engine.run_json import Choice
 from sce_video.models.backbones.frame_pools import check_frame_pool
 from sce_video.runs.folder_facts import FolderFacts
 from sce_video.runs.start_weights import Source
+
+if TYPE_CHECKING:
+    from sce_video.runs.teacher import PlannedTeacher
 
 #: Backbone that can be given temporal layers and then be a student.
 KIND = "EfficientNetLite"
@@ -76,18 +79,25 @@ def student_choices(
 
 
 def become_student(
-    config: Config, source: Source, teacher_channels: int, facts: FolderFacts
+    config: Config, source: Source, teacher: PlannedTeacher, facts: FolderFacts
 ) -> None:
     """Change the recipe of a student, in place: the network, its weights and what it sees.
+
+    The student pools its frames as its teacher does, so that their features correspond one to one.
+    If they have another size, a linear layer maps them.
 
     Args:
         config: Config of the training.
         source: Network that the student starts from.
-        teacher_channels: Size of the features that it learns.
+        teacher: Teacher that it learns from.
         facts: Facts of the videos that are trained on.
     """
-    pool = source.settings.backbone.get("frame_pool", "mean")
-    if teacher_channels != source.channels // check_frame_pool(pool):
+    of_frames = teacher.given["objective"] == "frames"
+    if teacher.frame_pool is not None and not of_frames:
+        config.model.backbone.frame_pool = teacher.frame_pool
+    parts = check_frame_pool(config.model.backbone.frame_pool)
+    own = source.channels // check_frame_pool(source.settings.backbone.get("frame_pool", "mean"))
+    if teacher.channels != (own if of_frames else own * parts):
         config.model.projector.num_layers = 1
     config.model.backbone.variant = source.settings.backbone.get("variant", "lite0")
     config.pretrained = source.checkpoint

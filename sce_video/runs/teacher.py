@@ -379,6 +379,17 @@ class PlannedTeacher:
             return size
         return size // frame_parts(self.model.encoder.backbone)  # motion is computed from frames
 
+    @property
+    def suits_student(self) -> bool:
+        """Whether a student of an image network can learn it, from stored features of clips."""
+        objective = self.given["objective"]
+        return objective == "frames" or (self.per_frame and objective != "tokens")
+
+    @property
+    def frame_pool(self) -> str | None:
+        """How the teacher pools the features of frames; None if it has no such option."""
+        return getattr(self.model.encoder.backbone, "frame_pool", None)
+
     def choices(self, num_frames: int) -> dict[str, Choice]:
         """Return the settings of the teacher with the reasons.
 
@@ -442,20 +453,19 @@ def plan_teacher(
         teacher: Network that the user named or that was chosen.
         facts: Facts of the videos that are trained on.
         given: Settings that the user gave, by name.
-        has_student: Whether there is a network of frames to teach. It learns the frames of an image
-            network.
+        has_student: Whether there is a network that becomes the student of an image network.
 
     Raises:
         FileNotFoundError: If there is no such teacher.
         ValueError: If its clip does not fit the videos, or :func:`check_objective` raises it.
     """
     source = find_source(teacher)
-    usual = "frames" if has_student and source.per_frame else _OBJECTIVE
+    # Its pooled features, with their motion, are the best target (docs/results.md).
+    usual = "cosine" if has_student and source.per_frame else _OBJECTIVE
     objective = given.get("objective", usual)
-    of_frames = objective == "frames" and has_student
     clips = given.get("teacher_clips")
     if clips is None:
-        clips = clips_of_video(facts, _CLIPS) if of_frames else _CLIPS
+        clips = clips_of_video(facts, _CLIPS) if has_student else _CLIPS
         clips = 0 if objective == "tokens" else clips
     check_objective(objective, clips)
     model = build_model(source.settings, source.checkpoint)
