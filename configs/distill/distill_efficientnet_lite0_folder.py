@@ -3,11 +3,8 @@
 # those of another EfficientNet-Lite, and learns the teacher's features of every frame, their mean,
 # their motion and their change. The teacher's features are computed once.
 # Paper: none.
-# Run:      sce-video pretrain VIDEOS --out RUN --teacher efficientnet-lite0, or
-#           python tools/train.py configs/distill/distill_efficientnet_lite0_folder.py \
-#               --pretrained efficientnet-lite0 --cfg-options \
-#               train_dataloader.dataset.data_root=/path/to/videos \
-#               teacher_checkpoint=efficientnet-lite0
+# Run:      sce-video pretrain VIDEOS --out RUN --teacher efficientnet-lite0
+#           With --plan, this command writes RUN/config.py, for python tools/train.py RUN/config.py.
 # Test:     python tools/test.py configs/distill/distill_efficientnet_lite0_folder.py CHECKPOINT \
 #               --cfg-options test_dataloader.dataset.data_root=/path/to/labelled \
 #               test_cfg.gallery_dataloader.dataset.data_root=/path/to/other/labelled

@@ -22,7 +22,7 @@ import torch
 from sce_video.dependencies import installed_version
 from sce_video.engine.config.snapshot import foreign_classes, imports_of, plain
 from sce_video.utils.files import read_json, write_json
-from sce_video.utils.records import Limits, read_record
+from sce_video.utils.records import RecordLimits, read_record
 from sce_video.utils.run_files import CONFIG, RUN_JSON, RUN_KIND
 from sce_video.version import __version__
 
@@ -38,7 +38,7 @@ STATES = (PLANNED, RUNNING, FINISHED, INTERRUPTED, FAILED)
 #: Largest file size in bytes. Most of a file is its config, which has about ten thousand bytes.
 _MAX_BYTES = 2**22
 #: Limits with a margin: a plan has about thirty choices, and the longest value lists class names.
-_LIMITS = Limits(entries=500, characters=100_000)
+_LIMITS = RecordLimits(entries=500, characters=100_000)
 
 
 @dataclass(frozen=True)

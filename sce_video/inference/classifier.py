@@ -117,7 +117,9 @@ def load_classifier(
             "finetune it first (sce-video finetune CHECKPOINT --train VIDEOS --out RUN)"
         )
     # The clip of the test pipeline counts here, not that of the training.
-    test_only: dict[str, Any] = {k: cfg[k] for k in ("model", "data_preprocessor", "test_dataloader") if k in cfg}
+    test_only: dict[str, Any] = {
+        k: cfg[k] for k in ("model", "data_preprocessor", "test_dataloader") if k in cfg
+    }
     with network.explained():
         settings = settings_from_config(test_only, trusted=network.trusted)
         num_clips, num_crops = view_counts(test_only)

@@ -21,7 +21,7 @@ from sce_video.jobs import Facts, Item, iterate_job
 
 
 @dataclass(frozen=True, eq=False)
-class ClipNetwork(VideoModel):
+class NetworkPerClip(VideoModel):
     """A network whose row of a video are the features of its clips, one after the other.
 
     Attributes:
@@ -42,10 +42,10 @@ class ClipNetwork(VideoModel):
         return BatchRows(found.values.reshape(len(batch["videos"]), -1), found.num_views)
 
 
-def clip_network(model: VideoModel, num_clips: int) -> ClipNetwork:
+def clip_network(model: VideoModel, num_clips: int) -> NetworkPerClip:
     """Return a network that gives the features of up to ``num_clips`` clips of each video."""
     clips = 1 if model.settings.clip_duration is None else num_clips
-    return ClipNetwork(**vars(model), num_clips=clips)
+    return NetworkPerClip(**vars(model), num_clips=clips)
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +99,7 @@ class TimedEmbedJob(EmbedJob):
 
 
 def embed_clips(
-    network: ClipNetwork, paths: Sequence[str], workers: int
+    network: NetworkPerClip, paths: Sequence[str], workers: int
 ) -> Generator[EmbeddedClips, None, None]:
     """Yield the clips of every file in order. A file that crashes its process costs only itself.
 

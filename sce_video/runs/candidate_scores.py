@@ -136,6 +136,11 @@ class PairedDifference:
         return self.interval is not None and not self.interval[0] <= 0 <= self.interval[1]
 
     @property
+    def is_gain(self) -> bool:
+        """Whether the whole interval is above 0."""
+        return self.interval is not None and self.interval[0] > 0
+
+    @property
     def points(self) -> str:
         """Return ``+2.1 [-0.4, +4.6]``, in percentage points."""
         if self.interval is None:
@@ -201,7 +206,11 @@ def decide(scores: Sequence[Score], videos: ChoiceVideos) -> Decision:
     deciding = {d.second: d for d in differences if d.metric == DECIDES}
     equal = [s for s in networks if s is best or not deciding[s.candidate].shown]
     floors = [score for score in scores if score.candidate.is_floor]
-    useful = [s for s in equal if all(_is_better(s, floor, videos.groups) for floor in floors)]
+    useful = [
+        score
+        for score in equal
+        if all(paired_difference(score, floor, videos.groups).is_gain for floor in floors)
+    ]
     reasons = [
         f"No difference can be shown between {best.candidate.name} and {score.candidate.name}: "
         f"{deciding[score.candidate].points} points in the linear probe."
@@ -217,11 +226,6 @@ def decide(scores: Sequence[Score], videos: ChoiceVideos) -> Decision:
     elif not reasons:
         reasons.append(f"{chosen.candidate.name} is shown to be better than every other one.")
     return Decision(best.candidate, chosen.candidate, tuple(reasons), differences)
-
-
-def _is_better(score: Score, floor: Score, groups: np.ndarray) -> bool:
-    found = paired_difference(score, floor, groups)
-    return found.shown and found.change > 0
 
 
 def _decide_without_labels(networks: Sequence[Score]) -> Decision:

@@ -15,7 +15,7 @@ from sce_video.utils.errors import MissingPackageError
 from sce_video.utils.run_files import MODEL_PREFIX, PUBLIC_NETWORKS, is_model, weights_file
 
 if TYPE_CHECKING:
-    from sce_video.inference.clip_features import ClipNetwork
+    from sce_video.inference.clip_features import NetworkPerClip
     from sce_video.inference.model import VideoModel
 
 #: Names of the floors, which every useful network exceeds.
@@ -100,7 +100,7 @@ class NetworkPass:
         count: Number of parts of the features.
     """
 
-    network: ClipNetwork
+    network: NetworkPerClip
     parts: dict[Candidate, tuple[int, ...]] = field(default_factory=dict)
     count: int = 1
 

@@ -21,8 +21,8 @@ from sce_video.runs.choices import (
     FEW_STEPS,
     WARMUP_SHARE,
     Machine,
-    choose,
     choose_epochs,
+    choose_settings,
     least_steps,
     notes,
     samples_of_epoch,
@@ -135,6 +135,7 @@ def plan_pretraining(options: PretrainOptions, begun: float) -> PlannedTraining:
     slowness = (now - began) / max(time.process_time() - worked, 1e-3)
     compared = _compared_videos(timing, subject.trained.num_videos, options.hours)
     after = _seconds_after(timing, subject.trained.num_videos, compared, slowness)
+    after += taught * compared / subject.trained.num_videos  # the teacher is compared, too
     other = 0.0 if options.hours is None else now - begun + taught + after
     held = subject.held
     evaluation = 0.0 if held is None else held.evaluated * timing.features(networks=1)
@@ -223,7 +224,7 @@ def _choices(subject: _Subject, precision: str | None) -> tuple[str, dict[str, C
     if student is not None:
         recipe = STUDENT_RECIPE
         own = student_choices(student, facts, subject.hours, given)
-    chosen = choose(facts, subject.machine, given, own)
+    chosen = choose_settings(facts, subject.machine, given, own)
     if method == "sce" and chosen["size"].value >= _LARGE_SIZE:
         recipe = LARGE_RECIPE  # of the paper's size, with the paper's views
     rows = {"recipe": Choice("recipe", recipe, f"of --method {method}{subject.road.why}")}
@@ -302,7 +303,7 @@ def _config(base: Config, chosen: Mapping[str, Choice], subject: _Subject, out: 
     if subject.start is not None:
         continue_from(config, subject.start)
     if subject.student is not None and subject.teacher is not None:
-        become_student(config, subject.student, subject.teacher.channels)
+        become_student(config, subject.student, subject.teacher.channels, subject.trained)
     return config
 
 

@@ -75,13 +75,16 @@ def student_choices(
     return {choice.setting: choice for choice in found}
 
 
-def become_student(config: Config, source: Source, teacher_channels: int) -> None:
-    """Change the recipe of a student, in place: the network, its weights and its normalisation.
+def become_student(
+    config: Config, source: Source, teacher_channels: int, facts: FolderFacts
+) -> None:
+    """Change the recipe of a student, in place: the network, its weights and what it sees.
 
     Args:
         config: Config of the training.
         source: Network that the student starts from.
         teacher_channels: Size of the features that it learns.
+        facts: Facts of the videos that are trained on.
     """
     pool = source.settings.backbone.get("frame_pool", "mean")
     if teacher_channels != source.channels // check_frame_pool(pool):
@@ -89,3 +92,7 @@ def become_student(config: Config, source: Source, teacher_channels: int) -> Non
     config.model.backbone.variant = source.settings.backbone.get("variant", "lite0")
     config.pretrained = source.checkpoint
     config.data_preprocessor.update(mean=source.settings.mean, std=source.settings.std)
+    for loader in (config.test_dataloader, config.test_cfg.gallery_dataloader):
+        for step in loader.dataset.pipeline:
+            if step.type == "UniformClips":  # more clips of a short video would be equal
+                step.num_clips = clips_of_video(facts, step.num_clips)

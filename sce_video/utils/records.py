@@ -27,7 +27,7 @@ def _field_types(kind: Any) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Limits:
+class RecordLimits:
     """Largest sizes in an untrusted file.
 
     Attributes:
@@ -40,7 +40,7 @@ class Limits:
 
 
 def read_record(
-    kind: type[Record], content: Any, where: str = "it", limits: Limits | None = None
+    kind: type[Record], content: Any, where: str = "it", limits: RecordLimits | None = None
 ) -> Record:
     """Build a dataclass from an object whose keys are its fields.
 
@@ -81,7 +81,7 @@ def _read(kind: type[Record], content: Any, where: str, prefix: str, limits: Any
     )
 
 
-def _checked(value: Any, hint: Any, where: str, limits: Limits | None) -> Any:
+def _checked(value: Any, hint: Any, where: str, limits: RecordLimits | None) -> Any:
     """Return a value as its field stores it; raise ValueError if the annotation forbids it."""
     options = get_args(hint) if get_origin(hint) in _UNIONS else (hint,)
     if value is None and type(None) in options:
