@@ -138,7 +138,7 @@ class Collapse(Detector):
 class ChanceLevel(Detector):
     """Detector of a loss that stays at chance level, such as log(K+1).
 
-    Many training runs start above chance level, because their negatives are close to the queries,
+    Many training runs start above chance level, because other samples are close to the queries,
     and pass it on the way down.
     """
 
