@@ -23,7 +23,7 @@ def check_alterations(alterations: tuple[str, ...]) -> None:
     unknown = sorted(set(alterations) - set(ALTERATIONS))
     if unknown or not alterations or len(set(alterations)) < len(alterations):
         raise ValueError(
-            f"alterations must be different ones of {', '.join(ALTERATIONS)}, got {alterations}"
+            f"alterations must be distinct and among {', '.join(ALTERATIONS)}, got {alterations}"
         )
 
 
@@ -38,8 +38,8 @@ def frame_order(alteration: str, num_frames: int, seed: int, clip: int = 0) -> n
     check_alterations((alteration,))
     if num_frames < 2:
         raise ValueError(
-            f"clips of {num_frames} frame have no order to change: the sense of time needs clips "
-            "of 2 frames or more (num_frames of the step that samples the clips)"
+            f"clips of {num_frames} frame have no order to change. Set num_frames to 2 or more in "
+            "the step that samples the clips"
         )
     frames = np.arange(num_frames)
     if alteration == "reversed":

@@ -181,7 +181,7 @@ class FeatureExtractionLoop(BaseLoop):
         if processes_per_gpu < 1:
             raise ValueError(f"processes_per_gpu must be at least 1, got {processes_per_gpu}")
         if get_world_size() > 1 and ray is not None:
-            raise ValueError("--ray is for runs without --launcher: ranks have their own parts")
+            raise ValueError("--ray cannot be combined with --launcher. Remove one of them")
         self.cfg = None
         if isinstance(dataloader, dict):
             self.cfg = dict(dataloader)

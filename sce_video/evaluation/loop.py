@@ -283,13 +283,13 @@ class MultiViewTestLoop(BaseLoop):
         if self._stage == "val":
             names = [type(metric).__name__ for metric in self.metrics if needs_gallery([metric])]
             raise ValueError(
-                f"{', '.join(names)} of val_evaluator compares with a gallery, which validation "
-                "does not have: use an OnlineEvaluationHook with a gallery"
+                f"{', '.join(names)} of val_evaluator needs a gallery, which validation does not "
+                "have. Use an OnlineEvaluationHook with a gallery"
             )
         if (gallery is None) == (group_pattern is None):
             raise ValueError(
-                "the metrics compare with a gallery: test_cfg needs gallery_dataloader (a labelled "
-                "set) or group_pattern (leave one group of the test set out), and not both"
+                "these metrics need a gallery. Set either gallery_dataloader (a labelled set) or "
+                "group_pattern (leave one group out) in test_cfg, but not both"
             )
         if gallery is None:
             return
@@ -300,9 +300,10 @@ class MultiViewTestLoop(BaseLoop):
         differing = different_steps(queries, gallery)
         if differing:
             self.runner.logger.warning(
-                "the pipelines of the test videos and of the gallery differ, so their features may "
-                f"not be comparable: {'; '.join(differing)} (change "
-                "test_cfg.gallery_dataloader.dataset.pipeline as test_dataloader.dataset.pipeline)"
+                "the pipelines of the test videos and the gallery differ, so their features may "
+                f"not be comparable: {'; '.join(differing)}. Change "
+                "test_cfg.gallery_dataloader.dataset.pipeline to match "
+                "test_dataloader.dataset.pipeline"
             )
 
     def _build_selection(self, selection: DataLoader | dict | None) -> DataLoader | None:
@@ -311,8 +312,9 @@ class MultiViewTestLoop(BaseLoop):
             return None  # because validation reports all probes
         if selection is None:
             raise ValueError(
-                "the classifier is a grid of probes: test_cfg.selection_dataloader names the "
-                "labelled set on which one is selected, model.cls_head.selected the index of one"
+                "cannot test a grid of probes without selecting one. Set "
+                "test_cfg.selection_dataloader to a labelled set for the selection, or "
+                "model.cls_head.selected to an index"
             )
         loader = build_eval_dataloader(selection, self.runner.seed)
         names = "the test has", "the selection set has"
@@ -370,7 +372,9 @@ class MultiViewTestLoop(BaseLoop):
         if self.dump is not None:
             path = join(self.runner.work_dir, self.dump)
             if self.kind == "detection":
-                raise ValueError("scores of boxes are not dumped as .npz: give AVAMeanAP a csv")
+                raise ValueError(
+                    "scores of boxes cannot be dumped as .npz. Set csv of AVAMeanAP instead"
+                )
             save = save_scores if self.kind == "recognition" else save_features
             save(path, rows, provenance)
             if gallery is not None:
@@ -437,8 +441,8 @@ class MultiViewTestLoop(BaseLoop):
             tested = len(set(self.selection.paths).intersection(rows.paths))
             if tested:
                 self.runner.logger.warning(
-                    f"the probe was selected on {tested} of the {len(rows)} tested videos, so the "
-                    "result is too good: test_cfg.selection_dataloader takes other ones"
+                    f"the probe was selected on {tested} of the {len(rows)} test videos, so the "
+                    "result is too optimistic. Use other videos in test_cfg.selection_dataloader"
                 )
             data: Any = self.selection_dataloader.dataset
             described["selection"] = {

@@ -148,21 +148,22 @@ class OnlineEvaluationHook(Hook):
     ) -> None:
         if queries is not None and group_pattern is not None:
             raise ValueError(
-                "group_pattern compares the gallery with itself: drop queries or group_pattern"
+                "group_pattern compares the gallery with itself. Remove either queries or "
+                "group_pattern"
             )
         if interval < 1:
             raise ValueError(f"interval is in epochs and must be at least 1, got {interval}")
         if evaluations is not None and evaluations < 1:
             raise ValueError(f"evaluations must be at least 1, got {evaluations}")
         if keep is not None and not evaluate_at_start:
-            raise ValueError("keep compares with the start: evaluate_at_start must be True")
+            raise ValueError("keep compares values with the start. Set evaluate_at_start to True")
         self.gallery, self.queries, self.group_pattern = gallery, queries, group_pattern
         self.metrics = [METRICS.build(dict(metric)) for metric in metrics or _METRICS]
         for metric in self.metrics:
             kinds = getattr(metric, "kinds", ())
             if kinds and "representation" not in kinds:
                 raise ValueError(
-                    f"online evaluation computes metrics of features, {type(metric).__name__} is "
+                    f"online evaluation needs metrics of features, but {type(metric).__name__} is "
                     f"a metric of {' and '.join(kinds)}"
                 )
         self.interval, self.out, self.evaluate_at_start = interval, out, evaluate_at_start
@@ -278,7 +279,9 @@ class OnlineEvaluationHook(Hook):
         loop: Any = runner.train_loop
         if best.metric not in record and "error" not in record:
             known = ", ".join(record)
-            raise ValueError(f"keep={best.metric!r} is no number of the metrics, these are {known}")
+            raise ValueError(
+                f"keep={best.metric!r} is not a value of the metrics, which are {known}"
+            )
         step = record["iter"] // _accumulation(runner)
         value = float(record.get(best.metric, -math.inf))
         value = -math.inf if math.isnan(value) else value
@@ -290,9 +293,9 @@ class OnlineEvaluationHook(Hook):
             before = loop.max_steps
             loop.replan(step, step)
             text = (
-                f"{best.metric} has been below that of the start ({best.text(best.start)}) since "
-                f"step {best.reached:,}, a fifth of the training: it ends at step {step:,}, not "
-                f"{before:,}"
+                f"{best.metric} has been below its value at the start ({best.text(best.start)}) "
+                f"since step {best.reached:,}, for a fifth of the training. Training ends at step "
+                f"{step:,} instead of {before:,}"
             )
             runner.logger.warning(text)
             row = {"event": "replanned", "time": time.time(), "iter": record["iter"]}
@@ -305,7 +308,7 @@ class OnlineEvaluationHook(Hook):
                 if needs_gallery(self.metrics):
                     check_labelled(rows, "online evaluation", "the labelled set")
                 if not torch.isfinite(rows.values).all():
-                    return {"error": "the representation holds NaN or infinity"}
+                    return {"error": "the representation contains NaN or infinity"}
         if gallery is None:
             pattern, groups = self.group_pattern, torch.arange(len(queries))
             groups = groups if pattern is None else group_ids(queries.paths, pattern)[0]

@@ -87,8 +87,8 @@ class Rows:
         for name, values in {"the central view": self.central, **others}.items():
             if values is not None and tuple(values.shape) != shape:
                 raise ValueError(
-                    f"{self.name}: values of {name} of shape {tuple(values.shape)} are not "
-                    f"of the same samples as those of shape {shape}"
+                    f"{self.name}: values of {name} with shape {tuple(values.shape)} do not belong "
+                    f"to the same samples as values with shape {shape}"
                 )
 
     def __len__(self) -> int:
@@ -128,7 +128,9 @@ class Rows:
     def subset(self, keep: Tensor) -> Rows:
         """The samples selected by ``keep``: a bool mask (N,) or indices."""
         if self.counts is not None:
-            raise ValueError("subset needs one row per sample, these have several (counts)")
+            raise ValueError(
+                "subset needs one row per sample, but these samples have several (counts)"
+            )
         # A mask and indices select alike from a range.
         selected = torch.arange(len(self))[keep]
         chosen = selected.tolist()
@@ -170,13 +172,13 @@ def check_labelled(rows: Rows, purpose: str, name: str = "") -> None:
     """
     name = rows.source or name or "the feature set"
     if len(rows) == 0:
-        raise ValueError(f"{name} holds no videos")
+        raise ValueError(f"{name} contains no videos")
     missing = torch.nonzero(rows.labels < 0).flatten().tolist()
     if len(missing) == len(rows):
-        raise ValueError(f"{name} has no 'labels' (or only -1), {purpose} needs them")
+        raise ValueError(f"{purpose} needs labels, but {name} has no 'labels', or only -1")
     if missing:
         raise ValueError(
-            f"{name}: {purpose} needs labels, {len(missing)} of {len(rows)} videos have none "
+            f"{name}: {purpose} needs labels, but {len(missing)} of {len(rows)} videos have none "
             f"(-1), the first is {rows.paths[missing[0]]}"
         )
 
@@ -192,7 +194,7 @@ def check_finite(rows: Rows) -> None:
             sample = int(torch.searchsorted(counts.cumsum(0), wrong[0], right=True))
             raise ValueError(
                 f"the output for {rows.paths[sample]} is not finite ({len(wrong)} of {len(values)} "
-                "rows): the network has diverged. Take a checkpoint from before that"
+                "rows), because the network has diverged. Use an earlier checkpoint"
             )
 
 
@@ -201,8 +203,8 @@ def check_same_size(queries: Rows, gallery: Rows) -> None:
     sizes = queries.values.shape[1], gallery.values.shape[1]
     if sizes[0] != sizes[1]:
         raise ValueError(
-            f"features of different sizes: {sizes[0]} in {queries.source or 'the queries'}, "
-            f"{sizes[1]} in {gallery.source or 'the gallery'}; they must come from the same network"
+            f"features have different sizes: {sizes[0]} in {queries.source or 'the queries'}, "
+            f"{sizes[1]} in {gallery.source or 'the gallery'}. Compute both with the same network"
         )
 
 
@@ -404,8 +406,8 @@ def build_eval_dataloader(cfg: dict | DataLoader, seed: int | None = None) -> Da
     if getattr(dataset, "on_error", None) == "replace":
         if not isinstance(cfg["dataset"], dict) or "on_error" in cfg["dataset"]:
             raise ValueError(
-                "on_error='replace' would evaluate another video instead of an unreadable file: "
-                "set on_error='raise' or 'skip' in the data set"
+                "on_error='replace' would evaluate another video instead of an unreadable file. "
+                "Set on_error='raise' or 'skip' in the dataset"
             )
         dataset.on_error = "raise"
     return loader

@@ -179,7 +179,7 @@ def choose_settings(
     """
     if facts.num_videos < 2:
         raise ValueError(
-            f"there is one video only in {facts.folder}: a network learns from the differences "
+            f"{facts.folder} contains only one video, but a network learns from the differences "
             f"between videos. {_CUT}"
         )
     choices, scale = ChosenSettings(given or {}, own), network_scale(machine, facts.num_videos)
@@ -228,8 +228,8 @@ def _choose_batch(
         batch = choices.add(Choice("batch", few, f"there are {count} videos only"))
     if batch > count:
         raise ValueError(
-            f"batch must be at most the {count} videos, got {batch}: clips of one video in a batch "
-            "are taken for different videos"
+            f"batch must be at most {count}, the number of videos, got {batch}. Clips of one video "
+            "would be treated as different videos"
         )
     most = 256 if machine.gpu is None else 4096
     fitting = max((count - 1) // batch * batch, batch)
@@ -330,8 +330,9 @@ def choose_epochs(
     if epochs < 1:
         needed = (epoch_seconds + other_seconds) / 3600
         raise ValueError(
-            f"{hours:g} hours do not suffice for one epoch, which takes {needed:.2g} with what "
-            "comes before and after it: give more, or a smaller --size, --frames or --width"
+            f"{hours:g} hours do not suffice for one epoch, which takes {needed:.2g} hours "
+            "including the work before and after it. Give more hours, or a smaller --size, "
+            "--frames or --width"
         )
     of_time = f"{hours:g} hours at {epoch_seconds:.0f} s an epoch, and {other_seconds:.0f} s before"
     return Choice("epochs", epochs, f"{of_time} and after; measured again while training")
@@ -374,11 +375,11 @@ def notes(facts: FolderFacts, size: int, loading: float, differences: float = 0.
     """
     if facts.num_videos < _FEW_VIDEOS:
         yield (
-            f"{facts.num_videos} videos are few: a network learns from the differences between "
-            "videos, and each of these is compared with few others"
+            f"{facts.num_videos} videos are few. A network learns from the differences between "
+            "videos, and can compare each of these with only a few others"
         )
     if facts.duration * facts.fps < 2:
-        yield "the videos have a single frame: nothing moves, and the clips of a video are alike"
+        yield "the videos have a single frame, so nothing moves, and all clips of a video are alike"
     if facts.duration > _LONG:
         yield (
             f"the videos are long ({facts.duration / 60:.0f} minutes): both clips of a pair come "
@@ -397,7 +398,7 @@ def slow_loading(size: int, loading: float) -> Iterator[str]:
     """Yield a sentence if making views of this ``size`` takes more than two network steps."""
     if loading > 2:
         yield (
-            f"making the views takes {loading:.0f} times as long as the network's step; a copy "
-            "that is quick to read: sce-video repack VIDEOS COPY "
-            f"--short-side {max(128, 32 * math.ceil(size * 1.15 / 32))}"
+            f"making the views takes {loading:.0f} times as long as the network's step. For a copy "
+            "that is faster to read: sce-video repack VIDEOS COPY --short-side "
+            f"{max(128, 32 * math.ceil(size * 1.15 / 32))}"
         )

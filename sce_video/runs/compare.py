@@ -123,8 +123,8 @@ def _outcomes(
             found = load_outcomes(path)
         except FileNotFoundError:
             notes.append(
-                f"{record.name} has no outcomes of single videos beside {file} ({Path(path).name}),"
-                " so its differences are not tested: evaluate it again."
+                f"{record.name} has no outcomes of single videos next to {file} "
+                f"({Path(path).name}), so its differences are not tested. Evaluate it again."
             )
             return None
         except (OSError, ValueError) as error:

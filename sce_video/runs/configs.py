@@ -64,11 +64,11 @@ def checkpoints_to_test(path: str) -> list[str]:
     try:
         own = newest_checkpoint(folder)
     except FileNotFoundError:
-        text = f"{folder} has no checkpoint epoch_N.pth: give the folder of a training"
+        text = f"{folder} contains no checkpoint epoch_N.pth. Give the folder of a training run"
         raise ValueError(text) from None
     if len(best) > 1:
         names = ", ".join(file.name for file in best)
-        raise ValueError(f"{folder} has several best checkpoints ({names}): give one file")
+        raise ValueError(f"{folder} contains several best checkpoints ({names}). Give one file")
     return [own, *map(str, best)]
 
 
@@ -136,15 +136,15 @@ def training_config(
         set_backend(cfg, backend)
     cfg.launcher, cfg.work_dir = launcher, work_dir
     if cfg.get("train_cfg") is None:
-        raise ValueError(f"{source} has no train_cfg: there is nothing to train, only to test")
+        raise ValueError(f"{source} has no train_cfg, so it cannot be trained, only tested")
     _set_precision(cfg, amp)
     if seed is not None:
         cfg.randomness = {**cfg.get("randomness", {}), "seed": seed}
     if pretrained is not None:
         if "pretrained" not in cfg:
             raise ValueError(
-                f"{source} trains from random weights and takes no --pretrained; to start it from "
-                "a whole checkpoint: --cfg-options load_from=CHECKPOINT"
+                f"{source} trains from random weights, so --pretrained has no effect. To start it "
+                "from a whole checkpoint: --cfg-options load_from=CHECKPOINT"
             )
         cfg.pretrained = pretrained
     if resume:
@@ -181,7 +181,7 @@ def _resumed(
             found = path, load_checkpoint_file(path)
             break
     if lacking := lacking_imports(found[1]):
-        raise ValueError(f"{found[0]} was trained with parts of the user's own. {lacking}")
+        raise ValueError(f"{found[0]} was trained with the user's own code. {lacking}")
     return found
 
 
@@ -198,7 +198,7 @@ def _adopt(
         taken = f"settings taken from {checkpoint}: {', '.join(adopted.settings)}"
         print_log(f"{taken} (--cfg-options change them)", logger="current")
     if adopted.refused:
-        text = f"settings of {checkpoint} that are out of bounds are not taken: "
+        text = f"settings of {checkpoint} that are out of bounds are ignored: "
         print_log(text + ", ".join(adopted.refused), logger="current", level=logging.WARNING)
     return adopted.config
 
@@ -256,7 +256,7 @@ def complete_classifier(cfg: Config, content: dict[str, Any] | None = None) -> N
     weight = next((weights[name] for name in _WEIGHTS if name in weights), None)
     if weight is None:
         raise ValueError(
-            f"{cfg.load_from} has no classifier (no {_WEIGHTS[0]}): train one from it first, "
+            f"{cfg.load_from} contains no classifier (no {_WEIGHTS[0]}). Train one from it first: "
             f"python tools/train.py CONFIG --pretrained {cfg.load_from}"
         )
     head.num_classes = len(weight)
@@ -270,13 +270,13 @@ def _count_classes(settings: dict[str, Any]) -> int:
     count = len(names) or int(labels.max()) + 1
     if count < 2:
         raise ValueError(
-            f"{source!r} has {count} classes, a classifier needs two or more: give a folder with a "
-            "sub-folder for each class, or a list with 'path label' on every line"
+            f"{source!r} has {count} classes, but a classifier needs at least two. Give a folder "
+            "with a sub-folder for each class, or a list with 'path label' on every line"
         )
     if count > max(len(names), len(dataset)):
         raise ValueError(
-            f"{source!r} has the label {count - 1}, but only {len(dataset)} videos: labels are the "
-            "numbers of the classes, from 0"
+            f"{source!r} has the label {count - 1}, but only {len(dataset)} videos. Labels must be "
+            "class numbers, counted from 0"
         )
     shown = f": {', '.join(names)}" if names else ""
     print_log(f"{count} classes in {len(dataset)} videos of {source}{shown}", logger="current")
@@ -332,9 +332,9 @@ def testing_config(
         set_backend(cfg, backend)
     check_config(cfg)
     if cfg.get("test_cfg") is None or cfg.get("test_dataloader") is None:
-        raise ValueError(f"{source} has no test_cfg and test_dataloader: nothing to test with")
+        raise ValueError(f"{source} has no test_cfg and test_dataloader, so it cannot be tested")
     if cfg.get("test_evaluator") is None:
-        raise ValueError(f"{source} has no test_evaluator: name the metrics to evaluate by")
+        raise ValueError(f"{source} has no test_evaluator. Name the metrics to evaluate")
     cfg.launcher, cfg.resume = launcher, False
     cfg.load_from = None if content is None else absolute(checkpoint)
     complete_classifier(cfg, content)
@@ -399,8 +399,8 @@ def extraction_config(
     """
     if is_url(out):
         raise ValueError(
-            f"features are extracted to a file, since their records lie beside it, got {out}: "
-            "give a path and copy the file, or use sce-video embed, which does both"
+            "features are written to a local file, because their records are stored next to it, "
+            f"got {out}. Give a path and copy the file, or use sce-video embed, which does both"
         )
     cfg = testing_config(
         config, checkpoint, backend=backend, cfg_options=cfg_options, launcher=launcher
@@ -415,7 +415,7 @@ def extraction_config(
         raise ValueError(f"part must be one of {', '.join(parts)}, got {part!r}")
     found = parts[part]
     if found is None:
-        raise ValueError(f"the config has no {part} data to embed; it has a test part")
+        raise ValueError(f"the config has no {part} data to embed, only test data")
     loader = copy.deepcopy(cfg.test_dataloader)
     for key in ("data_root", "ann_file"):
         loader.dataset[key] = found.dataset.get(key)

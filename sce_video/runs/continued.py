@@ -89,8 +89,8 @@ class Start:
             raise ValueError(f"freeze: no part of a {kind} can be frozen")
         if self.lora is not None and self.source.family == "convolution":
             raise ValueError(
-                f"lora adapts attention and MLP, which {self.source.name}, a {kind}, does not "
-                "have: leave it out, or freeze the first quarters"
+                f"lora adapts attention and MLP layers, which {self.source.name}, a {kind}, does "
+                "not have. Remove it, or freeze the first quarters"
             )
 
     @property
@@ -177,7 +177,9 @@ def clip_of_network(
     clip = {"frames": frames, "size": given.get("size", size.value)}
     if refused := _refused(source, network, **clip):
         what, taken = refused
-        raise ValueError(f"--{what} {clip[what]}: {source.name} takes {taken}: leave --{what} out")
+        raise ValueError(
+            f"--{what} {clip[what]}: {source.name} accepts only {taken}. Remove --{what}"
+        )
     found = (Choice("frames", own, "as the network takes"), duration, size)
     return {choice.setting: choice for choice in found}
 
@@ -209,7 +211,7 @@ def _frames(source: Source, network: Any, facts: FolderFacts, given: Mapping[str
     fewer = [n for n in range(available, 0, -1) if not _refused(source, network, n, size)]
     advice = f"give fewer, --frames {fewer[0]}" if fewer else "give longer videos or another source"
     raise ValueError(
-        f"{source.name} takes clips of {own} frames, and the videos in {facts.folder} have "
+        f"{source.name} needs clips of {own} frames, but the videos in {facts.folder} have "
         f"{available}: {advice}"
     )
 
@@ -237,8 +239,8 @@ def _size(source: Source, network: Any, facts: FolderFacts, frames: int) -> Choi
     if getattr(network, "takes_one_size", False):
         if own >= _MAX_ENLARGED * side:
             raise ValueError(
-                f"{source.name} takes frames of {own}x{own} pixels, and the short side of the "
-                f"videos in {facts.folder} is {side}: give larger videos, or a source that takes "
+                f"{source.name} needs frames of {own}x{own} pixels, but the short side of the "
+                f"videos in {facts.folder} is {side}. Give larger videos, or a source that accepts "
                 "smaller ones"
             )
         return Choice("size", own, "as the network takes; the videos are enlarged")
@@ -254,16 +256,16 @@ def remarks(start: Start, chosen_size: int, facts: FolderFacts) -> list[str]:
     """Return sentences about anything unusual in the initial network."""
     source, found = start.source, []
     if source.is_classifier:
-        found.append(f"{source.name} is a classifier: its backbone is taken, its classes are not")
+        found.append(f"{source.name} is a classifier. Only its backbone is used, not its classes")
     if source.per_frame:
         found.append(
-            f"{source.name} encodes images: every frame of a clip alone, and their mean stands for "
-            "the clip, so it does not see motion"
+            f"{source.name} encodes images. It encodes the frames of a clip separately and "
+            "averages them, so it does not see motion"
         )
     if facts.short_side < chosen_size:
         found.append(
-            f"frames are enlarged from {facts.short_side} to {chosen_size} pixels, which "
-            f"{source.name} takes"
+            f"frames are enlarged from {facts.short_side} to {chosen_size} pixels, the size that "
+            f"{source.name} accepts"
         )
     return found
 
@@ -321,8 +323,8 @@ def _check_local_views(method: str, pipeline: Sequence[dict], source: Source) ->
     for size in (sizes,) if isinstance(sizes, int) else sizes:
         if refused := _refused(source, network, frames, size):
             raise ValueError(
-                f"{method} has local views of {frames} frames of {size}x{size}, and {source.name} "
-                f"takes {refused[1]}: take another --method"
+                f"{method} has local views of {frames} frames of {size}x{size}, but {source.name} "
+                f"accepts only {refused[1]}. Use another --method"
             )
 
 

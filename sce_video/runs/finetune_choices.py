@@ -176,9 +176,11 @@ def _head(source: Source | None, frozen: int, per_class: int) -> Choice:
 def _check_head(head: str, frozen: int, given: Mapping[str, Any]) -> None:
     """Raise ValueError if a head cannot be combined with these settings."""
     if head == "attentive" and frozen != 4:
-        raise ValueError(f"an attentive head needs a frozen network: give frozen 4, not {frozen}")
+        raise ValueError(
+            f"an attentive head needs a frozen network. Set frozen to 4 instead of {frozen}"
+        )
     if head == "attentive" and "dropout" in given:
-        raise ValueError("an attentive head has no dropout: leave it out, or give head linear")
+        raise ValueError("an attentive head has no dropout. Remove dropout, or set head to linear")
 
 
 def _rate(source: Source | None, frozen: int, batch: int, head: str, channels: int) -> Choice:
@@ -255,12 +257,15 @@ def finetuning_notes(
         loading: Time to make a batch of views, as a multiple of the network's step.
     """
     if shared:
-        yield f"{shared} videos are trained on and tested: the accuracy says nothing about new ones"
+        yield (
+            f"{shared} videos are in both the training and the test set, so the accuracy is not "
+            "valid for new videos"
+        )
     if max(counts) > 10 * max(1, min(counts)):
         yield (
-            f"the largest class has {max(counts)} videos, the smallest {min(counts)}: look at the "
-            "mean class accuracy"
+            f"the largest class has {max(counts)} videos and the smallest {min(counts)}, so look "
+            "at the mean class accuracy"
         )
     if tested < 30:
-        yield f"{tested} test videos are few: the interval of the accuracy is wide"
+        yield f"there are only {tested} test videos, so the interval of the accuracy is wide"
     yield from slow_loading(size, loading)

@@ -67,8 +67,8 @@ class FolderFacts:
             path, reason = self.unreadable[0]
             raise ValueError(
                 f"{len(self.unreadable)} of {self.num_examined} examined videos in {self.folder} "
-                f"cannot be read, and a training allows {MAX_BAD_SHARE:.0%}: sce-video verify "
-                f"lists them, take them out of the data; the first is {path}: {reason}"
+                f"cannot be read, but a training run allows only {MAX_BAD_SHARE:.0%}. List them "
+                f"with sce-video verify and remove them. The first is {path}: {reason}"
             )
         return self
 
@@ -110,7 +110,7 @@ def examine_folder(
     readable = {path: facts for path, facts in found.items() if not isinstance(facts, str)}
     if not readable:
         raise ValueError(
-            f"none of {len(chosen)} examined videos in {folder!r} can be read; "
+            f"none of the {len(chosen)} examined videos in {folder!r} can be read. The first is "
             f"{unreadable[0][0]}: {unreadable[0][1]}"
         )
     numbers = np.median([facts for facts, _ in readable.values()], axis=0).tolist()

@@ -60,8 +60,8 @@ def held_out_count(num_videos: int) -> int:
     """
     if num_videos < _LEAST:
         raise ValueError(
-            f"keeping the best checkpoint holds videos out, which needs {_LEAST} videos or more, "
-            f"there are {num_videos}: --keep last"
+            f"cannot hold out videos to find the best checkpoint: this needs at least {_LEAST} "
+            f"videos, got {num_videos}. Use --keep last"
         )
     return min(_MOST, max(num_videos // _SHARE, min(_FEW, num_videos // _SHARE_OF_FEW)))
 
@@ -102,7 +102,7 @@ def hold_out(
         ValueError: If there are too few videos, or the labels cannot be used.
     """
     if labels is None and columns != NO_COLUMNS:
-        raise ValueError("columns of groups and folds are those of --labels FILE.csv: give it too")
+        raise ValueError("columns of groups and folds belong to --labels FILE.csv. Give it as well")
     if labels not in (None, FOLDERS):
         return _hold_out_listed(facts, str(labels), columns, seed)
     count = held_out_count(facts.num_videos)
@@ -114,9 +114,9 @@ def hold_out(
     unlabelled = int((list_videos(facts.folder, facts.extensions).labels < 0).sum())
     if unlabelled or not 2 <= facts.num_classes <= most:
         raise ValueError(
-            f"--labels {FOLDERS} needs 2 to {most} sub-folders with all of the {facts.num_videos} "
-            f"videos: there are {facts.num_classes}, and {unlabelled} videos next to them. Leave "
-            "it out, or give a CSV file of path and label"
+            f"--labels {FOLDERS} needs 2 to {most} sub-folders that contain all of the "
+            f"{facts.num_videos} videos, got {facts.num_classes} sub-folders and {unlabelled} "
+            "videos outside them. Remove it, or give a CSV file of paths and labels"
         )
     gallery = min(_MOST, facts.num_videos - count)
     return HeldOut(count, count + gallery, LABELLED, f"{count} videos")
@@ -199,7 +199,9 @@ class _Division:
         file = str(Path(self.config.work_dir, f"keep_{name}.txt").resolve())
         paths = [listed.path(i) for i in range(len(listed))]
         if refused := write_annotation_list(file, paths, listed.labels.tolist()):
-            raise ValueError(f"a list cannot hold the name {refused[0]!r:.200}: rename the video")
+            raise ValueError(
+                f"a list cannot contain the name {refused[0]!r:.200}. Rename the video"
+            )
         return {"ann_file": file}
 
     def loader(self, name: str, gallery: int = 0) -> dict[str, Any]:

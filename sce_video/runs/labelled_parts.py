@@ -59,7 +59,10 @@ def labelled_parts(
     if tested is None:
         kept, held, reason = _divided(videos, group_pattern, columns, seed)
         if not held.any():
-            raise ValueError(f"no class of {train} has two videos, one to test: give --test")
+            raise ValueError(
+                f"no class of {train} has two videos, so none can be held out for the test. Give "
+                "--test"
+            )
         tested, videos = videos.subset(np.flatnonzero(held)), videos.subset(np.flatnonzero(kept))
     all_of_them = len(videos)
     if few is not None:
@@ -136,8 +139,8 @@ def _cut_in_time(videos: LabelledVideos, recordings: np.ndarray) -> tuple[np.nda
     missing = sorted(set(labels.tolist()) - set(labels[before].tolist()))
     if missing:
         raise ValueError(
-            f"no recording of {videos.source} can be held out whole, and in the first three "
-            f"quarters of each there is no {videos.name(missing[0])!r}: label it in another "
+            f"no whole recording of {videos.source} can be held out, and the first three quarters "
+            f"of the recordings contain no {videos.name(missing[0])!r}. Label it in another "
             "recording, or give --test"
         )
     return before, after

@@ -69,14 +69,14 @@ def fit_queue(cfg: Config) -> str | None:
     batch = cfg.train_dataloader.batch_size * accumulated * get_world_size()
     if batch < 1:
         given = f"train_dataloader.batch_size={cfg.train_dataloader.batch_size} x {accumulated}"
-        raise ValueError(f"a step needs one video at least, got {given} accumulated")
+        raise ValueError(f"a step needs at least one video, got {given} accumulated")
     fitting = longest_queue(videos, batch)
     if fitting >= size:
         return None
     cfg.model.queue_size = fitting
     return (
-        f"model.queue_size={fitting}, not {size}: the data set has {videos} videos, and the queue "
-        "should hold fewer keys than that (fit_queue=False keeps it)"
+        f"model.queue_size={fitting} instead of {size}, because the dataset has {videos} videos, "
+        "and the queue should contain fewer keys (fit_queue=False keeps it)"
     )
 
 
@@ -135,8 +135,8 @@ def run_training(cfg: Config, overwrite: bool = False) -> VideoRunner:
         expected = getattr(getattr(model, "cls_head", None), "in_channels", None)
         if isinstance(out, int) and isinstance(expected, int) and out != expected:
             raise ValueError(
-                f"the backbone has {out} output channels, the classifier expects {expected}: set "
-                f"model.cls_head.in_channels={out}"
+                f"the backbone has {out} output channels, but the classifier expects {expected}. "
+                f"Set model.cls_head.in_channels={out}"
             )
         if overwrite:
             runner.register_hook(OverwriteHook())
@@ -163,13 +163,13 @@ class PaperHook(Hook):
         marks = "; ".join((*comparability.deviations, *comparability.notes))
         if lacks:
             runner.logger.warning(
-                f"this training will not stand next to the paper's number ({recipe}), but be "
-                f"listed separately by sce-video report: {lacks}"
+                f"this run cannot be compared with the paper's number ({recipe}), so sce-video "
+                f"report lists it separately: {lacks}"
             )
             return
         said = f", where the report states: {marks}" if marks else ""
         runner.logger.info(
-            f"this training can stand next to the paper's number: data and settings are those of "
+            "this run can be compared with the paper's number, because data and settings match "
             f"{recipe}{said}"
         )
 

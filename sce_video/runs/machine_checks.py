@@ -76,7 +76,7 @@ _AMOUNTS = {
     ),
     # Loader workers, sockets and log files of a training run need a few hundred open files.
     "open files": _Amount(256, 4096, "allowed", "ulimit -n 65536"),
-    "disk": _Amount(1, 10, "GiB free", "free some, or give another folder with --out"),
+    "disk": _Amount(1, 10, "GiB free", "free some space, or give another folder with --out"),
 }
 
 
@@ -137,7 +137,7 @@ def check_nccl(gpus: int, available: bool) -> Finding | None:
     if gpus == 0 or available:
         return None
     advice = "install torch's CUDA build for Linux, which contains NCCL; one GPU works without it"
-    what = f"this torch has no NCCL, and there are {gpus} GPUs"
+    what = f"this torch has no NCCL, but there are {gpus} GPUs"
     return Finding(FAILURE if gpus > 1 else WARNING, what, advice)
 
 
@@ -169,7 +169,7 @@ def check_gpu(names: list[str], built_for_cuda: bool, device_files: bool) -> Fin
         return Finding(WARNING, "no GPU", advice)
     if not built_for_cuda:
         advice = "install the CUDA build of torch (see pytorch.org, 'Start locally')"
-        return Finding(FAILURE, "there is an NVIDIA GPU, and this torch is a CPU build", advice)
+        return Finding(FAILURE, "there is an NVIDIA GPU, but this torch is a CPU build", advice)
     advice = "nvidia-smi must list it, with a driver as new as torch's CUDA"
     return Finding(FAILURE, "there is an NVIDIA GPU that torch cannot use", advice)
 
@@ -205,17 +205,17 @@ def check_video_files(facts: FolderFacts) -> Iterator[Finding]:
     if facts.key_distance > 60 and facts.short_side > 128:
         yield Finding(
             WARNING,
-            f"a key frame every {facts.key_distance:.0f} frames: a random clip costs the decoding "
-            f"of about {facts.key_distance / 2:.0f} frames before it",
+            f"key frames are {facts.key_distance:.0f} frames apart, so decoding a random clip "
+            f"also decodes about {facts.key_distance / 2:.0f} frames before it",
             f"sce-video {copy}",
         )
     if facts.repeats > MANY_REPEATS:
         yield Finding(
             WARNING,
-            f"{100 * facts.repeats:.0f} % of adjacent frames are equal: the frame rate was raised, "
-            "or nothing moves; sce-video pretrain takes the next frame that differs",
-            "videos of the original frame rate, or RandomClips.diff_prob=0 for scenes that stand "
-            "still",
+            f"{100 * facts.repeats:.0f} % of adjacent frames are equal, because the frame rate "
+            "was raised or nothing moves. sce-video pretrain uses the next frame that differs",
+            "use videos with their original frame rate, or RandomClips.diff_prob=0 for scenes "
+            "without motion",
         )
     if facts.short_side > 480:
         what = f"frames of {facts.width} x {facts.height} are decoded to be shrunk to 224 or less"
@@ -259,8 +259,9 @@ def check_loading(planned: PlannedTraining) -> Finding:
     # Number of workers that can make a batch in the time of a step
     needed = max(1, math.ceil(timing.loading(workers=1)))
     what = (
-        f"a step of {timing.batch} videos takes {1000 * timing.step:.0f} ms, the views of a video "
-        f"{1000 * timing.sample:.0f} ms of a core: {needed} loader workers feed the device"
+        f"a step of {timing.batch} videos takes {1000 * timing.step:.0f} ms, and the views of a "
+        f"video take {1000 * timing.sample:.0f} ms on a core, so {needed} loader workers can feed "
+        "the device"
     )
     if timing.on_gpu and needed > cores:
         return Finding(

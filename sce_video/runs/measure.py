@@ -124,7 +124,7 @@ def _evaluated_sets(options: EvaluateOptions) -> tuple[_NamedVideos, _NamedVideo
     sources = [options.test] if options.gallery is None else [options.test, options.gallery]
     files = [source for source in sources if os.path.isfile(source)]
     if options.data_root is not None and not files:
-        raise ValueError("--data-root goes with a list or a CSV file. Remove it")
+        raise ValueError("--data-root has an effect only with a list or a CSV file. Remove it")
     sets = []
     for source in sources:
         listed = None
@@ -246,8 +246,8 @@ def test(options: TestOptions) -> TestResult:
     # The results of the second checkpoint would overwrite the results of the first one.
     if len(checkpoints) > 1 and (options.out or options.dump):
         raise ValueError(
-            f"{' and '.join(checkpoints)} are tested, but --out and --dump name one file. Give one "
-            "of the checkpoints"
+            f"{' and '.join(checkpoints)} are tested, but --out and --dump can store only one "
+            "result. Give one of the checkpoints"
         )
     found = {}
     for checkpoint in checkpoints:

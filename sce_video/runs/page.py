@@ -281,15 +281,15 @@ def _origin(file: Path, provenance: dict[str, Any], folder: str) -> list[str]:
     """Describe the checkpoint that made a file's features, unless it is the run's newest one."""
     made_by = (provenance.get("checkpoint") or {}).get("sha256")
     if made_by is None:
-        return [f"{file} does not tell which checkpoint has made its features."]
+        return [f"{file} does not state which checkpoint made its features."]
     own = Path(newest_checkpoint(folder))
     paths = [own, *find_checkpoints(folder)]
     found = next((path for path in paths if file_sha256(path) == made_by), None)
     if found is None:
         raise ValueError(
-            f"{file} holds features of a checkpoint that is not in {folder} (sha256 "
-            f"{made_by[:12]}): embed with it, sce-video embed VIDEOS --checkpoint {folder} --out "
-            "FILE.npz, or leave --features out"
+            f"{file} contains features of a checkpoint that is not in {folder} (sha256 "
+            f"{made_by[:12]}). Embed with the run's checkpoint: sce-video embed VIDEOS "
+            f"--checkpoint {folder} --out FILE.npz, or remove --features"
         )
     newer = "the best one" if own.name == KEPT else "newer"
     return [f"The features are those of {found.name}; {own.name} is {newer}."] * (found != own)

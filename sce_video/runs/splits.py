@@ -42,7 +42,7 @@ def for_split(cfg: Config, split: int | str) -> Config:
     own = cfg.get("split")
     if own is None:
         raise ValueError(
-            f"{cfg.filename} has no splits: it needs split = 1 and lists named like "
+            f"{cfg.filename} has no splits. It needs split = 1 and lists with names like "
             "train_split1.txt"
         )
     cfg = copy.deepcopy(cfg)
@@ -54,7 +54,8 @@ def for_split(cfg: Config, split: int | str) -> Config:
             renamed += count
     if not renamed:
         raise ValueError(
-            f"{cfg.filename}: no ann_file has 'split{own}' in its name, so it has no split {split}"
+            f"{cfg.filename}: no ann_file contains 'split{own}' in its name, so split {split} "
+            "cannot be selected"
         )
     cfg.split = int(split) if str(split).isdecimal() else str(split)
     return cfg
@@ -88,7 +89,7 @@ def run_splits(
         StoppedError: a training was stopped by a signal.
     """
     if not splits or len(set(map(str, splits))) != len(splits):
-        raise ValueError(f"splits must be given once each, got {list(splits)}")
+        raise ValueError(f"each split must be given only once, got {list(splits)}")
     root = Path(training.work_dir)
     configs = {str(split): for_split(training, split) for split in splits}
     for split, cfg in configs.items():
@@ -96,7 +97,9 @@ def run_splits(
             dataset = cfg[name]["dataset"]
             candidates = [Path(dataset.ann_file), Path(dataset.data_root) / dataset.ann_file]
             if not any(path.is_file() for path in candidates):
-                raise ValueError(f"split {cfg.split} has no list {dataset.ann_file} ({name})")
+                raise ValueError(
+                    f"the list {dataset.ann_file} of split {cfg.split} does not exist ({name})"
+                )
         _claim(root / f"split{split}", cfg)
     for split, cfg in configs.items():
         folder = root / f"split{split}"
@@ -153,7 +156,8 @@ def _claim(folder: Path, cfg: Config) -> None:
             write_json(path, {"sha256": fingerprint})
         elif read_json(path)["sha256"] != fingerprint:
             raise ValueError(
-                f"{folder} holds a run with other settings: give another --work-dir, or remove it"
+                f"{folder} contains a run with other settings. Give another --work-dir, or remove "
+                "it"
             )
 
     run_on_main_rank(claim)

@@ -102,8 +102,8 @@ def find_source(source: str | os.PathLike) -> Source:
     name = packaged_network(name) or name
     if not (is_model(name) or is_url(name) or os.path.exists(name)):
         raise FileNotFoundError(
-            f"there is no {name}: give a run, a checkpoint, the folder of an exported network, "
-            f"a model of transformers as {MODEL_PREFIX}NAME, or demo, which comes with sce_video"
+            f"{name} does not exist. Give a run, a checkpoint, the folder of an exported network, "
+            f"a model of transformers as {MODEL_PREFIX}NAME, or demo, which sce_video contains"
         )
     path, content = _in_our_layout(name)
     meta = content["meta"]
@@ -153,7 +153,8 @@ def _in_our_layout(name: str) -> tuple[str, dict[str, Any]]:
     found = newest_checkpoint(run_of_model(_model_of(name)))
     if is_url(found) and not found.endswith(".pth"):
         raise ValueError(
-            f"{name} is an exported network in a store: copy its folder to this machine"
+            f"exported networks cannot be read from an object store. Copy the folder {name} to "
+            "this machine"
         )
     # Use a local path, even for a URL. The run's config names it, and must not cause a request.
     path = os.path.abspath(local_copy(found))
@@ -164,7 +165,7 @@ def _in_our_layout(name: str) -> tuple[str, dict[str, Any]]:
         content = load_third_party_checkpoint(path)
     weights = checkpoint_weights(content)
     if weights and all(key.startswith(_HEADS) for key in weights):
-        raise ValueError(f"{name} has nothing but a head: give the checkpoint of its backbone")
+        raise ValueError(f"{name} contains only a head. Give the checkpoint of its backbone")
     meta = content.get("meta")
     if not (isinstance(meta, dict) and meta.get(SNAPSHOT)):
         return _converted(path, content)
@@ -194,10 +195,10 @@ def _checked_network(backbone: dict[str, Any], content: dict[str, Any], name: st
         with bounded_network(weights), device, torch.random.fork_rng(devices=[]):
             model = nn.ModuleDict({"backbone": MODELS.build(backbone)})
     except Exception as error:  # a wrong argument can raise any error inside a network
-        raise ValueError(f"{name}: its network cannot be built: {error}") from error
+        raise ValueError(f"cannot build the network of {name}: {error}") from error
     check_backbone_weights(model, content, name)
     if (channels := backbone.get("in_channels", 3)) != 3:
-        raise ValueError(f"in_channels of {name} is {channels}, and frames of videos have 3")
+        raise ValueError(f"{name} has in_channels={channels}, but videos have 3 channels")
     return model["backbone"]
 
 
@@ -269,7 +270,8 @@ def _read_timm(name: str) -> tuple[str, dict[str, Any], dict[str, Any]] | None:
         ModelSettings({}, num_frames=1, clip_duration=1.0, **of_file)  # raises for a wrong input
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise ValueError(
-            f"pretrained_cfg in {path} states no input (mean, std, input_size, crop_pct): {error}"
+            f"pretrained_cfg in {path} does not describe a valid input (mean, std, input_size, "
+            f"crop_pct): {error}"
         ) from error
     return os.path.abspath(file), read_weights(folder), of_file
 
@@ -294,8 +296,8 @@ def _converted(
         conversion = _conversion(content, "own" if stems == [5] else layout)
     except ValueError as error:
         raise ValueError(
-            f"{path} has no config of a network of this package, and its weights have the layout "
-            f"of no other code base that is known here: {error}"
+            f"{path} contains no config of this package, and its weights do not have the layout of "
+            f"a known code base: {error}"
         ) from error
     given = _INPUTS[conversion.backbone["type"]]
     if layout == "mmaction2":

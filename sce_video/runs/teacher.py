@@ -133,7 +133,7 @@ def student_clip(cfg: Config) -> StudentClip:
     steps = cfg.train_dataloader.dataset.pipeline
     step = next((step for step in steps if {"clip_duration", "num_frames"} <= {*step}), None)
     if step is None:
-        raise ValueError("a distillation trains on clips: the pipeline samples none")
+        raise ValueError("a distillation trains on clips, but the pipeline samples none")
     fixed = step.type.rpartition(".")[2] == "OneOfClips"
     clips = step.get("num_clips", 4) if fixed else 0
     objective = cfg.model.get("objective", OBJECTIVES[0])
@@ -152,8 +152,8 @@ def check_objective(objective: Any, clips: Any) -> None:
         raise ValueError(f"teacher-clips must be a whole number from 0, got {clips!r}")
     if objective == "tokens" and clips:
         raise ValueError(
-            "objective 'tokens' compares positions of one crop, so the teacher has to see the "
-            f"student's: give --teacher-clips 0, not {clips}"
+            "objective 'tokens' compares positions in one crop, so the teacher must see the "
+            f"student's crop. Set --teacher-clips to 0 instead of {clips}"
         )
     if objective == "frames" and not clips:
         raise ValueError(
@@ -178,15 +178,15 @@ def prepare_teacher(cfg: Config) -> TeacherHook | None:
         return None
     if cfg.teacher_checkpoint is None:
         raise ValueError(
-            "a distillation needs a teacher: sce-video pretrain --teacher SOURCE, or "
+            "a distillation needs a teacher. Run sce-video pretrain --teacher SOURCE, or set "
             "teacher_checkpoint=PATH in the config"
         )
     name = str(cfg.teacher_checkpoint)
     elsewhere = is_url(name) or is_model(name) or packaged_network(name)
     if not elsewhere and not Path(name).exists():
         raise FileNotFoundError(
-            f"there is no teacher at {name}. Bring it back, or set teacher_checkpoint in the "
-            "config to where it is now."
+            f"the teacher {name} does not exist. Restore it, or set teacher_checkpoint in the "
+            "config to its new path."
         )
     begun = time.monotonic()
     clip = student_clip(cfg)
@@ -252,7 +252,7 @@ class StoredFeatures:
             if stored == self.key:
                 return file
             if isinstance(stored, dict) and {**stored, "files": self.key["files"]} == self.key:
-                text = f"videos have changed since {file} was made: it is computed again"
+                text = f"videos have changed since {file} was made, so it is computed again"
                 print_log(text, logger="current", level=logging.WARNING)
         return None
 
@@ -262,7 +262,7 @@ class StoredFeatures:
         try:
             return read_features(file)
         except ValueError as error:
-            raise ValueError(f"{error}; remove it, and it is computed again") from None
+            raise ValueError(f"{error}. Remove it, and it is computed again") from None
 
     def compute(self) -> Iterator[int]:
         """Compute and write them; gives the number of videos so far, now and then."""
@@ -287,7 +287,8 @@ class StoredFeatures:
         if not len(found):
             path, reason = found.failures[0]
             raise ValueError(
-                f"the teacher can read none of {len(found.failures)} videos; {path}: {reason}"
+                f"the teacher cannot read any of {len(found.failures)} videos. The first is "
+                f"{path}: {reason}"
             )
         if model.positions:
             found = replace(found, values=_compact(found.values))
@@ -465,7 +466,7 @@ def plan_teacher(
         if own > facts.duration:
             shorter = max(0.1, round(0.8 * facts.duration, 1))
             raise ValueError(
-                f"the teacher's clips last {own:g} s, the videos {facts.duration:.1f} s: give "
+                f"the teacher's clips last {own:g} s, but the videos {facts.duration:.1f} s. Set "
                 f"--clip-duration {shorter:g} to show it shorter clips"
             )
         decided["clip_duration"] = own

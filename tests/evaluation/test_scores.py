@@ -106,7 +106,7 @@ def test_fusion_equals_the_weighted_mean_of_videos_matched_by_path(weights):
 
 def test_invalid_sets_raise():
     a, b = score_set(0, source="A.npz"), score_set(1, source="B.npz")
-    with pytest.raises(ValueError, match="two or more sets of scores, got 1"):
+    with pytest.raises(ValueError, match="at least two sets of scores, got 1"):
         weighted_mean([a])
     for weights, message in (
         ([1], "1 weights .* 2 sets"),

@@ -35,8 +35,8 @@ def check_features(features: Tensor, name: str) -> None:
     bad, first = count_not_finite(features)
     if bad:
         raise ValueError(
-            f"{name}: {bad} of {len(features)} rows hold NaN or infinity, "
-            f"the first is row {first}: the network that made them has diverged"
+            f"{name}: {bad} of {len(features)} rows contain NaN or infinity, the first is row "
+            f"{first}. The network has diverged"
         )
 
 
@@ -85,8 +85,8 @@ def nearest_neighbours(
     check_features(gallery[:1], "gallery")  # for its shape: its values are checked below
     if queries.shape[1] != gallery.shape[1]:
         raise ValueError(
-            f"queries have {queries.shape[1]} dimensions, the gallery {gallery.shape[1]}: "
-            "they must come from the same network"
+            f"queries have {queries.shape[1]} dimensions, but the gallery has {gallery.shape[1]}. "
+            "Compute both with the same network"
         )
     if k < 1:
         raise ValueError(f"k must be at least 1, got {k}")
@@ -96,7 +96,7 @@ def nearest_neighbours(
             f"of {len(gallery)} rows"
         )
     if block < 1 or gallery_block < 1:
-        raise ValueError(f"blocks must be 1 row or more, got {block} and {gallery_block}")
+        raise ValueError(f"blocks must have at least 1 row, got {block} and {gallery_block}")
     k = min(k, len(gallery))
     # -inf marks slots that no row fills: groups may leave fewer than k.
     similarities = queries.new_full((len(queries), k), float("-inf"), dtype=torch.float32)
@@ -183,7 +183,7 @@ def knn_scores(
     if bool(alone.any()):
         raise ValueError(
             f"{int(alone.sum())} queries have no neighbour outside their own group, the first is "
-            f"row {int(torch.nonzero(alone)[0])}: at least two groups are needed"
+            f"row {int(torch.nonzero(alone)[0])}. Give at least two groups"
         )
     # Unused slots have the similarity -inf and so the weight 0.
     weights = torch.softmax(similar / temperature, dim=1)

@@ -86,9 +86,13 @@ def group_ids(paths: Sequence[str], pattern: str) -> tuple[Tensor, list[str]]:
     try:
         compiled = re.compile(pattern)
     except re.error as error:
-        raise ValueError(f"group_pattern {pattern!r} is no regular expression: {error}") from None
+        raise ValueError(
+            f"group_pattern {pattern!r} is not a valid regular expression: {error}"
+        ) from None
     if compiled.groups != 1:
-        raise ValueError(f"group_pattern {pattern!r} must have one group, has {compiled.groups}")
+        raise ValueError(
+            f"group_pattern {pattern!r} must contain one group, but contains {compiled.groups}"
+        )
     found = [compiled.search(path) for path in paths]
     unmatched = [path for path, match in zip(paths, found, strict=True) if match is None]
     if unmatched:
@@ -99,7 +103,9 @@ def group_ids(paths: Sequence[str], pattern: str) -> tuple[Tensor, list[str]]:
     values = [match.group(1) for match in found if match is not None]
     names = sorted(set(values))
     if len(names) < 2:
-        raise ValueError(f"group_pattern {pattern!r} gives only the group {names}; two are needed")
+        raise ValueError(
+            f"group_pattern {pattern!r} finds only the group {names}, but two are needed"
+        )
     number = {name: i for i, name in enumerate(names)}
     return torch.tensor([number[value] for value in values]), names
 

@@ -122,8 +122,8 @@ class RowMetric(BaseMetric):
         # mmengine gives a metric the tested samples alone.
         if self.needs_gallery:
             raise ValueError(
-                f"{type(self).__name__} compares with a gallery, which a plain test loop does not "
-                "have: test_cfg = dict(type='MultiViewTestLoop', gallery_dataloader=...)"
+                f"{type(self).__name__} needs a gallery, which a plain test loop does not have. "
+                "Set test_cfg = dict(type='MultiViewTestLoop', gallery_dataloader=...)"
             )
         if not results:
             raise ValueError(f"{type(self).__name__}: no data samples to evaluate")
@@ -349,8 +349,8 @@ def check_comparable(rows: Rows, gallery: Rows | None) -> None:
     if unseen:
         example = rows.paths[labels.index(unseen[0])]
         raise ValueError(
-            f"classes {unseen} occur among the queries (as {example}) but {where}: "
-            "they could never be predicted"
+            f"classes {unseen} occur among the queries (as {example}) but {where}, so they could "
+            "never be predicted"
         )
 
 

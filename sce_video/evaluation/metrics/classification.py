@@ -101,11 +101,11 @@ class AVAMeanAP(RowMetric):
     def compute(self, rows: Rows, gallery: Rows | None = None) -> dict[str, float]:
         """Compute the mAP; raise ValueError if the dataset has no boxes or key-frame list."""
         if rows.counts is None or not {"key", "boxes"} <= rows.columns.keys():
-            raise ValueError("AVAMeanAP needs scores of boxes, of an AVADataset")
+            raise ValueError("AVAMeanAP needs scores of boxes from an AVADataset")
         ann_file = self.ann_file or (self.dataset_meta or {}).get("ann_file")
         if ann_file is None:
             raise ValueError(
-                "AVAMeanAP needs an ann_file with the key frames: the data set has none"
+                "AVAMeanAP needs an ann_file with the key frames, because the dataset has none"
             )
         frames = read_key_frames(ann_file)
         truth = {(frame.video, frame.timestamp): (frame.boxes, frame.actions) for frame in frames}

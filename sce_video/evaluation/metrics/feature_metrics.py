@@ -114,7 +114,7 @@ def rank_gallery(
     alone = torch.nonzero(torch.isneginf(rankings["plain"].similarities[:, 0])).flatten().tolist()
     if alone:
         raise ValueError(
-            f"{gallery.source or 'the gallery'} holds only the query itself for "
+            f"{gallery.source or 'the gallery'} contains no video except the query itself for "
             f"{len(alone)} queries, the first is {queries.paths[alone[0]]}"
         )
     # Such queries count as misses, so report their number to the user.
@@ -153,7 +153,7 @@ class KNN(RowMetric):
         if gallery is not None:
             check_comparable(rows, gallery)
         elif rows.tested_together is None:
-            raise ValueError("kNN needs either a gallery or groups: give one of them")
+            raise ValueError("kNN needs either a gallery or groups. Give one of them")
         else:
             folds = (rows.tested_together.to(self.device),) * 2
         # With folds, the rows are their own gallery, except for rows of the same fold.
@@ -232,9 +232,9 @@ class FewShot(RowMetric):
     ) -> None:
         super().__init__()
         if not shots or min(shots) < 1 or len(set(shots)) < len(shots):
-            raise ValueError(f"shots must be different numbers of 1 or more, got {tuple(shots)}")
+            raise ValueError(f"shots must be distinct numbers of at least 1, got {tuple(shots)}")
         if draws < 2:
-            raise ValueError(f"an interval needs two draws or more, got draws={draws}")
+            raise ValueError(f"an interval needs at least two draws, got draws={draws}")
         if l2 <= 0:
             raise ValueError(f"l2 must be above 0, got {l2}")
         self.shots, self.draws, self.l2, self.seed = tuple(shots), draws, l2, seed
@@ -293,8 +293,8 @@ class _ClipMetric(RowMetric):
         """
         if rows.clips is None or rows.clips.groups is None:
             raise ValueError(
-                f"{type(self).__name__} needs the features of the single clips, {rows.name} are "
-                "means over them"
+                f"{type(self).__name__} needs the features of single clips, but {rows.name} are "
+                "means over clips"
             )
         return rows.clips.values.to(self.device), rows.clips.groups.to(self.device)
 

@@ -67,14 +67,16 @@ def class_pairs(
     if isinstance(pairs, str):
         if pairs != "ssv2":
             raise ValueError(
-                f"no pairs of opposite classes are known as {pairs!r}: choose from ssv2, or give "
-                "pairs of class names"
+                f"unknown list of opposite classes {pairs!r}. Use ssv2, or give pairs of class "
+                "names"
             )
         pairs = OPPOSITES
     label = {name: number for number, name in enumerate(classes)}
     for pair in pairs:
         if isinstance(pair, str) or len(pair) != 2 or pair[0] == pair[1]:
-            raise ValueError(f"a pair of opposite classes is two different names, got {pair!r}")
+            raise ValueError(
+                f"a pair of opposite classes must be two different names, got {pair!r}"
+            )
     found = [(label[a], label[b]) for a, b in pairs if a in label and b in label]
     if not found:
         raise ValueError(
@@ -110,7 +112,7 @@ def class_factors(classes: Sequence[str], template: str) -> dict[str, Tensor]:
     matches = []
     for name in classes:
         if (match := re.fullmatch(pattern, name)) is None:
-            raise ValueError(f"the class {name!r} has not the form {template!r}")
+            raise ValueError(f"the class {name!r} does not match the form {template!r}")
         matches.append(match)
     factors = {}
     for factor in names:
@@ -185,7 +187,7 @@ class SenseOfTime(RowMetric):
         if not measures or not set(measures) <= set(MEASURES):
             raise ValueError(f"measures must be some of {', '.join(MEASURES)}, got {self.measures}")
         if "linear" not in measures and (pairs is not None or factors is not None):
-            raise ValueError("pairs and factors are those of the linear probe: add it to measures")
+            raise ValueError("pairs and factors need the linear probe. Add linear to measures")
         self.pairs, self.factors, self.k, self.temperature = pairs, factors, k, temperature
 
     def compute(self, rows: Rows, gallery: Rows | None = None) -> dict[str, float]:
@@ -197,9 +199,8 @@ class SenseOfTime(RowMetric):
             classes = list((self.dataset_meta or {}).get("classes") or ())
             if not classes:
                 raise ValueError(
-                    "pairs and factors need the names of the classes, which the data set does not "
-                    "give: use a folder with a sub-folder for each class, or class_file of the "
-                    "data set"
+                    "pairs and factors need class names, which the dataset does not have. Use a "
+                    "folder with a sub-folder for each class, or set class_file"
                 )
         factors = {} if self.factors is None else class_factors(classes, self.factors)
         pairs: list[tuple[int, int]] = []
@@ -209,8 +210,7 @@ class SenseOfTime(RowMetric):
             pairs = [p for p in class_pairs(classes, self.pairs) if present.issuperset(p)]
             if not pairs:
                 raise ValueError(
-                    f"{rows.name} lack the pairs of opposite classes: of no pair are there samples "
-                    "of both classes"
+                    f"{rows.name} contain no pair of opposite classes with samples of both classes"
                 )
         metrics: dict[str, float] = {}
         for name in self.measures:
@@ -255,14 +255,13 @@ class SenseOfTime(RowMetric):
         missing = [name for name in self.alterations if name not in rows.altered]
         if missing:
             raise ValueError(
-                f"{rows.name} hold no features of {' and '.join(missing)} clips: they are computed "
-                "by the test loop (sce-video evaluate --protocols time, or dump of "
-                "MultiViewTestLoop for a file of them)"
+                f"{rows.name} contain no features of {' and '.join(missing)} clips. Compute them "
+                "with sce-video evaluate --protocols time, or with dump of MultiViewTestLoop"
             )
         if len(rows.labels.unique()) < 2:
             raise ValueError(
-                f"{rows.name} have one class only ({rows.labels.unique().tolist()}), so every "
-                "accuracy would be 1: two classes or more are needed"
+                f"{rows.name} have only one class ({rows.labels.unique().tolist()}), so every "
+                "accuracy would be 1. Give two classes or more"
             )
 
     # -- scores: (n, combinations of tested and trained clips, classes) --------------------

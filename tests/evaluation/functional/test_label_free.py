@@ -74,5 +74,5 @@ def test_retrieval_of_another_clip(clips):
         nearest = max(others, key=lambda j: unit[i] @ unit[j])
         expected.append(bool(videos[nearest] == videos[i]))
     assert clip_hits(x, videos).tolist() == expected and 0 < sum(expected) < 23
-    with pytest.raises(ValueError, match="only one of their video"):
+    with pytest.raises(ValueError, match="have no other clip of their video"):
         clip_hits(x[:3], torch.tensor([0, 0, 1]))

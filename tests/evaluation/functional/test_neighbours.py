@@ -168,5 +168,7 @@ def test_invalid_sets_and_options_raise():
         with pytest.raises(ValueError, match=r"N\.npz has no 'labels'"):
             rank_gallery(*pair)
     one = queries.subset(torch.tensor([3]))
-    with pytest.raises(ValueError, match=r"Q\.npz holds only the query itself.*v3\.mp4"):
+    with pytest.raises(
+        ValueError, match=r"Q\.npz contains no video except the query itself.*v3\.mp4"
+    ):
         rank_gallery(one, one)
