@@ -177,7 +177,7 @@ def check_labelled(rows: Rows, purpose: str, name: str = "") -> None:
         raise ValueError(f"{name} contains no videos")
     missing = torch.nonzero(rows.labels < 0).flatten().tolist()
     if len(missing) == len(rows):
-        raise ValueError(f"{purpose} needs labels, but {name} has no 'labels', or only -1")
+        raise ValueError(f"{name} has no 'labels' (or only -1), but {purpose} needs them")
     if missing:
         raise ValueError(
             f"{name}: {purpose} needs labels, but {len(missing)} of {len(rows)} videos have none "

@@ -218,7 +218,7 @@ def test_names_that_no_list_holds(tmp_path):
         ("x.csv", "", "is empty"),
         ("x.csv", "path,label\na.mp4,run\n", "has 1 class, a classifier needs two"),
         ("x.csv", "path,label\n" + "a" * 200_000 + ",run\n", "is not a line of a CSV file"),
-        ("x.txt", "a.mp4\nb.mp4\n", "has no classes, but a classifier needs at least two"),
+        ("x.txt", "a.mp4\nb.mp4\n", "has no classes, a classifier needs two"),
         ("x.txt", "a.mp4 0\na.mp4 0\n", "has 1 class, a classifier needs two"),
         ("none", None, "there is no folder, list or CSV file"),
     ],

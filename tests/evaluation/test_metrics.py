@@ -111,7 +111,7 @@ def test_invalid_rows_raise():
     ):
         compute_metrics([KNN(), Retrieval()], queries, unlabelled)
     other = Rows(torch.randn(12, 9), gallery.labels, gallery.indices, gallery.paths)
-    with pytest.raises(ValueError, match="features of different sizes: 5 in the queries, 9"):
+    with pytest.raises(ValueError, match="features have different sizes: 5 in the queries, 9"):
         compute_metrics([KNN(), Retrieval()], queries, other)
 
 

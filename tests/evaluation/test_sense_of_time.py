@@ -138,7 +138,7 @@ def test_rows_that_cannot_be_used():
         ValueError, match=r"still clips with shape \(23, 7\) do not belong to the same"
     ):
         replace(queries, altered={"still": torch.zeros(23, 7)})
-    with pytest.raises(ValueError, match="those of the linear probe"):
+    with pytest.raises(ValueError, match="need the linear probe"):
         SenseOfTime(measures=["knn"], pairs="ssv2")
 
 

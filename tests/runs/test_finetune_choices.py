@@ -142,7 +142,7 @@ def test_notes_name_what_is_unusual():
     for arguments, words in (
         (([20, 30], 40, 3, 112, 1.0), "3 videos are in both the training and the test set"),
         (([2, 30], 40, 0, 112, 1.0), "the largest class has 30 videos and the smallest 2"),
-        (([20, 30], 12, 0, 112, 1.0), "12 test videos are few"),
+        (([20, 30], 12, 0, 112, 1.0), "only 12 test videos"),
         (([20, 30], 40, 0, 112, 5.0), "--short-side 160"),
     ):
         (note,) = finetuning_notes(*arguments)

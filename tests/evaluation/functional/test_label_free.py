@@ -60,7 +60,7 @@ def test_lidar(clips):
     assert lidar(mixed, videos) == pytest.approx(lidar(1e3 * x, videos), rel=1e-3)
     assert 1 <= lidar(torch.ones_like(x), videos) < 1.001  # collapsed: no direction at all
     assert np.isfinite(lidar(1e8 * x, videos))  # where rounding is larger than delta
-    with pytest.raises(ValueError, match="two clips of each"):
+    with pytest.raises(ValueError, match="two clips each"):
         lidar(x, torch.arange(23))
 
 

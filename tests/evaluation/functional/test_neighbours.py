@@ -42,7 +42,7 @@ def test_ties_go_to_the_lower_index(gallery_block):
 
 def test_invalid_input_raises():
     good = torch.ones(3, 4)
-    with pytest.raises(ValueError, match="queries have 4 dimensions, the gallery 5"):
+    with pytest.raises(ValueError, match="queries have 4 dimensions, but the gallery has 5"):
         nearest_neighbours(good, torch.ones(3, 5), 1)
     with pytest.raises(ValueError, match="k must be at least 1, got 0"):
         nearest_neighbours(good, good, 0)
