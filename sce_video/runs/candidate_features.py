@@ -1,4 +1,4 @@
-"""Embeds a sample of the videos with each candidate of ``sce-video choose``, within a budget."""
+"""Embedding of a sample of videos with each candidate of ``sce-video choose``, within a budget."""
 
 from __future__ import annotations
 
@@ -15,29 +15,28 @@ from sce_video.inference.clip_features import EmbeddedClips, embed_clips
 from sce_video.runs.candidates import Candidate, NetworkPass
 from sce_video.utils.command import Progress
 
-#: Videos that are timed before the size of the sample is chosen, after a first one.
+#: Number of videos timed before the sample size is chosen, after a first untimed video
 _TIMED = 5
-#: Share of the time left after these that the features may take. Scores and page need the rest.
+#: Share of the remaining time for the features. Scores and page need the rest.
 _SHARE = 0.7
-#: Factor by which the time of a network may exceed its estimate.
+#: Factor by which the time of a network may exceed its estimate
 _LATE = 1.5
-#: Seconds in which processes start.
+#: Seconds that processes need to start
 _START = 10.0
-_FLOAT = 4  # bytes of a number of a feature
-#: Fewest videos of a comparison, unless there are fewer: an interval over fewer says little.
+_FLOAT = 4  # bytes per number in a feature
+#: Smallest number of videos to compare, if there are so many: with fewer, intervals are too wide
 LEAST_VIDEOS = 20
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a candidate costs.
+    """Computing time, memory and storage that a candidate needs.
 
     Attributes:
-        seconds: Seconds of one core, or of a GPU, per hour of video; None if the videos have no
-            length.
-        memory: Largest memory of a process, or on its GPU, bytes; None if it is not known.
+        seconds: Seconds on one core or a GPU per hour of video; None if the videos have no length.
+        memory: Peak memory of a process or on its GPU, in bytes; None if it is unknown.
         dimensions: Size of a feature.
-        bytes_per_hour: Size of the features of an hour of videos as long as these, bytes.
+        bytes_per_hour: Bytes of features per hour of videos of this average length.
     """
 
     seconds: float | None
@@ -47,19 +46,19 @@ class Cost:
 
     @property
     def order(self) -> tuple[float, int]:
-        """Key that sorts by time, then by the size of a feature."""
+        """Sort key: time first, then the size of a feature."""
         return (float("inf") if self.seconds is None else self.seconds, self.dimensions)
 
 
 @dataclass(frozen=True, eq=False)
 class CandidateFeatures:
-    """Features of the same videos by all candidates.
+    """Features of the same videos from all candidates.
 
     Attributes:
         clips: Features (n, K, D) of the K clips of n videos, by candidate.
-        costs: What each candidate costs.
+        costs: Cost of each candidate.
         rows: (n,) positions of the videos in the order of the sample.
-        tried: Number of videos that were read, the first ones of the order.
+        tried: Number of videos that were read, from the beginning of this order.
         failures: Path and reason of each video that some candidate could not embed.
     """
 
@@ -72,11 +71,11 @@ class CandidateFeatures:
 
 @dataclass(frozen=True)
 class TimeBudget:
-    """Time that the whole command may take.
+    """Time limit of the whole command.
 
     Attributes:
-        begun: When the command began, on the clock of ``time.monotonic``, seconds.
-        seconds: Its length, seconds.
+        begun: Start of the command in seconds on the clock ``time.monotonic``.
+        seconds: Length of the budget in seconds.
     """
 
     begun: float
@@ -84,7 +83,7 @@ class TimeBudget:
 
     @property
     def end(self) -> float:
-        """When the command must be done, on the clock of ``time.monotonic``."""
+        """Time at which the command must finish, on the clock ``time.monotonic``."""
         return self.begun + self.seconds
 
 
@@ -94,9 +93,9 @@ def embed_within(
     """Embed as many videos as the time allows, the same ones with all networks.
 
     Args:
-        passes: The networks.
-        paths: Paths of the videos, each beginning of which is a fair sample.
-        budget: Time of the command.
+        passes: Networks to embed the videos with.
+        paths: Paths of the videos, ordered so that every prefix is a fair sample.
+        budget: Time budget of the command.
         workers: Number of processes.
 
     Raises:
@@ -111,15 +110,15 @@ def embed_within(
                 f"a budget of {budget.seconds:g} s does not suffice to time {len(passes)} networks "
                 f"on {1 + _TIMED} videos. Give a larger --budget, or fewer networks with --among"
             )
-    # The first video of a process takes longer, because memory is allocated.
+    # Skip the first video of each process, which takes longer because memory is allocated.
     each = [fmean(video.seconds for video in part[1:] or part) / workers for part in parts]
     now = time.monotonic()
     end = now + _SHARE * (budget.end - now)
     count = _sample_size(sum(each), len(paths), end - now, budget)
     for number, one in enumerate(passes):
         now, done = time.monotonic(), len(parts[number])
-        # An estimate from few videos may be wrong. The time of the networks that follow is kept,
-        # and a network that is late itself may still reach the videos of the ones before it.
+        # An estimate from a few videos may be wrong. Reserve the time of the remaining networks. A
+        # slow network may still catch up with the number of videos of the networks before it.
         own, others = (
             seconds * (count - done) for seconds in (each[number], sum(each[number + 1 :]))
         )
@@ -131,13 +130,13 @@ def embed_within(
 
 
 def _sample_size(each: float, videos: int, left: float, budget: TimeBudget) -> int:
-    """Return the number of videos that the time left suffices for, at most all.
+    """Return how many videos the remaining time suffices for, at most all.
 
     Args:
-        each: Seconds in which all networks embed a video.
+        each: Seconds that all networks together need per video.
         videos: Number of videos.
-        left: Seconds for the features, of which the timed videos are a part.
-        budget: Time of the command, for the error.
+        left: Seconds for the features, including the timed videos.
+        budget: Time budget of the command, for the error.
 
     Raises:
         ValueError: If the time does not suffice for :data:`LEAST_VIDEOS`.
@@ -158,7 +157,7 @@ def _sample_size(each: float, videos: int, left: float, budget: TimeBudget) -> i
 def _embed(
     one: NetworkPass, paths: Sequence[str], workers: int, title: str, stop: float = math.inf
 ) -> list[EmbeddedClips]:
-    """Embed videos in order until a time on the clock of ``time.monotonic``."""
+    """Embed videos in order until a time on the clock ``time.monotonic``."""
     found: list[EmbeddedClips] = []
     if not paths:
         return found
@@ -176,10 +175,10 @@ def _embed(
 def _joined(
     passes: Sequence[NetworkPass], parts: Sequence[Sequence[EmbeddedClips]]
 ) -> CandidateFeatures:
-    """Return the features of the videos that all networks could embed.
+    """Return the features of the videos that every network could embed.
 
     Raises:
-        ValueError: If there are fewer than two.
+        ValueError: If there are fewer than two such videos.
     """
     tried = min(map(len, parts))
     failed: dict[int, tuple[str, str]] = {}
@@ -205,7 +204,7 @@ def _joined(
 
 
 def _cost(videos: Sequence[EmbeddedClips], dimensions: int) -> Cost:
-    """Return the cost of a candidate from the videos that its network has embedded."""
+    """Compute a candidate's cost from the videos that its network has embedded."""
     hours = sum(video.duration for video in videos) / 3600
     memory = [video.memory for video in videos if video.memory is not None]
     return Cost(

@@ -1,4 +1,4 @@
-"""How good the candidates of ``sce-video choose`` are, and which one the evidence supports."""
+"""Scores of the candidates of ``sce-video choose``, and the recommendation based on them."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from sce_video.runs.candidate_features import Cost
 from sce_video.runs.candidate_videos import ChoiceVideos
 from sce_video.runs.candidates import Candidate
 
-#: Metric that decides between candidates.
+#: Metric that decides between candidates
 DECIDES = "linear_top1"
-#: Metrics of labelled videos whose differences are stated.
+#: Metrics of labelled videos whose differences are reported
 LABELLED = {DECIDES: "linear probe", "knn_top1": "kNN"}
-#: Metrics without labels, and the effective rank, in the order of the table.
+#: Metrics without labels, and the effective rank, in the order of the table
 LABEL_FREE = {
     "rankme": "RankMe",
     "lidar": "LiDAR",
@@ -41,12 +41,12 @@ class Score:
     """Metrics of a candidate.
 
     Attributes:
-        candidate: The candidate.
-        cost: What it costs.
+        candidate: Candidate that was scored.
+        cost: Cost of the candidate.
         rows: Features of the videos, with labels, groups and folds.
-        metrics: Values by the name of the metric.
-        intervals: 95 % intervals of the metrics that are means over videos; None with one group.
-        outcomes: What each video contributes to such a metric, (n,).
+        metrics: Values by name of the metric.
+        intervals: 95 % intervals of metrics that are means over videos; None with one group.
+        outcomes: (n,) contribution of each video to such a metric.
     """
 
     candidate: Candidate
@@ -60,17 +60,17 @@ class Score:
 def score_candidate(
     candidate: Candidate, cost: Cost, clips: np.ndarray, videos: ChoiceVideos
 ) -> Score:
-    """Compute kNN and a linear probe if there are labels, else the measures without labels.
+    """Compute kNN and a linear probe if there are labels, otherwise metrics without labels.
 
     Args:
-        candidate: The candidate.
-        cost: What it costs.
+        candidate: Candidate to score.
+        cost: Cost of the candidate.
         clips: (n, K, D) features of the clips of each video.
         videos: The n videos.
     """
     rows = _rows(clips, videos)
     metrics: list[RowMetric] = [KNN(), LinearProbe()] if videos.labelled else [RankMe()]
-    if not videos.labelled and clips.shape[1] > 1:  # both compare the clips of a video
+    if not videos.labelled and clips.shape[1] > 1:  # both metrics compare the clips of a video
         metrics += [LiDAR(), ClipRetrieval()]
     values = compute_metrics([*metrics, FeatureStatistics()], rows)
     found = outcomes_of(metrics, rows)
@@ -100,12 +100,13 @@ def _rows(clips: np.ndarray, videos: ChoiceVideos) -> Rows:
 
 
 def mean_interval(values: np.ndarray, groups: np.ndarray) -> tuple[float, float] | None:
-    """Return the 95 % bootstrap interval of a mean over videos, of which whole groups are drawn.
+    """Compute the 95 % bootstrap interval of a mean over videos by resampling whole groups.
 
-    Videos of one group resemble each other, so single videos would give too short an interval.
+    Videos in a group resemble each other, so resampling single videos would give too narrow an
+    interval.
 
     Args:
-        values: (n,) what each video contributes.
+        values: (n,) contribution of each video.
         groups: (n,) group of each video.
     """
     ends = bootstrap_intervals(values[:, None], groups)
@@ -114,13 +115,13 @@ def mean_interval(values: np.ndarray, groups: np.ndarray) -> tuple[float, float]
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """Difference of a metric of two candidates on the same videos.
+    """Difference between two candidates in a metric on the same videos.
 
     Attributes:
         metric: Name of the metric.
-        first: The one candidate.
-        second: The other candidate.
-        change: Value of the first minus value of the second, from -1 to 1.
+        first: First candidate.
+        second: Second candidate.
+        change: Value of the first minus the value of the second, from -1 to 1.
         interval: 95 % interval of the change; None with one group.
     """
 
@@ -142,7 +143,7 @@ class PairedDifference:
 
     @property
     def points(self) -> str:
-        """Return ``+2.1 [-0.4, +4.6]``, in percentage points."""
+        """The change in percentage points: ``+2.1 [-0.4, +4.6]``."""
         if self.interval is None:
             return f"{100 * self.change:+.1f}"
         low, high = self.interval
@@ -152,13 +153,13 @@ class PairedDifference:
 def paired_difference(
     first: Score, second: Score, groups: np.ndarray, metric: str = DECIDES
 ) -> PairedDifference:
-    """Compare two candidates on the same videos, of which whole groups are drawn.
+    """Compare two candidates on the same videos, resampling whole groups.
 
     Args:
-        first: The one candidate.
-        second: The other candidate.
+        first: Score of the first candidate.
+        second: Score of the second candidate.
         groups: (n,) group of each video.
-        metric: Metric that is compared.
+        metric: Name of the metric to compare.
     """
     change = first.outcomes[metric] - second.outcomes[metric]
     interval = mean_interval(change, groups)
@@ -168,13 +169,13 @@ def paired_difference(
 
 @dataclass(frozen=True)
 class Decision:
-    """What the evidence supports.
+    """Recommendation that the evidence supports.
 
     Attributes:
-        best: Candidate or floor with the highest value; None without labels.
-        recommended: Candidate to use; None if none is shown to be better than the floors.
-        reasons: Sentences that explain it.
-        differences: The best candidate minus each other one, for each metric that has outcomes.
+        best: Candidate or baseline with the highest value; None without labels.
+        recommended: Candidate to use; None if no candidate is shown to exceed the baselines.
+        reasons: Sentences that explain the recommendation.
+        differences: Best candidate minus each other one, for each metric with outcomes.
     """
 
     best: Candidate | None
@@ -184,14 +185,14 @@ class Decision:
 
 
 def decide(scores: Sequence[Score], videos: ChoiceVideos) -> Decision:
-    """Recommend the cheapest candidate from which no better one can be told apart.
+    """Recommend the cheapest candidate that no other candidate is shown to exceed.
 
-    A candidate is recommended only if it is shown to be better than every floor. Without labels,
-    nothing can be shown, so the cheapest candidate is recommended.
+    A candidate is recommended only if it is shown to exceed every baseline. Without labels, nothing
+    can be shown, so the cheapest candidate is recommended.
 
     Args:
-        scores: Candidates and floors.
-        videos: The videos of the scores.
+        scores: Scores of the candidates and baselines.
+        videos: Videos on which the scores were computed.
     """
     networks = [score for score in scores if not score.candidate.is_floor]
     if not videos.labelled:

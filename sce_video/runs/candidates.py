@@ -83,8 +83,8 @@ def _candidates_of(name: str) -> list[Candidate]:
         return [Candidate(name, name)]
     if not is_model(source):
         raise ValueError(
-            f"{name}: a pool can be chosen for a model such as {_DEFAULT}, and a run keeps its "
-            f"own. Give {source} alone"
+            f"{name}: only a model such as {_DEFAULT} can use another pool, because a run keeps "
+            f"its own. Give {source} alone"
         )
     pools = FRAME_POOLS if pool == ALL_POOLS else (pool,)
     return [Candidate(f"{source}:{pool}", source, pool) for pool in pools]
@@ -158,7 +158,7 @@ def _pass_of(model: VideoModel, members: Sequence[Candidate]) -> NetworkPass:
         named = next(candidate for candidate in members if candidate.pool is not None)
         raise ValueError(
             f"{named.name}: this network has no pools of frames. Give {named.source} alone, or "
-            f"make a run of it: sce-video encoder {named.source} --pool POOL --out RUN"
+            f"convert it to a run: sce-video encoder {named.source} --pool POOL --out RUN"
         )
     pools = {candidate: (candidate.pool or own).split("+") for candidate in members}
     parts = list(dict.fromkeys(part for pool in pools.values() for part in pool))

@@ -91,7 +91,10 @@ def _check_names(options: FinetuneOptions) -> None:
     config = Path(options.out, CONFIG)
     if options.resume:
         if not config.is_file():
-            raise ValueError(f"no training in {options.out} to resume: there is no {config}")
+            raise ValueError(
+                f"cannot resume: {options.out} contains no training run, because {config} does not "
+                "exist"
+            )
         return
     columns = GroupColumns(options.group_column, options.fold_column).check(options.train)
     if options.source != NONE:

@@ -1,4 +1,4 @@
-"""The plan of a finetuning: source, videos, choices, measured times, and the config."""
+"""Plan of a finetuning run: source, videos, choices, measured times, and the config."""
 
 from __future__ import annotations
 
@@ -38,27 +38,27 @@ from sce_video.runs.planned_training import PlannedTraining, add_budget, filled_
 from sce_video.runs.start_weights import Source, find_source
 from sce_video.runs.timing import Timing, measure
 
-#: Validations during a training, and checkpoints.
+#: Number of validations, and of checkpoints, during a run
 _VALIDATIONS = 5
-#: Videos that the page of the run embeds and draws.
+#: Number of videos that the run's page embeds and draws
 _PAGE_VIDEOS = 64
-#: Seconds of the page besides.
+#: Seconds that the page needs in addition
 _PAGE_SECONDS = 20.0
-#: Clips of each video whose features the linear probe reads.
+#: Number of clips per video whose features the linear probe uses
 _PROBED_CLIPS = 4
 
 
 @dataclass(frozen=True)
 class _Subject:
-    """What a finetuning is planned for.
+    """Videos, machine and settings for which a finetuning run is planned.
 
     Attributes:
-        videos: Videos to train with.
-        tested: Videos to test with.
-        rows: Rows of the plan that describe them.
-        facts: Facts of the videos to train with.
-        machine: Machine that trains.
-        source: Network to start from; None for random weights.
+        videos: Training videos.
+        tested: Test videos.
+        rows: Rows of the plan that describe the videos.
+        facts: Facts about the training videos.
+        machine: Machine on which the run trains.
+        source: Network from which the run starts; None for random weights.
         given: Settings that the user gave, by name.
     """
 
@@ -72,33 +72,33 @@ class _Subject:
 
     @property
     def counts(self) -> np.ndarray:
-        """(K,) numbers of training videos of the classes that have any."""
+        """(K,) numbers of training videos in the classes that have any."""
         counts = np.bincount(self.videos.videos.labels)
         return counts[counts > 0]
 
 
 def plan_finetuning(options: FinetuneOptions, begun: float) -> PlannedTraining:
-    """Examine source, videos and machine, choose what is not given, and time a few steps.
+    """Examine source, videos and machine, choose the remaining settings, and time a few steps.
 
-    Nothing is written to the folder of the run: lists of the videos, where they are needed, come
-    with :func:`~sce_video.runs.planned_training.write_plan`.
+    Nothing is written to the run's folder. :func:`~sce_video.runs.planned_training.write_plan`
+    writes the video lists that are needed.
 
     Args:
         options: Options of the command.
-        begun: ``time.monotonic()`` when the command began, from which a budget counts.
+        begun: ``time.monotonic()`` at the start of the command, from which a budget counts.
 
     Raises:
-        FileNotFoundError: If there is no such source.
-        ValueError: If the sets cannot be used, or do not fit each other or the source.
+        FileNotFoundError: If the source does not exist.
+        ValueError: If the sets cannot be used, or do not match each other or the source.
     """
     base = load_config(FINETUNING)
-    options_of_settings(base, given_settings(options))  # unknown ones end here
+    options_of_settings(base, given_settings(options))  # reports unknown settings early
     subject = _examine(options)
     machine, facts, source = subject.machine, subject.facts, subject.source
     per_class, classes = int(np.median(subject.counts)), subject.videos.videos.classes
     chosen = choose_finetuning(facts, machine, source, per_class, subject.given, classes)
     decay = layer_decay(source, chosen["frozen"].value)
-    # Measured with the chosen network and batch, and any length: epochs follow from the speed.
+    # Measure with the chosen network and batch, for any length. The speed determines the epochs.
     with tempfile.TemporaryDirectory(prefix="sce_video_") as lists:
         timing = measure(_config(base, chosen, _data(subject, lists), source, options.out))
     now, after = time.monotonic(), _seconds_after(timing, subject, chosen)
@@ -131,7 +131,7 @@ def plan_finetuning(options: FinetuneOptions, begun: float) -> PlannedTraining:
 
 
 def _examine(options: FinetuneOptions) -> _Subject:
-    """Find out what there is: videos, source and machine."""
+    """Examine the videos, the source and the machine."""
     words = {"precision": options.precision, "head": options.head}
     given = given_settings(options)
     given |= {name: word for name, word in words.items() if word is not None}
@@ -153,7 +153,7 @@ def _examine(options: FinetuneOptions) -> _Subject:
 
 
 def _remarks(subject: _Subject, chosen: Mapping[str, Choice], timing: Timing) -> tuple[str, ...]:
-    """Return sentences about what is unusual in the videos and their loading."""
+    """Return sentences about anything unusual in the videos and their loading."""
     shared = {*recordings_of(subject.videos)} & {*recordings_of(subject.tested)}
     loading, size = timing.loading(chosen["workers"].value), chosen["size"].value
     counts, tested = subject.counts.tolist(), len(subject.tested)
@@ -161,7 +161,7 @@ def _remarks(subject: _Subject, chosen: Mapping[str, Choice], timing: Timing) ->
 
 
 def _of_source(source: Source | None) -> Choice:
-    """Return the source as a choice, with its kind and size."""
+    """Describe the source as a choice, with its kind and size."""
     if source is None:
         return Choice("source", NONE, "random weights")
     kind = source.settings.backbone["type"].rpartition(".")[2]
@@ -171,7 +171,7 @@ def _of_source(source: Source | None) -> Choice:
 
 
 def _data(subject: _Subject, out: str, write: bool = True) -> dict[str, Any]:
-    """Return changes of the recipe by key that name the videos; their lists may be written."""
+    """Return recipe changes by key that select the videos, and write their lists if ``write``."""
     sets = {"train": subject.videos.dataset(out, "train", write)}
     sets |= dict.fromkeys(("val", "test"), subject.tested.dataset(out, "test", write))
     changes = {
@@ -180,7 +180,7 @@ def _data(subject: _Subject, out: str, write: bool = True) -> dict[str, Any]:
         for name, value in settings.items()
     }
     head = {"model.cls_head.num_classes": subject.videos.num_classes}
-    # Broken files are listed in the results, and do not end a test.
+    # A broken file must not end a test. Results list such files.
     return {**changes, **head, "test_dataloader.dataset.on_error": "skip"}
 
 
@@ -191,7 +191,7 @@ def _config(
     source: Source | None,
     out: str,
 ) -> Config:
-    """Return the recipe with the chosen settings, on the videos, and the network of the source."""
+    """Return the recipe with the chosen settings, the videos, and the source's network."""
     config = filled_recipe(base, chosen, data, out)
     between = max(1, config.train_cfg.max_epochs // _VALIDATIONS)
     config.train_cfg.val_interval = config.default_hooks.checkpoint.interval = between
@@ -206,7 +206,7 @@ def _config(
 
 
 def _start_from(config: Config, source: Source, chosen: Mapping[str, Choice]) -> None:
-    """Change a planned config, in place: network, frames and parameter groups of a source."""
+    """Set a source's network, frames and parameter groups in a planned config, in place."""
     frozen = chosen["frozen"].value
     take_network(config, source, frozen)
     if is_transformer(source):
@@ -221,7 +221,7 @@ def _start_from(config: Config, source: Source, chosen: Mapping[str, Choice]) ->
 
 
 def _add_attentive_head(config: Config) -> None:
-    """Change a planned config, in place: one attentive probe, with the rate of the optimiser."""
+    """Add one attentive probe with the optimiser's learning rate to a planned config, in place."""
     wrapper, of_linear = config.optim_wrapper, config.model.cls_head
     config.model.cls_head = {
         "type": "AttentiveProbeHead",
@@ -234,9 +234,9 @@ def _add_attentive_head(config: Config) -> None:
 
 
 def _step(step: Mapping[str, Any], source: Source, own_size: bool) -> dict[str, Any]:
-    """Return a step of a test pipeline, changed to give the frames that the source takes.
+    """Return a step of a test pipeline, changed to produce the frames that the source accepts.
 
-    ``own_size``: its test crop is that of the source, which may be larger than the training's.
+    With ``own_size``, the test crop is the source's, which may be larger than the training crop.
     """
     settings, changed, kind = source.settings, dict(step), step["type"]
     if kind in TEST_CROPS and own_size:
@@ -257,10 +257,10 @@ def _step(step: Mapping[str, Any], source: Source, own_size: bool) -> dict[str, 
 
 
 def _seconds_after(timing: Timing, subject: _Subject, chosen: Mapping[str, Choice]) -> float:
-    """Return the seconds of the test, the linear probe and the page."""
+    """Estimate the seconds for the test, the linear probe and the page."""
     trained, tested = len(subject.videos), len(subject.tested)
     views = chosen["clips"].value * chosen["crops"].value
-    # ``features`` counts two clips of a video.
+    # ``features`` counts two clips per video.
     probe = (trained + tested) * timing.features(_PROBED_CLIPS / 2)
     page = min(_PAGE_VIDEOS, trained) * timing.features(1) + _PAGE_SECONDS
     return tested * timing.features(views / 2) + probe + page

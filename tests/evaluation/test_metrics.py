@@ -90,7 +90,7 @@ def test_leaving_groups_out_equals_the_pooled_mean_over_groups():
 
 def test_group_patterns_are_checked():
     assert group_ids(["b1", "a2", "b1"], r"([ab])\d")[0].tolist() == [1, 0, 1]
-    with pytest.raises(ValueError, match="must have one group, has 0"):
+    with pytest.raises(ValueError, match="must contain one group, but contains 0"):
         group_ids(["a"], "a")
     with pytest.raises(ValueError, match="1 of 2 paths, the first is 'x'"):
         group_ids(["a1", "x"], r"a(\d)")
@@ -111,7 +111,7 @@ def test_invalid_rows_raise():
     ):
         compute_metrics([KNN(), Retrieval()], queries, unlabelled)
     other = Rows(torch.randn(12, 9), gallery.labels, gallery.indices, gallery.paths)
-    with pytest.raises(ValueError, match="features of different sizes: 5 in the queries, 9"):
+    with pytest.raises(ValueError, match="features have different sizes: 5 in the queries, 9"):
         compute_metrics([KNN(), Retrieval()], queries, other)
 
 

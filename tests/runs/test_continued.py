@@ -209,8 +209,11 @@ def test_a_folder_of_timm(tmp_path, monkeypatch):
         (dict(architecture=["resnet18"]), "is of timm's "),
         (dict(model_args={"output_stride": 8}), "'resnet18' with other model_args: of its"),
         (dict(model_args=3), "'resnet18' with other model_args: of its"),
-        (dict(pretrained_cfg=None), "config.json states no input"),
-        (dict(pretrained_cfg={**TIMM, "crop_pct": 0}), "states no input .*division by zero"),
+        (dict(pretrained_cfg=None), "config.json does not describe a valid input"),
+        (
+            dict(pretrained_cfg={**TIMM, "crop_pct": 0}),
+            "does not describe a valid input .*division by zero",
+        ),
         (dict(pretrained_cfg={**TIMM, "mean": "abc"}), "mean must be one number or three"),
         (dict(pretrained_cfg={**TIMM, "input_size": [10**9]}), "whole number from 1 to"),
     ],
@@ -226,7 +229,7 @@ def test_what_of_timm_is_no_source(tmp_path, changes, match):
     [
         ("none", "there is no .*none: give a run"),
         ("wide.pth", "of another backbone than the model .*of another shape"),
-        ("grey.pth", r"in_channels of .*grey\.pth is 1, and frames of videos have 3"),
+        ("grey.pth", r"grey\.pth has in_channels=1, but videos have 3 channels"),
         (".", r"no checkpoint epoch_N\.pth"),
     ],
 )
@@ -271,7 +274,7 @@ def test_any_method_is_planned_from_any_network(videos, sources, tmp_path, metho
     assert chosen["keep"] == "best" and "width" not in chosen
     text = "\n".join(planned.plan.lines())
     assert f"starts from    {found.name}" in text
-    assert ("is a classifier: its backbone is taken" in text) == found.is_classifier
+    assert ("is a classifier. Only its backbone is used" in text) == found.is_classifier
     assert ("encodes images" in text) == found.per_frame
     # Read as data, the file of the plan is the same training.
     stored = planned_config(write_planned(planned))
@@ -309,10 +312,16 @@ def test_the_clip_keeps_its_rate_where_the_videos_last(sources):
 @pytest.mark.parametrize(
     ("source", "facts", "given", "how", "match"),
     [
-        ("videomae", dict(duration=0.1), {}, {}, "of 4 frames, and the videos in videos have 2: "),
+        ("videomae", dict(duration=0.1), {}, {}, "of 4 frames, but the videos in videos have 2: "),
         ("r2plus1d.pth", dict(duration=0.4), {}, {}, "have 10: give fewer, --frames 10"),
-        ("videomae", dict(height=16), {}, {}, "takes frames of 32x32 pixels, and the short side"),
-        ("videomae", {}, {"frames": 8}, {}, "^--frames 8: .*videomae takes clips of 4 frames, "),
+        ("videomae", dict(height=16), {}, {}, "needs frames of 32x32 pixels, but the short side"),
+        (
+            "videomae",
+            {},
+            {"frames": 8},
+            {},
+            "^--frames 8: .*videomae accepts only clips of 4 frames",
+        ),
         ("videomae", {}, {"size": 64}, {}, "^--size 64: .* frames of 32x32 .*: leave --size out$"),
         ("dinov2", {}, {"size": 36}, {}, "^--size 36: .* multiples of its patches of 8 pixels"),
         ("r2plus1d.pth", {}, {}, dict(lora=4), "lora adapts attention and MLP"),
@@ -365,8 +374,8 @@ def test_local_views_need_a_network_that_takes_them(sources):
         ),
         (["{videos}", "--from", "{root}/s3d.pth"], "have 20: give fewer, --frames 20"),
         (["{videos}", "--from", "{root}/videomae", "--frames", "8"], "--frames 8: "),
-        (["{videos}", "--from", "{root}/head.pth"], "has nothing but a head: give the checkpoint"),
-        (["{videos}", "--from", "{root}/other.pth"], "have the layout of no other code base"),
+        (["{videos}", "--from", "{root}/head.pth"], "contains only a head. Give the checkpoint"),
+        (["{videos}", "--from", "{root}/other.pth"], "do not have the layout of a known code base"),
     ],
 )
 def test_a_wrong_command_line(videos, sources, tmp_path, capsys, words, match):

@@ -34,8 +34,8 @@ def lidar(clips: Tensor, videos: Tensor, delta: float = 1e-4) -> float:
     _, inverse, counts = torch.unique(videos, return_inverse=True, return_counts=True)
     if bool((counts < 2).any()) or len(counts) < 2:
         raise ValueError(
-            f"LiDAR compares {len(counts)} videos of {int(counts.min())} clips or more each: it "
-            "needs two videos, and two clips of each (num_clips of UniformClips)"
+            f"LiDAR needs two videos or more with two clips each, got {len(counts)} videos with at "
+            f"least {int(counts.min())} clips. Set num_clips of UniformClips to 2 or more"
         )
     values = clips.double()
     sums = values.new_zeros(len(counts), values.shape[1]).index_add_(0, inverse, values)
@@ -59,8 +59,8 @@ def clip_hits(clips: Tensor, videos: Tensor) -> Tensor:
     alone = torch.bincount(videos)[videos] < 2
     if bool(alone.any()):
         raise ValueError(
-            f"{int(alone.sum())} of {len(videos)} clips are the only one of their video: the "
-            "retrieval of another clip needs two of each (num_clips of UniformClips)"
+            f"{int(alone.sum())} of {len(videos)} clips have no other clip of their video to "
+            "retrieve. Set num_clips of UniformClips to 2 or more"
         )
     rows = torch.arange(len(videos), device=videos.device)
     return rank(clips, clips, videos, videos, k=1, groups=(rows, rows)).hits[:, 0]

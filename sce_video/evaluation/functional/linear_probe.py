@@ -206,13 +206,13 @@ def fit_linear_probe(
     # From strong to weak: each fit starts from the solution of the one before.
     grid = sorted(set(l2_grid), reverse=True)
     if not grid or grid[-1] <= 0:
-        raise ValueError(f"l2_grid must hold positive weight decays, got {tuple(l2_grid)}")
+        raise ValueError(f"all weight decays in l2_grid must be positive, got {tuple(l2_grid)}")
     check_features(features, "features")
     check_class_numbers(labels, len(features), "labels")
     classes, targets = labels.cpu().unique(return_inverse=True)
     if len(classes) < 2:
         raise ValueError(
-            f"a linear probe needs two classes or more, all labels are {classes.tolist()}"
+            f"a linear probe needs two classes or more, but all labels are {classes.tolist()}"
         )
     x = features.cpu().double()
     mean, scale = standardiser(x)

@@ -207,7 +207,7 @@ def test_invalid_input_raises():
         fit_linear_probe(x, torch.full((8,), 2))
     with pytest.raises(ValueError, match="labels must be 8 integers"):
         fit_linear_probe(x, y[:5])
-    with pytest.raises(ValueError, match="positive weight decays"):
+    with pytest.raises(ValueError, match="must be positive"):
         fit_linear_probe(x, y, l2_grid=(0.0, 1.0))
     with pytest.raises(ValueError, match="between 0 and 1, got 1"):
         fit_linear_probe(x, y, val_fraction=1.0)
