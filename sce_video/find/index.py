@@ -20,9 +20,10 @@ import numpy as np
 
 from sce_video.datasets.clip_sampling import Windows
 from sce_video.datasets.labelled import LabelledVideos
-from sce_video.datasets.sources import is_table, list_videos, scan_folder
+from sce_video.datasets.sources import is_table, list_videos
 from sce_video.datasets.tables.table import read_table
 from sce_video.datasets.video_list import video_of
+from sce_video.engine.config.snapshot import imports_of
 from sce_video.find.label_list import LabelList, label_file
 from sce_video.find.reading import (
     INDEX_STORES,
@@ -87,8 +88,10 @@ def _header(
     options: ViewOptions,
     windows: Windows | None,
     listed: LabelledVideos | None,
+    dataset: str | None,
 ) -> IndexHeader:
     """Return what the features depend on besides the videos."""
+    parts = {"backbone": model.settings.backbone, "dataset": {"type": dataset}}
     return IndexHeader(
         root=root,
         checkpoint=model.checkpoint,
@@ -98,6 +101,8 @@ def _header(
         num_crops=options.num_crops,
         windows=windows,
         listed_in=None if listed is None else os.path.realpath(listed.source),
+        dataset=dataset,
+        imports=tuple(imports_of(parts, list(parts))),
     )
 
 
@@ -249,7 +254,10 @@ def _label(labels: LabelList, listed: LabelledVideos) -> None:
 
 
 def _video_states(
-    root: str, listed: Sequence[str] | None, extensions: Sequence[str] | None
+    root: str,
+    listed: Sequence[str] | None,
+    extensions: Sequence[str] | None,
+    dataset: str | None,
 ) -> dict[str, tuple[int, int]]:
     """(size, modification time in ns) of all videos by relative path, sorted; (-1, -1) of none.
 
@@ -264,7 +272,7 @@ def _video_states(
         videos = list_videos(root)  # without rows of failed imports
         return {path: found[path] for path in (videos.path(i) for i in range(len(videos)))}
     if listed is None:
-        videos = scan_folder(root, extensions)
+        videos = list_videos(root, extensions, dataset)
         listed = [videos.path(i) for i in range(len(videos))]
     states = {}
     for path in sorted(set(listed)):
@@ -292,6 +300,7 @@ def build_index(
     approximate: bool = False,
     windows: Windows | None = None,
     extensions: Sequence[str] | None = None,
+    dataset: str | None = None,
 ) -> IndexReport:
     """Build an index of a folder or a table of videos, or update it.
 
@@ -319,6 +328,7 @@ def build_index(
         windows: Divide every video: each window is a row, and a result of a search a moment.
             ``options.timeout`` is then the limit for opening a file and for its next frame.
         extensions: Extensions of the videos in a folder; None for those of all known videos.
+        dataset: Registered class that lists the videos of a folder; None lists all of them.
 
     Raises:
         ValueError: no video in ``root``, or none that can be read; the index was built with another
@@ -331,8 +341,8 @@ def build_index(
     if listed is not None and (windows is not None or is_table(root)):
         divided = "windows divide whole videos" if windows else f"{root} is a table"
         raise ValueError(f"{listed.source} lists files or segments of files, and {divided}")
-    states = _video_states(root, None if listed is None else listed.paths(), extensions)
-    header = _header(model, root, options, windows, listed)
+    states = _video_states(root, None if listed is None else listed.paths(), extensions, dataset)
+    header = _header(model, root, options, windows, listed, dataset)
     job = EmbedJob(
         *(model, options, windows),
         settings={**header.to_dict(), "checkpoint": header.sha256},

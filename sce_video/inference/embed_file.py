@@ -161,6 +161,7 @@ def embed_to_file(
     options: ViewOptions,
     *,
     extensions: Sequence[str] | None = None,
+    dataset: str | None = None,
     ray: str | None = None,
     processes_per_gpu: int = 4,
 ) -> Features:
@@ -173,6 +174,7 @@ def embed_to_file(
         windows: How each video is divided; None for one row of each.
         options: Views and processes.
         extensions: Extensions of the videos in a folder; None for those of all known videos.
+        dataset: Registered class that lists the videos of a folder; None lists all of them.
         ray: Address of a Ray cluster to work on; None for this machine.
         processes_per_gpu: Processes that share a GPU of the cluster.
 
@@ -184,7 +186,7 @@ def embed_to_file(
         ValueError: If nothing could be embedded, or as by :class:`FeatureFileRun`.
     """
     if os.path.isdir(videos) or is_table(videos):
-        found = list_videos(videos, extensions)
+        found = list_videos(videos, extensions, dataset)
         files = {name: os.path.join(videos, name) for name in map(found.path, range(len(found)))}
     elif video_exists(videos):
         files = {videos: videos}
@@ -195,6 +197,7 @@ def embed_to_file(
         "clips": options.num_clips,
         "crops": options.num_crops,
         **({} if windows is None else {"windows": windows.to_dict()}),
+        **({} if dataset is None else {"dataset": dataset}),
         "decoder": "av",
         "decoder_version": importlib.metadata.version("av"),
     }

@@ -12,6 +12,7 @@ from sce_video.options.shared import (
     CHANGES,
     CONFIG,
     DATA_ROOT,
+    DATASET,
     DEVICE,
     LAUNCHER,
     MAX_VIEWS,
@@ -23,6 +24,7 @@ from sce_video.options.shared import (
     STRIDE,
     TIMEOUT,
     WINDOWS,
+    check_dataset,
     check_windows,
     is_table,
 )
@@ -54,6 +56,7 @@ class EmbedOptions(Options):
         replace(RUN, help=f"{RUN.help}; with --config, 'random' is an untrained network")
     )
     out: str = option("file or URL to write", metavar="FILE.npz")
+    dataset: str | None = option(DATASET, None)
     all_files: bool = option(ALL_FILES, False)
     config: str | None = option(
         "config file to run (default: the config inside the checkpoint, which is read as data)",
@@ -99,8 +102,9 @@ class EmbedOptions(Options):
     )
 
     def check(self) -> None:
-        """Raise OptionError if there is nothing to embed."""
+        """Raise OptionError if there is nothing to embed, or an option has no effect."""
         check_windows(self)
+        check_dataset(self, "all_files", "config", "ann_file")
         if self.videos is None and (self.config is None or self.windows is not None):
             raise OptionError(
                 "give {videos}, a folder or a table of videos, or {config} for the data of a config"
@@ -126,6 +130,9 @@ class IndexOptions(Options):
     )
     out: str = option("folder of the index", metavar="DIR")
     data_root: str | None = option(DATA_ROOT, None)
+    dataset: str | None = option(
+        replace(DATASET, help=f"{DATASET.help} (default: as in the index)"), None
+    )
     all_files: bool = option(ALL_FILES, False)
     config: str | None = option(CONFIG, None)
     device: str | None = option(DEVICE, None)
@@ -194,6 +201,7 @@ class IndexOptions(Options):
     def check(self) -> None:
         """Raise OptionError for options that have no effect together."""
         check_windows(self)
+        check_dataset(self, "all_files", "data_root")
         if self.column is not None and not is_table(self.videos):
             raise OptionError(
                 f"{{column}} names a column of a table of videos, and {self.videos} is not a table"

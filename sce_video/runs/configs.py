@@ -365,6 +365,7 @@ def extraction_config(
     data_root: str | None = None,
     ann_file: str | None = None,
     extensions: Sequence[str] | None = None,
+    dataset: str | None = None,
     backend: str | None = None,
     cfg_options: Sequence[str] | Mapping[str, Any] = (),
     launcher: str = "none",
@@ -383,6 +384,7 @@ def extraction_config(
         data_root: Another folder or table than the config's, for your own videos; without
             ``ann_file``, another list, all videos in it.
         extensions: Extensions of the videos in the folder ``data_root``.
+        dataset: Registered class that reads the folder ``data_root``; None for the config's.
         processes: Where it runs: ``workers``, ``ray`` and ``processes_per_gpu`` of
             :class:`~sce_video.evaluation.FeatureExtractionLoop`.
 
@@ -417,6 +419,10 @@ def extraction_config(
     if data_root is not None or ann_file is not None:  # not the data of the recipe
         loader.dataset.ann_file = ann_file
         loader.dataset.update({} if data_root is None else dataset_settings(data_root, extensions))
+        if dataset is not None:
+            # The arguments of the config's class need not be arguments of this one.
+            pipeline = loader.dataset.get("pipeline", [])
+            loader.dataset = {"type": dataset, "data_root": data_root, "pipeline": pipeline}
         cfg.split = None
         if "dataset" in (cfg.get("benchmark") or {}):  # that of a transfer names none
             cfg.benchmark = None
