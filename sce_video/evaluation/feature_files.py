@@ -26,15 +26,16 @@ from sce_video.inference.multi_view import mean_representation
 from sce_video.published.sets import TRANSFER
 
 
-def extract_features(model: nn.Module, dataloader: DataLoader, clips: bool = False) -> Rows:
-    """The mean representation over the views of every video of a data set, (N, C).
+def extract_features(model: nn.Module, dataloader: DataLoader, clips: bool = False) -> Rows | None:
+    """Compute the mean representation over the views of every video of a data set, (N, C).
 
     With ``clips`` the rows of the single clips are kept as well.
-    ``model(inputs=[view], mode="tensor")[0]`` is the representation (n, C) of a view. See
-    :func:`~sce_video.evaluation.rows.collect_rows` for batches, several ranks and errors.
+    ``model(inputs=[view], mode="tensor")[0]`` is the representation (n, C) of a view. Of several
+    ranks, rank 0 returns the rows of all videos and the others None. See
+    :func:`~sce_video.evaluation.rows.collect_rows` for batches and errors.
     """
     rows = collect_rows(model, dataloader, mean_representation(clips=clips))
-    return mean_of_clips(rows) if clips else rows
+    return mean_of_clips(rows) if clips and rows is not None else rows
 
 
 def save_features(path: str | Path, features: Rows, provenance: dict | None = None) -> None:

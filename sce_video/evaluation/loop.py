@@ -284,33 +284,31 @@ class MultiViewTestLoop(BaseLoop):
 
     def run(self) -> dict[str, float]:
         """Compute the rows on all ranks and the metrics on rank 0; all ranks return them."""
-        call_hook, gallery = self.runner.call_hook, None
+        call_hook = self.runner.call_hook
+        # None on the other ranks, which do not look at them.
+        rows: Any
+        gallery: Any = None
         call_hook(f"before_{self._stage}")
         call_hook(f"before_{self._stage}_epoch")
         # Before the test, whose rows are those of the selected probe.
         if self.selection_dataloader is not None:
             head = unwrap_model(self.runner.model).cls_head
             head.select(None)  # scores of all probes side by side
-            seen = self._collect(self.selection_dataloader, "selection")
-            found, text = run_on_main_rank(lambda: select_point(seen, head.grid))
-            found["data"] = describe_dataset(self.selection_dataloader.dataset, seen.num_views)
-            self.selection = found, set(seen.paths)
-            head.select(found["selected"]["index"])
-            self.runner.logger.info(text)
+            seen: Any = self._collect(self.selection_dataloader, "selection")
+            self.selection = run_on_main_rank(lambda: self._select(seen, head.grid))
+            head.select(self.selection[0]["selected"]["index"])
         rows = self._collect(self.dataloader, self._stage)
         if self.gallery_dataloader is not None:
             # After the queries: it is usually the larger set, and mistakes show up sooner.
             gallery = self._collect(self.gallery_dataloader, "gallery")
-        if self._stage == "test":  # a training has alarms, and its own end for NaN
-            for part in filter(None, (rows, gallery)):
-                check_finite(part)
-        # All ranks have all rows; computing on one keeps files and logs single.
+        # Rank 0 alone has the rows of all ranks, and writes files and logs.
         metrics = run_on_main_rank(lambda: self._evaluate(rows, gallery))
         call_hook(f"after_{self._stage}_epoch", metrics=self.shown or metrics)
         call_hook(f"after_{self._stage}")
         return metrics
 
-    def _collect(self, dataloader: DataLoader, name: str) -> Rows:
+    def _collect(self, dataloader: DataLoader, name: str) -> Rows | None:
+        """Return the rows of a data set on rank 0, and None on the others."""
         # A training has a bar of its own; a validation writes to its log.
         write = self.runner.logger.info if self._stage == "val" else None
         data: Any = dataloader.dataset
@@ -319,6 +317,8 @@ class MultiViewTestLoop(BaseLoop):
             unit = f"{getattr(data, 'kind', 'video')}s"
             progress = Progress(len(data), f"{name} set:", unit=unit, write=write, quiet=True)
         rows = collect_rows(self.runner.model, dataloader, self.function, progress=progress)
+        if rows is None:
+            return None
         rows = mean_of_clips(rows) if self.clips else rows
         parts: tuple[Rows, ...] = (rows,) if self.random is None else split_networks(rows)
         if self.alterations:
@@ -326,7 +326,19 @@ class MultiViewTestLoop(BaseLoop):
         self.random_rows += parts[1:]
         return parts[0]
 
+    def _select(self, rows: Rows, grid: Sequence[Any]) -> tuple[dict[str, Any], set[str]]:
+        """Return the provenance of the best probe of a grid, and the paths that decided on it."""
+        assert self.selection_dataloader is not None
+        found, text = select_point(rows, grid)
+        found["data"] = describe_dataset(self.selection_dataloader.dataset, rows.num_views)
+        self.runner.logger.info(text)
+        return found, set(rows.paths)
+
     def _evaluate(self, rows: Rows, gallery: Rows | None) -> dict[str, float]:
+        # A validation does not check this: a training has alarms, and its own end for NaN.
+        for part in (rows, gallery):
+            if part is not None:
+                check_finite(part)
         provenance = self._describe(rows, gallery)
         if self.group_pattern is not None or self.group_file is not None:
             rows, described = self._divide(rows)

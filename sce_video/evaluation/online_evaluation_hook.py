@@ -243,7 +243,8 @@ class OnlineEvaluationHook(Hook):
         append_or_warn(runner, HISTORY, row)
 
     def _run(self, runner: Runner, epoch: int, iteration: int) -> None:
-        started, parts = time.monotonic(), []
+        started = time.monotonic()
+        parts: list[Any] = []  # rows; None on the other ranks
         clips = any(getattr(metric, "needs_clips", False) for metric in self.metrics)
         # A training with this hook stays bit-identical to one without.
         states = random_states()

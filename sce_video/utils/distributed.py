@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, TypeVar, cast
@@ -105,6 +105,47 @@ def waiting_group() -> Any:
 def gather_objects(value: _Value) -> list[_Value]:
     """Return the picklable values of all ranks, in the order of the ranks. All must call this."""
     return cast(list[_Value], all_gather_object(value, group=waiting_group()))
+
+
+def objects_on_main_rank(value: _Value) -> list[_Value] | None:
+    """Return the picklable values of all ranks on rank 0, and None on the others.
+
+    The values are in the order of the ranks. All ranks must call this.
+    """
+    if not is_distributed():
+        return [value]
+    values: list[Any] | None = [None] * get_world_size() if is_main_process() else None
+    distributed.gather_object(value, values, dst=0, group=waiting_group())
+    return values
+
+
+def rows_on_main_rank(parts: Sequence[Tensor]) -> Tensor | None:
+    """Return the rows of all ranks on rank 0, and None on the others, which never hold all rows.
+
+    All ranks must call this.
+
+    Args:
+        parts: Rows (n, C) of this rank in any number of matrices on the CPU. They have one data
+            type and one C on all ranks.
+
+    Returns:
+        (N, C) rows, in the order of the ranks and of their parts; (0, 0) without rows.
+    """
+    shapes = objects_on_main_rank([tuple(part.shape) for part in parts])
+    if shapes is None:
+        for part in parts:
+            distributed.send(part.contiguous(), 0, group=waiting_group())
+        return None
+    counts = [count for of_rank in shapes for count, _ in of_rank]
+    width = max((size for of_rank in shapes for _, size in of_rank), default=0)
+    rows = torch.empty(sum(counts), width, dtype=parts[0].dtype if parts else None)
+    places = iter(rows.split(counts) if counts else ())
+    for part, place in zip(parts, places, strict=False):  # the first ones
+        place.copy_(part)
+    for rank, of_rank in enumerate(shapes[1:], start=1):
+        for _ in of_rank:
+            distributed.recv(next(places), rank, group=waiting_group())
+    return rows
 
 
 def wait_for_all_ranks() -> None:
