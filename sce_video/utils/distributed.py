@@ -24,6 +24,7 @@ from mmengine.dist import (
 from mmengine.model import is_model_wrapper
 from torch import Tensor, distributed, nn
 
+from sce_video.utils.cores import usable_cores
 from sce_video.utils.errors import UserError
 
 _Result = TypeVar("_Result")
@@ -154,15 +155,29 @@ def wait_for_all_ranks() -> None:
         distributed.barrier(waiting_group())
 
 
+@contextmanager
+def _threads_of_all_ranks() -> Iterator[None]:
+    """Let torch compute with all cores of this machine in the block, if there are several ranks."""
+    before = torch.get_num_threads()
+    if get_world_size() > 1:
+        torch.set_num_threads(max(before, usable_cores()))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def run_on_main_rank(function: Callable[[], _Result]) -> _Result:
     """Call a function on rank 0; all ranks return its result or raise its exception.
 
-    All ranks must call this. Result and exceptions must be picklable.
+    All ranks must call this. Result and exceptions must be picklable. Rank 0 has a thread for each
+    core meanwhile, because the others wait and torchrun leaves each of them one thread.
     """
     answer: list[Any] = [None, None]
     if is_main_process():
         try:
-            answer[0] = function()
+            with _threads_of_all_ranks():
+                answer[0] = function()
         except Exception as error:  # sent to the other ranks, then raised on all
             answer[1] = error
     broadcast_object_list(answer, src=0, group=waiting_group())
