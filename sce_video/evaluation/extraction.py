@@ -31,9 +31,10 @@ from sce_video.inference.embed_job import EmbedJob, job_workers, record_features
 from sce_video.inference.features import Features
 from sce_video.inference.multi_view import BatchRows, mean_representation
 from sce_video.inference.network_input import ViewOptions
-from sce_video.jobs import Item, Record, RunError, State, file_state, usable_cores
+from sce_video.jobs import Item, Record, RunError, State, file_state
 from sce_video.models.memory_format import move_to_device
 from sce_video.registry import LOOPS
+from sce_video.utils.cores import cores_of_process
 from sce_video.utils.distributed import unwrap_model
 
 
@@ -194,8 +195,7 @@ class FeatureExtractionLoop(BaseLoop):
         if self.cfg is None:
             workers = 0
         elif workers is None and ray is None:
-            cores = usable_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", 1))
-            workers = min(self.cfg.get("num_workers", 0), max(1, cores))
+            workers = min(self.cfg.get("num_workers", 0), cores_of_process())
         decoding = getattr(self.dataloader.dataset, "timeout", None)
         seconds = decoding and decoding * (self.dataloader.batch_size or 1)
         self.workers = job_workers(workers, seconds, ray)

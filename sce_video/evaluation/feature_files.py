@@ -26,15 +26,16 @@ from sce_video.inference.multi_view import mean_representation
 from sce_video.published.sets import TRANSFER
 
 
-def extract_features(model: nn.Module, dataloader: DataLoader, clips: bool = False) -> Rows:
+def extract_features(model: nn.Module, dataloader: DataLoader, clips: bool = False) -> Rows | None:
     """Compute the mean representation over the views of every video in a dataset, (N, C).
 
     With ``clips``, the rows of the single clips are kept as well. The representation (n, C) of a
-    view is ``model(inputs=[view], mode="tensor")[0]``. For batches, several ranks and errors, see
+    view is ``model(inputs=[view], mode="tensor")[0]``. With several ranks, rank 0 returns the rows
+    of all videos, and the others return None. For batches and errors, see
     :func:`~sce_video.evaluation.rows.collect_rows`.
     """
     rows = collect_rows(model, dataloader, mean_representation(clips=clips))
-    return mean_of_clips(rows) if clips else rows
+    return mean_of_clips(rows) if clips and rows is not None else rows
 
 
 def save_features(path: str | Path, features: Rows, provenance: dict | None = None) -> None:

@@ -324,14 +324,17 @@ class MultiViewTestLoop(BaseLoop):
 
     def run(self) -> dict[str, float]:
         """Compute the rows on all ranks and the metrics on rank 0; all ranks return them."""
-        call_hook, gallery = self.runner.call_hook, None
+        call_hook = self.runner.call_hook
+        # None on the other ranks, which do not look at them.
+        rows: Any
+        gallery: Any = None
         call_hook(f"before_{self._stage}")
         call_hook(f"before_{self._stage}_epoch")
         # Select the probe before the test, because the test's rows come from the selected probe.
         if self.selection_dataloader is not None:
             head = unwrap_model(self.runner.model).cls_head
             head.select(None)  # returns the joint scores of all probes
-            seen = self._collect(self.selection_dataloader, "selection")
+            seen: Any = self._collect(self.selection_dataloader, "selection")
             self.selection = run_on_main_rank(lambda: select_probe(seen, head.grid))
             head.select(self.selection.best)
             self.runner.logger.info(self.selection.sentence)
@@ -339,16 +342,14 @@ class MultiViewTestLoop(BaseLoop):
         if self.gallery_dataloader is not None:
             # The gallery is usually larger, so errors in the queries are reported sooner this way.
             gallery = self._collect(self.gallery_dataloader, "gallery")
-        if self._stage == "test":  # training stops on NaN by itself and reports alarms
-            for part in filter(None, (rows, gallery)):
-                check_finite(part)
-        # All ranks have all rows. Computing on one of them avoids duplicate files and log lines.
+        # Only rank 0 has the rows of all ranks, and it writes files and logs.
         metrics = run_on_main_rank(lambda: self._evaluate(rows, gallery))
         call_hook(f"after_{self._stage}_epoch", metrics=self.shown or metrics)
         call_hook(f"after_{self._stage}")
         return metrics
 
-    def _collect(self, dataloader: DataLoader, name: str) -> Rows:
+    def _collect(self, dataloader: DataLoader, name: str) -> Rows | None:
+        """Return the rows of a dataset on rank 0, and None on the others."""
         # Training has its own progress bar, so a validation writes to the log instead.
         write = self.runner.logger.info if self._stage == "val" else None
         data: Any = dataloader.dataset
@@ -357,6 +358,8 @@ class MultiViewTestLoop(BaseLoop):
             unit = f"{getattr(data, 'kind', 'video')}s"
             progress = Progress(len(data), f"{name} set:", unit=unit, write=write, quiet=True)
         rows = collect_rows(self.runner.model, dataloader, self.function, progress=progress)
+        if rows is None:
+            return None
         rows = mean_of_clips(rows) if self.clips else rows
         parts: tuple[Rows, ...] = (rows,) if self.random is None else split_networks(rows)
         if self.alterations:
@@ -365,6 +368,10 @@ class MultiViewTestLoop(BaseLoop):
         return parts[0]
 
     def _evaluate(self, rows: Rows, gallery: Rows | None) -> dict[str, float]:
+        # A validation does not check this: a training has alarms, and its own end for NaN.
+        for part in (rows, gallery):
+            if part is not None:
+                check_finite(part)
         provenance = self._describe(rows, gallery)
         if self.grouping is not None:
             rows, described = self.grouping.apply(rows, len(self.dataloader.dataset))

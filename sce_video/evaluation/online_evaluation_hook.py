@@ -245,7 +245,8 @@ class OnlineEvaluationHook(Hook):
         append_or_warn(runner, HISTORY, row)
 
     def _run(self, runner: Runner, epoch: int, iteration: int) -> None:
-        started, parts = time.monotonic(), []
+        started = time.monotonic()
+        parts: list[Any] = []  # rows; None on the other ranks
         clips = any(getattr(metric, "needs_clips", False) for metric in self.metrics)
         # Restore the states, so that training is bit-identical with and without this hook.
         states = random_states()

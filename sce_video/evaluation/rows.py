@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from mmengine.dist import all_gather, get_world_size
+from mmengine.dist import get_world_size
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
@@ -26,7 +26,13 @@ from sce_video.evaluation.functional.folds import divide
 from sce_video.evaluation.functional.statistics import group_ids
 from sce_video.inference.multi_view import PartialRows, RowFunction, rows_of_batch
 from sce_video.utils.command import Progress
-from sce_video.utils.distributed import all_or_none, gather_objects, unwrap_model
+from sce_video.utils.distributed import (
+    all_or_none,
+    objects_on_main_rank,
+    rows_on_main_rank,
+    run_on_main_rank,
+    unwrap_model,
+)
 
 
 @dataclass(frozen=True)
@@ -287,13 +293,21 @@ def collect_rows(
     dataloader: DataLoader,
     function: RowFunction,
     progress: Progress | None = None,
-) -> Rows:
-    """Compute the rows of a whole dataset in evaluation mode, in dataset order.
+) -> Rows | None:
+    """Compute the rows of a whole dataset in evaluation mode, on all ranks.
 
-    Each rank processes the samples that its sampler yields, and every rank returns the rows of the
-    whole dataset. Every sample counts once, so samples that a padding sampler repeats are dropped.
-    The model may be wrapped, and its module modes are restored. The loader yields batches of
-    :func:`sce_video.collate_views`. ``progress`` counts the samples of all ranks.
+    Each rank processes the samples that its sampler yields. Every sample counts once, so samples
+    that a padding sampler repeats are dropped.
+
+    Args:
+        model: Bare or wrapped model. Its module modes are restored.
+        dataloader: Loader of batches that :func:`sce_video.collate_views` made.
+        function: Function that computes the rows of a batch.
+        progress: Progress over the samples of all ranks; None for none.
+
+    Returns:
+        On rank 0, all rows in dataset order. None on the other ranks, which send their rows to rank
+        0 and hold no others.
 
     Raises:
         RuntimeError: If a rank failed (raised on all ranks), or samples are missing although no
@@ -314,25 +328,23 @@ def collect_rows(
                 progress.advance(ranks * len(part.failures), min(count, left))
         if progress is not None:
             progress.finish()
-    if ranks > 1:
-        merged = PartialRows()
-        # Gather small things as pickled objects, and values as tensors.
-        for part in gather_objects(replace(own, values=[], central=[])):
-            merged.add(part)
-        own = replace(merged, values=_gather(own.values), central=_gather(own.central))
-    return complete(own, dataloader.dataset)
+    joined = _joined(own) if ranks > 1 else own
+    # Not the result of the function, which would be sent to all ranks.
+    rows: list[Rows] = []
+    run_on_main_rank(lambda: rows.append(complete(joined, dataloader.dataset)))
+    return rows[0] if rows else None
 
 
-def _gather(parts: list[Tensor]) -> list[Tensor]:
-    """Gather the rows of all ranks, in rank order, one matrix (n, C) per rank that has rows."""
-    own = torch.cat(parts) if parts else torch.empty(0, 0)
-    shapes = gather_objects(tuple(own.shape))
-    rows, width = (max(shape[i] for shape in shapes) for i in (0, 1))
-    # Pad tensors to one shape, because pickled values would need several times the memory.
-    padded = torch.zeros(rows, width)
-    padded[: len(own), : own.shape[1]] = own
-    gathered = all_gather(padded)
-    return [part[: shape[0]] for part, shape in zip(gathered, shapes, strict=True) if shape[0]]
+def _joined(own: PartialRows) -> PartialRows:
+    """Return the rows of all ranks on rank 0, and none on the others."""
+    joined = PartialRows()
+    # Small things as pickled objects, values as tensors.
+    for part in objects_on_main_rank(replace(own, values=[], central=[])) or ():
+        joined.add(part)
+    values, central = (rows_on_main_rank(parts) for parts in (own.values, own.central))
+    joined.values += [] if values is None else [values]
+    joined.central += [] if central is None or not len(central) else [central]
+    return joined
 
 
 def complete(partial: PartialRows, dataset: Any) -> Rows:
@@ -368,18 +380,24 @@ def complete(partial: PartialRows, dataset: Any) -> Rows:
         ranges = [range(ends[i] - partial.counts[i], ends[i]) for i in order.tolist()]
         counts = torch.tensor([len(one) for one in ranges], dtype=torch.long)
         slots = torch.tensor([row for one in ranges for row in one], dtype=torch.long)
-    values = torch.cat(partial.values) if partial.values else torch.empty(len(partial.indices), 0)
+    nothing = torch.empty(len(partial.indices), 0)
     return Rows(
-        values=values[slots],
+        values=_in_order(partial.values or [nothing], slots),
         labels=torch.tensor(partial.labels, dtype=torch.long)[order],
         indices=torch.tensor(indices, dtype=torch.long),
         paths=sample_paths(dataset, indices),
         failures=failures,
         num_views=partial.num_views,
-        central=torch.cat(partial.central)[slots] if partial.central else None,
+        central=_in_order(partial.central, slots) if partial.central else None,
         counts=counts,
         columns=dataset.row_columns(indices) if hasattr(dataset, "row_columns") else {},
     )
+
+
+def _in_order(parts: list[Tensor], slots: Tensor) -> Tensor:
+    """Return some rows of joined matrices, without a copy that holds all rows once more."""
+    rows = parts[0] if len(parts) == 1 else torch.cat(parts)
+    return rows if torch.equal(slots, torch.arange(len(rows))) else rows[slots]
 
 
 def sample_paths(dataset: Any, indices: list[int]) -> list[str]:

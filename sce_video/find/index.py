@@ -21,9 +21,10 @@ import numpy as np
 
 from sce_video.datasets.clip_sampling import Windows
 from sce_video.datasets.labelled import LabelledVideos
-from sce_video.datasets.sources import is_table, list_videos, scan_folder
+from sce_video.datasets.sources import is_table, list_videos
 from sce_video.datasets.tables.table import read_table
 from sce_video.datasets.video_list import video_of
+from sce_video.engine.config.snapshot import imports_of
 from sce_video.find.label_list import LabelList, label_file
 from sce_video.find.reading import (
     INDEX_STORES,
@@ -99,8 +100,10 @@ def _header(
     options: ViewOptions,
     windows: Windows | None,
     listed: LabelledVideos | None,
+    dataset: str | None,
 ) -> IndexHeader:
     """Return everything except the videos on which the features depend."""
+    parts = {"backbone": model.settings.backbone, "dataset": {"type": dataset}}
     return IndexHeader(
         root=root,
         checkpoint=model.checkpoint,
@@ -110,6 +113,8 @@ def _header(
         num_crops=options.num_crops,
         windows=windows,
         listed_in=None if listed is None else os.path.realpath(listed.source),
+        dataset=dataset,
+        imports=tuple(imports_of(parts, list(parts))),
     )
 
 
@@ -267,7 +272,10 @@ def _label(labels: LabelList, listed: LabelledVideos) -> None:
 
 
 def _video_states(
-    root: str, listed: Sequence[str] | None, extensions: Sequence[str] | None
+    root: str,
+    listed: Sequence[str] | None,
+    extensions: Sequence[str] | None,
+    dataset: str | None,
 ) -> dict[str, FileState]:
     """Return the states of all videos by relative path, sorted.
 
@@ -278,6 +286,7 @@ def _video_states(
         root: Folder or table of the videos.
         listed: Paths of the videos; None lists the folder or table.
         extensions: Extensions of the videos in a folder; None for all known video extensions.
+        dataset: Registered class that lists the videos of a folder; None lists all of them.
     """
     if is_table(root) and listed is None:
         content = read_table(root).call("read", list(_STATE))
@@ -287,7 +296,7 @@ def _video_states(
         videos = list_videos(root)  # leaves out rows of failed imports
         return {path: found[path] for path in (videos.path(i) for i in range(len(videos)))}
     if listed is None:
-        videos = scan_folder(root, extensions)
+        videos = list_videos(root, extensions, dataset)
         listed = [videos.path(i) for i in range(len(videos))]
     states = {}
     for path in sorted(set(listed)):
@@ -315,6 +324,7 @@ def build_index(
     approximate: bool = False,
     windows: Windows | None = None,
     extensions: Sequence[str] | None = None,
+    dataset: str | None = None,
 ) -> IndexReport:
     """Build an index of a folder or a table of videos, or update it.
 
@@ -343,6 +353,7 @@ def build_index(
         windows: Division of every video into windows. Each window is a row, and search results are
             moments. ``options.timeout`` then limits opening a file and decoding its next frame.
         extensions: Extensions of the videos in a folder; None for all known video extensions.
+        dataset: Registered class that lists the videos of a folder; None lists all of them.
 
     Raises:
         ValueError: If ``root`` contains no readable video, the index was built with another
@@ -355,8 +366,8 @@ def build_index(
     if listed is not None and (windows is not None or is_table(root)):
         divided = "windows divide whole videos" if windows else f"{root} is a table"
         raise ValueError(f"{listed.source} lists files or segments of files, and {divided}")
-    states = _video_states(root, None if listed is None else listed.paths(), extensions)
-    header = _header(model, root, options, windows, listed)
+    states = _video_states(root, None if listed is None else listed.paths(), extensions, dataset)
+    header = _header(model, root, options, windows, listed, dataset)
     job = EmbedJob(
         *(model, options, windows),
         settings={**header.to_dict(), "checkpoint": header.sha256},

@@ -136,6 +136,8 @@ class IndexHeader:
         num_crops: Number of crops per clip.
         windows: Division of videos into windows; None if a row is a whole video or a segment.
         listed_in: File that lists the videos or segments; None for a folder or table.
+        dataset: Class of the user's own that lists the videos of the folder; None for all videos.
+        imports: The user's own modules that registered network and dataset.
     """
 
     root: str
@@ -146,6 +148,8 @@ class IndexHeader:
     num_crops: int
     windows: Windows | None = None
     listed_in: str | None = None
+    dataset: str | None = None
+    imports: tuple[str, ...] = ()
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -156,12 +160,14 @@ class IndexHeader:
             "num_crops": self.num_crops,
             **({} if self.windows is None else {"windows": self.windows.to_dict()}),
             **({} if self.listed_in is None else {"list": self.listed_in}),
+            **({} if self.dataset is None else {"dataset": self.dataset}),
         }
 
     def to_dict(self) -> dict[str, Any]:
         """Return the header as JSON data."""
         checkpoint = {"path": self.checkpoint, "sha256": self.sha256}
-        return {"root": self.root, "checkpoint": checkpoint, "settings": self.settings}
+        imports = {"imports": list(self.imports)} if self.imports else {}
+        return {"root": self.root, "checkpoint": checkpoint, "settings": self.settings, **imports}
 
     @classmethod
     def from_dict(cls, entry: Mapping[str, Any]) -> IndexHeader:
@@ -179,6 +185,11 @@ class IndexHeader:
         windows, listed_in = settings.get("windows"), settings.get("list")
         if not isinstance(listed_in, str | None):
             raise ValueError(f"settings['list'] must be a path, got {listed_in!r:.40}")
+        dataset, imports = settings.get("dataset"), entry.get("imports", [])
+        if not isinstance(dataset, str | None):
+            raise ValueError(f"settings['dataset'] must be a name, got {dataset!r:.40}")
+        if not isinstance(imports, list) or not all(isinstance(name, str) for name in imports):
+            raise ValueError(f"imports must be names of modules, got {imports!r:.40}")
         return cls(
             root=str(entry["root"]),
             checkpoint=str(checkpoint["path"]),
@@ -188,6 +199,8 @@ class IndexHeader:
             num_crops=crops,
             windows=None if windows is None else Windows.from_dict(windows),
             listed_in=listed_in,
+            dataset=dataset,
+            imports=tuple(imports),
         )
 
 

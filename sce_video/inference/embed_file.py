@@ -165,6 +165,7 @@ def embed_to_file(
     options: ViewOptions,
     *,
     extensions: Sequence[str] | None = None,
+    dataset: str | None = None,
     ray: str | None = None,
     processes_per_gpu: int = 4,
 ) -> Features:
@@ -177,6 +178,7 @@ def embed_to_file(
         windows: Division of each video into windows; None for one row per video.
         options: Views and processes.
         extensions: Extensions of the videos in a folder; None for all known video extensions.
+        dataset: Registered class that lists the videos of a folder; None lists all of them.
         ray: Address of a Ray cluster to work on; None for this machine.
         processes_per_gpu: Number of processes that share a GPU of the cluster.
 
@@ -188,7 +190,7 @@ def embed_to_file(
         ValueError: If :meth:`FeatureFileRun.run` refuses the file or the records.
     """
     if os.path.isdir(videos) or is_table(videos):
-        found = list_videos(videos, extensions)
+        found = list_videos(videos, extensions, dataset)
         files = {name: os.path.join(videos, name) for name in map(found.path, range(len(found)))}
     elif video_exists(videos):
         files = {videos: videos}
@@ -199,6 +201,7 @@ def embed_to_file(
         "clips": options.num_clips,
         "crops": options.num_crops,
         **({} if windows is None else {"windows": windows.to_dict()}),
+        **({} if dataset is None else {"dataset": dataset}),
         "decoder": "av",
         "decoder_version": importlib.metadata.version("av"),
     }

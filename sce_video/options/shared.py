@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from sce_video.options.declare import OptionError, Spec
+from sce_video.utils.own_parts import own_classes
 from sce_video.utils.seconds import parse_seconds
 
 #: Largest number of pixels in a decoded frame. A frame of 8K video (7680 x 4320) has 33 million.
@@ -48,6 +49,18 @@ def check_windows(options: Any) -> None:
     """Raise OptionError if ``stride`` or ``shots`` is given without ``windows``."""
     if options.windows is None and (options.stride is not None or options.shots):
         raise OptionError("{stride} and {shots} need {windows}, for example {windows} 5s")
+
+
+def check_dataset(options: Any, *others: str) -> None:
+    """Raise OptionError for options that have no effect with a ``dataset`` of the user's own.
+
+    Args:
+        options: The options.
+        others: Names of these options.
+    """
+    given = [name for name in others if getattr(options, name)]
+    if options.dataset is not None and given:
+        raise OptionError(f"{{dataset}} lists the videos. Remove it or {{{given[0]}}}")
 
 
 #: Trained network. The function of a command checks the format and the file.
@@ -122,6 +135,31 @@ PROTOCOLS = (
     "rankme",
     "retrieval",
     "time",
+)
+
+
+def protocol_problem(name: str) -> str | None:
+    """Return what is wrong with the name of a protocol, shipped or of the user's own."""
+    known = [*PROTOCOLS, *own_classes("metric")]
+    if name in known:
+        return None
+    return f"must be one of {', '.join(known)}, or a metric that a module of --import registers"
+
+
+def _dataset_problem(name: str) -> str | None:
+    """Return what is wrong with the name of a dataset of the user's own."""
+    known = own_classes("dataset")
+    if name in known:
+        return None
+    has = f"registers ({', '.join(known)})" if known else "registers (docs/extend.md)"
+    return f"must be the name of a dataset that a module of --import {has}"
+
+
+#: Class of the user's own that lists the videos of a folder.
+DATASET = Spec(
+    "dataset of your own, which lists the videos of VIDEOS; name its module with --import",
+    metavar="NAME",
+    problem=_dataset_problem,
 )
 PAIRS = Spec("with the protocol time: accuracy in pairs of opposite classes", choices=("ssv2",))
 FACTORS = Spec(

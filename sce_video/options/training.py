@@ -347,6 +347,9 @@ class FinetuneOptions(Options):
     fold_column: str | None = option(FOLD_COLUMN, None)
     few: int | None = option("train with N videos of each class, drawn by the seed", None, least=1)
     hours: float | None = option(HOURS, None)
+    recipe: str | None = option(
+        "recipe of your own that is filled in (default: r3d18_folder)", None, metavar="NAME"
+    )
     head: str | None = option("classifier (default: chosen)", None, choices=HEADS)
     precision: str | None = option(PRECISION, None)
     plan: bool = option(PLAN, False)

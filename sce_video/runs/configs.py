@@ -368,6 +368,7 @@ def extraction_config(
     data_root: str | None = None,
     ann_file: str | None = None,
     extensions: Sequence[str] | None = None,
+    dataset: str | None = None,
     backend: str | None = None,
     cfg_options: Sequence[str] | Mapping[str, Any] = (),
     launcher: str = "none",
@@ -390,6 +391,7 @@ def extraction_config(
         backend: Decoder for all videos; None for the config's.
         cfg_options: Changes of the config as ``KEY=VALUE`` texts, or as values by key.
         launcher: "none", "pytorch" or "slurm".
+        dataset: Registered class that reads the folder ``data_root``; None for the config's.
         processes: Settings ``workers``, ``ray`` and ``processes_per_gpu`` of
             :class:`~sce_video.evaluation.FeatureExtractionLoop`; None for the defaults.
 
@@ -424,6 +426,10 @@ def extraction_config(
     if data_root is not None or ann_file is not None:  # the user's data replaces the recipe's
         loader.dataset.ann_file = ann_file
         loader.dataset.update({} if data_root is None else dataset_settings(data_root, extensions))
+        if dataset is not None:
+            # The arguments of the config's class need not be arguments of this one.
+            pipeline = loader.dataset.get("pipeline", [])
+            loader.dataset = {"type": dataset, "data_root": data_root, "pipeline": pipeline}
         cfg.split = None
         if "dataset" in (cfg.get("benchmark") or {}):  # a transfer benchmark names no dataset
             cfg.benchmark = None

@@ -64,6 +64,7 @@ def embed(options: EmbedOptions) -> EmbedResult:
             part=options.part,
             data_root=options.videos,
             ann_file=options.ann_file,
+            dataset=options.dataset,
             extensions=listed_extensions(options.all_files),
             backend=options.backend,
             cfg_options=options.cfg_options,
@@ -86,7 +87,7 @@ def _check_files(options: EmbedOptions, windows: Windows | None) -> None:
         find_recipe(options.config)
     if options.videos is not None:
         if options.config is None and (windows is None or os.path.isdir(options.videos)):
-            check_videos(options.videos, listed_extensions(options.all_files))
+            check_videos(options.videos, listed_extensions(options.all_files), options.dataset)
         else:  # a config may also read images
             check_exists(options.videos, "video, folder or table")
     if options.ann_file is not None:
@@ -111,6 +112,7 @@ def _embed_windows(options: EmbedOptions, windows: Windows) -> EmbedResult:
         found = embed_to_file(
             *(model, options.videos, out, windows, views),
             extensions=listed_extensions(options.all_files),
+            dataset=options.dataset,
             ray=options.ray,
             processes_per_gpu=options.processes_per_gpu,
         )

@@ -69,6 +69,7 @@ def choose_finetuning(
     per_class: int,
     given: Mapping[str, Any],
     classes: Sequence[str] = (),
+    own_head: Choice | None = None,
 ) -> dict[str, Choice]:
     """Choose every setting except the length of the training.
 
@@ -79,6 +80,7 @@ def choose_finetuning(
         per_class: Median number of training videos per class.
         given: Settings that the user gave, by name. The other settings are adapted to them.
         classes: Names of the classes.
+        own_head: Classifier that the recipe brings; None chooses one.
 
     Returns:
         The settings by name, in display order.
@@ -91,7 +93,7 @@ def choose_finetuning(
     clip = {} if source is None else _clip(source, facts, machine, choices.given)
     usual = choose_settings(facts, machine, choices.given, clip)
     frozen = choices.add(_frozen(machine, source, per_class))
-    head = choices.add(_head(source, frozen, per_class))
+    head = choices.add(own_head or _head(source, frozen, per_class))
     _check_head(head, frozen, choices.given)
     channels = 8 * usual["width"].value if source is None else source.channels
     choices.add(_rate(source, frozen, usual["batch"].value, head, channels))

@@ -25,6 +25,7 @@ import torch
 from packaging.requirements import Requirement
 from packaging.version import Version
 
+from sce_video.datasets.loading.batches import shared_memory_needed
 from sce_video.datasets.readers import backend_importable
 from sce_video.datasets.readers.base import VideoDecodeError
 from sce_video.datasets.sources import is_table, list_videos, listed_extensions, open_video
@@ -37,6 +38,7 @@ from sce_video.runs.choices import MANY_REPEATS
 from sce_video.runs.folder_facts import FolderFacts, examine_folder
 from sce_video.runs.plan_pretraining import plan_pretraining
 from sce_video.runs.planned_training import PlannedTraining
+from sce_video.utils.cores import usable_cores
 from sce_video.version import __version__
 
 # Levels of a finding
@@ -65,14 +67,17 @@ class _Amount:
     advice: str
 
 
+#: Loader workers of each GPU in the recipes of Kinetics and ImageNet.
+_WORKERS = 12
+#: Bytes of a batch in these recipes: 64 videos, 2 views of 8 x 224 x 224, 3 colours.
+_BATCH = 64 * 2 * 8 * 224 * 224 * 3
 _AMOUNTS = {
-    # Loader workers pass their batches in shared memory. A batch of 32 x 2 views of 8x224x224 needs
-    # 73 MiB, and each worker prepares several batches ahead.
+    # Loader workers pass their batches in shared memory. The machine's GPUs may need more.
     "shared memory": _Amount(
         1,
         8,
         "GiB free",
-        "docker run --shm-size=16g (or --ipc=host); or --workers 0, without loader workers",
+        "docker run --ipc=host, or --shm-size={needed}; or --workers 0, without loader workers",
     ),
     # Loader workers, sockets and log files of a training run need a few hundred open files.
     "open files": _Amount(256, 4096, "allowed", "ulimit -n 65536"),
@@ -174,15 +179,44 @@ def check_gpu(names: list[str], built_for_cuda: bool, device_files: bool) -> Fin
     return Finding(FAILURE, "there is an NVIDIA GPU that torch cannot use", advice)
 
 
-def check_amount(name: str, amount: float, of: str = "") -> Finding:
-    """Check free shared memory, free disk space, or the limit of open files.
+def check_cores(usable: int, of_machine: int, gpus: int) -> Finding:
+    """Whether the cores that this process may use are enough for the recipes' loader workers.
+
+    Args:
+        usable: Cores by the affinity and the control group.
+        of_machine: All cores of the machine.
+        gpus: Number of GPUs.
+    """
+    what = f"cores: {usable}"
+    if usable < of_machine:
+        what += f" of {of_machine}, by the affinity or the control group of this process"
+    wanted = (_WORKERS + 1) * gpus
+    if usable >= wanted:
+        return Finding(OK, what)
+    return Finding(
+        WARNING,
+        f"{what}, and {gpus} GPUs use {wanted}: a training process and {_WORKERS} loader workers "
+        f"each in the recipes of Kinetics. Each gets {max(1, usable // gpus)} loader workers at "
+        "most",
+        "ask for more (Slurm: --cpus-per-task; CPUS_PER_TASK of tools/slurm_train.sh is for each "
+        "GPU), or sce-video repack, which needs an eighth of the cores",
+    )
+
+
+def check_amount(name: str, amount: float, of: str = "", gpus: int = 1) -> Finding:
+    """Free shared memory, free disk of a folder (bytes), or the limit of open files.
 
     Args:
         name: ``shared memory``, ``disk`` or ``open files``.
-        amount: Number of bytes, or of files.
-        of: Words to add to the name.
+        amount: Bytes, or the number of files.
+        of: Words after the name.
+        gpus: Number of GPUs, all of which a training may use.
     """
     needed = _AMOUNTS[name]
+    if name == "shared memory":
+        text = shared_memory_needed(_BATCH, _WORKERS * max(1, gpus))
+        enough, advice = float(text.removesuffix("g")), needed.advice.format(needed=text)
+        needed = replace(needed, enough=max(needed.enough, enough), advice=advice)
     value, shown = amount, f"{amount:.0f}"
     if needed.unit != "allowed":
         value = amount / _GIB
@@ -295,7 +329,8 @@ def examine(
     cudnn = check_cudnn(installed_version("torch"), torch.backends.cudnn.version())
     nccl = check_nccl(len(names), torch.distributed.is_nccl_available())
     yield from filter(None, (nccl, cudnn))
-    yield check_amount("shared memory", shutil.disk_usage("/dev/shm").free)
+    yield check_cores(usable_cores(), os.cpu_count() or 1, len(names))
+    yield check_amount("shared memory", shutil.disk_usage("/dev/shm").free, gpus=len(names))
     yield check_amount("open files", resource.getrlimit(resource.RLIMIT_NOFILE)[0])
     # The folder for runs may not exist yet. Use the disk of its nearest existing parent.
     existing = next(path for path in (folder, *folder.resolve().parents) if path.is_dir())

@@ -181,7 +181,11 @@ def _evaluation_config(
         given = {"pairs": options.pairs, "factors": options.factors}
         of_time = {name: value for name, value in given.items() if value is not None}
         cfg.test_evaluator = [
-            {"type": PROTOCOLS[name].__name__, **(of_time if name == "time" else {})}
+            {
+                # A metric of the user's own is named as it is registered.
+                "type": PROTOCOLS[name].__name__ if name in PROTOCOLS else name,
+                **(of_time if name == "time" else {}),
+            }
             for name in options.protocols
         ]
     return cfg

@@ -14,7 +14,8 @@ from mmengine.config import Config
 
 from sce_video.datasets.labelled import GroupColumns, LabelledVideos
 from sce_video.datasets.sources import is_table, listed_extensions
-from sce_video.engine.config.check import options_of_settings
+from sce_video.engine.config.changes import available_settings
+from sce_video.engine.config.check import known_keys, options_of_settings
 from sce_video.engine.config.load import load_config
 from sce_video.engine.recipes import FINETUNING
 from sce_video.engine.run_json import Choice
@@ -38,6 +39,8 @@ from sce_video.runs.planned_training import PlannedTraining, add_budget, filled_
 from sce_video.runs.start_weights import Source, find_source
 from sce_video.runs.timing import Timing, measure
 
+#: Classifier of the shipped recipe
+_HEAD = "I3DHead"
 #: Number of validations, and of checkpoints, during a run
 _VALIDATIONS = 5
 #: Number of videos that the run's page embeds and draws
@@ -91,12 +94,14 @@ def plan_finetuning(options: FinetuneOptions, begun: float) -> PlannedTraining:
         FileNotFoundError: If the source does not exist.
         ValueError: If the sets cannot be used, or do not match each other or the source.
     """
-    base = load_config(FINETUNING)
+    recipe = options.recipe or FINETUNING
+    base = load_config(recipe)
     options_of_settings(base, given_settings(options))  # reports unknown settings early
     subject = _examine(options)
     machine, facts, source = subject.machine, subject.facts, subject.source
     per_class, classes = int(np.median(subject.counts)), subject.videos.videos.classes
-    chosen = choose_finetuning(facts, machine, source, per_class, subject.given, classes)
+    head = _own_head(base, recipe, options.head)
+    chosen = choose_finetuning(facts, machine, source, per_class, subject.given, classes, head)
     decay = layer_decay(source, chosen["frozen"].value)
     # Measure with the chosen network and batch, for any length. The speed determines the epochs.
     with tempfile.TemporaryDirectory(prefix="sce_video_") as lists:
@@ -115,7 +120,9 @@ def plan_finetuning(options: FinetuneOptions, begun: float) -> PlannedTraining:
     config = _config(base, chosen, data, source, options.out)
     if options.hours is not None:
         add_budget(config, options.hours, other - after, after)
-    about = (Choice("recipe", FINETUNING, "of finetune"), _of_source(source), *subject.rows)
+    about = (Choice("recipe", recipe, "of finetune"), _of_source(source), *subject.rows)
+    shown = {*available_settings(base, known_keys), "precision", "head"}
+    chosen = {name: choice for name, choice in chosen.items() if name in shown}
     return PlannedTraining(
         command="finetune",
         request=request_of(options),
@@ -128,6 +135,23 @@ def plan_finetuning(options: FinetuneOptions, begun: float) -> PlannedTraining:
         remarks=_remarks(subject, chosen, timing),
         lists={"train": subject.videos, "test": subject.tested},
     )
+
+
+def _own_head(base: Config, recipe: str, given: str | None) -> Choice | None:
+    """Return the classifier of a recipe that has another one than the shipped recipe.
+
+    Raises:
+        ValueError: If the user asks for a classifier of the shipped recipe.
+    """
+    kind = base.model.cls_head.type
+    if kind == _HEAD:
+        return None
+    if given is not None:
+        raise ValueError(
+            f"--head {given} replaces the classifier of the recipe {recipe}, which is a {kind}. "
+            "Remove --head or --recipe"
+        )
+    return Choice("head", kind, "of the recipe")
 
 
 def _examine(options: FinetuneOptions) -> _Subject:

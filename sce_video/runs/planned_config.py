@@ -20,7 +20,7 @@ from sce_video.engine.config.snapshot import (
     resolved_config,
     stored_config,
 )
-from sce_video.engine.recipes import FINETUNING, LARGE_RECIPE, STUDENT_RECIPE, methods
+from sce_video.engine.recipes import LARGE_RECIPE, STUDENT_RECIPE, finetunings, methods
 from sce_video.engine.run_json import read_run_json
 from sce_video.engine.weights import checked_backbone
 from sce_video.options.training import TRACKERS
@@ -38,7 +38,7 @@ from sce_video.runs.configs import training_config
 from sce_video.runs.folder import different_settings
 from sce_video.utils.files import read_text
 from sce_video.utils.own_parts import advise_imports
-from sce_video.utils.run_files import CONFIG, RUN_JSON, is_model
+from sce_video.utils.run_files import CONFIG, RANDOM, RUN_JSON, is_model
 from sce_video.utils.storage import STORES, trusted_stores
 from sce_video.utils.stored_arguments import constructor_parameters, takes_words
 
@@ -162,7 +162,7 @@ def planned_config(
     if lacking := advise_imports(run.environment.get("imports")):
         raise ValueError(f"{path} describes a run with parts of the user's own. {lacking}")
     recipe, stored = run.plan.recipe, dict(run.config)
-    if recipe not in (*methods().values(), LARGE_RECIPE, STUDENT_RECIPE, FINETUNING):
+    if recipe not in (*methods().values(), LARGE_RECIPE, STUDENT_RECIPE, *finetunings()):
         raise ValueError(
             f"{path} names {recipe!r:.100}, which is not a recipe of pretrain or finetune. {advice}"
         )
@@ -179,7 +179,8 @@ def planned_config(
     if "pretrained" in named and isinstance(model := stored.get("model"), dict):
         model["backbone"] = checked_backbone(model.get("backbone"))
         named["model"] = {key: value for key, value in model.items() if key != "backbone"}
-    if os.path.isabs(str(named.get("pretrained"))):
+    start = str(named.get("pretrained"))
+    if os.path.isabs(start) or start == RANDOM:
         del named["pretrained"]
     known = {*_texts(base), *trusted_stores(videos), *(TRACKERS[name].backend for name in track)}
     if mirror is not None:

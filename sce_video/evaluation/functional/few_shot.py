@@ -16,6 +16,7 @@ from torch import Tensor
 from sce_video.evaluation.functional.linear_probe import fit_logistic, standardiser
 from sce_video.evaluation.functional.neighbours import check_features
 from sce_video.evaluation.functional.statistics import CONFIDENCE, check_class_numbers
+from sce_video.utils.float64 import float64_device
 
 #: Classifiers, in the order of the columns of :func:`few_shot_hits`.
 CLASSIFIERS = ("linear", "class_mean")
@@ -79,6 +80,7 @@ def few_shot_hits(
             f"few-shot evaluation needs two classes or more, but all labels are {classes.tolist()}"
         )
     # In float64: few samples make ill-conditioned fits.
+    device = float64_device(device)
     x = F.normalize(queries.to(device).double(), dim=1)
     y = F.normalize(gallery.to(device).double(), dim=1)
     hits = torch.zeros(len(x), draws, len(shots), len(CLASSIFIERS), dtype=torch.bool)

@@ -23,6 +23,7 @@ from sce_video.evaluation.metrics.base import (
 from sce_video.evaluation.rows import Rows, check_labelled, check_same_size
 from sce_video.models.losses import effective_rank, feature_std
 from sce_video.registry import METRICS
+from sce_video.utils.float64 import float64_device
 
 #: Prefixes of the metrics' names for centred and plain features
 _PREFIXES = {"centred": "retrieval", "plain": "retrieval_plain"}
@@ -197,6 +198,7 @@ class LinearProbe(RowMetric):
 
             def score(queries: Rows, training: Rows, num_classes: int) -> Tensor:
                 options = {**self.settings(), "groups": training.groups, "on_fit": on_fit}
+                options["device"] = self.device
                 probe = fit_linear_probe(training.values, training.labels, **options)
                 return probe.scores(queries.values, num_classes)
 
@@ -273,9 +275,10 @@ class FeatureStatistics(RowMetric):
 
     def compute(self, rows: Rows, gallery: Rows | None = None) -> dict[str, float]:
         """Compute :func:`~sce_video.models.losses.feature_std` and ``effective_rank``."""
+        values = rows.values.to(float64_device(self.device))
         return {
-            "feature_std": float(feature_std(rows.values)),
-            "effective_rank": float(effective_rank(rows.values)),
+            "feature_std": float(feature_std(values)),
+            "effective_rank": float(effective_rank(values)),
         }
 
 
@@ -296,7 +299,8 @@ class _ClipMetric(RowMetric):
                 f"{type(self).__name__} needs the features of single clips, but {rows.name} are "
                 "means over clips"
             )
-        return rows.clips.values.to(self.device), rows.clips.groups.to(self.device)
+        device = float64_device(self.device)
+        return rows.clips.values.to(device), rows.clips.groups.to(device)
 
 
 @METRICS.register_module()

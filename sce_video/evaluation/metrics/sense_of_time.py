@@ -300,6 +300,7 @@ class SenseOfTime(RowMetric):
             def linear(queries: Rows, training: Rows, num_classes: int) -> Tensor:
                 fitted: dict[int, FittedProbe] = {}  # by training features, to fit each probe once
                 options: dict[str, Any] = {"groups": training.groups, "on_fit": on_fit}
+                options["device"] = self.device
                 scores = []
                 for x, y in self._combinations(queries, training):
                     if id(y) not in fitted:

@@ -10,7 +10,12 @@ from scipy.optimize import minimize
 from sce_video.evaluation import LinearProbe, Rows, fit_linear_probe, top_k_accuracy
 from sce_video.evaluation.functional import linear_probe
 from sce_video.evaluation.functional.folds import divide
-from sce_video.evaluation.functional.linear_probe import fit_logistic, fit_path, held_out
+from sce_video.evaluation.functional.linear_probe import (
+    Samples,
+    fit_logistic,
+    fit_path,
+    held_out,
+)
 from sce_video.evaluation.metrics import feature_metrics as metrics_module
 
 
@@ -96,7 +101,7 @@ def test_the_fits_of_a_path_equal_single_plain_fits_in_a_third_of_the_work(
     )
     work, decays = 0, (10.0, 1.0, 0.1, 1e-2, 1e-3, 1e-4)
     start = (x.new_zeros(size, 5), x.new_zeros(5))
-    for l2, (weight, bias) in zip(decays, fit_path(x, y, 5, decays), strict=True):
+    for l2, (weight, bias) in zip(decays, fit_path(Samples(x, y), 5, decays), strict=True):
         *start, evaluations = plain_fit(x, y, 5, l2, start)
         work += evaluations
         found, expected = x @ weight + bias, x @ start[0] + start[1]
