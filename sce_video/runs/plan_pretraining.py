@@ -305,7 +305,7 @@ def _config(base: Config, chosen: Mapping[str, Choice], subject: _Subject, out: 
     if subject.start is not None:
         continue_from(config, subject.start)
     if subject.student is not None and subject.teacher is not None:
-        become_student(config, subject.student, subject.teacher, subject.trained)
+        become_student(config, subject.student, subject.teacher.target, subject.trained)
         config.model.queue_size = chosen["queue"].value  # which only --objective relations uses
     return config
 

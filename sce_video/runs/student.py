@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 from mmengine.config import Config
 
@@ -12,9 +13,6 @@ from sce_video.engine.run_json import Choice
 from sce_video.models.backbones.frame_pools import check_frame_pool
 from sce_video.runs.folder_facts import FolderFacts
 from sce_video.runs.start_weights import Source
-
-if TYPE_CHECKING:
-    from sce_video.runs.teacher import PlannedTeacher
 
 #: Backbone that can be given temporal layers and then be a student.
 KIND = "EfficientNetLite"
@@ -32,6 +30,21 @@ MOST_EPOCHS = 20
 _CLIP_DURATION = 2.56
 #: A clip that covers this share of a video stands for the whole video.
 _WHOLE = 0.75
+
+
+@dataclass(frozen=True)
+class TeacherTarget:
+    """Features that a student learns from its teacher.
+
+    Attributes:
+        channels: Size of a feature.
+        frame_pool: How the teacher pools the features of frames; None if it has no such option.
+        of_frames: Whether a feature belongs to a frame, and not to a clip.
+    """
+
+    channels: int
+    frame_pool: str | None
+    of_frames: bool
 
 
 def is_student(source: Source) -> bool:
@@ -79,7 +92,7 @@ def student_choices(
 
 
 def become_student(
-    config: Config, source: Source, teacher: PlannedTeacher, facts: FolderFacts
+    config: Config, source: Source, target: TeacherTarget, facts: FolderFacts
 ) -> None:
     """Change the recipe of a student, in place: the network, its weights and what it sees.
 
@@ -89,15 +102,14 @@ def become_student(
     Args:
         config: Config of the training.
         source: Network that the student starts from.
-        teacher: Teacher that it learns from.
-        facts: Facts of the videos that are trained on.
+        target: Features that it learns.
+        facts: Facts about the training videos.
     """
-    of_frames = teacher.given["objective"] == "frames"
-    if teacher.frame_pool is not None and not of_frames:
-        config.model.backbone.frame_pool = teacher.frame_pool
-    parts = check_frame_pool(config.model.backbone.frame_pool)
-    own = source.channels // check_frame_pool(source.settings.backbone.get("frame_pool", "mean"))
-    if teacher.channels != (own if of_frames else own * parts):
+    if target.frame_pool is not None and not target.of_frames:
+        config.model.backbone.frame_pool = target.frame_pool
+    of_frame = source.channels // _parts(source.settings.backbone)
+    parts = 1 if target.of_frames else _parts(config.model.backbone)
+    if target.channels != of_frame * parts:
         config.model.projector.num_layers = 1
     config.model.backbone.variant = source.settings.backbone.get("variant", "lite0")
     config.pretrained = source.checkpoint
@@ -106,3 +118,8 @@ def become_student(
         for step in loader.dataset.pipeline:
             if step.type == "UniformClips":  # more clips of a short video would be equal
                 step.num_clips = clips_of_video(facts, step.num_clips)
+
+
+def _parts(backbone: Mapping[str, Any]) -> int:
+    """Return how many times as large as a frame's feature the feature of a clip is."""
+    return check_frame_pool(backbone.get("frame_pool", "mean"))

@@ -32,7 +32,7 @@ from sce_video.options.training import OBJECTIVES
 from sce_video.registry import DATASETS
 from sce_video.runs.folder_facts import FolderFacts
 from sce_video.runs.start_weights import find_source, sees_single_frames
-from sce_video.runs.student import clips_of_video
+from sce_video.runs.student import TeacherTarget, clips_of_video
 from sce_video.utils.command import Progress
 from sce_video.utils.cores import usable_cores
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
@@ -388,9 +388,10 @@ class PlannedTeacher:
         return objective == "frames" or (self.per_frame and objective != "tokens")
 
     @property
-    def frame_pool(self) -> str | None:
-        """How the teacher pools the features of frames; None if it has no such option."""
-        return getattr(self.model.encoder.backbone, "frame_pool", None)
+    def target(self) -> TeacherTarget:
+        """Features that a student of an image network learns."""
+        pool = getattr(self.model.encoder.backbone, "frame_pool", None)
+        return TeacherTarget(self.channels, pool, self.given["objective"] == "frames")
 
     def choices(self, num_frames: int) -> dict[str, Choice]:
         """Return the settings of the teacher with reasons.
