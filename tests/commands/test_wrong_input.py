@@ -56,13 +56,9 @@ CASES = {
     "evaluate E --test V --gallery V": "no checkpoint epoch_N.pth or iter_N.pth in E",
     "evaluate R --test V": "give --gallery, --group-pattern or --group-column",
     "evaluate R --test V --group-column g": "'g' names a column of a CSV file, and V is none",
-<<<<<<< HEAD
-    "evaluate R --test V --gallery V --data-root V": "--data-root has an effect only with a list",
-=======
     "evaluate R --test V --gallery V --data-root V": (
         "--data-root has an effect only with a list or a CSV file"
     ),
->>>>>>> w_k
     "finetune none --train V --out O --fold-column f": "'f' names a column of a CSV file, and V",
     "evaluate R --test V --group-pattern (": "--group-pattern must be a valid regular expression",
     "pretrain V --out O --method sce --teacher R": "--teacher belongs to --method distill",
