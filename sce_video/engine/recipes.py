@@ -19,6 +19,8 @@ _FOLDER_RECIPE = "_r3d18_folder_small"
 LARGE_RECIPE = "sce_r3d18_folder"
 #: The recipe that sce-video finetune fills in.
 FINETUNING = "r3d18_folder"
+#: The recipe that it fills in for a linear classifier on frozen features.
+FROZEN_FEATURES = "frozen_folder"
 
 
 def shipped_folder() -> Path:

@@ -164,8 +164,10 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
         failure: Set by a hook: the training ends as by a signal, with a checkpoint, and raises it.
         warnings: What was warned of before the last :meth:`run`.
         replans: Optimiser steps after which the training was given another length, and the length.
+        learns_by_steps: Whether few optimiser steps mean that little is learned.
     """
 
+    learns_by_steps = True
     stopped_by: signal.Signals | None = None
     failure: Exception | None = None
     warnings: Sequence[str] = ()

@@ -18,6 +18,8 @@ L2_GRID = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
 _CONSTANT = 1e-6
 #: Least curvature of the cross-entropy that is assumed, where all samples are fitted perfectly.
 _LEAST_SPREAD = 1e-4
+#: Logit of a class without training samples. It is finite, so that half precision can hold it.
+_NEVER = -1e4
 
 
 class FittedProbe(NamedTuple):
@@ -49,6 +51,21 @@ class FittedProbe(NamedTuple):
         scores = x.new_full((len(x), num_classes), float("-inf"))
         scores[:, self.classes] = x @ self.weight + self.bias
         return scores
+
+    def as_layer(self, num_classes: int) -> tuple[Tensor, Tensor]:
+        """Return the probe as one linear layer on features that are not standardised.
+
+        Args:
+            num_classes: Number of outputs K. Classes without training samples get the logit -1e4.
+
+        Returns:
+            Weight (K, C) and bias (K,), float64, of ``torch.nn.Linear``.
+        """
+        own = self.weight / self.scale[:, None]
+        weight = own.new_zeros(num_classes, len(own))
+        bias = own.new_full((num_classes,), _NEVER)
+        weight[self.classes], bias[self.classes] = own.T, self.bias - self.mean @ own
+        return weight, bias
 
 
 def fit_logistic(
