@@ -1,4 +1,4 @@
-"""Which route a finetuning takes: frozen features or training, by rules or by a short trial."""
+"""The route of a finetuning: frozen features or training, by rules or by a short trial."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def known_route(
 
     Args:
         options: Options of the command.
-        subject: What there is.
+        subject: Source, videos and machine.
         chosen: Settings of a training by gradient, by name.
     """
     if options.route != AUTO:
@@ -60,7 +60,7 @@ class Trial:
 
     Attributes:
         held: (n,) positions of the tested videos among the compared ones.
-        hits: (n,) float64, 1 for a video that is classified rightly, else 0.
+        hits: (n,) float64, 1 for a correctly classified video, else 0.
         epochs: Number of epochs.
     """
 
@@ -91,8 +91,8 @@ def try_finetuning(
     """Finetune on all folds but the first for a limited time, and test on the first.
 
     Args:
-        subject: What there is.
-        features: Features of the compared videos, which say what these are.
+        subject: Source, videos and machine.
+        features: Features of the compared videos, whose indices name the videos.
         folds: (N,) folds of the compared videos.
         config_of: Function from changes of the recipe, which name videos, and a folder to the
             config of the training.
@@ -102,34 +102,37 @@ def try_finetuning(
         KeyboardInterrupt: If a signal has stopped the training.
     """
     tested = folds == folds.min()
-    parts = (subject.videos.subset(features.indices[mask].numpy()) for mask in (~tested, tested))
-    own = replace(subject, **dict(zip(("videos", "tested"), parts, strict=True)))
-    with tempfile.TemporaryDirectory(prefix="sce_video_") as folder:
-        config = config_of(data_settings(own, folder), folder)
-        config.run_page, config.log_level = None, "WARNING"
+    held = subject.videos.subset(features.indices[tested].numpy())
+    own = replace(subject.part(features.indices[~tested].numpy()), tested=held)
+    with tempfile.TemporaryDirectory(prefix="sce_video_") as name:
+        folder = Path(name)
+        config = config_of(data_settings(own, name), name)
+        # The training that follows repeats every warning that is not about the short trial.
+        config.run_page, config.log_level = None, "ERROR"
         config.default_hooks.screen = None
-        # Neither validations nor checkpoints before the end: they would use up the time.
+        # A validation or an earlier checkpoint would use up the time.
         epochs = config.train_cfg.max_epochs
         config.train_cfg.val_interval = epochs + 1
         config.default_hooks.checkpoint.interval = epochs
         add_budget(config, seconds / 3600, 0.0, 0.0)
-        runner = run_training(training_config(config, work_dir=folder))
+        runner = run_training(training_config(config, work_dir=name))
         if getattr(runner.train_loop, "stopped_by", None) is not None:
             raise KeyboardInterrupt
-        files = {"out": Path(folder, RESULTS), "dump": Path(folder, SCORES)}
-        run_test(testing_config(config, newest_checkpoint(folder), work_dir=folder, **files))
-        scores = load_scores(files["dump"])[0]
+        checkpoint, dump = newest_checkpoint(folder), folder / SCORES
+        out = folder / RESULTS
+        run_test(testing_config(config, checkpoint, work_dir=name, out=out, dump=dump))
+        scores = load_scores(dump)[0]
     hits = (scores.values.argmax(1) == scores.labels).double()
     return Trial(torch.nonzero(tested).flatten()[scores.indices], hits, runner.epoch)
 
 
 def better_route(found: CrossValidation, units: Tensor, trial: Trial, planned: int) -> Choice:
-    """Return the route that classified the videos of the trial better, frozen features if equal.
+    """Return the route that classifies more videos of the trial correctly, or frozen if equal.
 
     Args:
-        found: Result of the frozen features.
+        found: Cross-validation of the frozen features.
         units: (N,) units of the compared videos.
-        trial: The trial of a finetuning.
+        trial: Short finetuning.
         planned: Number of epochs of the whole training.
     """
     frozen = found.hits[trial.held]

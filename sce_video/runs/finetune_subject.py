@@ -1,4 +1,4 @@
-"""What a finetuning is planned for: source, videos and machine, and what follows from them."""
+"""The subject of a finetuning: source, videos and machine, and what follows from them."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from sce_video.runs.start_weights import Source, find_source
 
 @dataclass(frozen=True)
 class Subject:
-    """What a finetuning is planned for.
+    """Source, videos and machine that a finetuning is planned for.
 
     Attributes:
         videos: Videos to train with.
-        units: Number (N,) of what each of them belongs to and must not be compared with: a group,
-            a recording, or the video itself.
+        units: (N,) int64. Training videos with the same number belong together (a group or a
+            recording), so a comparison never separates them.
         tested: Videos to test with.
         rows: Rows of the plan that describe them.
         facts: Facts of the videos to train with.
@@ -50,9 +50,17 @@ class Subject:
         counts = np.bincount(self.videos.videos.labels)
         return counts[counts > 0]
 
+    def part(self, indices: np.ndarray) -> Subject:
+        """Return the subject with some of its training videos only.
+
+        Args:
+            indices: (n,) numbers of the training videos to keep.
+        """
+        return replace(self, videos=self.videos.subset(indices), units=self.units[indices])
+
 
 def examine(options: FinetuneOptions) -> Subject:
-    """Find out what there is: videos, source and machine."""
+    """Read the labelled videos and the source, and examine the machine."""
     words = {"precision": options.precision, "head": options.head}
     given = given_settings(options)
     given |= {name: word for name, word in words.items() if word is not None}
@@ -87,13 +95,13 @@ def describe_source(source: Source | None) -> Choice:
 def data_settings(
     subject: Subject, out: str, *, parts: Sequence[str] = ("val", "test"), write: bool = True
 ) -> dict[str, Any]:
-    """Return changes of a recipe by key that name the videos; their lists may be written.
+    """Return changes of a recipe by key, which name the videos.
 
     Args:
         subject: The videos.
         out: Folder of the lists.
         parts: Parts of the recipe that read the test videos.
-        write: Whether the lists are written.
+        write: Whether to write the lists of the videos.
     """
     sets = {"train": subject.videos.dataset(out, "train", write)}
     sets |= dict.fromkeys(parts, subject.tested.dataset(out, "test", write))
@@ -110,7 +118,11 @@ def data_settings(
 def step_of_source(step: Mapping[str, Any], source: Source, own_size: bool) -> dict[str, Any]:
     """Return a step of a test pipeline, changed to give the frames that the source takes.
 
-    ``own_size``: its test crop is that of the source, which may be larger than the training's.
+    Args:
+        step: The step.
+        source: Network to start from.
+        own_size: Whether the test crop has the size of the source, which may be larger than the
+            crop of the training.
     """
     settings, changed, kind = source.settings, dict(step), step["type"]
     if kind in TEST_CROPS and own_size:

@@ -1,4 +1,4 @@
-"""How a linear classifier reads the features of a frozen network, chosen by cross-validation."""
+"""The readout of frozen features by a linear classifier, chosen by cross-validation."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _GRID = tuple(sorted(L2_GRID, reverse=True))
 
 @dataclass(frozen=True)
 class Readout:
-    """How a linear classifier reads frozen features.
+    """Pool and weight decay of a linear classifier on frozen features.
 
     Attributes:
-        pool: How the features of the frames become a representation; None for a network that does
-            not take ``frame_pool``.
+        pool: Name of the pool that turns the features of frames into a representation; None for a
+            network without ``frame_pool``.
         l2: Weight decay of the classifier, on standardised features.
     """
 
@@ -35,8 +35,10 @@ class Readout:
     l2: float
 
 
-#: The readout where nothing can be compared.
-USUAL_POOL, USUAL_L2 = "mean+absdiff", 0.1
+#: Pool of an image network if nothing can be compared: the default of ``evaluate``.
+USUAL_POOL = "mean+absdiff"
+#: Weight decay if nothing can be compared.
+USUAL_L2 = 0.1
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,8 @@ class FrozenFeatures:
     """Features of the clips of N videos.
 
     Attributes:
-        values: (N, V, T, D) features of V clips; of T frames if they can be pooled, else T is 1.
+        values: (N, V, T, D) features of V clips with T frames each. If frames cannot be pooled, T
+            is 1.
         labels: (N,) int64 labels.
         units: (N,) int64; videos of one unit are in one fold.
         pools: Ways to pool the frames; None for the network's own.
@@ -71,12 +74,12 @@ class FrozenFeatures:
 
 @dataclass(frozen=True)
 class CrossValidation:
-    """What classifiers on frozen features reach on videos that they were not fitted on.
+    """Accuracy of classifiers on frozen features, on videos that they were not fitted on.
 
     Attributes:
         readout: The readout that is best over all folds.
-        hits: (N,) float64, 1 for a video that is classified rightly, else 0. The readout of a fold
-            is the best one of the other folds, so that the choice is not flattered.
+        hits: (N,) float64, 1 for a correctly classified video, else 0. The readout of a fold is
+            the best one of the other folds, so the accuracy includes the cost of the choice.
         folds: (N,) int64.
         by_pool: Accuracy of each pool with its best weight decay, over all folds.
     """
@@ -86,18 +89,13 @@ class CrossValidation:
     folds: Tensor
     by_pool: Mapping[str | None, float]
 
-    @property
-    def accuracy(self) -> float:
-        """Accuracy from 0 to 1."""
-        return float(self.hits.mean())
-
 
 def percent(hits: Tensor, units: Tensor | None = None) -> str:
     """Return an accuracy with its 95 % interval as text.
 
     Args:
         hits: (N,) outcomes.
-        units: (N,) what is drawn for the interval; None for each video alone.
+        units: (N,) numbers of the units that the bootstrap draws; None to draw single videos.
     """
     numbers = None if units is None else units.numpy()
     ends = bootstrap_intervals(hits.numpy()[:, None], numbers)
@@ -106,13 +104,28 @@ def percent(hits: Tensor, units: Tensor | None = None) -> str:
 
 
 def make_folds(labels: Tensor, units: Tensor, seed: int) -> Tensor | None:
-    """Return folds (N,) of whole units; None if the training part of a fold has one class only."""
+    """Divide videos into folds of whole units.
+
+    Args:
+        labels: (N,) labels.
+        units: (N,) units.
+        seed: Seed of the division.
+
+    Returns:
+        Folds (N,) int64. None if a classifier of the other folds would have one class only, or
+        could not give most videos their class, because they are the only ones of it.
+    """
     count = min(_FOLDS, len(units.unique()))
     if count < 2:
         return None
     folds = divide(labels, units, folds=count, seed=seed).numbers
-    rest = [labels[folds != fold].unique() for fold in folds.unique()]
-    return None if min(map(len, rest)) < 2 else folds
+    known = torch.zeros(len(labels), dtype=torch.bool)
+    for fold in folds.unique():
+        held, classes = folds == fold, labels[folds != fold].unique()
+        if len(classes) < 2:
+            return None
+        known[held] = torch.isin(labels[held], classes)
+    return folds if 2 * int(known.sum()) >= len(labels) else None
 
 
 def cross_validate(features: FrozenFeatures, folds: Tensor) -> CrossValidation:

@@ -78,28 +78,33 @@ def plan_finetuning(options: FinetuneOptions, begun: float) -> PlannedTraining:
     subject = examine(options)
     seed = subject.given.get("seed", 0)
     if options.route == FROZEN:
-        route = Choice("route", FROZEN, "given")
-        return plan_frozen(options, subject, choose_frozen(subject, seed), route, _PAGE_VIDEOS)
+        given = Choice("route", FROZEN, "given")
+        return plan_frozen(options, subject, choose_frozen(subject, seed), given, _PAGE_VIDEOS)
     training = _Training(base, subject, options.out)
     route = known_route(options, subject, training.chosen)
     if route is None or route.value == FROZEN:
         frozen = choose_frozen(subject, seed)
-        route = route or _compare(options, training, frozen)
+        route = route or _compare(options, begun, training, frozen)
         if route.value == FROZEN:
             return plan_frozen(options, subject, frozen, route, _PAGE_VIDEOS)
     return training.plan(options, begun, route)
 
 
-def _compare(options: FinetuneOptions, training: _Training, frozen: FrozenPlan) -> Choice:
+def _compare(
+    options: FinetuneOptions, begun: float, training: _Training, frozen: FrozenPlan
+) -> Choice:
     """Compare frozen features with a short finetuning, and return the better route."""
     if frozen.found is None:
         reason = "the labelled videos are too few to compare the routes"
         return Choice("route", FROZEN, reason)
     seconds = trial_seconds(options.hours, training.planned_seconds)
+    if not training.fits(options.hours, time.monotonic() - begun + seconds):
+        reason = f"{options.hours:g} hours do not suffice to try a finetuning and then train"
+        return Choice("route", FROZEN, reason)
     count, minutes = len(frozen.features.labels), max(1, round(seconds / 60))
     print(
         f"frozen features reach {percent(frozen.found.hits, frozen.features.units)} on held-out "
-        f"videos; finetuning is tried on {count} labelled videos for up to {minutes} minute"
+        f"videos. Finetuning is tried on {count} labelled videos for up to {minutes} minute"
         f"{'s' * (minutes > 1)} (--route {FROZEN} skips this)",
         flush=True,
     )
@@ -148,6 +153,21 @@ class _Training:
         """Estimated seconds of an epoch."""
         return self.timing.epoch(self.subject.machine.cores, self.chosen["workers"].value)
 
+    @cached_property
+    def seconds_after(self) -> float:
+        """Estimated seconds of the test, the linear probe and the page."""
+        timing, trained, tested = self.timing, len(self.subject.videos), len(self.subject.tested)
+        views = self.chosen["clips"].value * self.chosen["crops"].value
+        # ``features`` counts two clips of a video.
+        probe = (trained + tested) * timing.features(_PROBED_CLIPS / 2)
+        page = min(_PAGE_VIDEOS, trained) * timing.features(1) + _PAGE_SECONDS
+        return tested * timing.features(views / 2) + probe + page
+
+    def fits(self, hours: float | None, spent: float) -> bool:
+        """Return whether a budget suffices for an epoch after ``spent`` seconds."""
+        needed = spent + self.epoch_seconds + self.seconds_after
+        return hours is None or needed <= 3600 * hours
+
     def choose_length(self, hours: float | None, other: float) -> Choice:
         """Choose the epochs of a command that takes ``other`` seconds besides the training."""
         if "epochs" in self.chosen:
@@ -174,7 +194,7 @@ class _Training:
     def plan(self, options: FinetuneOptions, begun: float, route: Choice) -> PlannedTraining:
         """Return the plan of the whole training, which a budget counts from ``begun``."""
         subject, chosen, timing = self.subject, self.chosen, self.timing
-        now, after = time.monotonic(), _seconds_after(timing, subject, chosen)
+        now, after = time.monotonic(), self.seconds_after
         other = 0.0 if options.hours is None else now - begun + after
         chosen["epochs"] = self.choose_length(options.hours, other)
         epochs = chosen["epochs"].value
@@ -256,13 +276,3 @@ def _add_attentive_head(config: Config) -> None:
         "weight_decays": [wrapper.optimizer.weight_decay],
     }
     wrapper.constructor, wrapper.paramwise_cfg = "ProbeGridConstructor", None
-
-
-def _seconds_after(timing: Timing, subject: Subject, chosen: Mapping[str, Choice]) -> float:
-    """Return the seconds of the test, the linear probe and the page."""
-    trained, tested = len(subject.videos), len(subject.tested)
-    views = chosen["clips"].value * chosen["crops"].value
-    # ``features`` counts two clips of a video.
-    probe = (trained + tested) * timing.features(_PROBED_CLIPS / 2)
-    page = min(_PAGE_VIDEOS, trained) * timing.features(1) + _PAGE_SECONDS
-    return tested * timing.features(views / 2) + probe + page

@@ -1,4 +1,4 @@
-"""The plan of a linear classifier on frozen features: clips, readout, config."""
+"""The plan of a linear classifier on frozen features: clips, readout and config."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,7 @@ from sce_video.runs.frozen_readout import (
     Readout,
     cross_validate,
     make_folds,
+    percent,
 )
 from sce_video.runs.labelled_parts import recordings_of
 from sce_video.runs.planned_training import PlannedTraining, filled_recipe
@@ -51,16 +52,17 @@ from sce_video.runs.timing import Timing
 from sce_video.utils.command import Progress
 from sce_video.utils.stored_arguments import constructor_parameters
 
-#: Frames and seconds of a clip of an image network, at most: 8 frames over a whole clip were better
-#: than 4 frames of half a second on J-HMDB (docs/results.md).
+#: Frames of an image network's clip, at most.
 _IMAGE_FRAMES = 8
+#: Seconds of an image network's clip, at most. Motion needs frames that differ.
 _IMAGE_SECONDS = 2.56
-#: Clips of a video, at most, on a GPU and without.
+#: Clips per video on a GPU, at most.
 _CLIPS = 10
+#: Clips per video without a GPU, at most.
 _CLIPS_ON_CPU = 5
-#: Videos that are compared, at most: their interval is three points wide.
+#: Videos that are compared, at most: the 95 % interval is then at most three points to each side.
 _COMPARED = 1000
-#: Videos that are embedded for the time of one where nothing is compared.
+#: Videos that are embedded to measure the time if nothing can be compared.
 _TIMED = 4
 #: Videos of a batch, which bound the memory.
 _BATCH = 8
@@ -77,7 +79,7 @@ class FrozenPlan:
     Attributes:
         settings: Chosen and given settings by name.
         features: Features of the compared videos.
-        found: Result of the cross-validation; None where the videos are too few for it.
+        found: Result of the cross-validation; None if there are too few videos for it.
     """
 
     settings: Mapping[str, Choice]
@@ -94,10 +96,10 @@ class FrozenPlan:
 
 
 def choose_frozen(subject: Subject, seed: int) -> FrozenPlan:
-    """Choose the clips, embed labelled videos, and choose pool and weight decay by them.
+    """Choose the clips, embed labelled videos, and use them to choose pool and weight decay.
 
     Args:
-        subject: What there is.
+        subject: Source, videos and machine.
         seed: Seed of the compared videos and of the folds.
 
     Raises:
@@ -133,7 +135,10 @@ def _choose_settings(subject: Subject, source: Source) -> dict[str, Choice]:
     if source.per_frame:
         seconds = min(_IMAGE_SECONDS, facts.duration)
         frames = max(1, min(_IMAGE_FRAMES, int(seconds * facts.fps + 0.01)))
-        seconds = choices.add(Choice("clip_duration", round(seconds, 2), _length(facts.duration)))
+        apart = f"{_IMAGE_FRAMES} frames {_IMAGE_SECONDS / _IMAGE_FRAMES:g} s apart"
+        whole = f"the whole video of {facts.duration:.1f} s"
+        reason = whole if facts.duration <= _IMAGE_SECONDS else apart
+        seconds = choices.add(Choice("clip_duration", round(seconds, 2), reason))
         choices.add(Choice("frames", frames, "an image network sees each of them alone"))
     else:
         clip = clip_of_network(source, facts, given)
@@ -155,12 +160,6 @@ def _choose_settings(subject: Subject, source: Source) -> dict[str, Choice]:
     return choices.found
 
 
-def _length(duration: float) -> str:
-    if duration <= _IMAGE_SECONDS:
-        return f"the whole video of {duration:.1f} s"
-    return f"{_IMAGE_FRAMES} frames {_IMAGE_SECONDS / _IMAGE_FRAMES:g} s apart"
-
-
 def pools_of(source: Source) -> tuple[str | None, ...]:
     """Return the ways to pool the frames of a network; (None,) for the network's own way alone."""
     network: Any = MODELS.get(source.settings.backbone["type"])
@@ -173,7 +172,7 @@ def _embed(
 ) -> FrozenFeatures:
     """Compute the features of the clips of some videos by the pipeline of the fit."""
     pools = pools_of(source)
-    part = replace(subject, videos=subject.videos.subset(drawn))
+    part = subject.part(drawn)
     first = Readout(pools[0], USUAL_L2)
     with tempfile.TemporaryDirectory(prefix="sce_video_") as lists:
         data = data_settings(part, lists, parts=("test",))
@@ -196,7 +195,7 @@ def _embed(
     return FrozenFeatures(
         values=rows.values.unflatten(1, (settings["clips"].value, frames, -1)),
         labels=rows.labels,
-        units=torch.from_numpy(subject.units)[kept],
+        units=torch.from_numpy(part.units)[rows.indices],
         pools=pools,
         indices=kept,
         failures=rows.failures,
@@ -244,9 +243,9 @@ def plan_frozen(
 
     Args:
         options: Options of the command.
-        subject: What there is.
+        subject: Source, videos and machine.
         plan: Chosen settings and readout.
-        route: Row of the plan that says why this route is taken.
+        route: Row of the plan with the reason for this route.
         pages: Number of videos on the page of the run.
     """
     assert subject.source is not None
@@ -277,14 +276,16 @@ def plan_frozen(
 def _readout_rows(plan: FrozenPlan) -> tuple[Choice, ...]:
     """Return pool and weight decay as rows of the plan."""
     readout, found = plan.readout, plan.found
-    why = "as usual: the labelled videos are too few to compare"
-    decay = Choice("l2", readout.l2, why if found is None else "the best of six weight decays")
-    if readout.pool is None:
-        return (decay,)
+    of_pool = of_decay = "as usual: the labelled videos are too few to compare"
     if found is not None:
-        shown = (f"{pool} {100 * share:.1f} %" for pool, share in found.by_pool.items())
-        why = f"held-out videos: {', '.join(shown)}"
-    return Choice("frame_pool", readout.pool, why), decay
+        pools = (f"{pool} {100 * share:.1f} %" for pool, share in found.by_pool.items())
+        of_pool = f"held-out videos: {', '.join(pools)}"
+        reached = percent(found.hits, plan.features.units)
+        of_decay = f"the best weight decay; this choice reaches {reached} on held-out videos"
+    decay = Choice("l2", readout.l2, of_decay)
+    return (
+        (decay,) if readout.pool is None else (Choice("frame_pool", readout.pool, of_pool), decay)
+    )
 
 
 def _failures(features: FrozenFeatures) -> tuple[str, ...]:
