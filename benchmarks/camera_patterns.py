@@ -4,8 +4,8 @@
 
 A camera pans, sways and zooms over ground with a pattern (ten classes, from bricks to waves), and
 dark and bright blots cross the picture. Scale, tilt, proportions, colours and softness of the
-pattern, path of the camera, light and noise are random. The frames depend on the seed, the part and
-the number of the video alone.
+pattern, path of the camera, light and noise are random. The frames depend only on the seed, the
+split and the number of the video.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sce_video.utils.files import write_bytes
 
 PARTS = ("train", "val", "test")
 HEIGHT, WIDTH, FPS = 96, 128, 25
-# A key frame every 12 frames: quick to read.
+# With a key frame every 12 frames, files are fast to read.
 ENCODING = {"crf": "20", "g": "12"}
 _NOISE = 4.0  # standard deviation, grey levels
 
@@ -33,11 +33,11 @@ Grid = np.ndarray
 
 
 def _cell(x: Grid) -> Grid:
-    """Place within a cell of length 1, -0.5 to 0.5."""
+    """Return the place within a cell of length 1, from -0.5 to 0.5."""
     return x - np.round(x)
 
 
-#: Positive where the pattern has its first colour. x, y: in cells; a: a proportion, 0 to 1.
+#: Positive where the pattern has its first colour. x and y are in cells, a is a proportion.
 PATTERNS: dict[str, Callable[[Grid, Grid, float], Grid]] = {
     "stripes": lambda x, y, a: np.abs(_cell(x)) - 0.15 - 0.2 * a,
     "checks": lambda x, y, a: np.sin(math.pi * x) * np.sin(math.pi * y) * 0.3 - 0.1 * (a - 0.5),
@@ -61,7 +61,7 @@ CLASSES = tuple(PATTERNS)
 
 
 def generate(root: Path, num_videos: Mapping[str, int], seed: int = 0) -> None:
-    """Write ``root/PART/CLASS/NUMBER.mp4``; classes alternate, files that exist are kept."""
+    """Write ``root/PART/CLASS/NUMBER.mp4``. Classes alternate, and existing files are kept."""
     for part, count in num_videos.items():
         for number in range(count):
             name = CLASSES[number % len(CLASSES)]
@@ -72,7 +72,7 @@ def generate(root: Path, num_videos: Mapping[str, int], seed: int = 0) -> None:
 
 
 def render(name: str, rng: np.random.Generator) -> np.ndarray:
-    """The frames of a video of 3 to 5 seconds, uint8 (T, 96, 128, 3), RGB."""
+    """Return the frames of a video of 3 to 5 seconds, uint8 (T, 96, 128, 3), RGB."""
     seconds = np.arange(int(rng.integers(3 * FPS, 5 * FPS + 1))) / FPS
     cell, soft, proportion = rng.uniform(28, 40), rng.uniform(0.03, 0.1), rng.uniform(0.3, 0.7)
     angle = rng.uniform(-0.25, 0.25) + _swing(seconds, 0.2, rng)
@@ -99,7 +99,7 @@ def render(name: str, rng: np.random.Generator) -> np.ndarray:
 
 
 class _Blot:
-    """A filled circle that crosses the frame, over and over."""
+    """A filled circle that crosses the frame repeatedly."""
 
     def __init__(self, seconds: np.ndarray, rng: np.random.Generator) -> None:
         self.radius, self.shade = rng.uniform(8, 18), rng.uniform(20, 235)
@@ -114,12 +114,12 @@ class _Blot:
 
 
 def _swing(seconds: np.ndarray, most: float, rng: np.random.Generator) -> np.ndarray:
-    """A slow sine of random phase, rate (0.5 to 2 radians/s) and size up to ``most``."""
+    """Return a slow sine of random phase, rate (0.5 to 2 radians/s) and size up to ``most``."""
     return rng.uniform(0, most) * np.sin(rng.uniform(0, 6.3) + rng.uniform(0.5, 2) * seconds)
 
 
 def _colours(rng: np.random.Generator) -> np.ndarray:
-    """Two colours (2, 3) that differ in brightness by 40 to 100 grey levels."""
+    """Return two colours (2, 3) that differ in brightness by 40 to 100 grey levels."""
     middle, half = rng.uniform(90, 165), rng.uniform(20, 50)
     return np.array([[middle + half], [middle - half]]) + rng.uniform(-25, 25, (2, 3))
 

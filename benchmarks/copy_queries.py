@@ -1,9 +1,10 @@
-r"""Edited copies among queries and distractors, in the manner of VSC2022, and its two metrics.
+"""Edited copies among queries and distractors, in the manner of VSC2022, and its two metrics.
 
 `benchmarks/near_duplicates.py FOLDER --copies 200 --queries 2000` writes and measures such a set.
-References are toy actions, scenes with cuts, camera patterns, moving digits and given real files;
-one in ten of those generated lasts 75 seconds. A query shows a stretch of one reference, edited in
-one of twelve ways, or is a distractor: another video of the same kinds, edited in the same ways.
+References are toy actions, scenes with cuts, camera patterns, moving digits and given real files.
+One in ten of the generated references lasts 75 seconds. A query shows a stretch of one reference,
+edited in one of twelve ways, or it is a distractor: another video of the same kinds, edited in the
+same ways.
 """
 
 from __future__ import annotations
@@ -28,19 +29,19 @@ from sce_video.data_tools.generated import CLASSES, encode_h264, render_toy_acti
 from sce_video.datasets import open_video
 from sce_video.utils.files import write_bytes, write_text
 
-#: Settings are chosen on the first set of kinds, results are those of the second.
+#: Settings were chosen on the first set of kinds. Results are measured on the second.
 KINDS = {"validation": ("toys", "scenes"), "test": ("patterns", "digits", "real", "toys")}
 EDITS = (
     "encoded", "shifted", "colour", "rate", "cropped", "mirrored",
     "speed", "partial", "inset", "overlay", "late", "mixed",
 )  # fmt: skip
 _FPS, _SIDE, _SECONDS, _LONG = 15, 96, 8, 75
-_DISTRACTORS = 3  # one query in so many shows no reference
-_LONG_EVERY = 10  # one reference in so many is long
+_DISTRACTORS = 3  # one in three queries shows no reference
+_LONG_EVERY = 10  # one in ten references is long
 
 
 class Segment(NamedTuple):
-    """A stretch of a query that shows a stretch of a reference, seconds; a score if predicted."""
+    """A stretch of a query that shows a stretch of a reference, in seconds, with a score."""
 
     query: str
     reference: str
@@ -54,9 +55,9 @@ class Segment(NamedTuple):
 def micro_average_precision(
     scores: dict[tuple[str, str], float], true: set[tuple[str, str]]
 ) -> float:
-    """uAP of VSC2022's descriptor track: all (query, reference) pairs in one ranking.
+    """Compute uAP of VSC2022's descriptor track, with all (query, reference) pairs in one ranking.
 
-    Pairs of equal scores count as one step, as in facebookresearch/vsc2022.
+    Pairs with equal scores count as one step, as in facebookresearch/vsc2022.
     """
     ranked = sorted(scores.items(), key=lambda item: -item[1])
     seen = right = 0
@@ -70,9 +71,9 @@ def micro_average_precision(
 
 
 def matching_metric(true: Sequence[Segment], predicted: Iterable[Segment]) -> float:
-    """uAP of VSC2022's matching track: segments of all pairs in one ranking.
+    """Compute uAP of VSC2022's matching track, with segments of all pairs in one ranking.
 
-    Precision and recall are geometric means over both videos of shares of seconds (VCSL). Of a
+    Precision and recall are geometric means over both videos of shares of seconds (VCSL). Within a
     pair, only true segments that a prediction overlaps in both videos count as covered
     (facebookresearch/vsc2022, vsc/metrics.py).
     """
@@ -99,7 +100,7 @@ def matching_metric(true: Sequence[Segment], predicted: Iterable[Segment]) -> fl
 
 
 def _covered(true: list[Segment], given: list[Segment]) -> np.ndarray:
-    """Seconds (2, 2): rightly covered and claimed, in the query and in the reference."""
+    """Return the seconds (2, 2) that are correctly covered and claimed, in query and reference."""
     found = [
         t
         for t in true
@@ -115,7 +116,7 @@ def _covered(true: list[Segment], given: list[Segment]) -> np.ndarray:
 
 
 def _length(intervals: list[tuple[float, float]]) -> float:
-    """Seconds of the union of some intervals."""
+    """Return the length of the union of some intervals in seconds."""
     total, end = 0.0, -np.inf
     for low, high in sorted(intervals):
         total += max(0.0, high - max(low, end))
@@ -124,7 +125,7 @@ def _length(intervals: list[tuple[float, float]]) -> float:
 
 
 def plan_copies(part: str, references: int, queries: int, real: Sequence[str] = ()) -> list[dict]:
-    """What every file is: references ``r0000.mp4``, queries ``q0000.mp4``."""
+    """Plan the content of every file: references ``r0000.mp4``, queries ``q0000.mp4``."""
     kinds = [kind for kind in KINDS[part] if kind != "real" or real]
     rng = np.random.default_rng([len(part), 7])
     files, left = [], list(real)
@@ -150,7 +151,7 @@ def plan_copies(part: str, references: int, queries: int, real: Sequence[str] = 
 def generate_copies(
     root: Path, part: str, files: Sequence[dict], seed: int, workers: int
 ) -> list[Segment]:
-    """Write the videos of a plan; returns the true segments. Files that exist are kept."""
+    """Write the videos of a plan, keep existing files, and return the true segments."""
     root.mkdir(parents=True, exist_ok=True)
     truth = root.parent / "truth.json"
     if truth.exists():
@@ -208,7 +209,7 @@ def _make(root: Path, part: str, files: list[dict], seed: int, number: int) -> S
 
 
 def _reference(file: dict, seed: int, number: int) -> tuple[np.ndarray, int]:
-    """Frames and their rate."""
+    """Return frames and their rate."""
     if file["kind"] == "real":
         return _real(file["real"])
     stretches = _LONG // _SECONDS + 1 if file["long"] else 1
@@ -238,7 +239,7 @@ def _drawn() -> np.ndarray:
 
 
 def _digits(rng: np.random.Generator, count: int) -> np.ndarray:
-    """Three digits that bounce over a shaded ground (moving MNIST, Srivastava et al. 2015)."""
+    """Draw three digits that bounce over a shaded ground (moving MNIST, Srivastava et al. 2015)."""
     frames = np.zeros((count, _SIDE, _SIDE), np.float32)
     frames += np.linspace(*rng.uniform(10, 90, 2), _SIDE, dtype=np.float32)[:, None]
     for _ in range(3):
@@ -254,7 +255,7 @@ def _digits(rng: np.random.Generator, count: int) -> np.ndarray:
 
 
 def _scenes(rng: np.random.Generator, count: int) -> np.ndarray:
-    """One to three shots of a slow camera over clouds (1/f noise), with objects that move."""
+    """Draw one to three shots of a slow camera over clouds (1/f noise) with moving objects."""
     frames, at = np.empty((count, _SIDE, 128, 3), np.uint8), 0
     for length in np.diff([0, *sorted(rng.integers(20, count - 20, rng.integers(0, 3))), count]):
         ground = sum(
@@ -279,7 +280,7 @@ def _scenes(rng: np.random.Generator, count: int) -> np.ndarray:
 
 @cache
 def _real(path: str) -> tuple[np.ndarray, int]:
-    """At most 20 s of a file, 144 pixels high, 10 to 30 frames per second."""
+    """Read at most 20 s of a file, 144 pixels high, with 10 to 30 frames per second."""
     with open_video(path) as reader:
         times = np.asarray(reader.timestamps)
         fps = int(np.clip(round(len(times) / max(reader.duration, 0.1)), 10, 30))
@@ -295,7 +296,7 @@ def _real(path: str) -> tuple[np.ndarray, int]:
 def _stretch(
     frames: np.ndarray, fps: int, edit: str, rng: np.random.Generator
 ) -> tuple[np.ndarray, float, float]:
-    """A part of at least 3 s where there is so much; of a long video 5 to 8 s."""
+    """Select a part of at least 3 s, or of 5 to 8 s in a long video."""
     count = len(frames)
     kept = int(count * rng.uniform(0.6, 1.0))
     first = 0
@@ -318,7 +319,7 @@ def _resampled(frames: np.ndarray, step: float) -> np.ndarray:
 def _inserted(
     frames: np.ndarray, fps: int, filler: np.ndarray, filler_fps: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, float]:
-    """The frames between others, a fifth to a third of all; and when they begin."""
+    """Insert the frames, a fifth to a third of all, between others, and return when they begin."""
     rest = int(len(frames) * rng.uniform(2, 4))
     filler = sized(_resampled(filler, filler_fps / fps), *frames.shape[1:3])
     filler = np.concatenate([filler] * (rest // len(filler) + 1))[:rest]
@@ -336,7 +337,7 @@ def _even(frames: np.ndarray) -> np.ndarray:
 
 
 def _cropped(frames: np.ndarray, _: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """A part of 40 to 90 % of both sides, at the size of the whole."""
+    """Crop 40 to 90 % of both sides, and enlarge to the original size."""
     height, width = frames.shape[1:3]
     side = rng.uniform(0.4, 0.9)
     high, wide = int(height * side), int(width * side)
@@ -345,7 +346,7 @@ def _cropped(frames: np.ndarray, _: np.ndarray, rng: np.random.Generator) -> np.
 
 
 def _shifted(frames: np.ndarray, _: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Moved by up to 15 % along both axes; black where nothing is left."""
+    """Move the frames by up to 15 % along both axes, with black borders."""
     height, width = frames.shape[1:3]
     move = np.float32([[1, 0, rng.uniform(-0.15, 0.15) * width],
                        [0, 1, rng.uniform(-0.15, 0.15) * height]])  # fmt: skip
@@ -353,7 +354,7 @@ def _shifted(frames: np.ndarray, _: np.ndarray, rng: np.random.Generator) -> np.
 
 
 def _coloured(frames: np.ndarray, _: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Brightness, contrast, gamma and saturation; half of them grey, a third blurred."""
+    """Change brightness, contrast, gamma and saturation. Half become grey, a third blurred."""
     x = (frames / np.float32(255)) ** np.float32(rng.uniform(0.6, 1.6))
     grey = x.mean(axis=3, keepdims=True)
     x = grey + (x - grey) * (0 if rng.random() < 0.5 else rng.uniform(0.5, 1.5))
@@ -363,7 +364,7 @@ def _coloured(frames: np.ndarray, _: np.ndarray, rng: np.random.Generator) -> np
 
 
 def _inset(frames: np.ndarray, filler: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """The frames at 40 to 75 % of their sides over another video."""
+    """Place the frames at 40 to 75 % of their size over another video."""
     height, width = frames.shape[1:3]
     side = rng.uniform(0.4, 0.75)
     high, wide = int(height * side), int(width * side)
@@ -375,7 +376,7 @@ def _inset(frames: np.ndarray, filler: np.ndarray, rng: np.random.Generator) -> 
 
 
 def _overlay(frames: np.ndarray, _: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Two lines of text, and a disc in half of the videos, all still."""
+    """Draw two still lines of text, and a disc in half of the videos."""
     frames = frames.copy()
     height, width = frames.shape[1:3]
     words = ["".join(map(chr, rng.integers(65, 91, rng.integers(5, 10)))) for _ in range(2)]

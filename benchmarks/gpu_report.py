@@ -1,12 +1,12 @@
-"""All that a GPU can tell, in one command; called by benchmarks/gpu.sh.
+"""Measure everything that needs a GPU in one command, which benchmarks/gpu.sh calls.
 
     bash benchmarks/gpu.sh [--minutes 8] [--json OUT] [--device cuda|cpu] [--out FOLDER]
         [--videos FOLDER] [--parts PART ...] [--smoke]
 
-Parts, in order of worth, each in a process of its own with a share of the time:
+These are the parts, the most important first, each in its own process with a share of the time:
 
     tests       the tests marked ``gpu``, which skip without one (where pytest is installed)
-    parity      twenty steps of a small SCE on the device against fp32 on the CPU, in every
+    parity      twenty steps of a small SCE on the device and in fp32 on the CPU, in every
                 precision and layout; queue and target; resuming; SyncBN in a group of one process
     step        the training step: speed by setting, share of the measured matrix peak, memory,
                 largest batch, time by part, copies and waits of the host
@@ -14,9 +14,9 @@ Parts, in order of worth, each in a process of its own with a share of the time:
     evaluation  the 30-view test, exact neighbours among a million features, RoIAlign
     real        the quickstart's recipe, and ``sce-video pretrain`` on --videos
 
-A part that takes longer than its share is stopped; what it has measured is kept, and what is left
-of its share goes to the parts after it. OUT is written whenever there is a new result. The exit
-status is 1 if a test or a bound of the parity fails, or a part ends with an error.
+A part that exceeds its share is stopped, and its results so far are kept. Time that a part does not
+need goes to the parts after it. OUT is written after every new result. The exit status is 1 if a
+test or a bound of the parity fails, or a part ends with an error.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from gpu_parts.table import table
 from sce_video.utils.files import write_json
 
 REPO = Path(__file__).resolve().parents[1]
-#: Parts and their shares of the time, in order.
+#: The parts in order, with their shares of the time.
 SHARES = {
     "tests": 0.10,
     "parity": 0.20,
@@ -56,7 +56,7 @@ MODULES = {
     "evaluation": "gpu_parts.evaluation",
     "real": "gpu_parts.real_runs",
 }
-#: A part whose process ends by itself is started again, and goes on with its next measurement.
+#: If a part's process ends by itself, it is started again and continues with the next measurement.
 _STARTS = 3
 
 
@@ -88,7 +88,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def environment(folder: Path, device: str) -> dict[str, str]:
-    """That of the parts: nothing is cached outside the folder, no network is asked."""
+    """Return the environment of the parts, which cache only in the folder and use no network."""
     caches = ("XDG_CACHE_HOME", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "CUDA_CACHE_PATH",
               "MPLCONFIGDIR", "TMPDIR")  # fmt: skip
     found = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "HF_HUB_OFFLINE": "1"}
@@ -106,7 +106,7 @@ class Report:
     """The results so far, in one file.
 
     Args:
-        args: Of the command line.
+        args: Arguments of the command line.
     """
 
     def __init__(self, args: argparse.Namespace) -> None:
@@ -127,7 +127,7 @@ class Report:
         }
 
     def run(self) -> int:
-        """Run all parts; returns the exit status."""
+        """Run all parts, and return the exit status."""
         todo = list(self.args.parts)
         for number, part in enumerate(todo):
             left = self.end - time.monotonic()
@@ -160,7 +160,7 @@ class Report:
         else:
             for _ in range(_STARTS):
                 status = self._start(part, folder, limit)
-                # Ended by a signal, or without a result for a measurement: the rest may work.
+                # After a signal or a missing result, the remaining measurements may still work.
                 if status is None or status in (0, 1):
                     break
         entry = self.content["parts"][part]
@@ -189,7 +189,7 @@ class Report:
         return self._wait(part, command, folder / "output.txt", limit)
 
     def _tests(self, folder: Path, limit: float) -> int | None:
-        """Run the tests marked ``gpu`` of the files that have some."""
+        """Run the tests marked ``gpu`` of the files that contain some."""
         if importlib.util.find_spec("pytest") is None:
             self.content["parts"]["tests"]["results"]["left_out"] = {
                 "left_out": "pytest is not installed"
@@ -212,7 +212,7 @@ class Report:
         return 0 if status == 5 else status  # 5: no tests
 
     def _wait(self, part: str, command: list[str], output: Path, limit: float) -> int | None:
-        """Exit status of a command, None if it was stopped at the limit; results as they come."""
+        """Return the exit status of a command, or None if it was stopped."""
         with output.open("a") as file:
             process = subprocess.Popen(
                 command, cwd=REPO, env=self.environment, stdout=file, stderr=subprocess.STDOUT,
@@ -241,7 +241,7 @@ class Report:
 
 
 def _end(process: subprocess.Popen) -> None:
-    """End a process and those that it started."""
+    """End a process and the processes that it started."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(process.pid, number)
@@ -256,7 +256,7 @@ def _end(process: subprocess.Popen) -> None:
 
 
 def _counts(report: Path) -> dict[str, Any]:
-    """Numbers of tests in pytest's own report, and the names of those that failed."""
+    """Return the numbers of tests in pytest's own report, and the names of failed tests."""
     suite = next(ElementTree.parse(report).getroot().iter("testsuite"))
     numbers = {name: int(suite.get(name, 0)) for name in ("tests", "failures", "errors", "skipped")}
     failed = [

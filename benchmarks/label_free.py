@@ -1,18 +1,19 @@
-"""Which measure without labels tells which checkpoint of a training has the best linear probe?
+"""Find which measure without labels selects the checkpoint with the best linear probe.
 
     python benchmarks/label_free.py WORK --weizmann4 FOLDER [--steps 300] [--json OUT]
 
-Short trainings of all methods, and one with a hundred times the learning rate, on three sets:
-toy actions, digits that move (both are generated in WORK), and a folder with a class per sub-folder
-whose files name a person. Each network is evaluated before the first step and after every quarter:
-linear probe (the aim), kNN, RankMe, LiDAR, retrieval of another clip, effective rank. The measures
-without labels see videos that are not trained on; so does the probe, which on the folder leaves one
-person out.
+Short trainings of all methods, and one with a hundred times the learning rate, run on three sets:
+toy actions and moving digits (both generated in WORK), and a folder with one class per sub-folder
+whose file names identify a person. Each network is evaluated before the first step and after every
+quarter by linear probe (the aim), kNN, RankMe, LiDAR, retrieval of another clip, and effective
+rank. The measures without labels see videos that are not used for training. So does the probe,
+which leaves one person out on the folder.
 
-Spearman's correlation with the probe: ``all`` over the checkpoints of a set, ``within`` the mean
-over trainings of that of their own checkpoints, which is what keeping the best one needs. ``gain``
-is the probe of the checkpoint that a measure picks, less that of the last one, in points.
-Intervals: bootstrap over trainings, drawn within their set, 2000 draws.
+Spearman's correlation with the probe is ``all`` over the checkpoints of a set, and ``within`` as
+the mean over trainings of the correlation of their own checkpoints. Keeping the best checkpoint
+needs the latter. ``gain`` is the probe of the checkpoint that a measure selects, minus the probe of
+the last one, in points. Intervals are a bootstrap over trainings, drawn within their set, with 2000
+draws.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _LABEL_FREE = ("ClipRetrieval", "LiDAR", "RankMe", "FeatureStatistics")
 
 
 def moving_digits(root: Path, num_videos: dict[str, int], seed: int = 0) -> None:
-    """Write ``root/PART/CLASS/NUMBER.mp4``: a handwritten digit on its way over drifting noise."""
+    """Write ``root/PART/CLASS/NUMBER.mp4``: handwritten digits move over drifting noise."""
     write_digits(root / "images")
     for number, (part, count) in enumerate(num_videos.items()):
         rng = np.random.default_rng([seed, number])
@@ -66,7 +67,7 @@ def moving_digits(root: Path, num_videos: dict[str, int], seed: int = 0) -> None
 
 
 def evaluations(folder: dict[str, Any], loader: dict[str, Any]) -> list[dict[str, Any]]:
-    """Hooks: the probe and kNN with labels, and the measures without them."""
+    """Return hooks for the probe and kNN with labels, and for the measures without labels."""
 
     def part(data: dict[str, Any]) -> dict[str, Any]:
         return {**loader, "dataset": {**loader["dataset"], **data}}
@@ -84,7 +85,7 @@ def evaluations(folder: dict[str, Any], loader: dict[str, Any]) -> list[dict[str
 def trained(
     method: str, folder: dict[str, Any], out: Path, steps: int, size: int, times: int
 ) -> list[dict]:
-    """The rows of a training: ``step``, the probe and the measures."""
+    """Train, and return the rows with ``step``, the probe and the measures."""
     base = load_config(methods()[method])
     samples, batch = 96, 16  # of an epoch, in whole batches
     options: dict[str, Any] = {
@@ -122,7 +123,7 @@ def _ranked(a: list[float], b: list[float]) -> float:
 
 
 def summary(runs: list[dict[str, Any]], measure: str) -> dict[str, float]:
-    """``all``, ``within`` and ``gain`` of a measure, means over the sets and trainings."""
+    """Return ``all``, ``within`` and ``gain`` of a measure, as means over sets and trainings."""
     sets: dict[str, list[list[dict]]] = {}
     for run in runs:
         sets.setdefault(run["set"], []).append(run["rows"])
@@ -140,7 +141,7 @@ def summary(runs: list[dict[str, Any]], measure: str) -> dict[str, float]:
 
 
 def correlations(runs: list[dict[str, Any]], draws: int = 2000) -> dict[str, dict[str, Any]]:
-    """:func:`summary` of each measure with its 95 % interval, by measure and name."""
+    """Return the :func:`summary` of each measure with its 95 % interval, by measure and name."""
     rng, found = np.random.default_rng(0), {}
     sets = {
         name: [run for run in runs if run["set"] == name] for name in {r["set"]: 0 for r in runs}
@@ -164,7 +165,7 @@ def main(argv: list[str] | None = None) -> int:
         "--weizmann4", help="folder with a class per sub-folder, personN in the names"
     )
     parser.add_argument(
-        # All but the one that needs a teacher.
+        # Leave out the method that needs a teacher.
         "--methods",
         nargs="+",
         default=sorted({*methods()} - {"distill"}),

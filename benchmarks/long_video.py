@@ -1,35 +1,34 @@
-"""A two-hour file: memory and rate of its index, and clips found in it.
+"""Measure the index of a two-hour file: memory, rate, and clips that are found in it.
 
     python benchmarks/long_video.py --checkpoint RUN [--hours 2] [--clips 100] [--json OUT]
 
 The file consists of toy actions (64 x 64 pixels, 15 frames per second) of 4 to 20 s, between which
 ``--clips`` other toy actions of 5 s are planted. Each planted clip is also re-encoded at a lower
-quality as a file, which is the query: it is found where the most similar window begins within one
-second of it; plain, centred, whitened, and refined as by ``sce-video search --refine`` and
-``--refine-moments 20``.
-``--checkpoint`` is a network pretrained on toy actions
-(sce-video prepare toy_actions, sce-video pretrain); their random numbers are others than here.
+quality as a separate file, which is the query. It counts as found if the most similar window begins
+within one second of it. Rankings are plain, centred, whitened, and refined as by ``sce-video search
+--refine`` and ``--refine-moments 20``. ``--checkpoint`` is a network pretrained on toy actions
+(sce-video prepare toy_actions, sce-video pretrain) with other random numbers than here.
 
     python benchmarks/long_video.py --checkpoint RUN --segments [--hours 2] [--json OUT]
 
-measures segments instead: actions of five classes and of 2 to 10 s are planted, 20 of each class,
-among toy actions of the other seven classes; ``sce-video finetune`` learns from the labelled
-segments of one such file of an hour (and 100 scenes from between them, as "background"),
-``sce-video predict --windows 2s --stride 0.5s --segments`` chooses its threshold on a second, and
-finds the segments of a third file. Beside their mAP is the accuracy of the same classifier on the
+This measures segments instead. 20 actions of each of five classes, 2 to 10 s long, are planted
+among toy actions of the other seven classes. ``sce-video finetune`` learns from the labelled
+segments of one such file of an hour, with 100 scenes from between them as "background". ``sce-video
+predict --windows 2s --stride 0.5s --segments`` chooses its threshold on a second file, and finds
+the segments of a third one. Their mAP is printed next to the accuracy of the same classifier on the
 same actions cut by hand.
 
     python benchmarks/long_video.py --rows 1000000 [--json OUT]
 
-measures searches in as many generated windows of size 256, 50 of each file, in a file and in a
-table with a vector index, with conditions on columns that half, a hundredth and none of them pass;
-and the same of whole videos, with a line of columns each.
+This measures searches in generated windows of size 256, 50 per file, in a file and in a table with
+a vector index. Conditions on columns are passed by half, a hundredth and none of them. It also
+measures searches of whole videos with one line of columns each.
 
-The rate is that of ``sce-video index`` with windows of 5 s every 5 s, against the index of the same
-seconds as files of 5 s, each in a process of its own, in turn; as seconds of video per second of
-the processor, which another program on the machine changes little, and per second. Memory is the
-largest resident size of the process. No scene is in the file twice: each has random numbers of its
-own.
+The rate of ``sce-video index`` with windows of 5 s every 5 s is compared with the index of the same
+seconds as files of 5 s, each in its own process, in turn. It is given as seconds of video per
+second of the processor, which another program on the machine changes little, and per second. Memory
+is the largest resident size of the process. No scene occurs twice in the file, because each has its
+own random numbers.
 """
 
 from __future__ import annotations
@@ -71,8 +70,8 @@ from sce_video.utils.files import write_json
 
 FPS, SIZE, SECONDS = 15, 64, 5
 REFINED = {"refined": MOST_REFINED, "refined_20": 20}  # moments
-# A process begins with the memory of the one that starts it, and ``ru_maxrss`` never falls. So a
-# small process starts the command, and says what it took.
+# A process begins with the memory of the one that starts it, and ``ru_maxrss`` never falls. A
+# small process therefore starts the command and reports time and memory.
 _LAUNCHER = """
 import json, resource, subprocess, sys
 status = subprocess.call(sys.argv[1:], stdout=subprocess.DEVNULL)
@@ -83,7 +82,7 @@ sys.exit(status)
 
 
 class Encoder:
-    """An h264 file that grows by frames."""
+    """An h264 file to which frames are appended."""
 
     def __init__(self, path: Path, crf: int, keys: int = 250) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -105,14 +104,14 @@ class Encoder:
 
 
 def action(seed: int, number: int, frames: int) -> np.ndarray:
-    """(frames, 64, 64, 3) of a random toy action."""
+    """Return (frames, 64, 64, 3) of a random toy action."""
     rng = np.random.default_rng((seed, number))
     what, how = WHATS[int(rng.integers(len(WHATS)))], HOWS[int(rng.integers(len(HOWS)))]
     return render_toy_action(what, how, rng, size=SIZE, num_frames=frames, fps=FPS)
 
 
 def scenes(total: int, clips: int, seed: int) -> Iterator[tuple[int, bool, np.ndarray]]:
-    """First frame, whether it is planted, and frames, of the scenes of the long file."""
+    """Yield the scenes of the file: first frame, whether it is planted, and frames."""
     rng = np.random.default_rng(seed)
     room = total - clips * SECONDS * FPS
     places = np.sort(rng.choice(room, clips, replace=False)).tolist()
@@ -132,7 +131,7 @@ def scenes(total: int, clips: int, seed: int) -> Iterator[tuple[int, bool, np.nd
 
 
 def make_files(folder: Path, hours: float, clips: int, seed: int) -> list[float]:
-    """Write long/long.mp4, short/*.mp4 and queries/*.mp4; returns starts of the planted clips."""
+    """Write long/long.mp4, short/*.mp4 and queries/*.mp4, and return the planted starts."""
     long, starts = Encoder(folder / "long" / "long.mp4", 18), []
     rest = np.empty((0, SIZE, SIZE, 3), dtype=np.uint8)
     count = 0
@@ -154,10 +153,10 @@ def make_files(folder: Path, hours: float, clips: int, seed: int) -> list[float]
 
 
 def measured(command: Sequence[str]) -> dict[str, float]:
-    """Run a command in a process; its seconds, processor seconds and memory.
+    """Run a command in a process, and return its seconds, processor seconds and memory.
 
     Raises:
-        SystemExit: It failed.
+        SystemExit: If it fails.
     """
     begin = time.monotonic()
     done = subprocess.run(
@@ -179,14 +178,14 @@ def measured(command: Sequence[str]) -> dict[str, float]:
 def index(
     videos: Path, out: Path, checkpoint: str, clips: int, windows: Sequence[str]
 ) -> dict[str, float]:
-    """What ``sce-video index`` takes, see :func:`measured`."""
+    """Measure ``sce-video index``, see :func:`measured`."""
     command = [sys.executable, "-m", "sce_video", "index", str(videos), "--out", str(out)]
     command += ["--checkpoint", checkpoint, "--workers", "0", "--device", "cpu", "--rebuild"]
     return measured([*command, "--clips", str(clips), *windows])
 
 
 def find(folder: Path, out: Path, model: Any, starts: Sequence[float]) -> dict[str, Any]:
-    """How many planted clips are found, and how far from their starts."""
+    """Return how many planted clips are found, and how far from their starts."""
     held = read_index(out)
     features = [
         query_feature(held, Query(str(folder / "queries" / f"{i:04}.mp4")), lambda: model)
@@ -210,7 +209,7 @@ def find(folder: Path, out: Path, model: Any, starts: Sequence[float]) -> dict[s
 
 
 def first_moment(held: VideoIndex, feature: np.ndarray, kind: str, model: Any) -> Match:
-    """The best moment; refined ones by whitened features, as ``sce-video search`` does."""
+    """Return the best moment, for refined ones by whitened features as in ``sce-video search``."""
     if kind in REFINED:
         count = REFINED[kind]
         matches = query_index(held, feature, count, whitened=True)
@@ -220,7 +219,7 @@ def first_moment(held: VideoIndex, feature: np.ndarray, kind: str, model: Any) -
 
 
 def rates(folder: Path, checkpoint: str, seconds: float, views: int, rounds: int) -> dict[str, Any]:
-    """Seconds of video per second of the index of windows, against that of short files."""
+    """Return seconds of video per second for the index of windows and of short files."""
     runs: dict[str, list[dict[str, float]]] = {"long": [], "short": []}
     for _ in range(rounds):
         for kind in runs:
@@ -238,13 +237,13 @@ def rates(folder: Path, checkpoint: str, seconds: float, views: int, rounds: int
     return result
 
 
-#: Of the twelve classes of toy actions those that are planted as segments.
+#: Classes of toy actions that are planted as segments.
 PLANTED = ("stripes_bounce", "checks_circle", "rings_shake", "stripes_pulse", "checks_bounce")
 OTHERS = tuple(name for name in CLASSES if name not in PLANTED)
 
 
 def labelled_file(file: Path, hours: float, per_class: int, seed: int) -> list[Segment]:
-    """Write a file in which actions are planted; returns all scenes, the others as background."""
+    """Write a file with planted actions, and return all scenes, the others as background."""
     rng = np.random.default_rng(seed)
     names = [name for name in PLANTED for _ in range(per_class)]
     order = rng.permutation(len(names)).tolist()
@@ -273,7 +272,7 @@ def labelled_file(file: Path, hours: float, per_class: int, seed: int) -> list[S
 
 
 def segments(folder: Path, checkpoint: str, hours: float, seed: int) -> dict[str, Any]:
-    """Segment mAP of predicted segments, and the accuracy on the same ones cut by hand."""
+    """Return the mAP of predicted segments, and the accuracy on the same ones cut by hand."""
     scenes = {
         part: labelled_file(folder / f"{part}.mp4", length, 20, seed + i)
         for i, (part, length) in enumerate({"train": 1.0, "chosen": 1.0, "test": hours}.items())
@@ -314,7 +313,7 @@ def segments(folder: Path, checkpoint: str, hours: float, seed: int) -> dict[str
 
 
 def generated(folder: Path, rows: int, windows: int, seed: int) -> dict[str, VideoIndex]:
-    """An index of generated features in a file, and one in a table; and their columns."""
+    """Build an index of generated features in a file and in a table, with their columns."""
     rng = np.random.default_rng(seed)
     spectrum = np.arange(1, 257) ** -0.5
     groups, mean = rng.normal(size=(1000, 256)) * spectrum, np.abs(rng.normal(size=256))
@@ -341,7 +340,7 @@ def generated(folder: Path, rows: int, windows: int, seed: int) -> dict[str, Vid
 
 
 def searches(index: VideoIndex, queries: int = 20) -> dict[str, Any]:
-    """Median seconds, of this process, and worst seconds: to read columns twice, to search."""
+    """Return median and worst seconds of this process, to read columns and to search."""
     found: dict[str, list[tuple[float, float]]] = {}
 
     def timed(name: str, function: Callable[..., Any], *options: Any) -> Any:

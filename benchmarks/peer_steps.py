@@ -1,11 +1,10 @@
 """The rows "step" and "image step" of benchmarks/peers.py: a training step on a CPU.
 
-Ours is the recipe's model, with the mixed-precision wrapper, LARS and target as a training has
-them. Lightly's is the loop of its examples (``examples/pytorch`` of lightly-ai/lightly), around the
-same backbone; eztorch's is the step of its classes (juliendenize/eztorch, the code of SCE's
-authors), around the same networks; LightlyTrain's is the step of its class, with its optimiser and
-torchvision's network of that name. Views are float tensors that are there before: no augmentation
-on either side.
+Our side is the recipe's model with mixed-precision wrapper, LARS and target, as in a training.
+Lightly's side is the loop of its examples (``examples/pytorch`` of lightly-ai/lightly) with the
+same backbone. eztorch's side is the step of its classes (juliendenize/eztorch, the code of SCE's
+authors) with the same networks. LightlyTrain's side is the step of its class with its optimiser and
+torchvision's network of that name. Views are existing float tensors, so no side augments.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ SIZES = {"step": (8, 112, 4), "image step": (1, 224, 16)}  # frames, pixels, bat
 
 
 def configuration(job: Job, fast: bool) -> Any:
-    """The recipe of a method, of videos; for images with a ResNet-18."""
+    """Return the recipe of a method for videos, or for images with a ResNet-18."""
     sys.path += [path for path in job["paths"] if path not in sys.path]
     import step_process
 
@@ -75,7 +74,7 @@ def _our_model(what: str, method: str) -> Step:
 
 
 def our_step(job: Job) -> None:
-    """The recipe's model with ``channels_last``, its optimiser and target."""
+    """Return a step of the recipe's model with ``channels_last``, its optimiser and target."""
     run(job, _our_model(job["what"], job["method"]))
 
 
@@ -157,13 +156,13 @@ def _lightly(what: str, method: str, paths: tuple[str, ...], fast: bool) -> Step
 
 
 def lightly_step(job: Job) -> None:
-    """The loop of lightly's example, as it is written there."""
+    """Return the loop of lightly's example as it is written there."""
     torch.set_num_threads(1)
     run(job, _lightly(job["what"], job["method"], tuple(job["paths"]), False))
 
 
 def lightly_channels_last(job: Job) -> None:
-    """The same with the memory format that ours has."""
+    """Return lightly's loop with our memory format."""
     torch.set_num_threads(1)
     step = _lightly(job["what"], job["method"], tuple(job["paths"]), True)
     run(job, lambda views: step([v.to(memory_format=torch.channels_last_3d) for v in views]))
@@ -191,7 +190,7 @@ def _lightly_train() -> Step:
 
 
 def lightly_train_step(job: Job) -> None:
-    """LightlyTrain's SimCLR, without the trainer of Lightning around it."""
+    """Return LightlyTrain's SimCLR without Lightning's trainer."""
     if job["method"] != "simclr":
         raise ValueError("it has SimCLR of these methods")
     torch.set_num_threads(1)
@@ -216,7 +215,7 @@ class Network(torch.nn.Sequential):
 
 
 def part(what: str, method: str, paths: list[str], name: str) -> torch.nn.Module:
-    """A part of the recipe's model; hydra calls it for eztorch."""
+    """Build a part of the recipe's model. hydra calls this for eztorch."""
     cfg = configuration({"what": what, "method": method, "paths": list(paths)}, False)
     from sce_video.registry import MODELS
 
@@ -264,7 +263,7 @@ def _eztorch(what: str, method: str, paths: tuple[str, ...], checkout: str) -> S
 
 
 def eztorch_step(job: Job) -> None:
-    """What Lightning's trainer calls of eztorch's classes, without the trainer."""
+    """Return the calls of Lightning's trainer to eztorch's classes, without the trainer."""
     if job["method"] not in EZTORCH:
         raise ValueError(f"it has no {job['method']}")
     torch.set_num_threads(1)

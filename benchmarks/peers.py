@@ -1,14 +1,15 @@
-"""sce_video beside its live peers: readers, loaders, searches, training steps, copies.
+"""Compare sce_video with other libraries: readers, loaders, searches, training steps, copies.
 
     python benchmarks/peers.py [--files VIDEO ...] [--rows NAME ...] [--rounds 11]
         [--only own] [--smoke]
 
-A row is one piece of work done by several sides (benchmarks/peer_sides.py), each in a process of
-its own: ours in this environment, the peers in work_dirs/peers/.venv, which is made from
-benchmarks/peers.txt (3 GB). The sides take turns at the same jobs on the same files, on one core
-with one thread. Times are processor seconds with all threads and children, medians over the rounds;
-a ratio is a side's time by ours, the geometric mean over the files with its range. What a side
-cannot do is said in the table and stops nothing. Written: peers.json, peers.md, peers.png.
+A row is one piece of work that several sides do (benchmarks/peer_sides.py), each in its own
+process. Our side uses this environment, and the peers use work_dirs/peers/.venv, which is created
+from benchmarks/peers.txt (3 GB). The sides take turns with the same jobs on the same files, on one
+core with one thread. Times are processor seconds with all threads and children, as medians over the
+rounds. A ratio is a side's time divided by ours, as a geometric mean over the files with its range.
+If a side cannot do a job, the table says so and the comparison continues. Results are written to
+peers.json, peers.md and peers.png.
 """
 
 from __future__ import annotations
@@ -56,10 +57,10 @@ LIMIT_SECONDS = 900  # of one job
 class Row:
     """One piece of work.
 
-    ``jobs`` makes the job of a file and a round; ``files`` is the kind of files, a key of
-    :func:`files_of`; ``sides`` are names of :data:`peer_sides.SIDES`, ours first; ``bounds`` are
-    those of them that are no peers; ``samples`` are what a job does. A row of whole commands is
-    not warmed up, and is measured in fewer ``rounds``.
+    ``jobs`` creates the job of a file and a round. ``files`` is the kind of files, a key of
+    :func:`files_of`. ``sides`` are names in :data:`peer_sides.SIDES`, ours first. ``bounds`` are
+    those of them that are not peers. ``samples`` is the number of samples in a job. A row of whole
+    commands is not warmed up, and is measured in fewer ``rounds``.
     """
 
     title: str
@@ -74,7 +75,7 @@ class Row:
 
 
 def frames_job(path: str, seed: int) -> Job:
-    """Sixteen random frames (fewer of a shorter file), ascending."""
+    """Return sixteen random frames in ascending order (fewer for a shorter file)."""
     with AvReader(path) as reader:
         count = len(reader.timestamps)
     chosen = np.random.default_rng(seed).choice(count, min(16, count), replace=False)
@@ -82,7 +83,7 @@ def frames_job(path: str, seed: int) -> Job:
 
 
 def clips_job(path: str, seed: int) -> Job:
-    """A batch of samples of one file, with the frames of the two clips that each seed gives us."""
+    """Return a batch of samples of one file, with the frames of the two clips of each seed."""
     seeds, drawn = list(range(BATCH * seed, BATCH * (seed + 1))), RandomClips(CLIP_SECONDS, FRAMES)
     with AvReader(path) as reader:
         samples = [drawn({"reader": reader, "rng": np.random.default_rng(s)}) for s in seeds]
@@ -91,24 +92,24 @@ def clips_job(path: str, seed: int) -> Job:
 
 
 def embedding_job(path: str, _: int) -> Job:
-    """All files of a folder, which holds the network beside them."""
+    """Return all files of a folder, which also contains the network."""
     videos = Path(path, "videos")
     network = str(Path(path, "network"))
     return {"folder": str(videos), "network": network, "videos": len(list(videos.iterdir()))}
 
 
 def folder_job(path: str, _: int) -> Job:
-    """What was generated into a folder."""
+    """Return what was generated in a folder."""
     return {"folder": path}
 
 
 def step_job(method: str, _: int) -> Job:
-    """A step of a method; the paths let a peer build the same backbone."""
+    """Return a step of a method. With the paths, a peer can build the same backbone."""
     return {"what": "step", "method": method, "paths": [str(HERE.parent), *sys.path]}
 
 
 def image_step_job(method: str, _: int) -> Job:
-    """The same of images."""
+    """Return a step of a method on images."""
     return {"what": "image step", "method": method, "paths": [str(HERE.parent), *sys.path]}
 
 
@@ -173,7 +174,7 @@ ROWS = {
 
 
 def originals(args: argparse.Namespace) -> list[str]:
-    """The given files, or generated ones of Kinetics' size, rate and length."""
+    """Return the given files, or generated ones with Kinetics' size, rate and length."""
     if args.files:
         return args.files
     made = []
@@ -191,7 +192,7 @@ def originals(args: argparse.Namespace) -> list[str]:
 
 
 def repacked(args: argparse.Namespace, files: list[str]) -> list[str]:
-    """``sce-video repack`` of the files."""
+    """Return the files after ``sce-video repack``."""
     made = []
     (args.out / "repacked").mkdir(parents=True, exist_ok=True)
     for number, file in enumerate(files):
@@ -203,7 +204,7 @@ def repacked(args: argparse.Namespace, files: list[str]) -> list[str]:
 
 
 def folder(args: argparse.Namespace, files: list[str]) -> list[str]:
-    """A folder of ``--clips`` links to repacked files, and a tiny VideoMAE."""
+    """Return a folder of ``--clips`` links to repacked files, and a tiny VideoMAE."""
     from transformers import VideoMAEConfig, VideoMAEImageProcessor, VideoMAEModel
 
     root = args.out / "folder"
@@ -222,7 +223,7 @@ def folder(args: argparse.Namespace, files: list[str]) -> list[str]:
 
 
 def features(args: argparse.Namespace) -> list[str]:
-    """A folder of ``--features`` generated features."""
+    """Return a folder of ``--features`` generated features."""
     root = args.out / f"features_{args.features}"
     if not root.exists():
         write_features(root, args.features)
@@ -230,7 +231,7 @@ def features(args: argparse.Namespace) -> list[str]:
 
 
 def copies(args: argparse.Namespace) -> list[str]:
-    """A folder of ``--copies`` generated videos, a fifth of them edited copies."""
+    """Return a folder of ``--copies`` generated videos, a fifth of them edited copies."""
     root = args.out / f"copies_{args.copies}"
     if not (root / "pairs.json").exists():
         write_videos(root, args.copies)
@@ -238,7 +239,7 @@ def copies(args: argparse.Namespace) -> list[str]:
 
 
 def environment(out: Path) -> tuple[str, str]:
-    """The interpreter of the peers, installed where the list has changed; or why there is none."""
+    """Return the interpreter of the peers, or the reason why there is none."""
     venv, wanted = out / ".venv", HERE / "peers.txt"
     python, stamp = venv / "bin" / "python", venv / "peers.txt"
     if stamp.exists() and stamp.read_text() == wanted.read_text():
@@ -260,7 +261,7 @@ def environment(out: Path) -> tuple[str, str]:
 
 
 class SideProcess:
-    """A side in a process that answers jobs; ``error`` is of its first failed job or its end."""
+    """A side in a process that answers jobs. ``error`` is its first failure or its end."""
 
     def __init__(self, name: str, python: str, error: str, log: Path) -> None:
         self.name, self.error, self.versions = name, error, {}
@@ -279,7 +280,7 @@ class SideProcess:
         self.versions, self.error = started.get("versions", {}), started.get("error", "")
 
     def ask(self, job: Job) -> dict[str, Any] | None:
-        """The answer to a job; None if it failed."""
+        """Return the answer to a job, or None if it failed."""
         if self._ended:
             return None
         with contextlib.suppress(BrokenPipeError):  # the answer says so
@@ -316,7 +317,7 @@ class Measured:
 
 
 def measure(row: Row, files: list[str], sides: list[SideProcess], rounds: int) -> Measured:
-    """Let the sides take turns; all but whole commands once to warm up."""
+    """Let the sides take turns, and warm up all except whole commands."""
     found = Measured({file: {} for file in files})
     for number in range(min(rounds, row.rounds) + row.warm_up):
         for file in files:
@@ -343,7 +344,7 @@ def measure(row: Row, files: list[str], sides: list[SideProcess], rounds: int) -
 
 
 def ratio(times: Sequence[tuple[float, float]]) -> dict[str, float] | None:
-    """Of (a side's, our) times by file: geometric mean and range of how much faster we are."""
+    """Return how much faster we are, from (side, our) times by file: mean and range."""
     each = [theirs / ours for theirs, ours in times]
     if not each:
         return None
@@ -352,7 +353,7 @@ def ratio(times: Sequence[tuple[float, float]]) -> dict[str, float] | None:
 
 
 def summary(row: Row, found: Measured, sides: list[SideProcess]) -> dict[str, Any]:
-    """The results of a row as plain data."""
+    """Return the results of a row as plain data."""
     ours = row.sides[0]
     medians = {
         file: {name: statistics.median(times) for name, times in by_side.items()}
@@ -392,7 +393,7 @@ def summary(row: Row, found: Measured, sides: list[SideProcess]) -> dict[str, An
 
 
 def table(rows: dict[str, Any]) -> str:
-    """The results in Markdown."""
+    """Return the results in Markdown."""
     lines = ["| | ms | ours x as fast | over the files |", "|---|---|---|---|"]
     for row in rows.values():
         best = row.get("best_peer")
@@ -414,7 +415,7 @@ def table(rows: dict[str, Any]) -> str:
 
 
 def figure(rows: dict[str, Any]) -> Figure:
-    """A bar for each side: how much faster we are, with the range over the files."""
+    """Draw a bar for each side: how much faster we are, with the range over the files."""
     bars: list[tuple[str, dict[str, float], int]] = []
     at_other_recall = ("search", "near_duplicates")
     drawn_rows = [row for name, row in rows.items() if name not in at_other_recall]
@@ -438,7 +439,7 @@ def figure(rows: dict[str, Any]) -> Figure:
 
 
 def front(sides: dict[str, Any]) -> Figure:
-    """Recall against time of the row "search", a line for each side."""
+    """Draw recall over time of the row "search", with one line per side."""
     drawn = Figure(figsize=(8, 4), layout="constrained")
     axes = drawn.subplots()
     for name, side in sides.items():
@@ -454,7 +455,7 @@ def front(sides: dict[str, Any]) -> Figure:
 
 
 def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description="sce_video beside its live peers.")
     parser.add_argument("--files", nargs="+", help="videos (default: four are generated)")
     parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS), metavar="NAME")
@@ -487,7 +488,7 @@ def run_row(row: Row, files: list[str], args: argparse.Namespace, peers: tuple[s
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the rows; status 1 if one of our own sides fails."""
+    """Run the rows. The status is 1 if one of our own sides fails."""
     args = parse_args(argv)
     args.out = args.out.resolve()
     args.out.mkdir(parents=True, exist_ok=True)

@@ -1,16 +1,16 @@
-"""How often ``compare`` calls two settings different that are not: several seeds, simulated.
+"""Simulate how often ``compare`` calls two equal settings different, with several seeds.
 
     python benchmarks/seeds_test.py [--repetitions 2000] [--interaction 0.1] [--gap 0]
 
-A video is right in a run where a normal variable falls below the quantile of the run's accuracy,
-which is drawn around 60 % for each seed. The variable is the sum of the video's difficulty, of
-what the setting makes of the video (a share ``--interaction`` of the variance) and of what the
-run makes of it (a share of 0.3). Per row: how often the 95 % interval of the difference does not
-contain the true one, ``--gap`` points, and half its mean width, of
+A video is classified correctly in a run if a normal variable falls below the quantile of the run's
+accuracy, which is drawn around 60 % for each seed. The variable is the sum of three parts: the
+video's difficulty, an interaction of video and setting (a share ``--interaction`` of the variance),
+and an interaction of video and run (a share of 0.3). Each row shows how often the 95 % interval of
+the difference does not contain the true one, ``--gap`` points, and half its mean width, for
 
-- ``videos``: runs taken as fixed, as for single runs;
-- ``welch``: Welch's t of the means of the runs, videos taken as fixed;
-- ``bootstrap``: runs and videos drawn with replacement;
+- ``videos``: runs are fixed, as for single runs;
+- ``welch``: Welch's t of the means of the runs, with fixed videos;
+- ``bootstrap``: runs and videos are drawn with replacement;
 - ``both``: :func:`~sce_video.evaluation.functional.statistics.seeds_test`.
 """
 
@@ -28,7 +28,7 @@ _NOISE, _ACCURACY, _DRAWS = 0.3, 0.6, 400
 
 
 def outcomes(random, runs, videos, spread, interaction=0.1, gap=0.0):
-    """Two settings' outcomes (runs, videos); the standard deviation over seeds is ``spread``."""
+    """Return two settings' outcomes (runs, videos) with deviation ``spread`` over seeds."""
     ease = np.sqrt(1 - interaction - _NOISE) * random.standard_normal(videos)
     found = []
     for shift in (0.0, gap):
@@ -40,7 +40,7 @@ def outcomes(random, runs, videos, spread, interaction=0.1, gap=0.0):
 
 
 def intervals(random, first, second):
-    """The ends of the 95 % interval of each method."""
+    """Return the ends of the 95 % interval of each method."""
     runs, videos = first.shape
     change = second.mean() - first.mean()
     per_video = (second - first).mean(axis=0)

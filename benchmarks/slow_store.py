@@ -1,11 +1,11 @@
-"""A table in an object store that answers after 20 ms, beside the same table on the local disk.
+"""Compare a table in an object store that answers after 20 ms with the same table on a local disk.
 
     python benchmarks/slow_store.py OUT [--files VIDEO ...] [--delay 0.02] [--json OUT]
 
 A server of S3's requests (read, size, list) for the files below OUT answers each request after
-``--delay`` seconds, any number at once, in a process of its own. Loader workers read two augmented
-clips of 8 frames of each video, in batches; what counts is the time on the wall, for a store takes
-waiting, not work. Local and remote take turns; medians over the rounds.
+``--delay`` seconds, any number at once, in its own process. Loader workers read two augmented clips
+of 8 frames of each video in batches. Wall time counts, because a store costs waiting, not work.
+Local and remote tables take turns, and results are medians over the rounds.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ CLIPS = [
 
 
 class Store(asyncio.Protocol):
-    """Answers GET, with ranges, HEAD and lists of objects, below the current folder."""
+    """Server that answers GET, with ranges, HEAD and lists of objects, below the current folder."""
 
     delay = 0.02
 
@@ -54,7 +54,7 @@ class Store(asyncio.Protocol):
         self._transport, self._left = transport, b""
 
     def data_received(self, data: bytes) -> None:
-        """Answer whole requests, one after the other, each after the delay."""
+        """Answer complete requests one after the other, each after the delay."""
         *requests, self._left = (self._left + data).split(b"\r\n\r\n")
         for request in requests:
             asyncio.get_running_loop().call_later(self.delay, self._answer, request.decode())
@@ -91,7 +91,7 @@ class Store(asyncio.Protocol):
 
 
 def _listed(bucket: Path, prefix: str) -> str:
-    """The answer to ListObjectsV2."""
+    """Return the answer to ListObjectsV2."""
     files = sorted(f for f in bucket.rglob("*") if f.is_file())
     rows = "".join(
         f"<Contents><Key>{escape(key)}</Key><Size>{file.stat().st_size}</Size>"
@@ -116,7 +116,7 @@ def serve(folder: Path, delay: float, port: Any) -> None:
 
 
 def make_table(args: argparse.Namespace) -> Path:
-    """A table of ``--videos`` repacked videos, links to a few."""
+    """Write a table of ``--videos`` repacked videos, which are links to a few."""
     table, videos = args.out / "bucket" / "videos.lance", args.out / "videos"
     if not table.exists():
         videos.mkdir(parents=True, exist_ok=True)
@@ -129,7 +129,7 @@ def make_table(args: argparse.Namespace) -> Path:
 
 
 def samples_per_second(table: str, args: argparse.Namespace, seed: int) -> float:
-    """Of one epoch, from the second batch of each worker on."""
+    """Measure one epoch, from the second batch of each worker on."""
     loader = VideoRunner.build_dataloader(
         dict(
             batch_size=args.batch,

@@ -1,20 +1,20 @@
-"""The least that a training step takes: its operations and bytes, counted without computing it.
+"""Compute the shortest possible training step from its operations and bytes, without running it.
 
     python benchmarks/step_floor.py [--network r3d18 r3d50] [--frames 8] [--size 224] [--batch 64]
         [--json OUT]
 
-Every operation of forward, loss and backward of the SCE step in bf16 reads its tensors from memory
-and writes its result, and each takes at least the longer of operations / peak and bytes /
-bandwidth. Two sums of that, as lower bounds:
+Every operation in the forward pass, loss and backward pass of the SCE step in bf16 reads its
+tensors from memory and writes its result. It takes at least the longer of operations / peak and
+bytes / bandwidth. There are two sums of these times, as lower bounds:
 
-    convolutions  convolutions and products alone, as if all else were part of their kernels
-    eager         every operation on its own, as PyTorch computes them without ``torch.compile``
+    convolutions  only convolutions and products, as if all else were part of their kernels
+    eager         every operation separately, as PyTorch computes them without ``torch.compile``
 
-Not counted: second passes over a tensor within an operation (BN reads its input twice), the
-optimiser, the augmentation, and copies from the host. Peaks and bandwidths are those of the
+The sums do not count second passes over a tensor within an operation (BN reads its input twice),
+the optimiser, the augmentation, and copies from the host. Peaks and bandwidths come from the
 vendors' data sheets, unless a run on a GPU measures them (``benchmarks/gpu.sh``).
 
-The second table is of how many samples a second a GPU trains, at the share of its peak that a
+The second table shows how many samples per second a GPU trains at the share of its peak that a
 public measurement reached (``PUBLISHED``), and the cores that decode them.
 """
 
@@ -41,7 +41,7 @@ from sce_video.utils.files import write_json
 
 
 class Device(NamedTuple):
-    """What bounds the speed of a device."""
+    """Properties that bound the speed of a device."""
 
     tflops: float
     """Dense bf16."""
@@ -70,12 +70,12 @@ class Operation:
     bytes: float
 
     def seconds(self, device: Device) -> float:
-        """At least, on a device."""
+        """Return the least seconds on a device."""
         return max(self.flops / device.tflops / 1e12, self.bytes / device.gb_per_s / 1e9)
 
 
 class _Recorder(TorchDispatchMode):
-    """Keeps FLOPs and bytes of every operation that reads or writes memory."""
+    """Recorder of FLOPs and bytes of every operation that reads or writes memory."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ class _Recorder(TorchDispatchMode):
 
 
 def operations_of(job: Job) -> list[Operation]:
-    """Those of forward, loss and backward of one batch in bf16, without computing them."""
+    """Return the operations of one batch (forward, loss, backward) without computing them."""
     cfg = job_config(job)
     if "shuffle_bn_splits" in cfg.model:
         cfg.model.shuffle_bn_splits = None  # copies only, and draws numbers
@@ -109,7 +109,7 @@ def operations_of(job: Job) -> list[Operation]:
 
 
 def floor_of(operations: list[Operation], device: Device | None = None) -> dict[str, Any]:
-    """Operations and bytes of a step, and the least seconds on a device."""
+    """Return operations and bytes of a step, and the least seconds on a device."""
     products = [operation for operation in operations if operation.flops]
     flops = sum(operation.flops for operation in products)
     found: dict[str, Any] = dict(
@@ -128,10 +128,10 @@ def floor_of(operations: list[Operation], device: Device | None = None) -> dict[
 
 
 def r3d18_flops(frames: int = 16, size: int = 112) -> float:
-    """FLOPs of a training step of torchvision's r3d_18 for one clip (forward and backward).
+    """Return the FLOPs of a training step of torchvision's r3d_18 for one clip.
 
-    Convolutions with 3x3x3 kernels, a 3x7x7 stem, strides of 2 in time and space from the second
-    stage on (torchvision/models/video/resnet.py).
+    Forward and backward are counted. Convolutions have 3x3x3 kernels and a 3x7x7 stem, with strides
+    of 2 in time and space from the second stage on (torchvision/models/video/resnet.py).
     """
     cells = frames * (size // 2) ** 2
     stem = 3 * 3 * 7 * 7 * 64 * cells
@@ -144,18 +144,18 @@ def r3d18_flops(frames: int = 16, size: int = 112) -> float:
         else:
             forward += 4 * 27 * channels**2 * cells
     forward += 512 * 400
-    # Twice the forward for the gradients, but for the stem's input.
+    # Gradients cost twice the forward pass, except for the stem's input.
     return 2 * (3 * forward - stem)
 
 
 def published_share() -> float:
-    """Share of the peak that the published training of R3D-18 reached."""
+    """Return the share of the peak that the published training of R3D-18 reached."""
     flops = PUBLISHED["clips_per_s"] / PUBLISHED["gpus"] * r3d18_flops()
     return flops / 1e12 / PUBLISHED["tflops"]
 
 
 def show(network: str, job: Job, operations: list[Operation]) -> dict[str, Any]:
-    """Print the bounds of one network on all devices; returns them."""
+    """Print and return the bounds of one network on all devices."""
     plain = floor_of(operations)
     print(
         f"\n{network}, batch {job.batch}, two views of {job.frames}x{job.size}: "

@@ -1,6 +1,6 @@
-"""One setting of the training step in a process of its own, for benchmarks/train_step.py.
+"""One setting of the training step in its own process, for benchmarks/train_step.py.
 
-A process per setting has the peak memory of that setting alone.
+With one process per setting, the peak memory belongs to this setting.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ RECIPES = {
     "r3d18": "sce_r3d18_8xb64-8x224-200e_k400.py",
     "r3d50": "sce_r3d50_8xb64-8x224-200e_k400.py",
 }
-# Otherwise every large tensor is a new mapping, whose pages the system zeroes one by one.
+# Without these settings, every large tensor is a new mapping whose pages the system zeroes.
 KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**32), "MALLOC_TRIM_THRESHOLD_": str(2**40)}
 _LOSS_TERMS = sce.sce_terms
-# Parts of a step, in order; "figures" is the time of the collapse metrics h_std and h_rank.
+# Parts of a step in order. "figures" is the time of the collapse metrics h_std and h_rank.
 PARTS = (
     *("data", "augmentation", "online forward", "target forward", "loss", "figures"),
     *("backward", "optimiser", "target update", "queue"),
@@ -75,7 +75,7 @@ class Job:
 
 
 def job_config(job: Job) -> Config:
-    """The recipe with the sizes and flags of the job."""
+    """Return the recipe with the sizes and flags of the job."""
     cfg = load_config(CONFIGS / job.recipe, list(job.cfg_options))
     for step in cfg.train_dataloader.dataset.pipeline:
         if step.type == "RandomClips" and job.frames is not None:
@@ -94,16 +94,16 @@ def job_config(job: Job) -> Config:
     cfg.data_preprocessor.channels_last = "channels_last" in job.flags
     cfg.optim_wrapper.type = "MixedPrecisionOptimWrapper"
     cfg.optim_wrapper.dtype = "bfloat16" if "bf16" in job.flags else "float32"
-    # As at the start of the warm-up: the full rate gives NaN on random bytes, slow on CPUs.
+    # Use the learning rate at the start of the warm-up. The full one gives NaN on random bytes.
     cfg.optim_wrapper.optimizer.lr = 1e-3
     return cfg
 
 
 def with_sizes(job: Job) -> Job:
-    """The job with the frames, size and batch of its recipe where it has none.
+    """Return the job with the recipe's frames, size and batch if it has none.
 
     Raises:
-        ValueError: the recipe is not of SCE with two views of one size.
+        ValueError: If the recipe is not of SCE with two views of one size.
     """
     cfg = job_config(job)
     views = cfg.data_preprocessor.views
@@ -116,7 +116,7 @@ def with_sizes(job: Job) -> Job:
 
 
 class Stopwatch:
-    """Sums wall and CPU seconds by part of the step, without those of nested parts."""
+    """Sums of wall and CPU seconds by part of the step, without nested parts."""
 
     def __init__(self, device: str) -> None:
         self.device = device
@@ -158,10 +158,10 @@ class Stopwatch:
 
 
 def build_loader(cfg: Config) -> DataLoader:
-    """The recipe's loader.
+    """Build the recipe's loader.
 
     Raises:
-        ValueError: it has no whole batch.
+        ValueError: If it has no whole batch.
     """
     from sce_video.engine.runner import VideoRunner
 
@@ -190,9 +190,9 @@ def endless(loader: DataLoader) -> Iterator[dict]:
 
 
 def synthetic_batches(job: Job) -> Iterator[dict]:
-    """Yield the same bytes with new seeds: all settings get the same augmentations.
+    """Yield the same bytes with new seeds, so that all settings get the same augmentations.
 
-    Beyond 64 samples the bytes repeat.
+    Beyond 64 samples, the bytes repeat.
     """
     generator = torch.Generator().manual_seed(0)
     shape = (min(job.batch, 64), job.frames, job.size, job.size, 3)
@@ -248,12 +248,12 @@ class Step:
             self.use_batches_of(job.batch)
 
     def use_batches_of(self, samples: int) -> None:
-        """Take synthetic batches of another size from now on."""
+        """Use synthetic batches of another size from now on."""
         batches = synthetic_batches(replace(self.job, batch=samples))
         self.batches = copied_ahead(batches, torch.device(self.job.device))
 
     def __call__(self) -> dict[str, Any]:
-        """Run one step and wait for it; returns its seconds and those of its parts."""
+        """Run one step, wait for it, and return its seconds and those of its parts."""
         watch = self.watch
         if self.job.device == "cuda":
             torch.cuda.synchronize()
@@ -272,7 +272,7 @@ class Step:
         return dict(wall=wall, cpu=cpu, waited=waited, videos=videos, parts=watch.take())
 
     def _advance(self, batch: dict) -> torch.Tensor:
-        """Train on a batch without waiting for the device; returns the loss."""
+        """Train on a batch without waiting for the device, and return the loss."""
         watch = self.watch
         if "graphs" in self.job.flags:  # they reuse the outputs of a step
             torch.compiler.cudagraph_mark_step_begin()
@@ -291,7 +291,7 @@ class Step:
         return loss.detach()
 
     def block(self, steps: int) -> dict[str, Any]:
-        """Run steps without waiting between them, as a training does; their mean."""
+        """Run steps without waiting between them, as in a training, and return their mean."""
         self.watch.on = False
         if self.job.device == "cuda":
             torch.cuda.synchronize()
@@ -311,9 +311,9 @@ class Step:
         return dict(**mean, videos=len(batch["inputs"][0]), parts={})
 
     def waits(self) -> dict[str, int]:
-        """How often the host waits for the device in a step, by line; the batch is given.
+        """Count how often the host waits for the device in a step on a given batch, by line.
 
-        On a CPU those that a GPU would have.
+        On a CPU, these are the waits that a GPU would have.
         """
         batch = next(self.batches)
         self.watch.on = False
@@ -325,7 +325,7 @@ class Step:
         return dict(found)
 
     def run(self, steps: int) -> list[dict[str, Any]]:
-        """Run some steps. On a GPU parts are timed in an extra step, since timing synchronises."""
+        """Run some steps. A GPU times parts in an extra step, because timing synchronises."""
         if self.job.device != "cuda":
             return [self() for _ in range(steps)]
         self.watch.on = False
@@ -336,7 +336,7 @@ class Step:
         return results
 
     def memory(self) -> int:
-        """Peak bytes: allocated on the GPU, or resident in the process."""
+        """Return peak bytes: allocated on the GPU, or resident in the process."""
         if self.job.device == "cuda":
             return torch.cuda.max_memory_allocated()
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -344,9 +344,9 @@ class Step:
 
 
 def measured_tflops(job: Job) -> float:
-    """TFLOP/s of the fastest matrix product or 3x3 convolution, in the setting's number type.
+    """Return TFLOP/s of the fastest matrix product or 3x3 convolution in the setting's dtype.
 
-    Both are measured, since a library can be slow on some CPUs (MKL's fp32 product on AMD).
+    Both are measured, because a library can be slow on some CPUs (MKL's fp32 product on AMD).
     """
     dtype = torch.bfloat16 if "bf16" in job.flags else torch.float32
     side, images = (8192, 256) if job.device == "cuda" else (2048, 16)
@@ -370,7 +370,7 @@ def measured_tflops(job: Job) -> float:
 
 
 def serve(pipe: Connection, job: Job) -> None:
-    """Main function of a setting's process: answers "run", "memory" and "measured"."""
+    """Run a setting's process, which answers "run", "memory" and "measured"."""
     try:
         step = Step(job)
         answers: dict[str, Callable[[Any], Any]] = {
@@ -399,7 +399,7 @@ class SettingProcess:
         self.error: str | None = None
         context = multiprocessing.get_context("spawn")
         self.pipe, other = context.Pipe()
-        # Loader workers are children of this process: it cannot be a daemon.
+        # Loader workers are children of this process, so it cannot be a daemon.
         self.process = context.Process(target=serve, args=(other, job))
         with mock.patch.dict(os.environ, KEEP_MEMORY if "keep_memory" in job.flags else {}):
             self.process.start()

@@ -1,39 +1,39 @@
-"""Time of the SCE training step of the recipes: eager fp32 against faster settings, in one run.
+"""Measure the SCE training step of the recipes: eager fp32 and faster settings, in one run.
 
     python benchmarks/train_step.py [--network r3d18 r3d50 | --recipe CONFIG.py] [--frames 8]
         [--size 224] [--batch N] [--settings eager best ...] [--steps N] [--rounds N]
         [--device cpu|cuda] [--threads 1] [--videos DIR [--workers N]] [--peak-tflops X]
         [--json OUT] [--cfg-options KEY=VALUE ...]
 
---recipe measures a recipe of SCE with two views, of videos or images, as it is: its frames, size
-and batch, unless given. --videos may then be a folder of images, or of an archive (CIFAR).
+--recipe measures a recipe of SCE with two views, of videos or images, with its own frames, size and
+batch unless given. --videos may then be a folder of images, or of an archive (CIFAR).
 
-A setting is ``eager`` (the recipe in fp32), ``best`` (what this device is fastest with), or parts
-joined by "+": ``bf16``, ``channels_last``, ``compile`` (the backbones, as the config's ``compile``
-does), ``graphs`` (the same with CUDA graphs), ``conv_2d`` (as the config's), ``tf32`` (products of
-fp32 with a mantissa of 10 bits), ``no_benchmark`` (cuDNN does not try its algorithms), ``with_cp``
-(activations are computed again in the backward pass),
-``keep_memory`` (CPU: glibc's malloc keeps freed memory for the next step and does not return it to
-the system; see KEEP_MEMORY). LARS and the target update are multi-tensor in all settings. A
-setting that this machine cannot run is left out, and the reason is printed.
+A setting is ``eager`` (the recipe in fp32), ``best`` (the fastest on this device), or parts joined
+by "+": ``bf16``, ``channels_last``, ``compile`` (the backbones, like the config's ``compile``),
+``graphs`` (the same with CUDA graphs), ``conv_2d`` (like the config's), ``tf32`` (products of fp32
+with a mantissa of 10 bits), ``no_benchmark`` (cuDNN does not try its algorithms), ``with_cp``
+(activations are computed again in the backward pass), and ``keep_memory`` (CPU: glibc's malloc
+keeps freed memory for the next step instead of returning it to the system, see KEEP_MEMORY). LARS
+and the target update are multi-tensor in all settings. If this machine cannot run a setting, it is
+left out and the reason is printed.
 
-Every setting runs in its own process (so that its peak memory can be measured) and the steps of the
-settings are interleaved, one process at a time; results are medians over the steps. A step is:
-augmentation of uint8 views, online and target forward, loss, backward, LARS, target update, queue.
-The views are random bytes in memory; with --videos they come from the recipe's loader over that
-folder, and the time spent waiting for the loader is a part of the step; ``training_hours`` are then
-those of all epochs of the recipe at the measured speed.
+Every setting runs in its own process, so that its peak memory can be measured. The steps of the
+settings are interleaved, one process at a time, and results are medians over the steps. A step
+consists of augmentation of uint8 views, online and target forward, loss, backward, LARS, target
+update and queue. The views are random bytes in memory. With --videos, they come from the recipe's
+loader over that folder, and waiting for the loader is a part of the step. ``training_hours`` then
+refers to all epochs of the recipe at the measured speed.
 
-The JSON's ``ratios`` are those of the first network; ``networks`` has those of each network:
-``best_over_eager``, and ``lars_and_target_share``, the share of LARS and the target update in a
-step, as the largest over the settings. On a CPU with one thread both are of CPU time, which is less
-sensitive to other load, otherwise of wall time (``clock`` names which).
+The JSON's ``ratios`` belong to the first network, and ``networks`` contains those of each network:
+``best_over_eager``, and ``lars_and_target_share``, the largest share of LARS and the target update
+in a step over the settings. On a CPU with one thread, both use CPU time, which is less sensitive to
+other load, and otherwise wall time (``clock`` names which).
 
-FLOPs are those of forward and backward (torch.utils.flop_counter; a multiplication and an addition
-count as two); ``floor`` has them and the least bytes of a step (see step_floor.py).
-``share_of_peak`` is relative to the dense bf16 peak, also in fp32. If the peak is
-unknown (CPUs; --peak-tflops sets it), the fastest matrix product or 3x3 convolution measured in the
-process with the setting's number type replaces it.
+FLOPs count forward and backward (torch.utils.flop_counter; a multiplication and an addition count
+as two). ``floor`` contains them and the least bytes of a step (see step_floor.py).
+``share_of_peak`` is relative to the dense bf16 peak, also in fp32. If the peak is unknown (CPUs;
+--peak-tflops sets it), it is replaced by the fastest matrix product or 3x3 convolution that was
+measured in the process in the setting's dtype.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ PEAK_TFLOPS = {
 
 
 def obstacle(flag: str, device: str) -> str | None:
-    """The reason why this machine cannot use a flag, or None."""
+    """Return the reason why this machine cannot use a flag, or None."""
     bf16 = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
     if flag == "bf16" and device == "cpu" and not bf16:
         return "this CPU has no bf16 instructions (avx512_bf16 or amx): bf16 would be slower"
@@ -98,15 +98,15 @@ def obstacle(flag: str, device: str) -> str | None:
 
 
 def flags_of(setting: str, device: str) -> frozenset[str]:
-    """The flags of a setting; ``best`` has those that help and are available on this device.
+    """Return the flags of a setting. ``best`` has those that help and are available on this device.
 
     Raises:
-        ValueError: an unknown part.
+        ValueError: If a part is unknown.
     """
     if setting == "eager":
         return frozenset()
     if setting == "best":
-        # On a CPU torch.compile takes a minute and does not help: see docs/performance.md.
+        # On a CPU, torch.compile takes a minute and does not help (docs/performance.md).
         helps = ["bf16", "channels_last", "compile" if device == "cuda" else "keep_memory"]
         return frozenset(flag for flag in helps if obstacle(flag, device) is None)
     flags = setting.split("+")
@@ -120,12 +120,12 @@ def flags_of(setting: str, device: str) -> frozenset[str]:
 
 
 def peak_tflops(name: str) -> float | None:
-    """Dense bf16 peak in TFLOP/s of a GPU by its name; None if it is not in the table."""
+    """Return the dense bf16 peak in TFLOP/s of a GPU by its name, or None if it is not known."""
     return next((peak for part, peak in PEAK_TFLOPS.items() if part in name), None)
 
 
 def summary(process: SettingProcess, flops: float, args: argparse.Namespace) -> dict[str, Any]:
-    """The results of one setting; empty if it did not run."""
+    """Return the results of one setting, empty if it did not run."""
     memory, measured = process.ask("memory"), process.ask("measured")
     total_steps = process.ask("total_steps")
     if process.error is not None:
@@ -156,7 +156,7 @@ def summary(process: SettingProcess, flops: float, args: argparse.Namespace) -> 
 
 
 def shares_of_parts(steps: list[dict[str, Any]], clock: str) -> dict[str, float]:
-    """Share of every part in a step, by medians; waiting for data takes no CPU time."""
+    """Return the median share of every part in a step. Waiting takes no CPU time."""
     column = ("wall", "cpu").index(clock)
     measured = [step["parts"] for step in steps if step["parts"]]
     medians = {
@@ -215,7 +215,7 @@ def run_interleaved(processes: list[SettingProcess], args: argparse.Namespace) -
 
 
 def ratios(settings: dict[str, dict], clock: str) -> dict[str, float]:
-    """Speed-up of every setting over eager, and the largest share of LARS and target update."""
+    """Return each setting's speed-up over eager, and the share of LARS and target update."""
     speeds = {}
     if "eager" in settings:
         base = settings["eager"]["seconds"][clock]
@@ -304,7 +304,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
 
 def main(argv: list[str] | None = None) -> int:
     args = parse_args(argv)
-    # No log line per weight while configs are loaded and models are built.
+    # Suppress one log line per weight while models are built.
     MMLogger.get_instance("train_step", log_level=logging.WARNING)
     init_default_scope("sce_video")
     device = torch.cuda.get_device_name() if args.device == "cuda" else platform.machine() + " CPU"

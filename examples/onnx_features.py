@@ -1,4 +1,4 @@
-"""The feature, or the best classes, of a video by an exported network: onnxruntime, no torch.
+"""Compute the feature or the best classes of a video by an exported network, without torch.
 
 sce-video export RUN --to onnx --out model.onnx
 python examples/onnx_features.py model.onnx VIDEO
@@ -14,11 +14,11 @@ import onnxruntime
 
 
 def read_clip(path, clip_duration, num_frames, short_side, crop_size, **_):
-    """(T, S, S, 3) uint8: T frames of the clip in the middle of a video, their central squares."""
+    """Return the central squares (T, S, S, 3) uint8 of T frames in the middle of a video."""
     with av.open(path) as file:
         frames = [(frame.time, frame.to_ndarray(format="rgb24")) for frame in file.decode(video=0)]
     times = np.array([time - frames[0][0] for time, _ in frames])
-    length = times[-1] * len(times) / max(1, len(times) - 1)  # with the time of the last frame
+    length = times[-1] * len(times) / max(1, len(times) - 1)  # includes the last frame's duration
     start = max(0.0, (length - (clip_duration or length)) / 2)
     end = start + (clip_duration or length)
     first, stop = np.searchsorted(times, [start - 1e-6, end - 1e-6])
@@ -33,7 +33,7 @@ def read_clip(path, clip_duration, num_frames, short_side, crop_size, **_):
 model, video = sys.argv[1:]
 session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
 config = json.loads(session.get_modelmeta().custom_metadata_map["sce_video"])
-clips = read_clip(video, **config["model"])[None]  # (N, T, H, W, 3): the network normalises
+clips = read_clip(video, **config["model"])[None]  # (N, T, H, W, 3), normalised by the network
 feature, *probabilities = (rows[0] for rows in session.run(None, {"clips": clips}))
 if probabilities:
     names = config["classifier"]["classes"] or list(range(len(probabilities[0])))

@@ -5,7 +5,7 @@
 VIDEOS is a folder of videos without labels. The command sce-video pretrain trains the same network,
 and adds settings that fit the folder, several GPUs, checkpoints, alarms and an evaluation.
 
-To use the result: sce_video.load_model("sce.pth", config="sce_r3d18_folder").
+Use the result with sce_video.load_model("sce.pth", config="sce_r3d18_folder").
 """
 
 import math
@@ -35,7 +35,7 @@ class SCE(nn.Module):
         self.queue = KeyQueue(queue_size, 256)
 
     def forward(self, views):
-        """Loss of two views (N, 3, T, H, W), each the query for the other one's key."""
+        """Return the loss of two views (N, 3, T, H, W), each the query for the other one's key."""
         keys = [normalize(self.target(view)) for view in views]
         h = [self.backbone.pool(self.backbone(view)) for view in views]  # the representations
         queries = [normalize(self.predictor(self.projector(x))) for x in h]
@@ -58,7 +58,7 @@ def train(videos, epochs=100, batch_size=32, seconds=2.56, frames=8, size=224, w
         transforms.PackClips(),
     ]
     dataset = VideoDataset(videos, pipeline=pipeline)
-    # The sampler draws a seed for each sample. An epoch repeats a small folder, with other views.
+    # The sampler draws a seed for each sample. An epoch repeats a small folder with other views.
     sampler = ResumableSampler(dataset, seed=0, min_samples=20 * batch_size)
     batches = BatchSampler(sampler, batch_size, drop_last=True)
     loader = DataLoader(
@@ -67,7 +67,7 @@ def train(videos, epochs=100, batch_size=32, seconds=2.56, frames=8, size=224, w
     # Colours and flips are drawn per view and applied to whole batches, on the GPU if there is one.
     views = [{"name": f"strong-{name}", "strength": 1.0} for name in ("alpha", "beta")]
     augmentation = VideoDataPreprocessor(views).to(device)
-    # Fewer keys than videos, because an old key of the same video would be a negative.
+    # Use fewer keys than videos, because an old key of the same video would be a negative.
     model = SCE(width, queue_size=min(1024, max(1, len(dataset) // 2))).to(device)
     chance = math.log(len(model.queue.keys) + 1)  # the loss if queries and keys are unrelated
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=1e-4)

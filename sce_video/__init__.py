@@ -33,6 +33,7 @@ _FUNCTIONS = {
 # The functions that are a command: sce_video.verify(...) is sce-video verify. Each takes the
 # options of the command as arguments, or one object of their class.
 _COMMANDS = {
+    "choose": ("options.choose.ChooseOptions", "runs.choose.choose"),
     "compare": ("options.measure.CompareOptions", "runs.report.compare"),
     "curate": ("options.find.CurateOptions", "curation.curate.curate"),
     "demo": ("options.prepare.DemoOptions", "commands.demo.demo"),

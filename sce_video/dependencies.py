@@ -1,6 +1,6 @@
-"""Are the packages this one stands on there, and of versions that work together?
+"""Checks that the required packages are installed, in versions that work together.
 
-Only metadata is read, nothing is imported: a broken package must not break the explanation.
+Only metadata is read and nothing is imported, so a broken package cannot prevent the message.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from pathlib import Path
 from packaging.version import Version
 
 _INSTALL = "pip install -c requirements/constraints.txt"
-#: A maintained fork of mmengine, of the same module name.
+#: A maintained fork of mmengine with the same module name.
 _FORK = "onedl-mmengine"
 
 
 def installed_version(*names: str) -> Version | None:
-    """Version of the first of these distributions that is installed, None if none is."""
+    """Return the version of the first of these distributions that is installed, or None."""
     for name in names:
         try:
             return Version(importlib.metadata.version(name))
@@ -34,11 +34,11 @@ def dependency_problems(
     version_of: Callable[..., Version | None] = installed_version,
     has_module: Callable[[str], bool] | None = None,
 ) -> list[str]:
-    """What is missing or known to be broken, one sentence with the fix each; empty if all is well.
+    """Return one sentence with a fix for each package that is missing or known to be broken.
 
     Args:
-        version_of: Version of the first installed of the named distributions, or None.
-        has_module: Whether a (dotted) module file exists.
+        version_of: Function that returns the version of the first installed distribution, or None.
+        has_module: Function that returns whether a (dotted) module file exists.
     """
     has_module = has_module or _module_exists
     problems = []
@@ -51,37 +51,43 @@ def dependency_problems(
     versions = {name: version_of(*aliases) for name, (_, aliases) in required.items()}
     for name, (pin, _) in required.items():
         if versions[name] is None:
-            problems.append(f"{name} is not installed: {_INSTALL} '{pin}'")
+            problems.append(f"{name} is not installed. Run {_INSTALL} '{pin}'")
 
     torch, mmaction = versions["torch"], version_of("mmaction2")
     if torch is not None and torch < Version("2.6"):
-        problems.append(f"torch {torch} is older than 2.6: {_INSTALL} 'torch==2.13.0'")
+        problems.append(f"torch {torch} is older than 2.6. Run {_INSTALL} 'torch==2.13.0'")
     if mmaction is not None:
         if mmaction < Version("1.1"):
-            problems.append(f"mmaction2 {mmaction} is older than 1.1: {_INSTALL} mmaction2==1.1.0")
+            problems.append(
+                f"mmaction2 {mmaction} is older than 1.1. Run {_INSTALL} mmaction2==1.1.0"
+            )
         elif mmaction >= Version("1.2") and not has_module("mmaction.models.localizers.drn"):
             problems.append(
                 f"the wheel of mmaction2 {mmaction} lacks mmaction/models/localizers/drn and "
-                f"cannot be imported: {_INSTALL} mmaction2==1.1.0 (or install it from source)"
+                f"cannot be imported. Run {_INSTALL} mmaction2==1.1.0, or install it from source"
             )
         mmcv = version_of("mmcv", "mmcv-lite")
         highest = Version("2.2.0") if mmaction >= Version("1.2") else Version("2.1.0")
         if mmcv is None or not Version("2.0.0rc4") <= mmcv < highest:
             problems.append(
-                f"mmaction2 {mmaction} needs mmcv from 2.0.0rc4 to below {highest}, "
-                f"{mmcv or 'none'} is installed: {_INSTALL} mmcv-lite==2.0.1"
+                f"mmaction2 {mmaction} needs mmcv from 2.0.0rc4 to below {highest}, but "
+                f"{mmcv or 'none'} is installed. Run {_INSTALL} mmcv-lite==2.0.1"
             )
     return problems
 
 
 @lru_cache
 def mmaction_installed() -> bool:
-    """Whether mmaction2 is there, which nothing but its own components needs."""
+    """Return whether mmaction2 is installed. Only its own components need it."""
     return _module_exists("mmaction")
 
 
 def check_dependencies() -> None:
-    """Raise ImportError with every problem and its fix; warn of slow combinations."""
+    """Check the installed packages, and warn about slow combinations.
+
+    Raises:
+        ImportError: If a package is missing or broken. The message lists every problem and its fix.
+    """
     problems = dependency_problems()
     if problems:
         raise ImportError("sce_video cannot run here:\n" + "\n".join(f"- {p}" for p in problems))
@@ -89,7 +95,7 @@ def check_dependencies() -> None:
     if torch is not None and (torch.major, torch.minor) == (2, 9):
         warnings.warn(
             "torch 2.9 with cuDNN below 9.15 computes 3D convolutions in bf16 several times slower "
-            "or wrongly; use torch 2.10 or later",
+            "or wrongly. Use torch 2.10 or later",
             stacklevel=3,
         )
 

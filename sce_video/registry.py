@@ -1,14 +1,14 @@
 """The registries of sce_video, each a child of mmengine's registry of the same kind.
 
-A name is looked up here first, then in the registries of the same kind of mmengine and mmaction2: a
-config can name any component of theirs (``Recognizer3D``, ``I3DHead``) without a scope. mmaction2,
-whose packages take a second to import, comes last where both have no name in common, and is
-imported at the first lookup that reaches it. It need not be installed: recipes that name
-``Recognizer3D`` and ``I3DHead`` then get those of :mod:`sce_video.models.recognizer`.
-An mmaction2 config names our components with scope, ``type='sce_video.ResNet3dSlowPath'``, and
-``custom_imports = dict(imports=['sce_video.models'])``.
+A name is looked up here first, then in the registries of the same kind in mmengine and mmaction2. A
+config can therefore name any of their components (``Recognizer3D``, ``I3DHead``) without a scope.
+mmaction2 takes a second to import. It comes last if no names conflict, and is imported at the first
+lookup that reaches it. It does not have to be installed. Without it, recipes that name
+``Recognizer3D`` and ``I3DHead`` use :mod:`sce_video.models.recognizer`. A config of mmaction2 names
+our components with a scope, ``type='sce_video.ResNet3dSlowPath'``, and ``custom_imports =
+dict(imports=['sce_video.models'])``.
 
-This module only declares the registries; the packages in ``locations`` are imported at the first
+This module only declares the registries. The packages in ``locations`` are imported at the first
 lookup.
 """
 
@@ -31,7 +31,7 @@ _SCOPE = "sce_video"
 #: Packages whose classes an untrusted file may name only if they are listed. A class of any other
 #: package is in the registry only because the user's own code imported it.
 KNOWN_PACKAGES = frozenset({"sce_video", "mmaction", "mmengine", "mmcv", "torch", "torchvision"})
-#: Kinds of which mmaction2 replaces components of mmengine of the same name.
+#: Kinds in which mmaction2 replaces components of mmengine with the same name.
 _MMACTION_FIRST = ("TRANSFORMS", "VISBACKENDS")
 
 
@@ -43,7 +43,8 @@ def is_own_part(part: object) -> bool:
 def import_parts(registry: Registry) -> None:
     """Import the packages in the ``locations`` of a registry.
 
-    mmcv-lite's warning about missing mmcv.ops is suppressed: nothing here needs them.
+    mmcv-lite warns that mmcv.ops is missing. The warning is suppressed, because nothing here needs
+    it.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Fail to import ``MultiScaleDeform")
@@ -51,22 +52,21 @@ def import_parts(registry: Registry) -> None:
 
 
 class NameTakenError(UserError, ValueError):
-    """A part of the user's own whose name is taken, or that is not named without ambiguity."""
+    """Error for a part of the user's own whose name is taken or ambiguous."""
 
 
 class ChildRegistry(Registry):
     """A registry that looks names up in its parent, mmengine's, and in mmaction2's registry.
 
-    A part of the user's own cannot replace another one of the same name. Registered with
-    ``force=True``, it is found by its module and name alone: ``type="my_parts.SimCLR"``.
-
-    mmengine itself looks a parent up without importing the parent's ``locations``, and supports one
-    parent only.
+    A part of the user's own cannot replace another one with the same name. If it is registered with
+    ``force=True``, only its module and name find it: ``type="my_parts.SimCLR"``. mmengine itself
+    looks a parent up without importing the parent's ``locations``, and supports only one parent.
 
     Args:
         name: Kind of the registry, for messages.
         parent: mmengine's registry.
-        mmaction_name: Name of mmaction2's registry in ``mmaction.registry``; None for none.
+        mmaction_name: Name of mmaction2's registry in ``mmaction.registry``. None means that there
+            is none.
         locations: Packages that register components when they are imported.
     """
 
@@ -75,7 +75,7 @@ class ChildRegistry(Registry):
     ) -> None:
         super().__init__(name, parent=parent, scope=_SCOPE, locations=locations)
         self._mmaction_name = mmaction_name
-        #: For a name that is taken: the two names that say which part is meant.
+        #: For a name that is taken, the two names that identify the parts.
         self._forced: dict[str, tuple[str, str]] = {}
 
     def register_module(
@@ -84,12 +84,12 @@ class ChildRegistry(Registry):
         force: bool = False,
         module: Any = None,
     ) -> Any:
-        """Register a class or function, or return the decorator that does.
+        """Register a class or function, or return a decorator that registers it.
 
         Args:
-            name: Its name, or several; None for its own.
-            force: Register a part of the user's own although its name is taken.
-            module: The class or function; None for a decorator.
+            name: One or several names. None means its own name.
+            force: Whether to register a part of the user's own although its name is taken.
+            module: The class or function. None returns a decorator.
 
         Raises:
             NameTakenError: If the name of a part of the user's own is taken.
@@ -113,14 +113,14 @@ class ChildRegistry(Registry):
         if not force:
             raise NameTakenError(
                 f"{part.__module__} registers the {self.name} {name!r}, which {taken.__module__} "
-                "has registered already. Choose another name; or register it with force=True, and "
+                "has registered already. Choose another name. Or register it with force=True and "
                 f"write type={by_module!r} in the config"
             )
         self._forced[name] = by_module, f"{holder.scope}.{name}"
         return by_module
 
     def import_from_location(self) -> None:
-        """Import the packages, and what those list by name and import when it is asked for."""
+        """Import the packages, and the parts that they list but import only on request."""
         new = not self._imported
         super().import_from_location()
         for package in map(import_module, self._locations if new else ()):
@@ -145,10 +145,14 @@ class ChildRegistry(Registry):
                 yield other
 
     def get(self, key: str):
-        """The class or function registered under a name, with or without scope; None if unknown.
+        """Return the class or function registered under a name, or None if it is unknown.
+
+        Args:
+            key: Name with or without scope.
 
         Raises:
-            NameTakenError: If a part of the user's own has the same name by force.
+            NameTakenError: If a part of the user's own was registered under the same name with
+                ``force=True``.
         """
         if key in self._forced:
             own, other = self._forced[key]
@@ -176,7 +180,7 @@ class ChildRegistry(Registry):
 
 
 def _child(name: str, kind: str, *locations: str, mmaction: bool = True) -> ChildRegistry:
-    """A child of mmengine's registry ``kind`` for components of these packages."""
+    """Return a child of mmengine's registry ``kind`` for components of these packages."""
     full_names = [f"{_SCOPE}.{location}" for location in locations]
     return ChildRegistry(
         name, getattr(mmengine_registry, kind), kind if mmaction else None, full_names
@@ -194,20 +198,39 @@ VISBACKENDS = _child("visualizer backend", "VISBACKENDS", "engine")
 DATASETS = _child("dataset", "DATASETS", "datasets")
 DATA_SAMPLERS = _child("data sampler", "DATA_SAMPLERS", "datasets")
 TRANSFORMS = _child("transform", "TRANSFORMS", "datasets.transforms")
-# Video readers; mmaction2 has no such registry. The registered names are values of ``--backend``.
+# mmaction2 has no registry of readers. The registered names are values of ``--backend``.
 READERS = ChildRegistry("reader", None, None, ["sce_video.datasets.readers"])
-# mmaction2 1.1.0's own function registry names a module that does not exist.
+# mmaction2 is left out, because its function registry (1.1.0) names a module that does not exist.
 FUNCTIONS = _child("function", "FUNCTIONS", "datasets", mmaction=False)
 MODELS = _child("model", "MODELS", "models")
 METRICS = _child("metric", "METRICS", "evaluation")
 
-# Without components of ours; mmengine warns if a scope lacks a registry that it builds from.
+# These contain no components of ours. mmengine warns if a scope lacks a registry that it uses.
 OPTIM_WRAPPER_CONSTRUCTORS = _child("optimizer wrapper constructor", "OPTIM_WRAPPER_CONSTRUCTORS")
 PARAM_SCHEDULERS = _child("parameter scheduler", "PARAM_SCHEDULERS")
 MODEL_WRAPPERS = _child("model_wrapper", "MODEL_WRAPPERS")
 WEIGHT_INITIALIZERS = _child("weight initializer", "WEIGHT_INITIALIZERS")
 TASK_UTILS = _child("task util", "TASK_UTILS")
 EVALUATOR = _child("evaluator", "EVALUATOR")
+
+
+def named_class(kind: Any, *registries: ChildRegistry) -> type | None:
+    """Return the class that untrusted data may name; None for everything else.
+
+    It is a class of this package or of a module that the user has imported. A name that is not
+    registered is never looked up elsewhere, because mmengine would import the module that it names.
+
+    Args:
+        kind: ``type`` of a part of a config, as it stands in the data.
+        registries: Registries of the kinds that are allowed at this place.
+    """
+    name = str(kind).removeprefix(f"{_SCOPE}.")
+    for registry in registries:
+        part = next(registry.chain()).module_dict.get(name)
+        if isinstance(part, type):
+            if part.__module__.startswith(f"{_SCOPE}.") or is_own_part(part):
+                return part
+    return None
 
 
 @dataclass(frozen=True)
@@ -226,7 +249,7 @@ class OwnPart:
 
 
 def own_parts() -> list[OwnPart]:
-    """Return what the user's own code has registered here."""
+    """Return the parts that the user's own code has registered here."""
     return [
         OwnPart(registry.name, name, part.__module__)
         for registry in globals().values()
@@ -237,6 +260,6 @@ def own_parts() -> list[OwnPart]:
 
 
 def count_own_parts() -> int:
-    """Return how many own parts there are, those that were registered with mmengine included."""
+    """Return the number of own parts, including parts that were registered with mmengine."""
     parents = [r.parent for r in globals().values() if isinstance(r, ChildRegistry) and r.parent]
     return len(own_parts()) + sum(is_own_part(p) for r in parents for p in r.module_dict.values())

@@ -100,7 +100,7 @@ def test_the_command_prints_the_problems_without_a_traceback(start, tmp_path):
         env={**os.environ, "PYTHONPATH": paths},
     )
     assert done.returncode == 1
-    assert "- mmaction2 1.0.0 is older than 1.1: pip install" in done.stderr
+    assert "- mmaction2 1.0.0 is older than 1.1. Run pip install" in done.stderr
     assert ("Traceback" in done.stderr) == (start[0] == "-c")
 
 

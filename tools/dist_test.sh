@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Test a checkpoint on several processes, on one machine or more.
 # Usage: bash tools/dist_test.sh CONFIG CHECKPOINT NPROC [arguments of tools/test.py]
-#   NPROC        processes on this machine, one for each GPU
-#   NNODES       machines (1); run the same command on each, with its own
-#   NODE_RANK    number of this machine, from 0 (0), and with the same
-#   MASTER_ADDR  address of machine 0 (127.0.0.1) and
-#   PORT         a free port of it (29500)
+#   NPROC        processes on this machine, one per GPU
+#   NNODES       number of machines (1). Run the same command on each of them
+#   NODE_RANK    number of this machine, counted from 0 (0)
+#   MASTER_ADDR  address of machine 0, the same everywhere (127.0.0.1)
+#   PORT         a free port of machine 0, the same everywhere (29500)
 set -euo pipefail
 
 usage() {

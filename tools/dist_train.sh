@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
 # Train on several processes, on one machine or more.
 # Usage: bash tools/dist_train.sh CONFIG NPROC [arguments of tools/train.py]
-#   NPROC        processes on this machine, one for each GPU
-#   NNODES       machines (1); run the same command on each, with its own
-#   NODE_RANK    number of this machine, from 0 (0), and with the same
-#   MASTER_ADDR  address of machine 0 (127.0.0.1) and
-#   PORT         a free port of it (29500)
-#   MAX_RESTARTS after a process has failed or was killed, start all of them again, so often at most
-#                (0); the training continues from its last checkpoint by itself
-#   RUN_ID       with restarts on several machines outside Slurm: a new name for each launch, the
-#                same on all machines
-#   STOP_SECONDS after SIGTERM or SIGUSR1, the time to write a checkpoint before all are killed (30)
+#   NPROC        processes on this machine, one per GPU
+#   NNODES       number of machines (1). Run the same command on each of them
+#   NODE_RANK    number of this machine, counted from 0 (0)
+#   MASTER_ADDR  address of machine 0, the same everywhere (127.0.0.1)
+#   PORT         a free port of machine 0, the same everywhere (29500)
+#   MAX_RESTARTS if a process fails or is killed, start all of them again, at most this often (0).
+#                The training continues from its last checkpoint
+#   RUN_ID       a new name for each launch, the same on all machines. Needed for restarts on
+#                several machines outside Slurm
+#   STOP_SECONDS seconds to write a checkpoint after SIGTERM or SIGUSR1, before processes are
+#                killed (30)
 set -euo pipefail
 
 usage() {

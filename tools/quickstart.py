@@ -1,10 +1,10 @@
 """The quickstart: generate toy-action videos, pretrain on them, compare with random weights.
 
-    bash tools/quickstart.sh               # makes the environment first, then calls this
+    bash tools/quickstart.sh               # creates the environment, then calls this script
     python tools/quickstart.py [--method moco] [--smoke] [--part val] [--seed N]
 
-Runs the commands that a user would type (they are printed), prints a small table and writes
-WORK_DIR/results.json. A second run keeps the videos and repeats the rest.
+The script runs and prints the commands that a user would type, prints a small table and writes
+WORK_DIR/results.json. A second run keeps the videos and repeats everything else.
 """
 
 from __future__ import annotations
@@ -80,14 +80,14 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 def run(tool: str, *arguments: str) -> None:
     """Run a tool of the project in the repository's root, with its output in this terminal."""
     print("\n$ " + shlex.join(["python", f"tools/{tool}", *arguments]), flush=True)
-    # Waiting threads sleep: spinning ones would take the cores from the decoding worker.
+    # Let waiting threads sleep, because spinning threads would block the decoding worker.
     environment = {"OMP_WAIT_POLICY": "PASSIVE", **os.environ}
     command = [sys.executable, f"tools/{tool}", *arguments]
     subprocess.run(command, cwd=REPO, env=environment, check=True)
 
 
 def evaluate(config: str, checkpoint: str, folder: Path, options: list[str]) -> dict[str, float]:
-    """The metrics of tools/test.py for a checkpoint or ``random``."""
+    """Return the metrics of tools/test.py for a checkpoint or ``random``."""
     out = folder / "results.json"
     run(
         *("test.py", config, checkpoint, "--work-dir", str(folder), "--out", str(out)),
@@ -98,7 +98,7 @@ def evaluate(config: str, checkpoint: str, folder: Path, options: list[str]) -> 
 
 
 def table(results: dict, title: str) -> str:
-    """A table of the metrics in percent, a row per network."""
+    """Return a table of the metrics in percent with one row per network."""
     head = ("", "kNN top-1", "linear top-1", "retrieval R@1")
     rows: list[tuple[str, ...]] = [head]
     for name in ("random", "pretrained"):
@@ -112,7 +112,7 @@ def table(results: dict, title: str) -> str:
 def quickstart(
     size: Size, work_dir: Path, part: str = "test", seed: int = 0, method: str = "sce"
 ) -> dict[str, dict[str, float] | float]:
-    """Run all steps; writes ``results.json`` and returns its content."""
+    """Run all steps, write ``results.json``, and return its content."""
     start = time.monotonic()
     config = CONFIG.format(method=method)
     videos = work_dir / "videos"
@@ -128,7 +128,7 @@ def quickstart(
         "test_dataloader": part,
     }
     options = [
-        # In quotes: a folder named 2023 or a,b is no number and no list.
+        # Quote the folder, because 2023 or a,b would be parsed as a number or a list.
         *(f"{key}.dataset.data_root={str(videos / name)!r}" for key, name in data.items()),
         f"train_cfg.max_epochs={epochs}",
         f"randomness.seed={seed}",

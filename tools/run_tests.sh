@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Set up and run the tests. Usage: bash tools/run_tests.sh [pytest arguments]
 # --cov prints the coverage of the package by file; --random-order shuffles the tests.
-# A test process per core, 8 at most; "-n 0" runs all in one process, as a debugger needs it.
+# There is one test process per core, at most 8. "-n 0" runs all tests in one process, for use with
+# a debugger.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 bash tools/setup_env.sh dev
-# Hundreds of processes import the package: the first one compiles it for all.
+# Hundreds of processes import the package, so compile it once before.
 unset PYTHONDONTWRITEBYTECODE
 exec .venv/bin/python -m pytest -n auto --maxprocesses 8 --dist worksteal "$@"

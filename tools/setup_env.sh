@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Make or refresh .venv with the tried versions. Safe to repeat: does nothing when nothing changed.
+# Create or update .venv with the tested versions. If nothing has changed, this does nothing.
 # Usage: bash tools/setup_env.sh [EXTRAS]       (PYTHON=python3.11 chooses the interpreter)
-# EXTRAS: optional dependencies of setup.py; "dev" is what the tests need, with Ray and Lance.
+# EXTRAS are optional dependencies of setup.py. "dev" installs what the tests need.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -36,9 +36,10 @@ fi
 echo "setup_env: installing into .venv (a few minutes the first time)"
 pip() { .venv/bin/python -m pip --disable-pip-version-check "$@"; }
 pip install --quiet -c requirements/constraints.txt setuptools wheel
-# torch first and alone: nothing else may pull another build of it.
+# Install torch first, so that no other package selects another build of it.
 pip install --quiet -c requirements/constraints.txt torch
 pip install --quiet -c requirements/constraints.txt --no-build-isolation -e ".[$extras]"
-# mmengine too: its first import writes a cache (of yapf), which several ranks must not do at once.
+# Import mmengine once, because its first import writes a cache (of yapf) and several ranks must not
+# do this together.
 .venv/bin/python -c 'import mmengine, sce_video; print("setup_env: sce_video", sce_video.__version__)'
 echo "$wanted $extras" >"$stamp"

@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
 # Train under Slurm: one task on each machine, which starts one process for each of its GPUs.
 # Usage: bash tools/slurm_train.sh PARTITION JOB_NAME CONFIG [arguments of tools/train.py]
-#   GPUS           GPUs in all (8)
-#   GPUS_PER_NODE  of one machine (8, or GPUS if that is less)
+#   GPUS           total number of GPUs (8)
+#   GPUS_PER_NODE  GPUs per machine (8, or GPUS if this is less)
 #   CPUS_PER_TASK  CPUs for each GPU's process and its data loaders (8)
-#   PORT           port of the first machine (from 20000 to 39999, by the number of the job)
+#   PORT           port of the first machine (20000 to 39999, depending on the job's number)
 #   SRUN_ARGS      more arguments of srun, split at blanks, e.g. "--time=24:00:00 --qos=normal"
-#   REQUEUE        submit with sbatch; so many seconds before the time limit the training writes a
-#                  checkpoint and goes back into the queue, until it has finished, e.g. 300
+#   REQUEUE        seconds before the time limit, e.g. 300. Submits with sbatch. The training then
+#                  writes a checkpoint and is requeued until it has finished
 #   SBATCH_ARGS    with REQUEUE, more arguments of sbatch, e.g. "--time=24:00:00 --qos=normal"
-#   MAX_RESTARTS   of tools/dist_train.sh: starts again after a process has failed (0)
+#   MAX_RESTARTS   number of restarts after a process has failed, as in tools/dist_train.sh (0)
 set -euo pipefail
 
-# The processes of a machine are started by tools/dist_train.sh and not by Slurm, so that training
-# starts in one and the same way everywhere and no GPU has to be told apart by the task's number.
+# tools/dist_train.sh starts the processes of a machine, not Slurm, so that training starts in the
+# same way everywhere and tasks do not have to select their GPU.
 
 usage() {
     sed -n '/^# Usage/,/^[^#]/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
@@ -56,7 +56,7 @@ read -ra srun_args <<<"${SRUN_ARGS:-}"
 read -ra sbatch_args <<<"${SBATCH_ARGS:-}"
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
-# What each machine runs: the first host of the step is where the others meet.
+# This runs on each machine. The first host of the step coordinates the others.
 # shellcheck disable=SC2016  # expanded on the machine, not here
 on_each_node='
 set -euo pipefail
@@ -79,7 +79,7 @@ step+=(bash -c "$on_each_node" slurm_train "$root/tools/dist_train.sh" "$config"
 
 [ -n "$requeue" ] || exec srun "${job[@]}" "${machines[@]}" "${step[@]}"
 
-# Without B: before its name the signal goes to the tasks of srun, which hand it to the training.
+# Without B: before its name, the signal goes to the tasks of srun, which pass it to the training.
 # Rank 0 calls scontrol requeue (sce_video/engine/restarts.py), and Slurm runs the script again.
 exec sbatch \
     "${job[@]}" \

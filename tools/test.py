@@ -1,4 +1,4 @@
-"""The command of sce_video/commands/test.py; see --help."""
+"""Run the command ``sce-video test``. See --help."""
 
 import sys
 

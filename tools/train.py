@@ -1,4 +1,4 @@
-"""The command of sce_video/commands/train.py; see --help."""
+"""Run the command ``sce-video train``. See --help."""
 
 import sys
 

@@ -1,1 +1,1 @@
-"""The parts of benchmarks/gpu.sh, each a module that is run as a process of its own."""
+"""The parts of benchmarks/gpu.sh, each a module that runs in its own process."""

@@ -1,4 +1,4 @@
-"""The evaluation on the device: the 30-view test, exact neighbours, RoIAlign."""
+"""Evaluation on the device: the 30-view test, exact neighbours, RoIAlign."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from sce_video.models.modules.roi_align import _import_torchvision
 from sce_video.registry import MODELS
 
 VIEWS = (1, 10, 30)
-STRIDE, CHANNELS = 16, 2048  # of the last maps of an R50
+STRIDE, CHANNELS = 16, 2048  # last maps of an R50
 
 
 def person_boxes(clips: int, boxes: int, height: int, width: int) -> torch.Tensor:
-    """Upright boxes (R, 5) of 30 to 95 % of the height, some across the border."""
+    """Return upright boxes (R, 5) of 30 to 95 % of the height, some across the border."""
     rows = []
     for clip in range(clips):
         tall = torch.empty(boxes).uniform_(0.3, 0.95) * height
@@ -34,7 +34,7 @@ def person_boxes(clips: int, boxes: int, height: int, width: int) -> torch.Tenso
 
 
 def timed(part: Part, function: Callable[[], Any], rounds: int) -> float:
-    """Median seconds, after one call."""
+    """Return the median of seconds, after one call to warm up."""
     seconds = []
     for _ in range(rounds + 1):
         part.synchronize()
@@ -46,12 +46,12 @@ def timed(part: Part, function: Callable[[], Any], rounds: int) -> float:
 
 
 def peak_gib(part: Part) -> float | None:
-    """Largest allocated memory since the last reset; None on a CPU."""
+    """Return the largest allocated memory since the last reset, or None on a CPU."""
     return torch.cuda.max_memory_allocated() / 2**30 if part.on_gpu else None
 
 
 def thirty_views(part: Part) -> dict[str, Any]:
-    """Videos per second and memory of the 30-view test of an R50, by views per forward pass."""
+    """Measure videos per second and memory of an R50's 30-view test, by views per forward pass."""
     size, frames = (32, 4) if part.smoke else (256, 8)
     backbone = dict(
         type="ResNet3dSlowPath",
@@ -99,7 +99,7 @@ def thirty_views(part: Part) -> dict[str, Any]:
 
 
 def neighbours(part: Part) -> dict[str, Any]:
-    """Ten neighbours of 1,024 queries among a million features of 512, and kNN classification."""
+    """Find ten neighbours of 1,024 queries among a million features of 512, and classify by kNN."""
     count, size, queries = (10_000, 64, 64) if part.smoke else (1_000_000, 512, 1024)
     generator = torch.Generator(part.device).manual_seed(0)
     gallery = torch.randn(count, size, device=part.device, generator=generator)
@@ -127,7 +127,7 @@ def neighbours(part: Part) -> dict[str, Any]:
 
 
 def boxes(part: Part) -> dict[str, Any]:
-    """RoIAlign of an AVA step, ours and compiled ones: milliseconds of forward and backward."""
+    """Measure RoIAlign of an AVA step, ours and compiled ones, in milliseconds."""
     clips, side = (2, 7) if part.smoke else (16, 14)
     channels = 32 if part.smoke else CHANNELS
     generator = torch.Generator().manual_seed(0)

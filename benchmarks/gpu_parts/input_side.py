@@ -1,6 +1,7 @@
 """The input side on this machine's cores: samples per second, and workers that feed the step.
 
-The videos are generated: toy actions as large as a repacked Kinetics file, every frame a key frame.
+The videos are generated toy actions as large as a repacked Kinetics file, and every frame is a key
+frame.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from sce_video.data_tools.repack.plan import EncoderLimits, Settings
 
 
 def make_videos(part: Part) -> dict[str, Any]:
-    """Generate and repack; returns the number of files and their size."""
+    """Generate and repack videos, and return the number of files and their size."""
     size, frames, count = (96, 45, 12) if part.smoke else (256, 96, 24)
     cores = os.cpu_count() or 1
     root = generate_toy_actions(
@@ -54,7 +55,7 @@ def make_videos(part: Part) -> dict[str, Any]:
 
 
 def per_core(part: Part) -> dict[str, Any]:
-    """Samples (two clips of 8 frames, 224 pixels) per second of processor time, one process."""
+    """Measure samples (two clips of 8 frames, 224 pixels) per second of processor time."""
     files = sorted(str(file) for file in (part.folder / "repacked").iterdir())
     seconds, seed = [], 0
     end = time.monotonic() + (1 if part.smoke else 4)
@@ -67,7 +68,7 @@ def per_core(part: Part) -> dict[str, Any]:
 
 
 def workers_for_steps(part: Part, speed: float) -> dict[str, Any]:
-    """Workers that feed each measured step, at this machine's speed per core."""
+    """Compute the workers that feed each measured step, at this machine's speed per core."""
     found = {}
     for name, result in part.others().get("step", {}).get("results", {}).items():
         if "videos_per_s" in result:
@@ -79,7 +80,7 @@ def workers_for_steps(part: Part, speed: float) -> dict[str, Any]:
 
 
 def short_training(part: Part) -> dict[str, Any]:
-    """Steps of R50 8x224 that are fed by the loader: the share of the time spent on waiting."""
+    """Train R50 8x224 with the loader, and measure the share of time spent waiting."""
     job = job_of(part, "r50 8x224", BEST if part.on_gpu else "fp32")
     files = len(list((part.folder / "repacked").iterdir()))
     workers = max(1, min(16, (os.cpu_count() or 2) - 1))

@@ -1,9 +1,10 @@
-"""Is the training on the device the training on the CPU? Twenty steps of a small SCE, compared.
+"""Check that training on the device equals training on the CPU, by twenty steps of a small SCE.
 
-The reference is fp32 on the CPU. Every variant starts from its weights and sees its batches and its
-augmentations (which are a function of the samples' seeds). Compared are the losses, the queue and
-the target after the last step. Then: a run that is interrupted and resumed on the device against an
-unbroken one, and SyncBN and DistributedDataParallel in a group of one process against none.
+The reference is fp32 on the CPU. Every variant starts from its weights, and sees its batches and
+its augmentations, which depend only on the samples' seeds. Losses, the queue and the target after
+the last step are compared. Two more comparisons follow: a run that is interrupted and resumed on
+the device with an uninterrupted one, and SyncBN and DistributedDataParallel in a group of one
+process with training without them.
 """
 
 from __future__ import annotations
@@ -61,15 +62,15 @@ BOUNDS = {
     "bf16": Bound(0.01, 0.02, 0.01, 0.8, "activations and their gradients have 7 bits of mantissa"),
     "fp16": Bound(3e-3, 0.02, 0.01, 0.8, "activations have 10 bits; gradients are scaled"),
 }
-#: A resumed run may differ from an unbroken one by what two unbroken runs differ (backward passes
-#: of pooling add in any order on a GPU), times this factor; on a CPU they are equal.
+#: A resumed run may differ from an uninterrupted one by this factor times the difference of two
+#: uninterrupted runs, because backward passes of pooling add in any order on a GPU.
 RESUME_FACTOR, RESUME_LEAST = 10.0, 1e-6
-#: SyncBN of one process against BN: fp32 in both, but statistics by another algorithm (Welford).
+#: SyncBN of one process and BN both use fp32, but compute statistics by different algorithms.
 SYNC_BN = 1e-4
 
 
 class Run(NamedTuple):
-    """What is compared of twenty steps."""
+    """Results of twenty steps that are compared."""
 
     losses: Tensor
     queue: Tensor
@@ -78,7 +79,7 @@ class Run(NamedTuple):
 
 
 def batches(size: int, frames: int) -> Iterator[dict[str, Any]]:
-    """Yield uint8 views of coloured patterns: two shifted cuts of a pattern of each sample."""
+    """Yield uint8 views of coloured patterns: two shifted cuts of a pattern for each sample."""
     generator = torch.Generator().manual_seed(1)
     while True:
         coarse = torch.rand(BATCH, 3, size // 4, size // 4, generator=generator)
@@ -92,7 +93,7 @@ def batches(size: int, frames: int) -> Iterator[dict[str, Any]]:
 
 
 def build(part: Part, options: Sequence[str]) -> tuple[nn.Module, Any, dict[str, int]]:
-    """The model on the CPU, its config and the sizes of its views."""
+    """Build the model on the CPU, and return it with its config and the sizes of its views."""
     # Not two frames: sce_video/engine/compile.py.
     sizes = dict(frames=4, size=32 if part.smoke else 64)
     small = [f"model.backbone.base_channels={8 if part.smoke else 16}", "model.queue_size=128"]
@@ -114,7 +115,7 @@ def build(part: Part, options: Sequence[str]) -> tuple[nn.Module, Any, dict[str,
 
 
 def train(part: Part, device: str, options: Sequence[str] = (), wrap: Any = None) -> Run:
-    """Twenty steps on a device; ``wrap`` changes the model on it before."""
+    """Train twenty steps on a device. ``wrap`` changes the model on it before."""
     tf32 = "tf32" in options
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
     model, cfg, sizes = build(part, options)
@@ -124,7 +125,7 @@ def train(part: Part, device: str, options: Sequence[str] = (), wrap: Any = None
     if "conv_2d" in options:
         fold_backbones(model)
     if "compile" in options:
-        # The smoke run checks that it runs; the code generator for CPUs takes a minute.
+        # The smoke run leaves this out, because the code generator for CPUs takes a minute.
         compile_backbones(model, {"backend": "aot_eager"} if part.smoke else True)
     if "graphs" in options:
         compile_backbones(model, {"mode": "reduce-overhead"})
@@ -149,7 +150,7 @@ def train(part: Part, device: str, options: Sequence[str] = (), wrap: Any = None
 
 
 def compare(run: Run, reference: Run, bound: Bound) -> dict[str, Any]:
-    """The differences of two runs, their bounds, and whether they are kept."""
+    """Return the differences between two runs, their bounds, and whether they are kept."""
     steps = len(run.losses)
     expected = reference.losses[:steps]
     relative = (run.losses - expected).abs() / expected.abs()
@@ -172,7 +173,7 @@ def compare(run: Run, reference: Run, bound: Bound) -> dict[str, Any]:
 
 
 class _Losses(Hook):
-    """Keeps the losses; ends the run after an iteration."""
+    """Hook that keeps the losses and ends the run after an iteration."""
 
     priority = "LOWEST"
 
@@ -190,7 +191,7 @@ class _Losses(Hook):
 
 
 def training(part: Part, name: str, stop_after: int | None = None) -> list[float]:
-    """A training with the runner on toy videos; the logged losses of this start."""
+    """Train with the runner on toy videos, and return the logged losses of this start."""
     videos = generate_toy_actions(part.folder / "toy", {"train": 24}, size=48, num_frames=30)
     clips = "train_dataloader.dataset.pipeline"
     options = {
@@ -224,7 +225,7 @@ def training(part: Part, name: str, stop_after: int | None = None) -> list[float
 
 
 def resume(part: Part) -> dict[str, Any]:
-    """An interrupted and resumed training against unbroken ones."""
+    """Compare an interrupted and resumed training with uninterrupted ones."""
     for name in ("whole", "again", "broken"):  # of an earlier run of this benchmark
         shutil.rmtree(part.folder / name, ignore_errors=True)
     torch.backends.cudnn.deterministic = True
@@ -258,7 +259,7 @@ def distributed(part: Part, reference: Run) -> dict[str, Any]:
 
     try:
         found = compare(train(part, part.device, wrap=wrap), reference, BOUNDS["fp32"])
-        # With one process the layer computes as batch norm does, so its own computation follows.
+        # With one process, the layer is a batch norm, so its own computation is called directly.
         own = sync_bn_difference(part.device)
         found["differences"]["sync_bn"], found["bounds"]["sync_bn"] = own, SYNC_BN
         found["passed"] &= own <= SYNC_BN
@@ -268,7 +269,7 @@ def distributed(part: Part, reference: Run) -> dict[str, Any]:
 
 
 def sync_bn_difference(device: str | torch.device) -> float:
-    """Return the largest difference of synchronised batch norm and torch's, with gradients."""
+    """Return the largest difference between synchronised batch norm and torch's, with gradients."""
     results = []
     for sync in (False, True):
         generator = torch.Generator().manual_seed(0)

@@ -1,4 +1,4 @@
-"""What all parts of benchmarks/gpu.sh share: options, a results file that grows, time left."""
+"""Shared parts of benchmarks/gpu.sh: options, a results file that grows, and remaining time."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _RUNNING = "the process ended in it"
 
 
 class Part:
-    """One part: measures by name, written to its file after each.
+    """One part, whose measurements are written to its file by name after each of them.
 
-    A process that ends in a measurement can be started again: what was measured is not measured
-    again, and the measurement that it ended in counts as failed.
+    If a measurement ends the process, the part can be started again. Finished measurements are not
+    repeated, and the one that ended the process counts as failed.
 
     Args:
-        name: Of the part.
+        name: Name of the part.
         argv: Command line: ``--device``, ``--seconds``, ``--folder``, ``--results``, ``--smoke``,
             ``--videos``.
     """
@@ -58,7 +58,7 @@ class Part:
 
     @property
     def left(self) -> float:
-        """Seconds that are left."""
+        """Return the remaining seconds."""
         return self.end - time.monotonic()
 
     @property
@@ -66,18 +66,19 @@ class Part:
         return self.device == "cuda"
 
     def others(self) -> dict[str, Any]:
-        """Results of the parts before, by part."""
+        """Return the results of the parts before this one, by part."""
         if self._others is None or not self._others.exists():
             return {}
         return json.loads(self._others.read_text()).get("parts", {})
 
     def run(self, name: str, measure: Callable[[], Any], needs: float = 0.0) -> Any:
-        """Measure and keep the result; returns it, None if there is none.
+        """Measure, keep the result, and return it, or None if there is none.
 
         Args:
-            name: Of the result.
-            measure: Gives plain data. What it raises is the result's ``error``.
-            needs: Seconds that it takes at least; without them it is left out.
+            name: Name of the result.
+            measure: Function that returns plain data. If it raises an error, the error is the
+                result.
+            needs: Minimum number of seconds. If fewer are left, the measurement is left out.
         """
         if name in self.found:
             if self.found[name] == {"error": None}:

@@ -1,4 +1,4 @@
-"""Where a step's time goes, by the profiler: kernels of a kind, copies, waits of the host."""
+"""Time of a step by the profiler: kernels by kind, copies, and waits of the host."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from step_process import Step
 from torch.autograd import DeviceType
 
-#: The first kind with a word in the kernel's name; what has none is "other".
+#: The first kind with a word in the kernel's name is used, otherwise "other".
 KINDS = {
     "copies": ("memcpy", "memset"),
     "convolutions, products": (
@@ -31,9 +31,9 @@ def kind_of(name: str) -> str:
 
 
 def profiled_step(step: Step) -> dict[str, Any]:
-    """Milliseconds of one step by kind of kernel (on a CPU: of operation), and of the host's waits.
+    """Return milliseconds of one step by kind of kernel (on a CPU: operation) and of host waits.
 
-    ``idle_ms`` is the step's time in which no kernel ran, ``gaps`` their share.
+    ``idle_ms`` is the time in which no kernel ran, and ``gaps`` is its share.
     """
     on_gpu = step.job.device == "cuda"
     activities = [torch.profiler.ProfilerActivity.CPU]
@@ -72,7 +72,7 @@ def profiled_step(step: Step) -> dict[str, Any]:
 
 
 def _covered(spans: list[tuple[float, float]]) -> float:
-    """Length of the union of intervals."""
+    """Return the length of the union of intervals."""
     total, reached = 0.0, float("-inf")
     for start, end in sorted(spans):
         total += max(0.0, end - max(start, reached))

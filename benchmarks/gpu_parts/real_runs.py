@@ -1,7 +1,7 @@
 """Whole trainings of minutes: the quickstart's recipe, and a folder of real videos if given.
 
-Each is the command that a user types. Its time to an accuracy is that of the kNN accuracy of its
-training videos, which is evaluated while it runs and logged in ``metrics.jsonl``.
+Each training is the command that a user types. The time to an accuracy refers to the kNN accuracy
+of the training videos, which is evaluated during the run and logged in ``metrics.jsonl``.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from gpu_parts.part import Part
 from sce_video.data_tools.generated import generate_toy_actions
 
 REPO = Path(__file__).resolve().parents[2]
-#: kNN accuracy of the training videos that the time is taken to; random weights have about 0.2.
+#: kNN accuracy of the training videos whose time is measured. Random weights reach about 0.2.
 TOY_KNN = 0.45
 
 
 def command(part: Part, name: str, arguments: Sequence[str], seconds: float) -> dict[str, Any]:
-    """Run a command of the package; a part of its time is enough: it is stopped then."""
+    """Run a command of the package, and stop it after its share of the time."""
     environment = {"OMP_WAIT_POLICY": "PASSIVE", **os.environ}
     if not part.on_gpu:
         environment["CUDA_VISIBLE_DEVICES"] = ""
@@ -53,7 +53,7 @@ def command(part: Part, name: str, arguments: Sequence[str], seconds: float) -> 
 
 
 def progress(folder: Path, accuracy: float) -> dict[str, Any]:
-    """Speed and time to an accuracy, from the rows of ``metrics.jsonl``."""
+    """Return speed and time to an accuracy, from the rows of ``metrics.jsonl``."""
     path = folder / "metrics.jsonl"
     rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     train = [row for row in rows if row["kind"] == "train"]
@@ -76,7 +76,7 @@ def progress(folder: Path, accuracy: float) -> dict[str, Any]:
 
 
 def toy_actions(part: Part) -> dict[str, Any]:
-    """The quickstart's recipe on generated videos."""
+    """Train the quickstart's recipe on generated videos."""
     count, epochs = (96, 2) if part.smoke else (480, 100)
     cores = os.cpu_count() or 1
     videos = generate_toy_actions(part.folder / "actions", {"train": count}, workers=cores)
@@ -99,7 +99,7 @@ def toy_actions(part: Part) -> dict[str, Any]:
 
 
 def real_videos(part: Part, videos: Path) -> dict[str, Any]:
-    """``sce-video pretrain`` on a folder; labels are its folders, used for evaluation only."""
+    """Run ``sce-video pretrain`` on a folder, whose sub-folders are labels for evaluation."""
     folder = part.folder / "pretrain"
     arguments = ["-m", "sce_video", "pretrain", str(videos.resolve()), "--out", str(folder)]
     arguments += ["--overwrite"]

@@ -1,4 +1,4 @@
-"""The results of benchmarks/gpu.sh as plain text."""
+"""Results of benchmarks/gpu.sh as plain text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def table(content: dict[str, Any]) -> str:
-    """One section for each part that was run."""
+    """Return one section for each part that was run."""
     sizes = ", very small sizes: no speed here means anything" if content["smoke"] else ""
     lines = [f"{content['device']}, torch {content['torch']}, {content['cores']} cores{sizes}"]
     for name, part in content["parts"].items():

@@ -1,8 +1,8 @@
 """The training step on the device: speed, share of the measured peak, memory, time by part, floor.
 
-First the fastest known setting of each network, then the slower ones, the largest batch that fits,
-and what has to be compiled. Each result has the median of blocks of steps that run without waiting
-for the device, as a training does.
+The fastest known setting of each network is measured first, then slower settings, the largest batch
+that fits, and compiled settings. Each result is the median of blocks of steps that run without
+waiting for the device, as in a training.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gpu_parts.part import Part
 from gpu_parts.profile import profiled_step
 
 BEST = "bf16+channels_last"
-#: Network, frames, size, batch of the paper per GPU.
+#: Network, frames, size, and the paper's batch per GPU.
 CASES = {
     "r50 8x224": ("r3d50", 8, 224, 64),
     "r18 8x224": ("r3d18", 8, 224, 64),
@@ -32,7 +32,7 @@ CASES = {
     "r50 16x224": ("r3d50", 16, 224, 64),
     "r18 16x224": ("r3d18", 16, 224, 64),
 }
-#: In order of worth: what is left when the time is over is left out.
+#: In order of importance. When the time is over, the rest is left out.
 ORDER = (
     ("r50 8x224", BEST),
     ("r50 8x224", "bf16"),
@@ -51,7 +51,7 @@ ORDER = (
     ("r18 8x224", f"{BEST}+conv_2d"),
     ("r18 16x224", BEST),
 )
-#: Largest batch that is tried, of two views.
+#: Largest batch that is tried, with two views.
 BATCH_CAP = {"cuda": 1024, "cpu": 8}
 
 
@@ -70,7 +70,7 @@ def job_of(part: Part, case: str, setting: str) -> Job:
 
 
 def product_tflops(part: Part, dtype: torch.dtype) -> float:
-    """TFLOP/s of a large product of random matrices, the median of ten."""
+    """Measure TFLOP/s of a large product of random matrices, the median of ten."""
     side = 8192 if part.on_gpu else 512
     a, b = (torch.randn(side, side, device=part.device, dtype=dtype) for _ in range(2))
     seconds = []
@@ -84,7 +84,7 @@ def product_tflops(part: Part, dtype: torch.dtype) -> float:
 
 
 def peaks(part: Part) -> dict[str, Any]:
-    """The products that the shares of peak are relative to, and the device."""
+    """Measure the products that shares of the peak refer to, and describe the device."""
     torch.backends.cuda.matmul.allow_tf32 = False
     found: dict[str, Any] = {
         "bf16_tflops": product_tflops(part, torch.bfloat16),
@@ -122,19 +122,19 @@ def _counted(job: Job) -> list[Operation]:
 
 
 def counted(job: Job) -> list[Operation]:
-    """Operations of a step; counted once for all settings of a case."""
+    """Count the operations of a step, once for all settings of a case."""
     return _counted(replace(job, device="cpu", flags=frozenset()))
 
 
 def measure(part: Part, job: Job, peak: float, after: Callable[[Step], dict]) -> dict[str, Any]:
-    """Speed of a setting; ``after`` measures more with the same step."""
+    """Measure the speed of a setting. ``after`` measures more with the same step."""
     begin = time.perf_counter()
     step = Step(job)
     step.block(1)
     step.block(1 if part.smoke else 2)
     ready = time.perf_counter() - begin
     blocks = [step.block(1)]
-    # Blocks of a second, and of more than one step, since their ends wait for the device.
+    # Blocks last a second and more than one step, because their ends wait for the device.
     count = 1 if part.smoke else max(2, min(20, int(1 / blocks[0]["wall"])))
     blocks = [step.block(count) for _ in range(2 if part.smoke else 3)]
     wall = statistics.median(block["wall"] for block in blocks)
@@ -158,9 +158,9 @@ def measure(part: Part, job: Job, peak: float, after: Callable[[Step], dict]) ->
 
 
 def floor(part: Part, case: str, peaks: dict[str, Any]) -> dict[str, Any]:
-    """The least seconds of a step by its operations and bytes, at the measured peak and bandwidth.
+    """Return the least seconds of a step by operations and bytes, at measured peak and bandwidth.
 
-    Without a GPU: the operations and bytes alone.
+    Without a GPU, only operations and bytes are returned.
     """
     device = None
     if part.on_gpu:
@@ -175,7 +175,7 @@ def floor(part: Part, case: str, peaks: dict[str, Any]) -> dict[str, Any]:
 
 
 def details(part: Part, step: Step) -> dict[str, Any]:
-    """Time by part (each waits for the device), host waits, kernels and copies by a profiler."""
+    """Measure time by part (each waits for the device), host waits, kernels and copies."""
     waits = step.waits()
     clock = "wall" if part.on_gpu else "cpu"
     parts = shares_of_parts([step(), step()], clock)
@@ -186,7 +186,7 @@ def details(part: Part, step: Step) -> dict[str, Any]:
 
 
 def largest_batch(part: Part, job: Job) -> dict[str, Any]:
-    """The largest batch that fits, by doubling and three bisections, and its speed."""
+    """Find the largest batch that fits, by doubling and three bisections, and its speed."""
     step = Step(job)
     cap = BATCH_CAP[part.device]
 
@@ -253,7 +253,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def search_batch(part: Part, case: str) -> None:
-    """The largest batch of a case in the fastest setting known beforehand."""
+    """Find the largest batch of a case in the fastest setting that is known beforehand."""
     job = job_of(part, case, BEST)
     job = replace(job, batch=2) if part.smoke else job
     part.run(f"{case}, largest batch", lambda: largest_batch(part, job), 15.0)

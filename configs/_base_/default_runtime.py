@@ -6,7 +6,7 @@ randomness = dict(seed=0)
 env_cfg = dict(
     cudnn_benchmark=True,
     mp_cfg=dict(mp_start_method="fork", opencv_num_threads=0),
-    dist_cfg=dict(backend="nccl"),  # gloo is used without a GPU
+    dist_cfg=dict(backend="nccl"),  # without a GPU, gloo is used
 )
 default_hooks = dict(
     logger=dict(type="LoggerHook", interval=20, ignore_last=False, log_metric_by_epoch=False),
@@ -18,16 +18,17 @@ default_hooks = dict(
     screen=dict(type="ScreenProgressHook"),
     bad_files=dict(type="BadFileHook", max_bad_share=0.05),
 )
-# Measured values are logged as means over the last window_size iterations, whatever their names;
-# scheduled values (learning rate, target momentum) are logged unaveraged.
+# Measured values are logged as means over the last window_size iterations. Scheduled values
+# (learning rate, target momentum) are logged as they are.
 log_processor = dict(type="MeanLogProcessor", window_size=20, by_epoch=True)
 visualizer = dict(
     type="Visualizer",
-    vis_backends=[dict(type="TensorboardVisBackend")],  # metrics.jsonl is LoggerHook's
+    vis_backends=[dict(type="TensorboardVisBackend")],  # LoggerHook writes metrics.jsonl
 )
-# The page run.html after a training, with up to this many training videos; None: no page.
+# The page run.html is written after a training with up to this many training videos. None turns it
+# off.
 run_page = dict(videos=64)
-# compile = True, or torch.compile's arguments as a dict, compiles the encoders.
-# conv_2d = True computes convolutions over space alone in 2-D; the weights are the same.
+# compile = True, or torch.compile's arguments as a dict, compiles the encoders. conv_2d = True
+# computes spatial convolutions in 2-D with the same weights.
 load_from = None
 resume = False

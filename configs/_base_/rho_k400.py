@@ -1,11 +1,11 @@
-# What the rho recipes of Feichtenhofer et al. 2021 share (facebookresearch/SlowFast,
+# Shared settings of the rho recipes of Feichtenhofer et al. 2021 (facebookresearch/SlowFast,
 # configs/contrastive_ssl, slowfast/datasets/transform.py): Kinetics-400, rho clips of one
 # distribution: jitter .6, .6, .6, hue .15 with p 0.8, grey p 0.2, blur sigma U(0.1, 2) p 0.5, flip
-# p 0.5; one draw for all frames of a clip, no solarisation.
-# Initialisation is theirs: no BN starts at 0 (RESNET.ZERO_INIT_FINAL_BN, False by default), heads
-# are Caffe2's Xavier with biases of 0 (slowfast/utils/weight_init_helper.py).
-# Theirs augments the decoded frame and then crops; here the crop comes first, as everywhere in this
-# project: sigma is in pixels of the crop, and contrast is relative to the crop's mean.
+# p 0.5; one draw for all frames of a clip, no solarisation. The initialisation follows their code:
+# no BN starts at 0 (RESNET.ZERO_INIT_FINAL_BN, False by default), heads are Caffe2's Xavier with
+# biases of 0 (slowfast/utils/weight_init_helper.py). Their code augments the decoded frame and then
+# crops. Here, the crop comes first as everywhere in this project, so sigma is in pixels of the
+# crop, and contrast is relative to the crop's mean.
 _base_ = [
     "./default_runtime.py",
     "./datasets/kinetics400.py",

@@ -1,7 +1,7 @@
 # BYOL, ResNet3D-18, 8 frames of 224x224, Kinetics-400, 200 epochs.
-# Paper:    none with this network: BYOL (Grill et al. 2020) on the data, views, heads and optimiser
-#           of SCE's recipe, so that only the objective differs. ResNet3D-50 with two views
-#           (rho-BYOL, tab:video-sota-action) has K400 linear 65.8, UCF101 92.7.
+# Paper:    none with this network. This is BYOL (Grill et al. 2020) with the data, views, heads and
+#           optimiser of SCE's recipe, so that only the objective differs. ResNet3D-50 with two
+#           views (rho-BYOL, tab:video-sota-action) has K400 linear 65.8, UCF101 92.7.
 # Run:      bash tools/dist_train.sh configs/byol/byol_r3d18_8xb64-8x224-200e_k400.py 8
 # Hardware: 8 GPUs x 64 videos = global batch 512.
 # Expected: not measured yet.

@@ -1,13 +1,13 @@
-# BYOL, ResNet3D-18 with 8 channels in the stem, 4 frames of 64x64, on a folder of your own videos:
-# for a CPU, small videos, or a first look.
-# Paper: none; the data, views, heads and optimiser of SCE's recipe, without negatives.
+# BYOL, ResNet3D-18 with 8 channels in the stem, 4 frames of 64x64, on a folder of your own videos,
+# for a CPU, small videos or a first look.
+# Paper: none. It uses the data, views, heads and optimiser of SCE's recipe, without negatives.
 # Run:      python tools/train.py configs/byol/byol_r3d18_folder_small.py \
 #               --cfg-options train_dataloader.dataset.data_root=/path/to/videos
 # Test:     python tools/test.py configs/byol/byol_r3d18_folder_small.py CHECKPOINT --cfg-options \
 #               test_dataloader.dataset.data_root=/path/to/labelled \
 #               test_cfg.gallery_dataloader.dataset.data_root=/path/to/other/labelled
 # Hardware: 2 CPU cores, 4 GB; 2000 steps for up to 320 videos.
-# Expected: depends on the videos; docs/results.md has an example (weizmann4).
+# Expected: depends on the videos; docs/results.md contains an example (weizmann4).
 
 _base_ = "../sce/sce_r3d18_folder_small.py"
 

@@ -1,7 +1,7 @@
 # Distillation into ResNet3D-18 with 8 channels in the stem, 4 frames of 64x64, on a folder of your
 # own videos: the features of a frozen teacher, of four clips of each video, are computed once.
-# Paper: none; objectives: 1 - cosine, and SCE's with the teacher's relations as SEED (arXiv
-#        2101.04731) has them; the optimiser of ../sce/sce_r3d18_folder_small.py, one strong view.
+# Paper: none. The objectives are 1 - cosine, and SCE's with the teacher's relations as in SEED
+#        (arXiv 2101.04731). Optimiser of ../sce/sce_r3d18_folder_small.py, one strong view.
 # Run:      sce-video pretrain VIDEOS --method distill --teacher RUN --out STUDENT, or
 #           python tools/train.py configs/distill/distill_r3d18_folder_small.py \
 #               --cfg-options train_dataloader.dataset.data_root=/path/to/videos \
@@ -28,19 +28,19 @@ model = dict(
     projector=dict(
         type="MLP", hidden_channels=256, num_layers=2, norm_output=False, bias_output=True
     ),
-    teacher_channels=64,  # set to those of the teacher when a training starts
+    teacher_channels=64,  # replaced with the teacher's when a training starts
     objective="cosine",
     queue_size=256,
     lambda_=0.5,
     tau=0.1,
     tau_m=0.05,
 )
-teacher_checkpoint = None  # has to be given
+teacher_checkpoint = None  # must be set
 data_preprocessor = dict(views=[dict(name="strong-alpha", strength=0.5, blur_prob=0.0)])
 train_dataloader = dict(
     dataset=dict(
         pipeline=dict(
-            # The clips of the teacher's features, without its RGB differences.
+            # The clips are those of the teacher's features, without RGB differences.
             RandomClips=dict(
                 _delete_=True, type="OneOfClips", clip_duration=1.28, num_frames=4, num_clips=4
             )
@@ -63,5 +63,5 @@ settings = dict(
         "test_dataloader.dataset.pipeline.UniformClips.num_frames",
         "test_cfg.gallery_dataloader.dataset.pipeline.UniformClips.num_frames",
     ],
-    embedding=[],  # has the size of the teacher's feature
+    embedding=[],  # the teacher's feature determines the size
 )

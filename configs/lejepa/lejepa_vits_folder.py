@@ -1,15 +1,16 @@
-# LeJEPA, ViT-S on tokens of 1x16x16 pixels of which a training step computes 5 %, 16 frames of
+# LeJEPA, ViT-S on tokens of 1x16x16 pixels of which a training step computes only 5 %, 16 frames of
 # 224x224, on a folder of your own videos.
 # Paper:    LeVJEPA (arXiv 2608.27395; README of MLO-lab/LeVJEPA) in parts: 16 frames at 7.5 per
 #           second, tokens of single frames, 5 % of them at random, embeddings of 256, lambda 0.02,
-#           rate 4e-4, weight decay 0.04. Not its class token, block-causal attention, views (one of
-#           224, ten of 96 pixels; here two and SCE's augmentation) and batch of 3072.
+#           learning rate 4e-4, weight decay 0.04. It does not use LeVJEPA's class token,
+#           block-causal attention, batch of 3072 and views (one of 224 and ten of 96 pixels), but
+#           two views with SCE's augmentation.
 # Run:      python tools/train.py configs/lejepa/lejepa_vits_folder.py \
 #               --cfg-options train_dataloader.dataset.data_root=/path/to/videos
 # Test:     python tools/test.py configs/lejepa/lejepa_vits_folder.py CHECKPOINT --cfg-options \
 #               test_dataloader.dataset.data_root=/path/to/labelled \
 #               test_cfg.gallery_dataloader.dataset.data_root=/path/to/other/labelled
-# Hardware: 1 GPU; the loader is the limit, not the network.
+# Hardware: 1 GPU; the loader limits the speed, not the network.
 # Expected: not measured yet.
 
 _base_ = "../sce/sce_r3d18_folder.py"
@@ -25,7 +26,7 @@ model = dict(
         patch_size=16,
         tubelet_size=1,
         grid_size=(16, 14, 14),
-        keep_tokens=0.05,  # 157 of 3136
+        keep_tokens=0.05,  # keeps 157 of 3136 tokens
         with_cp=False,
     ),
     projector=dict(
@@ -40,7 +41,7 @@ model = dict(
     lambda_=0.02,
     num_directions=1024,
 )
-fit_queue = False  # there is none
+fit_queue = False  # there is no queue
 custom_hooks = dict(ScheduleHook=dict(model=None))  # no momentum to schedule
 optim_wrapper = dict(
     constructor="NoNormDecayConstructor",

@@ -1,6 +1,7 @@
 # MoCo v2, ResNet-18 with the stem for small images, images of 32x32, CIFAR100, 200 epochs.
-# Paper:    tab:baselines, row MoCo v2 (the authors' reproduction), column CIFAR100: tau 0.2, all
-#           else as SCE's recipe. That both views are strong is inferred from MoCo v2.
+# Paper:    tab:baselines, row MoCo v2 (the authors' reproduction), column CIFAR100: tau 0.2,
+#           everything else as in SCE's recipe. Both views are strong, which is inferred from MoCo
+#           v2.
 # Run:      python tools/train.py configs/moco/moco_r18_1xb256-32-200e_cifar100.py
 # Test:     python tools/train.py configs/downstream/linear/r18_1xb256-32-100e_cifar100.py \
 #               --pretrained work_dirs/moco_r18_1xb256-32-200e_cifar100/epoch_200.pth

@@ -1,6 +1,7 @@
 # MoCo v2, ResNet-18 with the stem for small images, images of 64x64, Tiny-ImageNet, 200 epochs.
-# Paper:    tab:baselines, row MoCo v2 (the authors' reproduction), column Tiny-IN: tau 0.2, all
-#           else as SCE's recipe. That both views are strong is inferred from MoCo v2.
+# Paper:    tab:baselines, row MoCo v2 (the authors' reproduction), column Tiny-IN: tau 0.2,
+#           everything else as in SCE's recipe. Both views are strong, which is inferred from MoCo
+#           v2.
 # Run:      python tools/train.py configs/moco/moco_r18_1xb256-64-200e_tiny_imagenet.py
 # Test:     python tools/train.py configs/downstream/linear/r18_1xb256-64-100e_tiny_imagenet.py \
 #               --pretrained work_dirs/moco_r18_1xb256-64-200e_tiny_imagenet/epoch_200.pth

@@ -1,5 +1,6 @@
 # MoCo v2, ResNet-18 (2-D) with the small stem and 16 channels in it, on scikit-learn's digits.
-# Paper: none; ../sce/sce_r18_digits_small.py with MoCo's objective and views: both strong, tau 0.2.
+# Paper: none. It is ../sce/sce_r18_digits_small.py with MoCo's objective and views (both strong,
+#        tau 0.2).
 # Run:      sce-video prepare digits data/digits
 #           python tools/train.py configs/moco/moco_r18_digits_small.py
 # Test:     python tools/test.py configs/moco/moco_r18_digits_small.py CHECKPOINT     (or: random)

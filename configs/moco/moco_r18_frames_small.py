@@ -1,5 +1,6 @@
 # MoCo v2, ResNet-18 (2-D) with 16 channels in the stem, on single frames of your own videos.
-# Paper: none; ../sce/sce_r18_frames_small.py with MoCo's objective and views: both strong, tau 0.2.
+# Paper: none. It is ../sce/sce_r18_frames_small.py with MoCo's objective and views (both strong,
+#        tau 0.2).
 # Run:      python tools/train.py configs/moco/moco_r18_frames_small.py \
 #               --cfg-options train_dataloader.dataset.data_root=/path/to/videos
 # Hardware: 1 CPU core, 2 GB.

@@ -1,7 +1,8 @@
 # MoCo v2, ResNet3D-18, 8 frames of 224x224, Kinetics-200, 200 epochs.
-# Paper:    none: MoCo v2 (Chen et al. 2020; not symmetrised, no predictor, tau 0.2, momentum 0.999)
-#           on the data, views, projector, queue and optimiser of SCE's recipe. Nearest is rho-MoCo
-#           with two views on K400 (tab:video-sota-action, ResNet3D-18): K400 56.2, UCF101 87.1.
+# Paper:    none. This is MoCo v2 (Chen et al. 2020; not symmetrised, no predictor, tau 0.2,
+#           momentum 0.999) with the data, views, projector, queue and optimiser of SCE's recipe.
+#           The nearest number is rho-MoCo with two views on K400 (tab:video-sota-action,
+#           ResNet3D-18): K400 56.2, UCF101 87.1.
 # Run:      bash tools/dist_train.sh configs/moco/moco_r3d18_8xb64-8x224-200e_k200.py 8
 # Hardware: 8 GPUs x 64 videos = global batch 512.
 # Expected: not measured yet.

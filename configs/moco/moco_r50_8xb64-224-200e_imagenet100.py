@@ -1,6 +1,7 @@
 # MoCo v2, ResNet-50, images of 224x224, ImageNet100, 200 epochs.
-# Paper:    tab:baselines, row MoCo v2 (the authors' reproduction), column IN100: tau 0.2, all else
-#           as SCE's recipe. That both views are strong is inferred from MoCo v2.
+# Paper:    tab:baselines, row MoCo v2 (the authors' reproduction), column IN100: tau 0.2,
+#           everything else as in SCE's recipe. Both views are strong, which is inferred from MoCo
+#           v2.
 # Run:      bash tools/dist_train.sh configs/moco/moco_r50_8xb64-224-200e_imagenet100.py 8
 # Test:     bash tools/dist_train.sh configs/downstream/linear/r50_8xb64-224-100e_imagenet100.py 8 \
 #               --pretrained work_dirs/moco_r50_8xb64-224-200e_imagenet100/epoch_200.pth

@@ -1,7 +1,7 @@
 # rho-MoCo with 3 clips, ResNet3D-50, 8 frames of 224x224 (2.13 s), Kinetics-400, 200 epochs.
-# Paper:    tab:video-sota-generalization, row rho-MoCo (3 views). Settings are those of
-#           configs/moco/moco_rho4_r3d50_8xb64-8x224-200e_k400.py; the rate is interpolated between
-#           SlowFast's for rho 2 (0.05) and 4 (0.1), since it has none for 3.
+# Paper:    tab:video-sota-generalization, row rho-MoCo (3 views). The settings come from
+#           configs/moco/moco_rho4_r3d50_8xb64-8x224-200e_k400.py. The learning rate is interpolated
+#           between SlowFast's values for rho 2 (0.05) and 4 (0.1), because it has none for 3.
 # Run:      bash tools/dist_train.sh configs/moco/moco_rho3_r3d50_8xb64-8x224-200e_k400.py 8
 # Hardware: 8 GPUs x 64 videos = global batch 512.
 # Expected: K400 linear 67.3, UCF101 split 1 92.8, AVA 20.3 mAP, SSv2 54.4.

@@ -1,15 +1,17 @@
 # rho-MoCo with 4 clips, ResNet3D-50, 8 frames of 224x224 (2.13 s), Kinetics-400, 200 epochs.
 # Paper:    Feichtenhofer et al. 2021, as released: facebookresearch/SlowFast,
-#           configs/contrastive_ssl/MoCo_SlowR50_8x8.yaml. Rates are per 64 videos, for the sum over
-#           the rho queries (sum_queries): 0.1 for rho 4, 0.05 for rho 2.
-#           Other than theirs: keys of all GPUs are queued (theirs: of the first GPU's 8 videos, as
-#           DDP copies its buffers); weights move from the first step on, against a queue of random
-#           unit vectors (theirs: once the queue is full); BN over 64 videos of a GPU, keys shuffled
-#           over all GPUs (8 of a node's 64); bfloat16 (float16); crop before colour.
+#           configs/contrastive_ssl/MoCo_SlowR50_8x8.yaml. Learning rates are per 64 videos, for the
+#           sum over the rho queries (sum_queries): 0.1 for rho 4, 0.05 for rho 2. Differences from
+#           their code: keys of all GPUs are queued (theirs: of the first GPU's 8 videos, as DDP
+#           copies its buffers); weights move from the first step on, against a queue of random unit
+#           vectors (theirs: once the queue is full); BN over 64 videos of a GPU, keys shuffled over
+#           all GPUs (8 of a node's 64); bfloat16 (float16); crop before colour.
 # Run:      bash tools/dist_train.sh configs/moco/moco_rho4_r3d50_8xb64-8x224-200e_k400.py 8
-#           Another rho: a child of this recipe as moco_rho3_r3d50_8xb64-8x224-200e_k400.py.
+#           For another rho, make a child of this recipe like
+#           moco_rho3_r3d50_8xb64-8x224-200e_k400.py.
 # Hardware: 8 GPUs x 64 videos = global batch 512 (theirs: 64 per node of 8 GPUs, any number of
-#           nodes). One backward pass per clip: activations of 64 clips on a GPU, not of 256.
+#           nodes). One backward pass per clip keeps the activations of 64 clips on a GPU instead of
+#           256.
 # Expected: README of SlowFast's projects/contrastive_ssl, rho 4: K400 linear 71.0, UCF101 split 1
 #           94.5, AVA 21.9 mAP, SSv2 54.0. rho 2: 66.6, 91.3, 19.7, 52.7.
 

@@ -1,12 +1,12 @@
 # BYOL, ResNet3D-18 with 8 channels in the stem, 4 frames of 32x32, on generated toy actions.
-# Paper: none; sce_toy_actions.py with BYOL's objective: no queue, no negatives.
+# Paper: none. It is sce_toy_actions.py with BYOL's objective, no queue, no negatives.
 # Run:      bash tools/quickstart.sh --method byol
 #        or sce-video prepare toy_actions data/toy_actions
 #           python tools/train.py configs/quickstart/byol_toy_actions.py
 # Test:     python tools/test.py configs/quickstart/byol_toy_actions.py CHECKPOINT   (or: random)
 # Hardware: 2 CPU cores, 2 GB.
-# Expected: docs/results.md, methods at equal compute (in batches of 16).
-#           There a quicker target, momentum from 0.9, gained 14 points.
+# Expected: docs/results.md, methods at equal compute (in batches of 16). A faster target (momentum
+#           from 0.9) gained 14 points there.
 
 _base_ = "sce_toy_actions.py"
 

@@ -1,13 +1,13 @@
 # LeJEPA, ResNet3D-18 with 8 channels in the stem, 4 frames of 32x32, on generated toy actions.
-# Paper: none; LeJEPA (arXiv 2511.08544) on sce_toy_actions.py: no target, no queue, no predictor.
-#        SIGReg with the paper's 17 points over [-5, 5].
+# Paper: none. It is LeJEPA (arXiv 2511.08544) with sce_toy_actions.py, without target, queue or
+#        predictor. SIGReg with the paper's 17 points over [-5, 5].
 # Run:      bash tools/quickstart.sh --method lejepa
 #        or sce-video prepare toy_actions data/toy_actions
 #           python tools/train.py configs/quickstart/lejepa_toy_actions.py
 # Test:     python tools/test.py configs/quickstart/lejepa_toy_actions.py CHECKPOINT   (or: random)
 # Hardware: 2 CPU cores, 2 GB.
-# Expected: docs/results.md, methods at equal compute (in batches of 16).
-#           There lambda 0.1 gained 9 points.
+# Expected: docs/results.md, methods at equal compute (in batches of 16). lambda 0.1 gained 9 points
+#           there.
 
 _base_ = "sce_toy_actions.py"
 

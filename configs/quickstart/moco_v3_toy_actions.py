@@ -1,12 +1,13 @@
 # MoCo v3, ResNet3D-18 with 8 channels in the stem, 4 frames of 32x32, on generated toy actions.
-# Paper: none; sce_toy_actions.py without a queue: the negatives are the keys of the batch, tau 0.2.
+# Paper: none. It is sce_toy_actions.py without a queue. The negatives are the keys of the batch,
+#        and tau is 0.2.
 # Run:      bash tools/quickstart.sh --method moco_v3
 #        or sce-video prepare toy_actions data/toy_actions
 #           python tools/train.py configs/quickstart/moco_v3_toy_actions.py
 # Test:     python tools/test.py configs/quickstart/moco_v3_toy_actions.py CHECKPOINT   (or: random)
 # Hardware: 2 CPU cores, 2 GB.
-# Expected: docs/results.md, methods at equal compute (in batches of 16).
-#           There a quicker target, momentum from 0.9, gained 19 points.
+# Expected: docs/results.md, methods at equal compute (in batches of 16). A faster target (momentum
+#           from 0.9) gained 19 points there.
 
 _base_ = "sce_toy_actions.py"
 

@@ -1,6 +1,6 @@
 # SCE, ResNet-18 (2-D) with 8 channels in the stem run on every frame, on generated toy actions.
-# Paper: none; sce_toy_actions.py with a network that sees no motion: the features of the 4 frames
-#        are averaged. The control for measures of the sense of time.
+# Paper: none. It is sce_toy_actions.py with a network that sees no motion, because it averages the
+#        features of the 4 frames. It is the control for measures of the sense of time.
 # Run:      sce-video prepare toy_actions data/toy_actions
 #           python tools/train.py configs/quickstart/sce_frames_toy_actions.py
 # Test:     python tools/test.py configs/quickstart/sce_frames_toy_actions.py CHECKPOINT

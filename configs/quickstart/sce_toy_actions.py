@@ -1,26 +1,27 @@
 # SCE, ResNet3D-18 with 8 channels in the stem, 4 frames of 32x32, on generated toy actions.
-# Paper: none; its network, objective and views made small, so that two CPU cores show in minutes
-#        that the representation beats random initialisation. What moves and how it moves makes a
-#        class (sce_video/data_tools/generated.py); labels are used for evaluation only.
+# Paper: none. Network, objective and views are small, so that two CPU cores need only minutes to
+#        exceed random initialisation. A class combines what moves with how it moves
+#        (sce_video/data_tools/generated.py); labels are used for evaluation only.
 # Run:      bash tools/quickstart.sh            (set-up, videos, pretraining, evaluation, table)
 #        or sce-video prepare toy_actions data/toy_actions
 #           python tools/train.py configs/quickstart/sce_toy_actions.py
 # Test:     python tools/test.py configs/quickstart/sce_toy_actions.py CHECKPOINT    (or: random)
 # Hardware: 2 CPU cores, 2 GB.
-# Expected: linear probe (12 classes) 18 to 34 % at random, 55 to 63 % pretrained;
-#           docs/results.md has what was measured.
+# Expected: linear probe (12 classes) 18 to 34 % at random, 55 to 63 % pretrained; docs/results.md
+#           contains all measurements.
 
 _base_ = ["../_base_/default_runtime.py", "../_base_/models/sce_r3d18.py"]
 
-# Random initialisation is evaluated too: with zero_init_residual it would be little but a stem.
+# Random initialisation is evaluated too. With zero_init_residual, it would be little more than a
+# stem.
 model = dict(
     backbone=dict(base_channels=8, zero_init_residual=False, channels_last=True),
     projector=dict(hidden_channels=256, out_channels=64),
     predictor=dict(hidden_channels=256),
     queue_size=192,
 )
-fit_queue = True  # with fewer videos, as in tools/quickstart.py --smoke
-# No blur: at 32x32 it would wipe out the patterns that tell the classes.
+fit_queue = True  # for fewer videos, as in tools/quickstart.py --smoke
+# There is no blur, because it would remove the patterns of the classes at 32x32.
 data_preprocessor = dict(
     type="VideoDataPreprocessor",
     views=[
@@ -58,9 +59,9 @@ optim_wrapper = dict(
 custom_hooks = [
     dict(
         type="ScheduleHook",
-        base_batch_size=None,  # AdamW: the rate does not grow with the batch
+        base_batch_size=None,  # AdamW's learning rate does not grow with the batch
         lr=dict(name="warmup_cosine", warmup_epochs=10),
-        model=dict(momentum=dict(name="cosine", start=0.97, end=1.0)),  # few steps: a quick target
+        model=dict(momentum=dict(name="cosine", start=0.97, end=1.0)),  # fast target
     ),
     dict(type="OptimizerStepHook"),
 ]
@@ -75,7 +76,7 @@ evaluation_pipeline = [
 ]
 default_hooks = dict(
     checkpoint=dict(interval=25, max_keep_ckpts=1),
-    online_evaluation=dict(  # kNN of each training video among the others; labels do not train
+    online_evaluation=dict(  # kNN among the training videos; labels are not used in training
         type="OnlineEvaluationHook",
         interval=20,
         gallery=dict(
@@ -91,7 +92,7 @@ default_hooks = dict(
     ),
 )
 
-# Nothing here was tuned on the test part: settings were chosen on data_root="data/toy_actions/val".
+# The test split was not used for tuning. Settings were chosen on data_root="data/toy_actions/val".
 test_dataloader = dict(
     batch_size=16,
     num_workers=1,

@@ -1,5 +1,5 @@
 # SimCLR, ResNet3D-18 with 8 channels in the stem, 4 frames of 32x32, on generated toy actions.
-# Paper: none; sce_toy_actions.py without target, queue and predictor, tau 0.1.
+# Paper: none. It is sce_toy_actions.py without target, queue and predictor, tau 0.1.
 # Run:      bash tools/quickstart.sh --method simclr
 #        or sce-video prepare toy_actions data/toy_actions
 #           python tools/train.py configs/quickstart/simclr_toy_actions.py

@@ -1,14 +1,14 @@
 # ReSSL, ResNet-18 with the stem for small images, images of 64x64, Tiny-ImageNet, 200 epochs.
-# Paper:    tab:baselines, row ReSSL (the authors' reproduction), column Tiny-IN: all but the loss
-#           as SCE's recipe. The paper takes "the best temperatures reported" by ReSSL, which its
-#           code states for ImageNet only: tau 0.1, tau_m 0.04.
+# Paper:    tab:baselines, row ReSSL (the authors' reproduction), column Tiny-IN: everything except
+#           the loss is as in SCE's recipe. The paper uses "the best temperatures reported" by
+#           ReSSL, whose code states them only for ImageNet: tau 0.1, tau_m 0.04.
 # Run:      python tools/train.py configs/ressl/ressl_r18_1xb256-64-200e_tiny_imagenet.py
 # Test:     python tools/train.py configs/downstream/linear/r18_1xb256-64-100e_tiny_imagenet.py \
 #               --pretrained work_dirs/ressl_r18_1xb256-64-200e_tiny_imagenet/epoch_200.pth
 # Hardware: 1 GPU x 256 images; shuffle-BN simulated with 8 groups of 32.
 # Expected: 49.5 top-1, linear, best epoch on the validation images.
-# Options:  model.tau_m=0.03 or 0.05: the neighbours; state the value with the result, and keep it
-#           below tau.
+# Options:  model.tau_m=0.03 or 0.05 are the neighbouring values. State the value with the result,
+#           and keep it below tau.
 
 _base_ = [
     "../_base_/images/tiny_imagenet.py",

@@ -1,5 +1,5 @@
 # ReSSL, ResNet-18 (2-D) with the small stem and 16 channels in it, on scikit-learn's digits.
-# Paper: none; ../sce/sce_r18_digits_small.py with ReSSL's objective: tau 0.1, tau_m 0.04.
+# Paper: none. It is ../sce/sce_r18_digits_small.py with ReSSL's objective, tau 0.1, tau_m 0.04.
 # Run:      sce-video prepare digits data/digits
 #           python tools/train.py configs/ressl/ressl_r18_digits_small.py
 # Test:     python tools/test.py configs/ressl/ressl_r18_digits_small.py CHECKPOINT   (or: random)

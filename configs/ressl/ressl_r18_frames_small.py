@@ -1,5 +1,5 @@
 # ReSSL, ResNet-18 (2-D) with 16 channels in the stem, on single frames of your own videos.
-# Paper: none; ../sce/sce_r18_frames_small.py with ReSSL's objective: tau 0.1, tau_m 0.04.
+# Paper: none. It is ../sce/sce_r18_frames_small.py with ReSSL's objective, tau 0.1, tau_m 0.04.
 # Run:      python tools/train.py configs/ressl/ressl_r18_frames_small.py \
 #               --cfg-options train_dataloader.dataset.data_root=/path/to/videos
 # Hardware: 1 CPU core, 2 GB.

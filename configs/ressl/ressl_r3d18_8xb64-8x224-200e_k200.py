@@ -1,7 +1,7 @@
 # ReSSL, ResNet3D-18, 8 frames of 224x224, Kinetics-200, 200 epochs.
-# Paper:    none: ReSSL (Zheng et al. 2021; strong online view, weak target view, not symmetrised,
-#           no predictor, tau 0.1, tau_m 0.04, momentum 0.999) on the data, projector, queue and
-#           optimiser of SCE's recipe.
+# Paper:    none. This is ReSSL (Zheng et al. 2021; strong online view, weak target view, not
+#           symmetrised, no predictor, tau 0.1, tau_m 0.04, momentum 0.999) with the data,
+#           projector, queue and optimiser of SCE's recipe.
 # Run:      bash tools/dist_train.sh configs/ressl/ressl_r3d18_8xb64-8x224-200e_k200.py 8
 # Hardware: 8 GPUs x 64 videos = global batch 512.
 # Expected: not measured yet.

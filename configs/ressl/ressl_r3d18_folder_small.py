@@ -1,11 +1,11 @@
 # ReSSL, ResNet3D-18 with 8 channels in the stem, 4 frames of 64x64, on a folder of your own videos.
-# Paper: none; ../sce/sce_r3d18_folder_small.py with ReSSL's objective: strong online view, weak
-#        target view, not symmetrised, no predictor, tau 0.1, tau_m 0.04. The target's momentum
-#        stays that of the short run (0.97 to 1): ReSSL's 0.999 suits longer runs.
+# Paper: none. It is ../sce/sce_r3d18_folder_small.py with ReSSL's objective, strong online view,
+#        weak target view, not symmetrised, no predictor, tau 0.1, tau_m 0.04. The target's momentum
+#        is 0.97 to 1 as in other short runs, because ReSSL's 0.999 suits longer runs.
 # Run:      python tools/train.py configs/ressl/ressl_r3d18_folder_small.py \
 #               --cfg-options train_dataloader.dataset.data_root=/path/to/videos
 # Hardware: 2 CPU cores, 4 GB; 2000 steps for up to 320 videos.
-# Expected: docs/results.md has an example (weizmann4).
+# Expected: docs/results.md contains an example (weizmann4).
 
 _base_ = "../sce/sce_r3d18_folder_small.py"
 

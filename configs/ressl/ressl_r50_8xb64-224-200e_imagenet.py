@@ -1,6 +1,7 @@
 # ReSSL, ResNet-50, images of 224x224, ImageNet, 200 epochs.
-# Paper:    tab:baselines, row ReSSL (the authors' reproduction), column ImageNet: all but the loss
-#           as SCE's recipe. tau_m 0.04 is that of ReSSL's code (KyleZheng1997/ReSSL).
+# Paper:    tab:baselines, row ReSSL (the authors' reproduction), column ImageNet: everything except
+#           the loss is as in SCE's recipe. tau_m 0.04 comes from ReSSL's code
+#           (KyleZheng1997/ReSSL).
 # Run:      bash tools/dist_train.sh configs/ressl/ressl_r50_8xb64-224-200e_imagenet.py 8
 # Test:     bash tools/dist_train.sh configs/downstream/linear/r50_8xb64-224-100e_imagenet.py 8 \
 #               --pretrained work_dirs/ressl_r50_8xb64-224-200e_imagenet/epoch_200.pth
@@ -17,7 +18,8 @@ _base_ = [
 benchmark = dict(pretraining="ressl_images")
 model = dict(
     type="ReSSL",
-    # 3 layers, BN after all, the last without affine parameters; no biases.
+    # The projector has 3 layers without biases and BN after each one, the last without affine
+    # parameters.
     projector=dict(
         hidden_channels=2048, num_layers=3, norm_output=True, norm_hidden=True, bias=False
     ),

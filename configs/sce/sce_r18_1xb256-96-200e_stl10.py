@@ -8,7 +8,7 @@
 # Expected: 89.9 top-1, linear, best epoch on the test images (89.94 in tab:temperature-small).
 # Options:  train_dataloader.dataset.split=train+unlabeled
 #           train_dataloader.dataset.pipeline.RandomResizedCropClips.size=64: 105,000 images at
-#           64x64, as ReSSL's code for small data sets; the authors' code (juliendenize/eztorch) has
+#           64x64, as ReSSL's code for small datasets; the authors' code (juliendenize/eztorch) has
 #           the 100,000 unlabelled, the paper 96x96
 
 _base_ = [

@@ -1,7 +1,8 @@
 # SCE, ResNet-18 (2-D) with the small stem and 16 channels in it, on scikit-learn's digits: 1,797
 # real images of 8x8, shown at 16x16; a CPU shows in a minute what is learned.
-# Paper: none; its baselines on small images (tab:baselines: strong online view, weak target view,
-#        not symmetrised, no predictor) made small, with an optimiser for short runs.
+# Paper: none. It is a small version of the paper's baselines on small images (tab:baselines: strong
+#        online view, weak target view, not symmetrised, no predictor), with an optimiser for short
+#        runs.
 # Run:      sce-video prepare digits data/digits
 #           python tools/train.py configs/sce/sce_r18_digits_small.py
 # Test:     python tools/test.py configs/sce/sce_r18_digits_small.py CHECKPOINT       (or: random)
@@ -26,7 +27,8 @@ model = dict(
     queue_size=512,
     symmetric=False,
 )
-# Grey digits: no flip, no colours, and no blur, which at this size wipes out the strokes.
+# Digits are grey and must not be flipped. There is no blur, because it removes the strokes at this
+# size.
 _strong = dict(name="strong", flip_prob=0.0, saturation=0.0, hue=0.0, grey_prob=0.0, blur_prob=0.0)
 _weak = dict(name="weak", flip_prob=0.0)
 data_preprocessor = dict(mean=0.305, std=0.376, channels_last=True, views=[_strong, _weak])

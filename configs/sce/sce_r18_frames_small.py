@@ -1,8 +1,8 @@
-# SCE, ResNet-18 (2-D) with 16 channels in the stem, on single frames of 64x64 of your own videos:
-# a video is a set of images, both views are of one frame.
-# Paper: none; its baselines on images (tab:baselines: strong online view, weak target view, not
-#        symmetrised, no predictor) made small, with an optimiser for short runs. Evaluated as a
-#        network for videos: features of 4 frames are averaged.
+# SCE, ResNet-18 (2-D) with 16 channels in the stem, on single frames of 64x64 from your own videos.
+# A video is a set of images, and both views come from one frame.
+# Paper: none. It is a small version of the paper's baselines on images (tab:baselines: strong
+#        online view, weak target view, not symmetrised, no predictor), with an optimiser for short
+#        runs. It is evaluated as a video network, which averages the features of 4 frames.
 # Run:      python tools/train.py configs/sce/sce_r18_frames_small.py \
 #               --cfg-options train_dataloader.dataset.data_root=/path/to/videos
 # Test:     python tools/test.py configs/sce/sce_r18_frames_small.py CHECKPOINT --cfg-options \
@@ -22,7 +22,7 @@ model = dict(
     queue_size=256,
     symmetric=False,
 )
-# No blur: small frames have less to spare.
+# There is no blur, because small frames contain little detail.
 _strong = dict(name="strong", blur_prob=0.0)
 data_preprocessor = dict(channels_last=True, views=[_strong, dict(name="weak")])
 

@@ -1,5 +1,5 @@
-# SCE, ResNet-18 (2-D), images of 224x224, on a folder of your own images, labels not needed.
-# Paper: none; objective, heads and views as in tab:sota (strong-alpha, strong-beta, predictor),
+# SCE, ResNet-18 (2-D), images of 224x224, on a folder of your own images, without labels.
+# Paper: none. Objective, heads and views are as in tab:sota (strong-alpha, strong-beta, predictor),
 #        with an optimiser for short runs. An image is a clip of one frame.
 # Run:      python tools/train.py configs/sce/sce_r18_image_folder.py \
 #               --cfg-options train_dataloader.dataset.data_root=/path/to/images
@@ -7,10 +7,10 @@
 #               test_dataloader.dataset.data_root=/path/to/labelled \
 #               test_cfg.gallery_dataloader.dataset.data_root=/path/to/other/labelled
 #           on videos, frame by frame: the same with configs/sce/sce_r18_frames_folder.py
-# Hardware: 1 GPU of 12 GB with --amp; smaller or no GPU: lower train_dataloader.batch_size,
-#           model.backbone.base_channels and the sizes in the pipeline; for images of 32 to 96
-#           pixels model.backbone.stem=small.
-# Expected: depends on the images; none measured yet.
+# Hardware: 1 GPU of 12 GB with --amp. With a smaller GPU or none, lower
+#           train_dataloader.batch_size, model.backbone.base_channels and the sizes in the
+#           pipeline. For images of 32 to 96 pixels, set model.backbone.stem=small.
+# Expected: depends on the images; not measured yet.
 
 _base_ = "./sce_r3d18_folder.py"
 

@@ -1,14 +1,15 @@
-# SCE, ResNet3D-18, 8 frames, on a folder of your own videos, labels not needed.
-# Paper: none; the networks, views and objective of tab:video-best with an optimiser for short runs
-#        (LARS at the linear rule needs tens of thousands of steps to move a network).
+# SCE, ResNet3D-18, 8 frames, on a folder of your own videos, without labels.
+# Paper: none. It uses the networks, views and objective of tab:video-best with an optimiser for
+#        short runs, because LARS with the linear rule needs tens of thousands of steps.
 # Run:      python tools/train.py configs/sce/sce_r3d18_folder.py \
 #               --cfg-options train_dataloader.dataset.data_root=/path/to/videos
 # Test:     python tools/test.py configs/sce/sce_r3d18_folder.py CHECKPOINT --cfg-options \
 #               test_dataloader.dataset.data_root=/path/to/labelled \
 #               test_cfg.gallery_dataloader.dataset.data_root=/path/to/other/labelled
-# Hardware: 1 GPU of 24 GB with --amp; smaller or no GPU: lower train_dataloader.batch_size,
-#           model.backbone.base_channels and the sizes in the pipeline.
-# Expected: depends on the videos; docs/results.md has measured examples.
+# Hardware: 1 GPU of 24 GB with --amp. With a smaller GPU or none, lower
+#           train_dataloader.batch_size, model.backbone.base_channels and the sizes in the
+#           pipeline.
+# Expected: depends on the videos; docs/results.md contains measured examples.
 
 _base_ = [
     "../_base_/default_runtime.py",
@@ -18,12 +19,12 @@ _base_ = [
     "../_base_/schedules/adamw_100e.py",
 ]
 
-# Fewer keys than videos: a queue that outlives an epoch holds every video as its own negative.
-# Of 1024 videos or fewer, training shortens it (sce_video/runs/launch.py).
-# Blocks that start as the identity (zero_init_residual) are slow to start: not for short runs.
+# The queue has fewer keys than there are videos, because otherwise every video is its own negative.
+# With 1024 videos or fewer, training shortens the queue (sce_video/runs/launch.py).
+# zero_init_residual makes blocks start as the identity, which is too slow for short runs.
 model = dict(backbone=dict(zero_init_residual=False, with_cp=False), queue_size=1024)
 fit_queue = True
-# Few steps: a target that follows quickly.
+# Short runs need a fast-moving target network.
 custom_hooks = dict(
     ScheduleHook=dict(model=dict(momentum=dict(name="cosine", start=0.97, end=1.0)))
 )
@@ -33,12 +34,12 @@ train_dataloader = dict(
     num_workers=4,
     persistent_workers=True,
     drop_last=True,
-    # An epoch is 20 steps at least: few videos are passed over several times, with other views.
+    # An epoch has at least 20 steps, so few videos are shown several times with other views.
     sampler=dict(type="ResumableSampler", shuffle=True, min_samples=640),
     collate_fn=dict(type="sce_video.collate_views"),
     dataset=dict(type="VideoDataset", data_root="data/videos", pipeline=_base_.train_pipeline),
 )
-# A folder of one's own holds more broken files than a curated data set.
+# Your own folder may contain more broken files than a curated dataset.
 default_hooks = dict(checkpoint=dict(interval=10), bad_files=dict(max_bad_share=0.1))
 
 evaluation_pipeline = [
@@ -79,8 +80,8 @@ test_cfg = dict(
     ),
 )
 
-# Names of settings that belong to several places: sce-video pretrain VIDEOS --frames 16 sets all of
-# a line. A method that lacks a place (SimCLR has no queue) leaves it out.
+# Each name sets several places together, for example sce-video pretrain VIDEOS --frames 16. A
+# method that lacks a place (SimCLR has no queue) leaves it out.
 settings = dict(
     width=["model.backbone.base_channels"],
     hidden=["model.projector.hidden_channels", "model.predictor.hidden_channels"],

@@ -1,13 +1,14 @@
-# SCE, ResNet3D-18 with 8 channels in the stem, 4 frames of 64x64, on a folder of your own videos:
-# for a CPU, small videos, or a first look.
-# Paper: none; sce_r3d18_folder.py made small: frames as far apart (0.32 s), half as many.
+# SCE, ResNet3D-18 with 8 channels in the stem, 4 frames of 64x64, on a folder of your own videos,
+# for a CPU, small videos or a first look.
+# Paper: none. It is a small version of sce_r3d18_folder.py with half as many frames at the same
+#        distance (0.32 s).
 # Run:      python tools/train.py configs/sce/sce_r3d18_folder_small.py \
 #               --cfg-options train_dataloader.dataset.data_root=/path/to/videos
 # Test:     python tools/test.py configs/sce/sce_r3d18_folder_small.py CHECKPOINT --cfg-options \
 #               test_dataloader.dataset.data_root=/path/to/labelled \
 #               test_cfg.gallery_dataloader.dataset.data_root=/path/to/other/labelled
 # Hardware: 2 CPU cores, 4 GB; 2000 steps for up to 320 videos.
-# Expected: depends on the videos; docs/results.md has measured examples.
+# Expected: depends on the videos; docs/results.md contains measured examples.
 
 _base_ = "sce_r3d18_folder.py"
 
@@ -17,7 +18,7 @@ model = dict(
     predictor=dict(hidden_channels=256),
     queue_size=256,
 )
-# Colours and crops of half the strength: small images have less to spare.
+# Colours and crops have half the strength, because small images contain less detail.
 data_preprocessor = dict(
     channels_last=True,
     views=[

@@ -1,7 +1,7 @@
 # SCE with local views: two views of 4 frames of 64x64 and two of 2 frames of 32x32, which pass
 # through the online branch only. ResNet3D-18 with 8 channels in the stem, on a folder of your own
-# videos: for a CPU, small videos, or a first look.
-# Paper: none for video; the multi-crop of its images (tab:sota-multi-crop), in time as well.
+# videos, for a CPU, small videos or a first look.
+# Paper: none for video. It extends the paper's multi-crop on images (tab:sota-multi-crop) to time.
 # Run:      python tools/train.py configs/sce/sce_r3d18_folder_small_local.py \
 #               --cfg-options train_dataloader.dataset.data_root=/path/to/videos
 # Test:     python tools/test.py configs/sce/sce_r3d18_folder_small_local.py CHECKPOINT \
@@ -15,7 +15,7 @@ _base_ = "sce_r3d18_folder_small.py"
 train_dataloader = dict(
     dataset=dict(
         pipeline=dict(
-            # Frames as far apart as those of the global views.
+            # Frames have the same distance as in the global views.
             RandomClips=dict(
                 num_views=4, num_local_views=2, local_clip_duration=0.64, local_num_frames=2
             ),

@@ -20,4 +20,4 @@ evaluation_steps = dict(UniformClips=dict(num_frames=16))
 test_dataloader = dict(dataset=dict(pipeline=evaluation_steps))
 test_cfg = dict(gallery_dataloader=dict(dataset=dict(pipeline=evaluation_steps)))
 default_hooks = dict(online_evaluation=dict(gallery=dict(dataset=dict(pipeline=evaluation_steps))))
-del evaluation_steps  # no setting of its own
+del evaluation_steps  # this recipe does not have the setting

@@ -5,8 +5,8 @@
 # Run:      bash tools/dist_train.sh configs/sce/sce_r50_8xb512-224-200e_imagenet.py 8
 # Test:     bash tools/dist_train.sh configs/downstream/linear/r50_8xb128-224-90e_imagenet.py 8 \
 #               --pretrained work_dirs/sce_r50_8xb512-224-200e_imagenet/epoch_200.pth
-# Hardware: 8 GPUs x 512 images = global batch 4096 (the authors: 8 A100-80G); smaller GPUs: a lower
-#           train_dataloader.batch_size with more optim_wrapper.accumulative_counts.
+# Hardware: 8 GPUs x 512 images = global batch 4096 (the authors: 8 A100-80G); on smaller GPUs,
+#           lower train_dataloader.batch_size and raise optim_wrapper.accumulative_counts.
 # Expected: 72.7 top-1, linear.
 # Options:  model.projector.hidden_channels=2048: 3 x 2048 as juliendenize/SCE has it for two views;
 #           model.projector.num_layers=2: 2 x 4096 as facebookresearch/moco-v3, "the same" as which

@@ -7,9 +7,9 @@
 # Hardware: 8 GPUs x 64 images = global batch 512; shuffle-BN between the GPUs (the authors: 8
 #           A100-80G).
 # Expected: 70.5 top-1, linear, best epoch on the validation images.
-# Options:  custom_hooks.ScheduleHook.base_batch_size=512: the table's rate for a batch of 512; its
-#           text and the authors' code: x batch/256, 1.0 here, a high rate for SGD
-#           model.projector.num_layers=2 model.projector.hidden_channels=4096
+# Options:  custom_hooks.ScheduleHook.base_batch_size=512: the table's learning rate for a batch of
+#           512. The text and the authors' code multiply by batch/256, which gives 1.0 here, a high
+#           rate for SGD model.projector.num_layers=2 model.projector.hidden_channels=4096
 #           model.projector.norm_output=False model.projector.norm_hidden=False
 #           model.projector.bias=True: the projector of ImageNet100
 
@@ -22,7 +22,8 @@ _base_ = [
 benchmark = dict(pretraining="sce_images_tau_0.1_tau_m_0.07")
 model = dict(
     type="SCE",
-    # 3 layers, BN after all, the last without affine parameters; no biases.
+    # The projector has 3 layers without biases and BN after each one, the last without affine
+    # parameters.
     projector=dict(
         hidden_channels=2048, num_layers=3, norm_output=True, norm_hidden=True, bias=False
     ),

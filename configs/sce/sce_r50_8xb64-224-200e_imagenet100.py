@@ -8,12 +8,12 @@
 # Hardware: 8 GPUs x 64 images = global batch 512; shuffle-BN between the GPUs (the authors: 8
 #           A100-80G).
 # Expected: 83.4 top-1, linear, best epoch on the validation images (83.37 in tab:loss).
-# Options:  custom_hooks.ScheduleHook.base_batch_size=512: the table's rate for a batch of 512; its
-#           text and the authors' code: x batch/256, 0.6 here
-#           a child recipe with dict(name='strong', strength=0.5, saturation=0.2) as first view: as
-#           two_crops_gpu_sce.yaml of juliendenize/SCE; tab:augmentations has 0.4
-#           sync_bn=torch model.shuffle_bn_splits=None: SyncBN instead of shuffle-BN, which the
-#           paper does not state and the authors' code has by default
+# Options:  custom_hooks.ScheduleHook.base_batch_size=512: the table's learning rate for a batch of
+#           512. The text and the authors' code multiply by batch/256, which gives 0.6 here a child
+#           recipe with dict(name='strong', strength=0.5, saturation=0.2) as first view: as
+#           two_crops_gpu_sce.yaml of juliendenize/SCE; tab:augmentations has 0.4 sync_bn=torch
+#           model.shuffle_bn_splits=None: SyncBN instead of shuffle-BN, which the paper does not
+#           state and the authors' code has by default
 
 _base_ = [
     "../_base_/images/imagenet100.py",

@@ -1,8 +1,8 @@
 # SCE, S3D-G, 32 frames of 128x128, Kinetics-400, 200 epochs.
-# Paper:    none: SCE has no number with this network. The recipe is that of ResNet3D-18 with 8
-#           frames of 224; heads twice as wide as the representation, as the paper's are. Nearest
-#           in tab:video-sota-action: TEC, S3D-G, 32 frames of 128 in training and test, UCF101
-#           86.9, HMDB51 63.5.
+# Paper:    none. SCE has no number with this network. The recipe follows ResNet3D-18 with 8 frames
+#           of 224, with heads twice as wide as the representation, as in the paper. The nearest
+#           number in tab:video-sota-action is TEC, S3D-G, 32 frames of 128 in training and test,
+#           UCF101 86.9, HMDB51 63.5.
 # Run:      bash tools/dist_train.sh configs/sce/sce_s3dg_8xb64-32x128-200e_k400.py 8
 # Hardware: 8 GPUs x 64 videos = global batch 512; memory not measured.
 # Expected: not measured yet.
@@ -28,4 +28,4 @@ evaluation_steps = dict(
 test_dataloader = dict(dataset=dict(pipeline=evaluation_steps))
 test_cfg = dict(gallery_dataloader=dict(dataset=dict(pipeline=evaluation_steps)))
 default_hooks = dict(online_evaluation=dict(gallery=dict(dataset=dict(pipeline=evaluation_steps))))
-del evaluation_steps  # no setting of its own
+del evaluation_steps  # this recipe does not have the setting

@@ -1,9 +1,9 @@
-# SCE, a vision transformer of 4 blocks with 96 channels on tubelets of 2 frames and 8x8 pixels,
-# 4 frames of 64x64, on a folder of your own videos: the network of sce_r3d18_folder_small.py
-# replaced.
-# Paper: none; the network follows ViT (arXiv 2010.11929) and ViViT, model 1 (arXiv 2103.15691).
-#        VisionTransformer3d() is ViT-S, embed_dims=768 with num_heads=12 ViT-B; both want patches
-#        of 16x16 pixels in views of 224x224, and far more videos.
+# SCE, a vision transformer of 4 blocks with 96 channels on tubelets of 2 frames and 8x8 pixels, 4
+# frames of 64x64, on a folder of your own videos. It replaces the network of
+# sce_r3d18_folder_small.py.
+# Paper: none. The network follows ViT (arXiv 2010.11929) and ViViT, model 1 (arXiv 2103.15691).
+#        VisionTransformer3d() is ViT-S, and embed_dims=768 with num_heads=12 is ViT-B. Both need
+#        patches of 16x16 pixels in views of 224x224, and far more videos.
 # Run:      python tools/train.py configs/sce/sce_vit_folder_small.py \
 #               --cfg-options train_dataloader.dataset.data_root=/path/to/videos
 # Test:     python tools/test.py configs/sce/sce_vit_folder_small.py CHECKPOINT --cfg-options \
@@ -28,8 +28,8 @@ model = dict(
     )
 )
 data_preprocessor = dict(channels_last=False)
-# As MoCo v3 trains its transformers (arXiv 2104.02057, section 4.3): a smaller rate, more decay,
-# none of norms, biases and positions.
+# As in MoCo v3 for transformers (arXiv 2104.02057, section 4.3), the learning rate is smaller and
+# the decay larger, except for norms, biases and positions.
 optim_wrapper = dict(
     constructor="NoNormDecayConstructor",
     paramwise_cfg=dict(no_decay=["bias", "position_time", "position_space"]),

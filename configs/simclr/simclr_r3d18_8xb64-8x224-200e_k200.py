@@ -1,11 +1,11 @@
 # SimCLR, ResNet3D-18, 8 frames of 224x224, Kinetics-200, 200 epochs.
-# Paper:    none: SimCLR (arXiv 2002.05709) on the data, views and optimiser of SCE's recipe, with
-#           SimCLR's projector. ResNet3D-50 on K400 with three views of the recipe of Feichtenhofer
-#           et al. 2021 (rho-SimCLR, tab:video-sota-generalization) has K400 linear 62.0,
-#           UCF101 87.9.
+# Paper:    none. This is SimCLR (arXiv 2002.05709) with the data, views and optimiser of SCE's
+#           recipe, with SimCLR's projector. ResNet3D-50 on K400 with three views of the recipe of
+#           Feichtenhofer et al. 2021 (rho-SimCLR, tab:video-sota-generalization) has K400 linear
+#           62.0, UCF101 87.9.
 # Run:      bash tools/dist_train.sh configs/simclr/simclr_r3d18_8xb64-8x224-200e_k200.py 8
-# Hardware: 8 GPUs x 64 videos = global batch 512. Candidates are those of one forward pass: fewer
-#           GPUs with accumulation have fewer.
+# Hardware: 8 GPUs x 64 videos = global batch 512. Candidates come from one forward pass, so fewer
+#           GPUs with accumulation have fewer candidates.
 # Expected: not measured yet.
 
 _base_ = "../sce/sce_r3d18_8xb64-8x224-200e_k200.py"

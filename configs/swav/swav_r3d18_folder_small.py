@@ -1,15 +1,15 @@
-# SwAV, ResNet3D-18 with 8 channels in the stem, 4 frames of 64x64, on a folder of your own videos:
-# for a CPU, small videos, or a first look.
-# Paper: none; SwAV (Caron et al. 2020) on the data, views and optimiser of the SCE recipe of the
-#        same size. Few videos: few prototypes, and a queue in addition to the small batch.
+# SwAV, ResNet3D-18 with 8 channels in the stem, 4 frames of 64x64, on a folder of your own videos,
+# for a CPU, small videos or a first look.
+# Paper: none. It is SwAV (Caron et al. 2020) with the data, views and optimiser of the SCE recipe
+#        of the same size. Few videos need few prototypes, and a small batch needs a queue.
 # Run:      python tools/train.py configs/swav/swav_r3d18_folder_small.py \
 #               --cfg-options train_dataloader.dataset.data_root=/path/to/videos
 # Test:     python tools/test.py configs/swav/swav_r3d18_folder_small.py CHECKPOINT --cfg-options \
 #               test_dataloader.dataset.data_root=/path/to/labelled \
 #               test_cfg.gallery_dataloader.dataset.data_root=/path/to/other/labelled
 # Hardware: 2 CPU cores, 4 GB; 2000 steps for up to 320 videos.
-# Expected: the loss leaves log(K) within 500 steps; not tuned on folders. tau and epsilon were
-#           chosen on toy actions (docs/results.md).
+# Expected: the loss leaves log(K) within 500 steps. The recipe was not tuned on folders: tau and
+#           epsilon were chosen on toy actions (docs/results.md).
 
 _base_ = "../sce/sce_r3d18_folder_small.py"
 
@@ -33,14 +33,14 @@ model = dict(
         bias_output=True,
     ),
     joint_views=True,
-    num_prototypes=32,  # no more than videos
-    # Authors' 0.1 and 0.05 stay at the uniform solution: it is left where the views' scores have a
-    # correlation above epsilon / tau (docs/results.md).
+    num_prototypes=32,  # at most the number of videos
+    # The authors' 0.1 and 0.05 stay at the uniform solution. Training leaves it if the correlation
+    # of the views' scores exceeds epsilon / tau (docs/results.md).
     tau=0.2,
     epsilon=0.005,
-    # Of 2000 steps, 20 in an epoch of up to 320 videos.
+    # The training has 2000 steps, 20 per epoch with up to 320 videos.
     frozen_prototype_steps=20,
     queue_size=64,
     queue_start_steps=100,
 )
-custom_hooks = dict(ScheduleHook=dict(model=None))  # no target, so no momentum
+custom_hooks = dict(ScheduleHook=dict(model=None))  # no target, no momentum to schedule

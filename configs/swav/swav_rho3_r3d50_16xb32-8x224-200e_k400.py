@@ -1,7 +1,8 @@
 # rho-SwAV with 3 clips, ResNet3D-50, 8 frames of 224x224 (2.13 s), Kinetics-400, 200 epochs.
-# Paper:    tab:video-sota-generalization, row rho-SwAV (3 views). Settings are those of
-#           configs/swav/swav_rho2_r3d50_16xb32-8x224-200e_k400.py; the rate is interpolated between
-#           SlowFast's for rho 2 (0.6) and, of its other methods, 4 (1.2).
+# Paper:    tab:video-sota-generalization, row rho-SwAV (3 views). The settings come from
+#           configs/swav/swav_rho2_r3d50_16xb32-8x224-200e_k400.py. The learning rate is
+#           interpolated between SlowFast's values for rho 2 (0.6) and, for its other methods, 4
+#           (1.2).
 # Run:      bash tools/dist_train.sh configs/swav/swav_rho3_r3d50_16xb32-8x224-200e_k400.py 8
 #           on each of 2 nodes, with NNODES=2, NODE_RANK=0 or 1 and MASTER_ADDR set
 # Hardware: 16 GPUs x 32 videos = global batch 512.

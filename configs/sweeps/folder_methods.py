@@ -1,11 +1,11 @@
-# All methods on a folder of your own videos: pretrained with the small recipes, without labels, and
-# evaluated by them (kNN, linear probe, retrieval) on two folders with a subfolder for each class.
+# All methods on a folder of your own videos. They are pretrained with the small recipes without
+# labels, and evaluated (kNN, linear probe, retrieval) on two folders with one sub-folder per class.
 # Paper:    none.
 # Run:      sce-video sweep configs/sweeps/folder_methods.py --out work_dirs/my_methods \
 #               --pretrain-options train_dataloader.dataset.data_root=/path/to/videos \
 #               --evaluate-options test_dataloader.dataset.data_root=/path/to/labelled \
 #               test_cfg.gallery_dataloader.dataset.data_root=/path/to/other/labelled
-#           More seeds: --seeds 0 1 2; fewer methods: --points random SCE BYOL.
+#           For more seeds, use --seeds 0 1 2, and for fewer methods --points random SCE BYOL.
 # Hardware: 2 CPU cores, 4 GB; eight pretrainings of 2000 steps for up to 320 videos.
 
 title = "methods on one folder"

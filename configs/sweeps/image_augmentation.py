@@ -2,9 +2,9 @@
 # Paper:    tab:aug. Weak online, strong target is the order of the pseudo-code of appendix A.
 # Run:      sce-video sweep configs/sweeps/image_augmentation.py --out work_dirs/images \
 #               --nproc 8
-# Hardware: 8 GPUs; eight points, each pretrained for 200 epochs on ImageNet100 (8 x 64 images)
-#           and evaluated by a linear classifier (8 x 64). Points that several image sweeps share
-#           are trained once for those that a command names.
+# Hardware: 8 GPUs; eight points, each pretrained for 200 epochs on ImageNet100 (8 x 64 images) and
+#           evaluated by a linear classifier (8 x 64). If a command names several image sweeps,
+#           points that they share are trained once.
 
 _base_ = "_base_/image_columns.py"
 
@@ -13,7 +13,7 @@ source = "tab:aug"
 pretrain = dict(config="configs/sce/sce_r50_8xb64-224-200e_imagenet100.py")
 _online, _target = "data_preprocessor.views.0.name", "data_preprocessor.views.1.name"
 _alpha_beta = {_online: "strong-alpha", _target: "strong-beta"}
-_rows = [  # of strong / weak, what changes; the name of the pretraining
+_rows = [  # change from strong / weak, and name of the pretraining
     ("strong / weak", {}, "tau_0.1_tau_m_0.05", 82.9),
     ("strong-gamma / weak", {_online: "strong-gamma"}, "gamma_weak", 83.0),
     ("weak / strong", {_online: "weak", _target: "strong"}, "weak_strong", 73.4),

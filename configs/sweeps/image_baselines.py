@@ -1,14 +1,14 @@
 # SCE, MoCo v2 and ReSSL on six sets of images: the rows that the authors trained themselves.
 # Paper:    tab:baselines. Other rows: MoCo v2 67.5, ReSSL 69.9 (ImageNet), 90.2, 63.8, 88.3, 46.6
-#           (CIFAR10, CIFAR100, STL10, Tiny-IN) are those of ReSSL's and MoCo's papers.
+#           (CIFAR10, CIFAR100, STL10, Tiny-IN) come from the papers of ReSSL and MoCo.
 # Run:      sce-video sweep configs/sweeps/image_baselines.py --out work_dirs/images \
 #               --columns ImageNet IN100 --nproc 8
 #           sce-video sweep configs/sweeps/image_baselines.py --out work_dirs/images \
 #               --columns CIFAR10 CIFAR100 STL10 Tiny-IN --jobs 8
-#           The batches are those of 8 GPUs in the first command and of one in the second. The
-#           paper states no tau_m of ReSSL: 0.04, as ReSSL's code has on ImageNet.
+#           The first command uses the batches of 8 GPUs, and the second one those of one GPU. The
+#           paper states no tau_m for ReSSL, so it is 0.04 as in ReSSL's code for ImageNet.
 # Hardware: 8 GPUs; 18 points, each pretrained for 200 epochs and evaluated by a linear classifier.
-#           SCE's are points of the other image sweeps, too.
+#           SCE's points are also points of the other image sweeps.
 
 _base_ = "_base_/image_sets.py"
 

@@ -1,9 +1,9 @@
-# Weight of the positive, lambda, in SCE on images: 1 is InfoNCE, 0 the relations and Ceil.
+# Weight of the positive, lambda, in SCE on images. 1 is InfoNCE, and 0 the relations and Ceil.
 # Paper:    tab:lambda.
 # Run:      sce-video sweep configs/sweeps/image_lambda.py --out work_dirs/images --nproc 8
-# Hardware: 8 GPUs; eleven points, each pretrained for 200 epochs on ImageNet100 (8 x 64 images)
-#           and evaluated by a linear classifier (8 x 64). Points that several image sweeps share
-#           are trained once for those that a command names.
+# Hardware: 8 GPUs; eleven points, each pretrained for 200 epochs on ImageNet100 (8 x 64 images) and
+#           evaluated by a linear classifier (8 x 64). If a command names several image sweeps,
+#           points that they share are trained once.
 
 _base_ = "_base_/image_columns.py"
 
@@ -31,7 +31,7 @@ points = [
             "model.tau_m": 0.05,
             **(
                 {"benchmark.pretraining": "sce_images_tau_0.1_tau_m_0.05"}
-                if _lambda == 0.5  # the recipe's
+                if _lambda == 0.5  # the recipe's value
                 else {
                     "model.lambda_": _lambda,
                     "benchmark.pretraining": f"sce_images_lambda_{_lambda}",

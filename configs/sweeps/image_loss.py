@@ -1,9 +1,9 @@
 # InfoNCE, ReSSL, Ceil with free coefficients (lambda, mu, eta of eq. 10) on images.
 # Paper:    tab:loss. loss.py has the same coefficients on video, where the paper has no number.
 # Run:      sce-video sweep configs/sweeps/image_loss.py --out work_dirs/images --nproc 8
-# Hardware: 8 GPUs; nine points, each pretrained for 200 epochs on ImageNet100 (8 x 64 images)
-#           and evaluated by a linear classifier (8 x 64). Points that several image sweeps share
-#           are trained once for those that a command names.
+# Hardware: 8 GPUs; nine points, each pretrained for 200 epochs on ImageNet100 (8 x 64 images) and
+#           evaluated by a linear classifier (8 x 64). If a command names several image sweeps,
+#           points that they share are trained once.
 
 _base_ = "_base_/image_columns.py"
 
@@ -11,7 +11,7 @@ title = "coefficients lambda, mu, eta of eq. 10 (tau 0.1), on ImageNet100"
 source = "tab:loss"
 pretrain = dict(config="configs/sce/sce_r50_8xb64-224-200e_imagenet100.py")
 points = [
-    # No tau_m in it: one run for both columns of the table.
+    # The setting does not depend on tau_m, so one run serves both columns of the table.
     dict(
         name="InfoNCE: 1, 0, 0",
         options={

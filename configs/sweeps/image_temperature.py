@@ -2,9 +2,9 @@
 # Paper:    tab:temperature.
 # Run:      sce-video sweep configs/sweeps/image_temperature.py --out work_dirs/images \
 #               --nproc 8
-# Hardware: 8 GPUs; 16 points, each pretrained for 200 epochs on ImageNet100 (8 x 64 images)
-#           and evaluated by a linear classifier (8 x 64). Points that several image sweeps share
-#           are trained once for those that a command names.
+# Hardware: 8 GPUs; 16 points, each pretrained for 200 epochs on ImageNet100 (8 x 64 images) and
+#           evaluated by a linear classifier (8 x 64). If a command names several image sweeps,
+#           points that they share are trained once.
 
 _base_ = "_base_/image_columns.py"
 
@@ -17,7 +17,8 @@ _top1 = {
 title = "tau, tau_m (lambda 0.5), SCE on ImageNet100"
 source = "tab:temperature"
 pretrain = dict(config="configs/sce/sce_r50_8xb64-224-200e_imagenet100.py")
-# Options only where they change the recipe (0.1, 0.07): equal settings are one pretraining.
+# Options are given only if they change the recipe (0.1, 0.07), so that equal settings are
+# pretrained once.
 points = [
     dict(
         name=f"{_tau}, {_m:.2f}",

@@ -2,15 +2,15 @@
 # Paper:    tab:temperature-small (appendix E).
 # Run:      sce-video sweep configs/sweeps/image_temperature_small.py --out work_dirs/images \
 #               --jobs 8
-#           One set: --columns CIFAR10; three seeds: --seeds 0 1 2. The paper states no spread, and
-#           neighbours on CIFAR10 differ by 0.1.
+#           For one set, use --columns CIFAR10, and for three seeds --seeds 0 1 2. The paper states
+#           no spread, and neighbouring values on CIFAR10 differ by 0.1.
 # Hardware: any number of GPUs, one for each of --jobs; 64 points, each pretrained for 200 epochs
 #           (256 images) and evaluated by a linear classifier.
 
 _base_ = "_base_/image_sets.py"
 
 _tau_m = (0.03, 0.04, 0.05, 0.06, 0.07, 0.08, 0.09, 0.1)
-_sets = {  # pretraining recipe, the temperatures that it has, top-1 by tau
+_sets = {  # pretraining recipe, its temperatures, top-1 by tau
     "CIFAR10": (
         "sce_r18_1xb256-32-200e_cifar10",
         (0.2, 0.1),
@@ -48,7 +48,7 @@ _sets = {  # pretraining recipe, the temperatures that it has, top-1 by tau
 title = "tau, tau_m (lambda 0.5), SCE with ResNet-18"
 source = "tab:temperature-small"
 columns = [column for column in _base_.columns if column["name"] in _sets]
-# Options only where they change the recipe: equal settings are one pretraining.
+# Options are given only if they change the recipe, so that equal settings are pretrained once.
 points = [
     dict(
         name=f"{_set}: {_tau}, {_m:.2f}",

@@ -1,4 +1,4 @@
-# SCE, MoCo v2 and ReSSL on the digits' test part, three seeds, at equal compute.
+# SCE, MoCo v2 and ReSSL on the test split of the digits, three seeds, at equal compute.
 # Paper:    none.
 # Run:      sce-video prepare digits data/digits
 #           OMP_NUM_THREADS=1 sce-video sweep configs/sweeps/images_digits_methods.py \
@@ -6,8 +6,8 @@
 # Hardware: 1 CPU core, a quarter of an hour.
 # Expected: docs/results.md.
 #
-# Settings are the best of three trials by the linear probe on the validation part
-# (images_digits_tuning.py, seed 0). Seed 0 is the one they were chosen with.
+# The settings are the best of three trials by the linear probe on the validation split
+# (images_digits_tuning.py, seed 0). They were chosen with seed 0.
 
 _base_ = "_base_/image_methods.py"
 

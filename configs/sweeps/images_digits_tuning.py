@@ -1,5 +1,5 @@
-# Three trials of SCE, MoCo v2 and ReSSL on the digits' validation part, at equal compute.
-# Paper:    none; the trials behind images_digits_methods.py.
+# Three trials of SCE, MoCo v2 and ReSSL on the validation split of the digits, at equal compute.
+# Paper:    none. These are the trials behind images_digits_methods.py.
 # Run:      sce-video prepare digits data/digits
 #           OMP_NUM_THREADS=1 sce-video sweep configs/sweeps/images_digits_tuning.py \
 #               --out work_dirs/images

@@ -1,5 +1,6 @@
-# SCE, MoCo v2 and ReSSL on frames of the toy actions' test part, three seeds, at equal compute.
-# A frame shows the pattern of the disc, not how it moves: the classes are the 3 patterns.
+# SCE, MoCo v2 and ReSSL on frames of the test split of the toy actions, three seeds, at equal
+# compute. A frame shows the pattern of the disc but not its motion, so the classes are the 3
+# patterns.
 # Paper:    none.
 # Run:      sce-video prepare toy_actions data/toy_actions --train 480 --val 240 \
 #               --test 240 --patterns
@@ -8,8 +9,8 @@
 # Hardware: 1 CPU core, a quarter of an hour.
 # Expected: docs/results.md.
 #
-# Settings are the best of three trials by the linear probe on the validation part
-# (images_toy_tuning.py, seed 0). Seed 0 is the one they were chosen with.
+# The settings are the best of three trials by the linear probe on the validation split
+# (images_toy_tuning.py, seed 0). They were chosen with seed 0.
 
 _base_ = "_base_/image_methods.py"
 

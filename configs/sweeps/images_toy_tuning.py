@@ -1,6 +1,7 @@
-# Three trials of SCE, MoCo v2 and ReSSL on frames of the toy actions' validation part, at equal
-# compute. A frame shows the pattern of the disc, not how it moves: the classes are the 3 patterns.
-# Paper:    none; the trials behind images_toy_methods.py and images_weizmann4_methods.py.
+# Three trials of SCE, MoCo v2 and ReSSL on frames of the validation split of the toy actions, at
+# equal compute. A frame shows the pattern of the disc but not its motion, so the classes are the 3
+# patterns.
+# Paper:    none. These are the trials behind images_toy_methods.py and images_weizmann4_methods.py.
 # Run:      sce-video prepare toy_actions data/toy_actions --train 480 --val 240 \
 #               --test 240 --patterns
 #           OMP_NUM_THREADS=1 sce-video sweep configs/sweeps/images_toy_tuning.py \

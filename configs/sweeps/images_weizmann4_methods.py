@@ -7,8 +7,8 @@
 # Hardware: 1 CPU core, a quarter of an hour.
 # Expected: docs/results.md.
 #
-# Learning rate and momentum are those chosen on frames of the toy actions' validation part
-# (images_toy_tuning.py): nothing was chosen on these clips.
+# Learning rate and momentum were chosen on frames of the validation split of the toy actions
+# (images_toy_tuning.py). Nothing was chosen on these clips.
 
 _base_ = "_base_/image_methods.py"
 

@@ -1,12 +1,12 @@
 # InfoNCE, ReSSL, Ceil with free coefficients (lambda, mu, eta of eq. 10) in SCE's video pipeline.
-# Paper:    tab:loss, measured there on images: ResNet-50, ImageNet100, a linear classifier. That is
-#           another protocol, so its numbers stand in the row's name and not beside the results. The
-#           numbers beside them are those of tab:video-lambda-vary and tab:video-temp: with
-#           mu = eta = 1 - lambda, eq. 10 is SCE's loss.
+# Paper:    tab:loss, measured there on images: ResNet-50, ImageNet100, a linear classifier. Because
+#           this is another protocol, its numbers appear in the row's name and not next to the
+#           results. The numbers next to the results come from tab:video-lambda-vary and
+#           tab:video-temp, because eq. 10 with mu = eta = 1 - lambda is SCE's loss.
 # Run:      sce-video sweep configs/sweeps/loss.py --out work_dirs/ablations --nproc 8
 # Hardware: 8 GPUs; nine points, each pretrained for 200 epochs on Kinetics-200 (8 x 64 videos) and
 #           evaluated three times (8 x 64 on Kinetics, 8 x 8 on UCF101 and HMDB51). Four of them are
-#           points of video_lambda.py and video_temperature.py, too.
+#           also points of video_lambda.py and video_temperature.py.
 
 _base_ = "_base_/video_columns.py"
 

@@ -1,6 +1,6 @@
-# One setting of SCE at a time on the toy actions' test part, three seeds.
-# Paper:    none; the questions of tab:video-lambda-vary, tab:video-temp and tab:video-time at the
-#           size of toy actions, and the predictor's part.
+# One setting of SCE at a time on the test split of the toy actions, three seeds.
+# Paper:    none. It asks the questions of tab:video-lambda-vary, tab:video-temp and tab:video-time
+#           at the size of toy actions, and also varies the predictor.
 # Run:      sce-video prepare toy_actions data/toy_actions --train 480 --val 240 --test 240
 #           sce-video sweep configs/sweeps/toy_controlled.py \
 #               --out work_dirs/comparison --jobs 2

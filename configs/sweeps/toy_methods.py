@@ -1,4 +1,4 @@
-# All methods on the toy actions' test part, three seeds, at equal compute.
+# All methods on the test split of the toy actions, three seeds, at equal compute.
 # Paper:    none.
 # Run:      sce-video prepare toy_actions data/toy_actions --train 480 --val 240 --test 240
 #           sce-video sweep configs/sweeps/toy_methods.py \
@@ -6,8 +6,8 @@
 # Hardware: 2 CPU cores, an hour.
 # Expected: docs/results.md.
 #
-# Epochs are those of equal compute, the settings the best of four trials by the linear probe on
-# the validation part (toy_tuning.py, seed 0). Seed 0 is the one they were chosen with.
+# The numbers of epochs give equal compute, and the settings are the best of four trials by the
+# linear probe on the validation split (toy_tuning.py, seed 0). They were chosen with seed 0.
 
 _base_ = "_base_/methods.py"
 

@@ -1,16 +1,18 @@
-# Four trials of every method on the toy actions' validation part, at equal compute.
-# Paper:    none; the trials behind the comparison of docs/results.md (toy_methods.py).
+# Four trials of every method on the validation split of the toy actions, at equal compute.
+# Paper:    none. These are the trials behind the comparison of docs/results.md (toy_methods.py).
 # Run:      sce-video prepare toy_actions data/toy_actions --train 480 --val 240 --test 240
 #           sce-video sweep configs/sweeps/toy_tuning.py \
 #               --out work_dirs/comparison --jobs 2
 # Hardware: 2 CPU cores, an hour.
 #
-# Compute: a clip passes forward and backward through the online branch (3 units) or forward through
-# the target (1 unit). SCE, BYOL and MoCo v3 take 8 units per video and epoch, SimCLR, SwAV and
-# LeJEPA, without target, 6, MoCo and ReSSL, not symmetrised, 4. Epochs make it 320 units per video.
-# Batches of 16, half the recipe's: more steps at equal compute.
-# Trials: the recipe, half its learning rate, one setting of the method itself, and, chosen after
-# these three, a quicker target where there is one, else another setting of the method.
+# Compute is counted in units. A pass of a clip forward and backward through the online branch takes
+# 3 units, and a forward pass through the target 1 unit. SCE, BYOL and MoCo v3 need 8 units per
+# video and epoch. SimCLR, SwAV and LeJEPA have no target and need 6. MoCo and ReSSL are not
+# symmetrised and need 4. The numbers of epochs give 320 units per video. Batches of 16, half of the
+# recipe's, give more steps at equal compute.
+# The trials are the recipe, half its learning rate and one setting of the method itself. The fourth
+# one was chosen after these three. It is a faster target if there is one, and otherwise another
+# setting of the method.
 
 _base_ = "_base_/methods.py"
 

@@ -4,7 +4,7 @@
 # Run:      sce-video sweep configs/sweeps/video_best.py --out work_dirs/ablations --nproc 8
 # Hardware: 8 GPUs; five points, each pretrained for 200 epochs on Kinetics-200 (8 x 64 videos) and
 #           evaluated three times (8 x 64 on Kinetics, 8 x 8 on UCF101 and HMDB51). The baseline is
-#           a point of all video sweeps, and trained once for those that a command names.
+#           a point of all video sweeps. A command that names several of them trains it once.
 
 _base_ = "_base_/video_columns.py"
 

@@ -7,9 +7,9 @@
 # Hardware: 2 CPU cores, half an hour.
 # Expected: docs/results.md.
 #
-# Learning rate and settings of the methods are those chosen on the toy actions' validation part
-# (toy_tuning.py): nothing was chosen on these clips, but for SCE's recipe itself, whose queue was
-# (docs/results.md). Epochs are those of equal compute, see toy_tuning.py.
+# Learning rates and settings of the methods were chosen on the validation split of the toy actions
+# (toy_tuning.py). Nothing was chosen on these clips, except the queue in SCE's recipe
+# (docs/results.md). The numbers of epochs give equal compute, see toy_tuning.py.
 
 _base_ = "_base_/methods.py"
 

@@ -1,7 +1,7 @@
-"""Griffe extension of mkdocs.yml: the few marks of reStructuredText in our docstrings, as Markdown.
+"""Griffe extension for mkdocs.yml that converts reStructuredText in our docstrings to Markdown.
 
 ``:func:`~package.name``` becomes a link to the entry of that name if the site has one, and plain
-code otherwise; a paragraph that ends with ``::`` ends with ``:``.
+code otherwise. A paragraph that ends with ``::`` ends with ``:``.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ _ROLE = re.compile(r":(?:py:)?(?:func|class|meth|mod|data|attr|obj|exc):`(~?)([^
 
 
 def as_markdown(text: str, package: str, names: dict[str, str]) -> str:
-    """The text with roles replaced by optional links.
+    """Return the text with roles replaced by optional links.
 
     Args:
         text: A docstring.
-        package: Module of the docstring; names without a dot are looked up in ``names``.
+        package: Module of the docstring. Names without a dot are looked up in ``names``.
         names: Full path of every short name that is known.
     """
 
@@ -37,7 +37,7 @@ def as_markdown(text: str, package: str, names: dict[str, str]) -> str:
 
 
 class Roles(Extension):
-    """Rewrites every docstring of the package once it is loaded."""
+    """Griffe extension that rewrites every docstring of the package once it is loaded."""
 
     def on_package(self, *, pkg: Any, **_: Any) -> None:
         """Visit all modules, classes and functions of the package."""

@@ -1,10 +1,10 @@
-"""Draw docs/images/front.webp: a folder of videos, the page of a training, a search in the browser.
+r"""Draw docs/images/front.webp: a folder of videos, the page of a training, a search in a browser.
 
     sce-video demo --minutes 20 --out DEMO       (or any folder, run and index)
-    python docs/scripts/front_picture.py DEMO/videos/train DEMO/run/run.html DEMO/index \\
+    python docs/scripts/front_picture.py DEMO/videos/train DEMO/run/run.html DEMO/index \
         docs/images/front.webp
 
-The pages are the real ones, in headless Chromium; above each stands the command that made it.
+The pages are real ones in headless Chromium. Above each page is the command that made it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FONT = "/usr/share/fonts/truetype/dejavu/DejaVuSansMono.ttf"
 
 
 def framed(image: Image.Image, command: str) -> Image.Image:
-    """An image below the command that is shown."""
+    """Return an image below the command that is shown."""
     whole = Image.new("RGB", (SIZE[0], SIZE[1] + BAR), "#16181d")
     text = f"$ {command}"
     ImageDraw.Draw(whole).text((16, 10), text, "#e8e8e8", ImageFont.truetype(FONT, 20))
@@ -34,7 +34,7 @@ def framed(image: Image.Image, command: str) -> Image.Image:
 
 
 def folder(videos: Path, seconds: int) -> Iterator[Image.Image]:
-    """The first videos of all sub-folders, playing in a grid of 7 x 4."""
+    """Return frames of the first videos of all sub-folders, which play in a grid of 7 x 4."""
     files = sorted(videos.glob("*/*.mp4"), key=lambda path: (path.stem[-2:], path))[:28]
     clips = []
     for file in files:
@@ -53,7 +53,7 @@ def shot(page: Page) -> Image.Image:
 
 
 def training(page: Page, address: str) -> Iterator[Image.Image]:
-    """The page of the run: its top, then its parts."""
+    """Return frames of the run's page: its top, then its parts."""
     page.goto(address)
     page.wait_for_timeout(2000)
     for title in (None, "What the network sees", "Nearest neighbours", "Map of the features"):
@@ -64,7 +64,7 @@ def training(page: Page, address: str) -> Iterator[Image.Image]:
 
 
 def search(page: Page, address: str) -> Iterator[Image.Image]:
-    """The page of the index, a click on a video, what resembles it, playing."""
+    """Return frames of the index page: a click on a video, similar videos, playing."""
     page.goto(address)
     page.get_by_text("Computing the map").wait_for(state="hidden")
     page.wait_for_timeout(3000)

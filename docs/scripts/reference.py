@@ -1,7 +1,7 @@
-"""mkdocs hook: two pages of reference that are made from the code while the site is built.
+"""mkdocs hook that generates two reference pages from the code while the site is built.
 
-``api/commands.md`` has every option of every command, from its own parser; ``api/components.md``
-every name that ``type=`` takes in a config, from the registries.
+``api/commands.md`` lists every option of every command, from the command's own parser.
+``api/components.md`` lists every name that ``type=`` accepts in a config, from the registries.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def command_page() -> Iterator[str]:
-    """Every command with its options."""
+    """Yield the lines of the page about commands and options."""
     yield "# Commands\n\nWhat `sce-video COMMAND --help` prints, of all commands."
     for group, commands in GROUPS.items():
         yield f"\n## {group.capitalize()}"
@@ -44,7 +44,7 @@ def command_page() -> Iterator[str]:
 
 
 def parser_of(command: str) -> argparse.ArgumentParser:
-    """The parser that a command makes, with all its options."""
+    """Return the parser of a command with all its options."""
     found: list[argparse.ArgumentParser] = []
 
     def end(parser: argparse.ArgumentParser, *_: Any) -> None:
@@ -61,7 +61,7 @@ def parser_of(command: str) -> argparse.ArgumentParser:
 
 
 def options(parser: argparse.ArgumentParser, before: str = "") -> Iterator[str]:
-    """Rows of a table, those of sub-commands too."""
+    """Yield the rows of a table of options, including the options of sub-commands."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for name, below in action.choices.items():
@@ -81,7 +81,7 @@ def options(parser: argparse.ArgumentParser, before: str = "") -> Iterator[str]:
 
 
 def component_page() -> Iterator[str]:
-    """Every registered component: its arguments, and its first sentence."""
+    """Yield the lines of the page about registered components."""
     yield "# What a config names\n\nThe names that `type=` takes, with the arguments of each."
     for kind, of_kind in sorted(vars(registry).items()):
         if not isinstance(of_kind, Registry):
@@ -99,7 +99,7 @@ def component_page() -> Iterator[str]:
 
 
 def arguments(component: Any) -> str:
-    """Names and defaults of what a component takes."""
+    """Return the names and defaults of a component's arguments."""
     shown = []
     for value in inspect.signature(component).parameters.values():
         default = "" if value.default is inspect.Parameter.empty else f"={value.default!r:.40}"
@@ -108,12 +108,12 @@ def arguments(component: Any) -> str:
 
 
 def plain(text: str) -> str:
-    """A sentence, in which nothing but code is Markdown or HTML."""
+    """Return a sentence in which only code is Markdown or HTML."""
     parts = re.split(r"(`[^`]*`)", text)
     parts[::2] = [re.sub(r"([\[\]*_])", r"\\\1", part).replace("<", "&lt;") for part in parts[::2]]
     return cell("".join(parts))
 
 
 def cell(text: str) -> str:
-    """A text in one line of a table."""
+    """Return a text in one line of a table."""
     return " ".join(text.replace("|", "\\|").split())

@@ -2,8 +2,8 @@
 
     python docs/scripts/step_figure.py [OUT.svg]
 
-The bars are the paper's equations 3, 7 and 8 on the cosines below (eight keys, lambda 0.5,
-tau 0.1, tau_m 0.05), not a measurement.
+The bars show the paper's equations 3, 7 and 8 for the cosines below (eight keys, lambda 0.5, tau
+0.1, tau_m 0.05). They are not a measurement.
 """
 # ruff: noqa: RUF001 (the signs of formulas)
 
@@ -35,13 +35,13 @@ STYLE = """
 
 
 def softmax(logits: list[float]) -> list[float]:
-    """Probabilities of logits."""
+    """Return the probabilities of logits."""
     weights = [math.exp(x - max(logits)) for x in logits]
     return [w / sum(weights) for w in weights]
 
 
 def text(x: float, y: float, content: str, kind: str = "", colour: str = "") -> str:
-    """A line of text; ``_x`` in the content is a subscript, ``^x`` a superscript."""
+    """Return a line of text. ``_x`` in the content is a subscript, ``^x`` a superscript."""
     style = f' style="fill: var(--{colour})"' if colour else ""
     for mark, shift in (("_", 4), ("^", -6)):
         first, *rest = content.split(mark)
@@ -54,7 +54,7 @@ def text(x: float, y: float, content: str, kind: str = "", colour: str = "") -> 
 
 
 def box(x: float, y: float, width: float, height: float, colour: str, *lines: str) -> str:
-    """A box with a heading and smaller lines, centred."""
+    """Return a box with a centred heading and smaller lines."""
     parts = [
         f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="8" '
         f'style="fill: var(--{colour}-soft); stroke: var(--{colour})" stroke-width="1.5"/>'
@@ -67,7 +67,7 @@ def box(x: float, y: float, width: float, height: float, colour: str, *lines: st
 
 
 def arrow(colour: str, *points: tuple[float, float], after: bool = False) -> str:
-    """A line through points with a tip at its end; dashed if it happens after the step."""
+    """Return a line through points with a tip at its end, dashed if it happens after the step."""
     path = "M" + " L".join(f"{x} {y}" for x, y in points)
     dashed = " after" if after else ""
     return (
@@ -77,7 +77,7 @@ def arrow(colour: str, *points: tuple[float, float], after: bool = False) -> str
 
 
 def frames(x: float, y: float, colour: str, mirrored: bool) -> str:
-    """A clip of four frames, one behind the other, the first with a ball."""
+    """Return a clip of four frames, one behind the other, the first one with a ball."""
     parts = []
     for t in reversed(range(4)):
         left, top = x + 16 * t, y + 9 * t
@@ -95,7 +95,7 @@ def frames(x: float, y: float, colour: str, mirrored: bool) -> str:
 
 
 def bars(x: float, y: float, values: list[float | None], colours: list[str]) -> str:
-    """A bar per key, 72 px for 0.6; None leaves the slot empty."""
+    """Return a bar per key, 72 px for 0.6. None leaves the slot empty."""
     parts = [f'<path d="M{x - 8} {y} h344" style="stroke: var(--line)"/>']
     for i, (value, colour) in enumerate(zip(values, colours, strict=True)):
         left = x + 38 * i
@@ -111,7 +111,7 @@ def bars(x: float, y: float, values: list[float | None], colours: list[str]) -> 
 
 
 def branches() -> list[str]:
-    """The left side: views, networks, embeddings, what changes after the step."""
+    """Return the left side: views, networks, embeddings, and what changes after the step."""
     online, target = 112, 382
     parts = [
         text(20, 36, "Online branch", "head", "online"),
@@ -159,7 +159,7 @@ def branches() -> list[str]:
 
 
 def distributions() -> list[str]:
-    """The right side: p1, the loss, w2, s2, and where they come from."""
+    """Return the right side: p1, the loss, w2, s2, and where they come from."""
     p1 = softmax([x / TAU for x in (POSITIVE, *QUERY_QUEUE)])
     s2 = softmax([x / TAU_M for x in KEY_QUEUE])
     w2 = [LAMBDA, *((1 - LAMBDA) * s for s in s2)]
@@ -197,7 +197,7 @@ def distributions() -> list[str]:
 
 
 def drawing() -> str:
-    """The SVG file."""
+    """Return the SVG file."""
     tips = "".join(
         f'<marker id="tip-{c}" viewBox="0 0 10 10" refX="8" refY="5" markerWidth="7" '
         f'markerHeight="7" orient="auto"><path d="M0 0 L10 5 L0 10 z" '

@@ -1,4 +1,4 @@
-"""mkdocs hook: a page that is alone in its tab has no side bar, which would list only itself."""
+"""mkdocs hook that hides the side bar of a page that is alone in its tab."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 # Pretrain on two machines of eight GPUs under Slurm, inside a container of Apptainer.
 #   apptainer build sce_video.sif docker-archive:sce_video.tar        (of: docker save sce-video)
 #   sbatch examples/cluster/slurm_apptainer.sh CONFIG VIDEOS WORK_DIR
-# Not run by the project's tests. Without a container: tools/slurm_train.sh.
+# The tests do not run this script. Without a container, use tools/slurm_train.sh.
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=1
 #SBATCH --gres=gpu:8
@@ -17,7 +17,7 @@ work_dir=${3:?usage: slurm_apptainer.sh CONFIG VIDEOS WORK_DIR}
 first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 
 mkdir -p "$work_dir"
-# tools/dist_train.sh starts a process for each GPU of a machine; --resume starts anew where there
+# tools/dist_train.sh starts one process per GPU of a machine. --resume starts from scratch if there
 # is nothing to continue.
 srun apptainer exec --nv --bind "$videos:/videos:ro" --bind "$work_dir:/runs" --pwd /opt/sce_video \
     --env "NNODES=$SLURM_NNODES,MASTER_ADDR=$first,PORT=29500" sce_video.sif \

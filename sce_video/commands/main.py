@@ -26,6 +26,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "measure": {
         "evaluate": ("evaluate.main", "measure a network by kNN, linear probe and retrieval"),
+        "choose": ("choose.main", "compare networks on your videos and recommend one"),
         "test": ("test.main", "test a checkpoint with a recipe or a config file"),
         "probe": ("file_protocols.probe_main", "compute kNN and a linear probe from feature files"),
         "retrieve": ("file_protocols.retrieve_main", "compute retrieval (R@k) from feature files"),

@@ -35,11 +35,10 @@ def _describe(report: Report) -> str:
     def counts(found: Mapping[str, int]) -> str:
         return ", ".join(f"{status}: {count}" for status, count in sorted(found.items()))
 
-    lines = [counts(report.status_counts())] if report.with_videos else []
-    if report.with_images:
-        lines.append(f"images: {counts(report.status_counts(report.images))}")
-    cells = (*report.cells, *report.images)
-    if not any(cell.measurements for cell in cells) and not report.others:
+    lines = [counts(report.videos.counts)] if report.videos.listed else []
+    if report.images.listed:
+        lines.append(f"images: {counts(report.images.counts)}")
+    if not (report.videos.measured or report.images.measured or report.others):
         lines.append("no results were found: the table contains the paper's numbers only")
     for other in report.others:
         lines.append(f"not compared: {other.result.name}: {'; '.join(other.reasons)}")

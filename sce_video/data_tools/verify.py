@@ -16,13 +16,13 @@ from typing import Any
 
 from sce_video import jobs
 from sce_video.data_tools.examination import FileFacts, VideoFacts, examine_file
-from sce_video.datasets.named_files import check_source, class_names_of
-from sce_video.datasets.sources import list_root, listed_extensions, scan_folder
-from sce_video.datasets.video_list import VideoList, read_annotation_list
+from sce_video.datasets.named_files import class_names_of, listed_videos
+from sce_video.datasets.sources import listed_extensions
+from sce_video.datasets.video_list import VideoList
 from sce_video.options.prepare import VerifyOptions
 from sce_video.options.shared import MAX_PIXELS
 from sce_video.utils.command import file_progress, shown_failures
-from sce_video.utils.files import regular_file, text_encoding, write_text
+from sce_video.utils.files import write_text
 
 #: Kinds of problems, with their descriptions in the summary.
 KINDS = {
@@ -108,12 +108,12 @@ def verify(options: VerifyOptions) -> VerifyResult:
     if classes == [""]:
         raise ValueError(f"the file of class names {options.classes!r} is empty")
     extensions = listed_extensions(options.all_files)
-    check_source(options.source, options.data_root, extensions)
-    videos, root, lines = listed_videos(options.source, options.data_root, extensions)
+    listed = listed_videos(options.source, options.data_root, extensions)
+    videos = listed.videos
     source = Path(os.path.abspath(options.source))
     name = source.name if source.is_dir() else source.stem
     table = Path(options.out or source.with_name(f"{name}.verify.tsv"))
-    job = VerifyJob(root, options.timeout, options.max_pixels)
+    job = VerifyJob(listed.root, options.timeout, options.max_pixels)
     workers = jobs.Workers(options.workers, options.timeout, options.ray)
     show = file_progress("verify", "decoding")
     with open_records(table.with_suffix(".sqlite"), restart=options.restart) as store:
@@ -128,7 +128,7 @@ def verify(options: VerifyOptions) -> VerifyResult:
             videos,
             facts,
             limits=Limits(options.min_frames, options.min_duration),
-            lines=lines,
+            lines=listed.lines,
             num_classes=None if classes is None else len(classes),
         )
     write_table(table, problems)
@@ -215,30 +215,6 @@ def file_problems(path: str, facts: FileFacts, limits: Limits) -> list[tuple[str
         found.append(("damaged", f"{video.damaged} of {frames} frames are damaged"))
     differs = video.wrong_header
     return [*found, ("header", differs)] if differs else found
-
-
-def listed_videos(
-    source: str, data_root: str | None, extensions: Sequence[str] | None = None
-) -> tuple[VideoList, str, list[int] | None]:
-    """Return the videos of a list or folder, the root of their paths, and line numbers.
-
-    The paths of a list are relative to ``data_root``. None uses the folder of the list or the
-    current folder, whichever contains one of the first files. Line numbers (N,) count from 1 and
-    are None for a folder.
-
-    Raises:
-        ValueError: If there are no videos, or if none of the first files of the list exists.
-    """
-    if os.path.isdir(source):
-        if data_root is not None:
-            raise ValueError(f"{source} is a folder: --data-root goes with an annotation list")
-        return scan_folder(source, extensions), source, None
-    videos = read_annotation_list(source)
-    root = list_root(source, data_root, videos)
-    encoding = text_encoding(source)
-    with open(source, encoding=encoding, errors="surrogateescape", opener=regular_file) as file:
-        lines = [number for number, line in enumerate(file, 1) if line.strip()]
-    return videos, root, lines
 
 
 def open_records(path: str | os.PathLike[str], restart: bool = False) -> jobs.RecordStore:

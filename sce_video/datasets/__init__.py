@@ -32,7 +32,7 @@ _MODULES = {
     "read_annotation_list": "video_list",
     "read_key_frames": "ava",
     "report_worker_crashes": "loading.worker_crashes",
-    "run_pipeline": "video_dataset",
+    "run_pipeline": "pipeline",
     "scan_folder": "sources",
     "video_exists": "sources",
 }

@@ -7,11 +7,11 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from sce_video.datasets.video_dataset import Transform, VideoDataset
+from sce_video.datasets.pipeline import PipelineResults, Steps
+from sce_video.datasets.video_dataset import VideoDataset
 from sce_video.datasets.video_list import VIDEO_EXTENSIONS, VideoList
 from sce_video.registry import DATASETS
 from sce_video.utils.files import parse_json, read_json, regular_file
@@ -157,7 +157,7 @@ class AVADataset(VideoDataset):
         self,
         data_root: str,
         ann_file: str,
-        pipeline: Sequence[Transform | dict[str, Any]] = (),
+        pipeline: Steps = (),
         folder: str = "videos",
         training: bool = False,
         min_score: float = 0.9,
@@ -238,7 +238,7 @@ class AVADataset(VideoDataset):
             "boxes": [self.boxes(index) for index in indices],
         }
 
-    def inputs(self, index: int, seed: int) -> dict[str, Any]:
+    def inputs(self, index: int, seed: int) -> PipelineResults:
         return {
             **super().inputs(index, seed),
             "timestamp": int(self.timestamps[index]),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from sce_video.datasets.video_dataset import Transform, VideoDataset
+from sce_video.datasets.pipeline import PipelineResults, Steps
+from sce_video.datasets.video_dataset import VideoDataset
 from sce_video.datasets.video_list import IMAGE_EXTENSIONS, VideoList
 from sce_video.registry import DATASETS
 from sce_video.utils.files import read_text
@@ -254,7 +255,7 @@ class ImageArrayDataset(VideoDataset):
         name: str,
         data_root: str,
         split: str = "train",
-        pipeline: Sequence[Transform | dict[str, Any]] = (),
+        pipeline: Steps = (),
         check_counts: bool = True,
     ) -> None:
         if name not in ARRAY_SETS:
@@ -267,5 +268,5 @@ class ImageArrayDataset(VideoDataset):
         labels, classes = self._arrays.labels.tolist(), self._arrays.classes
         return VideoList.from_paths(self._arrays.names(), labels, classes)
 
-    def inputs(self, index: int, seed: int) -> dict[str, Any]:
+    def inputs(self, index: int, seed: int) -> PipelineResults:
         return {**super().inputs(index, seed), "image": self._arrays.image(index)}

@@ -13,6 +13,12 @@ import numpy as np
 
 from sce_video.datasets.clip_sampling import frames_of_clips
 from sce_video.datasets.loading.time_limit import LimitExceededError
+from sce_video.datasets.pipeline import (
+    PackedSample,
+    PipelineResults,
+    Steps,
+    run_pipeline,
+)
 from sce_video.datasets.readers.base import (
     ReaderOptions,
     SegmentReader,
@@ -22,7 +28,7 @@ from sce_video.datasets.readers.base import (
 from sce_video.datasets.tables.row_columns import list_rows
 from sce_video.datasets.tables.table import is_remote
 from sce_video.datasets.tables.table_rows import Rows, TableRows
-from sce_video.datasets.video_dataset import SampleRequest, Transform, VideoDataset, run_pipeline
+from sce_video.datasets.video_dataset import SampleRequest, VideoDataset
 from sce_video.datasets.video_list import VideoList, read_annotation_list, split_segment
 from sce_video.registry import DATASETS
 from sce_video.utils.stored_arguments import Word, Words
@@ -61,7 +67,7 @@ class LanceVideoDataset(VideoDataset):
         self,
         data_root: str,
         ann_file: str | None = None,
-        pipeline: Sequence[Transform | dict[str, Any]] = (),
+        pipeline: Steps = (),
         on_error: Word = "replace",
         timeout: float | None = 60.0,
         class_file: str | None = None,
@@ -76,8 +82,11 @@ class LanceVideoDataset(VideoDataset):
         self._ahead: Rows = {}
         self._later: list[tuple[Sequence[SampleRequest], Future[Rows]]] = []
         self._later_pid = 0
-        options: dict[str, Any] = {"class_file": class_file, "subset": subset}
-        super().__init__(data_root, ann_file, pipeline, on_error, timeout, **options)
+        super().__init__(
+            *(data_root, ann_file, pipeline, on_error, timeout),
+            class_file=class_file,
+            subset=subset,
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_later": []}
@@ -107,7 +116,7 @@ class LanceVideoDataset(VideoDataset):
         """Return whether the sampler should announce the next batch, because reading is slow."""
         return is_remote(self.data_root)
 
-    def __getitems__(self, requests: Sequence[int | SampleRequest]) -> list[dict[str, Any]]:
+    def __getitems__(self, requests: Sequence[int | SampleRequest]) -> list[PackedSample]:
         """Return the samples of one batch; see :class:`VideoDataset`."""
         self._ahead = self._read_ahead([SampleRequest.of(request) for request in requests])
         try:
@@ -115,7 +124,7 @@ class LanceVideoDataset(VideoDataset):
         finally:
             self._ahead = {}
 
-    def inputs(self, index: int, seed: int) -> dict[str, Any]:
+    def inputs(self, index: int, seed: int) -> PipelineResults:
         return {**super().inputs(index, seed), "open": partial(self._open, index, self._ahead)}
 
     def _open(
@@ -126,7 +135,7 @@ class LanceVideoDataset(VideoDataset):
         reader = self._source.open(row, path, ahead.get(row), options)
         return reader if segment is None else SegmentReader(path, reader, *segment[1:])
 
-    def _run_pipeline(self, index: int, seed: int, given: dict[str, Any]) -> dict[str, Any]:
+    def _run_pipeline(self, index: int, seed: int, given: PipelineResults) -> PackedSample:
         ahead = self._ahead.get(int(self._rows[index]))
         drawn = None if ahead is None else ahead.drawn.pop((index, seed), None)
         if drawn is None:
@@ -188,7 +197,11 @@ class LanceVideoDataset(VideoDataset):
             if self._sampling is None or index is None:
                 continue
             opener = partial(self._open, request.index, found)
-            inputs = {**super().inputs(*request), "path": self.path(request.index), "open": opener}
+            inputs: PipelineResults = {
+                **super().inputs(*request),
+                "path": self.path(request.index),
+                "open": opener,
+            }
             try:
                 drawn = run_pipeline(self.pipeline[: self._sampling + 1], inputs)
             except VideoDecodeError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from sce_video.datasets.sources import (
@@ -14,11 +15,18 @@ from sce_video.datasets.sources import (
     is_elsewhere,
     is_table,
     is_table_folder,
+    list_root,
     no_file,
+    scan_folder,
 )
-from sce_video.datasets.video_list import VIDEO_EXTENSIONS, video_of
+from sce_video.datasets.video_list import (
+    VIDEO_EXTENSIONS,
+    VideoList,
+    read_annotation_list,
+    video_of,
+)
 from sce_video.utils.command import printable
-from sce_video.utils.files import read_text
+from sce_video.utils.files import read_text, regular_file, text_encoding
 from sce_video.utils.run_files import (
     MODEL_PREFIX,
     is_model,
@@ -110,22 +118,50 @@ def check_index(folder: str) -> None:
         )
 
 
-def check_source(
+@dataclass(frozen=True)
+class ListedVideos:
+    """Videos of a folder or of an annotation list.
+
+    Attributes:
+        videos: Paths and labels, N entries.
+        root: Folder that the paths are relative to.
+        lines: (N,) line number of every entry in the list, counted from 1; None for a folder.
+    """
+
+    videos: VideoList
+    root: str
+    lines: list[int] | None = None
+
+
+def listed_videos(
     source: str, data_root: str | None, extensions: Sequence[str] | None = None
-) -> None:
-    """Check that an annotation list, or a folder with a video, exists.
+) -> ListedVideos:
+    """List the videos of a folder or of an annotation list; print which files are left out.
+
+    Args:
+        source: Folder or list.
+        data_root: Folder that the paths of a list are relative to. None uses the folder of the list
+            or the current folder, whichever contains one of the first files.
+        extensions: Extensions of the videos in a folder. None accepts all video extensions.
 
     Raises:
-        FileNotFoundError: If the list, or the folder that its paths are relative to, does not
-            exist.
-        ValueError: If the folder contains no video, or has a ``data_root``.
+        FileNotFoundError: If the list or ``data_root`` does not exist.
+        ValueError: If there are no videos, none of the first files of the list exists, or a folder
+            is given with a ``data_root``.
     """
     if os.path.isdir(source):
         if data_root is not None:
             raise ValueError(f"{source} is a folder: --data-root goes with an annotation list")
         check_videos(source, extensions)
+        return ListedVideos(scan_folder(source, extensions), source)
     check_exists(source, "list or folder")
     check_exists(data_root, "folder")
+    videos = read_annotation_list(source)
+    root = list_root(source, data_root, videos)
+    encoding = text_encoding(source)
+    with open(source, encoding=encoding, errors="surrogateescape", opener=regular_file) as file:
+        lines = [number for number, line in enumerate(file, 1) if line.strip()]
+    return ListedVideos(videos, root, lines)
 
 
 def write_problem(path: str) -> str | None:

@@ -6,9 +6,8 @@ import copy
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import av
@@ -21,6 +20,12 @@ from sce_video.datasets.clip_sampling import ClipIndices
 from sce_video.datasets.loading.batches import Shapes, SharedBatchBuffer, shapes_of
 from sce_video.datasets.loading.time_limit import LimitExceededError, TimeLimitedCaller
 from sce_video.datasets.loading.worker_crashes import CurrentFiles
+from sce_video.datasets.pipeline import (
+    PackedSample,
+    PipelineResults,
+    Steps,
+    run_pipeline,
+)
 from sce_video.datasets.readers.base import (
     FrameCountError,
     TooManyBadFilesError,
@@ -83,23 +88,6 @@ class SampleOrigin:
     crops: list[float] = field(default_factory=list)
 
 
-Transform = Callable[[dict[str, Any]], dict[str, Any]]
-
-
-def run_pipeline(pipeline: Iterable[Transform], results: dict[str, Any]) -> dict[str, Any]:
-    """Apply transforms in order to a copy of ``results`` and return the last one's result.
-
-    Files that a transform enters into ``results["exit_stack"]`` stay open until the last transform
-    has returned or one has raised. Then all of them are closed.
-    """
-    with ExitStack() as stack:
-        results = {**results, "exit_stack": stack}
-        for transform in pipeline:
-            results = transform(results)
-        results.pop("exit_stack", None)  # a transform that builds a new dict has left it out
-        return results
-
-
 _ON_ERROR = ("replace", "raise", "skip")
 _NUM_CHECKED = 20  # entries of a list whose files must exist when the data set is built
 _GRACE = 1.0  # seconds after the deadline for decoders, which check it themselves, to raise
@@ -146,7 +134,7 @@ class VideoDataset(Dataset):
         self,
         data_root: str = "",
         ann_file: str | None = None,
-        pipeline: Sequence[Transform | dict[str, Any]] = (),
+        pipeline: Steps = (),
         on_error: Word = "replace",
         timeout: float | None = 60.0,
         extensions: Sequence[str] | None = None,
@@ -255,29 +243,30 @@ class VideoDataset(Dataset):
 
         VideoDecodeError for a bad file, which is not replaced.
         """
-        drawn: dict[str, Any] = {}
+        origin = SampleOrigin()
 
-        def note(results: dict[str, Any]) -> dict[str, Any]:
+        def note(results: PipelineResults) -> PipelineResults:
             """Record clips after sampling, and views before the last step. Nothing is changed."""
+            nonlocal origin
             if results.get("clips"):  # where frames repeat, decoding changes them
-                drawn["clips"] = list(results["clips"])
+                origin = replace(origin, clips=list(results["clips"]))
                 if "reader" in results:
-                    drawn["timestamps"] = results["reader"].timestamps
-                    drawn["duration"] = results["reader"].duration
+                    reader = results["reader"]
+                    origin = replace(origin, timestamps=reader.timestamps, duration=reader.duration)
             views = results.get("views", [])
-            known = all(isinstance(view, LazyView) for view in views)
-            drawn["crops"] = [view.shown_area for view in views] if known else []
+            crops = [view.shown_area for view in views if isinstance(view, LazyView)]
+            origin = replace(origin, crops=crops if len(crops) == len(views) else [])
             return results
 
         behind, steps = 1 + (self._sampling or 0), self.pipeline
         watched = copy.copy(self)
         watched.pipeline = [*steps[:behind], note, *steps[behind:-1], note, *steps[-1:]]
         deadline = None if self.timeout is None else time.monotonic() + self.timeout
-        given = {"path": self.path(request.index), "deadline": deadline, "targets": None}
+        given: PipelineResults = {"path": self.path(request.index), "deadline": deadline}
         watched._run_pipeline(*request, given)
-        return SampleOrigin(**drawn)
+        return origin
 
-    def __getitem__(self, request: int | SampleRequest) -> dict[str, Any]:
+    def __getitem__(self, request: int | SampleRequest) -> PackedSample:
         """Return the sample of a request, or of an index, from which the seed is derived then.
 
         It is the output of the pipeline, and ``failures``: list of (path, error) of bad files.
@@ -285,7 +274,7 @@ class VideoDataset(Dataset):
         """
         return self._make_samples([request])[0]
 
-    def __getitems__(self, requests: Sequence[int | SampleRequest]) -> list[dict[str, Any]]:
+    def __getitems__(self, requests: Sequence[int | SampleRequest]) -> list[PackedSample]:
         """Return the samples of one batch; called by ``DataLoader``."""
         # Their views are written to shared memory if their shapes are those of the batch before;
         # then collating copies nothing.
@@ -295,12 +284,12 @@ class VideoDataset(Dataset):
         finally:
             self._batch_buffer = SharedBatchBuffer()
 
-    def _make_samples(self, requests: Sequence[int | SampleRequest]) -> list[dict[str, Any]]:
+    def _make_samples(self, requests: Sequence[int | SampleRequest]) -> list[PackedSample]:
         """Make the samples of the requests, in the helper thread if there is a time limit."""
         self._prepare_process()
         if self.timeout is None:
             return [self._make_sample(SampleRequest.of(request)) for request in requests]
-        samples: list[dict[str, Any]] = []
+        samples: list[PackedSample] = []
 
         def work() -> None:
             for request in requests[len(samples) :]:
@@ -316,7 +305,7 @@ class VideoDataset(Dataset):
                 self._batch_buffer.abandon()
         return samples
 
-    def _make_sample(self, request: SampleRequest) -> dict[str, Any]:
+    def _make_sample(self, request: SampleRequest) -> PackedSample:
         """Return the sample of a request, or its replacement."""
         failures: list[tuple[str, str]] = []
         index = request.index
@@ -348,14 +337,18 @@ class VideoDataset(Dataset):
         """Make the file at a path (see :meth:`path`) bad, also for workers that start later."""
         self._bad_paths[path] = reason
 
-    def _sample(self, index: int, seed: int) -> dict[str, Any]:
+    def _sample(self, index: int, seed: int) -> PackedSample:
         """Return the sample of this video; VideoDecodeError if it is a bad file."""
         path = self.path(index)
         known = self._known_bad.get(index) or self._bad_paths.get(path)
         if known is not None:
             raise VideoDecodeError(path, known)
         deadline = None if self.timeout is None else time.monotonic() + self.timeout
-        given = {"path": path, "deadline": deadline, "targets": self._batch_buffer.next_slot()}
+        given: PipelineResults = {
+            "path": path,
+            "deadline": deadline,
+            "targets": self._batch_buffer.next_slot(),
+        }
         try:
             if self.timeout is not None:  # in a thread that exceeded it before, AbandonedError
                 self._reading = index
@@ -374,7 +367,7 @@ class VideoDataset(Dataset):
                 self._known_bad[index] = error.reason
             raise
 
-    def _run_pipeline(self, index: int, seed: int, given: dict[str, Any]) -> dict[str, Any]:
+    def _run_pipeline(self, index: int, seed: int, given: PipelineResults) -> PackedSample:
         """Make the sample of one video, from existing frames only if the container lists others."""
         try:
             return run_pipeline(self.pipeline, {**self.inputs(index, seed), **given})
@@ -385,7 +378,7 @@ class VideoDataset(Dataset):
         except FrameCountError as error:
             raise VideoDecodeError(given["path"], f"cannot be decoded: {error}") from error
 
-    def inputs(self, index: int, seed: int) -> dict[str, Any]:
+    def inputs(self, index: int, seed: int) -> PipelineResults:
         """Return the first transform's input, except path, deadline, targets and correction."""
         return {
             "label": int(self.videos.labels[index]),

@@ -15,11 +15,10 @@ import logging
 import pickle
 import random
 import re
-import subprocess
 import zipfile
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +35,7 @@ from sce_video.engine.config.snapshot import (
     recorded_training,
     resolved_config,
 )
+from sce_video.engine.run_json import describe_code
 from sce_video.engine.weights import check_count, load_weights_file
 from sce_video.models.modules.lora import ADAPTER, merged_weights
 from sce_video.utils.distributed import unwrap_model
@@ -44,7 +44,6 @@ from sce_video.utils.plain_pickle import NUMPY_STAND_INS, ArrayRecord, DtypeReco
 from sce_video.utils.run_files import find_checkpoints as find_checkpoints  # for callers
 from sce_video.utils.run_files import newest_checkpoint
 from sce_video.utils.storage import is_url
-from sce_video.version import __version__
 
 if TYPE_CHECKING:
     from mmengine.runner import Runner
@@ -427,11 +426,13 @@ def record_training(
             none; None if it was not resumed.
 
     Returns:
-        The config, whose epochs are those of the loop, which a budget sets; and ``network``,
-        ``data`` (:func:`describe_samples`, with the ``ann_sha256`` of its list), ``batch_size``
-        (global), ``max_epochs``, ``changed``: settings that differ between the parts of a resumed
-        training, ``code`` (:func:`describe_code`), ``foreign_classes`` of other packages, and
-        ``imports``: the modules that register them (``--import``).
+        The config, whose epochs are those of the loop, which a budget sets; and
+
+        - ``network``, ``batch_size`` (global), ``max_epochs``;
+        - ``data`` (:func:`describe_samples`, with the ``ann_sha256`` of its list);
+        - ``changed``: settings that differ between the parts of a resumed training;
+        - ``code`` (:func:`~sce_video.engine.run_json.describe_code`);
+        - ``foreign_classes`` of other packages, and ``imports``, the modules that register them.
     """
     layout = layout_of(runner)
     config = resolved_config(runner.cfg, None if layout is None else layout.global_batch)
@@ -462,23 +463,6 @@ def record_training(
         "foreign_classes": foreign_classes(runner.cfg),
         "imports": imports_of(runner.cfg),
     }
-
-
-@lru_cache
-def describe_code() -> dict[str, Any]:
-    """Version of the package, SHA-256 of its sources, and the commit if they are a git clone."""
-    package = Path(__file__).resolve().parents[1]
-    digest = hashlib.sha256()
-    for path in sorted(package.rglob("*.py")):
-        digest.update(f"{path.relative_to(package).as_posix()}\n".encode())
-        digest.update(path.read_bytes())
-    found = {"version": __version__, "sources_sha256": digest.hexdigest()}
-    if (package.parent / ".git").exists():  # else the commit would be of a project around it
-        command = ["git", "-C", str(package.parent), "rev-parse", "HEAD"]
-        with suppress(OSError, subprocess.SubprocessError):
-            done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
-            found["commit"] = done.stdout.strip()
-    return found
 
 
 def describe_network(runner: Runner) -> dict[str, Any]:

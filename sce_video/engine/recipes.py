@@ -17,6 +17,8 @@ _IN_WHEEL = ".mim"
 _FOLDER_RECIPE = "_r3d18_folder_small"
 #: The recipe of SCE with the paper's views, for clips of the paper's size.
 LARGE_RECIPE = "sce_r3d18_folder"
+#: The recipe of a distillation of an image network into a network of videos.
+STUDENT_RECIPE = "distill_efficientnet_lite0_folder"
 #: The recipe that sce-video finetune fills in.
 FINETUNING = "r3d18_folder"
 #: The recipe that it fills in for a linear classifier on frozen features.

@@ -7,18 +7,22 @@ a run later read it. It may be untrusted, so it is read as data, with a limit fo
 
 from __future__ import annotations
 
+import hashlib
 import platform
+import subprocess
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from sce_video.dependencies import installed_version
-from sce_video.engine.checkpoint import describe_code
 from sce_video.engine.config.snapshot import foreign_classes, imports_of, plain
 from sce_video.utils.files import read_json, write_json
+from sce_video.utils.records import RecordLimits, read_record
 from sce_video.utils.run_files import CONFIG, RUN_JSON, RUN_KIND
 from sce_video.version import __version__
 
@@ -33,10 +37,8 @@ FAILED = "failed"
 STATES = (PLANNED, RUNNING, FINISHED, INTERRUPTED, FAILED)
 #: Bytes of a file. A config has some ten thousand, which is the most of it.
 _MAX_BYTES = 2**22
-#: Choices or sentences in a list. A plan has some thirty.
-_MAX_ENTRIES = 500
-#: Characters of a name, a sentence or a value. A list of class names is the longest.
-_MAX_TEXT = 100_000
+#: A plan has some thirty choices, and a list of class names is the longest value.
+_LIMITS = RecordLimits(entries=500, characters=100_000)
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,32 @@ class RunDescription:
     state: str = PLANNED
 
 
+@lru_cache
+def describe_code() -> dict[str, Any]:
+    """Return the package's version, the SHA-256 of its sources, and the commit of a git clone."""
+    package = Path(__file__).resolve().parents[1]
+    digest = hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        digest.update(f"{path.relative_to(package).as_posix()}\n".encode())
+        digest.update(path.read_bytes())
+    found = {"version": __version__, "sources_sha256": digest.hexdigest()}
+    if (package.parent / ".git").exists():  # else the commit would be of a project around it
+        command = ["git", "-C", str(package.parent), "rev-parse", "HEAD"]
+        with suppress(OSError, subprocess.SubprocessError):
+            done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+            found["commit"] = done.stdout.strip()
+    return found
+
+
+@dataclass(frozen=True)
+class _StoredRun(RunDescription):
+    """The fields of the file: the description, what it is, and the version of its fields."""
+
+    kind: Any = None
+    format: Any = None
+    state: Any = None
+
+
 def installed_versions() -> dict[str, str]:
     """Return the versions of Python and the libraries that a training depends on, by name."""
     versions = {
@@ -135,8 +163,8 @@ def write_run_json(folder: str | Path, run: RunDescription) -> None:
     Raises:
         WriteError: If the file cannot be written.
     """
-    fields = {"kind": RUN_KIND, "format": _FORMAT, **asdict(run)}
-    write_json(Path(folder, RUN_JSON), plain(fields))
+    stored = {"kind": RUN_KIND, "format": _FORMAT, **asdict(run)}
+    write_json(Path(folder, RUN_JSON), plain(stored))
 
 
 def read_run_json(folder: str | Path) -> RunDescription:
@@ -211,71 +239,12 @@ def update_run_json(
 
 def _checked_run(content: Any) -> RunDescription:
     """Build the description of a run from JSON data; raises ValueError naming the wrong field."""
-    names = {"kind", "format", "command", "request", "plan", "config", "environment", "state"}
-    fields = _fields(content, "it", names)
-    if (fields["kind"], fields["format"]) != (RUN_KIND, _FORMAT):
+    stored = read_record(_StoredRun, content, limits=_LIMITS)
+    if (stored.kind, stored.format) != (RUN_KIND, _FORMAT):
         raise ValueError(
-            f"kind and format must be {RUN_KIND!r} and {_FORMAT}, got {fields['kind']!r:.60} and "
-            f"{fields['format']!r:.60}"
+            f"kind and format must be {RUN_KIND!r} and {_FORMAT}, got {stored.kind!r:.60} and "
+            f"{stored.format!r:.60}"
         )
-    if fields["state"] not in STATES:
-        raise ValueError(f"state must be one of {', '.join(STATES)}, got {fields['state']!r:.60}")
-    for name in ("request", "config", "environment"):
-        if not isinstance(fields[name], dict):
-            raise ValueError(f"{name} must be an object, got {fields[name]!r:.60}")
-    return RunDescription(
-        command=_text(fields["command"], "command"),
-        request=fields["request"],
-        plan=None if fields["plan"] is None else _checked_plan(fields["plan"]),
-        config=fields["config"],
-        environment=fields["environment"],
-        state=fields["state"],
-    )
-
-
-def _checked_plan(content: Any) -> Plan:
-    """Build a plan from JSON data; raises ValueError naming the wrong field."""
-    fields = _fields(content, "plan", {"recipe", "facts", "choices", "length", "remarks"})
-    choices = []
-    for number, entry in enumerate(_entries(fields["choices"], "choices")):
-        where = f"choices[{number}]"
-        row = _fields(entry, where, {"setting", "value", "reason"})
-        if len(str(row["value"])) > _MAX_TEXT:
-            raise ValueError(f"{where}.value has more than {_MAX_TEXT} characters")
-        setting = _text(row["setting"], f"{where}.setting")
-        choices.append(Choice(setting, row["value"], _text(row["reason"], f"{where}.reason")))
-    return Plan(
-        recipe=_text(fields["recipe"], "recipe"),
-        facts=_texts(fields["facts"], "facts"),
-        choices=tuple(choices),
-        length=_text(fields["length"], "length"),
-        remarks=_texts(fields["remarks"], "remarks"),
-    )
-
-
-def _fields(content: Any, where: str, names: set[str]) -> dict[str, Any]:
-    """Return an object that has exactly the named fields."""
-    if not isinstance(content, dict):
-        raise ValueError(f"{where} must be an object, got {content!r:.60}")
-    for name in sorted(names ^ content.keys()):
-        problem = "lacks the field" if name in names else "has the unknown field"
-        raise ValueError(f"{where} {problem} {name!r:.60}")
-    return content
-
-
-def _entries(value: Any, where: str) -> list[Any]:
-    if not isinstance(value, list) or len(value) > _MAX_ENTRIES:
-        raise ValueError(f"{where} must be a list of at most {_MAX_ENTRIES} entries")
-    return value
-
-
-def _texts(value: Any, where: str) -> tuple[str, ...]:
-    return tuple(_text(text, where) for text in _entries(value, where))
-
-
-def _text(value: Any, where: str) -> str:
-    if not isinstance(value, str) or len(value) > _MAX_TEXT:
-        raise ValueError(
-            f"{where} must be text of at most {_MAX_TEXT} characters, got {value!r:.60}"
-        )
-    return value
+    if stored.state not in STATES:
+        raise ValueError(f"state must be one of {', '.join(STATES)}, got {stored.state!r:.60}")
+    return RunDescription(**{f.name: getattr(stored, f.name) for f in fields(RunDescription)})

@@ -395,7 +395,8 @@ class VideoRunner(Runner):
             self.logger.info("the backbone starts from random weights, as requested")
             return
         checkpoint = load_checkpoint_file(path)
-        count = load_backbone(unwrap_model(self.model), checkpoint, str(path))
+        model = unwrap_model(self.model)
+        count = load_backbone(model, checkpoint, str(path), allow_identity=True)
         self._pretrained = describe_checkpoint_file(path, checkpoint)
         self.logger.info(f"loaded {count} tensors of the backbone from {path}")
 

@@ -22,7 +22,7 @@ from torch.nn.modules import module as hooks
 from sce_video.engine.config.snapshot import SNAPSHOT
 from sce_video.models.modules.lora import ADAPTER, merged_weights
 from sce_video.models.modules.target_encoder import TargetEncoder
-from sce_video.registry import DATASETS, METRICS, MODELS, TRANSFORMS, is_own_part
+from sce_video.registry import DATASETS, METRICS, MODELS, TRANSFORMS, is_own_part, named_class
 from sce_video.utils.distributed import unwrap_model
 from sce_video.utils.files import local_copy, read_json
 from sce_video.utils.run_files import MODEL_CONFIG as CONFIG
@@ -130,19 +130,40 @@ def check_weights(model: nn.Module, weights: dict, name: str, strict: bool) -> N
         )
 
 
-def load_backbone(model: nn.Module, checkpoint: dict, name: str) -> int:
+def load_backbone(
+    model: nn.Module, checkpoint: dict, name: str, allow_identity: bool = False
+) -> int:
     """Load and count the weights of a bare model's backbone, as of :func:`check_backbone_weights`.
 
     The target of a self-supervised method becomes equal to the online branch.
+
+    Args:
+        model: Model with a submodule ``backbone``.
+        checkpoint: Content of the file.
+        name: Name of the file, for messages.
+        allow_identity: Whether layers that start as the identity may be missing from the file. They
+            keep that start, so that a network of images becomes one of videos.
     """
-    count = check_backbone_weights(model, checkpoint, name)
     weights = checkpoint_weights(checkpoint)
+    if allow_identity:
+        weights = {**_identity_weights(model), **weights}
+    count = check_backbone_weights(model, weights, name)
     backbone = {k: v for k, v in weights.items() if k.startswith(_PREFIX)}
     model.load_state_dict(backbone, strict=False)
     parts: Any = model
     if isinstance(getattr(model, "target", None), TargetEncoder):
         parts.target.copy_from(parts.backbone, parts.projector)
     return count
+
+
+def _identity_weights(model: nn.Module) -> dict[str, Tensor]:
+    """Return the weights of the layers that start as the identity, by name."""
+    return {
+        f"{prefix}.{name}": value
+        for prefix, layer in model.named_modules()
+        if getattr(layer, "starts_as_identity", False)
+        for name, value in layer.state_dict().items()
+    }
 
 
 def check_classifier_weights(model: nn.Module, checkpoint: dict, name: str) -> None:
@@ -438,12 +459,11 @@ def checked_parts(node: Any) -> Any:
     """
     if isinstance(node, dict):
         name = str(node.get("type", _PARTS[0])).removeprefix("sce_video.")
-        registries = [next(r.chain()).module_dict for r in (DATASETS, TRANSFORMS, METRICS)]
-        parts = [found[name] for found in registries if name in found and name not in _WRITES]
-        ours = any(part.__module__.startswith("sce_video.") for part in parts)
-        heads = next(MODELS.chain()).module_dict
-        own = any(is_own_part(found[name]) for found in (*registries, heads) if name in found)
-        if not (ours or own or name in _PARTS):
+        part = named_class(name, DATASETS, TRANSFORMS, METRICS)
+        head = None if part is not None else named_class(name, MODELS)
+        own = any(is_own_part(kind) for kind in (part, head) if kind is not None)
+        ours = part is not None and name not in _WRITES
+        if not (own or ours or name in _PARTS):
             raise ValueError(
                 f"type {node['type']!r:.100} is not a dataset, transform, metric or head of "
                 "sce_video, and no module that was imported has registered it. A config that is "

@@ -24,22 +24,10 @@ from torch.utils.data import DataLoader
 
 from sce_video.datasets.readers.base import VideoDecodeError
 from sce_video.datasets.transforms import PackVideo
-from sce_video.evaluation.feature_files import features_of
 from sce_video.evaluation.provenance import describe_evaluation
-from sce_video.evaluation.rows import (
-    PartialRows,
-    build_eval_dataloader,
-    complete,
-    evaluating,
-    sample_paths,
-)
+from sce_video.evaluation.rows import build_eval_dataloader, evaluating, sample_paths
 from sce_video.inference.embed_file import FeatureFileRun
-from sce_video.inference.embed_job import (
-    EmbedJob,
-    failure_of,
-    job_workers,
-    record_features,
-)
+from sce_video.inference.embed_job import EmbedJob, job_workers, record_features
 from sce_video.inference.features import Features
 from sce_video.inference.multi_view import BatchRows, mean_representation
 from sce_video.inference.network_input import ViewOptions
@@ -136,15 +124,17 @@ class DatasetJob(EmbedJob):
         return self._collate(samples)
 
     def features(self, item: Item, record: Record) -> Features:
-        """The samples of an item, of one that failed as unreadable."""
+        """The samples of an item; of one that failed, all of them as unreadable."""
+        found = record_features(record, "")
         if not record.done:
             paths = sample_paths(self._dataset, list(item.argument))
-            why = failure_of(record)
-            return replace(record_features(record, ""), failures=[(path, why) for path in paths])
+            return replace(found, failures=[(path, found.reason) for path in paths])
+        indices = record.facts["indices"]
         return replace(
-            record_features(record, self.describe(item)),
+            found,
+            paths=sample_paths(self._dataset, indices),
             labels=np.array(record.facts["labels"], dtype=np.int64),
-            indices=np.array(record.facts["indices"], dtype=np.int64),
+            indices=np.array(indices, dtype=np.int64),
             failures=[(str(path), str(why)) for path, why in record.facts["failures"]],
         )
 
@@ -224,17 +214,14 @@ class FeatureExtractionLoop(BaseLoop):
         network = RunnerNetwork(model, str(runner.cfg.get("load_from")), device)
 
         def finish(found: Features) -> Features:
-            assert found.labels is not None and found.indices is not None
-            part = PartialRows(
-                labels=found.labels.tolist(),
-                indices=found.indices.tolist(),
-                failures=found.failures,
-                num_views=found.num_views,
+            described = {"views": found.num_views, "videos": len(found)}
+            # One unreadable file may contain several samples.
+            failures = [*dict.fromkeys(found.failures)]
+            return replace(
+                found,
+                failures=failures,
+                provenance={**provenance, **described, "num_views": found.num_views},
             )
-            samples = complete(part, dataset)
-            assert samples.indices.tolist() == part.indices, "items in the order of the data set"
-            views = {"views": samples.num_views, "videos": len(samples)}
-            return features_of(samples, {**provenance, **views})
 
         job = DatasetJob(self, network, digest.hexdigest())
         with evaluating(runner.model):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -103,17 +103,79 @@ def _array(values: Tensor) -> np.ndarray:
     return np.ascontiguousarray(values.detach().cpu().numpy(), dtype=np.float32)
 
 
-class FeaturePair(NamedTuple):
+@dataclass(frozen=True)
+class FeatureFile:
+    """A file of features that was read.
+
+    Attributes:
+        path: The file, as it was named.
+        size: Its size in bytes.
+        sha256: SHA-256 of the file.
+        rows: The features.
+        provenance: What the features depend on.
+    """
+
+    path: str
+    size: int
+    sha256: str
+    rows: Rows
+    provenance: dict[str, Any]
+
+    @property
+    def made_by(self) -> str | None:
+        """SHA-256 of the checkpoint; None if it is not known."""
+        stored = self.provenance.get("checkpoint")
+        return stored.get("sha256") if isinstance(stored, dict) else None
+
+    def described(self) -> dict[str, Any]:
+        """Return the entries for the provenance of a result."""
+        return {
+            "path": self.path,
+            "bytes": self.size,
+            "sha256": self.sha256,
+            "videos": len(self.rows),
+            "protocol": self.provenance,
+        }
+
+
+def load_feature_file(path: str | Path, purpose: str | None) -> FeatureFile:
+    """Read a file of features, see :func:`load_features`.
+
+    Args:
+        path: The file.
+        purpose: What needs a label of every row, for messages ("retrieval"); None if nothing does.
+    """
+    rows, provenance = load_features(path)
+    if purpose is not None:
+        check_labelled(rows, purpose)
+    return FeatureFile(str(path), os.path.getsize(path), file_sha256(path), rows, provenance)
+
+
+def checkpoint_notes(first: FeatureFile, second: FeatureFile) -> list[str]:
+    """Return a note if the features of two files are of different checkpoints, else none."""
+    one, other = first.made_by, second.made_by
+    if one is None or other is None or one == other:
+        return []
+    made = f"{first.path} by {one[:12]}, {second.path} by {other[:12]}"
+    return [f"the features were made by different checkpoints: {made}"]
+
+
+@dataclass(frozen=True)
+class FeaturePair:
     """Labelled features of queries and, if there is one, of the gallery they are compared with.
 
-    The provenance is that of the queries' features, and file, hash, number of videos and provenance
-    of both (``query``, ``bank``); ``notes`` are warnings about the pair for the user.
+    Attributes:
+        queries: The queries.
+        gallery: The gallery; None if there is none.
+        provenance: Provenance of the queries' features, and the description of both files
+            (``query``, ``bank``).
+        notes: Warnings about the pair for the user.
     """
 
     queries: Rows
     gallery: Rows | None
     provenance: dict[str, Any]
-    notes: list[str]
+    notes: list[str] = field(default_factory=list)
 
     @property
     def failures(self) -> list[tuple[str, str]]:
@@ -123,62 +185,43 @@ class FeaturePair(NamedTuple):
 
 
 def load_feature_pair(query: str | Path, gallery: str | Path | None, purpose: str) -> FeaturePair:
-    """The checked content of two .npz files of features, which may be one; or of queries alone.
+    """Read two .npz files of features, which may be one; or queries alone.
 
-    ``purpose`` names what needs the labels in messages: "retrieval".
+    Args:
+        query: File of the queries.
+        gallery: File of the gallery; None if there is none.
+        purpose: What needs the labels, for messages: "retrieval".
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: not a feature file, no labels, features of different sizes; the file is named.
+        FileNotFoundError: If there is no such file.
+        ValueError: If a file contains no features or labels, or their sizes differ; the message
+            names the file.
     """
-    queries, described = load_described(query, purpose)
-    stored = described["protocol"]
+    asked = load_feature_file(query, purpose)
     # A claim of the transfer protocols is not one of these metrics.
-    stated = stored.get("benchmark")
+    stated = asked.provenance.get("benchmark")
     if isinstance(stated, dict) and stated.get("protocol") in TRANSFER:
         stated = None
     provenance: dict[str, Any] = {
-        **stored,
+        **asked.provenance,
         "kind": "representation",
         "benchmark": stated,
-        "videos": len(queries),
-        "failures": len(queries.failures),
-        "feature_size": queries.values.shape[1],
-        "query": described,
+        "videos": len(asked.rows),
+        "failures": len(asked.rows.failures),
+        "feature_size": asked.rows.values.shape[1],
+        "query": asked.described(),
     }
     if gallery is None:
-        return FeaturePair(queries, None, provenance, [])
-    features, bank = queries, {**described, "path": str(gallery)}
+        return FeaturePair(asked.rows, None, provenance)
+    bank = replace(asked, path=str(gallery))
     # Read once, if it is named twice.
     if not (os.path.exists(gallery) and os.path.samefile(query, gallery)):
-        features, bank = load_described(gallery, purpose)
-        check_same_size(queries, features)
+        bank = load_feature_file(gallery, purpose)
+        check_same_size(asked.rows, bank.rows)
     provenance |= {
-        "bank": bank,
-        "bank_videos": len(features),
-        "bank_failures": len(features.failures),
-        "same_file": bank["sha256"] == described["sha256"],
+        "bank": bank.described(),
+        "bank_videos": len(bank.rows),
+        "bank_failures": len(bank.rows.failures),
+        "same_file": bank.sha256 == asked.sha256,
     }
-    return FeaturePair(queries, features, provenance, checkpoint_notes(described, bank))
-
-
-def load_described(path: str | Path, purpose: str | None) -> tuple[Rows, dict[str, Any]]:
-    """Features of a file; and its path, size, hash, number of rows and provenance, for results.
-
-    With a ``purpose``, which messages name, all rows must have a label.
-    """
-    features, provenance = load_features(path)
-    if purpose is not None:
-        check_labelled(features, purpose)
-    found = {"path": str(path), "bytes": os.path.getsize(path), "sha256": file_sha256(path)}
-    return features, {**found, "videos": len(features), "protocol": provenance}
-
-
-def checkpoint_notes(first: dict[str, Any], second: dict[str, Any]) -> list[str]:
-    """A note if the features of two described files are of different checkpoints, else none."""
-    checkpoints = (described["protocol"].get("checkpoint") for described in (first, second))
-    one, other = (c.get("sha256") if isinstance(c, dict) else None for c in checkpoints)
-    if one is None or other is None or one == other:
-        return []
-    made = f"{first['path']} by {one[:12]}, {second['path']} by {other[:12]}"
-    return [f"the features were made by different checkpoints: {made}"]
+    return FeaturePair(asked.rows, bank.rows, provenance, checkpoint_notes(asked, bank))

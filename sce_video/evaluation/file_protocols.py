@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sce_video.options.protocols import (
@@ -66,6 +66,7 @@ def probe(options: ProbeOptions) -> ProbeResult:
     from sce_video.evaluation.metrics import base as metric_base
     from sce_video.evaluation.metrics.feature_metrics import FeatureStatistics
     from sce_video.evaluation.results import compute_results
+    from sce_video.evaluation.rows import Grouping
 
     metrics: list[RowMetric] = [
         PROTOCOLS[name](**settings) for name, settings in options.settings().items()
@@ -75,8 +76,10 @@ def probe(options: ProbeOptions) -> ProbeResult:
     settings = metric_base.metric_settings(metrics)
     provenance = {**pair.provenance, "protocol_name": "probe", "protocols": settings}
     if pair.gallery is None:
-        queries, described, against = _grouped(pair.queries, options)
+        grouping = Grouping(options.group_pattern, folds=options.folds)
+        queries, described = grouping.apply(pair.queries, len(pair.queries))
         provenance |= described
+        against = f"leaving out {described['left_out']}"
     else:
         queries = _checked_apart(pair)
         against = f"against {len(pair.gallery)} of {options.train}"
@@ -95,19 +98,6 @@ def probe(options: ProbeOptions) -> ProbeResult:
     if options.json is not None:
         results.write(options.json)
     return ProbeResult(results.metrics, "\n".join([table, *texts]), tuple(pair.notes))
-
-
-def _grouped(queries: Rows, options: ProbeOptions) -> tuple[Rows, dict[str, Any], str]:
-    """Return the queries with their groups and folds, their provenance, and a few words on it."""
-    from sce_video.evaluation.functional.folds import divide
-    from sce_video.evaluation.functional.statistics import group_ids
-
-    assert options.group_pattern is not None  # ProbeOptions.check
-    groups, names = group_ids(queries.paths, options.group_pattern)
-    folds = divide(queries.labels, groups, folds=options.folds)
-    described = {"group_pattern": options.group_pattern, "groups": names, **folds.described()}
-    queries = replace(queries, groups=groups, folds=folds.numbers)
-    return queries, described, f"leaving out {folds.text}"
 
 
 def _checked_apart(pair: FeaturePair) -> Rows:

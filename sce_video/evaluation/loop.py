@@ -8,10 +8,9 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from mmengine.dist import is_main_process
 from mmengine.evaluator import BaseMetric, Evaluator
@@ -19,9 +18,7 @@ from mmengine.runner import BaseLoop, Runner
 from torch import nn
 from torch.utils.data import DataLoader
 
-from sce_video.datasets.labelled import read_groups
 from sce_video.datasets.labels import check_dataset_labels, check_same_classes, classes_of
-from sce_video.engine.checkpoint import file_sha256
 from sce_video.evaluation.alterations import (
     split_alterations,
     split_networks,
@@ -30,8 +27,7 @@ from sce_video.evaluation.alterations import (
 )
 from sce_video.evaluation.chance import MAJORITY, chance_levels
 from sce_video.evaluation.feature_files import save_features
-from sce_video.evaluation.functional.folds import divide
-from sce_video.evaluation.functional.statistics import group_ids, top_k_accuracy
+from sce_video.evaluation.functional.statistics import top_k_accuracy
 from sce_video.evaluation.metrics.base import (
     RowMetric,
     check_comparable,
@@ -46,6 +42,7 @@ from sce_video.evaluation.metrics.base import (
 from sce_video.evaluation.provenance import describe_dataset, describe_evaluation
 from sce_video.evaluation.results import compute_results
 from sce_video.evaluation.rows import (
+    Grouping,
     Rows,
     build_eval_dataloader,
     check_finite,
@@ -60,37 +57,79 @@ from sce_video.utils.command import Progress
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
 from sce_video.utils.storage import join
 
+if TYPE_CHECKING:
+    from sce_video.models.heads import GridPoint
 
-def open_grid(model: Any) -> Sequence[Any] | None:
+
+def open_grid(model: Any) -> Sequence[GridPoint] | None:
     """The points of a model's grid of classifiers; None if it has none or one is selected."""
     head: Any = getattr(unwrap_model(model), "cls_head", None)
     return None if getattr(head, "selected", 0) is not None else head.grid
 
 
-def select_point(rows: Rows, grid: Sequence[Any]) -> tuple[dict[str, Any], str]:
-    """The best of the G points of a grid by the top-1 accuracy of mean scores (N, G * K).
+@dataclass(frozen=True)
+class ProbeSelection:
+    """Accuracy of each probe of a grid on the selection set.
 
-    Provenance: the ``selected`` point, the first of equal ones, and all ``points`` with index,
-    name, learning rate, weight decay and ``top1``; and a line for the log.
+    Attributes:
+        grid: Learning rate and weight decay of each probe.
+        top1: Top-1 accuracy of each probe.
+        paths: Videos of the selection set.
+        failures: Number of its videos that could not be decoded.
+        num_views: Number of views of each of its videos.
+    """
+
+    grid: Sequence[GridPoint]
+    top1: Sequence[float]
+    paths: Sequence[str]
+    failures: int
+    num_views: int
+
+    @property
+    def best(self) -> int:
+        """Index of the best probe, the first of equal ones."""
+        return max(range(len(self.grid)), key=lambda index: self.top1[index])
+
+    @property
+    def sentence(self) -> str:
+        """What was selected, for the log."""
+        return (
+            f"best of {len(self.grid)} probes on {len(self.paths)} videos: "
+            f"{self.grid[self.best].name}, top-1 {100 * self.top1[self.best]:.2f} (the worst "
+            f"{100 * min(self.top1):.2f})"
+        )
+
+    def described(self) -> dict[str, Any]:
+        """Return the entries for the provenance of a result."""
+        pairs = zip(self.grid, self.top1, strict=True)
+        points = [
+            {**described_point(index, point), "top1": top1}
+            for index, (point, top1) in enumerate(pairs)
+        ]
+        return {
+            "selected": points[self.best],
+            "rule": "highest top-1 on the selection set, the first of equal ones",
+            "points": points,
+            "videos": len(self.paths),
+            "failures": self.failures,
+        }
+
+
+def described_point(index: int, point: GridPoint) -> dict[str, Any]:
+    """Return the entries of a probe of a grid for the provenance of a result."""
+    return {"index": index, "name": point.name, **point._asdict()}
+
+
+def select_probe(rows: Rows, grid: Sequence[GridPoint]) -> ProbeSelection:
+    """Compute the top-1 accuracy of the mean scores (N, G * K) of each of G probes.
+
+    Raises:
+        ValueError: If a video has no label.
     """
     check_labelled(rows, "the selection of a probe", "the selection set")
-    points: list[dict[str, Any]] = []
-    for point, scores in zip(grid, rows.values.chunk(len(grid), dim=1), strict=True):
-        named = {"index": len(points), "name": point.name, **point._asdict()}
-        points.append({**named, "top1": top_k_accuracy(scores, rows.labels, (1,))[1]})
-    best, worst = max(points, key=lambda p: p["top1"]), min(point["top1"] for point in points)
-    found = {
-        "selected": best,
-        "rule": "highest top-1 on the selection set, the first of equal ones",
-        "tested_videos": 0,
-        "points": points,
-        "videos": len(rows),
-        "failures": len(rows.failures),
-    }
-    return found, (
-        f"best of {len(points)} probes on {len(rows)} videos: {best['name']}, top-1 "
-        f"{100 * best['top1']:.2f} (the worst {100 * worst:.2f})"
-    )
+    scores = rows.values.chunk(len(grid), dim=1)
+    top1 = [top_k_accuracy(one, rows.labels, (1,))[1] for one in scores]
+    return ProbeSelection(grid, top1, rows.paths, len(rows.failures), rows.num_views)
 
 
 def different_steps(first: Any, second: Any) -> list[str]:
@@ -185,14 +224,8 @@ class MultiViewTestLoop(BaseLoop):
         if needs_gallery(self.metrics):
             self._build_gallery(dataloader, gallery_dataloader, group_pattern)
         self.selection_dataloader = self._build_selection(selection_dataloader)
-        #: Provenance of the selected probe, and the paths that it was selected on.
-        self.selection: tuple[dict[str, Any], set[str]] | None = None
-        named = group_pattern if isinstance(group_pattern, dict) else {"pattern": group_pattern}
-        if unknown := sorted(named.keys() - {"pattern", "file", "folds"}):
-            known = "pattern or file, and folds"
-            raise ValueError(f"group_pattern has {known}, got {', '.join(unknown)} too")
-        self.group_pattern, self.folds = named.get("pattern"), named.get("folds")
-        self.group_file = named.get("file")
+        self.selection: ProbeSelection | None = None
+        self.grouping = Grouping.from_config(group_pattern)
         self.precision = precision
         #: Network with random weights that is evaluated in the same pass, and its rows.
         self.random: nn.Module | None = None
@@ -292,11 +325,9 @@ class MultiViewTestLoop(BaseLoop):
             head = unwrap_model(self.runner.model).cls_head
             head.select(None)  # scores of all probes side by side
             seen = self._collect(self.selection_dataloader, "selection")
-            found, text = run_on_main_rank(lambda: select_point(seen, head.grid))
-            found["data"] = describe_dataset(self.selection_dataloader.dataset, seen.num_views)
-            self.selection = found, set(seen.paths)
-            head.select(found["selected"]["index"])
-            self.runner.logger.info(text)
+            self.selection = run_on_main_rank(lambda: select_probe(seen, head.grid))
+            head.select(self.selection.best)
+            self.runner.logger.info(self.selection.sentence)
         rows = self._collect(self.dataloader, self._stage)
         if self.gallery_dataloader is not None:
             # After the queries: it is usually the larger set, and mistakes show up sooner.
@@ -328,8 +359,8 @@ class MultiViewTestLoop(BaseLoop):
 
     def _evaluate(self, rows: Rows, gallery: Rows | None) -> dict[str, float]:
         provenance = self._describe(rows, gallery)
-        if self.group_pattern is not None or self.group_file is not None:
-            rows, described = self._divide(rows)
+        if self.grouping is not None:
+            rows, described = self.grouping.apply(rows, len(self.dataloader.dataset))
             provenance |= described
         if self.dump is not None:
             path = join(self.runner.work_dir, self.dump)
@@ -358,26 +389,6 @@ class MultiViewTestLoop(BaseLoop):
             table += f"\n  always the most frequent class: {100 * chance[MAJORITY]:.2f} %"
         self.runner.logger.info("\n" + "\n".join([table, *texts]))
         return metrics
-
-    def _divide(self, rows: Rows) -> tuple[Rows, dict[str, Any]]:
-        """The rows with their groups and folds, and what the provenance says of these."""
-        if self.group_file is None:
-            assert self.group_pattern is not None
-            numbers, names = group_ids(rows.paths, self.group_pattern)
-            folds, source = divide(rows.labels, numbers, folds=self.folds), self.group_pattern
-        else:
-            columns = read_groups(self.group_file, len(self.dataloader.dataset))
-            # In the order of the data set, of which some samples may be unreadable.
-            numbered = [
-                np.unique(np.array(column)[rows.indices], return_inverse=True) if column else None
-                for column in columns
-            ]
-            groups, given = (None if n is None else torch.from_numpy(n[1]) for n in numbered)
-            names = next(n[0].tolist() for n in numbered if n is not None)
-            source = f"columns of the list, sha256 {file_sha256(self.group_file)[:12]}"
-            folds = divide(rows.labels, groups, given=given, folds=self.folds)
-        rows = replace(rows, groups=folds.groups, folds=folds.numbers)
-        return rows, {"group_pattern": source, "groups": names, **folds.described()}
 
     def _baselines(
         self, metrics: dict[str, float], rows: Rows, gallery: Rows | None
@@ -417,18 +428,21 @@ class MultiViewTestLoop(BaseLoop):
             described["bank"] = bank
         head: Any = getattr(unwrap_model(self.runner.model), "cls_head", None)
         grid = getattr(head, "grid", ())
-        if self.selection is not None:
-            found, paths = self.selection
-            tested = len(paths.intersection(rows.paths))
+        if self.selection is not None and self.selection_dataloader is not None:
+            tested = len(set(self.selection.paths).intersection(rows.paths))
             if tested:
                 self.runner.logger.warning(
                     f"the probe was selected on {tested} of the {len(rows)} tested videos, so the "
                     "result is too good: test_cfg.selection_dataloader takes other ones"
                 )
-            described["selection"] = {**found, "tested_videos": tested}
+            data: Any = self.selection_dataloader.dataset
+            described["selection"] = {
+                **self.selection.described(),
+                "data": describe_dataset(data, self.selection.num_views),
+                "tested_videos": tested,
+            }
         elif len(grid) > 1 and head.selected is not None:
-            point = grid[head.selected]
-            named = {"index": head.selected, "name": point.name, **point._asdict()}
+            named = described_point(head.selected, grid[head.selected])
             described["selection"] = {"selected": named, "rule": "given by the config"}
         return described
 
@@ -471,8 +485,9 @@ class MultiViewValLoop(MultiViewTestLoop):
         rows, grid = replace(rows, central=None), open_grid(self.runner.model)
         if grid is None:
             return compute_metrics(self.metrics, rows)
-        found, text = select_point(rows, grid)
-        self.runner.logger.info(text)
-        scores = rows.values.chunk(len(grid), dim=1)[found["selected"]["index"]]
-        accuracies = {f"top1_{point['name']}": point["top1"] for point in found["points"]}
+        selection = select_probe(rows, grid)
+        self.runner.logger.info(selection.sentence)
+        scores = rows.values.chunk(len(grid), dim=1)[selection.best]
+        pairs = zip(grid, selection.top1, strict=True)
+        accuracies = {f"top1_{point.name}": top1 for point, top1 in pairs}
         return compute_metrics(self.metrics, replace(rows, values=scores)) | accuracies

@@ -13,13 +13,13 @@ from mmengine.runner import Runner
 from sce_video.dependencies import installed_version
 from sce_video.engine.checkpoint import (
     describe_checkpoint_file,
-    describe_code,
     describe_network,
     describe_samples,
     file_sha256,
     selected_on,
 )
 from sce_video.engine.config.snapshot import TEST, foreign_classes, imports_of, resolved_config
+from sce_video.engine.run_json import describe_code
 from sce_video.published.sets import TRANSFER
 from sce_video.version import __version__
 

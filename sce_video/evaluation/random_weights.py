@@ -29,7 +29,12 @@ BETTER = "better"
 NO_BETTER = "no better"
 UNDECIDED = "undecided"
 #: What a network is compared with, by the name in a row.
-OTHERS = {"random": "random weights", "start": "the weights it started from"}
+OTHERS = {
+    "random": "random weights",
+    "start": "the weights it started from",
+    "teacher": "its teacher",
+    "pixels": "grey pixels",
+}
 #: The measures by their names in a row.
 MEASURES = {"knn": "kNN accuracy", "retrieval": "retrieval of the other clip of a video"}
 #: Fewer points more than this are hardly worth a training.

@@ -13,13 +13,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import torch
 from mmengine.dist import all_gather, get_world_size
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from sce_video.datasets.labelled import read_groups
 from sce_video.datasets.loading.worker_crashes import batches_without_crashes
-from sce_video.inference.multi_view import RowFunction
+from sce_video.engine.checkpoint import file_sha256
+from sce_video.evaluation.functional.folds import divide
+from sce_video.evaluation.functional.statistics import group_ids
+from sce_video.inference.multi_view import PartialRows, RowFunction, rows_of_batch
 from sce_video.utils.command import Progress
 from sce_video.utils.distributed import all_or_none, gather_objects, unwrap_model
 
@@ -201,43 +206,58 @@ def check_same_size(queries: Rows, gallery: Rows) -> None:
         )
 
 
-@dataclass
-class PartialRows:
-    """Rows of some batches, in the order in which they were computed.
+@dataclass(frozen=True)
+class Grouping:
+    """Division of samples into groups, and of groups into folds that are tested together.
 
-    ``values`` and ``central`` are matrices (n, C) float32, one per batch; ``counts``, labels and
-    indices are those of the samples, as of :class:`Rows`.
+    Attributes:
+        pattern: A regular expression with one group, searched in the paths.
+        file: File with the groups or folds of all samples; instead of a pattern.
+        folds: Number of folds, or "loo" for one of each group; None for the rule of
+            :func:`~sce_video.evaluation.functional.folds.divide`.
     """
 
-    values: list[Tensor] = field(default_factory=list)
-    central: list[Tensor] = field(default_factory=list)
-    counts: list[int] = field(default_factory=list)
-    labels: list[int] = field(default_factory=list)
-    indices: list[int] = field(default_factory=list)
-    failures: list[tuple[str, str]] = field(default_factory=list)
-    num_views: int = 0
+    pattern: str | None = None
+    file: str | None = None
+    folds: int | str | None = None
 
-    def add(self, other: PartialRows) -> None:
-        """Append the rows of another part."""
-        for name in ("values", "central", "counts", "labels", "indices", "failures"):
-            getattr(self, name).extend(getattr(other, name))
-        self.num_views = max(self.num_views, other.num_views)
+    @classmethod
+    def from_config(cls, given: str | dict[str, Any] | None) -> Grouping | None:
+        """Read ``group_pattern`` of a test's config; None if nothing is divided.
 
+        Raises:
+            ValueError: If it has other keys.
+        """
+        named = given if isinstance(given, dict) else {"pattern": given}
+        if unknown := sorted(named.keys() - {"pattern", "file", "folds"}):
+            known = "pattern or file, and folds"
+            raise ValueError(f"group_pattern has {known}, got {', '.join(unknown)} too")
+        grouping = cls(**named)
+        return None if grouping.pattern is None and grouping.file is None else grouping
 
-def rows_of_batch(model: Any, batch: dict[str, Any], function: RowFunction) -> PartialRows:
-    """The rows of a batch of :func:`sce_video.collate_views`, by a model as of :data:`RowFunction`.
+    def apply(self, rows: Rows, count: int) -> tuple[Rows, dict[str, Any]]:
+        """Return rows with their groups and folds, and the entries of the provenance.
 
-    Samples that could not be decoded are in the ``failures`` of the batch alone.
-    """
-    part = PartialRows(failures=[(str(path), str(why)) for path, why in batch.get("failures", [])])
-    if len(batch["index"]) > 0:  # else all samples of the batch were skipped
-        values, part.num_views, central, counts = function(model, batch)
-        part.values = [values] if len(values) else []
-        part.central = [central] if central is not None else []
-        part.counts = counts or []
-        part.labels = [int(label) for label in batch["label"]]
-        part.indices = [int(index) for index in batch["index"]]
-    return part
+        Args:
+            rows: The rows.
+            count: Number of samples of the data set, of which some may be unreadable.
+        """
+        if self.file is None:
+            assert self.pattern is not None
+            numbers, names = group_ids(rows.paths, self.pattern)
+            folds, source = divide(rows.labels, numbers, folds=self.folds), self.pattern
+        else:
+            # The file has a line for every sample of the data set, also for those without a row.
+            numbered = [
+                np.unique(np.array(column)[rows.indices], return_inverse=True) if column else None
+                for column in read_groups(self.file, count)
+            ]
+            groups, given = (None if n is None else torch.from_numpy(n[1]) for n in numbered)
+            names = next(n[0].tolist() for n in numbered if n is not None)
+            source = f"columns of the list, sha256 {file_sha256(self.file)[:12]}"
+            folds = divide(rows.labels, groups, given=given, folds=self.folds)
+        rows = replace(rows, groups=folds.groups, folds=folds.numbers)
+        return rows, {"group_pattern": source, "groups": names, **folds.described()}
 
 
 @contextmanager

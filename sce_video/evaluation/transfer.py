@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sce_video.datasets.labels import read_label_table
-from sce_video.evaluation.feature_files import checkpoint_notes, load_described
+from sce_video.evaluation.feature_files import FeatureFile, checkpoint_notes, load_feature_file
 from sce_video.evaluation.results import Results
 from sce_video.evaluation.rows import Rows, check_same_size
 from sce_video.published.paper_results import MANY_SHOT
@@ -86,26 +86,30 @@ def load_transfer_parts(
     Raises:
         ValueError: no labels, features of different sizes, or an image in two parts.
     """
-    rows, labels, described, notes = {}, {}, {}, []
+    read: dict[str, FeatureFile] = {}
+    labels: dict[str, np.ndarray] = {}
+    notes: list[str] = []
     purpose = "transfer" if tables is None else None
     for part in ("train", "val", "test"):
         path = files.get(part)
         if path is None:
             continue
-        rows[part], described[part] = load_described(path, purpose)
+        read[part] = load_feature_file(path, purpose)
+        rows = read[part].rows
         if tables is None:
-            labels[part] = rows[part].labels.numpy()
+            labels[part] = rows.labels.numpy()
         else:
             table = read_label_table(Path(tables) / f"{part}_labels.txt")
-            labels[part] = table.rows_of(rows[part].paths)
-        if rows[part].failures:
-            notes.append(f"{len(rows[part].failures)} images of {part} could not be decoded")
+            labels[part] = table.rows_of(rows.paths)
+        if rows.failures:
+            notes.append(f"{len(rows.failures)} images of {part} could not be decoded")
+    test = read["test"]
     part_of: dict[str, str] = {}
-    for part, part_rows in rows.items():
+    for part, file in read.items():
         if part != "test":
-            check_same_size(rows["test"], part_rows)
-            notes += checkpoint_notes(described["test"], described[part])
-        for path in part_rows.paths:
+            check_same_size(test.rows, file.rows)
+            notes += checkpoint_notes(test, file)
+        for path in file.rows.paths:
             if part_of.setdefault(path, part) != part:
                 raise ValueError(
                     f"{path} is in the features of {part_of[path]} and of {part}: each part needs "
@@ -115,15 +119,17 @@ def load_transfer_parts(
     with suppress(importlib.metadata.PackageNotFoundError):
         version = importlib.metadata.version("scikit-learn")
     provenance = {
-        **described["test"]["protocol"],
+        **test.provenance,
         "kind": "representation",
-        "failures": len(rows["test"].failures),
-        "feature_size": rows["test"].values.shape[1],
-        "images": {part: len(part_rows) for part, part_rows in rows.items()},
-        "files": described,
+        "failures": len(test.rows.failures),
+        "feature_size": test.rows.values.shape[1],
+        "images": {part: len(file.rows) for part, file in read.items()},
+        "files": {part: file.described() for part, file in read.items()},
         "scikit_learn": version,
     }
-    return TransferParts(rows, labels, provenance, notes)
+    return TransferParts(
+        {part: file.rows for part, file in read.items()}, labels, provenance, notes
+    )
 
 
 def on_dataset(results: Results, dataset: str | None) -> Results:

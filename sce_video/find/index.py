@@ -10,6 +10,7 @@ An index is a folder::
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,7 +33,16 @@ from sce_video.find.reading import (
     real_path,
 )
 from sce_video.find.reading import read_index as read_index  # for callers
-from sce_video.find.store import DESCRIPTION, FEATURES, TABLE, FileRecord, IndexHeader, IndexStore
+from sce_video.find.store import (
+    DESCRIPTION,
+    FEATURES,
+    NO_FILE,
+    TABLE,
+    FileRecord,
+    FileState,
+    IndexHeader,
+    IndexStore,
+)
 from sce_video.inference.embed import count_clips
 from sce_video.inference.embed_job import (
     EmbedJob,
@@ -44,6 +54,8 @@ from sce_video.inference.model import VideoModel
 from sce_video.inference.network_input import ViewOptions
 from sce_video.jobs import Item, Record, RecordStore, Workers, is_current, run_job
 
+#: Called with the number of finished videos, of all that are due, and why a video failed.
+OnVideo = Callable[[int, int, str], None]
 #: Columns of a table of videos that tell whether a row has changed.
 _STATE = ("path", "size", "source_mtime_ns")
 
@@ -101,72 +113,76 @@ def _header(
     )
 
 
-def _index_item(job: EmbedJob, path: str, state: tuple[int, int]) -> Item:
-    """Return the item of a file with size and modification time, negative if there is no file."""
-    size, mtime = state
-    source = {"size": size, "mtime_ns": mtime} if size >= 0 else None
-    # A list may give paths as absolute.
-    return Item(path, source, os.path.join(str(job.settings["root"]), path))
+@dataclass
+class _Update:
+    """One update of an index: which files are due, and what the index contains afterwards.
 
+    Attributes:
+        job: Embeds the files.
+        states: State of every file now, by path.
+        known: What the index contains so far, by path.
+        records: What this run, and an interrupted one before it, have embedded.
+        new: Number of files that are embedded for the first time.
+        changed: Number of files that are embedded again.
+    """
 
-def _embed_due(
-    job: EmbedJob,
-    states: dict[str, tuple[int, int]],
-    known: dict[str, FileRecord],
-    records: RecordStore,
-    workers: Workers,
-    on_video: Callable[[int, int, str], None] | None,
-) -> tuple[int, int]:
-    """Embed the files without a current row or record; returns how many were new, and changed."""
-    due: list[str] = []
-    changed = done = 0
-    for path, state in states.items():
-        row = known.get(path)
-        whole = row is not None and row.feature is not None and not row.reason
-        if row is not None and row.same_file(state) and (whole or not job.retry_failed):
-            continue
-        if not is_current(job, _index_item(job, path, state), records):
-            due.append(path)
-            changed += row is not None or records.get(path) is not None
+    job: EmbedJob
+    states: Mapping[str, FileState]
+    known: Mapping[str, FileRecord]
+    records: RecordStore
+    new: int = 0
+    changed: int = 0
 
-    def report(_item: Item, record: Record | None) -> None:
-        nonlocal done
-        done += 1
-        if on_video is not None and record is not None:
-            on_video(done, len(due), "" if record.done else failure_of(record))
+    def embed(self, workers: Workers, on_video: OnVideo | None) -> None:
+        """Embed the files that are due, and count them."""
+        due = [path for path in self.states if self._is_due(path)]
+        again = [path for path in due if path in self.known or self.records.get(path) is not None]
+        self.new, self.changed = len(due) - len(again), len(again)
+        done = itertools.count(1)
 
-    if due:
-        items = (_index_item(job, path, states[path]) for path in due)
-        run_job(job, items, records, workers.at_most(len(due)), report)
-    return len(due) - changed, changed
+        def report(_item: Item, record: Record | None) -> None:
+            number = next(done)
+            if on_video is not None and record is not None:
+                on_video(number, len(due), "" if record.done else failure_of(record))
 
+        if due:
+            run_job(self.job, map(self._item, due), self.records, workers.at_most(len(due)), report)
 
-def _current_records(
-    job: EmbedJob,
-    states: dict[str, tuple[int, int]],
-    known: dict[str, FileRecord],
-    records: RecordStore,
-) -> dict[str, FileRecord]:
-    """What the index holds from now on, by path."""
+    def content(self) -> dict[str, FileRecord]:
+        """Return what the index contains from now on, by path."""
+        found: dict[str, FileRecord] = {}
+        for path, state in self.states.items():
+            record, known = self.records.get(path), self.known.get(path)
+            if record is not None and record.source == self._item(path).source:
+                part = record_features(record, path)
+                # The values stay in the records until they are written.
+                values = partial(self._values, path) if record.done else None
+                found[path] = FileRecord(*state, values, part.reason, part.spans)
+            elif known is not None and known.state == state:
+                found[path] = known
+            else:  # embedded by an interrupted run, and gone since
+                found[path] = FileRecord(*state, None, "there is no such file")
+        return found
 
-    def feature(key: str) -> np.ndarray:
-        """A feature, which stays in the records until it is written."""
-        record = records.get(key)
+    def _item(self, path: str) -> Item:
+        """Return the item of a file."""
+        # A list may give absolute paths.
+        file = os.path.join(str(self.job.settings["root"]), path)
+        return Item(path, self.states[path].source, file)
+
+    def _is_due(self, path: str) -> bool:
+        """Return whether neither the index nor a record holds a file as it is now."""
+        known = self.known.get(path)
+        if known is not None and known.state == self.states[path]:
+            whole = known.feature is not None and not known.reason
+            if whole or not self.job.retry_failed:
+                return False
+        return not is_current(self.job, self._item(path), self.records)
+
+    def _values(self, path: str) -> np.ndarray:
+        record = self.records.get(path)
         assert record is not None
-        return record_features(record, key).values
-
-    current: dict[str, FileRecord] = {}
-    for path, state in states.items():
-        record = records.get(path)
-        if record is not None and record.source == _index_item(job, path, state).source:
-            found = record_features(record, path)
-            held = partial(feature, path) if record.done else None
-            current[path] = FileRecord(*state, held, found.reason, found.spans)
-        elif path in known and known[path].same_file(state):
-            current[path] = known[path]
-        else:  # embedded by an interrupted run, and gone since
-            current[path] = FileRecord(*state, None, "there is no such file")
-    return current
+        return record_features(record, path).values
 
 
 def _check_not_empty(root: str, current: Mapping[str, FileRecord]) -> None:
@@ -186,7 +202,7 @@ def _read_known(
     store: IndexStore,
     header: IndexHeader,
     unfinished: RecordStore,
-    states: Mapping[str, tuple[int, int]],
+    states: Mapping[str, FileState],
 ) -> tuple[dict[str, FileRecord], bool]:
     """Records of the index, and whether it is whole: no interrupted run has left any unfinished.
 
@@ -250,17 +266,22 @@ def _label(labels: LabelList, listed: LabelledVideos) -> None:
 
 def _video_states(
     root: str, listed: Sequence[str] | None, extensions: Sequence[str] | None
-) -> dict[str, tuple[int, int]]:
-    """(size, modification time in ns) of all videos by relative path, sorted; (-1, -1) of none.
+) -> dict[str, FileState]:
+    """Return the states of all videos by relative path, sorted.
 
-    None lists the folder or table. Of a segment they are those of its file, of a row of a table the
-    bytes of its packets and the time of the file that it was made from.
+    A segment has the state of its file. A row of a table has the bytes of its packets, and the time
+    of the file that it was made from.
+
+    Args:
+        root: Folder or table of the videos.
+        listed: Paths of the videos; None lists the folder or table.
+        extensions: Extensions of the videos in a folder; None for those of all known videos.
     """
     if is_table(root) and listed is None:
         content = read_table(root).call("read", list(_STATE))
         columns = (content[name].to_pylist() for name in _STATE)
         # Of several rows of a path the newest is last.
-        found = {path: (size, time) for path, size, time in zip(*columns, strict=True)}
+        found = {path: FileState(*state) for path, *state in zip(*columns, strict=True)}
         videos = list_videos(root)  # without rows of failed imports
         return {path: found[path] for path in (videos.path(i) for i in range(len(videos)))}
     if listed is None:
@@ -271,9 +292,9 @@ def _video_states(
         try:
             status = os.stat(video_of(os.path.join(root, path)))
         except OSError:  # a dangling link, or removed since; decoding reports the reason
-            states[path] = (-1, -1)
+            states[path] = NO_FILE
         else:
-            states[path] = (status.st_size, status.st_mtime_ns)
+            states[path] = FileState(status.st_size, status.st_mtime_ns)
     return states
 
 
@@ -285,7 +306,7 @@ def build_index(
     *,
     rebuild: bool = False,
     retry_failed: bool = False,
-    on_video: Callable[[int, int, str], None] | None = None,
+    on_video: OnVideo | None = None,
     ray: str | None = None,
     processes_per_gpu: int = 4,
     table: bool = False,
@@ -350,8 +371,9 @@ def build_index(
             _remove_stores(folder)
             records.clear()
         known, whole = _read_known(folder, store, header, records, states)
-        new, changed = _embed_due(job, states, known, records, workers, on_video)
-        current = _current_records(job, states, known, records)
+        update = _Update(job, states, known, records)
+        update.embed(workers, on_video)
+        current = update.content()
         dropped = len(set(known) - set(states))
         _check_not_empty(root, current)
         if dropped or not whole or any(r is not known.get(p) for p, r in current.items()):
@@ -367,9 +389,9 @@ def build_index(
     held = {path: r for path, r in current.items() if r.feature is not None}
     return IndexReport(
         videos=len(held),
-        new=new,
-        changed=changed,
-        kept=len(current) - new - changed,
+        new=update.new,
+        changed=update.changed,
+        kept=len(current) - update.new - update.changed,
         dropped=dropped,
         failures=[(path, r.reason) for path, r in current.items() if r.feature is None],
         incomplete=[(path, r.reason) for path, r in held.items() if r.reason],

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
@@ -34,6 +34,7 @@ from sce_video.utils.files import write_json
 # Imported where it is used, because a search for an indexed video needs NumPy only.
 if TYPE_CHECKING:
     from sce_video.inference.network_input import ViewOptions
+    from sce_video.jobs import State
 
 # Names in the folder of an index, which contains either the file or the table.
 FEATURES = "features.npz"
@@ -57,15 +58,38 @@ _MOST_WHITENED = 8192
 _TINY = 1e-12
 
 
+class FileState(NamedTuple):
+    """Size and modification time of a file, which reveal that it has changed.
+
+    Attributes:
+        size: Size in bytes; -1 if there is no file.
+        mtime_ns: Modification time in nanoseconds; -1 if there is no file.
+    """
+
+    size: int
+    mtime_ns: int
+
+    @property
+    def source(self) -> State:
+        """The state as jobs record it; None if there is no file."""
+        return None if self.size < 0 else self._asdict()
+
+
+NO_FILE = FileState(-1, -1)
+
+
 @dataclass(frozen=True, slots=True)
 class FileRecord:
-    """State of an indexed file when it was embedded, and its feature.
+    """State of an indexed file when it was embedded, and where its rows are.
+
+    An update holds one for every file, so it must not hold the values. The job gives rows as
+    :class:`~sce_video.inference.features.Features`, which are read only when they are written.
 
     Attributes:
         size: Size in bytes.
         mtime_ns: Modification time in nanoseconds.
-        feature: (D,) float32, or (W, D) of its windows, or a function that reads it, so that not
-            all of them are in memory; None if the file cannot be decoded.
+        feature: (D,) float32, or (W, D) of its windows, or a function that reads them; None if the
+            file cannot be decoded.
         reason: Why the file, or some of its windows, cannot be decoded; empty if they can.
         spans: (W, 2) float64, start and end of each window in seconds; None without windows.
     """
@@ -77,6 +101,11 @@ class FileRecord:
     spans: np.ndarray | None = None
 
     @property
+    def state(self) -> FileState:
+        """Size and modification time."""
+        return FileState(self.size, self.mtime_ns)
+
+    @property
     def count(self) -> int:
         """Number of rows of the file: 1, or its number of windows; 0 if it failed."""
         if self.feature is None:
@@ -84,17 +113,13 @@ class FileRecord:
         return 1 if self.spans is None else len(self.spans)
 
     def read(self) -> np.ndarray:
-        """Return the feature (D,) or (W, D) float32 of a file that has one."""
+        """Return the rows (n, D) float32 of a file that has some."""
         assert self.feature is not None
-        return self.feature() if callable(self.feature) else self.feature
+        return np.atleast_2d(self.feature() if callable(self.feature) else self.feature)
 
-    def state(self, path: str) -> dict[str, str | int]:
+    def entry(self, path: str) -> dict[str, str | int]:
         """Return the entry of the file in ``index.json``."""
-        return {"path": path, "size": self.size, "mtime_ns": self.mtime_ns}
-
-    def same_file(self, state: tuple[int, int]) -> bool:
-        """Return whether size and modification time have not changed."""
-        return (self.size, self.mtime_ns) == state
+        return {"path": path, **self.state._asdict()}
 
 
 @dataclass(frozen=True)
@@ -408,7 +433,7 @@ class IndexStore(ABC):
         # Written row by row, because the text of all rows takes more memory than the index.
         good = ((path, r) for path, r in records.items() if r.feature is not None)
         files = (
-            r.state(path) | ({} if r.spans is None else {"windows": r.count}) for path, r in good
+            r.entry(path) | ({} if r.spans is None else {"windows": r.count}) for path, r in good
         )
         bad = ((path, r) for path, r in records.items() if r.feature is None or r.reason)
         content = {
@@ -417,7 +442,7 @@ class IndexStore(ABC):
             "decoder": f"av {importlib.metadata.version('av')}",
             "videos": sum(r.feature is not None for r in records.values()),
             **({"files": files} if self.listed else {}),
-            "failures": (r.state(path) | {"reason": r.reason} for path, r in bad),
+            "failures": (r.entry(path) | {"reason": r.reason} for path, r in bad),
         }
         write_json(self.file.with_name(DESCRIPTION), content)
 
@@ -554,7 +579,7 @@ class FileStore(IndexStore):
             records[path] = FileRecord(
                 size=int(stored.sizes[rows][0]),
                 mtime_ns=int(stored.mtimes[rows][0]),
-                feature=stored.features[rows][0] if spans is None else stored.features[rows],
+                feature=stored.features[rows],
                 reason="" if path not in records else records[path].reason,
                 spans=None if spans is None else spans[rows],
             )
@@ -571,7 +596,7 @@ class FileStore(IndexStore):
 
         def rows() -> Iterator[np.ndarray]:
             for record in good.values():
-                for row in np.atleast_2d(record.read()):
+                for row in record.read():
                     mean[:] += row
                     yield row
             mean[:] /= max(1, shape[0])
@@ -592,7 +617,7 @@ class FileStore(IndexStore):
             "index": {
                 "version": _VERSION if header.windows is None else _VERSION_OF_WINDOWS,
                 **header.to_dict(),
-                "failed": [(r.size, r.mtime_ns) for r in failed.values()],
+                "failed": [r.state for r in failed.values()],
             },
         }
         features = Features(

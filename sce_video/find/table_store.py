@@ -521,8 +521,7 @@ def _batches(header: IndexHeader, records: Mapping[str, FileRecord], size: int) 
         own: list[tuple] = []
         if record.feature is not None:
             spans = [(None, None)] if record.spans is None else record.spans.tolist()
-            features = np.atleast_2d(record.read())
-            own = [(*state, "", f, *span) for f, span in zip(features, spans, strict=True)]
+            own = [(*state, "", f, *span) for f, span in zip(record.read(), spans, strict=True)]
         # Without windows a path has one row, so the reason is in the report alone.
         if record.feature is None or (record.reason and record.spans is not None):
             own.append((*state, record.reason or "unknown", None, None, None))

@@ -19,12 +19,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sce_video.datasets.clip_sampling import ClipIndices, make_clip
+from sce_video.datasets.pipeline import PipelineResults, run_pipeline
 from sce_video.datasets.readers import VideoReader
 from sce_video.datasets.readers.base import DecodeLimits
 from sce_video.datasets.readers.images import read_image
 from sce_video.datasets.sources import open_video, video_exists
 from sce_video.datasets.transforms import cut_views
-from sce_video.datasets.video_dataset import run_pipeline
 from sce_video.datasets.video_list import IMAGE_EXTENSIONS
 from sce_video.inference.classifier import VideoClassifier
 from sce_video.inference.model import VideoModel
@@ -100,8 +100,15 @@ def read_clips(
             clips = sampling({"reader": reader})["clips"]
         else:
             clips = [_clip_at(settings, reader, at)]
-        results = {"reader": reader, "clips": clips, "rng": np.random.default_rng(0)}
-        results |= {"deadline": deadline, "label": -1, "index": 0, "seed": 0}
+        results: PipelineResults = {
+            "reader": reader,
+            "clips": clips,
+            "rng": np.random.default_rng(0),
+            "deadline": deadline,
+            "label": -1,
+            "index": 0,
+            "seed": 0,
+        }
         views = cut_views(run_pipeline(further, results)).numpy()
         times = [reader.timestamps[clip.frames] for clip in clips]
     return [SeenClip(path, frames, own) for frames, own in zip(views, times, strict=True)]

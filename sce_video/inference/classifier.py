@@ -14,13 +14,10 @@ import torch
 from mmengine.registry import DefaultScope
 from torch import nn
 
-from sce_video.engine.checkpoint import load_checkpoint_file
-from sce_video.engine.config.load import load_config
-from sce_video.engine.config.snapshot import lacking_imports, stored_config
 from sce_video.engine.weights import bounded_network, check_classifier_weights, load_backbone
 from sce_video.inference.embed import features_of_files, rows_of_videos
 from sce_video.inference.features import Features
-from sce_video.inference.model import checkpoint_of, select_device
+from sce_video.inference.model import read_network, select_device
 from sce_video.inference.multi_view import BatchRows, class_scores
 from sce_video.inference.network_input import (
     ModelSettings,
@@ -106,12 +103,8 @@ def load_classifier(
         ValueError: the checkpoint has no classifier, another number of classes than names, or see
             :func:`~sce_video.inference.model.load_model`.
     """
-    checkpoint = checkpoint_of(checkpoint)
-    stored = load_checkpoint_file(checkpoint)
-    if config is not None:
-        cfg, source = load_config(config).to_dict(), str(config)
-    else:
-        cfg, source = stored_config(stored, checkpoint), f"the config in {checkpoint}"
+    network = read_network(checkpoint, config)
+    checkpoint, stored, cfg = network.checkpoint, network.content, network.config
     model = cfg["model"] if isinstance(cfg.get("model"), dict) else {}
     if "roi_head" in model:
         raise ValueError(
@@ -124,25 +117,23 @@ def load_classifier(
             "finetune it first (sce-video finetune CHECKPOINT --train VIDEOS --out RUN)"
         )
     # The clip of the test pipeline counts here, not that of the training.
-    test_only = {k: cfg[k] for k in ("model", "data_preprocessor", "test_dataloader") if k in cfg}
-    try:
-        settings = settings_from_config(test_only, trusted=config is not None)
+    test_only: dict[str, Any] = {
+        k: cfg[k] for k in ("model", "data_preprocessor", "test_dataloader") if k in cfg
+    }
+    with network.explained():
+        settings = settings_from_config(test_only, trusted=network.trusted)
         num_clips, num_crops = view_counts(test_only)
         head = model["cls_head"]
-        if config is None or head.get("type") in _KNOWN_HEADS:
+        if not network.trusted or head.get("type") in _KNOWN_HEADS:
             head = _known_head(head, stored)
-    except ValueError as error:
-        advice = "" if config is not None else "; give the config file (config=)"
-        advice = f". {lacking}" if (lacking := lacking_imports(stored)) else advice
-        raise ValueError(f"{source}: {error}{advice}") from error
     selected = select_device(device)
-    recognizer = _build(settings, head, stored, str(checkpoint)).to(selected)
+    recognizer = _build(settings, head, stored, checkpoint).to(selected)
     if getattr(recognizer.cls_head, "selected", 0) is None:
         raise ValueError(
             f"the classifier of {checkpoint} is a grid of probes: model.cls_head.selected in the "
             "config gives the index of one (its test selects one, see its results.json)"
         )
-    names = _class_names(stored, classes, recognizer.cls_head.num_classes, str(checkpoint))
+    names = _class_names(stored, classes, recognizer.cls_head.num_classes, checkpoint)
     return VideoClassifier(
         recognizer=recognizer,
         settings=settings,

@@ -59,14 +59,14 @@ class FeatureFileRun:
 
         Args:
             finish: Gets the features of all items, whose values are not in memory, and returns
-                them with the provenance and labels to write. It may raise an error.
+                them with the provenance to write.
 
         Returns:
             The written features, without their values.
 
         Raises:
-            ValueError: If the file exists, or the records are of another checkpoint, data set or
-                pipeline.
+            ValueError: If the file exists, nothing could be embedded, or the records are of another
+                checkpoint, data set or pipeline.
         """
         due, known = run_on_main_rank(self._due)
         # Every n-th item: neighbours in a list are often alike in length.
@@ -144,7 +144,11 @@ class FeatureFileRun:
             # Two passes: first all but the values, which do not fit into memory.
             nothing = np.empty((0, size), np.float32)
             bare = (replace(part, values=nothing) for part in recorded())
-            found = finish(join_features(bare, size, {}))
+            found = join_features(bare, size, {})
+            if not len(found):
+                problems = [f"{path}: {why}" for path, why in found.failures[:3]]
+                raise ValueError(f"nothing was embedded: {'; '.join(problems)}")
+            found = finish(found)
             rows = (row for part in recorded() for row in part.values)
             stream = RowStream((len(found), size), np.dtype(np.float32), rows)
             write_features(self.path, found, stream=stream)
@@ -181,7 +185,7 @@ def embed_to_file(
 
     Raises:
         FileNotFoundError: If there are no such videos.
-        ValueError: If nothing could be embedded, or as by :class:`FeatureFileRun`.
+        ValueError: See :meth:`FeatureFileRun.run`.
     """
     if os.path.isdir(videos) or is_table(videos):
         found = list_videos(videos, extensions)
@@ -199,12 +203,6 @@ def embed_to_file(
         "decoder_version": importlib.metadata.version("av"),
     }
 
-    def finish(features: Features) -> Features:
-        if not len(features):
-            problems = [f"{path}: {why}" for path, why in features.failures[:3]]
-            raise ValueError(f"nothing was embedded: {'; '.join(problems) or videos}")
-        return replace(features, provenance={**features.provenance, **made})
-
     job = EmbedJob(
         *(model, options, windows),
         settings={"made": made, "videos": str(videos)},
@@ -218,4 +216,6 @@ def embed_to_file(
         return [Item(name, states.get(name) or {}, file) for name, file in files.items()]
 
     workers = job_workers(options.num_workers, None if windows else options.timeout, ray)
-    return FeatureFileRun(out, job, items, workers).run(finish)
+    return FeatureFileRun(out, job, items, workers).run(
+        lambda found: replace(found, provenance={**found.provenance, **made})
+    )

@@ -11,7 +11,7 @@ import multiprocessing
 import os
 from collections.abc import Callable, Generator, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import cv2
 import numpy as np
@@ -19,6 +19,7 @@ import torch
 
 from sce_video.datasets.clip_sampling import Windows
 from sce_video.datasets.loading.batches import collate_views
+from sce_video.datasets.pipeline import PackedSample, PipelineResults
 from sce_video.datasets.readers.base import VideoDecodeError, VideoReader
 from sce_video.datasets.sources import is_elsewhere
 from sce_video.datasets.tables.table import TableError
@@ -26,6 +27,7 @@ from sce_video.datasets.transforms import OpenVideo
 from sce_video.datasets.video_dataset import VideoDataset
 from sce_video.datasets.video_list import VideoList, video_of
 from sce_video.inference.features import Features
+from sce_video.inference.multi_view import BatchRows, rows_of_batch
 from sce_video.inference.network_input import (
     Transform,
     VideoNetwork,
@@ -48,6 +50,7 @@ from sce_video.jobs import (
 )
 from sce_video.utils.errors import UserError
 
+T = TypeVar("T")
 #: Seconds for the forward passes of an item, besides the time limit for decoding it.
 _FORWARD_SECONDS = 600.0
 _NO_LIMIT = 1e6  # seconds, which timers of all systems accept
@@ -110,41 +113,46 @@ class EmbedJob(BatchJob):
         return VideoFiles(self.network, self._options)
 
     def read(self, item: Item) -> dict[str, Any]:
-        """Read the batch of an item: its samples, and the files that cannot be decoded."""
+        """Read the batch of an item: its samples, and the files that cannot be decoded.
+
+        ``duration`` is the length of the video in seconds, 0 if it cannot be decoded.
+        """
         sample = self._files.read(item.argument)
-        return {**collate_views([sample]), "damaged": sample.get("damaged", 0)}
+        facts = {"damaged": sample.get("damaged", 0), "duration": sample.get("duration", 0.0)}
+        return {**collate_views([sample]), **facts}
 
     def process(self, item: Item) -> Facts:
         """Return the rows as data; of windows behind their spans."""
         if self.windows is not None:
-            return self._run_network(lambda: self._window_rows(item.argument), item)
-        batch = self.read(item)
-        failures = [(str(path), str(why)) for path, why in batch["failures"]]
-        if not len(batch["index"]):
-            raise ItemError("bad", "; ".join(why for _, why in failures))
-        return self._run_network(lambda: self._batch_rows(batch, failures, item), item)
+            return self._process_windows(item, self.windows)
+        batch, name = self.read(item), self.describe(item)
 
-    def _batch_rows(self, batch: dict[str, Any], failures: Any, item: Item) -> Facts:
-        name, damaged = self.describe(item), batch.get("damaged", 0)
-        rows = embed_batch(self.network, batch, self._options.max_views, name)
+        def rows(network: VideoNetwork, batch: dict[str, Any]) -> BatchRows:
+            return embed_batch(network, batch, self._options.max_views, name)
+
+        part = self._run_network(lambda: rows_of_batch(self.network, batch, rows), item)
+        if not part.indices:
+            raise ItemError("bad", "; ".join(why for _, why in part.failures))
+        damaged = batch.get("damaged", 0)
         facts = {
-            "indices": batch["index"].tolist(),
-            "labels": batch["label"].tolist(),
-            "failures": failures,
-            "views": rows.num_views,
+            "indices": part.indices,
+            "labels": part.labels,
+            "failures": part.failures,
+            "views": part.num_views,
             "reason": f"{damaged} of the frames used are damaged" if damaged else "",
         }
-        return Facts(facts, rows.values.numpy().tobytes())
+        return Facts(facts, part.values[0].numpy().tobytes())
 
-    def _window_rows(self, path: str) -> Facts:
-        assert self.windows is not None
-        found = embed_windows(self.network, path, self.windows, self._options)
+    def _process_windows(self, item: Item, windows: Windows) -> Facts:
+        """Return the spans and the rows of the windows of a video."""
+        path, options = item.argument, self._options
+        found = self._run_network(lambda: embed_windows(self.network, path, windows, options), item)
         assert found.spans is not None
-        views = self._options.num_clips * self._options.num_crops
+        views = options.num_clips * options.num_crops
         facts = {"windows": len(found), "reason": found.reason, "views": views}
         return Facts(facts, found.spans.tobytes() + found.values.tobytes())
 
-    def _run_network(self, function: Callable[[], Facts], item: Item) -> Facts:
+    def _run_network(self, function: Callable[[], T], item: Item) -> T:
         """Return what a function of the network gives; its error would be one of all items."""
         # Decoding windows and the network take turns, so their errors are told apart by type.
         try:
@@ -264,7 +272,7 @@ class VideoFiles(VideoDataset):
         pipeline: list[Transform] = [OpenVideo(), *steps]
         super().__init__(pipeline=pipeline, on_error="skip", timeout=options.timeout)
 
-    def read(self, path: str | os.PathLike[str]) -> dict[str, Any]:
+    def read(self, path: str | os.PathLike[str]) -> PackedSample:
         """The sample of a file, which becomes the only one of the data set."""
         # The list is replaced, not extended: an index of millions keeps one path.
         self.videos = VideoList.from_paths([os.fspath(path)], [-1])
@@ -274,11 +282,12 @@ class VideoFiles(VideoDataset):
     def list_videos(self, *_: Any) -> VideoList:
         return VideoList.from_paths([], [])
 
-    def _run_pipeline(self, index: int, seed: int, given: dict[str, Any]) -> dict[str, Any]:
+    def _run_pipeline(self, index: int, seed: int, given: PipelineResults) -> PackedSample:
         opened: list[VideoReader] = []
         try:
             sample = super()._run_pipeline(index, seed, {**given, "opened": opened})
-            return {**sample, "damaged": opened[-1].damaged}
+            reader = opened[-1]
+            return {**sample, "damaged": reader.damaged, "duration": reader.duration}
         except UserError:  # a bad file, or a table that cannot be read
             raise
         except Exception as error:  # e.g. a frame too large for memory, an error in a library

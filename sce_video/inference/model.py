@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -80,6 +82,50 @@ def checkpoint_of(run: str | Path) -> str:
     return newest_checkpoint(run)
 
 
+@dataclass(frozen=True)
+class StoredNetwork:
+    """A checkpoint with the config that its network is built from.
+
+    Attributes:
+        checkpoint: Path or URL of the checkpoint file.
+        content: Content of that file.
+        config: The config as plain data.
+        source: Where the config is from, for messages.
+        trusted: Whether the config is a file that the user named, and not data of the checkpoint.
+    """
+
+    checkpoint: str
+    content: dict[str, Any]
+    config: dict[str, Any]
+    source: str
+    trusted: bool
+
+    @contextmanager
+    def explained(self) -> Iterator[None]:
+        """Raise a ValueError of the block with the config that is wrong, and what to do."""
+        try:
+            yield
+        except ValueError as error:
+            advice = "" if self.trusted else "; give the config file (config=)"
+            lacking = lacking_imports(self.content)
+            advice = f". {lacking}" if lacking else advice
+            raise ValueError(f"{self.source}: {error}{advice}") from error
+
+
+def read_network(checkpoint: str | Path, config: str | Path | None) -> StoredNetwork:
+    """Read a checkpoint, and the config inside it or the given one; see :func:`load_model`."""
+    checkpoint = checkpoint_of(checkpoint)
+    content = load_checkpoint_file(checkpoint)
+    if config is None:
+        stored, source = stored_config(content, checkpoint), f"the config in {checkpoint}"
+        return StoredNetwork(checkpoint, content, stored, source, trusted=False)
+    # Imported here because it imports mmengine's runner, which no network needs.
+    from sce_video.engine.config.load import load_config
+
+    given = load_config(config).to_dict()
+    return StoredNetwork(checkpoint, content, given, str(config), trusted=True)
+
+
 def load_model(
     checkpoint: str | Path,
     config: str | Path | None = None,
@@ -105,33 +151,44 @@ def load_model(
     for name, given in (("checkpoint", checkpoint), ("config", config)):
         if not isinstance(given, str | Path) and (given is not None or name == "checkpoint"):
             raise TypeError(f"{name} is the path of a file, got {type(given).__name__}")
-    checkpoint = checkpoint_of(checkpoint)
-    stored = load_checkpoint_file(checkpoint)
-    if config is not None:
-        from sce_video.engine.config.load import load_config  # with mmengine's runner
-
-        cfg, source = load_config(config).to_dict(), str(config)
-    else:
-        cfg, source = stored_config(stored, checkpoint), f"the config in {checkpoint}"
-    try:
-        settings = settings_from_config(cfg, trusted=config is not None)
-    except ValueError as error:
-        advice = "" if config is not None else "; give the config file (config=)"
-        advice = f". {lacking}" if (lacking := lacking_imports(stored)) else advice
-        raise ValueError(f"{source}: {error}{advice}") from error
-    return build_model(settings, checkpoint, device, stored)
+    network = read_network(checkpoint, config)
+    with network.explained():
+        settings = settings_from_config(network.config, trusted=network.trusted)
+    return build_model(settings, network.checkpoint, device, network.content)
 
 
 def with_random_weights(model: VideoModel) -> VideoModel:
     """The same network before any training; the global random state is neither used nor changed."""
+    encoder = _untrained(model.settings, model.device)
+    return replace(model, encoder=encoder, checkpoint="random weights")
+
+
+def untrained_model(
+    settings: ModelSettings, device: str | torch.device | None = None
+) -> VideoModel:
+    """Build the network that ``settings`` describe with random weights, always the same ones.
+
+    Args:
+        settings: Network and input.
+        device: Device of the network; None selects a GPU if there is one.
+
+    Raises:
+        ValueError: If the device is not available, or the network does not map clips to features.
+    """
+    selected = select_device(device)
+    encoder = _untrained(settings, selected)
+    size = _feature_size(encoder, settings, selected)
+    return VideoModel(encoder, settings, size, "random weights", "", selected)
+
+
+def _untrained(settings: ModelSettings, device: torch.device) -> nn.Module:
     # The caller's random numbers stay what they were. The network is built on the CPU, so the
     # generators of GPUs are neither saved nor seeded.
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)
-        encoder = _built(model.settings)
+        encoder = _built(settings)
         encoder.init_weights()
-    encoder = encoder.to(model.device).eval().requires_grad_(False)
-    return replace(model, encoder=encoder, checkpoint="random weights")
+    return encoder.to(device).eval().requires_grad_(False)
 
 
 def check_model(model: object) -> None:
@@ -148,11 +205,19 @@ def build_model(
     checkpoint: str | Path,
     device: str | torch.device | None = None,
     stored: dict[str, Any] | None = None,
+    allow_identity: bool = False,
 ) -> VideoModel:
-    """The network that ``settings`` describe, with the weights of a checkpoint.
+    """Build the network that settings describe, with the weights of a checkpoint.
 
-    ``stored`` is the content of the file, if it has been read already. Errors as of
-    :func:`load_model`.
+    Args:
+        settings: The network and its input.
+        checkpoint: File with its weights.
+        device: Device of the network; None for a GPU if there is one.
+        stored: Content of the file, if it has been read already.
+        allow_identity: See :func:`~sce_video.engine.weights.load_backbone`.
+
+    Raises:
+        ValueError: See :func:`load_model`.
     """
     selected = select_device(device)
     stored = load_checkpoint_file(checkpoint) if stored is None else stored
@@ -175,7 +240,7 @@ def build_model(
             (_PREFIX if key.partition(".")[0] in parts else "") + key: value
             for key, value in weights.items()
         }
-    load_backbone(encoder, {"state_dict": weights}, str(checkpoint))
+    load_backbone(encoder, {"state_dict": weights}, str(checkpoint), allow_identity)
     encoder.to(selected).eval().requires_grad_(False)
     return VideoModel(
         encoder=encoder,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from sce_video.datasets.pipeline import PackedSample
 from sce_video.datasets.transforms import cut_views
 from sce_video.utils.distributed import unwrap_model
 
@@ -40,8 +42,59 @@ class BatchRows(NamedTuple):
 RowFunction = Callable[[Any, dict[str, Any]], BatchRows]
 
 
+@dataclass
+class PartialRows:
+    """Rows of some samples, in the order in which they were computed.
+
+    Attributes:
+        values: Matrices (n, C) float32, one per batch.
+        central: Matrices of the central views, one per batch; empty if they are not kept.
+        counts: Number of rows of each sample; empty if each has one.
+        labels: Label of each sample.
+        indices: Index of each sample in the data set.
+        failures: Files that could not be decoded, with the error.
+        num_views: Largest number of views of a sample.
+    """
+
+    values: list[Tensor] = field(default_factory=list)
+    central: list[Tensor] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+    labels: list[int] = field(default_factory=list)
+    indices: list[int] = field(default_factory=list)
+    failures: list[tuple[str, str]] = field(default_factory=list)
+    num_views: int = 0
+
+    def add(self, other: PartialRows) -> None:
+        """Append the rows of another part."""
+        for name in ("values", "central", "counts", "labels", "indices", "failures"):
+            getattr(self, name).extend(getattr(other, name))
+        self.num_views = max(self.num_views, other.num_views)
+
+
+def rows_of_batch(model: Any, batch: dict[str, Any], function: RowFunction) -> PartialRows:
+    """Compute the rows of a batch of :func:`sce_video.collate_views`.
+
+    Loops over a data set and the embedding job both get their rows here.
+
+    Args:
+        model: The first argument of the function.
+        batch: The batch. Its ``failures`` are samples that could not be decoded, of which it
+            contains nothing else.
+        function: Computes the rows.
+    """
+    part = PartialRows(failures=[(str(path), str(why)) for path, why in batch.get("failures", [])])
+    if len(batch["index"]) > 0:  # else all samples of the batch were skipped
+        values, part.num_views, central, counts = function(model, batch)
+        part.values = [values] if len(values) else []
+        part.central = [central] if central is not None else []
+        part.counts = counts or []
+        part.labels = [int(label) for label in batch["label"]]
+        part.indices = [int(index) for index in batch["index"]]
+    return part
+
+
 def view_chunks(
-    video: dict[str, Any], device: torch.device | str, max_views: int
+    video: PackedSample, device: torch.device | str, max_views: int
 ) -> Iterator[Tensor]:
     """Yield the K x C views of a video on a device in chunks of at most ``max_views``, 1 or more.
 
@@ -66,12 +119,12 @@ def view_chunks(
 
 
 def _cut_on_device(
-    video: dict[str, Any], device: torch.device | str, parts: list[tuple[int, int]]
+    video: PackedSample, device: torch.device | str, parts: list[tuple[int, int]]
 ) -> Iterator[Tensor]:
     """Yield the views ``start`` to ``stop - 1`` of each part, by indexing on the device."""
     # Overlapping clips and crops share their frames: these cross the bus once, as uint8.
-    names = "frames", "positions"
-    frames, positions = (video[name].to(device, non_blocking=True) for name in names)
+    frames = video["frames"].to(device, non_blocking=True)
+    positions = video["positions"].to(device, non_blocking=True)
     offsets, (height, width) = video["offsets"].tolist(), video["crop_size"]
     for start, stop in parts:
         chunk = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -15,6 +15,12 @@ import torch
 from torch import Tensor
 
 from sce_video.datasets.clip_sampling import ClipIndices, uniform_positions
+from sce_video.datasets.pipeline import (
+    PackedSample,
+    PipelineResults,
+    Transform,
+    run_pipeline,
+)
 from sce_video.datasets.readers import VideoReader
 from sce_video.datasets.sources import video_exists
 from sce_video.datasets.transforms import (
@@ -25,7 +31,6 @@ from sce_video.datasets.transforms import (
     ResizeShortSide,
     UniformClips,
 )
-from sce_video.datasets.video_dataset import run_pipeline
 from sce_video.engine.weights import checked_backbone
 from sce_video.inference.multi_view import BatchRows
 
@@ -365,7 +370,7 @@ def embed_batch(
 
 
 def embed_sample(
-    network: VideoNetwork, sample: dict[str, Any], options: ViewOptions, name: str
+    network: VideoNetwork, sample: PackedSample, options: ViewOptions, name: str
 ) -> np.ndarray:
     """The row (D,) of one video, alone: rounding in a convolution depends on the batch size."""
     rows = embed_batch(network, {"videos": [sample]}, options.max_views, name)
@@ -390,7 +395,7 @@ class ArrayReader(VideoReader):
         """Do nothing: no file is open."""
 
 
-def one_clip_of(num_frames: int, results: dict[str, Any]) -> dict[str, Any]:
+def one_clip_of(num_frames: int, results: PipelineResults) -> PipelineResults:
     """The results with one clip of ``num_frames`` at equal steps over the whole array: reads
     ``reader``, writes ``clips``."""
     reader = results["reader"]
@@ -398,13 +403,16 @@ def one_clip_of(num_frames: int, results: dict[str, Any]) -> dict[str, Any]:
     return {**results, "clips": [ClipIndices(frames, None, 0.0, reader.duration)]}
 
 
-Transform = Callable[[dict[str, Any]], dict[str, Any]]
-
-
-def pack_array(frames: np.ndarray, fps: float, steps: Sequence[Transform]) -> dict[str, Any]:
+def pack_array(frames: np.ndarray, fps: float, steps: Sequence[Transform]) -> PackedSample:
     """The packed views of frames in memory, by the transforms of :func:`view_steps`."""
-    results = {"reader": ArrayReader(frames, fps), "rng": np.random.default_rng(0)}
-    return run_pipeline(steps, {**results, "label": -1, "index": 0, "seed": 0})
+    results: PipelineResults = {
+        "reader": ArrayReader(frames, fps),
+        "rng": np.random.default_rng(0),
+        "label": -1,
+        "index": 0,
+        "seed": 0,
+    }
+    return run_pipeline(steps, results)
 
 
 def resize_steps(settings: ModelSettings, num_crops: int) -> list[Transform]:

@@ -12,9 +12,9 @@ import torch
 
 from sce_video.datasets.clip_sampling import shown_at
 from sce_video.datasets.loading.batches import collate_boxes
+from sce_video.datasets.pipeline import PipelineResults, run_pipeline
 from sce_video.datasets.readers import open_reader
 from sce_video.datasets.readers.images import FrameFolderReader
-from sce_video.datasets.video_dataset import run_pipeline
 from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.engine.config.load import check_config, load_config
 from sce_video.engine.weights import check_backbone_weights, check_classifier_weights
@@ -87,13 +87,15 @@ def score_boxes(
     for box in boxes:
         if not (0 <= box[0] < box[2] <= 1 and 0 <= box[1] < box[3] <= 1):
             raise ValueError(f"box {box.tolist()} is not x1 < x2, y1 < y2 within 0 to 1")
-    results: dict[str, Any] = {
+    results: PipelineResults = {
         "path": str(path),
         "timestamp": second,
         "boxes": boxes.copy(),
         "actions": np.zeros((len(boxes), 80), dtype=np.float32),
         "rng": np.random.default_rng(0),
-        **dict(label=-1, index=0, seed=0),
+        "label": -1,
+        "index": 0,
+        "seed": 0,
     }
     pipeline = []
     for step in model.pipeline:
@@ -103,9 +105,9 @@ def score_boxes(
         if step["type"] == "OpenVideo" and Path(path).is_dir():
             step = {"type": "OpenFrameFolder"}
         pipeline.append(TRANSFORMS.build(step))
-    results = run_pipeline(pipeline, results)
+    sample = run_pipeline(pipeline, results)
     with torch.no_grad():
-        data = model.detector.data_preprocessor(collate_boxes([results]), False)
+        data = model.detector.data_preprocessor(collate_boxes([sample]), False)
         return model.detector(**data, mode="tensor").float().cpu().numpy()
 
 

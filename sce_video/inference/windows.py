@@ -19,6 +19,7 @@ from sce_video.datasets.clip_sampling import (
     clips_of_span,
     window_spans,
 )
+from sce_video.datasets.pipeline import PackedSample, PipelineResults
 from sce_video.datasets.readers import VideoReader
 from sce_video.datasets.readers.base import ArrayFrames, VideoDecodeError
 from sce_video.datasets.sources import open_video
@@ -173,7 +174,7 @@ def windows_of_reader(
 
 def pack_windows(
     network: VideoNetwork, reader: VideoReader, spans: np.ndarray, options: ViewOptions
-) -> Iterator[dict[str, Any] | None]:
+) -> Iterator[PackedSample | None]:
     """The packed views of each window, None for one that cannot be decoded."""
     settings = network.settings
 
@@ -202,7 +203,7 @@ def pack_windows(
     def resized_frames() -> Iterator[tuple[int, np.ndarray]]:
         for numbers, frames in reader.stream(np.flatnonzero(needs), options.timeout):
             view = LazyView(frames, np.arange(len(frames)))
-            results: dict[str, Any] = {"views": [view], "rng": rng}
+            results: Any = {"views": [view], "rng": rng}
             for step in steps:
                 results = step(results)
             yield from zip(numbers.tolist(), np.asarray(results["views"][0]), strict=True)
@@ -223,7 +224,7 @@ def pack_windows(
 
 def window_views(
     held: dict[int, np.ndarray], needed: np.ndarray, clips: Sequence[ClipIndices]
-) -> dict[str, Any] | None:
+) -> PipelineResults | None:
     """The frames of a window as ``DecodeSharedFrames`` gives those of a video, to be packed.
 
     Args:

@@ -9,7 +9,7 @@ import os
 import re
 import secrets
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -131,7 +131,7 @@ def run_job(
 
 def iterate_job(
     job: BatchJob, items: Iterable[Item], workers: Workers
-) -> Iterator[tuple[Item, Record]]:
+) -> Generator[tuple[Item, Record], None, None]:
     """Process all items and yield their records, in the order of the items; nothing is stored.
 
     Args:

@@ -1,4 +1,4 @@
-"""Apply drawn parameters to a batch of views."""
+"""Colour and geometric augmentation of whole batches, with parameters drawn from seeds."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from torch import Tensor
 
 from sce_video.utils.tensors import to_device
 
-# Kernel size per axis for every frame size, as in the authors' code (juliendenize/eztorch,
+# Kernel size per axis for every frame size. Source: the authors' code (juliendenize/eztorch,
 # eztorch/configs/transform/contrastive).
 BLUR_KERNEL = 23
 
 
 def gaussian_kernel(sigma: Tensor, radius: int) -> Tensor:
-    """Weights (N, 2 * radius + 1) for sigma (N,) in pixels; each row sums to 1."""
+    """Return the weights (N, 2 * radius + 1) for sigma (N,) in pixels. Each row sums to 1."""
     taps = torch.arange(-radius, radius + 1, device=sigma.device, dtype=sigma.dtype)
     weights = (taps / sigma[:, None]).square_().mul_(-0.5).exp_()
     return weights.div_(weights.sum(dim=1, keepdim=True))
@@ -29,12 +29,13 @@ def gaussian_kernel(sigma: Tensor, radius: int) -> Tensor:
 def gaussian_blur(x: Tensor, sigma: Tensor) -> Tensor:
     """Blur every frame of (N, C, T, H, W) with its sample's sigma (N,) in pixels.
 
-    Two passes, along W and along H, with reflect padding (the edge pixel is not repeated). Reflect
-    padding is at most size - 1 pixels: where the kernel's radius is larger, that axis gets the
-    largest possible kernel, ``2 * size - 1`` taps; an axis of one pixel is not blurred.
+    The blur is computed along W and then along H, with reflect padding, which does not repeat the
+    edge pixel. Reflect padding is limited to size - 1 pixels. If the kernel's radius is larger, the
+    axis gets the largest possible kernel with ``2 * size - 1`` taps. An axis of one pixel is not
+    blurred.
     """
     N, C, T, H, W = x.shape
-    # Every frame and channel is a channel of its own of one depthwise 2-D convolution.
+    # One depthwise 2-D convolution treats every frame and channel as a separate channel.
     planes = x.reshape(1, N * C * T, H, W)
     for size, across in ((W, False), (H, True)):
         radius = min(BLUR_KERNEL // 2, size - 1)
@@ -46,34 +47,35 @@ def gaussian_blur(x: Tensor, sigma: Tensor) -> Tensor:
 
 
 def _blend(x: Tensor, other: Tensor, factor: Tensor) -> Tensor:
-    """``factor * x + (1 - factor) * other``, clamped to 0..1; ``other`` is broadcast to x."""
+    """Return ``factor * x + (1 - factor) * other``, clamped to 0..1, with ``other`` broadcast."""
     factor = factor.view(-1, 1, 1, 1, 1)
     return (x * factor).add_((1.0 - factor) * other).clamp_(0.0, 1.0)
 
 
 def rgb_to_grey(x: Tensor) -> Tensor:
-    """Luma of (N, 3, T, H, W) as (N, 1, T, H, W)."""
-    # Rec. 601, rounded as in torchvision's rgb_to_grayscale (the sum is 0.9999).
+    """Return the luma (N, 1, T, H, W) of (N, 3, T, H, W)."""
+    # Rec. 601 with the rounding of torchvision's rgb_to_grayscale, whose sum is 0.9999.
     return (x[:, 0:1] * 0.2989).add_(x[:, 1:2], alpha=0.587).add_(x[:, 2:3], alpha=0.114)
 
 
 def adjust_hue(x: Tensor, shift: Tensor) -> Tensor:
-    """Rotate the hue by ``shift`` of a full circle (-0.5..0.5); value and chroma are kept.
+    """Rotate the hue by ``shift`` of a full circle (-0.5..0.5) and keep value and chroma.
 
-    RGB to HSV and back without computing the saturation: with V the largest channel, C the chroma
-    (largest minus smallest) and k the hue in turns, plus 5/6, 3/6, 1/6 for red, green, blue and
-    taken modulo 1, a channel is ``V - C * clamp(2 - 6 * |k - 1/3|, 0, 1)``.
+    The conversion from RGB to HSV and back does not compute the saturation. Let V be the largest
+    channel and C the chroma, which is the largest channel minus the smallest. Let k be the hue in
+    turns plus 5/6 for red, 3/6 for green and 1/6 for blue, modulo 1. A channel is then ``V - C *
+    clamp(2 - 6 * |k - 1/3|, 0, 1)``.
     """
     red, green, blue = x.unbind(1)
     value = x.amax(dim=1)
     chroma = value - x.amin(dim=1)
-    # Hue times chroma, in sixths of a turn: the cases of a blue, green or red maximum.
+    # Hue times chroma in sixths of a turn, if blue, green or red is the maximum.
     hue = torch.add(red - green, chroma, alpha=4.0)
     hue = hue.lerp_(torch.add(blue - red, chroma, alpha=2.0), _mask(torch.eq, green, value))
     hue = hue.lerp_(green - blue, _mask(torch.eq, red, value))
-    # Grey pixels have chroma 0; their hue does not matter, only that it is finite.
+    # Grey pixels have chroma 0. Their hue has no effect, but must be finite.
     hue.div_(chroma.clamp(min=torch.finfo(x.dtype).tiny)).div_(6.0)
-    hue.add_(shift.view(-1, 1, 1, 1) + 1.0)  # never negative: the fraction is the modulo
+    hue.add_(shift.view(-1, 1, 1, 1) + 1.0)  # never negative, so the fraction is the modulo
     out = torch.empty_like(x)
     for channel, sixths in enumerate((5, 3, 1)):
         k = (hue + sixths / 6.0).frac_()
@@ -83,15 +85,15 @@ def adjust_hue(x: Tensor, shift: Tensor) -> Tensor:
 
 
 def _mask(compare: Callable[..., Tensor], x: Tensor, other: Tensor | float) -> Tensor:
-    """A comparison as 0.0 and 1.0; three times faster than ``torch.where`` on a CPU."""
+    """Return a comparison as 0.0 and 1.0, three times faster than ``torch.where`` on a CPU."""
     return compare(x, other, out=torch.empty_like(x))
 
 
 JITTER_PARTS = ("brightness", "contrast", "saturation", "hue")
 
-# First word of the entropy of every draw made here. Without it the generator of view 0,
-# default_rng([seed, 0]), would equal default_rng(seed), which the dataset may use for the crop:
-# numpy pads entropy with zeros.
+# First word of the entropy of every draw in this file. NumPy pads entropy with zeros, so without
+# it the generator of view 0, default_rng([seed, 0]), would equal default_rng(seed), which the
+# dataset may use for the crop.
 _STREAM = 0x56494557
 _DRAWS = 14
 
@@ -101,14 +103,14 @@ class ViewAugmentation:
     """The distributions of a view's random parameters. The default changes nothing.
 
     Attributes:
-        brightness, contrast, saturation: Factor from U(max(0, 1 - value), 1 + value).
-        hue: Shift from U(-h, h) of a full circle, h at most 0.5.
-        jitter_prob: Probability of the four operations above together, in random order.
+        brightness, contrast, saturation: Factor drawn from U(max(0, 1 - value), 1 + value).
+        hue: Shift drawn from U(-hue, hue) of a full circle, at most 0.5.
+        jitter_prob: Probability that the four operations above are applied, in random order.
         grey_prob: Probability of the conversion to grey.
         blur_prob: Probability of a Gaussian blur with 23 taps.
-        solarise_prob: Probability of solarisation: values of 0.5 and more are inverted.
+        solarise_prob: Probability of solarisation, which inverts values of 0.5 and more.
         flip_prob: Probability of a horizontal flip.
-        blur_sigma: Sigma in pixels from U(low, high); high is at most 11, the kernel's radius.
+        blur_sigma: Sigma in pixels drawn from U(low, high). The kernel's radius limits it to 11.
     """
 
     brightness: float = 0.0
@@ -125,13 +127,13 @@ class ViewAugmentation:
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if name.endswith("_prob") and not 0.0 <= value <= 1.0:
-                raise ValueError(f"{name} is a probability, 0 to 1, got {value}")
+                raise ValueError(f"{name} must be a probability from 0 to 1, got {value}")
             if name in JITTER_PARTS[:3] and not 0.0 <= value < float("inf"):
                 raise ValueError(f"{name} must be 0 or more, got {value}")
         if not 0.0 <= self.hue <= 0.5:
             raise ValueError(
-                f"hue must be 0 to 0.5 (half a circle each way), got {self.hue}: "
-                "use a smaller value or strength"
+                f"hue must be from 0 to 0.5 (half a circle each way), got {self.hue}. "
+                "Use a smaller value or strength"
             )
         sigma = tuple(self.blur_sigma)
         if len(sigma) != 2 or not 0.0 < sigma[0] <= sigma[1] <= BLUR_KERNEL // 2:
@@ -159,7 +161,7 @@ class ViewParameters:
         return len(self.jitter)
 
     def rows(self, rows: slice) -> ViewParameters:
-        """The parameters of some of the samples."""
+        """Return the parameters of some of the samples."""
         return ViewParameters(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
 
 
@@ -184,13 +186,17 @@ _NAMED = {
 
 
 def named_view(name: str, strength: float = 0.5) -> ViewAugmentation:
-    """One of the five augmentations of the paper's table ``tab:augmentations``.
+    """Return one of the five augmentations in the paper's table ``tab:augmentations``.
 
     Args:
         name: "weak", "strong", "strong-alpha", "strong-beta" or "strong-gamma".
-        strength: s of the colour jitter. 0.5 gives the table (brightness 0.4, contrast 0.4,
-            saturation 0.2, hue 0.1, and saturation 0.4 for "strong"); the best video setting has
-            1.0, twice that; 2.5 (hue above 0.5) is the largest. "weak" has no colour jitter.
+        strength: Strength s of the colour jitter. 0.5 gives the values of the table (brightness
+            0.4, contrast 0.4, saturation 0.2 or, for "strong", 0.4, hue 0.1). The best setting for
+            videos uses 1.0, which doubles them. The largest possible value is 2.5, because hue is
+            limited to 0.5. "weak" has no colour jitter.
+
+    Raises:
+        ValueError: If the name is unknown or the strength is negative.
     """
     if name not in _NAMED:
         raise ValueError(f"unknown view {name!r}{_suggest(name, _NAMED)}")
@@ -201,15 +207,19 @@ def named_view(name: str, strength: float = 0.5) -> ViewAugmentation:
 
 
 def build_view(config: ViewAugmentation | Mapping[str, Any]) -> ViewAugmentation:
-    """A :class:`ViewAugmentation` from a config.
+    """Build a :class:`ViewAugmentation` from a config.
 
-    This is ``dict(name=..., strength=...)``, a named augmentation, where any attribute of
-    :class:`ViewAugmentation` given too overrides the named one's, or such attributes only.
+    Args:
+        config: ``dict(name=..., strength=...)`` for a named augmentation, or a dict of attributes
+            of :class:`ViewAugmentation`. Attributes override the values of a named augmentation.
+
+    Raises:
+        ValueError: If a key or a value is not valid.
     """
     if isinstance(config, ViewAugmentation):
         return config
     if not isinstance(config, Mapping):
-        raise ValueError(f"a view is a dict such as dict(name='strong'), got {config!r}")
+        raise ValueError(f"a view must be a dict such as dict(name='strong'), got {config!r}")
     known = [f.name for f in fields(ViewAugmentation)]
     values = dict(config)
     for key in values:
@@ -217,7 +227,7 @@ def build_view(config: ViewAugmentation | Mapping[str, Any]) -> ViewAugmentation
             raise ValueError(f"unknown key {key!r} of a view{_suggest(key, known)}")
     named = {key: values.pop(key) for key in ("name", "strength") if key in values}
     if "strength" in named and "name" not in named:
-        raise ValueError(f"strength={named['strength']} scales a named view: give name=... too")
+        raise ValueError(f"strength={named['strength']} scales a named view. Add name=...")
     return replace(named_view(**named) if named else ViewAugmentation(), **values)
 
 
@@ -230,11 +240,16 @@ def _suggest(word: str, known: Iterable[str]) -> str:
 def draw_parameters(
     augmentation: ViewAugmentation, seeds: Iterable[int], view: int
 ) -> ViewParameters:
-    """Draw the parameters of view number ``view`` for the samples with these seeds.
+    """Draw the parameters of one view for the samples with these seeds.
 
-    Every sample uses the same 14 uniform numbers in the same order, whatever the distributions:
-    5 decisions, 4 factors, sigma, and 4 keys whose ranking is the order of the colour jitter (all
-    24 orders are equally likely).
+    Every sample uses the same 14 uniform numbers in the same order for all distributions: 5
+    decisions, 4 factors, sigma, and 4 keys. The ranking of the keys is the order of the colour
+    jitter, so all 24 orders are equally likely.
+
+    Args:
+        augmentation: Distributions of the view.
+        seeds: One seed per sample.
+        view: Number of the view, counted from 0.
     """
     entropy = [[_STREAM, view, int(seed) % 2**64] for seed in seeds]
     u = np.array([np.random.default_rng(words).random(_DRAWS) for words in entropy])
@@ -258,14 +273,14 @@ def draw_parameters(
 
 # Operations on samples and their rows (N, 5) of factors and sigma.
 _OPERATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    # Blends with black, with the mean luma of each frame, and with the luma: 1 is the input.
+    # Blend with black, with the mean luma of each frame, or with the luma. 1 keeps the input.
     "brightness": lambda x, v: (x * v[:, 0].view(-1, 1, 1, 1, 1)).clamp_(0.0, 1.0),
     "contrast": lambda x, v: _blend(x, rgb_to_grey(x).mean((-2, -1), keepdim=True), v[:, 1]),
     "saturation": lambda x, v: _blend(x, rgb_to_grey(x), v[:, 2]),
     "hue": lambda x, v: adjust_hue(x, v[:, 3]),
     "blur": lambda x, v: gaussian_blur(x, v[:, 4]),
     "grey": lambda x, _: rgb_to_grey(x).expand_as(x).contiguous(),
-    # 1 - x where it is 0.5 or more
+    # Values of 0.5 and more become 1 - x.
     "solarise": lambda x, _: _mask(torch.ge, x, 0.5).sub_(x).abs_(),
     "flip": lambda x, _: x.flip(-1),
 }
@@ -273,11 +288,11 @@ _NEUTRAL = np.array([1.0, 1.0, 1.0, 0.0], dtype=np.float32)
 
 
 def planned_operations(parameters: ViewParameters) -> list[tuple[str, np.ndarray]]:
-    """The operations in order, each with the samples (int64 indices) that it is applied to.
+    """Return the operations in order, each with the samples (int64 indices) that it applies to.
 
-    The colour jitter takes four rounds: in round r each jittered sample gets the r-th operation of
-    its own order, so a round is at most four batched operations for any batch size. Then grey,
-    blur, solarise, flip, the order of the authors' code (juliendenize/eztorch,
+    The colour jitter takes four rounds. In round r, each jittered sample gets the r-th operation of
+    its own order, so a round consists of at most four batched operations for any batch size. Grey,
+    blur, solarise and flip follow in the order of the authors' code (juliendenize/eztorch,
     eztorch/configs/transform/contrastive). Operations without effect are left out.
     """
     p = parameters
@@ -291,11 +306,14 @@ def planned_operations(parameters: ViewParameters) -> list[tuple[str, np.ndarray
 
 
 def augment(x: Tensor, parameters: ViewParameters) -> Tensor:
-    """Augment views (N, 3, T, H, W), float in 0..1, each sample by its parameters.
+    """Augment views (N, 3, T, H, W) of floats in 0..1, each sample by its own parameters.
 
-    Each operation is computed for the samples it is applied to only. Nothing is read back from the
-    device; the indices and the values are copied to it in one transfer each. ``x`` is overwritten,
-    and may share memory with the result.
+    Each operation is computed only for the samples that it applies to. Nothing is read back from
+    the device. The indices and the values are copied to it in one transfer each. ``x`` is
+    overwritten, and may share memory with the result.
+
+    Raises:
+        ValueError: If the numbers of samples and of parameters differ.
     """
     if len(parameters) != len(x):
         raise ValueError(f"{len(parameters)} parameters for {len(x)} samples")

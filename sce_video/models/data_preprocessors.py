@@ -1,4 +1,4 @@
-"""From the collated uint8 batch to augmented, normalised views on the device."""
+"""Conversion of a collated uint8 batch to augmented, normalised views on the device."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from sce_video.utils import tensors as reused_memory
 
 @MODELS.register_module()
 class VideoDataPreprocessor(BaseDataPreprocessor):
-    """Move to the device, augment (training only), normalise.
+    """Data preprocessor that moves a batch to the device, augments it and normalises it.
 
-    Augmentation is colour jitter, grey, blur, solarise and flip, in this order, on whole batches.
-    Every random parameter is drawn once per view of a sample, from the sample's seed and the index
-    of the view, and applied to all frames of the view. It runs without gradient and in float32,
-    under autocast too.
+    The augmentation runs only in training. It consists of colour jitter, grey, blur, solarise and
+    flip, in this order, on whole batches. Every random parameter is drawn once per view of a
+    sample, from the sample's seed and the index of the view. It is applied to all frames of the
+    view. The augmentation runs without gradient and in float32, also under autocast.
 
     Args:
-        views: One distribution per view of the batch, for example
-            ``dict(name="strong-alpha", strength=1.0)``, see
-            :func:`~sce_video.models.augmentation.build_view`; None or an empty list for none.
-        mean: Subtracted, on the 0..1 scale; one number or one per channel.
-        std: Divided by after that; one number or one per channel.
-        channels_last: Return views in ``torch.channels_last_3d`` memory.
-        chunk_size: Samples processed at a time; changes speed and memory (about five times as many
-            float views), and results by rounding only. None: 32, or on a CPU as many as fit into
-            4 MiB, the size of its caches.
+        views: One distribution per view of the batch, for example ``dict(name="strong-alpha",
+            strength=1.0)`` (:func:`~sce_video.models.augmentation.build_view`). None or an empty
+            list turns the augmentation off.
+        mean: Value to subtract, on the 0..1 scale. One number, or one per channel.
+        std: Value to divide by after the subtraction. One number, or one per channel.
+        channels_last: Whether views are returned in ``torch.channels_last_3d`` memory.
+        chunk_size: Number of samples that are processed together. It affects speed and memory
+            (about five times as many float views), and changes results only by rounding. None means
+            32, or on a CPU as many as fit into its caches of 4 MiB.
     """
 
     mean: Tensor
@@ -56,7 +56,7 @@ class VideoDataPreprocessor(BaseDataPreprocessor):
     ) -> None:
         super().__init__(non_blocking=True)
         if isinstance(views, (str, dict)):
-            raise ValueError(f"views is a list with one entry per view, got {views!r}")
+            raise ValueError(f"views must be a list with one entry per view, got {views!r}")
         if chunk_size is not None and chunk_size < 1:
             raise ValueError(f"chunk_size must be 1 or more, got {chunk_size}")
         self.views = [build_view(view) for view in views or []]
@@ -69,51 +69,63 @@ class VideoDataPreprocessor(BaseDataPreprocessor):
 
     @torch.no_grad()
     def forward(self, data: dict[str, Any], training: bool = False) -> dict[str, Any]:
-        """Prepare a batch; augment it in ``training``.
+        """Prepare a batch, and augment it in ``training``.
 
-        ``data`` are ``inputs``, a list of V uint8 tensors (N, T, H, W, 3) of any T, H and W;
-        optionally ``label``, ``index`` and ``clip`` (N,), and ``seed`` (N,) int64: without it seeds
-        are drawn from torch's global generator.
+        Args:
+            data: ``inputs``, a list of V uint8 tensors (N, T, H, W, 3) with any T, H and W.
+                Optional entries are ``label``, ``index`` and ``clip`` (N,), and ``seed`` (N,)
+                int64. Without ``seed``, seeds are drawn from torch's global generator.
+            training: Whether to augment.
 
         Returns:
-            ``inputs``, a list of V float32 tensors (N, 3, T, H, W), and ``data_samples`` with
-            ``label``, ``index`` and ``clip`` on the device, and ``seed``, N ints, in training.
+            ``inputs``, a list of V float32 tensors (N, 3, T, H, W), and ``data_samples``. The
+            latter contains ``label``, ``index`` and ``clip`` on the device and, in training,
+            ``seed`` as N ints.
         """
         views = self.prepare_views(data, training)
         samples = {key: data[key] for key in ("label", "index", "clip") if key in data}
         samples = self.cast_data(samples)
-        if training and "seed" in data:  # no tensor: DistributedDataParallel would move it
+        if training and "seed" in data:  # a list, because DistributedDataParallel moves tensors
             samples["seed"] = data["seed"].tolist()
         return dict(inputs=views, data_samples=samples)
 
     @torch.no_grad()
     def prepare_views(self, data: dict[str, Any], training: bool = False) -> list[Tensor]:
-        """The views alone, V float32 tensors (N, 3, T, H, W) for every sub-class."""
+        """Return only the views, V float32 tensors (N, 3, T, H, W), in every sub-class.
+
+        Raises:
+            ValueError: If a view is not uint8 (N, T, H, W, 3).
+        """
         clips = data["inputs"]
         for number, clip in enumerate(clips):
             if clip.dtype != torch.uint8 or clip.ndim != 5 or clip.shape[-1] != 3:
                 raise ValueError(
                     f"view {number} must be uint8 (N, T, H, W, 3), got {clip.dtype} "
-                    f"{tuple(clip.shape)}: this class scales and normalises, the pipeline must not"
+                    f"{tuple(clip.shape)}. The pipeline must not scale or normalise, because the "
+                    "data preprocessor does"
                 )
         parameters: list[ViewParameters] | list[None] = [None] * len(clips)
-        if training and self.views and clips:  # a batch of skipped samples has no view at all
+        if training and self.views and clips:  # a batch of skipped samples has no views
             parameters = self.draw(len(clips[0]), len(clips), data.get("seed"))
         with torch.autocast(self.device.type, enabled=False):
             return [self._prepare(c, p) for c, p in zip(clips, parameters, strict=True)]
 
     @torch.no_grad()
     def normalise(self, clip: Tensor) -> Tensor:
-        """A view without augmentation: uint8 (N, T, H, W, 3) to float32 (N, 3, T, H, W)."""
+        """Convert uint8 (N, T, H, W, 3) to float32 (N, 3, T, H, W) without augmentation."""
         with torch.autocast(self.device.type, enabled=False):
             return self._prepare(clip, None)
 
     def draw(self, batch_size: int, num_views: int, seeds: Tensor | None) -> list[ViewParameters]:
-        """Random parameters of each view, for samples with these seeds (N,)."""
+        """Draw the random parameters of each view for samples with these seeds (N,).
+
+        Raises:
+            ValueError: If the batch has another number of views than the configuration.
+        """
         if num_views != len(self.views):
             raise ValueError(
-                f"the batch has {num_views} views, the data preprocessor {len(self.views)}: "
-                "give `views` one entry per view of the pipeline"
+                f"the batch has {num_views} views, but the data preprocessor has "
+                f"{len(self.views)}. Give `views` one entry per view of the pipeline"
             )
         if seeds is None:
             seeds = torch.randint(2**63 - 1, (batch_size,))
@@ -121,10 +133,10 @@ class VideoDataPreprocessor(BaseDataPreprocessor):
         return [draw_parameters(a, numbers, view) for view, a in enumerate(self.views)]
 
     def _prepare(self, clip: Tensor, parameters: ViewParameters | None) -> Tensor:
-        """uint8 (N, T, H, W, 3) to float32 (N, 3, T, H, W), chunk by chunk."""
+        """Convert uint8 (N, T, H, W, 3) to float32 (N, 3, T, H, W), chunk by chunk."""
         clip = self.cast_data(clip).permute(0, 4, 1, 2, 3)
         on_cpu = clip.device.type == "cpu"
-        # Uninitialised, in the network's layout.
+        # Allocate the result in the memory layout of the network.
         shape = clip.permute(0, 2, 3, 4, 1).shape if self.channels_last else clip.shape
         if on_cpu:
             out = reused_memory.empty(tuple(shape), torch.float32)
@@ -133,15 +145,15 @@ class VideoDataPreprocessor(BaseDataPreprocessor):
         out = out.permute(0, 4, 1, 2, 3) if self.channels_last else out
         default = max(1, 2**20 // max(1, clip[:1].numel())) if on_cpu else 32
         chunk_size = self.chunk_size or default
-        # Without augmentation frames are independent: blocks of them stay in the caches of a CPU,
-        # as many as fit into 1 MiB in float32.
+        # Without augmentation, frames are independent. Blocks of 1 MiB in float32 stay in the
+        # caches of a CPU.
         whole = parameters is not None or not on_cpu
         block = clip.shape[2] if whole else max(1, 2**18 // max(1, clip[:1, :, :1].numel()))
         for start in range(0, len(clip), chunk_size):
             rows = slice(start, start + chunk_size)
             for first in range(0, clip.shape[2], max(1, block)):
                 part = (rows, slice(None), slice(first, first + block))
-                # uint8 is made contiguous, not float: a quarter of the bytes.
+                # Make uint8 contiguous before the conversion, which moves a quarter of the bytes.
                 x = clip[part].contiguous().to(torch.float32).div_(255.0)
                 if parameters is not None:
                     x = augment(x, parameters.rows(rows))
@@ -158,21 +170,25 @@ def _per_channel(name: str, value: float | Sequence[float]) -> Tensor:
 
 @MODELS.register_module()
 class BoxDataPreprocessor(VideoDataPreprocessor):
-    """Move clips, boxes and actions to the device; augment the colours and normalise the clips.
+    """Data preprocessor for clips with boxes and actions, which changes only the colours.
 
-    Geometric augmentation is done in the pipeline, which moves the boxes too; this class changes
-    colours only and refuses a view that flips.
+    The pipeline does the geometric augmentation, because it also has to move the boxes. A view that
+    flips is therefore refused.
     """
 
     def forward(self, data: dict[str, Any], training: bool = False) -> dict[str, Any]:
-        """Prepare a batch of one view, with ``boxes`` and ``actions``, N tensors each.
+        """Prepare a batch of one view with ``boxes`` and ``actions``, N tensors each.
 
         Returns:
-            ``inputs`` float32 (N, 3, T, H, W) and ``data_samples`` with ``boxes`` and ``actions``.
+            ``inputs`` float32 (N, 3, T, H, W), and ``data_samples`` with ``boxes`` and ``actions``.
+
+        Raises:
+            ValueError: If a view flips, or if there is not exactly one view.
         """
         if any(view.flip_prob > 0 for view in self.views):
             raise ValueError(
-                "a view of BoxDataPreprocessor must not flip: boxes stay where they are"
+                "a view of BoxDataPreprocessor must not flip, because the boxes would not move. "
+                "Set flip_prob=0"
             )
         prepared = super().forward(data, training)
         if torch.is_tensor(prepared["inputs"]) or len(prepared["inputs"]) != 1:
@@ -186,12 +202,14 @@ class RecognizerDataPreprocessor(VideoDataPreprocessor):
     """A :class:`VideoDataPreprocessor` whose output has the format of mmaction2's recognisers."""
 
     def forward(self, data: dict[str, Any], training: bool = False) -> dict[str, Any]:
-        """Prepare a batch of V views of one shape: ``inputs`` float32 (N, V, 3, T, H, W).
+        """Prepare a batch of V views of one shape.
 
-        ``data_samples`` are N ``ActionDataSample`` with the label.
+        Returns:
+            ``inputs`` float32 (N, V, 3, T, H, W), and ``data_samples``, N ``ActionDataSample`` with
+            the label.
         """
         sample_type: Any = ActionDataSample
-        if mmaction_installed():  # imported here: slow, and only recognisers need it
+        if mmaction_installed():  # imported here, because it is slow and only recognisers need it
             sample_type = import_module("mmaction.structures").ActionDataSample
         prepared = super().forward(data, training)
         samples = [

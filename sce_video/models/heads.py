@@ -1,4 +1,4 @@
-"""Heads: projector and predictor of the methods, attentive probes, actions of boxes."""
+"""Heads: projectors and predictors, attentive probes, and actions of boxes."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ from sce_video.utils.stored_arguments import Features, Layers, Outputs, Stored, 
 
 @MODELS.register_module()
 class MLP(BaseModule):
-    """Linear layers with ReLU in between, and BN where a method has it.
+    """Linear layers with ReLU between them, and BN if the method uses it.
 
-    A hidden layer is linear, BN (if ``norm_hidden``), ReLU; the last layer is linear, then BN (if
-    ``norm_output``). The defaults are those of SCE and MoCo v3: no biases, BN after the hidden
-    layers, an output BN without affine parameters. The heads of the methods:
+    A hidden layer consists of a linear layer, BN (if ``norm_hidden``) and ReLU. The last layer is
+    linear, followed by BN (if ``norm_output``). The defaults follow SCE and MoCo v3: no biases, BN
+    after the hidden layers, and an output BN without affine parameters. These are the heads of the
+    methods:
 
     ====================== ================================ ====================================
     method, sizes          arguments                        source
@@ -53,11 +54,13 @@ class MLP(BaseModule):
                            bias=True``                      src/resnet50.py
     LeJEPA,                3 layers, ``norm_output=False,   arXiv 2511.08544; rbalestr-lab/lejepa
     512-2048-2048-16       bias=True``                      MINIMAL.md
+    Distill, ``frames``    no layers, ``norm_output=True,   docs/results.md, "Real footage"
+                           affine_output=True``
     ====================== ================================ ====================================
 
-    ``affine_output`` gives the output BN a learned scale and shift, ``bias_output`` the last linear
-    layer a bias (None: as ``bias``). ``init_cfg`` is mmengine's initialisation config; that of
-    SlowFast's heads is ``dict(type="Caffe2Xavier", layer="Linear")``
+    ``affine_output`` gives the output BN a learned scale and shift. ``bias_output`` gives the last
+    linear layer a bias, and None means the value of ``bias``. ``init_cfg`` is mmengine's
+    initialisation config. SlowFast's heads use ``dict(type="Caffe2Xavier", layer="Linear")``
     (slowfast/utils/weight_init_helper.py).
     """
 
@@ -85,13 +88,18 @@ class MLP(BaseModule):
             "num_layers": num_layers,
         }
         for name, value in sizes.items():
-            if value < 1:
+            if value < (0 if name == "num_layers" else 1):
                 raise ValueError(f"{name} must be at least 1, got {value}")
         if affine_output and not norm_output:
-            raise ValueError("affine_output=True needs an output BN: set norm_output=True too")
+            raise ValueError("affine_output=True needs an output BN. Set norm_output=True too")
         self.in_channels = in_channels
         self.out_channels = out_channels
         layers: list[nn.Module] = []
+        if num_layers == 0 and not (norm_output and in_channels == out_channels):
+            raise ValueError(
+                "num_layers=0 is the output BN alone: set norm_output=True, and out_channels to "
+                f"the {in_channels} of the input, got {out_channels}"
+            )
         for _ in range(num_layers - 1):
             layers.append(nn.Linear(in_channels, hidden_channels, bias=bias))
             if norm_hidden:
@@ -99,13 +107,14 @@ class MLP(BaseModule):
             layers.append(nn.ReLU(inplace=True))
             in_channels = hidden_channels
         last_bias = bias if bias_output is None else bias_output
-        layers.append(nn.Linear(in_channels, out_channels, bias=last_bias))
+        if num_layers:
+            layers.append(nn.Linear(in_channels, out_channels, bias=last_bias))
         if norm_output:
             layers.append(nn.BatchNorm1d(out_channels, affine=affine_output))
         self.layers = nn.Sequential(*layers)
 
     def forward(self, h: Tensor) -> Tensor:
-        """(N, in_channels) to embeddings (N, out_channels), not l2-normalised."""
+        """Map (N, in_channels) to embeddings (N, out_channels), which are not l2-normalised."""
         return self.layers(h)
 
 
@@ -120,14 +129,19 @@ class GridPoint(NamedTuple):
 
     @property
     def name(self) -> str:
-        """``lr0.001_wd0.01``, for the names of metrics."""
+        """The name of the point in metrics, for example ``lr0.001_wd0.01``."""
         return f"lr{self.lr:g}_wd{self.weight_decay:g}"
 
 
 def attend(tokens: Tensor, keys: Tensor) -> Tensor:
-    """Means (N, Q, C) of tokens (N, L, C), standardised over C, weighted by softmax(tokens @ keys).
+    """Average tokens with the weights softmax(tokens @ keys).
 
-    ``keys`` are (Q, C).
+    Args:
+        tokens: (N, L, C). They are first standardised over C.
+        keys: (Q, C).
+
+    Returns:
+        Means (N, Q, C) of the standardised tokens.
     """
     tokens = F.layer_norm(tokens, tokens.shape[-1:], eps=_EPS)
     weights = (tokens @ keys.T).transpose(1, 2).softmax(dim=-1)
@@ -135,13 +149,14 @@ def attend(tokens: Tensor, keys: Tensor) -> Tensor:
 
 
 class AttentiveProbe(nn.Module):
-    """Cross-attention of one learned query to the tokens, an MLP, and a linear classifier.
+    """Cross-attention from one learned query to the tokens, an MLP, and a linear classifier.
 
-    The same function as the attentive classifier of V-JEPA 2 (facebookresearch/vjepa2,
+    The function equals the attentive classifier of V-JEPA 2 (facebookresearch/vjepa2,
     src/models/attentive_pooler.py). Query and keys are multiplied first, and the values are
-    computed of the weighted means of the tokens: so no token is projected, and a probe of depth 1
-    costs 2 L C H products for a clip with H heads, not 2 L C^2. What the keys add to all tokens
-    alike cancels in the softmax and is left out. Arguments: see :class:`AttentiveProbeHead`.
+    computed from the weighted means of the tokens. No token is projected, so a probe of depth 1
+    with H heads costs 2 L C H products per clip instead of 2 L C^2. Terms that the keys add to all
+    tokens alike cancel in the softmax and are left out. :class:`AttentiveProbeHead` describes the
+    arguments.
     """
 
     def __init__(
@@ -164,7 +179,7 @@ class AttentiveProbe(nn.Module):
         ]
         self.blocks = nn.Sequential(*blocks)
         self.query = nn.Parameter(torch.empty(channels))
-        self.norm = nn.LayerNorm(channels)  # its weight and bias alone, see keys and classify
+        self.norm = nn.LayerNorm(channels)  # keys and classify use only its weight and bias
         self.to_query = nn.Linear(channels, channels)
         self.to_key = nn.Linear(channels, channels, bias=False)
         self.to_value = nn.Linear(channels, channels)
@@ -181,10 +196,11 @@ class AttentiveProbe(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Normal with 0.02, truncated, for weights and query; biases 0, norms the identity.
+        """Draw weights and query from a truncated normal distribution with deviation 0.02.
 
-        The linear layer that ends a shortcut is divided by ``sqrt(2 i)`` in block i, in the
-        cross-attention as in the block before it; the classifier is torch's.
+        Biases are 0, and norms are the identity. The linear layer that ends a shortcut is divided
+        by ``sqrt(2 i)`` in block i, and in the cross-attention as in the block before it. The
+        classifier has torch's default initialisation.
         """
         nn.init.trunc_normal_(self.query, std=0.02)
         for name, parameter in self.named_parameters():
@@ -200,14 +216,14 @@ class AttentiveProbe(nn.Module):
             self.get_parameter("mlp.3.weight").div_(divisor)
 
     def keys(self) -> Tensor:
-        """(H, C): products with standardised tokens that the softmax is taken of."""
+        """Return keys (H, C), whose products with standardised tokens enter the softmax."""
         query = self.to_query(self.query).unflatten(0, (self.num_heads, -1))
         weight = self.to_key.weight.unflatten(0, (self.num_heads, -1))  # (H, C/H, C)
         scale = math.sqrt(query.shape[1])
         return torch.einsum("hd,hdc->hc", query, weight) * self.norm.weight / scale
 
     def classify(self, pooled: Tensor) -> Tensor:
-        """Logits (N, K) of the means (N, H, C) of :func:`attend`."""
+        """Return the logits (N, K) of the means (N, H, C) that :func:`attend` returns."""
         weight = self.to_value.weight.unflatten(0, (self.num_heads, -1))
         values = torch.einsum("nhc,hdc->nhd", pooled * self.norm.weight + self.norm.bias, weight)
         x = self.query + values.flatten(1) + self.to_value.bias
@@ -220,24 +236,30 @@ class AttentiveProbe(nn.Module):
 class AttentiveProbeHead(nn.Module):
     """Attentive probes of one frozen backbone, one for each learning rate and weight decay.
 
-    The loss is the sum of theirs: with one parameter group for each
-    (:class:`~sce_video.engine.optimizers.ProbeGridConstructor`) the probes, which start from the
-    same weights, are trained as in separate runs. Tokens are the positions of the backbone's
-    features; an encoder with a class token gives its patch tokens alone where ``pool="mean"``.
+    The loss is the sum of the probes' losses. Each probe has its own parameter group
+    (:class:`~sce_video.engine.optimizers.ProbeGridConstructor`), and all start from the same
+    weights. They are therefore trained as in separate runs. Tokens are the positions of the
+    backbone's features. If an encoder has a class token, ``pool="mean"`` provides only its patch
+    tokens.
 
     Source: facebookresearch/vjepa2, evals/video_classification_frozen/eval.py and configs/eval
     (depth 4, 16 heads, 20 points); facebookresearch/jepa, configs/evals (depth 1, one point).
 
     Args:
-        num_classes: K; None in a config: counted in the training data (tools/train.py).
-        in_channels: C of the features, a multiple of ``num_heads``; None in a config: the
-            backbone's.
-        lrs: Learning rates; the grid is every one with every weight decay.
-        weight_decays: Weight decays, of all parameters of a probe.
-        depth: Blocks of a probe: the cross-attention, and ``depth - 1`` of self-attention before.
-        mlp_ratio: Width of the MLP after the cross-attention over C; 0 for no MLP.
-        selected: Index of the probe that classifies, counted through the weight decays of the first
-            rate first. None: the only one, or the one that a test selects.
+        num_classes: Number of classes, K. If it is None in a config, tools/train.py counts the
+            classes of the training data.
+        in_channels: Channels C of the features, a multiple of ``num_heads``. If it is None in a
+            config, the backbone's are used.
+        lrs: Learning rates. The grid combines each of them with each weight decay.
+        weight_decays: Weight decays for all parameters of a probe.
+        num_heads: Number of attention heads.
+        depth: Blocks of a probe: the cross-attention, preceded by ``depth - 1`` of self-attention.
+        mlp_ratio: Width of the MLP after the cross-attention, relative to C. 0 means no MLP.
+        selected: Index of the probe that classifies. The weight decays of the first learning rate
+            are counted first. None means the only probe, or the one that a test selects.
+
+    Raises:
+        ValueError: If a size is out of range, or if the grid is empty or contains a point twice.
     """
 
     def __init__(
@@ -268,7 +290,7 @@ class AttentiveProbeHead(nn.Module):
         self.num_classes = num_classes
         self.in_channels = in_channels
         self.depth = depth
-        # A buffer: a checkpoint says which grid it was trained with.
+        # A buffer, so that a checkpoint contains the grid that it was trained with.
         self.register_buffer("points", torch.tensor(grid, dtype=torch.float64))
         first = AttentiveProbe(in_channels, num_classes, num_heads, depth, mlp_ratio)
         self.probes = nn.ModuleList(copy.deepcopy(first) for _ in grid)
@@ -281,7 +303,11 @@ class AttentiveProbeHead(nn.Module):
         return [GridPoint(*values) for values in points.tolist()]
 
     def select(self, index: int | None) -> None:
-        """Let one probe classify; None leaves it open."""
+        """Select the probe that classifies. None selects no probe.
+
+        Raises:
+            ValueError: If there is no probe with this index.
+        """
         if index is not None and not 0 <= index < len(self.probes):
             raise ValueError(
                 f"selected must be the index of one of {len(self.probes)} grid points, got {index}"
@@ -289,29 +315,37 @@ class AttentiveProbeHead(nn.Module):
         self.selected = index
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        """One group of an optimiser for each probe, with its learning rate and weight decay."""
+        """Return one parameter group per probe, with its learning rate and weight decay."""
         return [
             {"params": list(probe.parameters()), **point._asdict()}
             for probe, point in zip(self.probes, self.grid, strict=True)
         ]
 
     def forward(self, features: Tensor, loss_aux: dict | None = None) -> Tensor:
-        """Logits (N, G, K) of all G probes; (N, K) in evaluation mode if one is selected.
+        """Return the logits of all probes, or of the selected one in evaluation mode.
 
-        ``features`` are (N, C, ...) of a frozen backbone; ``loss_aux`` is mmaction2's, not used.
+        Args:
+            features: (N, C, ...) of a frozen backbone.
+            loss_aux: An argument of mmaction2 that is not used here.
+
+        Returns:
+            Logits (N, G, K) of all G probes, or (N, K) of one probe.
+
+        Raises:
+            ValueError: If the features have a gradient.
         """
-        # The sum of the probes' losses would train the backbone for all of them at once.
+        # The sum of the losses would train the backbone for all probes together.
         if features.requires_grad:
             raise ValueError(
-                "an attentive probe is trained on a frozen backbone, and this one takes gradients: "
-                "set model.backbone.frozen_stages=4"
+                "an attentive probe needs a frozen backbone, but this one has gradients. "
+                "Set model.backbone.frozen_stages=4"
             )
         tokens = map_tokens(features)
         one = None if self.training else self.selected
         probes: list[Any] = list(self.probes) if one is None else [self.probes[one]]
         if self.depth > 1:
             pooled = [attend(probe.blocks(tokens), probe.keys()) for probe in probes]
-        else:  # of the same tokens: one product for all probes reads them once
+        else:  # all probes use the same tokens, so one product reads them once
             keys = torch.cat([probe.keys() for probe in probes])
             pooled = list(attend(tokens, keys).chunk(len(probes), dim=1))
         logits = [probe.classify(x) for probe, x in zip(probes, pooled, strict=True)]
@@ -320,25 +354,32 @@ class AttentiveProbeHead(nn.Module):
     def loss(
         self, features: Tensor, data_samples: Sequence[Any], loss_aux: dict | None = None
     ) -> dict[str, Tensor]:
-        """``loss``, the sum over the probes; of these the least and largest (``ce_min, ce_max``).
+        """Compute the sum of the probes' losses, and the smallest and largest of them.
 
-        ``data_samples`` are N of mmaction2's ``ActionDataSample``, with a label.
+        Args:
+            features: (N, C, ...) of a frozen backbone.
+            data_samples: N ``ActionDataSample`` of mmaction2, with a label.
+            loss_aux: An argument of mmaction2 that is not used here.
+
+        Returns:
+            ``loss``, ``ce_min`` and ``ce_max``.
         """
         logits = self(features)
         # mmaction2 keeps labels of a batch as one object for each sample.
         labels = torch.cat([sample.gt_labels.item for sample in data_samples]).to(logits.device)
-        # A diverged probe makes the sum NaN, not the gradients of the others.
+        # A diverged probe makes the sum NaN, but not the gradients of the others.
         losses = torch.stack([F.cross_entropy(one, labels) for one in logits.unbind(dim=1)])
         values = losses.detach()
         return {"loss": losses.sum(), "ce_min": values.min(), "ce_max": values.max()}
 
 
 def _checked_grid(lrs: Sequence[float], weight_decays: Sequence[float]) -> list[GridPoint]:
+    """Combine learning rates and weight decays, and check the points of the grid."""
     grid = [GridPoint(float(lr), float(decay)) for lr, decay in product(lrs, weight_decays)]
     if not grid:
         raise ValueError(
-            "the grid is empty: lrs and weight_decays of the attentive probe need a value each, "
-            f"got lrs={list(lrs)} and weight_decays={list(weight_decays)}"
+            "the grid is empty. lrs and weight_decays of the attentive probe need at least one "
+            f"value each, got lrs={list(lrs)} and weight_decays={list(weight_decays)}"
         )
     for lr, decay in grid:
         if not (0 < lr < math.inf and 0 <= decay < math.inf):
@@ -354,12 +395,16 @@ def _checked_grid(lrs: Sequence[float], weight_decays: Sequence[float]) -> list[
 
 @MODELS.register_module()
 class RoIActionHead(nn.Module):
-    """Mean over time, RoIAlign, maximum over space, dropout, one linear layer.
+    """Mean over time, RoIAlign, maximum over space, dropout, and one linear layer.
 
     Source: facebookresearch/SlowFast, slowfast/models/head_helper.py.
 
-    A box is sampled to a grid of ``roi_size`` x ``roi_size``; ``stride`` are the pixels of the
-    frame per feature cell, 16 with a last stage of stride 1.
+    Args:
+        in_channels: Channels of the backbone's features.
+        num_classes: Number of actions.
+        roi_size: A box is sampled to a grid of ``roi_size`` x ``roi_size``.
+        stride: Pixels of the frame per feature cell. It is 16 if the last stage has stride 1.
+        dropout_ratio: Share of the channels that is dropped in training.
     """
 
     def __init__(
@@ -380,9 +425,11 @@ class RoIActionHead(nn.Module):
         nn.init.zeros_(self.fc_cls.bias)
 
     def forward(self, features: Tensor, boxes: list[Tensor]) -> Tensor:
-        """Logits (sum of n_i, number of classes) of features (N, C, T, H, W) and N times boxes.
+        """Return the logits (sum of n_i, number of classes) of all boxes.
 
-        These are (n_i, 4), x1 y1 x2 y2 in pixels of the clip.
+        Args:
+            features: (N, C, T, H, W).
+            boxes: N tensors (n_i, 4) of x1, y1, x2, y2 in pixels of the clip.
         """
         maps = features.mean(dim=2)
         rois = torch.cat([F.pad(own, (1, 0), value=i) for i, own in enumerate(boxes)])

@@ -1,8 +1,8 @@
-"""mmaction2's recogniser and classification head, for an installation without mmaction2.
+"""The recogniser and classification head of mmaction2, for an installation without mmaction2.
 
-The same names, arguments, weights, losses and scores as ``Recognizer3D``, ``I3DHead`` and
-``ActionDataSample`` of open-mmlab/mmaction2 1.1.0, as far as the recipes here use them; where
-mmaction2 is installed, its own classes are what a config names.
+The classes have the same names, arguments, weights, losses and scores as ``Recognizer3D``,
+``I3DHead`` and ``ActionDataSample`` of open-mmlab/mmaction2 1.1.0, as far as the recipes use them.
+If mmaction2 is installed, a config that names them uses mmaction2's own classes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sce_video.utils.stored_arguments import Features, Outputs
 
 
 class ActionDataSample(BaseDataElement):
-    """What is known of a video: ``gt_labels``, and after a test ``pred_scores, pred_labels``."""
+    """Data about a video: ``gt_labels``, and after a test ``pred_scores`` and ``pred_labels``."""
 
     def set_gt_labels(self, value: Tensor) -> ActionDataSample:
         """Set the label, int64 (1,)."""
@@ -32,20 +32,20 @@ class ActionDataSample(BaseDataElement):
 
 
 class I3DHead(BaseModule):
-    """Average over time and space, dropout, a linear layer.
+    """Average over time and space, dropout, and a linear layer.
 
     Args:
         num_classes: Number of classes.
         in_channels: Channels of the backbone's last map.
         dropout_ratio: Share of the channels that is dropped in training.
-        init_std: Standard deviation of the weights of the linear layer.
-        average_clips: ``prob`` averages the probabilities of the views of a video, ``score`` the
-            logits, None keeps each view's.
+        init_std: Standard deviation of the initial weights of the linear layer.
+        average_clips: ``prob`` averages the probabilities of the views of a video, and ``score``
+            averages the logits. None keeps the logits of each view.
         label_smooth_eps: Share of the target that is spread over all classes.
-        topk: The accuracies that are logged in training.
+        topk: Values of k whose top-k accuracy is logged in training.
 
     Raises:
-        ValueError: another ``average_clips``.
+        ValueError: If ``average_clips`` has another value.
     """
 
     _dump_init_info = init_info_to_file
@@ -74,20 +74,26 @@ class I3DHead(BaseModule):
         self.fc_cls = nn.Linear(in_channels, num_classes)
 
     def init_weights(self) -> None:
-        """Draw the weights of the linear layer; its bias is 0."""
+        """Draw the weights of the linear layer, and set its bias to 0."""
         normal_init(self.fc_cls, std=self.init_std)
 
     def forward(self, features: Tensor, loss_aux: dict | None = None) -> Tensor:
-        """Logits (N, K) of feature maps (N, C, T, H, W); ``loss_aux`` is mmaction2's, not used."""
+        """Return logits (N, K) of feature maps (N, C, T, H, W).
+
+        ``loss_aux`` is an argument of mmaction2 that is not used here.
+        """
         pooled = F.adaptive_avg_pool3d(features, 1)
         return self.fc_cls((self.dropout(pooled) if self.dropout else pooled).flatten(1))
 
     def loss(self, features: Tensor, data_samples: Sequence[Any]) -> dict[str, Tensor]:
-        """Cross-entropy (``loss_cls``) and accuracies (``top1_acc, top5_acc``, 0 to 1).
+        """Compute the cross-entropy ``loss_cls`` and the accuracies ``top1_acc`` and ``top5_acc``.
 
         Args:
-            features: Maps (N, C, T, H, W), of one view of each video.
-            data_samples: N, with a label each.
+            features: Maps (N, C, T, H, W) of one view of each video.
+            data_samples: N samples with a label each.
+
+        Returns:
+            Scalars by name. Accuracies are from 0 to 1.
         """
         logits = self(features)
         labels = torch.cat([sample.gt_labels.item for sample in data_samples]).to(logits.device)
@@ -103,8 +109,12 @@ class I3DHead(BaseModule):
     def predict(self, features: Tensor, data_samples: Sequence[Any]) -> Sequence[Any]:
         """Set ``pred_scores`` and ``pred_labels`` of each video, from the maps of all its views.
 
-        ``features`` are of N * V views, those of a video one after the other; scores are (K,), or
-        (V, K) where clips are not averaged.
+        Args:
+            features: Maps of N * V views, in which the views of a video follow each other.
+            data_samples: N samples.
+
+        Returns:
+            The samples. Scores are (K,), or (V, K) if clips are not averaged.
         """
         scores = self(features).unflatten(0, (len(data_samples), -1))
         if self.average_clips is not None:
@@ -116,16 +126,16 @@ class I3DHead(BaseModule):
 
 
 class Recognizer3D(BaseModel):
-    """A backbone and a classification head, trained on labels.
+    """A backbone and a classification head that are trained with labels.
 
-    The weights have mmaction2's names, ``backbone.`` and ``cls_head.``, so that a checkpoint of
-    either is one of the other.
+    The weights have the same names as in mmaction2, ``backbone.`` and ``cls_head.``, so checkpoints
+    of both can be exchanged.
 
     Args:
         backbone: Config of a network that maps clips (N, C, T, H, W) to maps (N, C', T', H', W').
-        cls_head: Config of the head; None where only maps are asked for.
-        data_preprocessor: Config of what turns a batch into ``inputs`` and ``data_samples``; None
-            for mmengine's, which moves tensors to the device.
+        cls_head: Config of the head. It can be None if only maps are needed.
+        data_preprocessor: Config of the class that turns a batch into ``inputs`` and
+            ``data_samples``. None uses mmengine's, which moves tensors to the device.
     """
 
     _dump_init_info = init_info_to_file
@@ -148,16 +158,18 @@ class Recognizer3D(BaseModel):
         mode: str = "tensor",
         stage: str = "backbone",
     ) -> Any:
-        """Losses (``mode`` ``loss``), data samples with scores (``predict``), or a tensor.
+        """Compute losses, predictions or a tensor.
 
         Args:
-            inputs: (N, V, C, T, H, W), V views of each video; a loss is of one.
-            data_samples: N, with labels for a loss; a prediction writes its scores into them.
+            inputs: (N, V, C, T, H, W), V views of each video. A loss needs one view.
+            data_samples: N samples, with labels for a loss. A prediction writes its scores into
+                them.
             mode: ``loss``, ``predict`` or ``tensor``.
-            stage: Of a tensor: ``backbone`` for the maps of the N * V views, ``head`` for logits.
+            stage: For a tensor, ``backbone`` returns the maps of the N * V views and ``head`` the
+                logits.
 
         Raises:
-            ValueError: another mode.
+            ValueError: If the mode is unknown.
         """
         features = self.backbone(inputs.flatten(0, 1))
         if mode == "loss":

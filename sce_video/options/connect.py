@@ -12,6 +12,8 @@ from sce_video.options.shared import CONFIG, DATA_ROOT, LABELS
 POOLS = ("mean", "class", "mean_norm", "attentive", "projection")
 #: How the features of the frames of an image network become one representation.
 FRAME_POOLS = ("mean", "mean+absdiff", "mean+std", "mean+delta", "mean+absdiff+delta")
+#: How it is done if nothing is said.
+DEFAULT_FRAME_POOL = "mean+absdiff"
 # Formats of an export, by what is exported: a network, videos with features, or segments.
 NETWORK_FORMATS = ("pretrained", "onnx", "program")
 VIEWER_FORMATS = ("parquet", "projector", "fiftyone")

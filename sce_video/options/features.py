@@ -29,6 +29,10 @@ from sce_video.options.shared import (
 
 #: Numbers of crops of a clip: the centre, or three along the longer side.
 CROPS = (1, 3)
+# Whole videos are embedded as the config's test reads them, windows as an index does. Options of
+# one way are refused in the other, where nothing would read them.
+_OF_CONFIGS = ("part", "ann_file", "backend", "cfg_options", "launcher")
+_OF_INDEXES = ("clips", "crops", "device")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,8 +103,14 @@ class EmbedOptions(Options):
     )
 
     def check(self) -> None:
-        """Raise OptionError if there is nothing to embed."""
+        """Raise OptionError if there is nothing to embed, or an option would have no effect."""
         check_windows(self)
+        for name in _OF_INDEXES if self.windows is None else _OF_CONFIGS:
+            if getattr(self, name) == self.__dataclass_fields__[name].default:
+                continue
+            if self.windows is None:
+                raise OptionError(f"{{{name}}} needs {{windows}}, for example {{windows}} 5s")
+            raise OptionError(f"{{{name}}} has no effect with {{windows}}. Remove one of them")
         if self.videos is None and (self.config is None or self.windows is not None):
             raise OptionError(
                 "give {videos}, a folder or a table of videos, or {config} for the data of a config"

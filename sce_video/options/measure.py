@@ -337,7 +337,7 @@ class LookOptions(Options):
     )
     more: ClassVar[str] = (
         "Exit status: 0 drawn, 1 some files could not be decoded, 2 wrong usage, 130 interrupted.\n"
-        "More: docs/look.md"
+        "More: docs/evaluate.md"
     )
 
     @property

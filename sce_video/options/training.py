@@ -83,7 +83,7 @@ TRACK = Spec(
 )
 MIRROR = Spec(
     "copy checkpoints and logs to this folder of an object store, s3://BUCKET/RUN. With --resume, "
-    "a newer run there is restored first (docs/object_storage.md)",
+    "a newer run there is restored first (docs/tables.md)",
     metavar="URL",
 )
 GROUP_COLUMN = Spec(
@@ -268,13 +268,23 @@ class PretrainOptions(Options):
     )
     more: ClassVar[str] = (
         "Exit status: 0 trained, 2 wrong usage, 128 + n if signal n has stopped the training.\n"
-        "More: docs/videos.md, docs/continue.md"
+        "More: docs/pretrain.md, docs/encoders.md"
     )
 
     @property
     def kept(self) -> str:
         """Which checkpoint is the result."""
         return self.keep or (LAST if self.start is None else BEST)
+
+    @property
+    def named_method(self) -> str | None:
+        """Method that the user gave, or that a setting of a distillation implies."""
+        return self.method or ("distill" if self._of_distill() else None)
+
+    def _of_distill(self) -> list[str]:
+        """Return the names of the given settings of a distillation."""
+        given = given_options(self)
+        return [d.name for d in fields(self) if spec_of(d).group == OF_DISTILL and d.name in given]
 
     def check(self) -> None:
         """Raise OptionError for options that exclude or need each other."""
@@ -296,19 +306,12 @@ class PretrainOptions(Options):
         self._check_teacher()
 
     def _check_teacher(self) -> None:
-        """Raise OptionError for a distillation without a teacher, or a teacher without one."""
-        if self.method == "distill":
-            if self.teacher is None and not self.resume:
-                raise OptionError(
-                    "{method} distill needs a network to learn from. Add {teacher} SOURCE"
-                )
-            return
-        for declared in fields(self):
-            name = declared.name
-            if spec_of(declared).group == OF_DISTILL and getattr(self, name) is not None:
-                raise OptionError(
-                    f"{{{name}}} belongs to {{method}} distill. Add {{method}} distill"
-                )
+        """Raise OptionError for settings of a distillation of another method."""
+        if self.named_method != "distill" and (names := self._of_distill()):
+            raise OptionError(
+                f"{{{names[0]}}} belongs to {{method}} distill. Remove it, or give {{method}} "
+                "distill"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -538,7 +541,7 @@ class TrainOptions(Options):
     )
     more: ClassVar[str] = (
         "Exit status: 0 trained, 2 wrong usage, 128 + n if signal n has stopped the training.\n"
-        "More: docs/pretraining.md, docs/long_runs.md"
+        "More: docs/gpus.md, docs/pretrain.md"
     )
 
     def check(self) -> None:

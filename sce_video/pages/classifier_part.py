@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 from sce_video.evaluation.functional.statistics import bootstrap_intervals
 from sce_video.evaluation.metrics.base import load_outcomes, outcomes_path
 from sce_video.evaluation.rows import Rows
-from sce_video.pages.frames import ClipReader, ClipTiles
+from sce_video.pages.frames import ClipReader, ClipTile, ClipTiles
 from sce_video.pages.neighbour_rows import label_name
 from sce_video.pages.parts import Part, render_part, sentence_part
 from sce_video.pages.run_record import RunRecord
@@ -161,17 +161,28 @@ def _confusion(rows: Rows, names: Sequence[str]) -> Part:
         for pair, count in zip(found.tolist(), times.tolist(), strict=True)
     ]
     pairs.sort(key=lambda pair: -pair[2])
-    values: dict[str, Any] = {"pairs": pairs[:_MAX_PAIRS], "total": int(wrong.sum())}
-    values |= {"classes": [], "matrix": []}
-    if k <= _MAX_CLASSES:
-        values["classes"] = classes = [label_name(i, names) or "" for i in range(k)]
-        values["matrix"] = [
-            (name, size, [(count, round(100 * count / max(1, size))) for count in row])
-            for name, size, row in zip(
-                classes, sizes, confusion_counts(rows.values, rows.labels).tolist(), strict=True
-            )
-        ]
+    classes = [label_name(i, names) or "" for i in range(k)] if k <= _MAX_CLASSES else []
+    counts = confusion_counts(rows.values, rows.labels) if classes else torch.zeros(0, 0)
+    matrix = [
+        (name, size, [(count, round(100 * count / max(1, size))) for count in row])
+        for name, size, row in zip(classes, sizes, counts.tolist(), strict=False)
+    ]
+    values = {
+        "pairs": pairs[:_MAX_PAIRS],
+        "total": int(wrong.sum()),
+        "classes": classes,
+        "matrix": matrix,
+    }
     return render_part("confusion", "Confusion matrix", "part_confusion.html", values, True)
+
+
+class _ShownMistake(NamedTuple):
+    name: str  # folder and file name
+    own: str | None  # true class
+    predicted: str | None
+    score: str  # of the predicted class, percent
+    own_score: str  # of the true class, percent
+    tile: ClipTile
 
 
 def _mistakes(rows: Rows, names: Sequence[str], max_bytes: int, reader: ClipReader) -> Part:
@@ -185,24 +196,23 @@ def _mistakes(rows: Rows, names: Sequence[str], max_bytes: int, reader: ClipRead
     files = [rows.paths[m.row] for m in found if "://" not in rows.paths[m.row]]
     tiles = ClipTiles(files, max_bytes, reader)
 
-    def clip(mistake: Mistake) -> dict[str, Any]:
+    def shown(mistake: Mistake) -> _ShownMistake:
         path = rows.paths[mistake.row]
-        gone = {"problem": "in a store", "skipped": False, "duration": ""}
-        return {
-            "name": "/".join(Path(path).parts[-2:]),
-            "own": label_name(int(rows.labels[mistake.row]), names),
-            "predicted": label_name(mistake.predicted, names),
-            "score": f"{100 * mistake.score:.0f} %",
-            "own_score": f"{100 * mistake.own_score:.0f} %",
-            **(tiles.tile(path) if path in tiles.entries else gone),
-        }
+        in_store = ClipTile(problem="in a store")
+        return _ShownMistake(
+            name="/".join(Path(path).parts[-2:]),
+            own=label_name(int(rows.labels[mistake.row]), names),
+            predicted=label_name(mistake.predicted, names),
+            score=f"{100 * mistake.score:.0f} %",
+            own_score=f"{100 * mistake.own_score:.0f} %",
+            tile=tiles.tile(path) if path in tiles.entries else in_store,
+        )
 
     wrong = int((rows.values.argmax(dim=1) != rows.labels).sum())
     values = {
-        "clips": [clip(mistake) for mistake in found],
+        "clips": [shown(mistake) for mistake in found],
         "wrong": wrong,
         "videos": len(rows),
-        "unread": tiles.unread,
         **tiles.values,
     }
     return render_part("mistakes", title, "part_mistakes.html", values, True)

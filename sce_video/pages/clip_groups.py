@@ -86,7 +86,6 @@ def write_clip_groups(
         "lead": lead,
         "facts": facts,
         "notes": notes,
-        "unread": len(tiles.unread),
         "sections": sections,
         "tiles": {file: tiles.tile(file) for file in tiles.entries},
         **tiles.values,

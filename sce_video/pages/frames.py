@@ -188,6 +188,28 @@ def clip_frames(entry: GalleryEntry) -> tuple[list, float]:
     return entry.frames[:1], 0.0
 
 
+@dataclass(frozen=True)
+class ClipTile:
+    """A file as a tile of a page.
+
+    Attributes:
+        problem: Reason why it cannot be shown; empty if it is shown.
+        skipped: Whether there was no time to read it.
+        duration: Duration as text; empty if it is not known.
+        strip: Frames that play on hover; None with a problem.
+        number: Number of the strip on the page.
+        width, height: Size of the tile, CSS pixels.
+    """
+
+    problem: str = ""
+    skipped: bool = False
+    duration: str = ""
+    strip: Strip | None = None
+    number: int = 0
+    width: float = 0.0
+    height: float = 0.0
+
+
 class ClipTiles:
     """Clips of files as tiles of a page, each file once. Rows of clips share them.
 
@@ -206,35 +228,31 @@ class ClipTiles:
         )
         self._strips = dict(zip(files, strips, strict=True))
         self._numbers = {path: number for number, path in enumerate(files)}
-        #: Values of the template about all files.
+        #: Values of the template about all files. Unread files are (path, reason), except files
+        #: that were skipped for time.
         self.values = {
             "strips": strips,
             "skipped": sum(entry.skipped for entry in entries.values()),
             "seconds": reader.seconds,
             "shown": len(entries),
+            "unread": [(p, e.problem) for p, e in entries.items() if e.problem and not e.skipped],
         }
 
-    @property
-    def unread(self) -> list[tuple[str, str]]:
-        """Return path and reason of files that cannot be shown, except files skipped for time."""
-        return [(p, e.problem) for p, e in self.entries.items() if e.problem and not e.skipped]
-
-    def tile(self, path: str) -> dict[str, Any]:
-        """Return template values of a file. A strip is at most 132 x 110 CSS pixels large.
-
-        All files have ``problem``, ``skipped`` and ``duration`` (text). Files that were read also
-        have ``strip``, its ``number`` on the page, and ``width`` and ``height`` in CSS pixels.
-        """
+    def tile(self, path: str) -> ClipTile:
+        """Return the tile of a file, at most 132 x 110 CSS pixels large."""
         entry = self.entries[path]
         duration = "" if entry.duration is None else format_duration(entry.duration)
-        found = {"problem": entry.problem, "skipped": entry.skipped, "duration": duration}
         if path not in self._strips:
-            return found
+            return ClipTile(entry.problem, entry.skipped, duration)
         strip = self._strips[path]
         scale = min(_TILE[0] / strip.width, _TILE[1] / strip.height)
-        width, height = (round(side * scale, 1) for side in (strip.width, strip.height))
-        number = self._numbers[path]
-        return {**found, "strip": strip, "number": number, "width": width, "height": height}
+        return ClipTile(
+            duration=duration,
+            strip=strip,
+            number=self._numbers[path],
+            width=round(strip.width * scale, 1),
+            height=round(strip.height * scale, 1),
+        )
 
 
 class SheetRow(NamedTuple):

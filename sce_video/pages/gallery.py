@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
@@ -142,6 +142,14 @@ def small_frame(frame: np.ndarray) -> np.ndarray:
     return cv2.resize(frame, size, interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR)
 
 
+class _Card(NamedTuple):
+    entry: GalleryEntry
+    duration: str | None  # None: an image, or it cannot be read
+    link: str = ""  # of the file, relative to the gallery
+    played: str = ""  # ``data:`` URI of the player's video
+    images: Sequence[str] = ()  # ``data:`` URIs of the frames
+
+
 def write_gallery(
     path: str | os.PathLike,
     queries: Sequence[GalleryEntry],
@@ -158,14 +166,13 @@ def write_gallery(
     """
     file = Path(path)
 
-    def card(entry: GalleryEntry) -> dict[str, Any]:
-        shown: dict[str, Any] = {"link": "", "played": "", "images": []}
-        if not entry.problem:
-            images = [data_uri("image/jpeg", encode_jpeg(frame)) for frame in entry.frames]
-            player = data_uri("video/mp4", encode_clip(entry.played))
-            shown = {"link": _link(entry, file), "played": player, "images": images}
+    def card(entry: GalleryEntry) -> _Card:
         duration = None if entry.duration is None else format_duration(entry.duration)
-        return {"entry": entry, "duration": duration, **shown}
+        if entry.problem:
+            return _Card(entry, duration)
+        images = [data_uri("image/jpeg", encode_jpeg(frame)) for frame in entry.frames]
+        player = data_uri("video/mp4", encode_clip(entry.played))
+        return _Card(entry, duration, _link(entry, file), player, images)
 
     more = f" and {len(queries) - 1} more" if len(queries) > 1 else ""
     values = {

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +14,7 @@ from torch import Tensor
 from sce_video.evaluation.functional.clusters import k_centre_greedy, unit_rows
 from sce_video.evaluation.functional.neighbours import nearest_neighbours
 from sce_video.evaluation.rows import Rows
-from sce_video.pages.frames import ClipReader, ClipTiles
+from sce_video.pages.frames import ClipReader, ClipTile, ClipTiles
 from sce_video.pages.parts import Part, render_part, sentence_part
 
 
@@ -37,6 +38,25 @@ def principal_plane(features: Tensor) -> Tensor:
     return x @ (plane * torch.where(largest < 0, -1.0, 1.0)).T
 
 
+@dataclass(frozen=True)
+class ShownVideo:
+    """A video of a row. A neighbour also has a rank and a cosine."""
+
+    name: str  # folder and file name
+    label: str  # name of its class; empty without one
+    tile: ClipTile
+    rank: int = 0  # from 1
+    cosine: float = 1.0  # with the query
+    right: bool | None = None  # whether it has the query's label; None if one has none
+
+
+class ShownRow(NamedTuple):
+    """A video and the videos nearest to it."""
+
+    query: ShownVideo
+    neighbours: list[ShownVideo]
+
+
 _ID = "neighbours"  # anchor of this part of the page
 _TITLE = "Nearest neighbours"
 
@@ -46,6 +66,7 @@ def neighbour_rows(
     class_names: Sequence[str] = (),
     *,
     num_queries: int = 6,
+    queries: Sequence[int] | None = None,
     k: int = 5,
     max_bytes: int = 1_000_000,
     reader: ClipReader | None = None,
@@ -55,7 +76,8 @@ def neighbour_rows(
     Args:
         rows: Features, labels and paths of the files.
         class_names: Names of the labels 0, 1, ...
-        num_queries: Number of videos whose neighbours are shown, far from each other in features.
+        num_queries: Number of videos whose neighbours are shown.
+        queries: Numbers of these videos; None for videos that are far from each other in features.
         k: Number of neighbours of each video.
         max_bytes: Maximum size of all images together, bytes.
         reader: Reader of the files. None creates one.
@@ -68,39 +90,41 @@ def neighbour_rows(
         few = "Only one video has features" if len(rows) else "No video has features"
         return sentence_part(_ID, _TITLE, f"{few}: neighbours need two or more.")
     try:
-        queries = torch.tensor(k_centre_greedy(unit_rows(rows.features), num_queries))
+        if queries is None:
+            queries = k_centre_greedy(unit_rows(rows.features), num_queries)
+        chosen = torch.tensor(list(queries))
         everybody = torch.arange(len(rows))
         cosines, nearest = nearest_neighbours(
-            rows.features[queries], rows.features, k, groups=(queries, everybody)
+            rows.features[chosen], rows.features, k, groups=(chosen, everybody)
         )
     except ValueError as error:
         return sentence_part(_ID, _TITLE, f"There are no neighbours to show: {error}")
     # Where there are fewer than k others, a slot without a video has no finite similarity.
     found = [
         (int(query), [(int(i), float(c)) for i, c in zip(others, near, strict=True) if c > -2])
-        for query, others, near in zip(queries, nearest, cosines, strict=True)
+        for query, others, near in zip(chosen, nearest, cosines, strict=True)
     ]
     paths = (rows.paths[i] for query, others in found for i in (query, *(i for i, _ in others)))
     tiles = ClipTiles(paths, max_bytes, reader or ClipReader())
     labels = rows.labels.tolist()
 
-    def video(row: int) -> dict[str, Any]:
+    def shown_video(row: int) -> ShownVideo:
         name = "/".join(Path(rows.paths[row]).parts[-2:])
         label = label_name(labels[row], class_names) or ""
-        return {"name": name, "label": label, **tiles.tile(rows.paths[row])}
+        return ShownVideo(name, label, tiles.tile(rows.paths[row]))
 
-    def neighbour(query: int, rank: int, row: int, cosine: float) -> dict[str, Any]:
+    def neighbour(query: int, rank: int, row: int, cosine: float) -> ShownVideo:
         right = labels[query] == labels[row] if min(labels[query], labels[row]) >= 0 else None
-        return {**video(row), "rank": rank, "cosine": cosine, "right": right}
+        return replace(shown_video(row), rank=rank, cosine=cosine, right=right)
 
-    shown: list[dict[str, Any]] = [
-        {
-            "query": video(query),
-            "neighbours": [neighbour(query, n, *other) for n, other in enumerate(others, 1)],
-        }
+    shown = [
+        ShownRow(
+            shown_video(query),
+            [neighbour(query, rank, *other) for rank, other in enumerate(others, 1)],
+        )
         for query, others in found
     ]
-    compared = [n["right"] for row in shown for n in row["neighbours"] if n["right"] is not None]
+    compared = [n.right for row in shown for n in row.neighbours if n.right is not None]
     values = {
         "rows": shown,
         "k": min(k, len(rows) - 1),
@@ -108,7 +132,6 @@ def neighbour_rows(
         "labelled": len(compared),
         "right": sum(compared),
         "least": min(cosine for _, others in found for _, cosine in others),
-        "unread": tiles.unread,
         **tiles.values,
     }
     return render_part(_ID, _TITLE, "neighbour_rows.html", values)

@@ -208,7 +208,9 @@ def draw_views(
     tallest = max(height for _, height, _ in shapes)
     sizes = (f"{t} frame{'s' if t > 1 else ''} of {h}x{w}" for t, h, w in shapes)
     values = {
-        "videos": [_card(video, [next(own) for _ in video.rows], tallest) for video in videos],
+        "videos": [
+            _shown_sample(video, [next(own) for _ in video.rows], tallest) for video in videos
+        ],
         "kind": videos[0].kind,
         "frame_size": ", ".join(sizes),
         "failures": failures,
@@ -217,8 +219,43 @@ def draw_views(
     return render_part(_ID, _TITLE, "view_sheet.html", values)
 
 
-def _card(video: TrainingViews, strips: Sequence[Strip], tallest: int) -> dict[str, Any]:
-    """Return template values of one video."""
+class ClipSpan(NamedTuple):
+    """A clip on the time line of its video. Places and widths are percent of its duration."""
+
+    start: float  # seconds, inside the video
+    end: float
+    left: float
+    width: float
+    ticks: list[float]  # time of each kept frame in seconds, in playing order
+    tick_positions: list[float]
+    reversed: bool
+    longer: bool  # whether the clip is longer than the video
+
+
+class ShownView(NamedTuple):
+    """A view on the sheet."""
+
+    name: str
+    local: bool
+    applied: str  # transforms
+    frames: int
+    strip: Strip
+    width: float  # CSS pixels
+    height: float
+    span: ClipSpan | None  # None for an image
+
+
+class ShownSample(NamedTuple):
+    """A training sample on the sheet."""
+
+    name: str
+    label: str | None
+    duration: str  # empty for an image
+    views: list[ShownView]
+    axis: list[tuple[str, float]]  # labels of the time axis and their places, percent
+
+
+def _shown_sample(video: TrainingViews, strips: Sequence[Strip], tallest: int) -> ShownSample:
     duration, clips, crops = video.origin.duration, video.origin.clips, video.origin.crops
     views = []
     for number, (row, strip) in enumerate(zip(video.rows, strips, strict=True)):
@@ -228,50 +265,36 @@ def _card(video: TrainingViews, strips: Sequence[Strip], tallest: int) -> dict[s
         if crops and crops[number] < 0.995:
             crop = f"crop of {100 * crops[number]:.0f} % of the frame"
             applied = crop if applied == "nothing" else f"{crop}, {applied}"
-        span = clip_span(clips[number], video.origin.timestamps, duration) if clips else None
-        views.append(
-            {
-                "name": name,
-                "local": number >= len(video.rows) - video.num_local,
-                "applied": "unchanged" if applied == "nothing" else applied,
-                "frames": frames,
-                "strip": strip,
-                "width": round(shown * width / height, 1),
-                "height": round(shown, 1),
-                "span": span,
-            }
+        view = ShownView(
+            name=name,
+            local=number >= len(video.rows) - video.num_local,
+            applied="unchanged" if applied == "nothing" else applied,
+            frames=frames,
+            strip=strip,
+            width=round(shown * width / height, 1),
+            height=round(shown, 1),
+            span=clip_span(clips[number], video.origin.timestamps, duration) if clips else None,
         )
-    return {
-        "name": video.name,
-        "label": video.label,
-        "duration": format_duration(duration) if clips else "",
-        "views": views,
-        "axis": axis_ticks(duration),
-    }
+        views.append(view)
+    shown_duration = format_duration(duration) if clips else ""
+    return ShownSample(video.name, video.label, shown_duration, views, axis_ticks(duration))
 
 
-def clip_span(clip: ClipIndices, timestamps: np.ndarray, duration: float) -> dict[str, Any]:
-    """Return a clip, whose frames index ``timestamps`` (F,), on the time line of its video.
-
-    Returns:
-        ``start`` and ``end`` in seconds, inside the video; ``left`` and ``width`` in percent of the
-        duration; ``ticks``, the time of each kept frame in seconds, in playing order, with
-        ``tick_positions`` in percent; ``reversed``; ``longer``, whether it is longer than the
-        video.
-    """
+def clip_span(clip: ClipIndices, timestamps: np.ndarray, duration: float) -> ClipSpan:
+    """Place a clip, whose frames index ``timestamps`` (F,), on the time line of its video."""
     start = min(max(clip.start, 0.0), duration)
     end = min(max(clip.start + clip.clip_duration, start), duration)
     times = [float(timestamps[i]) for i in clip.frames]
-    return {
-        "start": start,
-        "end": end,
-        "left": _percent(start, duration),
-        "width": _percent(end - start, duration),
-        "ticks": times,
-        "tick_positions": sorted({_percent(time, duration) for time in times}),
-        "reversed": clip.reversed,
-        "longer": clip.clip_duration > duration + 1e-6,
-    }
+    return ClipSpan(
+        start=start,
+        end=end,
+        left=_percent(start, duration),
+        width=_percent(end - start, duration),
+        ticks=times,
+        tick_positions=sorted({_percent(time, duration) for time in times}),
+        reversed=clip.reversed,
+        longer=clip.clip_duration > duration + 1e-6,
+    )
 
 
 def axis_ticks(duration: float) -> list[tuple[str, float]]:

@@ -1,20 +1,53 @@
-"""The numbers of the paper, each with the setting it was measured in: ``paper_results.csv``.
+"""The numbers of the paper, each with its setting and the shipped recipes that reproduce it.
 
-A number that several tables print is listed once, with the others in ``also``. The baseline of the
-ablations is a row of all their tables. tab:video-sota-action has means over three splits, except
-for the K200 network, whose numbers are on split 1, as in tab:video-best.
+``paper_results.csv`` lists a number that several tables print once, with the others in ``also``.
+The baseline of the ablations is a row of all their tables. tab:video-sota-action has means over
+three splits, except for the K200 network, whose numbers are on split 1, as in tab:video-best.
+``pretrainings.csv`` has the name of each pretraining run and the options that it changes in its
+recipe, and ``variants.csv`` the settings about which the paper and its authors' code disagree.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from sce_video.published import read_published
+from sce_video.published import number_or_text, read_published
 
 #: ``PaperResult.split`` for a mean over the three splits of UCF101 or HMDB51.
 MEAN_OF_SPLITS = "mean of 3"
+#: Dataset and metric of the last cell of tab:many-shot, which is the mean of the others.
+MEAN_OF_SETS = "many_shot_mean"
+#: What a result must state to be compared.
+REQUIRED = ("protocol", "dataset", "network", "frames", "size", "pretrained_on", "pretraining")
+
+
+class Recipe(NamedTuple):
+    """A shipped recipe by its name, and options that change it."""
+
+    name: str
+    options: dict[str, Any]
+
+
+class Variant(NamedTuple):
+    """A setting for which the paper and its authors' code disagree.
+
+    A training run with this setting is also listed next to the paper's number.
+
+    Attributes:
+        recipes: Names of the recipes that it belongs to, as a regular expression.
+        key: Key of the setting in the resolved config.
+        value: Value in the resolved config that the recipe does not have.
+        source: Place that the value comes from.
+    """
+
+    recipes: str
+    key: str
+    value: Any
+    source: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,11 +83,11 @@ class Setting:
 
         Lists and dicts become text, because settings are compared and looked up.
         """
-        hashable = (str, int, float, type(None))
+        plain = (str, int, float, type(None))
         found: dict[str, Any] = {}
         for name in (*REQUIRED, "pretraining_epochs"):
             value = values.get(name)
-            found[name] = value if isinstance(value, hashable) else str(value)
+            found[name] = value if isinstance(value, plain) else str(value)
         return cls(**found)
 
     @property
@@ -68,10 +101,6 @@ class Setting:
         return self.network, self.frames, self.size
 
 
-#: What a result must state to be compared.
-REQUIRED = ("protocol", "dataset", "network", "frames", "size", "pretrained_on", "pretraining")
-
-
 @dataclass(frozen=True, kw_only=True)
 class PaperResult(Setting):
     """One number of the paper and the setting it was measured in.
@@ -82,6 +111,8 @@ class PaperResult(Setting):
         value: Percent, as printed.
         table: Label of the table in the paper.
         row: Row of the table.
+        recipe: Recipe of the evaluation; None if no recipe reproduces it.
+        pretraining_recipe: Recipe of the pretraining run; None if not pretrained.
         note: Remark for the reader of the report.
         decimals: Decimals as printed.
         also: Other tables that print the same measurement, and the value there.
@@ -97,7 +128,9 @@ class PaperResult(Setting):
     value: float
     table: str
     row: str
-    note: str = ""
+    recipe: str | None
+    pretraining_recipe: str | None
+    note: str | None = None
     decimals: int = 1
     also: tuple[tuple[str, float], ...] = ()
 
@@ -108,40 +141,42 @@ class PaperResult(Setting):
         return self.pretraining_epochs in (None, setting.pretraining_epochs)
 
     @property
+    def origin(self) -> Recipe | None:
+        """Return the recipe of the pretraining run with the options of its row."""
+        if self.pretraining_recipe is None:
+            return None
+        options = PRETRAININGS[str(self.pretraining)]["options"]
+        return Recipe(self.pretraining_recipe, json.loads(options or "{}"))
+
+    @property
     def remark(self) -> str:
         """Return the note, and where else the number is printed."""
         elsewhere = ", ".join(
             table if value == self.value else f"{table} ({value})" for table, value in self.also
         )
-        also = f"also in {elsewhere}" if elsewhere else ""
+        also = f"also in {elsewhere}" if elsewhere else None
         return "; ".join(text for text in (also, self.note) if text)
-
-
-#: Data set and metric of the last cell of tab:many-shot, the mean of the others.
-MEAN_OF_SETS = "many_shot_mean"
 
 
 def _read_results() -> tuple[PaperResult, ...]:
     """Read the numbers in the order of the report: first on videos, then on images."""
     results = []
     for cells in read_published("paper_results.csv"):
+        own: dict[str, Any] = {name: number_or_text(text) for name, text in cells.items()}
         elsewhere = (cell.split(" ") for cell in cells["also"].split("; ") if cell)
-        split, epochs = cells["split"], cells["pretraining_epochs"]
-        own: dict[str, Any] = {
-            "split": int(split) if split.isdecimal() else split,
-            "value": float(cells["value"]),
-            "decimals": len(cells["value"].partition(".")[2]),
-            "frames": int(cells["frames"]),
-            "size": int(cells["size"]),
-            "pretrained_on": cells["pretrained_on"] or None,
-            "pretraining": cells["pretraining"] or None,
-            "pretraining_epochs": int(epochs) if epochs else None,
-            "also": tuple((table, float(value)) for table, value in elsewhere),
-        }
-        results.append(PaperResult(**{**cells, **own}))
+        own["also"] = tuple((table, float(value)) for table, value in elsewhere)
+        own["value"], own["row"] = float(cells["value"]), cells["row"]
+        own["decimals"] = len(cells["value"].partition(".")[2])
+        results.append(PaperResult(**own))
     return tuple(results)
 
 
+#: Name and options of each pretraining run, by its name in benchmarks, ``sce_tau_m_0.07``.
+PRETRAININGS = {row["pretraining"]: row for row in read_published("pretrainings.csv")}
+VARIANTS = tuple(
+    Variant(row["recipes"], row["key"], json.loads(row["value"]), row["source"])
+    for row in read_published("variants.csv")
+)
 _RESULTS = _read_results()
 #: All numbers on videos, and all on images.
 PAPER_RESULTS = tuple(result for result in _RESULTS if result.frames > 1)
@@ -152,3 +187,34 @@ MANY_SHOT = tuple(
     for result in IMAGE_RESULTS
     if result.table == "tab:many-shot" and result.dataset != MEAN_OF_SETS
 )
+
+
+def variant_of(recipe: str, key: str, value: str) -> Variant | None:
+    """Return the variant of the paper that a recipe with another value is; None if it is none."""
+    for variant in VARIANTS:
+        if (variant.key, str(variant.value)) == (key, value):
+            if re.fullmatch(variant.recipes, recipe):
+                return variant
+    return None
+
+
+def pretraining_recipe(setting: Setting) -> Recipe | None:
+    """Return the recipe of a setting's pretraining; None if the paper has no number after it."""
+    names = ("pretraining", "pretrained_on", "clip")
+    for paper in _RESULTS:
+        same = all(getattr(paper, name) == getattr(setting, name) for name in names)
+        if same and paper.pretraining_epochs in (None, setting.pretraining_epochs):
+            return paper.origin
+    return None
+
+
+def evaluation_recipes(setting: Setting) -> list[str]:
+    """Return the recipes of a setting's evaluation, the recipe after its pretraining first.
+
+    There are several only for images, where networks that were pretrained with LARS have a linear
+    evaluation of their own.
+    """
+    where = (setting.protocol, setting.dataset, setting.clip)
+    same = [paper for paper in _RESULTS if (paper.protocol, paper.dataset, paper.clip) == where]
+    same.sort(key=lambda paper: not paper.is_of(setting))
+    return list(dict.fromkeys(paper.recipe for paper in same if paper.recipe is not None))

@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any
 
-from sce_video.published import read_published
+from sce_video.published import number_or_text, read_published
 
 
 @dataclass(frozen=True)
@@ -33,27 +33,26 @@ class PublishedSize:
         return self.least <= samples <= self.most
 
 
-def _read_sizes() -> dict[tuple[str, str, int | str], PublishedSize]:
-    sizes = {}
-    for row in read_published("sets.csv"):
-        low, high, least, most = (int(row[n]) for n in ("low", "high", "least", "most"))
-        classes = int(row["classes"]) if row["classes"] else None
-        split = int(row["split"]) if row["split"].isdecimal() else row["split"]
-        sizes[row["part"], row["dataset"], split] = PublishedSize(low, high, least, most, classes)
-    return sizes
-
-
-#: Sizes by part (``test``, ``training`` or ``pretraining``), data set and split, which is empty for
+#: Sizes by part (``test``, ``training`` or ``pretraining``), dataset and split, which is None for
 #: images. A training set of videos is also the gallery of retrieval. The test of images is the
 #: labelled validation split where the test split has no labels; a training set of images includes
 #: the validation split where that is trained on, too. Only sets whose pretraining has other images
 #: than the training of a classifier have the part ``pretraining``.
-SIZES = _read_sizes()
+SIZES = {
+    (row["part"], row["dataset"], number_or_text(row["split"])): PublishedSize(
+        low=int(row["low"]),
+        high=int(row["high"]),
+        least=int(row["least"]),
+        most=int(row["most"]),
+        classes=int(row["classes"]) if row["classes"] else None,
+    )
+    for row in read_published("sets.csv")
+}
 
 
-def size_of(part: str, dataset: Any, split: int | str = "") -> PublishedSize | None:
+def size_of(part: str, dataset: Any, split: int | str | None = None) -> PublishedSize | None:
     """Return the size of a part of a dataset, or None if none is published."""
-    return SIZES.get((part, dataset, split)) or SIZES.get((part, dataset, ""))
+    return SIZES.get((part, dataset, split)) or SIZES.get((part, dataset, None))
 
 
 #: Data sets with three official splits; of the others the only test set is called ``val``.

@@ -11,22 +11,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain
 from typing import Any
 
-from sce_video.engine.config.snapshot import PRECISION, TEST, ConfigDifference, differences
+from sce_video.engine.config.snapshot import PRECISION, TEST, differences
 from sce_video.published import sets
-from sce_video.published.paper_recipes import (
+from sce_video.published.paper_results import (
+    REQUIRED,
     Recipe,
-    Variant,
-    evaluation_recipe,
+    Setting,
+    evaluation_recipes,
     pretraining_recipe,
-    variants,
+    variant_of,
 )
-from sce_video.published.paper_results import REQUIRED, Setting
-from sce_video.reporting.result_files import Result, count_of, nested
+from sce_video.reporting.result_files import Result, count_of
+from sce_video.utils.nested import at
 
 _MAX_FAILED = 0.01  # fraction of failed samples up to which a result still counts for the test set
 _VALUES_OF_C = 45  # of linusericsson/ssl-transfer, linear.py
@@ -75,8 +76,7 @@ def compare_with_paper(result: Result) -> Comparability:
         return _compare_splits(result)
     if result.benchmark is None:
         return Comparability(("states no benchmark: own data or settings",))
-    missing = ", ".join(name for name in REQUIRED if name not in result.at("benchmark"))
-    if missing:
+    if missing := ", ".join(name for name in REQUIRED if name not in result.at("benchmark")):
         return Comparability((f"its benchmark does not state {missing}",))
     setting = result.benchmark
     return Comparability.of(
@@ -123,35 +123,32 @@ def compare_training(
         number for such a training run.
     """
     setting, record = Setting.stated(benchmark), {"training": training}
-    protocol, dataset, clip = setting.protocol, setting.dataset, setting.clip
-    if protocol == "pretraining":
-        known = [pretraining_recipe(setting.pretraining, dataset, *clip, _planned(record))]
+    if setting.protocol == "pretraining":
+        epochs = {"pretrained_on": setting.dataset, "pretraining_epochs": _planned(record)}
+        origin = pretraining_recipe(replace(setting, **epochs))
+        recipes = [] if origin is None else [origin]
     else:  # the linear evaluation of images depends on the pretraining, which is not known yet
-        origins = (None, "sce_images_lars")
-        names = dict.fromkeys(evaluation_recipe(protocol, dataset, *clip, of) for of in origins)
-        known = [Recipe(name, {}) for name in names if name is not None]
-    recipes = [recipe for recipe in known if recipe is not None]
+        recipes = [Recipe(name, {}) for name in evaluation_recipes(setting)]
     if not recipes:
         return None
     found = [list(_training_obstacles("training", record, recipe)) for recipe in recipes]
     best = min(found, key=lambda items: sum(kind == _OBSTACLE for kind, _ in items))
-    done = "pretrained" if protocol == "pretraining" else "trained"
-    everything = [*best, *_data_obstacles(record, dataset, split, done)]
+    done = "pretrained" if setting.protocol == "pretraining" else "trained"
+    everything = [*best, *_data_obstacles(record, setting.dataset, split, done)]
     return recipes[found.index(best)].name, Comparability.of(everything)
 
 
 def unit_of(protocol: dict[str, Any]) -> str:
     """Return what the samples of a test are: ``images`` or ``videos``."""
-    frames = nested(protocol, "benchmark", "frames")
-    kind = str(nested(protocol, "test", "type"))
-    return "images" if frames == 1 or "Image" in kind else "videos"
+    of_images = at(protocol, "benchmark.frames") == 1 or "Image" in str(at(protocol, "test.type"))
+    return "images" if of_images else "videos"
 
 
 def views_of(protocol: dict[str, Any]) -> tuple[int, int] | None:
     """Return clips and crops of a test, stated or derived from the number of views."""
     views = count_of(protocol.get("views"))
     for source in (protocol, protocol.get("test")):
-        clips, crops = (count_of(nested(source, name)) for name in ("clips", "crops"))
+        clips, crops = (count_of(at(source, name)) for name in ("clips", "crops"))
         if clips and views and views % clips == 0:
             return clips, views // clips
         if clips and crops:
@@ -165,7 +162,7 @@ def selection_of(protocol: dict[str, Any]) -> str | None:
     A chosen epoch counts as chosen on the test set unless ``chosen_on_test`` of the
     protocol is False.
     """
-    if not isinstance(nested(protocol, "checkpoint", "selected"), dict):
+    if at(protocol, "checkpoint.selected", dict) is None:
         return None
     if protocol.get("chosen_on_test") is not False:
         return "best epoch on the test set; the result is the last"
@@ -182,21 +179,16 @@ def _recipe(name: str, options: str = "{}") -> dict[str, Any]:
     return recipe_config(name, json.loads(options))
 
 
-def _recipe_of_test(setting: Setting) -> str | None:
-    return evaluation_recipe(setting.protocol, setting.dataset, *setting.clip, setting.pretraining)
-
-
 def _check_trainings(result: Result, setting: Setting) -> _Found:
     """Check how the weights were trained, and pretrained before."""
-    source, epochs = setting.pretrained_on, setting.pretraining_epochs
-    pretraining = pretraining_recipe(setting.pretraining, source, *setting.clip, epochs)
+    pretraining = pretraining_recipe(setting)
     on_weights_of_pretraining = setting.protocol in _OF_PRETRAINING
     origin = result.at("checkpoint" if on_weights_of_pretraining else "pretrained")
     if not on_weights_of_pretraining:
         yield from _check_classifier(result, setting)
-    if pretraining is not None and nested(origin, "path") is not None:
+    if pretraining is not None and at(origin, "path") is not None:
         yield from _training_obstacles("pretraining", origin, pretraining)
-        yield from _data_obstacles(origin, source, None, "pretrained")
+        yield from _data_obstacles(origin, setting.pretrained_on, None, "pretrained")
         if origin.get("pretrained") not in (None, "random"):
             yield _OBSTACLE, "the pretraining did not start from random weights"
         if origin.get("epoch") != _planned(origin):
@@ -210,8 +202,8 @@ def _check_trainings(result: Result, setting: Setting) -> _Found:
 
 def _check_classifier(result: Result, setting: Setting) -> _Found:
     """Check the training of a classifier or detector."""
-    checkpoint, recipe = result.at("checkpoint"), _recipe_of_test(setting)
-    if recipe is not None and nested(checkpoint, "path") is not None:
+    checkpoint = result.at("checkpoint")
+    for recipe in evaluation_recipes(setting)[: at(checkpoint, "path") is not None]:
         yield from _training_obstacles("training", checkpoint, Recipe(recipe, {}))
         yield from _data_obstacles(checkpoint, setting.dataset, result.split, "trained")
     trained, planned = result.count("epochs"), count_of(_planned(checkpoint))
@@ -225,7 +217,7 @@ def _check_classifier(result: Result, setting: Setting) -> _Found:
 
 
 def _planned(provenance: Any) -> Any:
-    return nested(provenance, "training", "config", "train_cfg", "max_epochs")
+    return at(provenance, "training.config.train_cfg.max_epochs")
 
 
 def _training_obstacles(what: str, provenance: Any, recipe: Recipe) -> _Found:
@@ -233,15 +225,16 @@ def _training_obstacles(what: str, provenance: Any, recipe: Recipe) -> _Found:
 
     Less precise arithmetic is a deviation, a variant of the paper a note.
     """
-    config = nested(provenance, "training", "config")
-    if not isinstance(config, dict):
-        file = nested(provenance, "path") or nested(provenance, "source") or "the file"
+    config = at(provenance, "training.config", dict)
+    if config is None:
+        file = at(provenance, "path") or at(provenance, "source") or "the file"
         why = "has no record of its training (converted, or of other code)"
         yield _OBSTACLE, f"{what}: {file} {why}"
         return
-    yield from _check_code(what, nested(provenance, "training", "foreign_classes"))
+    yield from _check_code(what, at(provenance, "training.foreign_classes"))
     other = []
-    for difference, variant in _explained(config, recipe):
+    for difference in differences(config, _recipe(recipe.name, json.dumps(recipe.options))):
+        variant = variant_of(recipe.name, difference.key, difference.ours)
         if variant is not None:
             yield _NOTE, f"{what}: {difference}, a variant ({variant.source})"
         elif difference.key == PRECISION:
@@ -252,46 +245,34 @@ def _training_obstacles(what: str, provenance: Any, recipe: Recipe) -> _Found:
         options = ", ".join(f"{key}={value}" for key, value in recipe.options.items())
         name = f"{recipe.name} with {options}" if options else recipe.name
         yield _OBSTACLE, f"{what}: not the recipe {name}: {'; '.join(other)}"
-    later = nested(provenance, "training", "changed") or []
-    changes = [str(text) for text in (later if isinstance(later, list) else [later])]
+    changes = _texts(at(provenance, "training.changed"))
     for kind, of_precision in ((_DEVIATION, True), (_OBSTACLE, False)):
         texts = [text for text in changes if text.startswith(f"{PRECISION}:") is of_precision]
         if texts:
             yield kind, f"{what}: changed when it was resumed: {'; '.join(texts)}"
 
 
-def _explained(
-    config: dict[str, Any], recipe: Recipe
-) -> list[tuple[ConfigDifference, Variant | None]]:
-    """Return what differs from a recipe, each with the variant of the paper that it is."""
-    found = differences(config, _recipe(recipe.name, json.dumps(recipe.options)))
-    variant_of: dict[str, Variant] = {}
-    for variant in variants(recipe.name) if found else ():
-        options = {**recipe.options, variant.key: variant.value}
-        left = differences(config, _recipe(recipe.name, json.dumps(options)))
-        keys = {difference.key for difference in left}
-        variant_of |= {d.key: variant for d in found if d.key not in keys}
-    return [(difference, variant_of.get(difference.key)) for difference in found]
+def _texts(value: Any) -> list[str]:
+    """Return the entries of a list as text; a single value is a list of one, and None of none."""
+    return [str(entry) for entry in (value if isinstance(value, list) else [value]) if entry]
 
 
 def _check_test(result: Result, setting: Setting) -> _Found:
     """Check the config of the test."""
-    recipe = _recipe_of_test(setting)
-    if recipe is None:
-        return
     # A file of features says how they were made; its metrics are the tool's.
     parts = (result.at("query"), result.at("bank"), *_feature_files(result))
-    stored = (nested(part, "protocol", "resolved_config") for part in parts)
-    configs = [config for config in stored if isinstance(config, dict)]
+    stored = (at(part, "protocol.resolved_config", dict) for part in parts)
+    configs = [config for config in stored if config is not None]
     keys = [key for key in TEST if not (configs and key in ("test_cfg", "test_evaluator"))]
-    configs = configs or [result.at("resolved_config")]
-    if not isinstance(configs[0], dict):
-        yield _OBSTACLE, "states no resolved config of its test"
-        return
-    found = (d for config in configs for d in differences(config, _recipe(recipe), keys))
-    for difference in dict.fromkeys(found):
-        own_code = difference.key.startswith("custom_imports.")
-        yield _OBSTACLE if own_code else _DEVIATION, f"test: {difference}"
+    configs = configs or [result.at("resolved_config", dict)]
+    for recipe in evaluation_recipes(setting)[:1]:
+        if configs[0] is None:
+            yield _OBSTACLE, "states no resolved config of its test"
+            return
+        found = (d for config in configs for d in differences(config, _recipe(recipe), keys))
+        for difference in dict.fromkeys(found):
+            own_code = difference.key.startswith("custom_imports.")
+            yield _OBSTACLE if own_code else _DEVIATION, f"test: {difference}"
 
 
 # -- data ----------------------------------------------------------------------------------
@@ -302,26 +283,25 @@ def _check_mixups(result: Result) -> _Found:
     for fault in result.faults:
         yield _OBSTACLE, f"the numbers contradict each other: {fault}"
     yield from _check_code("test", result.at("foreign_classes"))
-    tested = result.at("test", "ann_sha256")
+    tested = result.at("test.ann_sha256")
     if tested is None:
         return
     for what, name in (("trained", "checkpoint"), ("pretrained", "pretrained")):
-        if tested == result.at(name, "training", "data", "ann_sha256"):
+        if tested == result.at(f"{name}.training.data.ann_sha256"):
             yield _OBSTACLE, f"tested on the list that the network was {what} on"
-    if tested == result.at("bank", "ann_sha256"):
+    if tested == result.at("bank.ann_sha256"):
         yield _OBSTACLE, "the gallery is the list of the queries"
 
 
 def _check_code(what: str, classes: Any) -> _Found:
-    if classes:
-        listed = ", ".join(map(str, classes)) if isinstance(classes, list) else str(classes)
+    if listed := ", ".join(_texts(classes)):
         yield _OBSTACLE, f"{what}: with classes of other packages: {listed}"
 
 
 def _check_test_set(result: Result, setting: Setting) -> _Found:
     """Check what was tested on, for a result that states its benchmark."""
     dataset, protocol = setting.dataset, setting.protocol
-    for what, stated in (("measured", result.at("dataset")), ("tested", result.at("test", "name"))):
+    for what, stated in (("measured", result.at("dataset")), ("tested", result.at("test.name"))):
         if stated not in (None, dataset):
             yield _OBSTACLE, f"{what} on {stated}, its benchmark is {dataset}"
     if result.split is None:
@@ -331,14 +311,14 @@ def _check_test_set(result: Result, setting: Setting) -> _Found:
     if tested is None:
         yield _OBSTACLE, f"the number of {unit} is not stated"
         return
-    classes, wanted = result.count("test", "num_classes"), published and published.classes
+    classes, wanted = result.count("test.num_classes"), published and published.classes
     if None not in (classes, wanted) and classes != wanted:
         yield _OBSTACLE, f"tested on {classes:,} classes, {dataset} has {wanted:,}"
-    problem = sets.class_list_problem(str(dataset), result.at("test", "classes"))
+    problem = sets.class_list_problem(str(dataset), result.at("test.classes"))
     if problem:
         yield _OBSTACLE, f"test set: {problem}"
     if protocol == "detection":  # samples are key frames, the published set is films
-        yield from _check_size(result.count("test", "films"), published, "films")
+        yield from _check_size(result.count("test.films"), published, "films")
     else:
         yield from _check_size(tested + failed, published, unit)
     if failed > _MAX_FAILED * (tested + failed):
@@ -366,11 +346,11 @@ def is_published_set(result: Result) -> bool:
 
 def _data_obstacles(provenance: Any, dataset: Any, split: int | str | None, what: str) -> _Found:
     """Check whether the training data are the named set, if its size is published."""
-    data = nested(provenance, "training", "data")
+    data = at(provenance, "training.data", dict)
     size = sets.size_of("training", dataset, (split or 1) if dataset in sets.WITH_SPLITS else "val")
     if what == "pretrained":  # the unlabelled images, where a pretraining has those
         size = sets.size_of("pretraining", dataset) or size
-    if not isinstance(data, dict) or size is None:
+    if data is None or size is None:
         return
     count, unit = data.get("samples"), "images" if data.get("kind") == "image" else "videos"
     if isinstance(data.get("films"), int):
@@ -406,8 +386,8 @@ def _check_size(count: int | None, published: sets.PublishedSize | None, what: s
 
 def _check_weights(result: Result, setting: Setting) -> _Found:
     """Check what was evaluated, and what is not known of its pretraining."""
-    problems = result.at("benchmark_problems")
-    if not isinstance(problems, dict):
+    problems = result.at("benchmark_problems", dict)
+    if problems is None:
         yield _OBSTACLE, "does not state what is known of its training"
         problems = {}
     for why in dict.fromkeys(map(str, problems.values())):
@@ -416,7 +396,7 @@ def _check_weights(result: Result, setting: Setting) -> _Found:
         yield _OBSTACLE, f"{', '.join(names)}: {why}"
     checkpoint, pretrained = result.at("checkpoint"), result.at("pretrained")
     for what, file in (("checkpoint", checkpoint), ("pretraining", pretrained)):
-        if nested(file, "other_weights"):
+        if at(file, "other_weights"):
             yield _OBSTACLE, f"{what}: its weights are not those that its training wrote"
     if isinstance(checkpoint, dict) and checkpoint.get("path") is None:
         yield _OBSTACLE, f"weights: {checkpoint.get('source', 'no checkpoint')}"
@@ -432,13 +412,12 @@ def _check_weights(result: Result, setting: Setting) -> _Found:
 
 def _feature_files(result: Result) -> list[Any]:
     """Return what a result of sce-video transfer states of its files of features."""
-    files = result.at("files")
-    return list(files.values()) if isinstance(files, dict) else []
+    return list((result.at("files", dict) or {}).values())
 
 
 def _of_several(files: list[Any]) -> bool:
     """Return whether files of features were made by different checkpoints."""
-    hashes = {nested(file, "protocol", "checkpoint", "sha256") for file in files}
+    hashes = {at(file, "protocol.checkpoint.sha256") for file in files}
     return len(hashes - {None}) > 1
 
 
@@ -446,15 +425,14 @@ def _check_transfer(result: Result, setting: Setting) -> _Found:
     """Check a result on feature files (sce-video transfer)."""
     if setting.protocol not in sets.TRANSFER:
         return
-    train, val = (result.count("images", part) for part in ("train", "val"))
+    train, val = (result.count(f"images.{part}") for part in ("train", "val"))
     total = None if not train else train + (val or 0)
     published = sets.size_of("training", setting.dataset)
     yield from _check_size(total, published, "training images")
     if _of_several(_feature_files(result)):
         yield _OBSTACLE, "the features of the parts were made by different checkpoints"
     if setting.protocol == "many_shot":
-        tried = result.at("validation")
-        number = len(tried) if isinstance(tried, dict) else 0
+        number = len(result.at("validation", dict) or {})
         if number != _VALUES_OF_C:
             how = f"chosen among {number} values" if number else "given"
             yield _DEVIATION, f"C {how}, the paper's chosen among {_VALUES_OF_C}"

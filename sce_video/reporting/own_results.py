@@ -8,8 +8,9 @@ from typing import Any
 
 from sce_video.reporting.comparability import is_published_set, selection_of, unit_of
 from sce_video.reporting.phrases import describe_benchmark, describe_test
-from sce_video.reporting.result_files import Result, count_of, nested
+from sce_video.reporting.result_files import Result, count_of
 from sce_video.utils.metric_names import NOT_FRACTIONS, is_trivial
+from sce_video.utils.nested import at
 
 #: Metrics in the order in which they are shown; others follow, those with a prefix last.
 _ORDER = ("top1", "mean_class_accuracy", "mAP", "linear_top1", "knn_top1", "retrieval_r1")
@@ -92,11 +93,11 @@ def group_results(found: Sequence[tuple[Result, tuple[str, ...]]]) -> tuple[Test
     groups: dict[str, list[tuple[Result, tuple[str, ...]]]] = {}
     for result, reasons in found:
         key: list[Any] = [result.name]
-        if isinstance(result.at("test"), dict):
+        if result.at("test", dict) is not None:
             files = ("data_root", "ann_file", "ann_sha256")
-            key = [result.split, result.count("videos"), result.at("test", "pipeline")]
+            key = [result.split, result.count("videos"), result.at("test.pipeline")]
             key += [result.at(name) for name in ("kind", "group_pattern", "folds")]
-            key += [result.at(part, name) for part in ("test", "bank") for name in files]
+            key += [result.at(f"{part}.{name}") for part in ("test", "bank") for name in files]
         groups.setdefault(repr(key), []).append((result, reasons))
     return tuple(_group(members) for members in groups.values())
 
@@ -113,7 +114,7 @@ def _group(members: list[tuple[Result, tuple[str, ...]]]) -> TestSetResults:
         rows.append(OwnResult(result, words, baseline, claimed))
     first = members[0][0]
     # All metrics except those that few classes make trivial.
-    classes = first.count("test", "num_classes") or first.count("num_classes")
+    classes = first.count("test.num_classes") or first.count("num_classes")
     names = dict.fromkeys(name for result, _ in members for name in result.metrics)
     kept = [name for name in names if not is_trivial(name, classes)]
     kept.sort(key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER))
@@ -131,13 +132,12 @@ def describe_test_set(result: Result) -> str:
     """Describe the published set with its split, else the classes, else the file of the videos."""
     if is_published_set(result):
         return describe_test(result)
-    names = result.at("test", "classes")
-    if isinstance(names, list) and names:
+    if names := result.at("test.classes", list):
         shown = ", ".join(str(name) for name in names[:_MAX_CLASSES])
         more = len(names) - _MAX_CLASSES
         return f"{shown} and {more} more classes" if more > 0 else shown
-    place = result.at("test", "ann_file") or result.at("test", "data_root")
-    classes = result.count("test", "num_classes")
+    place = result.at("test.ann_file") or result.at("test.data_root")
+    classes = result.count("test.num_classes")
     words = f"{classes} classes" if classes else f"own {unit_of(result.protocol)}"
     return f"{words} of {place}" if place else words
 
@@ -145,12 +145,12 @@ def describe_test_set(result: Result) -> str:
 def _details(result: Result) -> str:
     """Describe how many videos and classes there are, where, and what they were compared with."""
     videos, gallery = result.count("videos"), result.count("bank_videos")
-    classes, groups = result.count("test", "num_classes"), result.at("groups")
+    classes, groups = result.count("test.num_classes"), result.at("groups")
     unit = unit_of(result.protocol)
     words = (
         None if videos is None else f"{videos:,} {unit}",
         f"{classes} classes" if classes else None,
-        result.at("test", "ann_file") or result.at("test", "data_root"),
+        result.at("test.ann_file") or result.at("test.data_root"),
         None if gallery is None else f"against {gallery:,} gallery {unit}",
         f"leaving out one of {len(groups)} groups" if isinstance(groups, list) else None,
     )
@@ -161,8 +161,8 @@ def describe_weights(result: Result) -> str:
     """Describe the evaluated weights: method, epochs and data of the pretraining, or random."""
     result = result.parts[0] if result.parts else result
     origin, suffix = result.at("checkpoint"), ""
-    if nested(origin, "path") is None:
-        source = str(nested(origin, "source") or "unknown weights")
+    if at(origin, "path") is None:
+        source = str(at(origin, "source") or "unknown weights")
         return _RANDOM[0] if source.startswith("random") else source
     # The test of a classifier has two trainings behind it: its own, and the pretraining.
     if result.at("kind") in ("recognition", "detection"):
@@ -171,15 +171,15 @@ def describe_weights(result: Result) -> str:
             return _RANDOM[1]
         epochs = result.at("epochs")
         suffix = f"; trained for {epochs} epochs" if epochs is not None else ""
-    method = str(nested(origin, "training", "config", "model", "type") or "").rpartition(".")[2]
+    method = str(at(origin, "training.config.model.type") or "").rpartition(".")[2]
     if not method:
         return f"unknown pretraining{suffix}"
-    words = f"{method}, {nested(origin, 'epoch')} epochs"
-    samples = count_of(nested(origin, "training", "data", "samples"))
+    words = f"{method}, {at(origin, 'epoch')} epochs"
+    samples = count_of(at(origin, "training.data.samples"))
     if samples is not None:
-        kind = str(nested(origin, "training", "data", "type"))
+        kind = str(at(origin, "training.data.type"))
         words += f" on {samples:,} {'images' if 'Image' in kind else 'videos'}"
-    if any(nested(result.at(name), "other_weights") for name in ("checkpoint", "pretrained")):
+    if any(result.at(f"{name}.other_weights") for name in ("checkpoint", "pretrained")):
         suffix += "; not the weights that the training wrote"
     chosen = selection_of(result.protocol)
     return f"{words}{suffix} ({chosen})" if chosen else words + suffix

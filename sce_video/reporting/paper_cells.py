@@ -64,7 +64,43 @@ class Cell:
     """One number of the paper (R@1, R@5 and R@10 together) and its measurements."""
 
     papers: tuple[PaperResult, ...]
-    measurements: tuple[Measurement, ...]
+    measurements: tuple[Measurement, ...] = ()
+
+    @property
+    def status(self) -> str:
+        """Return the status of the best measurement."""
+        found = {measurement.status for measurement in self.measurements}
+        return next((status for status in (MEASURED, DEVIATING) if status in found), NOT_RUN)
+
+
+@dataclass(frozen=True)
+class Half:
+    """The numbers of the paper on videos, or its numbers on images.
+
+    Attributes:
+        unit: ``videos`` or ``images``.
+        cells: Numbers of this half, in the order of the paper's results.
+        listed: Whether to list the numbers without a result. If not, one line counts them.
+    """
+
+    unit: str
+    cells: tuple[Cell, ...]
+    listed: bool = True
+
+    @property
+    def measured(self) -> list[Measurement]:
+        """Return the results that stand next to numbers of this half."""
+        return [found for cell in self.cells for found in cell.measurements]
+
+    @property
+    def missing(self) -> list[Cell]:
+        """Return the numbers without a result."""
+        return [cell for cell in self.cells if not cell.measurements]
+
+    @property
+    def counts(self) -> Counter[str]:
+        """Return how many numbers have each status."""
+        return Counter(cell.status for cell in self.cells)
 
 
 class OtherResult(NamedTuple):
@@ -79,38 +115,16 @@ class Report:
     """Content of the report pages.
 
     Attributes:
-        cells: Numbers of the paper on videos, in the order of its results.
+        videos: Numbers of the paper on videos.
+        images: Numbers of the paper on images.
         others: Results that are not comparable with any number of the paper.
         skipped: File and reason of JSON files without results.
-        images: Numbers of the paper on images.
     """
 
-    cells: tuple[Cell, ...]
+    videos: Half
+    images: Half
     others: tuple[OtherResult, ...]
     skipped: tuple[tuple[str, str], ...]
-    images: tuple[Cell, ...] = ()
-
-    @property
-    def with_images(self) -> bool:
-        """Return whether a result uses the paper's images. If not, their tables need one line."""
-        claims = (other.result.benchmark for other in self.others)
-        named = any(claim is not None and claim.frames == 1 for claim in claims)
-        return named or any(cell.measurements for cell in self.images)
-
-    @property
-    def with_videos(self) -> bool:
-        """Return whether to list numbers on videos, which is False if all results are on images."""
-        claims = (other.result for other in self.others if other.result.benchmark is not None)
-        on_videos = any(unit_of(result.protocol) == "videos" for result in claims)
-        return on_videos or not self.with_images or any(cell.measurements for cell in self.cells)
-
-    def status_counts(self, cells: Sequence[Cell] | None = None) -> Counter[str]:
-        """Count cells by the status of their best measurement; by default the cells on videos."""
-        counts: Counter[str] = Counter()
-        for cell in self.cells if cells is None else cells:
-            found = {measurement.status for measurement in cell.measurements}
-            counts[next((s for s in (MEASURED, DEVIATING) if s in found), NOT_RUN)] += 1
-        return counts
 
 
 def assign_results(collection: Collection) -> Report:
@@ -121,7 +135,7 @@ def assign_results(collection: Collection) -> Report:
     mean of tab:many-shot is the mean of the other cells of the table.
     """
     groups = groupby((*PAPER_RESULTS, *IMAGE_RESULTS), key=_cell_key)
-    cells = {key: Cell(tuple(papers), ()) for key, papers in groups}
+    cells = {key: Cell(tuple(papers)) for key, papers in groups}
     others = []
     for result in collection.results:
         reasons: list[str] = []
@@ -144,9 +158,18 @@ def assign_results(collection: Collection) -> Report:
         _mean_of_sets(cell, list(cells.values())) if cell.papers[0].metric == MEAN_OF_SETS else cell
         for cell in cells.values()
     ]
-    videos = tuple(cell for cell in filled if cell.papers[0].frames > 1)
-    images = tuple(cell for cell in filled if cell.papers[0].frames == 1)
-    return Report(videos, tuple(others), tuple(collection.skipped), images)
+    videos = Half("videos", tuple(cell for cell in filled if cell.papers[0].frames > 1))
+    images = Half("images", tuple(cell for cell in filled if cell.papers[0].frames == 1))
+    # Whoever measured on images alone needs no list of videos that were not run, and the reverse.
+    claims = [other.result for other in others if other.result.benchmark is not None]
+    units = {unit_of(result.protocol) for result in claims}
+    units |= {half.unit for half in (videos, images) if half.measured}
+    return Report(
+        videos=replace(videos, listed="videos" in units or not units),
+        images=replace(images, listed="images" in units),
+        others=tuple(others),
+        skipped=tuple(collection.skipped),
+    )
 
 
 def _cell_key(paper: PaperResult) -> tuple[Any, ...]:
@@ -211,7 +234,7 @@ def _measure(
         plain=plain if isinstance(plain, tuple) else (),
         deviations=(*deviations, *comparability.deviations),
         notes=comparability.notes,
-        weights=str(result.at("checkpoint", "sha256") or ""),
+        weights=str(result.at("checkpoint.sha256") or ""),
     )
 
 

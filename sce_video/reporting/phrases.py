@@ -8,34 +8,26 @@ from dataclasses import dataclass
 from typing import Any
 
 from sce_video.published import read_published
-from sce_video.published.paper_recipes import PRETRAININGS
-from sce_video.published.paper_results import PaperResult
+from sce_video.published.paper_results import PRETRAININGS, PaperResult
 from sce_video.reporting.comparability import unit_of, views_of
 from sce_video.reporting.result_files import Result
 from sce_video.utils.metric_names import NOT_FRACTIONS, is_trivial
 
 #: Names of data sets, networks, methods and metrics, and titles of the paper's tables.
 _NAMES = {row["key"]: row["name"] for row in read_published("names.csv")}
-_NAMES |= {key: pretraining.name for key, pretraining in PRETRAININGS.items() if pretraining.name}
-#: Between the settings in the name of a row of an ablation, ``sce_baseline_lambda_0.125``.
-_BETWEEN_SETTINGS = re.compile(r"_(?=(?:lambda|tau|tau_m|strength|jitter|reverse|diff)_\d)")
+_NAMES |= {key: row["name"] for key, row in PRETRAININGS.items()}
 
 
 def name_of(value: Any) -> str:
     """Return the name of a dataset, network, pretraining, metric or table for readers.
 
-    A row of an ablation is named by what it varies, ``SCE, lambda 0.125``. A name that is not known
-    is returned as it is, anything but text as its ``str``.
+    A name that is not known is returned as it is, anything but text as its ``str``.
     """
     if recall := re.fullmatch(r"retrieval_(plain_)?r(\d+)", str(value)):
         return f"R@{recall[2]}{' (plain)' if recall[1] else ''}"
     if shots := re.fullmatch(r"low_shot_map_(\d+)", str(value)):
         return f"mAP, {shots[1]} images per class"
-    method, *settings = _BETWEEN_SETTINGS.split(str(value))
-    if str(value) in _NAMES or not settings or not method.startswith("sce"):
-        return _NAMES.get(str(value), str(value))
-    words = (" ".join(setting.rsplit("_", 1)) for setting in settings)
-    return ", ".join([name_of(method.removesuffix("_images")), *words])
+    return _NAMES.get(str(value), str(value))
 
 
 def describe_evaluation(result: Result) -> str:
@@ -55,8 +47,8 @@ def describe_evaluation(result: Result) -> str:
 def _evaluation_words(result: Result) -> list[str]:
     views, unit = views_of(result.protocol), unit_of(result.protocol)
     words = [] if views is None else [f"{views[0]} x {views[1]} views"]
-    sizes = [result.at("crop_size"), result.at("test_size")]
-    words += [f"crop {size}" for size in sizes if isinstance(size, int)][:1]
+    sizes = (result.at(name, int) for name in ("crop_size", "test_size"))
+    words += [f"crop {size}" for size in sizes if size is not None][:1]
     for name, what in (
         ("videos", unit),
         ("bank_videos", f"gallery {unit}"),
@@ -65,27 +57,20 @@ def _evaluation_words(result: Result) -> list[str]:
         count = result.count(name)
         if count is not None:
             words.append(f"{count:,} {what}")
-    names = ("decoder_version", "decoder")
-    decoders = [*(result.at(n) for n in names), *(result.at("test", n) for n in names)]
-    words += [f"decoder {decoder}" for decoder in decoders if decoder][:1]
-    checkpoint = result.at("checkpoint")
-    if isinstance(checkpoint, dict):
+    names = ("decoder_version", "decoder", "test.decoder_version", "test.decoder")
+    words += [f"decoder {result.at(name)}" for name in names if result.at(name)][:1]
+    if (checkpoint := result.at("checkpoint", dict)) is not None:
         digest = str(checkpoint.get("sha256") or "")[:12]
         path = str(checkpoint.get("path") or checkpoint.get("source") or "?")
         name = path.replace("\\", "/").rsplit("/", 1)[-1]  # of Windows, too
         words.append(f"checkpoint {name} ({digest})" if digest else f"checkpoint {name}")
-    own = [*_listed(result.at("checkpoint", "training", "foreign_classes"))]
-    own += _listed(result.at("foreign_classes"))
+    places = ("checkpoint.training.foreign_classes", "foreign_classes")
+    own = [str(entry) for place in places for entry in result.at(place, list) or []]
     words += [f"own parts: {', '.join(dict.fromkeys(own))}"] if own else []
     for name, what in (("one_view_top1", "1 view top-1"), ("top5", "top-5")):
         if not is_trivial(name, result.at("num_classes")) and result.metric(name) is not None:
             words.append(f"{what} {format_metric(name, result.metric(name))}")
     return words
-
-
-def _listed(value: Any) -> list[str]:
-    """Return the entries of a list in a result file as text; none of anything else."""
-    return [str(entry) for entry in value] if isinstance(value, list) else []
 
 
 def describe_benchmark(result: Result) -> str:

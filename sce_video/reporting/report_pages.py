@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import html
 import os
-from dataclasses import dataclass
+from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sce_video.reporting import phrases
 from sce_video.reporting.own_results import group_results
-from sce_video.reporting.paper_cells import Cell, Measurement, Report
+from sce_video.reporting.paper_cells import Half, Report
 from sce_video.reporting.phrases import describe_metric, format_values, name_of
 from sce_video.utils.files import regular_file, write_text
 from sce_video.utils.html_template import render_template
@@ -19,8 +19,7 @@ from sce_video.utils.html_template import render_template
 TITLE = "Results compared with those of the paper"
 
 
-@dataclass(frozen=True)
-class MissingRow:
+class MissingRow(NamedTuple):
     """The numbers of one row of a table of the paper that have no result, as one text."""
 
     table: str
@@ -28,39 +27,15 @@ class MissingRow:
     numbers: str
 
 
-@dataclass(frozen=True)
-class Half:
-    """The numbers of the paper on videos, or its numbers on images.
-
-    Attributes:
-        unit: ``videos`` or ``images``.
-        cells: Numbers of this half.
-        listed: Whether to list the numbers without a result. If not, one line counts them.
-    """
-
-    unit: str
-    cells: tuple[Cell, ...]
-    listed: bool
-
-    @property
-    def measured(self) -> list[Measurement]:
-        """Return the results that stand next to numbers of this half."""
-        return [found for cell in self.cells for found in cell.measurements]
-
-    @property
-    def missing(self) -> list[Cell]:
-        """Return the numbers without a result."""
-        return [cell for cell in self.cells if not cell.measurements]
-
-    def missing_rows(self) -> list[MissingRow]:
-        """Return the numbers without a result by table and row, as the paper prints them."""
-        rows: dict[tuple[str, str], list[str]] = {}
-        for papers in (cell.papers for cell in self.missing):
-            first, metric = papers[0], describe_metric(papers)
-            what = name_of(first.dataset) + ("" if metric == "top-1" else f" ({metric})")
-            text = f"{what} {format_values([p.value for p in papers], papers)}"
-            rows.setdefault((first.table, first.row), []).append(text)
-        return [MissingRow(*key, "; ".join(texts)) for key, texts in rows.items()]
+def missing_rows(half: Half) -> list[MissingRow]:
+    """Return the numbers without a result by table and row, as the paper prints them."""
+    rows: dict[tuple[str, str], list[str]] = {}
+    for papers in (cell.papers for cell in half.missing):
+        first, metric = papers[0], describe_metric(papers)
+        what = name_of(first.dataset) + ("" if metric == "top-1" else f" ({metric})")
+        text = f"{what} {format_values([p.value for p in papers], papers)}"
+        rows.setdefault((first.table, first.row), []).append(text)
+    return [MissingRow(*key, "; ".join(texts)) for key, texts in rows.items()]
 
 
 def render_html(report: Report) -> str:
@@ -89,16 +64,15 @@ def render_markdown(report: Report) -> str:
 
 def _values(report: Report) -> dict[str, Any]:
     """Return what both templates show, and the functions that they call."""
-    halves = (
-        Half("videos", report.cells, report.with_videos),
-        Half("images", report.images, report.with_images),
-    )
+    halves = (report.videos, report.images)
     return {
         "phrases": phrases,
+        "missing_rows": missing_rows,
         "zip": zip,
         "title": TITLE,
         "report": report,
         "halves": halves,
+        "counts": sum((half.counts for half in halves if half.listed), Counter()),
         "found": bool(report.others or any(half.measured for half in halves)),
         "groups": group_results(report.others),
     }

@@ -14,7 +14,8 @@ from sce_video.published.paper_results import MEAN_OF_SPLITS, Setting
 from sce_video.published.sets import WITH_SPLITS
 from sce_video.utils.command import printable_utf8, printable_values
 from sce_video.utils.files import read_json
-from sce_video.utils.run_files import RUN_KIND
+from sce_video.utils.nested import at
+from sce_video.utils.run_files import CHOOSE_KIND, RUN_KIND
 from sce_video.utils.storage import walk_files
 
 #: Other names of a metric: mmaction2 prefixes the name of the metric class.
@@ -55,16 +56,16 @@ class Result:
     @property
     def benchmark(self) -> Setting | None:
         """Return the paper's setting that was reproduced; None if the file does not state one."""
-        stated = self.at("benchmark")
-        return Setting.stated(stated) if stated and isinstance(stated, dict) else None
+        stated = self.at("benchmark", dict)
+        return Setting.stated(stated) if stated else None
 
-    def at(self, *names: str) -> Any:
-        """Return ``protocol[name][...]``, or None if something is missing or not a dict."""
-        return nested(self.protocol, *names)
+    def at(self, path: str, kind: type | None = None) -> Any:
+        """Return what the protocol states (:func:`~sce_video.utils.nested.at`)."""
+        return at(self.protocol, path, kind)
 
-    def count(self, *names: str) -> int | None:
+    def count(self, path: str) -> int | None:
         """Return a count of the protocol, or the length of a list there."""
-        return count_of(self.at(*names))
+        return count_of(self.at(path))
 
     def metric(self, name: str) -> float | None:
         """Return the value of a metric, or None if the file does not state it."""
@@ -91,13 +92,6 @@ def count_of(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def nested(content: Any, *names: str) -> Any:
-    """Return ``content[name][...]``, or None if something is missing or not a dict."""
-    for name in names:
-        content = content.get(name) if isinstance(content, dict) else None
-    return content
-
-
 # -- finding and reading -------------------------------------------------------------------
 
 
@@ -122,7 +116,7 @@ def collect_results(sources: Iterable[str | os.PathLike[str]]) -> Collection:
             content = _read(path)
             if content.get("kind") == "splits":
                 summaries[real] = name, content
-            elif content.get("kind") not in (SWEEP, RUN_KIND):
+            elif content.get("kind") not in (SWEEP, RUN_KIND, CHOOSE_KIND):
                 single[real] = _checked(parse_result(name, content), path)
         except ValueError as error:
             collection.skipped.append((name, str(error)))
@@ -171,7 +165,7 @@ def _split_of(protocol: dict[str, Any]) -> int | str | None:
     if isinstance(split, int) and not isinstance(split, bool):
         return split
     # A list or dict in a file is not a name; the test of sets without splits is "val".
-    dataset = nested(protocol, "benchmark", "dataset")
+    dataset = at(protocol, "benchmark.dataset")
     return None if dataset is None or str(dataset) in WITH_SPLITS else "val"
 
 

@@ -153,7 +153,7 @@ class ChosenSettings:
                 self.add(Choice(name, None, ""))
 
 
-def choose(
+def choose_settings(
     facts: FolderFacts,
     machine: Machine,
     given: Mapping[str, Any] | None = None,

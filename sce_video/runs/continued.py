@@ -1,7 +1,7 @@
 """A pretraining that starts from a network: what it keeps of it, and settings that suit it.
 
 A network that is good already is changed with small steps, the first layers least, and little at
-the beginning, when the heads are random. The numbers are those of others (docs/continue.md names
+the beginning, when the heads are random. The numbers are those of others (docs/settings.md names
 the sources); which were measured here, docs/results.md says.
 """
 

@@ -6,7 +6,7 @@ import json
 import math
 import time
 from collections.abc import Mapping
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -31,8 +31,10 @@ from sce_video.inference.embed_job import iterate_features
 from sce_video.inference.model import VideoModel, build_model, load_model, with_random_weights
 from sce_video.inference.multi_view import BatchRows, mean_representation
 from sce_video.inference.network_input import ViewOptions
+from sce_video.models.backbones.grey_pixels import GreyPixels
 from sce_video.pages.run_record import FINISHED, RunRecord, run_state
 from sce_video.runs.keep_best import keeps_best
+from sce_video.runs.teacher import compared_teacher
 from sce_video.utils.command import Progress
 from sce_video.utils.errors import NamedWarning
 from sce_video.utils.files import WriteError, append_text
@@ -53,8 +55,9 @@ def compare_with_random(
     videos: int,
     start: str | Path | None = None,
     seconds: float = math.inf,
+    teacher: VideoModel | None = None,
 ) -> dict[str, float]:
-    """Compare the network of a checkpoint with random weights, on training videos.
+    """Compare the network of a checkpoint with random weights and others, on training videos.
 
     Two clips of each of up to ``videos`` videos, at equal steps through the set, are embedded.
     Files that cannot be read are left out.
@@ -66,6 +69,7 @@ def compare_with_random(
         start: Checkpoint that the training started from, which is compared too.
         seconds: The comparison is of the videos that are done by then. They are read in mixed
             order, so that they are of the whole set.
+        teacher: Teacher of a distillation, which is compared too. It sees frames in its own size.
 
     Returns:
         A row of :func:`~sce_video.evaluation.random_weights.compare_features`.
@@ -74,60 +78,93 @@ def compare_with_random(
         ValueError: If a checkpoint cannot be read, or fewer than two videos can.
     """
     end = time.monotonic() + seconds
-    networks = compared_networks(load_model(checkpoint), start)
+    compared = [compared_networks(load_model(checkpoint), start)]
+    if teacher is not None:
+        compared.append(single_network("teacher", teacher))
     order = np.random.default_rng(0).permutation(evenly(dataset, videos)).tolist()
     paths = [str(dataset.path(index)) for index in order]
     progress = Progress(len(order), "comparing with random weights:", unit="videos", quiet=True)
-    found: dict[int, np.ndarray] = {}  # by number in the set
-    with closing(iterate_features(networks, paths, _OPTIONS)) as embedded:
-        for index, row in zip(order, embedded, strict=True):
-            progress.advance(bool(row.failures))
-            if not row.failures:
-                found[index] = row.values[0]
+    found: dict[int, dict[str, np.ndarray]] = {}  # by number in the set
+    with ExitStack() as stack:
+        embedded = [
+            stack.enter_context(closing(iterate_features(networks, paths, _OPTIONS)))
+            for networks in compared
+        ]
+        for index, *rows in zip(order, *embedded, strict=True):
+            failed = any(row.failures for row in rows)
+            progress.advance(failed)
+            if not failed:
+                pairs = zip(compared, rows, strict=True)
+                clips = [networks.clips(row.values[0]) for networks, row in pairs]
+                found[index] = {name: x for one in clips for name, x in one.items()}
             if len(found) >= 2 and time.monotonic() > end:
                 break
     progress.finish()
     if len(found) < 2:
         raise ValueError(f"{len(found)} of {len(order)} videos could be read in {seconds:.0f} s")
     chosen = sorted(found)
-    matrix = torch.from_numpy(np.stack([found[index] for index in chosen]))
-    parts = matrix.view(len(chosen), len(networks.encoder), -1, networks.feature_size)
-    features = {name: parts[:, number] for number, name in enumerate(networks.encoder)}
+    features = {
+        name: torch.from_numpy(np.stack([found[index][name] for index in chosen]))
+        for name in found[chosen[0]]
+    }
     return compare_features(features, torch.from_numpy(np.asarray(dataset.labels)[chosen]))
 
 
 @dataclass(frozen=True, eq=False)
 class ComparedNetworks(VideoModel):
-    """Networks of one shape, whose row of a video are the features of its clips by each of them.
+    """Networks with one input, whose row of a video are the features of its clips by each of them.
 
     Decoding takes longest, so every video is read once for all of them.
 
     Attributes:
         encoder: The networks by name.
+        sizes: Numbers of a clip's feature by each of them.
     """
 
     encoder: nn.ModuleDict
+    sizes: Mapping[str, int]
 
     @property
     def row_size(self) -> int:
-        """Size of a row: networks x clips x C."""
-        return len(self.encoder) * _OPTIONS.num_clips * self.feature_size
+        """Size of a row: the clips of the first network, then those of the next one."""
+        return _OPTIONS.num_clips * sum(self.sizes.values())
 
     def rows(self, batch: dict[str, Any], max_views: int) -> BatchRows:
-        """Rows (n, networks x clips x C) of the videos of a batch."""
+        """Rows (n, row_size) of the videos of a batch."""
         function = mean_representation(max_views, clips=True)
         with torch.inference_mode():
             found = [function(encoder, batch) for encoder in self.encoder.values()]
         parts = [one.values.reshape(len(batch["videos"]), -1) for one in found]
         return BatchRows(torch.cat(parts, dim=1), found[0].num_views)
 
+    def clips(self, row: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the features (clips, C) by each network in the row of a video."""
+        ends = np.cumsum([_OPTIONS.num_clips * size for size in self.sizes.values()])
+        parts = np.split(row, ends[:-1])
+        shaped = [part.reshape(_OPTIONS.num_clips, -1) for part in parts]
+        return dict(zip(self.sizes, shaped, strict=True))
+
+
+def single_network(name: str, model: VideoModel) -> ComparedNetworks:
+    """Give a network the interface of several, to compare it by its own input."""
+    encoders = nn.ModuleDict({name: model.encoder})
+    fields = {**vars(model), "encoder": encoders}
+    return ComparedNetworks(**fields, sizes={name: model.feature_size})
+
 
 def compared_networks(trained: VideoModel, start: str | Path | None) -> ComparedNetworks:
-    """Put a network next to random weights and, if it is given, the checkpoint of its start."""
-    encoders = {"trained": trained.encoder, "random": with_random_weights(trained).encoder}
+    """Put a network next to random weights, pixels and, if it is given, the start's checkpoint."""
+    networks = {"trained": trained, "random": with_random_weights(trained)}
     if start is not None:
-        encoders["start"] = build_model(trained.settings, start, trained.device).encoder
-    return ComparedNetworks(**{**vars(trained), "encoder": nn.ModuleDict(encoders)})
+        # A video network can start from an image network, which lacks its temporal layers.
+        settings = trained.settings
+        networks["start"] = build_model(settings, start, trained.device, allow_identity=True)
+    of_pixels = replace(trained.settings, backbone={"type": GreyPixels.__name__})
+    networks["pixels"] = with_random_weights(replace(trained, settings=of_pixels))
+    encoders = {name: model.encoder for name, model in networks.items()}
+    sizes = dict.fromkeys(networks, trained.feature_size) | {"pixels": GreyPixels.out_channels}
+    fields = {**vars(trained), "encoder": nn.ModuleDict(encoders)}
+    return ComparedNetworks(**fields, sizes=sizes)
 
 
 def evenly(dataset: Any, videos: int) -> np.ndarray:
@@ -154,8 +191,8 @@ def compare_at_end(runner: VideoRunner, videos: int, budget: BudgetHook | None) 
         start = None if start == RANDOM or runner.resumed_from == start else start
         # It says itself, by held-out videos, whether its result is better than the start.
         start = None if keeps_best(runner.cfg) else start
-        dataset = runner.train_dataloader.dataset
-        row = compare_with_random(checkpoint, dataset, videos, start, seconds)
+        dataset, teacher = runner.train_dataloader.dataset, compared_teacher(runner.cfg)
+        row = compare_with_random(checkpoint, dataset, videos, start, seconds, teacher)
     except Exception as error:  # as for the page: a data set of one's own can raise anything
         text = str(error) or type(error).__name__
         runner.logger.warning(f"the network was not compared with random weights: {text}")

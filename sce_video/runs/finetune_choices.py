@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from sce_video.engine.run_json import Choice
-from sce_video.runs.choices import ChosenSettings, Machine, choose, slow_loading
+from sce_video.runs.choices import ChosenSettings, Machine, choose_settings, slow_loading
 from sce_video.runs.continued import LAYER_DECAY, clip_of_network, names_layers
 from sce_video.runs.folder_facts import FolderFacts
 from sce_video.runs.start_weights import Source
@@ -88,7 +88,7 @@ def choose_finetuning(
     """
     choices = ChosenSettings(given)
     clip = {} if source is None else _clip(source, facts, machine, choices.given)
-    usual = choose(facts, machine, choices.given, clip)
+    usual = choose_settings(facts, machine, choices.given, clip)
     frozen = choices.add(_frozen(machine, source, per_class))
     head = choices.add(_head(source, frozen, per_class))
     _check_head(head, frozen, choices.given)
@@ -131,7 +131,7 @@ def _clip(
     clip = clip_of_network(source, facts, values)
     if not source.per_frame:
         return clip
-    usual = choose(facts, machine, values)
+    usual = choose_settings(facts, machine, values)
     reason = "of an image network the features of the frames are averaged"
     for name in ("frames", "clip_duration"):
         clip[name] = Choice(name, usual[name].value, reason)

@@ -9,7 +9,6 @@ from typing import Any
 
 from sce_video.engine.checkpoint import find_checkpoints, is_plain, load_checkpoint_file
 from sce_video.engine.config.changes import leaves, named_path
-from sce_video.engine.config.check import registered
 from sce_video.engine.config.load import load_config
 from sce_video.engine.config.snapshot import plain, recorded_training
 from sce_video.engine.recipes import recipe_names
@@ -25,10 +24,11 @@ from sce_video.pages.curves import (
     read_validations,
 )
 from sce_video.pages.run_record import RunRecord
-from sce_video.registry import MODELS, is_own_part
+from sce_video.registry import MODELS, named_class
 from sce_video.reporting.result_files import collect_results
 from sce_video.runs.keep_best import kept_message
 from sce_video.utils.files import read_json_lines
+from sce_video.utils.nested import at
 from sce_video.utils.run_files import ALARMS, HISTORY, KEPT, RUN_JSON, check_run_folder
 
 #: A network of which nothing is computed: the level does not depend on it.
@@ -41,13 +41,9 @@ def chance_level(config: dict[str, Any]) -> float | None:
     Only methods of this package and of imported modules are built, and with a small network instead
     of their own, since the config may be untrusted.
     """
-    model = config.get("model")
-    if not isinstance(model, dict) or not isinstance(model.get("type"), str):
-        return None
-    # A look-up by MODELS.get would import the module of an unknown name.
-    kinds = [kind for kind in registered(model["type"]) if isinstance(kind, type)]
-    known = kinds and (kinds[0].__module__.startswith("sce_video.") or is_own_part(kinds[0]))
-    if not (known and issubclass(kinds[0], SelfSupervisedModel)):
+    model = at(config, "model", dict) or {}
+    kind = named_class(model.get("type"), MODELS)
+    if kind is None or not issubclass(kind, SelfSupervisedModel):
         return None
     settings = {**model, "backbone": _BACKBONE, "data_preprocessor": None}
     heads = [value for value in settings.values() if isinstance(value, dict)]
@@ -188,12 +184,12 @@ def _read_bad_files(path: Path, damaged: list[str]) -> list[dict[str, Any]]:
 def _data(history: list[dict[str, Any]], found: list[Path], notes: list[str]) -> dict[str, Any]:
     """Facts of the training set: of the history, else of the newest checkpoint."""
     for row in reversed(history):
-        if isinstance(row.get("data"), dict):
-            return row["data"]
+        if (data := at(row, "data", dict)) is not None:
+            return data
     try:
         training = recorded_training(load_checkpoint_file(found[0])) if found else None
     except (OSError, ValueError) as error:
         notes.append(f"{error}.")
         return {}
-    data = (training or {}).get("data")
-    return data if isinstance(data, dict) and is_plain(data) else {}
+    data = at(training, "data", dict)
+    return data if is_plain(data) and data else {}

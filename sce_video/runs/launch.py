@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 import warnings
 from collections.abc import Iterator
@@ -32,7 +31,7 @@ from sce_video.registry import DATASETS
 from sce_video.reporting.comparability import compare_training
 from sce_video.runs.configs import extraction_config, testing_config, training_config
 from sce_video.runs.teacher import prepare_teacher
-from sce_video.utils.cores import free_cores
+from sce_video.utils.cores import cores_for_workers
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
 from sce_video.utils.files import remove_unfinished
 from sce_video.utils.run_files import KEPT
@@ -87,32 +86,6 @@ def longest_queue(videos: int, batch: int) -> int:
     Half the number of videos where these are no more than a batch.
     """
     return (videos - 1) // batch * batch or max(1, videos // 2)
-
-
-@contextmanager
-def cores_for_workers(num_workers: int, threads: int | None = None) -> Iterator[None]:
-    """Leave the loader workers of this process their cores while torch computes on a CPU.
-
-    torch takes a thread per core, and these wait for each other in a busy loop: where a thread
-    shares its core with a loader worker, all others wait for it. On two cores with one worker a
-    step takes 1.75 times as long with two threads as with one (docs/performance.md). Cores that
-    other programs keep busy, or that a control group does not allow, are left out, too.
-
-    ``threads`` is the number of an earlier start of a resumed training, which is kept, because
-    sums in another order are rounded differently.
-
-    Nothing is changed with a GPU, nor where ``OMP_NUM_THREADS`` states the number.
-    """
-    if torch.cuda.is_available() or "OMP_NUM_THREADS" in os.environ:
-        yield
-        return
-    before = torch.get_num_threads()
-    wanted = free_cores() - num_workers if threads is None else threads
-    torch.set_num_threads(max(1, min(before, wanted)))
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @contextmanager

@@ -108,7 +108,7 @@ def check_packages(problems: list[str] | None = None) -> Iterator[Finding]:
     """torch and the OpenMMLab packages, by :func:`~sce_video.dependencies.dependency_problems`."""
     found = dependency_problems() if problems is None else problems
     for problem in found:
-        what, _, advice = problem.partition(": ")
+        what, _, advice = problem.partition(". Run ")
         yield Finding(FAILURE, what, advice)
     if not found:
         names = ("torch", "mmengine", "mmcv-lite", "mmaction2")

@@ -14,16 +14,15 @@ from sce_video.datasets.sources import dataset_settings, listed_extensions
 from sce_video.engine.config.changes import available_settings
 from sce_video.engine.config.check import known_keys, options_of_settings
 from sce_video.engine.config.load import load_config
-from sce_video.engine.recipes import LARGE_RECIPE, methods
+from sce_video.engine.recipes import LARGE_RECIPE, STUDENT_RECIPE, methods
 from sce_video.engine.run_json import Choice
 from sce_video.options.training import BEST, PretrainOptions, given_settings, request_of
 from sce_video.runs.choices import (
     FEW_STEPS,
     WARMUP_SHARE,
     Machine,
-    choose,
     choose_epochs,
-    default_method,
+    choose_settings,
     least_steps,
     notes,
     samples_of_epoch,
@@ -43,8 +42,17 @@ from sce_video.runs.continued import (
 from sce_video.runs.folder_facts import FolderFacts, examine_folder
 from sce_video.runs.keep_best import EVALUATIONS, HeldOut, hold_out, keep_best
 from sce_video.runs.planned_training import PlannedTraining, add_budget, filled_recipe
+from sce_video.runs.roads import Road, choose_road
+from sce_video.runs.start_weights import Source, find_source
+from sce_video.runs.student import (
+    MOST_EPOCHS,
+    become_student,
+    is_student,
+    student_choices,
+)
 from sce_video.runs.teacher import PlannedTeacher, plan_teacher
 from sce_video.runs.timing import Timing, measure
+from sce_video.utils.run_files import PUBLIC_TEACHER, has_public_teacher
 
 #: Size of a clip from which SCE is trained with the paper's views.
 _LARGE_SIZE = 224
@@ -75,22 +83,24 @@ class _Subject:
     Attributes:
         videos: Facts of all videos.
         machine: Machine that trains.
-        method: Method of pretraining.
-        why: Clause that says why this method was chosen; empty for a given one.
+        road: Method of pretraining, and why.
         given: Settings that the user gave, by name.
-        start: Network to start from; None for random weights.
+        hours: Budget of the command; None for the usual length.
+        start: Network to continue from; None for random weights and for a student.
+        student: Network that a student of an image network starts from.
         teacher: Teacher of a distillation.
         held: Videos held out to find the best checkpoint; None if the last one is kept.
     """
 
     videos: FolderFacts
     machine: Machine
-    method: str
-    why: str
+    road: Road
     given: Mapping[str, Any]
+    hours: float | None
     start: Start | None
-    teacher: PlannedTeacher | None
     held: HeldOut | None
+    student: Source | None = None
+    teacher: PlannedTeacher | None = None
 
     @property
     def trained(self) -> FolderFacts:
@@ -125,6 +135,7 @@ def plan_pretraining(options: PretrainOptions, begun: float) -> PlannedTraining:
     slowness = (now - began) / max(time.process_time() - worked, 1e-3)
     compared = _compared_videos(timing, subject.trained.num_videos, options.hours)
     after = _seconds_after(timing, subject.trained.num_videos, compared, slowness)
+    after += taught * compared / subject.trained.num_videos  # the teacher is compared, too
     other = 0.0 if options.hours is None else now - begun + taught + after
     held = subject.held
     evaluation = 0.0 if held is None else held.evaluated * timing.features(networks=1)
@@ -137,6 +148,9 @@ def plan_pretraining(options: PretrainOptions, begun: float) -> PlannedTraining:
         if subject.start is None:
             least = least_steps(subject.machine, chosen["width"].value)
         chosen["epochs"] = choose_epochs(steps, least, options.hours, seconds, spent)
+        if subject.student is not None and chosen["epochs"].value > MOST_EPOCHS:
+            reason = "more passes over the videos gain nothing; the rest of the hours is not used"
+            chosen["epochs"] = Choice("epochs", MOST_EPOCHS, reason)
     epochs = chosen["epochs"].value
     chosen |= _choices_of_length(subject, chosen, base, epochs, epochs * steps)
     config = _config(base, chosen, subject, options.out)
@@ -167,37 +181,64 @@ def _examine(options: PretrainOptions) -> _Subject:
     facts = examine_folder(str(options.videos), extensions=extensions).check_readable()
     given = given_settings(options)
     start = start_from(options.start, options.freeze, options.lora)
-    method, why = default_method(machine, given)
-    if options.method is not None:
-        method, why = options.method, ""
+    road = choose_road(options, facts, machine, given)
     held = None
     if options.kept == BEST:
         columns = GroupColumns(options.group_column, options.fold_column)
         held = hold_out(facts, options.labels, columns, int(given.get("seed", 0)))
-    subject = _Subject(facts, machine, method, why, given, start, None, held)
-    if method == "distill":
-        subject = replace(subject, teacher=plan_teacher(subject.trained, given))
-    return subject
+    subject = _Subject(facts, machine, road, given, options.hours, start, held)
+    if road.teacher is None:
+        return subject
+    student = _student(start, given)
+    teacher = plan_teacher(road.teacher, subject.trained, given, student is not None)
+    if student is not None and teacher.given["objective"] == "frames":
+        subject = replace(subject, student=student, start=None)
+    return replace(subject, teacher=teacher)
+
+
+def _student(start: Start | None, given: Mapping[str, Any]) -> Source | None:
+    """Return the network that the student of an image network starts from; None if there is none.
+
+    It is the network of ``--from`` if temporal layers can be added to it, and the public one if
+    none is given and its weights are installed.
+    """
+    if start is not None:
+        fits = is_student(start.source) and start.freeze is None and start.lora is None
+        return start.source if fits else None
+    if "width" in given or not has_public_teacher():
+        return None
+    return find_source(PUBLIC_TEACHER)
 
 
 def _choices(subject: _Subject, precision: str | None) -> tuple[str, dict[str, Choice]]:
     """Choose the recipe, and every setting except the length, in the order to show them."""
-    recipe, start, teacher = methods()[subject.method], subject.start, subject.teacher
+    method = subject.road.method
+    recipe, start, teacher = methods()[method], subject.start, subject.teacher
+    student = subject.student
     given = {**subject.given, "precision": precision}
     given |= {} if teacher is None else teacher.given
     facts, own = subject.trained, {}
     if start is not None:
         rate = load_config(recipe).optim_wrapper.optimizer.lr
         own = own_choices(start, facts, subject.machine, given, rate)
-    chosen = choose(facts, subject.machine, given, own)
-    if subject.method == "sce" and chosen["size"].value >= _LARGE_SIZE:
+    if student is not None:
+        recipe = STUDENT_RECIPE
+        own = student_choices(student, facts, subject.hours, given)
+    chosen = choose_settings(facts, subject.machine, given, own)
+    if method == "sce" and chosen["size"].value >= _LARGE_SIZE:
         recipe = LARGE_RECIPE  # of the paper's size, with the paper's views
-    rows = {"recipe": Choice("recipe", recipe, f"of --method {subject.method}{subject.why}")}
+    rows = {"recipe": Choice("recipe", recipe, f"of --method {method}{subject.road.why}")}
     if start is not None:
         del chosen["width"]  # the network has its own
         rows[_SOURCE] = Choice(_SOURCE, start.source.name, start.describe())
-    chosen = rows | chosen | ({} if teacher is None else teacher.choices())
-    return recipe, chosen
+    if student is not None:
+        reason = (
+            f"{student.parameters:,} parameters, and temporal layers that start as the identity"
+        )
+        rows[_SOURCE] = Choice(_SOURCE, student.name, reason)
+    if teacher is not None:
+        chosen |= teacher.choices(chosen["frames"].value)
+    return recipe, rows | chosen
 
 
 def _choices_of_length(
@@ -206,7 +247,7 @@ def _choices_of_length(
     """Choose what suits so many epochs and steps: warm-up, momentum, and queue and predictor of
     SCE, except what is given or chosen already.
     """
-    scratch = subject.start is None
+    scratch = subject.start is None and subject.student is None
     found = [
         *warmup_and_momentum(epochs, steps, WARMUP_SHARE if scratch else CONTINUED_WARMUP_SHARE)
     ]
@@ -261,6 +302,8 @@ def _config(base: Config, chosen: Mapping[str, Choice], subject: _Subject, out: 
         config.model.predictor = chosen["predictor"].value
     if subject.start is not None:
         continue_from(config, subject.start)
+    if subject.student is not None and subject.teacher is not None:
+        become_student(config, subject.student, subject.teacher.channels, subject.trained)
     return config
 
 
@@ -270,4 +313,4 @@ def _remarks(subject: _Subject, size: int, config: Config, timing: Timing) -> tu
     found = [] if subject.start is None else remarks(subject.start, size, subject.trained)
     differences = max(step.get("diff_prob", 0.0) for step in loader.dataset.pipeline)
     loading = timing.loading(loader.num_workers)
-    return (*found, *notes(subject.videos, size, loading, differences))
+    return (*subject.road.remarks, *found, *notes(subject.videos, size, loading, differences))

@@ -20,7 +20,13 @@ from sce_video.engine.config.snapshot import (
     resolved_config,
     stored_config,
 )
-from sce_video.engine.recipes import FINETUNING, FROZEN_FEATURES, LARGE_RECIPE, methods
+from sce_video.engine.recipes import (
+    FINETUNING,
+    FROZEN_FEATURES,
+    LARGE_RECIPE,
+    STUDENT_RECIPE,
+    methods,
+)
 from sce_video.engine.run_json import read_run_json
 from sce_video.engine.weights import checked_backbone
 from sce_video.options.training import TRACKERS
@@ -32,7 +38,7 @@ from sce_video.registry import (
     OPTIM_WRAPPER_CONSTRUCTORS,
     OPTIM_WRAPPERS,
     TRANSFORMS,
-    is_own_part,
+    named_class,
 )
 from sce_video.runs.configs import training_config
 from sce_video.runs.folder import different_settings
@@ -162,7 +168,8 @@ def planned_config(
     if lacking := advise_imports(run.environment.get("imports")):
         raise ValueError(f"{path} describes a run with parts of the user's own. {lacking}")
     recipe, stored = run.plan.recipe, dict(run.config)
-    if recipe not in (*methods().values(), LARGE_RECIPE, FINETUNING, FROZEN_FEATURES):
+    classifiers = (FINETUNING, FROZEN_FEATURES)
+    if recipe not in (*methods().values(), LARGE_RECIPE, STUDENT_RECIPE, *classifiers):
         raise ValueError(
             f"{path} names {recipe!r:.100}, which is not a recipe of pretrain or finetune. {advice}"
         )
@@ -226,10 +233,10 @@ def _unexpected(
         of_run: Whether the part says where the run and its videos are, which may be any path.
     """
     if isinstance(node, dict):
-        parameters = constructor_parameters(_added_class(node.get("type")))
-        parameters |= constructor_parameters(_added_class(node.get("constructor")))
+        parameters = constructor_parameters(named_class(node.get("type"), *_ADDED))
+        parameters |= constructor_parameters(named_class(node.get("constructor"), *_ADDED))
         for name, value in node.items():
-            if name in ("type", "constructor") and _added_class(value) is not None:
+            if name in ("type", "constructor") and named_class(value, *_ADDED) is not None:
                 continue
             if name in parameters:
                 allowed = takes_words(parameters[name].annotation)
@@ -244,18 +251,6 @@ def _unexpected(
         is_path = of_run and "://" not in node and not is_model(node)
         if not (is_word or is_path):
             yield node
-
-
-def _added_class(kind: Any) -> type | None:
-    """Return the registered class of a name that a plan may add to its recipe; None for others."""
-    name = str(kind).removeprefix("sce_video.")
-    for registry in _ADDED:
-        part = next(registry.chain()).module_dict.get(name)
-        if isinstance(part, type) and (
-            part.__module__.startswith("sce_video.") or is_own_part(part)
-        ):
-            return part
-    return None
 
 
 def _texts(node: Any) -> Iterator[str]:

@@ -14,7 +14,7 @@ from sce_video.datasets.named_files import check_exists, check_network, check_ou
 from sce_video.datasets.sources import listed_extensions
 from sce_video.engine.recipes import find_recipe, methods
 from sce_video.options.training import FOLDERS, PretrainOptions, given_settings
-from sce_video.utils.run_files import CONFIG
+from sce_video.utils.run_files import CONFIG, PUBLIC_TEACHER
 from sce_video.utils.storage import join
 
 if TYPE_CHECKING:
@@ -105,6 +105,8 @@ def _check_names(options: PretrainOptions) -> None:
         check_network(options.start)
     if options.teacher is not None:
         check_network(options.teacher)
+    elif options.named_method == "distill" and not options.resume:
+        check_network(PUBLIC_TEACHER)
     extensions = listed_extensions(options.all_files)
     if options.videos is not None:
         check_videos(options.videos, extensions)
@@ -116,7 +118,7 @@ def _check_names(options: PretrainOptions) -> None:
     if settings:
         from sce_video.engine.config.changes import available_settings, read_config
 
-        method = options.method or _USUAL_METHOD
+        method = options.named_method or _USUAL_METHOD
         available = available_settings(read_config(find_recipe(known[method])))
         for name in settings.keys() - available.keys():
             flag = f"--{name.replace('_', '-')}"

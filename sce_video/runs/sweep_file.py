@@ -24,22 +24,16 @@ A point with ``columns=["K200"]`` has these columns only, where each data set ha
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from mmengine.config import Config
 
+from sce_video.utils.records import read_record
+
 #: Tools that an evaluation runs, by its ``training``.
 TRAININGS = ("none", "one", "splits")
-_TOP = ("title", "source", "pretrain", "points", "columns", "seeds", "notes")
-#: Types of the entries of points and columns, in words.
-_TEXTS = ("name", "metric", "config", "training", "checkpoint", "note")
-_TYPES: dict[str, tuple[type, str]] = {
-    **dict.fromkeys(_TEXTS, (str, "a text")),
-    **dict.fromkeys(("options", "published"), (dict, "a dict")),
-    "columns": (list, "a list"),
-}
 
 
 @dataclass(frozen=True)
@@ -72,7 +66,7 @@ class Point:
     checkpoint: str | None = None
     published: dict[str, float] = field(default_factory=dict)
     note: str = ""
-    columns: Sequence[str] = ()
+    columns: tuple[str, ...] = ()
 
     def has(self, column: Column) -> bool:
         """Return whether this column is measured for the point."""
@@ -99,6 +93,27 @@ class Sweep:
     notes: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class _Pretraining:
+    """The recipe of all pretrainings, and options that change it."""
+
+    config: str | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _SweepFile:
+    """The entries of a sweep file."""
+
+    points: tuple[Point, ...]
+    columns: tuple[Column, ...]
+    title: str | None = None
+    source: str = ""
+    pretrain: _Pretraining = field(default_factory=_Pretraining)
+    seeds: tuple[int, ...] = (0,)
+    notes: tuple[str, ...] = ()
+
+
 def read_sweep(path: str | Path) -> Sweep:
     """Read and check a sweep file.
 
@@ -114,27 +129,21 @@ def read_sweep(path: str | Path) -> Sweep:
         first = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ValueError(f"cannot read the sweep {path}: {first}") from error
     content = {k: v for k, v in content.items() if not k.startswith("_")}  # helpers of the file
-    _check_keys(content, _TOP, f"{path}")
-    pretrain = content.get("pretrain", {})
-    _check_keys(pretrain, ("config", "options"), f"{path}, pretrain")
-    seeds, notes = content.get("seeds", [0]), content.get("notes", [])
-    for key, values, kind, what in (
-        ("seeds", seeds, int, "whole numbers"),
-        ("notes", notes, str, "texts"),
-    ):
-        if not isinstance(values, list | tuple) or any(type(value) is not kind for value in values):
-            raise ValueError(f"{path}: {key} must be a list of {what}, got {values!r:.80}")
-    check_seeds(seeds, f"{path}")
+    try:
+        file = read_record(_SweepFile, content)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    check_seeds(file.seeds, f"{path}")
     sweep = Sweep(
         name=Path(path).stem,
-        title=str(content.get("title", Path(path).stem)),
-        source=str(content.get("source", "")),
-        config=pretrain.get("config"),
-        options=pretrain.get("options", {}),
-        points=_entries(content, "points", Point, path),
-        columns=_entries(content, "columns", Column, path),
-        seeds=tuple(seeds),
-        notes=tuple(notes),
+        title=file.title or Path(path).stem,
+        source=file.source,
+        config=file.pretrain.config,
+        options=file.pretrain.options,
+        points=file.points,
+        columns=file.columns,
+        seeds=file.seeds,
+        notes=file.notes,
     )
     wrong = next((f"{path}: {why}" for unsuitable, why in _checks(sweep) if unsuitable), None)
     if wrong:
@@ -142,46 +151,21 @@ def read_sweep(path: str | Path) -> Sweep:
     return sweep
 
 
-def _check_keys(content: Any, known: Sequence[str], where: str) -> None:
-    """Raise ValueError for an unknown key, or a value of another type than its key has."""
-    if not isinstance(content, dict):
-        raise ValueError(f"{where}: must be a dict, got {content!r:.80}")
-    unknown = sorted(set(content) - set(known))
-    if unknown:
-        raise ValueError(f"{where}: unknown {unknown[0]!r}; known: {', '.join(known)}")
-    for name, value in content.items() if known is not _TOP else ():
-        kind, words = _TYPES[name]
-        none = value is None and name in ("config", "checkpoint")
-        if not none and (not isinstance(value, kind) or value == ""):
-            raise ValueError(f"{where}: {name} must be {words}, got {value!r:.80}")
-
-
-def _entries(content: dict, key: str, kind: type, path: str | Path) -> tuple:
-    """Build points or columns from dicts whose keys are the fields of the class."""
-    entries = content.get(key)
-    if not isinstance(entries, list | tuple) or not entries:
-        raise ValueError(f"{path}: {key} must be a list of dicts, got {entries!r:.80}")
-    needed = [f.name for f in fields(kind) if f.default is f.default_factory is MISSING]
-    for number, entry in enumerate(entries):
-        where = f"{path}, {key}[{number}]"
-        _check_keys(entry, [f.name for f in fields(kind)], where)
-        if missing := [name for name in needed if name not in entry]:
-            raise ValueError(f"{where}: needs a {missing[0]}")
-    names = [entry["name"] for entry in entries]
-    if double := [name for name in names if names.count(name) > 1]:
-        raise ValueError(f"{path}: two of {key} have the name {double[0]!r}")
-    return tuple(kind(**entry) for entry in entries)
-
-
 def _checks(sweep: Sweep) -> Iterator[tuple[bool, str]]:
     """Yield whether entries do not fit to each other, with the message."""
+    for what, entries in (("points", sweep.points), ("columns", sweep.columns)):
+        listed = [entry.name for entry in entries]
+        double = next((name for name in listed if listed.count(name) > 1), None)
+        yield not listed, f"{what} must have one entry or more"
+        yield "" in listed, f"an entry of {what} has no name"
+        yield double is not None, f"two of {what} have the name {double!r}"
     names = {column.name for column in sweep.columns}
     for point in sweep.points:
         this = f"point {point.name!r}"
         no_config = not (point.config or sweep.config)
         yield no_config, f"{this} has no config, and pretrain has none"
         for name in point.columns:
-            yield name not in names, f"{this} has columns={point.columns!r}, {name!r} is none"
+            yield name not in names, f"{this} has columns={list(point.columns)}, {name!r} is none"
         for name, value in point.published.items():
             no_column = name not in (point.columns or names)
             yield no_column, f"{this} has a published {name!r}, which is no column"

@@ -32,7 +32,9 @@ from sce_video.options.training import OBJECTIVES
 from sce_video.registry import DATASETS
 from sce_video.runs.folder_facts import FolderFacts
 from sce_video.runs.start_weights import find_source, sees_single_frames
+from sce_video.runs.student import clips_of_video
 from sce_video.utils.command import Progress
+from sce_video.utils.cores import usable_cores
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
 from sce_video.utils.run_files import TEACHER_FEATURES, is_model, packaged_network
 from sce_video.utils.storage import is_url
@@ -50,16 +52,17 @@ _MOST_ON_GPU = 4
 _OBJECTIVE = "relations"
 
 
-def with_clip(model: VideoModel, clip_duration: float, num_frames: int) -> VideoModel:
-    """Return the network with clips of so many seconds.
+def with_clip(model: VideoModel, clip: StudentClip) -> VideoModel:
+    """Return the network with the student's clips.
 
-    An image network sees each of the student's ``num_frames`` frames, any other network its own
-    number of frames.
+    An image network sees each of the student's frames, any other network its own number of frames.
+    A student that always sees the centre of the frames shares it with its teacher.
     """
-    frames = model.settings.num_frames
-    if sees_single_frames(model.settings.backbone):
-        frames = num_frames
-    settings = replace(model.settings, clip_duration=clip_duration, num_frames=frames)
+    settings = replace(model.settings, clip_duration=clip.duration)
+    if sees_single_frames(settings.backbone):
+        settings = replace(settings, num_frames=clip.num_frames)
+    if clip.central_share is not None:
+        settings = replace(settings, short_side=round(settings.crop_size / clip.central_share))
     return replace(model, settings=settings)
 
 
@@ -115,25 +118,30 @@ class StudentClip:
         num_frames: Frames of a clip.
         fixed: K, number of fixed clips of each video; 0 for any clip.
         objective: Objective of the distillation, one of ``OBJECTIVES``.
+        central_share: Share of the short side that a central crop covers; None for random crops.
     """
 
     duration: float
     num_frames: int
     fixed: int
     objective: str
+    central_share: float | None = None
 
 
 def student_clip(cfg: Config) -> StudentClip:
     """Return the student's clips in a config of a distillation."""
-    pipeline = cfg.train_dataloader.dataset.pipeline
-    step = next((step for step in pipeline if {"clip_duration", "num_frames"} <= {*step}), None)
+    steps = cfg.train_dataloader.dataset.pipeline
+    step = next((step for step in steps if {"clip_duration", "num_frames"} <= {*step}), None)
     if step is None:
         raise ValueError("a distillation trains on clips: the pipeline samples none")
     fixed = step.type.rpartition(".")[2] == "OneOfClips"
     clips = step.get("num_clips", 4) if fixed else 0
     objective = cfg.model.get("objective", OBJECTIVES[0])
     check_objective(objective, clips)
-    return StudentClip(step.clip_duration, step.num_frames, clips, objective)
+    sizes = {step.type.rpartition(".")[2]: step.get("size") for step in steps}
+    resized, cropped = sizes.get("ResizeShortSide"), sizes.get("CenterCropClips")
+    central = cropped / resized if resized and cropped else None
+    return StudentClip(step.clip_duration, step.num_frames, clips, objective, central)
 
 
 def check_objective(objective: Any, clips: Any) -> None:
@@ -183,7 +191,7 @@ def prepare_teacher(cfg: Config) -> TeacherHook | None:
     begun = time.monotonic()
     clip = student_clip(cfg)
     if not clip.fixed:
-        model = with_clip(load_model(cfg.teacher_checkpoint), clip.duration, clip.num_frames)
+        model = with_clip(load_model(cfg.teacher_checkpoint), clip)
         cfg.model.teacher_channels = model.feature_size
         return TeacherHook(model)
     features = StoredFeatures(cfg, clip)
@@ -201,6 +209,13 @@ def prepare_teacher(cfg: Config) -> TeacherHook | None:
     return TeacherHook(features=values, failures=failures)
 
 
+def compared_teacher(cfg: Config) -> VideoModel | None:
+    """Return the teacher of a finished distillation with the student's clips; None without one."""
+    if cfg.get("teacher_checkpoint") is None:
+        return None
+    return with_clip(load_model(cfg.teacher_checkpoint), student_clip(cfg))
+
+
 def _digest(texts: Sequence[str]) -> str:
     return hashlib.sha256("\0".join(texts).encode("utf-8", "surrogateescape")).hexdigest()
 
@@ -215,12 +230,14 @@ class StoredFeatures:
         dataset = DATASETS.build({**cfg.train_dataloader.dataset, "pipeline": []})
         self.paths = [dataset.path(index) for index in range(len(dataset))]
         #: What the features depend on.
-        self.key = {
+        self.key: dict[str, Any] = {
             "sha256": file_sha256(self.teacher),
             "videos": _digest(self.paths),
             "files": _digest([str(video_state(path)) for path in self.paths]),
             "clips": [clip.duration, clip.num_frames, clip.fixed],
         }
+        if clip.central_share is not None:
+            self.key["central_share"] = clip.central_share
         if clip.objective == "frames":
             self.key["features"] = "frames"
 
@@ -249,9 +266,11 @@ class StoredFeatures:
 
     def compute(self) -> Iterator[int]:
         """Compute and write them; gives the number of videos so far, now and then."""
-        own = with_clip(load_model(self.teacher), self.clip.duration, self.clip.num_frames)
+        own = with_clip(load_model(self.teacher), self.clip)
         model = clip_features(own, self.clips, self.clip.objective)
-        workers = self.workers if model.device.type == "cpu" else min(self.workers, _MOST_ON_GPU)
+        workers = min(self.workers, _MOST_ON_GPU)
+        if self.workers and model.device.type == "cpu":  # nothing else computes now
+            workers = usable_cores()
         options = ViewOptions(num_clips=self.clips, num_workers=workers)
         progress = Progress(len(self.paths), "features of the teacher:", unit="videos")
         parts = []
@@ -270,6 +289,8 @@ class StoredFeatures:
             raise ValueError(
                 f"the teacher can read none of {len(found.failures)} videos; {path}: {reason}"
             )
+        if model.positions:
+            found = replace(found, values=_compact(found.values))
         self.file.parent.mkdir(parents=True, exist_ok=True)
         write_features(self.file, found)
 
@@ -289,11 +310,20 @@ class StoredFeatures:
             raise ValueError(f"{file} has no features of {self.clips} clips for each video")
         if indices.min() < 0 or indices.max() >= count:
             raise ValueError(f"{file} has features of video {indices.max()} of {count}")
-        values = torch.from_numpy(found.values)
+        values = stored = torch.from_numpy(_compact(found.values) if frames else found.values)
         if len(found) < count:
-            values = torch.zeros(count, found.values.shape[1])
-            values[torch.from_numpy(indices)] = torch.from_numpy(found.values)
+            values = torch.zeros(count, found.values.shape[1], dtype=values.dtype)
+            values[torch.from_numpy(indices)] = stored
         return values.view(count, *shape, size), found.failures
+
+
+def _compact(values: np.ndarray) -> np.ndarray:
+    """Return features in half precision, unless one of them is too large for it.
+
+    Features of frames are T times as many as those of clips, and stay in memory while training.
+    """
+    fits = np.abs(values).max(initial=0) < np.finfo(np.float16).max
+    return values.astype(np.float16) if fits else values
 
 
 class TeacherHook(Hook):
@@ -349,10 +379,17 @@ class PlannedTeacher:
             return size
         return size // frame_parts(self.model.encoder.backbone)  # motion is computed from frames
 
-    def choices(self) -> dict[str, Choice]:
-        """The settings of the teacher with the reasons."""
+    def choices(self, num_frames: int) -> dict[str, Choice]:
+        """Return the settings of the teacher with the reasons.
+
+        Args:
+            num_frames: Frames of a clip, of which each has features for the objective "frames".
+        """
         model, clips = self.model, self.given["teacher_clips"]
-        kib = -(-self.num_videos * clips * model.feature_size * 4 // 1024)
+        of_clip = 4 * model.feature_size  # bytes
+        if self.given["objective"] == "frames":
+            of_clip = 2 * num_frames * self.channels  # in half precision
+        kib = -(-self.num_videos * clips * of_clip // 1024)
         reason = f"{model.settings.backbone['type']}, {model.feature_size} numbers a clip"
         if self.is_classifier:
             reason += "; a classifier: its backbone teaches, its classes are not used"
@@ -372,7 +409,7 @@ class PlannedTeacher:
     def stand_in(self, student: nn.Module, config: Config) -> None:
         """Give a network that is timed the teacher, or features of the right size."""
         clip = student_clip(config)
-        model = with_clip(self.model, clip.duration, clip.num_frames)
+        model = with_clip(self.model, clip)
         features = None
         if clip.fixed:
             own = clip_features(model, clip.fixed, clip.objective)
@@ -388,7 +425,7 @@ class PlannedTeacher:
         dataset = DATASETS.build({**config.train_dataloader.dataset, "pipeline": []})
         chosen = np.linspace(0, len(dataset) - 1, _TIMED).astype(int)
         paths = [dataset.path(int(index)) for index in np.unique(chosen)]
-        own = with_clip(self.model, clip.duration, clip.num_frames)
+        own = with_clip(self.model, clip)
         network = clip_features(own, clip.fixed, clip.objective)
         begun = time.monotonic()
         for _ in iterate_features(network, paths, ViewOptions(num_clips=clip.fixed)):
@@ -396,17 +433,31 @@ class PlannedTeacher:
         return (time.monotonic() - begun) / len(paths) * len(dataset)
 
 
-def plan_teacher(facts: FolderFacts, given: Mapping[str, Any]) -> PlannedTeacher:
-    """The teacher of the settings that the user gave, and what it decides.
+def plan_teacher(
+    teacher: str, facts: FolderFacts, given: Mapping[str, Any], has_student: bool
+) -> PlannedTeacher:
+    """Load a teacher, and choose the settings that it decides.
+
+    Args:
+        teacher: Network that the user named or that was chosen.
+        facts: Facts of the videos that are trained on.
+        given: Settings that the user gave, by name.
+        has_student: Whether there is a network of frames to teach. It learns the frames of an image
+            network.
 
     Raises:
-        FileNotFoundError: no such teacher.
+        FileNotFoundError: If there is no such teacher.
         ValueError: If its clip does not fit the videos, or :func:`check_objective` raises it.
     """
-    objective = given.get("objective", _OBJECTIVE)
-    clips = given.get("teacher_clips", 0 if objective == "tokens" else _CLIPS)
+    source = find_source(teacher)
+    usual = "frames" if has_student and source.per_frame else _OBJECTIVE
+    objective = given.get("objective", usual)
+    of_frames = objective == "frames" and has_student
+    clips = given.get("teacher_clips")
+    if clips is None:
+        clips = clips_of_video(facts, _CLIPS) if of_frames else _CLIPS
+        clips = 0 if objective == "tokens" else clips
     check_objective(objective, clips)
-    source = find_source(given["teacher"])
     model = build_model(source.settings, source.checkpoint)
     decided = {"teacher": model.checkpoint, "objective": objective, "teacher_clips": clips}
     own = None if source.per_frame else source.settings.clip_duration  # None: a whole video

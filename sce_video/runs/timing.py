@@ -7,18 +7,18 @@ import time
 from contextlib import nullcontext
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
 import torch
 from mmengine.config import Config
 from mmengine.registry import DefaultScope
 
+from sce_video.datasets.pipeline import PackedSample
 from sce_video.datasets.video_dataset import SampleRequest, VideoDataset
 from sce_video.models.algorithms import SelfSupervisedModel
 from sce_video.registry import DATASETS, MODELS
 from sce_video.runs.choices import samples_of_epoch
-from sce_video.runs.launch import cores_for_workers
 from sce_video.runs.teacher import PlannedTeacher
+from sce_video.utils.cores import cores_for_workers
 
 #: Steps that are timed, after a first one.
 _STEPS = 3
@@ -83,7 +83,7 @@ def measure(cfg: Config, teacher: PlannedTeacher | None = None) -> Timing:
     return Timing(step, seconds, batch, samples, on_gpu=torch.cuda.is_available())
 
 
-def _time_step(cfg: Config, sample: dict[str, Any], teacher: PlannedTeacher | None) -> float:
+def _time_step(cfg: Config, sample: PackedSample, teacher: PlannedTeacher | None) -> float:
     """Return the median seconds of a step, forward and backward, on random views.
 
     Args:
@@ -96,7 +96,8 @@ def _time_step(cfg: Config, sample: dict[str, Any], teacher: PlannedTeacher | No
     dtype = getattr(torch, cfg.optim_wrapper.get("dtype", "float32"))
     settings = {"data_preprocessor": cfg.get("data_preprocessor"), **cfg.model.to_dict()}
     views = [
-        torch.randint(0, 256, (batch, *view.shape), dtype=torch.uint8) for view in sample["inputs"]
+        torch.randint(0, 256, (batch, *view.shape), dtype=torch.uint8)
+        for view in sample["inputs"] or []
     ]
     first = torch.zeros(batch, dtype=torch.int64)  # labels, videos and clips, of which any will do
     seeds, taken = torch.arange(batch), []
@@ -124,7 +125,7 @@ def _time_step(cfg: Config, sample: dict[str, Any], teacher: PlannedTeacher | No
     return median(taken[1:])  # the first step allocates memory and tunes cuDNN
 
 
-def _decode(dataset: VideoDataset) -> tuple[dict, float]:
+def _decode(dataset: VideoDataset) -> tuple[PackedSample, float]:
     """Return a sample, and the median seconds that this process needs for one.
 
     Where a batch is read ahead, its seconds are shared, since latency is paid once for all of it.
@@ -135,7 +136,8 @@ def _decode(dataset: VideoDataset) -> tuple[dict, float]:
         begin = time.monotonic()
         samples = dataset.__getitems__(requests)
         return samples[-1], (time.monotonic() - begin) / len(samples)
-    sample, taken = {}, []
+    sample: PackedSample = {}
+    taken = []
     for request in requests:
         begin = time.monotonic()
         sample = dataset[request]

@@ -1,9 +1,11 @@
-"""Number of cores that a process may use, and of cores that other programs leave idle."""
+"""How many cores a process may use, how many are idle, and how many torch leaves to workers."""
 
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 #: Root of the control groups.
@@ -41,6 +43,35 @@ def free_cores() -> int:
         return usable
     idle = round(sum(idle / total for idle, total in spans))
     return max(1, usable // _LEAST_SHARE, min(usable, idle))
+
+
+@contextmanager
+def cores_for_workers(num_workers: int, threads: int | None = None) -> Iterator[None]:
+    """Leave the loader workers of this process their cores while torch computes on a CPU.
+
+    torch starts a thread per core, and the threads wait for each other in a busy loop: if a thread
+    shares its core with a loader worker, all others wait for it. On two cores with one worker a
+    step takes 1.75 times as long with two threads as with one (docs/performance.md). Cores that
+    other programs keep busy, or that a control group does not allow, are left out, too. Nothing is
+    changed with a GPU, or if ``OMP_NUM_THREADS`` states the number.
+
+    Args:
+        num_workers: Number of loader workers.
+        threads: Number of threads in an earlier start of a resumed training, which is kept because
+            sums in another order are rounded differently. None to choose it.
+    """
+    import torch  # imported here because a sweep counts cores without it
+
+    if torch.cuda.is_available() or "OMP_NUM_THREADS" in os.environ:
+        yield
+        return
+    before = torch.get_num_threads()
+    wanted = free_cores() - num_workers if threads is None else threads
+    torch.set_num_threads(max(1, min(before, wanted)))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _quota() -> float:

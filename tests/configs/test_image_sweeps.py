@@ -8,7 +8,7 @@ import pytest
 
 from sce_video.engine.config.load import load_config, recipe_config
 from sce_video.engine.config.snapshot import differences, resolved_config
-from sce_video.published.paper_recipes import pretraining_recipe
+from sce_video.published.paper_results import Setting, pretraining_recipe
 from sce_video.runs.sweep_file import read_sweep
 from sce_video.runs.sweep_plan import option_texts
 
@@ -117,9 +117,11 @@ def test_columns_are_the_linear_protocol_of_the_set(sweeps, repo, name):
 @pytest.mark.parametrize("name", NAMES)
 def test_every_point_is_the_recipe_of_its_number(configs, name):
     for cfg in configs[name]:
-        claim, epochs = cfg.benchmark, cfg.train_cfg.max_epochs
-        setting = (claim.dataset, claim.network, claim.frames, claim.size, epochs)
-        recipe = pretraining_recipe(claim.pretraining, *setting)
+        trained = {
+            "pretrained_on": cfg.benchmark.dataset,
+            "pretraining_epochs": cfg.train_cfg.max_epochs,
+        }
+        recipe = pretraining_recipe(Setting.stated({**cfg.benchmark, **trained}))
         ranks = int(re.search(r"_(\d+)xb", recipe[0])[1])
         config = resolved_config(cfg, ranks * cfg.train_dataloader.batch_size)
         assert differences(config, recipe_config(*recipe)) == []

@@ -8,8 +8,7 @@ import pytest
 
 from sce_video.engine.config.load import load_config, recipe_config
 from sce_video.engine.config.snapshot import differences, resolved_config
-from sce_video.published.paper_recipes import pretraining_recipe
-from sce_video.published.paper_results import PAPER_RESULTS
+from sce_video.published.paper_results import PAPER_RESULTS, Setting, pretraining_recipe
 from sce_video.runs.sweep_file import read_sweep
 from sce_video.runs.sweep_plan import plan
 
@@ -58,7 +57,8 @@ def test_published_numbers_and_settings_are_those_of_the_pretraining(sweeps, rep
         pretraining = pretraining_of(sweep, point)
         expected = {c: numbers.get((pretraining, data)) for c, data in DATASETS.items()}
         assert point.published == {c: value for c, value in expected.items() if value is not None}
-        recipe = pretraining_recipe(pretraining, "kinetics200", "r3d18", 8, 224)
+        setting = {"pretrained_on": "kinetics200", "network": "r3d18", "frames": 8, "size": 224}
+        recipe = pretraining_recipe(Setting.stated({**setting, "pretraining": pretraining}))
         if recipe is None:
             assert name == "loss" and pretraining.startswith("sce_free_") and not point.published
             continue

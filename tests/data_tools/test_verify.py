@@ -22,12 +22,12 @@ from sce_video.data_tools.verify import (
     VerifyJob,
     file_problems,
     find_problems,
-    listed_videos,
     open_records,
     verify_videos,
     write_table,
 )
 from sce_video.datasets import FrameCountError, open_reader
+from sce_video.datasets.named_files import listed_videos
 from sce_video.datasets.readers.base import VideoTimeoutError
 from sce_video.datasets.video_list import VideoList
 from sce_video.jobs import Item, Record, Workers, file_state, is_current
@@ -328,19 +328,19 @@ def test_reading_lists_and_folders(tmp_path, videos, monkeypatch):
     listed = tmp_path / "sub" / "list.txt"
     listed.parent.mkdir()
     listed.write_text("\na.mp4 0\n\nb.mkv 1\n")
-    entries, root, lines = listed_videos(str(listed), str(videos))
-    assert (len(entries), root, lines) == (2, str(videos), [2, 4])
+    found = listed_videos(str(listed), str(videos))
+    assert (len(found.videos), found.root, found.lines) == (2, str(videos), [2, 4])
     with pytest.raises(ValueError, match=r"a\.mp4.*--data-root"):
         listed_videos(str(listed), None)
     monkeypatch.chdir(videos)  # the second choice, after the list's own folder
-    assert listed_videos(str(listed), None)[1] == "."
+    assert listed_videos(str(listed), None).root == "."
     (listed.parent / "b.mkv").touch()
-    assert listed_videos(str(listed), None)[1] == str(listed.parent)
-    entries, root, lines = listed_videos(str(videos), None)
-    assert (len(entries), root, lines) == (3, str(videos), None)
+    assert listed_videos(str(listed), None).root == str(listed.parent)
+    found = listed_videos(str(videos), None)
+    assert (len(found.videos), found.root, found.lines) == (3, str(videos), None)
     with pytest.raises(ValueError, match="--data-root"):
         listed_videos(str(videos), str(videos))
-    with pytest.raises(ValueError, match="nowhere"):
+    with pytest.raises(FileNotFoundError, match="nowhere"):
         listed_videos(str(tmp_path / "nowhere.txt"), None)
 
 

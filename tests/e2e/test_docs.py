@@ -210,7 +210,7 @@ def test_the_first_screen_of_the_readme():
 
 def test_commands_are_found():
     """The checks above see the commands, with variables and braces expanded."""
-    for page, number, with_options in (("README.md", 10, 0), ("docs/videos.md", 8, 5)):
+    for page, number, with_options in (("README.md", 10, 0), ("docs/pretrain.md", 8, 5)):
         found = list(commands(REPO / page))
         assert len(found) >= number, page
         assert sum("--cfg-options" in words for words in found) >= with_options, page

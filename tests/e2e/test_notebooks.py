@@ -50,7 +50,7 @@ def test_a_notebook_runs(name, tmp_path):
     resources = {"metadata": {"path": str(tmp_path)}}
     client.NotebookClient(run, timeout=600, resources=resources).execute()
     assert pictures(run) == pictures(stored) == {"own_videos": 3, "reproduce": 0}[name]
-    words = {"own_videos": ("knn_top1", "linear_top1"), "reproduce": ("by hand", "sce learnt")}
+    words = {"own_videos": ("knn_top1", "linear_top1"), "reproduce": ("by hand", "sce learned")}
     for word in words[name]:
         assert word in texts(run) and word in texts(stored)
 

@@ -47,8 +47,7 @@ TINY = "--width 4 --frames 4 --size 32 --hidden 16 --batch 4 --workers 0 --epoch
 #: Pages whose network also has texts; and what earlier pages have left in work_dirs.
 WITH_TEXT = ("encoders.md", "search.md")
 LEFT_BY_OTHERS = {
-    "metrics.md": {"sce_r3d18_folder": "RUN"},
-    "look.md": {"r3d18_folder": "CLASSIFIER"},
+    "evaluate.md": {"sce_r3d18_folder": "RUN", "r3d18_folder": "CLASSIFIER"},
 }
 CONTINUED = "--batch 4 --workers 0 --epochs 1"
 #: Words of the pages and what stands there instead.
@@ -59,7 +58,7 @@ INSTEAD = {
     "match.mp4@12:30-12:35": "match.mp4@1-3", "epoch_100.pth": "epoch_1.pth",
     r"person(\d+)": r"v\d(\d)", "a dog catches a ball": "a dog",
     "'abseiling' and duration > 5": "'red_jump' and duration > 0.5", "weizmann4": "TEST",
-    "wave": "red_jump", "RUN/seed*": "NEW_RUN/seed*", "2,4": "0,0",
+    "wave": "red_jump", "240": "24", "RUN/seed*": "NEW_RUN/seed*", "2,4": "0,0",
     "RECIPE": "configs/sce/sce_r3d18_folder_small.py",
 }  # fmt: skip
 RUNS = ("SOURCE", "RUN1", "RUN2", "RUN3")
@@ -175,6 +174,8 @@ def small(words: list[str]) -> list[str]:
     elif words[1] == "finetune":
         words[words.index("--out") + 1] = "NEW_CLASSIFIER"
         words += CONTINUED.split()
+    elif words[1] == "encoder":  # RUN is a link to what every page reads
+        words[words.index("--out") + 1] = "NEW_ENCODER"
     elif words[1] == "index" and "--column" in words:
         words[words.index("--out") + 1] = "column_index"
     configs = [word for word in words if re.fullmatch(r"configs/.*\.py", word)]

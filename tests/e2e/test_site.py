@@ -112,7 +112,7 @@ def served(site) -> Iterator[str]:
     thread.join()
 
 
-PAGES = ("index", "start", "how_it_works", "troubleshooting", "results", "api/methods")
+PAGES = ("index", "start", "glossary", "how_it_works", "troubleshooting", "results", "api/methods")
 
 
 @pytest.mark.parametrize("width", [1280, 390])

@@ -193,8 +193,10 @@ def depth_by_name(name: str) -> int | None:
     """Depth of a parameter, by its name alone; None for what follows the last block."""
     if name.startswith("network.mit."):  # X-CLIP's, on the frames' embeddings
         return None
-    if block := re.match(r"(?:blocks|network(?:\.\w+)*\.layers?)\.(\d+)\.", name):
+    if block := re.match(r"(?:blocks|temporal|network(?:\.\w+)*\.layers?)\.(\d+)\.", name):
         return int(block[1]) + 1
+    if name.startswith("head.0."):  # EfficientNet-Lite: the last convolution, after seven stages
+        return 8
     if stage := re.match(r"layer(\d)\.", name):
         return int(stage[1])
     if layer := re.match(r"features\.(\d+)\.", name):  # S3D: the indices of its poolings
@@ -212,7 +214,8 @@ def test_layer_decay_equals_a_loop_over_names(kind):
         config |= dict(position="learned")
     model = nn.ModuleDict({"backbone": MODELS.build(config), "head": nn.Linear(2, 2)})
     model.backbone = model["backbone"]
-    last = 5 if kind in SMALL and kind != "VisionTransformer3d" else 3  # stages, or two blocks
+    # One more than the stages of a convolutional network, or than the two blocks of a transformer.
+    last = {"VisionTransformer3d": 3, "EfficientNetLite": 9}.get(kind, 5 if kind in SMALL else 3)
     groups = constructor(layer_decay=0.75, no_decay=["bias"])(model).optimizer.param_groups
     found = {p: group for group in groups for p in group["params"]}
     assert groups[0]["lr"] == 0.4  # the rate in the log

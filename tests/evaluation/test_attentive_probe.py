@@ -11,7 +11,7 @@ from helpers.recognition import small_options
 from helpers.training import REPO
 
 from sce_video.engine.checkpoint import load_checkpoint_file
-from sce_video.evaluation.loop import select_point
+from sce_video.evaluation.loop import select_probe
 from sce_video.evaluation.rows import Rows
 from sce_video.inference.classifier import load_classifier
 from sce_video.models.heads import GridPoint
@@ -120,10 +120,11 @@ def test_the_selection_equals_a_loop():
     rows = rows_of(scores.reshape(40, 15), labels)
     grid = [GridPoint(0.1 * (i + 1), 0.0) for i in range(5)]
     accuracies = [np.mean(scores[:, g].argmax(1) == labels) if g else 0.0 for g in range(5)]
-    found, text = select_point(rows, grid)
+    selection = select_probe(rows, grid)
+    found, text = selection.described(), selection.sentence
     assert [point["top1"] for point in found["points"]] == pytest.approx(accuracies)
     assert [point["name"] for point in found["points"]] == [point.name for point in grid]
     best = int(np.argmax(accuracies))
     assert found["selected"]["index"] == best != 4 and grid[best].name in text
     with pytest.raises(ValueError, match="selection of a probe needs them"):
-        select_point(rows_of(scores.reshape(40, 15), np.full(40, -1)), grid)
+        select_probe(rows_of(scores.reshape(40, 15), np.full(40, -1)), grid)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sce_video.data_tools.prepare.imagenet import IMAGENET100_CLASSES
 from sce_video.engine.config.load import recipe_config
-from sce_video.published.paper_recipes import evaluation_recipe, pretraining_recipe
+from sce_video.published.paper_results import Setting, evaluation_recipes, pretraining_recipe
 
 K400 = "kinetics400"
 VIDEOS = {
@@ -102,9 +102,9 @@ def results(
         "pretraining_epochs": None if source is None else epochs,
         **(benchmark or {}),
     }
-    clip = network, frames, size
-    recipe = evaluation_recipe(protocol, dataset, *clip, claim["pretraining"])
-    origin = pretraining_recipe(claim["pretraining"], source, *clip, epochs)
+    setting = Setting.stated(claim)
+    recipe = next(iter(evaluation_recipes(setting)), None)
+    origin = pretraining_recipe(setting)
     if origin is not None:
         data = training_data(source, pretraining=True)
         origin = checkpoint(origin[0], {**origin[1], **(pretrained or {})}, data)

@@ -52,6 +52,14 @@ CALLS = {
         "crops": 3,
         "hours": 2,
     },
+    "finetune RUN --train T --test E --out R --group-column g --route frozen": {
+        "source": "RUN",
+        "train": "T",
+        "test": "E",
+        "out": "R",
+        "group_column": "g",
+        "route": "frozen",
+    },
     "train c.py --resume --amp --track wandb --track mlflow --cfg-options a=1 b.c=x=y": {
         "config": "c.py",
         "resume": "auto",
@@ -117,6 +125,22 @@ CALLS = {
         "seed": 3,
         "cfg_options": ["a=1"],
     },
+    "choose V --among R efficientnet-lite0:all --out D --labels folders --group-pattern (a)": {
+        "videos": "V",
+        "among": ["R", "efficientnet-lite0:all"],
+        "out": "D",
+        "labels": "folders",
+        "group_pattern": "(a)",
+    },
+    "choose V --out D --labels c.csv --group-column g --folds 5 --budget 90s --workers 2": {
+        "videos": "V",
+        "out": "D",
+        "labels": "c.csv",
+        "group_column": "g",
+        "folds": 5,
+        "budget": "90s",
+        "workers": 2,
+    },
     "evaluate R --test V --group-pattern (a) --folds loo --protocols knn time --pairs ssv2": {
         "run": "R",
         "test": "V",
@@ -173,12 +197,18 @@ CALLS = {
         "prefer": ("bitrate",),
         "workers": 0,
     },
-    "embed V --checkpoint R --out f.npz --windows 5s --shots --cfg-options a.b=1 c=2": {
+    "embed V --checkpoint R --out f.npz --windows 5s --shots --clips 2": {
         "videos": "V",
         "checkpoint": "R",
         "out": "f.npz",
         "windows": "5s",
         "shots": True,
+        "clips": 2,
+    },
+    "embed V --checkpoint R --out f.npz --cfg-options a.b=1 c=2": {
+        "videos": "V",
+        "checkpoint": "R",
+        "out": "f.npz",
         "cfg_options": ["a.b=1", "c=2"],
     },
     "embed --config c.py --checkpoint random --out f.npz --part bank --workers 0": {

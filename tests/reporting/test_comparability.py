@@ -18,7 +18,7 @@ from helpers.results_files import (
 
 from sce_video.engine.config.snapshot import differences
 from sce_video.engine.recipes import recipe_names
-from sce_video.published.paper_recipes import VARIANTS
+from sce_video.published.paper_results import VARIANTS, variant_of
 from sce_video.reporting.comparability import (
     Comparability,
     compare_training,
@@ -48,7 +48,7 @@ def compared(protocol="linear", dataset=K400, **options):
 def beside(content):
     """The numbers of the paper that a result stands beside."""
     report = assign_results(Collection([parse_result("x/results.json", content)]))
-    cells = (*report.cells, *report.images)
+    cells = (*report.videos.cells, *report.images.cells)
     return [(c.papers[0].table, c.papers[0].value) for c in cells if c.measurements]
 
 
@@ -137,6 +137,11 @@ def test_every_advised_option_is_a_variant_of_a_shipped_recipe():
         for name in recipes:
             ours = config_of(name, {variant.key: variant.value})
             assert differences(ours, config_of(name)), (name, variant)
+    # The rate of the whole batch of 8 x 512 images: 0.5 for 256.
+    name = "sce_r50_8xb512-224-100e_imagenet"
+    (changed,) = differences(config_of(name, {LR: 0.5}), config_of(name))
+    assert variant_of(name, changed.key, changed.ours).source == "the paper, appendix D"
+    assert variant_of(name, changed.key, "0.5") is variant_of("x", changed.key, "8.0") is None
 
 
 def test_a_training_says_at_its_start_whether_it_can_stand_beside_the_paper():

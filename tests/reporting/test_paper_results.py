@@ -19,20 +19,19 @@ from sce_video.datasets import image_datasets
 from sce_video.engine.config.load import recipe_config
 from sce_video.engine.recipes import recipe_names
 from sce_video.evaluation.transfer import LOW_SHOT_PUBLISHED, MANY_SHOT_SETS
-from sce_video.published import read_published
-from sce_video.published.paper_recipes import evaluation_recipe, pretraining_recipe
-from sce_video.published.paper_results import IMAGE_RESULTS, MEAN_OF_SPLITS, PAPER_RESULTS
+from sce_video.published.paper_results import (
+    IMAGE_RESULTS,
+    MEAN_OF_SPLITS,
+    PAPER_RESULTS,
+    PRETRAININGS,
+    Setting,
+    evaluation_recipes,
+    pretraining_recipe,
+)
 from sce_video.published.sets import CLASS_LISTS, SIZES, class_list_problem
 
 K2, K4, IN100 = "kinetics200", "kinetics400", "imagenet100"
 EVERYTHING = (*PAPER_RESULTS, *IMAGE_RESULTS)
-
-
-def recipes_of(paper):
-    """Name of the recipe of the evaluation; name and options of that of the pretraining."""
-    clip, method = (paper.network, paper.frames, paper.size), paper.pretraining
-    origin = pretraining_recipe(method, paper.pretrained_on, *clip, paper.pretraining_epochs)
-    return evaluation_recipe(paper.protocol, paper.dataset, *clip, method), origin
 
 
 def test_every_value_is_that_of_the_tables():
@@ -53,7 +52,7 @@ def test_recipes_of_the_ablations_have_the_settings_of_their_rows(table):
     }[table]
     base = {"lambda_": 0.5, "tau_m": 0.07, "strength": 0.5, "diff_prob": 0.0}
     base |= {"duration_jitter": 0.0, "reverse_prob": 0.0}
-    for row, recipe in {p.row: recipes_of(p)[1] for p in EVERYTHING if p.table == table}.items():
+    for row, recipe in {p.row: p.origin for p in EVERYTHING if p.table == table}.items():
         config = recipe_config(*recipe)
         (clips,) = (
             step
@@ -80,14 +79,18 @@ def test_every_number_names_recipes_that_are_shipped():
     names = recipe_names()
     for paper in EVERYTHING:
         if paper.protocol == "instance_segmentation":  # of detectron2
+            assert paper.recipe is None
             continue
-        recipe, pretraining = recipes_of(paper)
-        assert recipe in names, paper
-        assert paper.pretraining is None or pretraining[0] in names, paper
+        assert paper.recipe in names, paper
+        assert paper.pretraining is None or paper.origin.name in names, paper
+        assert (paper.pretraining is None) is (paper.origin is None)
+        # A result that states this setting leads to the same recipes.
+        assert evaluation_recipes(paper)[0] == paper.recipe, paper
+        assert pretraining_recipe(paper) == paper.origin, paper
         split = 1 if paper.split == MEAN_OF_SPLITS else paper.split
         if paper.frames > 1:
             assert all((part, paper.dataset, split) in SIZES for part in ("test", "training"))
-    different = {str(recipes_of(p)[1]) for p in EVERYTHING}
+    different = {str(p.origin) for p in EVERYTHING}
     methods = {
         (p.pretraining, p.pretrained_on, p.network, p.frames, p.pretraining_epochs)
         for p in EVERYTHING
@@ -95,15 +98,20 @@ def test_every_number_names_recipes_that_are_shipped():
     assert len(different) == len(methods)
 
 
-def test_every_row_of_the_tables_of_recipes_is_shipped_and_used():
+def test_only_the_recipes_of_numbers_are_found():
     """A file of results may state any setting: it can only lead to a recipe of the table."""
-    rows = read_published("recipes.csv")
-    assert {row["recipe"] for row in rows} <= set(recipe_names())
-    methods = {row["method"] for row in read_published("pretrainings.csv")}
-    assert methods == {row["method"] for row in rows if row["protocol"] == "pretraining"}
-    assert evaluation_recipe("linear", K4, "../evil", 8, 224) is None
-    assert pretraining_recipe("sce_tau_m_0.09", K2, "r3d18", 8, 224) is None
-    assert pretraining_recipe("sce_lambda_0.125", K4, "r3d18", 8, 224) is None
+    assert set(PRETRAININGS) == {p.pretraining for p in EVERYTHING if p.pretraining is not None}
+    setting = {"protocol": "linear", "dataset": K4, "frames": 8, "size": 224, "network": "r3d18"}
+    setting |= {"pretrained_on": K2, "pretraining": "sce_tau_m_0.07"}
+    assert evaluation_recipes(Setting.stated({**setting, "network": "../evil"})) == []
+    assert pretraining_recipe(Setting.stated(setting)) is not None
+    for other in ({"pretraining": "sce_tau_m_0.09"}, {"pretrained_on": K4}):
+        assert pretraining_recipe(Setting.stated({**setting, **other})) is None
+    lars = {"protocol": "linear", "dataset": "imagenet", "network": "r50_2d", "frames": 1}
+    lars |= {"size": 224, "pretrained_on": "imagenet", "pretraining": "sce_images_lars"}
+    first, second = evaluation_recipes(Setting.stated({**lars, "pretraining_epochs": 100}))
+    assert "90e" in first and "100e" in second
+    assert evaluation_recipes(Setting.stated({**lars, "pretraining": "other"})) == [second, first]
 
 
 def test_the_transfer_tables_agree_with_the_tool():
@@ -126,19 +134,23 @@ def test_sets_have_the_sizes_that_the_preparation_checks():
     assert sizes["ava", "val"] == (ava_lists.PUBLISHED_VIDEOS["train"], None)
     assert SIZES["test", "ava", "val"].low == ava_lists.PUBLISHED_VIDEOS["val"]
     for name, count in (("cifar10", 10), ("cifar100", 100)):
-        assert training[name, ""].low == image_datasets.CIFAR10.counts["train"]
-        assert SIZES["test", name, ""].low == image_datasets.CIFAR10.counts["test"]
-        assert SIZES["test", name, ""].classes == count == training[name, ""].classes
-    found = (training["stl10", ""], SIZES["test", "stl10", ""], SIZES["pretraining", "stl10", ""])
+        assert training[name, None].low == image_datasets.CIFAR10.counts["train"]
+        assert SIZES["test", name, None].low == image_datasets.CIFAR10.counts["test"]
+        assert SIZES["test", name, None].classes == count == training[name, None].classes
+    found = (
+        training["stl10", None],
+        SIZES["test", "stl10", None],
+        SIZES["pretraining", "stl10", None],
+    )
     parts = [image_datasets.STL10.counts[part] for part in ("train", "test", "unlabeled")]
     assert [size.low for size in found] == parts == [5_000, 8_000, 100_000]
-    assert training["imagenet", ""].low == imagenet.PUBLISHED_TRAIN
-    assert training[IN100, ""].low == imagenet.PUBLISHED_TRAIN_100
+    assert training["imagenet", None].low == imagenet.PUBLISHED_TRAIN
+    assert training[IN100, None].low == imagenet.PUBLISHED_TRAIN_100
     for name in ("voc2007", "dtd"):
         prepared = TRANSFER_SETS[name].published
-        assert training[name, ""].low == prepared["train"] + prepared["val"]
+        assert training[name, None].low == prepared["train"] + prepared["val"]
     for name in MANY_SHOT_SETS:
-        assert {("training", name, ""), ("test", name, "")} <= set(SIZES)
+        assert {("training", name, None), ("test", name, None)} <= set(SIZES)
 
 
 def test_the_classes_of_imagenet100_count_in_their_order():

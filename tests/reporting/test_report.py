@@ -21,7 +21,7 @@ from sce_video.evaluation.results import Results
 from sce_video.evaluation.transfer import on_dataset
 from sce_video.published.paper_results import MEAN_OF_SPLITS, PAPER_RESULTS
 from sce_video.reporting.paper_cells import assign_results
-from sce_video.reporting.report_pages import Half, render_html, render_markdown, write_report
+from sce_video.reporting.report_pages import render_html, render_markdown, write_report
 from sce_video.reporting.result_files import Collection, collect_results, parse_result
 from sce_video.utils.metric_names import is_trivial
 
@@ -94,7 +94,7 @@ def filled(report):
         (c.papers[0].protocol, c.papers[0].dataset, c.papers[0].split, c.papers[0].value): (
             c.measurements
         )
-        for c in report.cells
+        for c in report.videos.cells
         if c.measurements
     }
 
@@ -150,8 +150,8 @@ def test_golden_report(report):
 
 def test_without_results_every_cell_is_there_and_not_run(report):
     empty = report({})
-    assert sum(len(cell.papers) for cell in empty.cells) == len(PAPER_RESULTS)
-    assert len(empty.cells) == 101 and empty.status_counts() == {"not run": 101}
+    assert sum(len(cell.papers) for cell in empty.videos.cells) == len(PAPER_RESULTS)
+    assert len(empty.videos.cells) == 101 and empty.videos.counts == {"not run": 101}
     assert "No results were found." in render_markdown(empty)
 
 
@@ -224,7 +224,7 @@ def test_a_project_on_images_lists_what_is_missing_and_counts_the_videos():
     low_shot = missing["Transfer: low-shot SVMs on VOC2007 (tab:low-shot-voc)", "SCE (Ours)"]
     assert "VOC2007 (mAP, 16 images per class) 79.5; " in low_shot
     assert "Of 101 numbers on videos none was measured." in text and "Kinetics" not in text
-    assert len(Half("images", built.images, True).missing) + 1 == len(built.images) == 138
+    assert len(built.images.missing) + 1 == len(built.images.cells) == 138
     shown, _, folded = render_html(built).partition("Videos: none of 101 numbers was measured")
     assert "Kinetics" not in shown
     assert "Kinetics" in folded and "137 numbers not run" in folded
@@ -242,7 +242,9 @@ def test_a_project_on_videos_or_own_images_sees_one_line_on_images(content):
 def measured(report):
     """(data set, metric) -> paper's number and measured values on images, where there are any."""
     found = {}
-    for paper, cell in ((cell.papers[0], cell) for cell in report.images if cell.measurements):
+    for paper, cell in (
+        (cell.papers[0], cell) for cell in report.images.cells if cell.measurements
+    ):
         values = [round(m.values[0], 6) for m in cell.measurements]
         found[paper.dataset, paper.metric] = paper.value, values
     return found

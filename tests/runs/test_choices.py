@@ -11,8 +11,8 @@ import torch
 from sce_video.runs import choices
 from sce_video.runs.choices import (
     Machine,
-    choose,
     choose_epochs,
+    choose_settings,
     default_method,
     least_steps,
     notes,
@@ -32,7 +32,7 @@ def facts(**changes):
 
 
 def values(machine=CPU, given=None, **changes):
-    found = choose(facts(**changes), machine, given)
+    found = choose_settings(facts(**changes), machine, given)
     return {name: choice.value for name, choice in found.items()}
 
 
@@ -55,7 +55,7 @@ def test_activations_are_computed_again_where_a_gpu_cannot_hold_them():
     assert not values()["memory"] and not values(given=large)["memory"]
     small = Machine(8, "D", 24.0, bfloat16=True)
     assert not values(small)["memory"] and not values(GPU, given=large)["memory"]
-    found = choose(facts(), small, large)["memory"]
+    found = choose_settings(facts(), small, large)["memory"]
     assert found.value is True and "about 80 GiB" in found.reason
     assert values(small, given={**large, "memory": False})["memory"] is False
 

@@ -26,9 +26,9 @@ from sce_video.runs import does_it_help
 from sce_video.runs import page as run_page
 from sce_video.runs.does_it_help import compare_at_end, compare_with_random
 from sce_video.runs.folder import chance_level, read_run
-from sce_video.runs.launch import cores_for_workers
 from sce_video.runs.page import train_with_page
 from sce_video.utils.command import command
+from sce_video.utils.cores import cores_for_workers
 from sce_video.utils.run_files import ALARMS, METRICS, PAGE
 
 
@@ -82,7 +82,13 @@ def test_the_numbers_equal_those_of_single_clips(run, videos):
     found = compare_with_random(checkpoint, dataset, videos=6)
     trained = load_model(checkpoint)
     features = {}
-    for name, network in (("trained", trained), ("random", with_random_weights(trained))):
+    of_pixels = replace(trained.settings, backbone={"type": "GreyPixels"})
+    networks = {
+        "trained": trained,
+        "random": with_random_weights(trained),
+        "pixels": with_random_weights(replace(trained, settings=of_pixels)),
+    }
+    for name, network in networks.items():
         means = embed_videos(network, dataset.files, ViewOptions(num_clips=2))
         reader = VideoFiles(network, does_it_help._OPTIONS)
         clips = []
@@ -104,7 +110,7 @@ def test_the_time_limit_ends_it_with_the_videos_that_are_done(run, videos):
 def test_it_takes_what_is_left_of_the_budget(monkeypatch, run):
     asked = []
 
-    def compare(checkpoint, dataset, videos, start, seconds):
+    def compare(checkpoint, dataset, videos, start, seconds, teacher):
         asked.append(seconds)
         raise ValueError("enough")
 
@@ -173,7 +179,7 @@ def test_a_resumed_training_keeps_its_number_of_threads(run, monkeypatch):
     starts = [row for row in read_run(run).history if row["event"] == "start"]
     assert isinstance(starts[-1]["threads"], int)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setattr("sce_video.runs.launch.free_cores", lambda: 1)
+    monkeypatch.setattr("sce_video.utils.cores.free_cores", lambda: 1)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     before = torch.get_num_threads()
     torch.set_num_threads(4)

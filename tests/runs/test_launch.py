@@ -13,8 +13,9 @@ import sce_video
 from sce_video.engine import TrainingStepError
 from sce_video.models import SCE
 from sce_video.runs import launch
-from sce_video.runs.launch import cores_for_workers, fit_queue, longest_queue, training_config
+from sce_video.runs.launch import fit_queue, longest_queue, training_config
 from sce_video.utils.command import explain
+from sce_video.utils.cores import cores_for_workers
 
 RECIPE = "configs/sce/sce_r3d18_folder_small.py"
 
@@ -73,7 +74,7 @@ def test_errors_inside_a_step_keep_their_traceback(tmp_path, monkeypatch):
 )
 def test_workers_have_cores_of_their_own(monkeypatch, cores, workers, threads):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setattr("sce_video.runs.launch.free_cores", lambda: cores)
+    monkeypatch.setattr("sce_video.utils.cores.free_cores", lambda: cores)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     before = torch.get_num_threads()
     torch.set_num_threads(cores)

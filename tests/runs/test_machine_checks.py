@@ -22,7 +22,8 @@ GIB = 2**30
 
 
 def test_packages_and_a_bad_cudnn():
-    (problem,) = machine_checks.check_packages(["mmengine is not installed: pip install mmengine"])
+    missing = "mmengine is not installed. Run pip install mmengine"
+    (problem,) = machine_checks.check_packages([missing])
     assert (problem.level, problem.advice) == (FAILURE, "pip install mmengine")
     (here,) = machine_checks.check_packages()
     assert here.level == OK and "torch" in here.what

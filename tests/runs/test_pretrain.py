@@ -238,7 +238,7 @@ def test_errors(videos, tmp_path):
     refused("precision must be one of", precision="int8")
     refused("give either hours or epochs, not both", hours=1, epochs=3)
     refused("--queue is not a setting of --method simclr", method="simclr", queue=3)
-    refused("teacher belongs to method distill", teacher="nothing")
+    refused("teacher belongs to method distill", method="sce", teacher="nothing")
     assert not (tmp_path / "run").exists()
 
 

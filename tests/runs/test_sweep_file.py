@@ -42,7 +42,7 @@ def test_a_file_with_every_entry(sweep_of):
     assert (sweep.config, sweep.options) == ("c.py", {"model.tau": 0.1})
     assert sweep.points == (
         Point("a", None, {"model.lambda_": 0.5}, None, {"K200": 64}, "base"),
-        Point("c", columns=["K200"]),
+        Point("c", columns=("K200",)),
         Point("r", checkpoint="random"),
     )
     found = [[c.name for c in sweep.columns if point.has(c)] for point in sweep.points]
@@ -57,22 +57,31 @@ def test_a_file_with_every_entry(sweep_of):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("title", "titel", r"mine\.py: unknown 'titel'; known: title, source, "),
+        (
+            "title",
+            "titel",
+            r"mine\.py: it has the unknown field 'titel'\. The known fields are points, columns, ",
+        ),
         ('"lambda"', "1 / 0", r"cannot read the sweep .*mine\.py: "),
-        ('    dict(name="r"', '    "r", dict(name="r"', r"points\[2\]: must be a dict, got 'r'"),
-        ('note="base"', 'not_="base"', r"points\[0\]: unknown 'not_'; known: name, config, opt"),
-        ('name="a"', "name=0.5", r"points\[0\]: name must be a text, got 0\.5"),
+        ('    dict(name="r"', '    "r", dict(name="r"', r"points\[2\] must be an object, got 'r'"),
+        (
+            'note="base"',
+            'not_="base"',
+            r"points\[0\] has the unknown field 'not_'\. The known fields are name, config, ",
+        ),
+        ('name="a"', 'name=""', "an entry of points has no name"),
+        ('name="a"', "name=0.5", r"points\[0\]\.name must be text, got 0\.5"),
         ('name="r"', 'name="a"', "two of points have the name 'a'"),
         ('["K200"]', '["UCF"]', r"point 'c' has columns=\['UCF'\], 'UCF' is none"),
         ('{"K200": 64}', '{"UCF": 64}', "point 'a' has a published 'UCF', which is no column"),
         ('{"K200": 64}', '{"K200": "64"}', "point 'a': published K200 must be a number, got '64'"),
         ("config=_config, ", "", "point 'a' has no config, and pretrain has none"),
-        (', metric="knn_top1"', "", r"columns\[1\]: needs a metric"),
+        (', metric="knn_top1"', "", r"columns\[1\] lacks the field 'metric'"),
         ('training="one"', 'training="two"', "training='two', not one of none, one, splits"),
         ('config="e.py", ', "", "column 'K200' trains, and needs a config"),
-        ("[3, 4]", "3", "seeds must be a list of whole numbers, got 3"),
+        ("[3, 4]", "3", "seeds must be a list of values .a whole number., got 3"),
         ("[3, 4]", "[3, 3]", r"seeds must be one or more different numbers, got \[3, 3\]"),
-        ('["one", "two"]', '"one"', "notes must be a list of texts, got 'one'"),
+        ('["one", "two"]', '"one"', "notes must be a list of values .text., got 'one'"),
     ],
 )
 def test_what_is_wrong_is_named(sweep_of, old, new, message):

@@ -108,7 +108,9 @@ def test_features_of_frames_have_the_features_of_clips_as_their_mean(videos, net
     assert hook._features.shape[:2] == videos_clips and hook._features.shape[3] == 32
     positions = hook._features.shape[2]
     assert positions > 1 and cfg.model.teacher_channels == 32
-    torch.testing.assert_close(hook._features.mean(dim=2), pooled._features, rtol=1e-5, atol=1e-6)
+    assert hook._features.dtype == torch.float16
+    means = hook._features.float().mean(dim=2)
+    torch.testing.assert_close(means, pooled._features, rtol=1e-3, atol=1e-3)
     again = prepare_teacher(cfg)  # from the file
     assert torch.equal(again._features, hook._features)
     _, recorder = train(cfg, recorder=Taught(hook))
@@ -294,10 +296,9 @@ def test_what_the_teacher_decides(videos, network, tmp_path):
     assert shorter.config.train_dataloader.dataset.pipeline[1].clip_duration == 0.3
 
 
-def test_one_sentence_before_the_first_step(videos, network, tmp_path, capsys):
+def test_one_sentence_before_the_first_step(videos, network, tmp_path, capsys, monkeypatch):
     long = save_tiny(tmp_path / "long.pth", text=CONFIG.replace("0.48", "2.0"))
     for settings, message in (
-        ({}, "needs a network to learn from. Add teacher"),
         (dict(teacher=long), r"clips last 2 s, the videos 0\.8 s: give --clip-duration 0\.6 "),
         (dict(teacher=network, objective="l2"), "objective must be one of cosine, tokens, rel"),
         (dict(teacher=network, teacher_clips=2.5), "teacher_clips must be a whole number, got 2.5"),
@@ -310,7 +311,9 @@ def test_one_sentence_before_the_first_step(videos, network, tmp_path, capsys):
     with pytest.raises(ValueError, match="needs a teacher: sce-video pretrain --teacher SOURCE"):
         prepare_teacher(config(videos, network, tmp_path, teacher_checkpoint=None))
     out = ["--out", str(tmp_path / "run")]
-    assert main(["pretrain", str(videos), *out, "--method", "distill"]) == 2
-    assert "--method distill needs a network to learn from" in capsys.readouterr().err
-    assert main(["pretrain", str(videos), *out, "--teacher", str(network)]) == 2
+    command = ["pretrain", str(videos), *out, "--method", "sce", "--teacher", str(network)]
+    assert main(command) == 2
     assert "--teacher belongs to --method distill" in capsys.readouterr().err
+    monkeypatch.setattr("sce_video.utils.run_files.find_spec", lambda package: None)
+    assert main(["pretrain", str(videos), *out, "--method", "distill"]) == 2
+    assert "pip install 'sce-video[teacher]'" in capsys.readouterr().err

@@ -1,12 +1,13 @@
-"""Draw persons and their actions, on a key frame of AVA or on any other video.
+r"""Draw persons and their actions on a key frame of AVA or on any other video.
 
     python tools/analysis/show_ava.py CONFIG CHECKPOINT --key VIDEO_ID,SECOND --out frame.png
     python tools/analysis/show_ava.py CONFIG CHECKPOINT --video my.mp4 --at 3.5 \
         --boxes 0.1,0.2,0.5,0.95 0.6,0.1,0.9,0.9 --out clip.mp4
 
-The extension of --out selects the output: .png or .jpg one frame, .mp4 two seconds around it. With
---key the boxes are the person detections of the test list, and each caption includes the annotated
-actions as "true: ...". Files and lists are those of the config; --cfg-options changes them.
+The extension of --out selects the output. .png and .jpg write one frame, and .mp4 writes two
+seconds around it. With --key, the boxes are the person detections of the test list, and each
+caption includes the annotated actions as "true: ...". The config names files and lists, and
+--cfg-options changes them.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ from sce_video.registry import DATASETS
 from sce_video.utils.command import command
 from sce_video.utils.files import write_bytes
 
-#: RGB, by person.
+#: RGB colour of each person.
 _COLOURS = ((66, 165, 245), (255, 167, 38), (102, 187, 106), (236, 64, 122), (171, 71, 188))
 _FONT = cv2.FONT_HERSHEY_SIMPLEX
 _ASCII = {ord(c): "?" for c in map(chr, range(128, 256))}
 
 
 class Moment(NamedTuple):
-    """A moment of a video and its boxes; ``true`` has the annotated actions of each box."""
+    """A moment of a video and its boxes. ``true`` contains the annotated actions of each box."""
 
     path: str
     second: float
@@ -45,7 +46,7 @@ class Moment(NamedTuple):
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description="Draw persons and their actions.")
     parser.add_argument("config", help="a recipe of configs/downstream/detection")
     parser.add_argument("checkpoint", help="a checkpoint trained by this recipe")
@@ -64,7 +65,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
 
 
 def moment_of_video(args: argparse.Namespace) -> Moment:
-    """The moment and boxes given on the command line."""
+    """Return the moment and boxes given on the command line."""
     if args.at is None or not args.boxes:
         raise ValueError("--video needs --at SECOND and --boxes X1,Y1,X2,Y2 [...]")
     try:
@@ -76,7 +77,7 @@ def moment_of_video(args: argparse.Namespace) -> Moment:
 
 
 def moment_of_key_frame(args: argparse.Namespace, actions: list[Action]) -> Moment:
-    """The detections of a key frame, each with the actions of the annotated box it overlaps."""
+    """Return the detections of a key frame, each with its annotated box's actions."""
     cfg = load_config(args.config, args.cfg_options)
     dataset = DATASETS.build({**cfg.test_dataloader.dataset, "pipeline": []})
     video, _, second = args.key.partition(",")
@@ -96,9 +97,9 @@ def moment_of_key_frame(args: argparse.Namespace, actions: list[Action]) -> Mome
 
 
 def top_actions(scores: np.ndarray, actions: Sequence[Action], count: int = 3) -> list[str]:
-    """The highest-scoring actions of one person, as ``stand 0.93``, best first.
+    """Return the highest-scoring actions of one person, as ``stand 0.93``, best first.
 
-    ``scores`` are probabilities (80,); action ``id`` is entry ``id - 1``.
+    ``scores`` are probabilities (80,). Action ``id`` is entry ``id - 1``.
     """
     ranked = sorted(actions, key=lambda action: -scores[action.id - 1])[:count]
     return [f"{action.name} {scores[action.id - 1]:.2f}" for action in ranked]
@@ -107,10 +108,11 @@ def top_actions(scores: np.ndarray, actions: Sequence[Action], count: int = 3) -
 def draw_boxes(
     frame: np.ndarray, boxes: np.ndarray, captions: Sequence[Sequence[str]]
 ) -> np.ndarray:
-    """A copy of a frame (H, W, 3) uint8 RGB with boxes and captions, of even height and width.
+    """Return a copy of a frame with boxes and captions, of even height and width.
 
     Args:
-        frame: Enlarged to a short side of 480 pixels if it is smaller, to keep text readable.
+        frame: (H, W, 3) uint8 RGB. It is enlarged to a short side of 480 pixels if it is smaller,
+            to keep text readable.
         boxes: (n, 4), x1 y1 x2 y2 from 0 to 1.
         captions: Lines of text for each of the n boxes.
     """
@@ -145,7 +147,7 @@ def draw_boxes(
 
 
 def show(args: argparse.Namespace) -> str:
-    """Score, draw and write; returns the persons' actions as text."""
+    """Score, draw and write, and return the persons' actions as text."""
     kind = Path(args.out).suffix.lower()
     if kind not in (".png", ".jpg", ".mp4"):
         raise ValueError(f"--out must end in .png, .jpg or .mp4, got {args.out}")
@@ -176,7 +178,7 @@ def show(args: argparse.Namespace) -> str:
 
 @command
 def main(argv: list[str] | None = None) -> int:
-    """Draw; returns the exit status."""
+    """Draw, and return the exit status."""
     args = parse_args(argv)
     print(show(args))
     return 0

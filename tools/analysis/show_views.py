@@ -3,9 +3,9 @@
     python tools/analysis/show_views.py CONFIG --out views.png [--num 4] [--seed 0]
                                         [--frames 8] [--cfg-options KEY=VALUE ...]
 
-Takes videos (or images) at equal steps through the training set, runs pipeline, collation and
-augmentation as in training, and writes a sheet: a row per view, a column per frame, titled with the
-transforms: RGB differences, backwards, colours, blur, flip.
+The tool selects evenly spaced videos (or images) of the training set and runs pipeline, collation
+and augmentation as in training. It writes a sheet with a row per view and a column per frame. The
+title of a row lists the transforms: RGB differences, backwards, colours, blur, flip.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
 
 
 def load_rows(cfg: Config, num: int, seed: int) -> list[ViewRow]:
-    """Rows of ``num`` videos at equal steps through the training set, or of all if it has fewer."""
+    """Return rows of ``num`` evenly spaced training videos, or of all if there are fewer."""
     videos, _ = training_views(cfg, num, seed)
     rows = []
     for video in videos:
@@ -54,12 +54,12 @@ def load_rows(cfg: Config, num: int, seed: int) -> list[ViewRow]:
 
 @command
 def main(argv: list[str] | None = None) -> int:
-    """Draw; returns the exit status."""
+    """Draw, and return the exit status."""
     args = parse_args(argv)
     cfg = load_config(args.config, args.cfg_options)
     check_config(cfg)
     rows = load_rows(cfg, args.num, args.seed)
-    # A view of more frames than wanted shows so many, at equal steps from first to last.
+    # If a view has more frames than wanted, show evenly spaced ones.
     shown = [row.frames[equal_steps(len(row.frames), args.frames)] for row in rows]
     sheet = [SheetRow(f, row.heading, row.title) for f, row in zip(shown, rows, strict=True)]
     save_figure(draw_sheet(sheet), args.out)

@@ -6,14 +6,15 @@
     python tools/convert/from_layout.py SRC.ckpt DST --layout eztorch
 
 slowfast: a single slow pathway (ARCH: slow). mmaction2: ResNet3dSlowOnly, and ResNet for images.
-torchvision: R(2+1)D-18, S3D and ResNet. eztorch: an image model of the authors, or of the older SCE
-release, whole: backbone, heads, target and queue; its encoder of videos is pytorchvideo's.
+torchvision: R(2+1)D-18, S3D and ResNet. eztorch: a complete image model of the authors, or of the
+older SCE release, with backbone, heads, target and queue. Its video encoder has pytorchvideo's
+layout.
 
-DST loads into a backbone by init_cfg=dict(type="Pretrained", checkpoint=DST), of eztorch with
-prefix="backbone.". With "--add-prefix backbone." it has the names of a whole model, for
+A backbone loads DST by init_cfg=dict(type="Pretrained", checkpoint=DST), for eztorch with
+prefix="backbone.". With "--add-prefix backbone.", DST has the names of a complete model, for
 tools/test.py CONFIG DST and load_from. No code from SRC is executed. Network, depth and width are
-found from names and shapes. Every key without a counterpart is an error, except those of heads and
-other branches, which are dropped and listed.
+detected from names and shapes. Every key without a counterpart is an error, except keys of heads
+and other branches, which are dropped and listed.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _READERS = {"torchvision": from_torchvision, "eztorch": from_eztorch}
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description="Convert a network of another code base.")
     parser.add_argument("src", type=Path, help="checkpoint of that code base")
     parser.add_argument("dst", type=Path, help="file to write")
@@ -49,7 +50,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
 
 @command
 def main(argv: list[str] | None = None) -> int:
-    """Convert and print a summary; returns the exit status."""
+    """Convert, print a summary, and return the exit status."""
     args = parse_args(argv)
 
     def read(checkpoint: dict[str, Any], prefix: str | None) -> Conversion:
@@ -57,7 +58,7 @@ def main(argv: list[str] | None = None) -> int:
             return _READERS[args.layout](checkpoint, prefix)
         return from_video_layout(checkpoint, args.layout, prefix)
 
-    # Files of PyTorch Lightning hold hyper-parameters and callbacks, which are passed over.
+    # Skip the hyper-parameters and callbacks in files of PyTorch Lightning.
     load = load_third_party_checkpoint if args.layout == "eztorch" else load_checkpoint_file
     conversion = convert_file(read, args.src, args.dst, args.prefix, args.add_prefix, load)
     print(summary(conversion, args.dst))

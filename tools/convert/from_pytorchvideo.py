@@ -3,10 +3,10 @@
     python tools/convert/from_pytorchvideo.py SRC DST
     python tools/convert/from_pytorchvideo.py SRC DST --prefix trunk.model. --add-prefix backbone.
 
-DST loads into a backbone by init_cfg=dict(type="Pretrained", checkpoint=DST). With "--add-prefix
-backbone." it has the names of a whole model, for tools/test.py CONFIG DST and load_from. No code
-from SRC is executed. Depth and width are found from the shapes. Every key without a counterpart is
-an error, except those of heads and other branches, which are dropped and listed.
+A backbone loads DST by init_cfg=dict(type="Pretrained", checkpoint=DST). With "--add-prefix
+backbone.", DST has the names of a complete model, for tools/test.py CONFIG DST and load_from. No
+code from SRC is executed. Depth and width are detected from the shapes. Every key without a
+counterpart is an error, except keys of heads and other branches, which are dropped and listed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sce_video.utils.command import command
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description="Convert pytorchvideo's ResNet3D to our names.")
     parser.add_argument("src", type=Path, help="checkpoint in pytorchvideo's layout")
     parser.add_argument("dst", type=Path, help="file to write")
@@ -34,7 +34,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
 
 @command
 def main(argv: list[str] | None = None) -> int:
-    """Convert and print a summary; returns the exit status."""
+    """Convert, print a summary, and return the exit status."""
     args = parse_args(argv)
     conversion = convert_file(
         lambda weights, prefix: from_video_layout(weights, "pytorchvideo", prefix),

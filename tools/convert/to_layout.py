@@ -3,9 +3,9 @@
     python tools/convert/to_layout.py SRC.pth DST.pth --layout slowfast
     python tools/convert/to_layout.py SRC.pth DST.pth --layout torchvision
 
-Video networks (ResNet3dSlowPath) are written for slowfast (TRAIN.CHECKPOINT_FILE_PATH DST with
-TRAIN.CHECKPOINT_EPOCH_RESET True), mmaction2 (load_from=DST; ResNet2d too), pytorchvideo and
-eztorch (the encoder); image networks (ResNet2d) for the others:
+Video networks (ResNet3dSlowPath) can be written for slowfast (TRAIN.CHECKPOINT_FILE_PATH DST with
+TRAIN.CHECKPOINT_EPOCH_RESET True), mmaction2 (load_from=DST, also ResNet2d), pytorchvideo and
+eztorch (the encoder). Image networks (ResNet2d) can be written for the others:
 
 torchvision and timm: a state dict without the classifier (load_state_dict with strict=False, or
 num_classes=0). mmdet: init_cfg=dict(type="Pretrained", checkpoint=DST) of backbone and shared head.
@@ -23,7 +23,7 @@ from sce_video.utils.command import command
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description="Write a ResNet for another code base.")
     parser.add_argument("src", type=Path, help="checkpoint, or folder of a pretrained network")
     parser.add_argument("dst", type=Path, help="file to write")
@@ -33,7 +33,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
 
 @command
 def main(argv: list[str] | None = None) -> int:
-    """Convert and print what was written; returns the exit status."""
+    """Convert, print what was written, and return the exit status."""
     args = parse_args(argv)
     written = export_file(args.src, args.dst, args.layout)
     print(f"{len(written.state_dict)} tensors in the layout of {args.layout} to {args.dst}")

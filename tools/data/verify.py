@@ -1,4 +1,4 @@
-"""The command of sce_video/commands/verify.py; see --help."""
+"""Run the command ``sce-video verify``. See --help."""
 
 import sys
 

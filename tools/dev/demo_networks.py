@@ -1,10 +1,10 @@
-"""Train the two small networks that come with the package: ``--from demo``, ``--checkpoint demo``.
+"""Train the two small networks in the package: ``--from demo``, ``--checkpoint demo``.
 
     python tools/dev/demo_networks.py [--smoke] [--out sce_video/published/networks]
 
-Generates the toy actions of the quickstart, pretrains by SimCLR ("demo") and by SCE ("demo-sce"),
-writes each as a folder of float16 weights, config and card, measures what was written, and adds
-``SHA256SUMS``. About half an hour of two CPU cores.
+The script generates the toy actions of the quickstart and pretrains with SimCLR ("demo") and SCE
+("demo-sce"). It writes each network as a folder of float16 weights, config and card, evaluates what
+was written, and adds ``SHA256SUMS``. This takes about half an hour on two CPU cores.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def build(name: str, folder: Path, work: Path, settings: dict[str, int]) -> None
     exported = work / "exported" / name
     shutil.rmtree(exported, ignore_errors=True)
     save_pretrained(network, exported)
-    # Of the weights as they are read back, rounded: what the card states is of the very file.
+    # Evaluate the rounded weights that are read back, so that the card describes the file itself.
     sce_video.evaluate(exported, test, gallery=train)
     card = model_card(load_model(exported, device="cpu"))
     assert LICENCE in card

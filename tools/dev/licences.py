@@ -1,10 +1,10 @@
-"""The licence of every package that is installed here, as its metadata states it.
+"""List the licence of every installed package, as its metadata states it.
 
     python tools/dev/licences.py [--markdown]
 
-Exit status 1 if one forbids commercial use. NVIDIA's libraries of a CUDA build of torch are
-proprietary, and free of charge in products, too. A wheel may hold libraries with
-licences of their own: those of FFmpeg in PyAV's are printed, too.
+The exit status is 1 if a licence forbids commercial use. NVIDIA's libraries in a CUDA build of
+torch are proprietary, but free of charge also in products. A wheel may contain libraries with their
+own licences, so the libraries of FFmpeg in PyAV's wheel are printed too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FORBIDDING = re.compile(r"non.?commercial|\bNC\b|research only", re.IGNORECASE)
 
 
 def licence(package: importlib.metadata.Distribution) -> str:
-    """The SPDX expression of a package, else its classifiers, else the first line of its field."""
+    """Return a package's SPDX expression, or its classifiers, or the first line of its field."""
     fields = package.metadata
     named = [
         text.rpartition(" :: ")[2]

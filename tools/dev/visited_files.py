@@ -1,11 +1,12 @@
-"""Count the files of the package whose functions a command enters: what a reader has to follow.
+"""Count the files of the package whose functions a command enters, which a reader has to follow.
 
     python tools/dev/visited_files.py pretrain VIDEOS --out RUN --plan
     python tools/dev/visited_files.py --step configs/sce/sce_r3d18_folder_small.py VIDEOS
 
-The command runs in this process and its threads; worker processes are not followed. Importing a
-module does not count, calling one of its functions does. ``--step`` counts the files of one
-training step: it trains two steps and follows the second.
+The command runs in this process and its threads. Worker processes are not followed. Calling a
+function of a module counts, but whatever runs while a module is imported does not, comprehensions
+and decorators included. ``--step`` counts the files of one training step: it trains two steps and
+follows the second one.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ PACKAGE = str(Path(sce_video.__file__).parent)
 
 
 class Visits:
-    """The number of calls by file, counted while :meth:`start` is in force."""
+    """Number of calls by file, counted after :meth:`start`."""
 
     def __init__(self) -> None:
         self.calls: Counter[str] = Counter()
+        self._thread = threading.local()  # how many modules the thread is importing
 
     def start(self) -> None:
         threading.setprofile(self._note)
@@ -42,9 +44,12 @@ class Visits:
 
     def _note(self, frame: FrameType, event: str, _: Any) -> None:
         code = frame.f_code
-        # The body of a module or a class runs while it is imported; only functions are optimised.
-        is_function = event == "call" and code.co_flags & CO_OPTIMIZED
-        if is_function and code.co_filename.startswith(PACKAGE):
+        if event not in ("call", "return") or not code.co_filename.startswith(PACKAGE):
+            return
+        importing = getattr(self._thread, "modules", 0)
+        if code.co_name == "<module>":
+            self._thread.modules = importing + (1 if event == "call" else -1)
+        elif event == "call" and not importing and code.co_flags & CO_OPTIMIZED:  # no class body
             self.calls[code.co_filename[len(PACKAGE) + 1 :]] += 1
 
     def __str__(self) -> str:
@@ -60,7 +65,7 @@ def _follow_second_step(visits: Visits) -> None:
 
     @HOOKS.register_module()
     class VisitsHook(Hook):  # type: ignore[misc]
-        """Starts before the second step and ends the process after it."""
+        """Hook that starts counting before the second step and ends the process after it."""
 
         def before_train_iter(self, runner: Any, batch_idx: int, data_batch: Any = None) -> None:
             if runner.iter == 1:

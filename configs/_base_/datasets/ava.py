@@ -1,7 +1,7 @@
 # AVA v2.2 as prepared by sce-video prepare ava: key frames of 235 and 64 films with person boxes.
 # Training uses the ground truth and detections that match it (with include_unmatched=True also the
-# other detections, without any action), testing the detections of score 0.9 or more. Recipes add
-# the pipelines.
+# other detections, without any action), and testing uses detections with a score of at least 0.9.
+# Recipes add the pipelines.
 train_dataloader = dict(
     batch_size=8,
     num_workers=8,
@@ -19,7 +19,7 @@ train_dataloader = dict(
         include_unmatched=False,
     ),
 )
-# One sample per batch: test frames keep their shape, which differs between films.
+# A batch has one sample, because test frames keep their shape, which differs between films.
 test_dataloader = dict(
     batch_size=1,
     num_workers=8,

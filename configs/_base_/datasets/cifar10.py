@@ -1,6 +1,5 @@
 # CIFAR10 (docs/data.md, "Images") for pretraining, on its 50,000 training images. tools/test.py
-# evaluates representations of the 10,000 test images against those of the training images (the
-# gallery).
+# evaluates representations of the 10,000 test images, with the training images as the gallery.
 train_dataloader = dict(
     batch_size=256,
     num_workers=8,

@@ -1,4 +1,4 @@
-# CIFAR100, 100 fine labels: 50,000 training and 10,000 test images. Statistics of
+# CIFAR100, 100 fine labels: 50,000 training and 10,000 test images. The statistics come from
 # juliendenize/eztorch, transforms/utils.py (the deviations of the pixels are .2673 .2564 .2762).
 _base_ = "./image_recognition.py"
 

@@ -1,4 +1,4 @@
-# CIFAR10: 50,000 training and 10,000 test images. Statistics of juliendenize/eztorch,
+# CIFAR10: 50,000 training and 10,000 test images. The statistics come from juliendenize/eztorch,
 # transforms/utils.py.
 _base_ = "./image_recognition.py"
 

@@ -1,6 +1,6 @@
 # ImageNet (ILSVRC2012) as prepared by sce-video prepare imagenet, for pretraining on its 1,281,167
-# training images. tools/test.py evaluates representations of the 50,000 validation images against
-# those of the training images (the gallery).
+# training images. tools/test.py evaluates representations of the 50,000 validation images, with the
+# training images as the gallery.
 train_dataloader = dict(
     batch_size=64,
     num_workers=12,

@@ -1,4 +1,4 @@
-# Settings that all classification data sets share. A child sets data_root and lists, recipes add
+# Shared settings of all classification datasets. A child sets data_root and lists, and recipes add
 # the pipelines.
 train_dataloader = dict(
     batch_size=64,
@@ -10,7 +10,7 @@ train_dataloader = dict(
     collate_fn=dict(type="sce_video.collate_views"),
     dataset=dict(type="VideoDataset"),
 )
-# Validation during training: one view of each test video. The last checkpoint is tested.
+# Validation during training uses one view of each test video. The last checkpoint is tested.
 val_dataloader = dict(
     batch_size=16, num_workers=8, dataset=dict(type="VideoDataset", on_error="skip")
 )

@@ -1,6 +1,7 @@
-# Retrieval: the test videos are the queries, the training videos the gallery. retrieval_r1, ... use
-# centred features (queries and gallery each by their own mean, as in the authors' code,
-# juliendenize/eztorch); retrieval_plain_r1, ... are not centred. A child sets data_root and lists.
+# In retrieval, the test videos are the queries and the training videos the gallery. retrieval_r1
+# and the like use centred features: queries and gallery each have their own mean subtracted, as in
+# the authors' code (juliendenize/eztorch). retrieval_plain_r1 and the like are not centred. A child
+# sets data_root and lists.
 test_dataloader = dict(
     batch_size=2,
     num_workers=8,

@@ -1,6 +1,6 @@
 # STL10 (docs/data.md, "Images") for pretraining, on its 100,000 unlabelled images (paper, section
 # 4.1.2; juliendenize/eztorch, datamodules/stl10.py). tools/test.py evaluates representations of the
-# 8,000 test images against those of the 5,000 training images (the gallery).
+# 8,000 test images, with the 5,000 training images as the gallery.
 train_dataloader = dict(
     batch_size=256,
     num_workers=8,

@@ -1,4 +1,4 @@
-# STL10, the labelled images: 5,000 to train (all folds), 8,000 to test. Statistics of
+# STL10, the labelled images: 5,000 to train (all folds), 8,000 to test. The statistics come from
 # juliendenize/eztorch, transforms/utils.py (means of CIFAR10).
 _base_ = "./image_recognition.py"
 

@@ -1,6 +1,6 @@
 # Tiny-ImageNet, lists of `sce-video prepare tiny_imagenet`, for pretraining on its 100,000
-# training images. tools/test.py evaluates representations of the 10,000 validation images, since
-# the test images have no labels, against those of the training images (the gallery).
+# training images. tools/test.py evaluates representations of the 10,000 validation images, with the
+# training images as the gallery, because the test images have no labels.
 train_dataloader = dict(
     batch_size=256,
     num_workers=8,

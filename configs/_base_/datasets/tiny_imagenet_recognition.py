@@ -1,5 +1,6 @@
 # Tiny-ImageNet, lists of `sce-video prepare tiny_imagenet`: 100,000 training images; tested on
-# the 10,000 of val, those of test have no labels. Statistics of the code of ReSSL for small sets.
+# the 10,000 of val, because the test images have no labels. The statistics come from ReSSL's code
+# for small sets.
 _base_ = "./image_recognition.py"
 
 data_preprocessor = dict(mean=(0.4802, 0.4481, 0.3975), std=(0.2302, 0.2265, 0.2262))

@@ -1,8 +1,8 @@
-# What the pretraining recipes on CIFAR10 share: views of 32x32, online strong, target weak
+# Shared settings of the pretraining recipes on CIFAR10: views of 32x32, online strong, target weak
 # (tab:augmentations, strength 0.5 is the table), monitoring by kNN (k 200, weights exp(sim/0.1), as
 # lightly-ai/lightly, docs/source/getting_started/benchmarks) every 10 epochs: test images against
 # training images.
-# Statistics: juliendenize/eztorch, transforms/utils.py.
+# The statistics come from juliendenize/eztorch, transforms/utils.py.
 _base_ = [
     "../default_runtime.py",
     "../datasets/cifar10.py",

@@ -1,5 +1,7 @@
-# What the pretraining recipes on CIFAR100 share: as those of CIFAR10, on the 100 fine labels.
-# Statistics: juliendenize/eztorch, transforms/utils.py (CIFAR100's own std is .2673 .2564 .2762).
+# Shared settings of the pretraining recipes on CIFAR100. They equal those of CIFAR10, but with the
+# 100 fine labels.
+# The statistics come from juliendenize/eztorch, transforms/utils.py (CIFAR100's own std is .2673
+# .2564 .2762).
 _base_ = "./cifar10.py"
 
 benchmark = dict(dataset="cifar100")

@@ -1,6 +1,6 @@
-# What the pretraining recipes on ImageNet share: views of 224x224, online strong, target weak
-# (tab:augmentations, strength 0.5 is the table), monitoring by kNN every 10 epochs: each validation
-# image among the others, of which 49 are of its class (k 20, weights exp(sim/0.1)).
+# Shared settings of the pretraining recipes on ImageNet: views of 224x224, online strong, target
+# weak (tab:augmentations, strength 0.5 is the table), monitoring by kNN every 10 epochs: each
+# validation image among the others, of which 49 are of its class (k 20, weights exp(sim/0.1)).
 _base_ = [
     "../default_runtime.py",
     "../datasets/imagenet.py",

@@ -1,7 +1,8 @@
-# What the pretraining recipes on ImageNet100 share: as those of ImageNet, on the lists of its 100
-# classes (paper, tab:classes) for training and validation alike: sce-video prepare imagenet
-# --imagenet100. Monitoring by kNN (k 200, weights exp(sim/0.1), as lightly-ai/lightly,
-# docs/source/getting_started/benchmarks): validation images against training images.
+# Shared settings of the pretraining recipes on ImageNet100. They equal those of ImageNet, but use
+# the lists of the paper's 100 classes (tab:classes) for training and validation, which sce-video
+# prepare imagenet --imagenet100 writes. kNN monitoring compares validation images with training
+# images (k 200, weights exp(sim/0.1), as lightly-ai/lightly,
+# docs/source/getting_started/benchmarks).
 _base_ = "./imagenet.py"
 
 benchmark = dict(dataset="imagenet100")

@@ -1,9 +1,9 @@
-# What the pretraining recipes on STL10 share: views of 96x96, online strong, target weak
+# Shared settings of the pretraining recipes on STL10: views of 96x96, online strong, target weak
 # (tab:augmentations, strength 0.5 is the table), monitoring by kNN (k 200, weights exp(sim/0.1), as
 # lightly-ai/lightly, docs/source/getting_started/benchmarks) every 10 epochs: test images against
 # labelled training images.
-# Statistics: juliendenize/eztorch, transforms/utils.py, which has CIFAR10's (STL10's own are .4408
-# .4279 .3867, .2682 .2610 .2686).
+# The statistics come from juliendenize/eztorch, transforms/utils.py, which uses CIFAR10's (STL10's
+# own are .4408 .4279 .3867, .2682 .2610 .2686).
 _base_ = [
     "../default_runtime.py",
     "../datasets/stl10.py",

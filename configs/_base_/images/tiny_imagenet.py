@@ -1,8 +1,8 @@
-# What the pretraining recipes on Tiny-ImageNet share: views of 64x64, online strong, target weak
-# (tab:augmentations, strength 0.5 is the table), monitoring by kNN (k 200, weights exp(sim/0.1), as
-# lightly-ai/lightly, docs/source/getting_started/benchmarks) every 10 epochs: validation images
-# against training images.
-# The paper does not state the statistics: those of ReSSL's code for small data sets.
+# Shared settings of the pretraining recipes on Tiny-ImageNet: views of 64x64, online strong, target
+# weak (tab:augmentations, strength 0.5 is the table), monitoring by kNN (k 200, weights
+# exp(sim/0.1), as lightly-ai/lightly, docs/source/getting_started/benchmarks) every 10 epochs:
+# validation images against training images. The paper does not state the statistics, so they come
+# from ReSSL's code for small datasets.
 _base_ = [
     "../default_runtime.py",
     "../datasets/tiny_imagenet.py",

@@ -1,5 +1,5 @@
 # Linear evaluation on images of 64x64 (Tiny-ImageNet): a random crop of 8 % to 100 % of the area,
-# resized to 64, flip p 0.5 (appendix D.1). Tested on the image as it is.
+# resized to 64, flip p 0.5 (appendix D.1). The test uses the image without changes.
 train_pipeline = [
     dict(type="LoadImage", num_views=1),
     dict(type="RandomResizedCropClips", size=64, area=(0.08, 1.0)),

@@ -1,6 +1,6 @@
 # Pretraining: two clips of 2.56 s, 8 frames each, RGB difference with p 0.2, random resized crop
-# 224 (area 0.2 to 0.766), as in tab:video-best. Evaluation, online and by tools/test.py: the
-# central clip, the central crop; the protocols of the paper are recipes of their own.
+# 224 (area 0.2 to 0.766), as in tab:video-best. Evaluation, online and by tools/test.py, uses the
+# central crop of the central clip. The paper's protocols are separate recipes.
 train_pipeline = [
     dict(type="OpenVideo"),
     dict(type="RandomClips", clip_duration=2.56, num_frames=8, num_views=2, diff_prob=0.2),

@@ -1,8 +1,8 @@
-# SEVERE benchmark, 32 frames of 2 s: random box of 8 to 100 % of the area, flip p 0.5 of every data
-# set (SSv2 too), colour jitter 0.4, 0.4, 0.4 and hue 0.2, ImageNet's mean and deviation
+# SEVERE benchmark, 32 frames of 2 s: random box of 8 to 100 % of the area, flip p 0.5 of every
+# dataset (SSv2 too), colour jitter 0.4, 0.4, 0.4 and hue 0.2, ImageNet's mean and deviation
 # (fmthoker/SEVERE-BENCHMARK, action_recognition/datasets/preprocessing.py, configs/benchmark).
-# Testing: 10 clips at equal steps (test_dense), short side 128, the central crop. There videos are
-# resampled to 16 frames per second first; here the 32 frames are chosen by time.
+# Testing: 10 clips at equal steps (test_dense), short side 128, the central crop. SEVERE's code
+# first resamples videos to 16 frames per second. Here, the 32 frames are chosen by time.
 train_pipeline = [
     dict(type="OpenVideo"),
     dict(type="RandomClips", clip_duration=2.0, num_frames=32, num_views=1),

@@ -1,5 +1,5 @@
 # 16 frames of 1.28 s. Testing: 10 clips at equal steps x 3 crops of 128 along the long side.
-# Validation during training: the central clip, the central crop.
+# Validation during training uses the central crop of the central clip.
 test_pipeline = [
     dict(type="OpenVideo"),
     dict(type="UniformClips", clip_duration=1.28, num_frames=16, num_clips=10),

@@ -1,5 +1,5 @@
 # 8 frames of 2.56 s. Testing: 10 clips at equal steps x 3 crops of 256 along the long side.
-# Validation during training: the central clip, the central crop.
+# Validation during training uses the central crop of the central clip.
 test_pipeline = [
     dict(type="OpenVideo"),
     dict(type="UniformClips", clip_duration=2.56, num_frames=8, num_clips=10),

@@ -1,6 +1,6 @@
-# AVA: 32 epochs of SGD with Nesterov momentum, lr 0.3 at batch 64, x 0.1 at 16, 24 and 28, warm-up
-# 5.3 epochs from 5e-4, weight decay 1e-7 but not of BN, float32 (facebookresearch/SlowFast,
-# config/defaults.py and configs/contrastive_ssl).
+# AVA: 32 epochs of SGD with Nesterov momentum, learning rate 0.3 at batch 64, x 0.1 at 16, 24 and
+# 28, warm-up 5.3 epochs from 5e-4, weight decay 1e-7 but not of BN, float32
+# (facebookresearch/SlowFast, config/defaults.py and configs/contrastive_ssl).
 train_cfg = dict(type="ResumableTrainLoop", max_epochs=32)
 optim_wrapper = dict(
     type="MixedPrecisionOptimWrapper",

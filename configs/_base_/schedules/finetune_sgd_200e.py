@@ -1,6 +1,6 @@
-# Finetuning: 200 epochs of SGD, lr 0.1 x batch/256, no weight decay, cosine to 0 without warm-up
-# (appendix D.3), float32 as in the authors' code (juliendenize/eztorch). --amp is faster, and the
-# result then deviates from the recipe.
+# Finetuning: 200 epochs of SGD, learning rate 0.1 x batch/256, no weight decay, cosine to 0 without
+# warm-up (appendix D.3), float32 as in the authors' code (juliendenize/eztorch). --amp is faster,
+# but the result then deviates from the recipe.
 train_cfg = dict(type="ResumableTrainLoop", max_epochs=200, val_interval=20)
 optim_wrapper = dict(
     type="MixedPrecisionOptimWrapper",

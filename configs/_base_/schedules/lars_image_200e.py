@@ -1,7 +1,7 @@
 # 200 epochs of LARS on ImageNet: 0.3 x batch/256, 10 epochs of linear warm-up, cosine to 0 at every
-# step, weight decay 1e-6, tensors of one dimension without decay and rate scaling, SyncBN (paper,
-# appendix D.2; juliendenize/eztorch, configs/run/pretrain/sce/resnet50/resnet50_imagenet.yaml).
-# Recipes set the schedules of a method's parameters.
+# step, weight decay 1e-6, no decay and scaling of one-dimensional tensors, SyncBN (paper, appendix
+# D.2; juliendenize/eztorch, configs/run/pretrain/sce/resnet50/resnet50_imagenet.yaml). Recipes set
+# the schedules of a method's parameters.
 train_cfg = dict(type="ResumableTrainLoop", max_epochs=200)
 optim_wrapper = dict(
     type="MixedPrecisionOptimWrapper",

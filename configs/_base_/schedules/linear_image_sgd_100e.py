@@ -1,5 +1,5 @@
-# Linear evaluation as MoCo does: 100 epochs of SGD, lr 30 whatever the batch, times 0.1 at epochs
-# 60 and 80, no weight decay, float32 (appendix D.1). Every 10th epoch is validated.
+# Linear evaluation as MoCo does: 100 epochs of SGD, learning rate 30 for every batch size, times
+# 0.1 at epochs 60 and 80, no weight decay, float32 (appendix D.1). Every 10th epoch is validated.
 train_cfg = dict(type="ResumableTrainLoop", max_epochs=100, val_interval=10)
 optim_wrapper = dict(
     type="MixedPrecisionOptimWrapper",

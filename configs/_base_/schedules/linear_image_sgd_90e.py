@@ -1,5 +1,5 @@
-# Linear evaluation as MoCo v3 does: 90 epochs of SGD, lr 0.1 x batch/256, cosine to 0 without
-# warm-up, no weight decay, float32 (appendix D.2). Every 10th epoch is validated.
+# Linear evaluation as MoCo v3 does: 90 epochs of SGD, learning rate 0.1 x batch/256, cosine to 0
+# without warm-up, no weight decay, float32 (appendix D.2). Every 10th epoch is validated.
 train_cfg = dict(type="ResumableTrainLoop", max_epochs=90, val_interval=10)
 optim_wrapper = dict(
     type="MixedPrecisionOptimWrapper",

@@ -1,6 +1,6 @@
-# SEVERE benchmark: Adam, rate 1e-4 at batch 32, times 0.3 at 3 milestones, no weight decay. Its 16
-# epochs show every video 10 times: 160 epochs here, float32 (fmthoker/SEVERE-BENCHMARK,
-# action_recognition/configs/benchmark).
+# SEVERE benchmark: Adam, learning rate 1e-4 at batch 32, times 0.3 at 3 milestones, no weight
+# decay. Its 16 epochs show every video 10 times, which makes 160 epochs here, in float32
+# (fmthoker/SEVERE-BENCHMARK, action_recognition/configs/benchmark).
 train_cfg = dict(type="ResumableTrainLoop", max_epochs=160, val_interval=20)
 optim_wrapper = dict(
     type="MixedPrecisionOptimWrapper",

@@ -1,7 +1,7 @@
-# 200 epochs of SGD with momentum 0.9 on small images: 0.06 x batch/256, 5 epochs of linear
-# warm-up, cosine to 0 at every step, weight decay 5e-4 of all parameters, BN and biases included,
-# BN of each GPU for itself (paper, appendix D.1; juliendenize/SCE, configs/run/pretrain/sce).
-# Recipes set the schedules of a method's parameters.
+# 200 epochs of SGD with momentum 0.9 on small images: 0.06 x batch/256, 5 epochs of linear warm-up,
+# cosine to 0 at every step, weight decay 5e-4 of all parameters, BN and biases included, BN per GPU
+# (paper, appendix D.1; juliendenize/SCE, configs/run/pretrain/sce). Recipes set the schedules of a
+# method's parameters.
 train_cfg = dict(type="ResumableTrainLoop", max_epochs=200)
 optim_wrapper = dict(
     type="MixedPrecisionOptimWrapper",

@@ -1,5 +1,5 @@
-# Something-Something v2: 22 epochs of SGD with Nesterov momentum, lr 0.12 at batch 64, x 0.1 at 14
-# and 18, warm-up 0.19 epoch from 1e-4, weight decay 1e-6 but not of BN, float32
+# Something-Something v2: 22 epochs of SGD with Nesterov momentum, learning rate 0.12 at batch 64, x
+# 0.1 at 14 and 18, warm-up 0.19 epoch from 1e-4, weight decay 1e-6 but not of BN, float32
 # (facebookresearch/SlowFast, config/defaults.py and configs/contrastive_ssl).
 train_cfg = dict(type="ResumableTrainLoop", max_epochs=22, val_interval=2)
 optim_wrapper = dict(

@@ -1,5 +1,5 @@
-# Supervised from random weights, 200 epochs of SGD: lr 0.4 x batch/256 (batch 1024), weight decay
-# 1e-4, warm-up 34 epochs, cosine to 0.01 x batch/256, BN of each GPU for itself, float32 (the
+# Supervised from random weights, 200 epochs of SGD: learning rate 0.4 x batch/256 (batch 1024),
+# weight decay 1e-4, warm-up 34 epochs, cosine to 0.01 x batch/256, BN per GPU, float32 (the
 # authors' code, juliendenize/eztorch, configs/run/supervised).
 train_cfg = dict(type="ResumableTrainLoop", max_epochs=200, val_interval=10)
 optim_wrapper = dict(

@@ -1,9 +1,9 @@
 # Attentive probes on your own labelled videos: frozen ResNet3D-18, 8 frames of 224x224.
-# Paper:    none; which classes a frozen network tells apart where the action is in a part of the
-#           frames. finetune/r3d18_folder.py trains the network too.
-# Data:     three folders with the same sub-folders, one for each class: to train, to select one of
-#           the probes, to test; or lists of "path label" (...dataset.ann_file=LIST). The classes
-#           are counted in the training data; their names are kept in the checkpoint.
+# Paper:    none. It shows which classes a frozen network separates if the action covers only a part
+#           of the frames. finetune/r3d18_folder.py also trains the network.
+# Data:     three folders with the same sub-folders, one per class, for training, for the selection
+#           of a probe and for the test. Or lists of "path label" (...dataset.ann_file=LIST). The
+#           classes are counted in the training data, and the checkpoint stores their names.
 # Run:      python tools/train.py configs/downstream/attentive_probe/attentive_r3d18_folder.py \
 #               --pretrained work_dirs/sce_r3d18_folder/epoch_100.pth --cfg-options \
 #               train_dataloader.dataset.data_root=/path/to/train \
@@ -16,7 +16,7 @@
 
 _base_ = "../finetune/r3d18_folder.py"
 
-# None: the channels of the backbone, the classes of the training data.
+# None stands for the channels of the backbone and the classes of the training data.
 model = dict(
     backbone=dict(frozen_stages=4),
     cls_head=dict(
@@ -39,7 +39,7 @@ test_cfg = dict(
     )
 )
 train_cfg = dict(max_epochs=100)
-# bf16 on a GPU: a probe that diverges does not stop the others.
+# A GPU uses bf16, so that a diverging probe does not stop the others.
 optim_wrapper = dict(
     _delete_=True,
     type="MixedPrecisionOptimWrapper",

@@ -12,7 +12,7 @@
 # Test:     bash tools/dist_test.sh \
 #               configs/downstream/attentive_probe/r3d50_8xb16-16x224-100e_diving48.py \
 #               work_dirs/r3d50_8xb16-16x224-100e_diving48/epoch_100.pth 8
-# Hardware: 8 GPUs x 16 videos = global batch 128; no gradient of the backbone is kept.
+# Hardware: 8 GPUs x 16 videos = global batch 128; the backbone needs no gradients.
 # Expected: no published number for this encoder.
 
 _base_ = "./r3d50_8xb32-16x224-20e_ssv2.py"

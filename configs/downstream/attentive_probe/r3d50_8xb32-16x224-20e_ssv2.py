@@ -10,7 +10,7 @@
 # Test:     bash tools/dist_test.sh \
 #               configs/downstream/attentive_probe/r3d50_8xb32-16x224-20e_ssv2.py \
 #               work_dirs/r3d50_8xb32-16x224-20e_ssv2/epoch_20.pth 8
-# Hardware: 8 GPUs x 32 videos = global batch 256; no gradient of the backbone is kept.
+# Hardware: 8 GPUs x 32 videos = global batch 256; the backbone needs no gradients.
 # Expected: no published number for this encoder.
 
 _base_ = [

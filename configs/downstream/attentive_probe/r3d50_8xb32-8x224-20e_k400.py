@@ -2,7 +2,7 @@
 # Paper:    none for this encoder. The protocol is V-JEPA 2's (facebookresearch/vjepa2,
 #           configs/eval/vitl/k400.yaml) with the views of our linear evaluation, which has 67.6
 #           (linear/r3d50_8xb64-8x224-60e_k400.py).
-# Data:     the list of the training videos is divided, so that no tested video selects a probe:
+# Data:     the list of training videos is divided, so that test videos do not select a probe:
 #             cd data/kinetics400
 #             awk 'NR % 20 == 0' k400_train.txt > k400_select.txt
 #             awk 'NR % 20' k400_train.txt > k400_fit.txt
@@ -18,7 +18,7 @@
 #               work_dirs/r3d50_8xb32-8x224-20e_k400/epoch_20.pth 8
 # Encoders: sce-video encoder NAME --out RUN --pool mean --recipe THIS_FILE writes this recipe with
 #           an encoder of others (docs/metrics.md).
-# Hardware: 8 GPUs x 32 videos = global batch 256; no gradient of the backbone is kept.
+# Hardware: 8 GPUs x 32 videos = global batch 256; the backbone needs no gradients.
 # Expected: no published number for this encoder.
 
 _base_ = [

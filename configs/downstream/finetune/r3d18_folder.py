@@ -1,8 +1,8 @@
 # Finetuning on your own labelled videos: ResNet3D-18, 8 frames of 224x224, all weights.
-# Paper:    none; for a few dozen to a few thousand videos.
-# Data:     two folders, to train and to test, with a sub-folder for each class; or lists of
-#           "path label" (...dataset.ann_file=LIST; names of the labels ...dataset.class_file=FILE).
-#           The classes are counted in the training data; their names are kept in the checkpoint.
+# Paper:    none. The recipe suits a few dozen to a few thousand videos.
+# Data:     two folders for training and test with one sub-folder per class, or lists of "path
+#           label" (...dataset.ann_file=LIST; names of the labels ...dataset.class_file=FILE). The
+#           classes are counted in the training data, and the checkpoint stores their names.
 # Run:      sce-video finetune RUN --train TRAIN --test TEST --out OUT, which chooses the settings;
 #           python tools/train.py configs/downstream/finetune/r3d18_folder.py \
 #               --pretrained work_dirs/sce_r3d18_folder/epoch_100.pth --cfg-options \
@@ -12,7 +12,7 @@
 #               --cfg-options test_dataloader.dataset.data_root=/path/to/test
 # Hardware: 1 GPU of 8 GB with --amp; smaller or no GPU: a smaller network (model.backbone
 #           .base_channels) and smaller sizes in the pipelines, as in the pretraining.
-# Expected: depends on the videos; docs/results.md has measured examples.
+# Expected: depends on the videos; docs/results.md contains measured examples.
 
 _base_ = [
     "../../_base_/default_runtime.py",
@@ -21,12 +21,12 @@ _base_ = [
     "../../_base_/pipelines/test_8x224.py",
 ]
 
-# None: the channels of the backbone, the classes of the training data.
+# None stands for the channels of the backbone and the classes of the training data.
 model = dict(
     backbone=dict(base_channels=64, frozen_stages=-1, zero_init_residual=False),
     cls_head=dict(in_channels=None, num_classes=None, dropout_ratio=0.5),
 )
-# Where left and right are classes: data_preprocessor.views.0.flip_prob=0
+# If left and right are classes, set data_preprocessor.views.0.flip_prob=0.
 data_preprocessor = dict(
     type="RecognizerDataPreprocessor",
     views=[dict(name="strong", strength=0.5, blur_prob=0.0, flip_prob=0.5)],
@@ -38,7 +38,7 @@ train_pipeline = [
     dict(type="RandomResizedCropClips", size=224, area=(0.35, 1.0)),
     dict(type="PackClips"),
 ]
-# Few videos: the last, smaller batch of an epoch is used too.
+# With few videos, the last and smaller batch of an epoch is used too.
 train_dataloader = dict(
     batch_size=8,
     num_workers=4,
@@ -52,7 +52,7 @@ test_dataloader = dict(
     num_workers=4, dataset=dict(data_root="data/videos_test", pipeline=_base_.test_pipeline)
 )
 
-# Steps of few videos are few: 20 videos make 600. With thousands of videos 50 epochs will do.
+# With 20 videos, this makes 600 steps. With thousands of videos, 50 epochs are enough.
 train_cfg = dict(type="ResumableTrainLoop", max_epochs=200, val_interval=20)
 optim_wrapper = dict(
     type="OptimWrapper",
@@ -63,15 +63,15 @@ optim_wrapper = dict(
 custom_hooks = [
     dict(
         type="ScheduleHook",
-        base_batch_size=None,  # AdamW: the rate does not grow with the batch
+        base_batch_size=None,  # AdamW's learning rate does not grow with the batch
         lr=dict(name="warmup_cosine", warmup_epochs=5),
     ),
 ]
 sync_bn = "functional"
-# A folder of one's own holds more broken files than a curated data set.
+# Your own folder may contain more broken files than a curated dataset.
 default_hooks = dict(checkpoint=dict(interval=20), bad_files=dict(max_bad_share=0.1))
 
-# Names of settings that belong to several places: sce-video finetune ... --frames 16 sets all.
+# Each name sets several places together, for example sce-video finetune ... --frames 16.
 settings = dict(
     frozen=["model.backbone.frozen_stages"],
     width=["model.backbone.base_channels"],

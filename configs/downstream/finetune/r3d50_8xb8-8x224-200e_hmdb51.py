@@ -30,5 +30,5 @@ model = dict(cls_head=dict(num_classes=51, dropout_ratio=0.8))
 train_dataloader = dict(batch_size=8, dataset=dict(pipeline=_base_.train_pipeline))
 val_dataloader = dict(dataset=dict(pipeline=_base_.val_pipeline))
 test_dataloader = dict(dataset=dict(pipeline=_base_.test_pipeline))
-# The last epoch is the result; the best one on the test split (validation) is kept and shown too.
+# The last epoch is the result. The best one on the test split (validation) is also kept and shown.
 default_hooks = dict(checkpoint=dict(save_best="top1", rule="greater"))

@@ -1,7 +1,7 @@
 # Finetuning on UCF101: S3D-G, 32 frames of 128x128, all weights.
-# Paper:    none with SCE: the protocol of ResNet3D-18 with 8 frames of 224, the short side 8/7 of
-#           the crop. Nearest in tab:video-sota-action: TEC, S3D-G, 32 frames of 128, 86.9 (mean of
-#           3 splits).
+# Paper:    none with SCE. It uses the protocol of ResNet3D-18 with 8 frames of 224, the short side
+#           8/7 of the crop. The nearest number in tab:video-sota-action is TEC, S3D-G, 32 frames of
+#           128, 86.9 (mean of 3 splits).
 # Run:      bash tools/dist_train.sh configs/downstream/finetune/s3dg_8xb8-32x128-200e_ucf101.py 8 \
 #               --pretrained work_dirs/sce_s3dg_8xb64-32x128-200e_k400/epoch_200.pth
 # 3 splits: torchrun --nproc_per_node 8 -m sce_video finetune-splits --launcher pytorch \

@@ -4,10 +4,11 @@
 #               --pretrained work_dirs/sce_r18_1xb256-32-200e_cifar10/epoch_200.pth
 # Test:     python tools/test.py configs/downstream/linear/r18_1xb256-32-100e_cifar10.py \
 #               work_dirs/r18_1xb256-32-100e_cifar10/epoch_100.pth
-# Best:     the authors' code reports the best epoch on the test split. To keep it beside the last:
+# Best:     the authors' code reports the best epoch on the test split. To keep it in addition to
+#           the last epoch:
 #               --cfg-options default_hooks.checkpoint.save_best=top1 train_cfg.val_interval=1
 #           A test of best_top1_epoch_N.pth writes best.json, marked as chosen on the test images.
-# Hardware: 1 GPU x 256 images; no gradient of the backbone is kept.
+# Hardware: 1 GPU x 256 images; the backbone needs no gradients.
 # Expected: top-1 on the test split, best epoch: 90.3 (SCE, tau 0.2, tau_m 0.10), 90.2 (ReSSL),
 #           87.6 (MoCo v2).
 
@@ -28,7 +29,7 @@ benchmark = dict(
     pretrained_on="cifar10",
 )
 
-# Frozen for good: no gradient, and BN keeps its statistics.
+# The backbone stays frozen: it has no gradient, and BN keeps its statistics.
 model = dict(backbone=dict(frozen_stages=4), cls_head=dict(num_classes=10))
 train_dataloader = dict(batch_size=256, dataset=dict(pipeline=_base_.train_pipeline))
 val_dataloader = dict(dataset=dict(pipeline=_base_.test_pipeline))

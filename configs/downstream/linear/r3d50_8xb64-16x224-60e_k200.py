@@ -1,10 +1,11 @@
 # Linear evaluation on Kinetics-200: ResNet3D-50, 16 frames of 224x224, the backbone frozen.
-# Paper:    none; the protocol of appendix D.3 on a network the paper reports for K400 only.
+# Paper:    none. It applies the protocol of appendix D.3 to a network that the paper evaluates only
+#           on K400.
 # Run:      bash tools/dist_train.sh configs/downstream/linear/r3d50_8xb64-16x224-60e_k200.py 8 \
 #               --pretrained work_dirs/sce_r3d50_16xb32-16x224-200e_k400/epoch_200.pth
 # Test:     bash tools/dist_test.sh configs/downstream/linear/r3d50_8xb64-16x224-60e_k200.py \
 #               work_dirs/r3d50_8xb64-16x224-60e_k200/epoch_60.pth 8
-# Hardware: 8 GPUs x 64 videos = global batch 512; no gradient of the backbone is kept.
+# Hardware: 8 GPUs x 64 videos = global batch 512; the backbone needs no gradients.
 # Expected: not in the paper.
 
 _base_ = [
@@ -25,7 +26,7 @@ benchmark = dict(
     pretrained_on="kinetics400",
 )
 
-# Frozen for good: no gradient, and BN keeps its statistics.
+# The backbone stays frozen: it has no gradient, and BN keeps its statistics.
 model = dict(backbone=dict(frozen_stages=4), cls_head=dict(num_classes=200, dropout_ratio=0.0))
 train_dataloader = dict(dataset=dict(pipeline=_base_.train_pipeline))
 val_dataloader = dict(dataset=dict(pipeline=_base_.val_pipeline))

@@ -4,7 +4,7 @@
 #               --pretrained work_dirs/sce_r3d50_8xb64-8x224-200e_k400/epoch_200.pth
 # Test:     bash tools/dist_test.sh configs/downstream/linear/r3d50_8xb64-8x224-60e_k400.py \
 #               work_dirs/r3d50_8xb64-8x224-60e_k400/epoch_60.pth 8
-# Hardware: 8 GPUs x 64 videos = global batch 512; no gradient of the backbone is kept.
+# Hardware: 8 GPUs x 64 videos = global batch 512; the backbone needs no gradients.
 # Expected: 67.6 top-1 on the validation set, 30 views.
 
 _base_ = [
@@ -25,7 +25,7 @@ benchmark = dict(
     pretrained_on="kinetics400",
 )
 
-# Frozen for good: no gradient, and BN keeps its statistics.
+# The backbone stays frozen: it has no gradient, and BN keeps its statistics.
 model = dict(backbone=dict(frozen_stages=4), cls_head=dict(num_classes=400, dropout_ratio=0.0))
 train_dataloader = dict(dataset=dict(pipeline=_base_.train_pipeline))
 val_dataloader = dict(dataset=dict(pipeline=_base_.val_pipeline))

@@ -4,10 +4,11 @@
 #               --pretrained work_dirs/sce_r50_8xb64-224-200e_imagenet100/epoch_200.pth
 # Test:     bash tools/dist_test.sh configs/downstream/linear/r50_8xb64-224-100e_imagenet100.py \
 #               work_dirs/r50_8xb64-224-100e_imagenet100/epoch_100.pth 8
-# Best:     the authors' code reports the best epoch on the test split. To keep it beside the last:
+# Best:     the authors' code reports the best epoch on the test split. To keep it in addition to
+#           the last epoch:
 #               --cfg-options default_hooks.checkpoint.save_best=top1 train_cfg.val_interval=1
 #           A test of best_top1_epoch_N.pth writes best.json, marked as chosen on the test images.
-# Hardware: 8 GPUs x 64 images = global batch 512; no gradient of the backbone is kept.
+# Hardware: 8 GPUs x 64 images = global batch 512; the backbone needs no gradients.
 # Expected: top-1 on the validation images, best epoch: 83.4 (SCE, tau 0.1, tau_m 0.07), 81.6
 #           (ReSSL), 80.5 (MoCo v2).
 
@@ -28,7 +29,7 @@ benchmark = dict(
     pretrained_on="imagenet100",
 )
 
-# Frozen for good: no gradient, and BN keeps its statistics.
+# The backbone stays frozen: it has no gradient, and BN keeps its statistics.
 model = dict(backbone=dict(frozen_stages=4), cls_head=dict(num_classes=100))
 train_dataloader = dict(batch_size=64, dataset=dict(pipeline=_base_.train_pipeline))
 val_dataloader = dict(dataset=dict(pipeline=_base_.test_pipeline))

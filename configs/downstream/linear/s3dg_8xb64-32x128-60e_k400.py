@@ -1,9 +1,9 @@
 # Linear evaluation on Kinetics-400: S3D-G, 32 frames of 128x128, the backbone frozen.
-# Paper:    none: the protocol of ResNet3D-18 with 8 frames of 224, with which SCE has 59.8
-#           (tab:video-sota-action), the short side in the same range relative to the crop.
+# Paper:    none. It uses the protocol of ResNet3D-18 with 8 frames of 224, with which SCE has 59.8
+#           (tab:video-sota-action). The short side has the same range relative to the crop.
 # Run:      bash tools/dist_train.sh configs/downstream/linear/s3dg_8xb64-32x128-60e_k400.py 8 \
 #               --pretrained work_dirs/sce_s3dg_8xb64-32x128-200e_k400/epoch_200.pth
-# Hardware: 8 GPUs x 64 videos = global batch 512; no gradient of the backbone is kept.
+# Hardware: 8 GPUs x 64 videos = global batch 512; the backbone needs no gradients.
 # Expected: not measured yet.
 
 _base_ = "./r3d18_8xb64-8x224-60e_k400.py"

@@ -1,5 +1,6 @@
 # Finetuning on 1,000 videos of UCF101: R(2+1)D-18, 32 frames of 112x112, all weights.
-# Paper:    none with SCE; the SEVERE benchmark's (Thoker et al. 2022) small training sets.
+# Paper:    none with SCE. It is part of the SEVERE benchmark (Thoker et al. 2022), small training
+#           sets.
 # Run:      python tools/train.py \
 #               configs/downstream/severe/r2plus1d18_1xb32-32x112-160e_ucf101_1000.py \
 #               --pretrained work_dirs/sce_r2plus1d18_8xb64-16x112-200e_k400/epoch_200.pth

@@ -1,5 +1,5 @@
 # Finetuning on Something-Something v2: R(2+1)D-18, 32 frames of 112x112, all weights.
-# Paper:    none with SCE; the SEVERE benchmark's (Thoker et al. 2022) shift of domain.
+# Paper:    none with SCE. It is part of the SEVERE benchmark (Thoker et al. 2022), shift of domain.
 # Run:      python tools/train.py \
 #               configs/downstream/severe/r2plus1d18_1xb32-32x112-44e_ssv2.py \
 #               --pretrained work_dirs/sce_r2plus1d18_8xb64-16x112-200e_k400/epoch_200.pth
@@ -7,8 +7,8 @@
 #               configs/downstream/severe/r2plus1d18_1xb32-32x112-44e_ssv2.py \
 #               work_dirs/r2plus1d18_1xb32-32x112-44e_ssv2/epoch_44.pth
 # Hardware: 1 GPU x 32 videos; memory not measured.
-# Expected: not measured yet.
-# Its 22 epochs show every video twice; clips are flipped, as its code does for every data set.
+# Expected: not measured yet. SEVERE's 22 epochs show every video twice. Clips are flipped, as in
+# its code for every dataset.
 
 _base_ = "./r2plus1d18_1xb32-32x112-160e_gym99.py"
 

@@ -1,11 +1,11 @@
 # Supervised training on Kinetics-200 from random weights: ResNet3D-18, 8 frames of 224x224.
-# Paper:    tab:video-baseline, row Supervised. Its optimiser is that of the authors' code.
+# Paper:    tab:video-baseline, row Supervised. The optimiser follows the authors' code.
 # Run:      bash tools/dist_train.sh configs/downstream/supervised/r3d18_8xb128-8x224-200e_k200.py 8
 # Test:     bash tools/dist_test.sh \
 #               configs/downstream/supervised/r3d18_8xb128-8x224-200e_k200.py \
 #               work_dirs/r3d18_8xb128-8x224-200e_k200/epoch_200.pth 8
-# Hardware: 8 GPUs x 128 videos = global batch 1024, as the authors'; the learning rate follows
-#           another batch. BN normalises over the 128 videos of a GPU.
+# Hardware: 8 GPUs x 128 videos = global batch 1024, as in the authors' code. The learning rate
+#           follows another batch size. BN normalises over the 128 videos of a GPU.
 # Expected: 72.0 top-1 on the validation set, 30 views (UCF101 87.5, HMDB51 60.1 finetuned from it).
 
 _base_ = [

@@ -16,7 +16,7 @@ _base_ = [
 
 benchmark = dict(
     protocol="many_shot", network="r50_2d", frames=1, size=224, pretrained_on="imagenet"
-)  # sce-video transfer adds the data set
+)  # sce-video transfer adds the dataset
 
 test_dataloader = dict(
     dataset=dict(

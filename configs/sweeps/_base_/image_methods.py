@@ -1,6 +1,6 @@
 # Names and trials of the three methods on images, the settings that images_*_tuning.py chose, and
-# the columns, for the sweeps that compare them at equal compute: each passes one view of an image
-# through the online branch and one through the target, so equal epochs are equal compute.
+# the columns, for the sweeps that compare them at equal compute. Each method passes one view of an
+# image through the online branch and one through the target, so equal epochs mean equal compute.
 _titles = dict(sce="SCE", moco="MoCo v2", ressl="ReSSL")
 _rate = "optim_wrapper.optimizer.lr"
 _momentum = "custom_hooks.ScheduleHook.model.momentum.start"

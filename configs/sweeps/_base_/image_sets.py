@@ -1,4 +1,4 @@
-# Linear evaluations on the data sets of tab:baselines and tab:temperature-small: each of a network
+# Linear evaluations on the datasets of tab:baselines and tab:temperature-small, each with a network
 # that was pretrained on the same set. Sweeps give each point the column of its set.
 _linear = {
     "ImageNet": "r50_8xb64-224-100e_imagenet",

@@ -10,14 +10,14 @@ columns = [
     dict(
         name="UCF101",
         config="configs/downstream/finetune/r3d18_1xb64-8x224-200e_ucf101.py",
-        options={"train_dataloader.batch_size": 8},  # of 8 GPUs: 64 in all
+        options={"train_dataloader.batch_size": 8},  # per GPU; 64 on 8 GPUs
         training="one",
         metric="top1",
     ),
     dict(
         name="HMDB51",
         config="configs/downstream/finetune/r3d18_1xb64-8x224-200e_hmdb51.py",
-        options={"train_dataloader.batch_size": 8},  # of 8 GPUs: 64 in all
+        options={"train_dataloader.batch_size": 8},  # per GPU; 64 on 8 GPUs
         training="one",
         metric="top1",
     ),

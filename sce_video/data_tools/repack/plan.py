@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sce_video.datasets.sources import scan_folder
+from sce_video.datasets.named_files import ListedVideos
 from sce_video.datasets.text_tables import read_csv_table
-from sce_video.datasets.video_list import MAX_LABEL, VideoList
+from sce_video.datasets.video_list import MAX_LABEL
 from sce_video.options.prepare import RepackOptions
 
 
@@ -60,46 +60,39 @@ class RepackPlan:
         return entries.hexdigest()
 
 
-def make_plan(
-    source: str,
-    destination: str,
-    *,
-    data_root: str | None = None,
-    extensions: Sequence[str] | None = None,
-    read_list: VideoList | None = None,
-) -> RepackPlan:
-    """Collect the files of a dataset and the paths of their outputs.
+def make_plan(source: str, destination: str, listed: ListedVideos) -> RepackPlan:
+    """Choose the paths of the outputs of a folder or a list.
 
     Args:
         source: Folder of videos, or the path of an annotation list.
         destination: Output folder.
-        data_root: Folder that the paths of a list are relative to.
-        extensions: Extensions of videos in a folder. None accepts all that can be read.
-        read_list: Content of the annotation list, if it was read already.
+        listed: Videos of the source.
 
     Raises:
         ValueError: If source and destination contain each other, a path of the list lies outside
             its root, two outputs would have the same path, or an output would have the path of a
             folder.
     """
-    if read_list is None:
-        videos, root = scan_folder(source, extensions), source
-        inner, outer = os.path.realpath(destination), os.path.realpath(source)
-        if inner == outer or inner.startswith(outer + os.sep) or outer.startswith(inner + os.sep):
-            raise ValueError(
-                f"one of {source!r} and {destination!r} contains the other: choose a separate "
-                "output folder, or outputs would be taken for sources"
-            )
-    else:
-        videos, root = read_list, data_root or "."
-        if os.path.realpath(root) == os.path.realpath(destination):
-            raise ValueError(f"{destination!r} is the folder of the sources: choose another folder")
+    is_list, root = not os.path.isdir(source), listed.root
+    list_name = os.path.basename(source) if is_list else ""
+    inner, outer = os.path.realpath(destination), os.path.realpath(root)
+    if is_list and inner == outer:
+        raise ValueError(f"{destination!r} is the folder of the sources: choose another folder")
+    if not is_list and (
+        inner == outer or inner.startswith(outer + os.sep) or outer.startswith(inner + os.sep)
+    ):
+        raise ValueError(
+            f"one of {source!r} and {destination!r} contains the other: choose a separate "
+            "output folder, or outputs would be taken for sources"
+        )
+    new_list = os.path.realpath(os.path.join(destination, list_name))
+    if is_list and os.path.realpath(source) == new_list:
+        raise ValueError(f"the new list would overwrite {source!r}: choose another folder")
+    videos = listed.videos
     paths = [inside(videos.path(i), root) for i in range(len(videos))]
     unique = sorted(set(paths))
     outputs = name_outputs(unique)
-    items = [PlannedFile(path, outputs[path]) for path in unique]
-    list_name = "" if read_list is None else os.path.basename(source)
-    # v.avi beside a folder v.mp4 of videos.
+    # For example, v.avi next to a folder v.mp4 of videos.
     folders = {o[:end] for o in outputs.values() for end, char in enumerate(o) if char == os.sep}
     for path, output in outputs.items():
         if output in folders:
@@ -109,10 +102,9 @@ def make_plan(
             )
     if list_name and (list_name in folders or list_name in outputs.values()):
         raise ValueError(f"the new list {list_name!r} and an output have the same name: rename one")
-    if read_list is None:
+    items = [PlannedFile(path, outputs[path]) for path in unique]
+    if not is_list:
         return RepackPlan(source, root, items)
-    if os.path.realpath(source) == os.path.realpath(os.path.join(destination, list_name)):
-        raise ValueError(f"the new list would overwrite {source!r}: choose another folder")
     prefix = f"{os.path.splitext(list_name)[0]}."
     return RepackPlan(source, root, items, paths, videos.labels.tolist(), prefix, list_name)
 

@@ -36,13 +36,12 @@ from sce_video.data_tools.repack.repack_report import (
     write_results,
 )
 from sce_video.data_tools.tables.fill import Progress, RowMaker, fill_table, row_sources
-from sce_video.data_tools.tables.video_row import RowSource, failed_row, row_identity, video_row
+from sce_video.data_tools.tables.video_row import RowSource, VideoRow, unread_row, video_row
 from sce_video.data_tools.tables.writer import ImportResult
-from sce_video.data_tools.verify import listed_videos
-from sce_video.datasets.named_files import check_source
+from sce_video.datasets.named_files import check_exists, listed_videos
 from sce_video.datasets.readers.av_file import open_container
 from sce_video.datasets.readers.base import VideoDecodeError
-from sce_video.datasets.sources import listed_extensions, scan_folder
+from sce_video.datasets.sources import listed_extensions
 from sce_video.datasets.video_list import VideoList
 from sce_video.options.declare import chosen
 from sce_video.options.prepare import RepackOptions
@@ -86,25 +85,22 @@ def repack(options: RepackOptions) -> RepackResult:
     show = file_progress("repack", "repacking")
     endings = options.endings or listed_extensions(options.all_files)
     with jobs.resumable():
-        check_source(source, options.data_root, endings)
-        if os.path.isdir(source):
-            videos, root = scan_folder(source, endings), source
-        elif not source.endswith(".csv"):
-            videos, root, _ = listed_videos(source, options.data_root)
-        if out is None:
-            assert options.to is not None
-            rows = repack_to_table(
-                *(videos, root, options.to, settings, limits, workers),
-                force=options.force,
-                on_progress=show,
-            )
-            return RepackResult([], None, rows)
         if source.endswith(".csv"):
+            check_exists(source, "table of segments")
+            check_exists(options.data_root, "folder")
             plan = plan_segments(source, options.data_root)
-        elif os.path.isdir(source):
-            plan = make_plan(source, out, extensions=endings)
         else:
-            plan = make_plan(source, out, data_root=root, read_list=videos)
+            listed = listed_videos(source, options.data_root, endings)
+            if out is None:
+                assert options.to is not None  # RepackOptions.check
+                rows = repack_to_table(
+                    *(listed.videos, listed.root, options.to, settings, limits, workers),
+                    force=options.force,
+                    on_progress=show,
+                )
+                return RepackResult([], None, rows)
+            plan = make_plan(source, out, listed)
+        assert out is not None  # a table of segments has no other destination
         report, written = repack_files(
             *(plan, out, settings, limits, workers), force=options.force, on_progress=show
         )
@@ -351,13 +347,13 @@ class EncodedRow(RowMaker):
         self.cpus = limits.threads
         self._settings, self._limits = settings, limits
 
-    def make(self, source: RowSource) -> dict[str, Any]:
-        """Make the row of the repacked file, with columns about the source and ``settings``.
+    def make(self, source: RowSource) -> VideoRow:
+        """Make the row of the repacked file, with the state of the source and ``settings``.
 
         Raises:
             StorageError: If the temporary file cannot be written.
         """
-        identity = row_identity(source)
+        unread = unread_row(source)
         with _temporary_file() as path:
             try:
                 facts = repack_file(Job(source.file, path, self._settings, self._limits))
@@ -365,15 +361,20 @@ class EncodedRow(RowMaker):
                 name = f"a temporary file in {tempfile.gettempdir()} (TMPDIR)"
                 raise jobs.StorageError(str(error).replace(path, name)) from error
             except jobs.ItemError as error:
-                return failed_row(source, str(error))
+                return replace(unread, failure=str(error) or "unknown")
             pixels = self._limits.max_pixels
             # What this process has just written is read without a limit of its own.
             row = video_row(replace(source, file=path, timeout=None, max_pixels=pixels))
-        if row_identity(source) != identity:
-            return {**identity, "failure": "changed while it was being read"}
+        if unread_row(source) != unread:
+            return replace(unread, failure="changed while it was being read")
         known = facts.as_record()
         made = {"repack": self._settings.as_dict(), **{name: known[name] for name in _FACTS}}
-        return {**row, **identity, "failure": row["failure"], "settings": json.dumps(made)}
+        return replace(
+            row,
+            source_size=unread.source_size,
+            source_mtime_ns=unread.source_mtime_ns,
+            settings=json.dumps(made),
+        )
 
     def is_current(self, settings: str) -> bool:
         """Return whether a row with this text in ``settings`` is good enough."""

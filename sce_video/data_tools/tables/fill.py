@@ -17,10 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sce_video import jobs
-from sce_video.data_tools.tables.video_row import RowSource, failed_row, row_identity, video_row
-from sce_video.data_tools.tables.writer import ImportResult, Row, TableWriter, write_rows
-from sce_video.data_tools.verify import listed_videos
-from sce_video.datasets.named_files import check_source
+from sce_video.data_tools.tables.video_row import RowSource, VideoRow, unread_row, video_row
+from sce_video.data_tools.tables.writer import ImportResult, TableWriter, write_rows
+from sce_video.datasets.named_files import listed_videos
 from sce_video.datasets.sources import listed_extensions
 from sce_video.datasets.tables.row_columns import table_path
 from sce_video.datasets.tables.table import TableError, is_remote
@@ -134,7 +133,7 @@ class RowMaker:
     most_files, most_bytes = 2000, 512 * 2**20
     batches_per_worker = 4
 
-    def make(self, source: RowSource) -> Row:
+    def make(self, source: RowSource) -> VideoRow:
         """Return the row of a file, which depends only on its source."""
         return video_row(source)
 
@@ -170,7 +169,7 @@ class RowsJob(jobs.BatchJob):
         """
         facts: dict[str, Any] = {"failures": [], "source_bytes": 0, "stream_bytes": 0}
 
-        def rows() -> Iterator[Row]:
+        def rows() -> Iterator[VideoRow]:
             for source in item.argument:
                 # SIGALRM ends this process, whatever C code hangs.
                 before, _ = signal.setitimer(signal.ITIMER_REAL, self._timeout + _GRACE)
@@ -178,11 +177,11 @@ class RowsJob(jobs.BatchJob):
                     row = self._maker.make(source)
                 finally:
                     signal.setitimer(signal.ITIMER_REAL, before)
-                if row["failure"]:
-                    facts["failures"].append([source.path, row["failure"]])
+                if row.failure:
+                    facts["failures"].append([source.path, row.failure])
                 else:
-                    facts["source_bytes"] += row["source_size"]
-                    facts["stream_bytes"] += row["size"]
+                    facts["source_bytes"] += row.source_size
+                    facts["stream_bytes"] += row.size or 0
                 yield row
 
         try:
@@ -257,7 +256,7 @@ class _Run:
     _on_progress: Progress
     result: ImportResult
     _fragments: list[str] = field(default_factory=list)
-    _failed: list[Row] = field(default_factory=list)
+    _failed: list[VideoRow] = field(default_factory=list)
     _replaced: list[int] = field(default_factory=list)
     _rows: KnownRows = field(default_factory=lambda: KnownRows(()))
     _relabelled: dict[Label, list[int]] = field(default_factory=dict)
@@ -302,19 +301,19 @@ class _Run:
     def _is_due(self, source: RowSource) -> bool:
         """Return whether the row of a file must be written."""
         known = self._rows.get(table_path(source.path))
-        expected = row_identity(source)
-        if expected["source_size"] < 0:  # there is no such file now
+        expected = unread_row(source)
+        if expected.source_size < 0:  # there is no such file now
             self.result.away += 1
             if known is not None:
                 self.result.known += 1
                 return False
         if known is None or self._due.all:
             return True
-        if known.source != (expected["source_size"], expected["source_mtime_ns"]):
+        if known.source != (expected.source_size, expected.source_mtime_ns):
             return True
         if not known.is_current or (known.failed and self._due.failed):
             return True
-        label = expected["label"], expected["class_name"]
+        label = expected.label, expected.class_name
         if label != known.label:
             self._relabelled.setdefault(label, []).append(known.row_id)
         self.result.known += 1
@@ -350,7 +349,8 @@ class _Run:
         else:
             limit = f"not done after {self._workers.timeout:g} s"
             failures = [(sources[0].path, limit if record.kind == "timeout" else record.reason)]
-            self._failed.append(failed_row(sources[0], failures[0][1]))
+            reason = failures[0][1] or "unknown"
+            self._failed.append(replace(unread_row(sources[0]), failure=reason))
         result.imported += len(sources)
         result.failures += failures
         failed = {path for path, _ in failures}
@@ -377,7 +377,7 @@ def _batches(
 ) -> Iterator[tuple[RowSource, ...]]:
     """Yield files in order, in batches that give every process some of them."""
     shares = processes * maker.batches_per_worker
-    sizes = [max(0, row_identity(source)["source_size"]) for source in todo]
+    sizes = [max(0, unread_row(source).source_size) for source in todo]
     most_bytes = min(maker.most_bytes, max(1, sum(sizes) // shares))
     most_files = min(maker.most_files, -(-len(todo) // shares))
     batch: list[RowSource] = []
@@ -400,12 +400,11 @@ def import_videos(options: ImportOptions) -> ImportResult:
         ValueError: If the list or folder does not exist, or a path is listed with two labels.
     """
     extensions = listed_extensions(options.all_files)
-    check_source(options.source, options.data_root, extensions)
-    videos, root, _ = listed_videos(options.source, options.data_root, extensions)
+    listed = listed_videos(options.source, options.data_root, extensions)
     with jobs.resumable():
         return fill_table(
             options.table,
-            row_sources(videos, root, timeout=options.timeout),
+            row_sources(listed.videos, listed.root, timeout=options.timeout),
             RowMaker(),
             jobs.Workers(options.workers, options.timeout, options.ray),
             retry_failed=options.retry_failed,

@@ -7,8 +7,7 @@ import hashlib
 import os
 import time
 import zlib
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import av
 import numpy as np
@@ -22,13 +21,7 @@ from sce_video.datasets.readers.base import (
     check_regular_file,
 )
 from sce_video.datasets.readers.frame_table import is_restart_point
-from sce_video.datasets.tables.row_columns import (
-    INDEX,
-    STREAM,
-    CodecParameters,
-    FrameIndex,
-    table_path,
-)
+from sce_video.datasets.tables.row_columns import CodecParameters, FrameIndex, table_path
 from sce_video.datasets.tables.table_rows import TableReader
 
 #: Bytes of the hash of a stream, enough that no two streams have the same.
@@ -48,22 +41,66 @@ class RowSource:
     max_pixels: int = DecodeLimits().max_pixels  # height x width of the largest frames
 
 
+@dataclass(frozen=True, kw_only=True)
+class VideoRow:
+    """A row of a table, with the columns of ``row_columns.schema``.
+
+    A row with a ``failure`` has no content, so the fields from ``index`` on are None.
+
+    Attributes:
+        path: Path in the table.
+        label: Label; -1 without one.
+        class_name: Name of the file's class folder; None for a list.
+        source_size: Size of the file, bytes; -1 if there is no file.
+        source_mtime_ns: Time of its last change; -1 if there is no file.
+        failure: Reason why the row has no stream; empty if it has one.
+        settings: JSON of the encoding by ``repack --to``; empty for an imported file.
+        index: Packed :class:`FrameIndex`.
+        frames: Number of frames.
+        duration: Duration, seconds.
+        codec, pixel_format: FFmpeg's names.
+        width, height: Size of the coded frames, pixels.
+        rotation: Degrees by which frames are turned counter-clockwise when they are displayed.
+        size, hash: Bytes of the stream, and their BLAKE2 hash.
+        stream: Packets, one behind the other.
+    """
+
+    path: str
+    label: int
+    class_name: str | None
+    source_size: int
+    source_mtime_ns: int
+    failure: str = ""
+    settings: str = ""
+    index: bytes | None = None
+    frames: int | None = None
+    duration: float | None = None
+    codec: str | None = None
+    width: int | None = None
+    height: int | None = None
+    pixel_format: str | None = None
+    rotation: int | None = None
+    size: int | None = None
+    hash: bytes | None = None
+    stream: bytes | None = None
+
+
 class NotRepackedError(ValueError):
     """A file whose packets alone do not give the frames of the file."""
 
 
-def video_row(source: RowSource) -> dict[str, Any]:
-    """Return a file's row: all columns of :func:`~sce_video.datasets.tables.row_columns.schema`.
+def video_row(source: RowSource) -> VideoRow:
+    """Return the row of a file.
 
     The packets of the first and the last frame are decoded without the container and compared with
     the frames of the file reader. A file that cannot become a row gives one without a stream whose
-    ``failure`` is the reason; nothing is raised for a file.
+    ``failure`` is the reason. No error is raised for a file.
     """
-    identity = row_identity(source)  # before and after reading: a changing file gives no row
+    unread = unread_row(source)  # before and after reading: a changing file gives no row
     try:
         check_regular_file(source.file)
-        row = {**identity, **_content(source)}
-        if row_identity(source) == identity:
+        row = _with_content(unread, source)
+        if unread_row(source) == unread:
             return row
         reason = "changed while it was being read"
     except VideoDecodeError as error:
@@ -74,38 +111,26 @@ def video_row(source: RowSource) -> dict[str, Any]:
         reason = f"{error}: repack it"
     except (av.FFmpegError, OSError) as error:
         reason = f"cannot be read: {error}"
-    return {**identity, "failure": reason}
+    return replace(unread, failure=reason)
 
 
-def failed_row(source: RowSource, reason: str) -> dict[str, Any]:
-    """Return the row of a file that cannot become one with a stream."""
-    return {**row_identity(source), "failure": reason or "unknown"}
-
-
-def row_identity(source: RowSource) -> dict[str, Any]:
-    """Return the columns that say which file a row is of, and in which state the file is now.
-
-    Returns:
-        ``path``, ``label``, ``class_name``, ``source_size`` (bytes) and ``source_mtime_ns``, both
-        -1 if the file cannot be found, and empty ``failure`` and ``settings``.
-    """
+def unread_row(source: RowSource) -> VideoRow:
+    """Return the row of a file without content: its identity, and the present state of the file."""
     try:
         status = os.stat(source.file)
         size, mtime_ns = status.st_size, status.st_mtime_ns
     except OSError:
         size, mtime_ns = -1, -1  # there is no file
-    return {
-        "path": table_path(source.path),
-        "label": source.label,
-        "class_name": None if source.class_name is None else table_path(source.class_name),
-        "failure": "",
-        "source_size": size,
-        "source_mtime_ns": mtime_ns,
-        "settings": "",
-    }
+    return VideoRow(
+        path=table_path(source.path),
+        label=source.label,
+        class_name=None if source.class_name is None else table_path(source.class_name),
+        source_size=size,
+        source_mtime_ns=mtime_ns,
+    )
 
 
-def _content(source: RowSource) -> dict[str, Any]:
+def _with_content(row: VideoRow, source: RowSource) -> VideoRow:
     deadline = None if source.timeout is None else time.monotonic() + source.timeout
     limits = DecodeLimits(source.max_pixels)
     reader = AvReader(source.file, deadline=deadline, limits=limits)
@@ -131,19 +156,20 @@ def _content(source: RowSource) -> dict[str, Any]:
         decoded = alone.decode(ends)
         if not all(np.array_equal(decoded[i], frames[i]) for i in range(len(ends))):
             raise NotRepackedError("its packets alone do not give its frames")
-    return {
-        INDEX: index.pack(),
-        "frames": len(index.pts),
-        "duration": index.duration,
-        "codec": index.parameters.codec,
-        "width": index.parameters.width,
-        "height": index.parameters.height,
-        "pixel_format": str(frames.first.format.name),
-        "rotation": index.turns % 4 * 90,
-        STREAM: stream,
-        "size": len(stream),
-        "hash": hashlib.blake2b(stream, digest_size=_HASH_BYTES).digest(),
-    }
+    return replace(
+        row,
+        index=index.pack(),
+        frames=len(index.pts),
+        duration=index.duration,
+        codec=index.parameters.codec,
+        width=index.parameters.width,
+        height=index.parameters.height,
+        pixel_format=str(frames.first.format.name),
+        rotation=index.turns % 4 * 90,
+        size=len(stream),
+        hash=hashlib.blake2b(stream, digest_size=_HASH_BYTES).digest(),
+        stream=stream,
+    )
 
 
 def _read_stream(

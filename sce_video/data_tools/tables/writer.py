@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+from sce_video.data_tools.tables.video_row import VideoRow
 from sce_video.datasets.tables.reader_process import open_dataset
 from sce_video.datasets.tables.row_columns import STREAM, check_format, schema
 from sce_video.datasets.tables.table import (
@@ -29,7 +30,6 @@ _MOST_CONFLICTS = 50  # commits of other processes that come before one of ours
 _COMMIT_LIMIT = timedelta(minutes=2)
 _MOST_REMOVED = 10_000  # rows, by one statement
 _MOST_RELABELLED = 64  # rows, which Lance copies with their streams
-Row = dict[str, Any]
 
 
 @contextlib.contextmanager
@@ -43,7 +43,7 @@ def _explained(what: str, table: str) -> Iterator[None]:
         raise TableError(cannot(what, table, error)) from error
 
 
-def write_rows(table: str, rows: Iterable[Row]) -> list[str]:
+def write_rows(table: str, rows: Iterable[VideoRow]) -> list[str]:
     """Write rows to new files of a table, which belong to it only after they are committed.
 
     Many processes may call this function at the same time. The rows are written as they come, so
@@ -72,9 +72,9 @@ def write_rows(table: str, rows: Iterable[Row]) -> list[str]:
             # One by one: a stream may take 2 GiB.
             for row in rows:
                 arrays = [
-                    lance.blob_array([row.get(STREAM)])
+                    lance.blob_array([row.stream])
                     if field.name == STREAM
-                    else pa.array([row.get(field.name)], type=field.type)
+                    else pa.array([getattr(row, field.name)], type=field.type)
                     for field in columns
                 ]
                 yield pa.record_batch(arrays, schema=columns)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import get_worker_info
 
+from sce_video.datasets.pipeline import PackedSample
 from sce_video.registry import FUNCTIONS
 from sce_video.utils.errors import UserError, message_from_worker
 from sce_video.utils.tensors import RECEIVER, ReusedMemory, flags, shown
@@ -139,11 +140,12 @@ class SharedBatchBuffer:
         self._size = 0
 
 
-def shapes_of(sample: dict[str, Any]) -> Shapes | None:
+def shapes_of(sample: PackedSample) -> Shapes | None:
     """Return the shapes of a sample's views (``inputs``) if they are uint8 tensors, else None."""
-    if any(not isinstance(v, Tensor) or v.dtype != torch.uint8 for v in sample["inputs"]):
+    views = sample["inputs"] or []
+    if any(not isinstance(v, Tensor) or v.dtype != torch.uint8 for v in views):
         return None
-    return tuple(tuple(view.shape) for view in sample["inputs"])
+    return tuple(tuple(view.shape) for view in views)
 
 
 def stack_slots(tensors: Sequence[Tensor]) -> Tensor:
@@ -162,11 +164,8 @@ def stack_slots(tensors: Sequence[Tensor]) -> Tensor:
     return torch.stack(tuple(tensors), out=empty_batch(shape, tensors[0].dtype))
 
 
-_VIDEO_KEYS = ("frames", "positions", "offsets", "crop_size")
-
-
 @FUNCTIONS.register_module()
-def collate_views(samples: list[dict[str, Any]]) -> dict[str, Any]:
+def collate_views(samples: list[PackedSample]) -> dict[str, Any]:
     """Stack samples view by view; samples of :class:`PackVideo` are returned as a list.
 
     Args:
@@ -186,12 +185,23 @@ def collate_views(samples: list[dict[str, Any]]) -> dict[str, Any]:
     batch: dict[str, Any]
     kept = [sample for sample in samples if "frames" in sample or sample["inputs"] is not None]
     if kept and "frames" in kept[0]:
-        batch = {"videos": [{name: sample[name] for name in _VIDEO_KEYS} for sample in kept]}
+        batch = {
+            "videos": [
+                {
+                    "frames": sample["frames"],
+                    "positions": sample["positions"],
+                    "offsets": sample["offsets"],
+                    "crop_size": sample["crop_size"],
+                }
+                for sample in kept
+            ]
+        }
     else:
-        counts = [len(sample["inputs"]) for sample in kept]
+        inputs = [sample["inputs"] or [] for sample in kept]
+        counts = [len(views) for views in inputs]
         if len({*counts}) > 1:
             raise ValueError(f"the samples of a batch have different numbers of views: {counts}")
-        views = list(zip(*(sample["inputs"] for sample in kept), strict=True))
+        views = list(zip(*inputs, strict=True))
         for number, view in enumerate(views):
             shapes = sorted({tuple(tensor.shape) for tensor in view})
             if len(shapes) > 1:
@@ -200,8 +210,11 @@ def collate_views(samples: list[dict[str, Any]]) -> dict[str, Any]:
                     "end the pipeline with a crop of fixed size"
                 )
         batch = {"inputs": [stack_slots(view) for view in views]}
-    for name in ("label", "index", "seed", *(("clip",) if kept and "clip" in kept[0] else ())):
-        batch[name] = torch.tensor([sample[name] for sample in kept], dtype=torch.int64)
+    batch["label"] = torch.tensor([sample["label"] for sample in kept], dtype=torch.int64)
+    batch["index"] = torch.tensor([sample["index"] for sample in kept], dtype=torch.int64)
+    batch["seed"] = torch.tensor([sample["seed"] for sample in kept], dtype=torch.int64)
+    if kept and "clip" in kept[0]:
+        batch["clip"] = torch.tensor([sample["clip"] for sample in kept], dtype=torch.int64)
     batch["failures"] = [failure for sample in samples for failure in sample.get("failures", ())]
     counted = [sample["differences"] for sample in kept if "differences" in sample]
     if counted:
@@ -210,12 +223,13 @@ def collate_views(samples: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 @FUNCTIONS.register_module()
-def collate_boxes(samples: list[dict[str, Any]]) -> dict[str, Any]:
+def collate_boxes(samples: list[PackedSample]) -> dict[str, Any]:
     """Stack samples of :class:`~sce_video.datasets.AVADataset` like :func:`collate_views`.
 
     The result also contains ``boxes``, N tensors (n_i, 4), and ``actions``, N tensors (n_i, 80).
     Test frames differ in shape, so their batch_size must be 1.
     """
     kept = [sample for sample in samples if sample["inputs"] is not None]
-    lists = {name: [sample[name] for sample in kept] for name in ("boxes", "actions")}
-    return {**collate_views(samples), **lists}
+    boxes = [sample["boxes"] for sample in kept]
+    actions = [sample["actions"] for sample in kept]
+    return {**collate_views(samples), "boxes": boxes, "actions": actions}

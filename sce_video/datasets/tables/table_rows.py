@@ -18,6 +18,7 @@ from typing import Any, Unpack
 import av
 import numpy as np
 
+from sce_video.datasets.pipeline import PipelineResults
 from sce_video.datasets.readers.av_file import make_packet, open_decoder
 from sce_video.datasets.readers.av_reader import AvFrames, HeldFrames
 from sce_video.datasets.readers.base import (
@@ -188,7 +189,7 @@ class RowData:
     #: Bytes by position, parts of what was read at once.
     packets: dict[int, memoryview] = field(default_factory=dict)
     #: What the first steps of the pipeline made of a sample up to its clips, by index and seed.
-    drawn: dict[tuple[int, int], dict[str, Any]] = field(default_factory=dict)
+    drawn: dict[tuple[int, int], PipelineResults] = field(default_factory=dict)
     #: A read of its packets that is under way in another thread.
     reading: Future[None] | None = None
 

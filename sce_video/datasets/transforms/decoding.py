@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Unpack
+from typing import Unpack
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from sce_video.datasets.clip_sampling import (
     neighbours_within,
 )
 from sce_video.datasets.loading.batches import empty_batch
+from sce_video.datasets.pipeline import PackedSample, PipelineResults
 from sce_video.datasets.readers import VideoReader, check_backend
 from sce_video.datasets.readers.base import (
     MAX_HELD_BYTES,
@@ -63,7 +64,7 @@ class OpenVideo:
         self.backend, self.num_threads = backend, num_threads
         self.limits = DecodeLimits(max_pixels, max_held_bytes)
 
-    def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
+    def __call__(self, results: PipelineResults) -> PipelineResults:
         """Read ``path`` (and ``deadline``, ``correction`` if present), write ``reader, limits``.
 
         If ``results`` contains ``open``, for example for rows of a table, it is called instead of
@@ -106,7 +107,7 @@ class DecodeClips:
     def __init__(self, skip_repeats: bool = False) -> None:
         self.skip_repeats = skip_repeats
 
-    def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
+    def __call__(self, results: PipelineResults) -> PipelineResults:
         """Read ``reader``, ``clips``; write ``views``: list of ``LazyView``.
 
         With ``skip_repeats``, ``clips`` is changed accordingly. ``differences`` counts the clips of
@@ -125,13 +126,13 @@ class DecodeClips:
             if not np.isin(kept, indices).all():
                 indices, frames = kept, reader.decode(kept)
         coloured = wanted - sum(clip.partners is not None for clip in clips)
-        views = []
+        views: list[View] = []
         for clip in clips:
             first, second = clip.frames, clip.partners
             partners = None if second is None else np.searchsorted(indices, second)
             views.append(LazyView(frames, np.searchsorted(indices, first), partners))
         differences = (wanted, repeating, coloured)
-        return results | {"differences": differences, "clips": clips, "views": views}
+        return {**results, "differences": differences, "clips": clips, "views": views}
 
 
 @TRANSFORMS.register_module()
@@ -142,7 +143,7 @@ class DecodeSharedFrames:
     one set of frames on the device (see :class:`PackVideo`).
     """
 
-    def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
+    def __call__(self, results: PipelineResults) -> PipelineResults:
         """Read ``reader``, ``clips``; write ``views``, one ``LazyView`` of F frames.
 
         ``positions``, (K, T) int64, are the index of frame t of clip k among them.
@@ -152,8 +153,8 @@ class DecodeSharedFrames:
         if any(clip.partners is not None for clip in results["clips"]):
             raise ValueError("DecodeSharedFrames makes no RGB differences: use DecodeClips")
         indices, positions = np.unique(wanted, return_inverse=True)
-        views = [LazyView(reader.decode(indices), np.arange(len(indices)))]
-        return results | {"views": views, "positions": positions.reshape(wanted.shape)}
+        views: list[View] = [LazyView(reader.decode(indices), np.arange(len(indices)))]
+        return {**results, "views": views, "positions": positions.reshape(wanted.shape)}
 
 
 def _repeats(frames: DecodedFrames, indices: np.ndarray, clip: ClipIndices) -> np.ndarray:
@@ -263,7 +264,7 @@ class LoadImage:
         self.limits = DecodeLimits(max_pixels)
         self.resize, self.reduced = resize, reduced
 
-    def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
+    def __call__(self, results: PipelineResults) -> PipelineResults:
         """Read ``image``, or ``path`` (and ``deadline``); write ``views``: list of V ``LazyView``.
 
         Raises:
@@ -278,9 +279,9 @@ class LoadImage:
         frames = image if isinstance(image, DecodedFrames) else ArrayFrames(image[None])
         check_deadline(results["path"], deadline)
         first, resize = np.zeros(1, dtype=np.int64), RESIZES[self.resize]
-        views = [LazyView(frames, first, resize=resize) for _ in range(self.num_views)]
-        results["num_local_views"] = self.num_local_views
-        return results | {"limits": self.limits, "views": views}
+        views: list[View] = [LazyView(frames, first, resize=resize) for _ in range(self.num_views)]
+        num_local = self.num_local_views
+        return {**results, "num_local_views": num_local, "limits": self.limits, "views": views}
 
 
 @TRANSFORMS.register_module()
@@ -291,7 +292,7 @@ class PackClips:
     and so is the flip of :class:`FlipWithBoxes`.
     """
 
-    def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
+    def __call__(self, results: PipelineResults) -> PackedSample:
         """Read ``views``, and ``targets`` if present: V tensors, a slot of a shared batch buffer.
 
         Returns:
@@ -313,17 +314,24 @@ class PackClips:
                     f"of {h0}x{w0}: lower local_num_frames of RandomClips or local_size of "
                     "RandomResizedCropClips"
                 )
-        packed: dict[str, Any] = {"inputs": pack_views(views, results.get("targets"))}
-        numbers = ("label", "index", "seed", *(("clip",) if "clip" in results else ()))
-        packed |= {name: int(results[name]) for name in numbers}
+        inputs = pack_views(views, results.get("targets"))
+        if results.get("flipped"):
+            for view in inputs:
+                view.copy_(view.flip(2))
+        packed: PackedSample = {
+            "inputs": inputs,
+            "label": int(results["label"]),
+            "index": int(results["index"]),
+            "seed": int(results["seed"]),
+        }
+        if "clip" in results:
+            packed["clip"] = int(results["clip"])
         if "differences" in results:
             packed["differences"] = results["differences"]
-        if results.get("flipped"):
-            for clip in packed["inputs"]:
-                clip.copy_(clip.flip(2))
-        for name in ("boxes", "actions"):
-            if name in results:
-                packed[name] = torch.from_numpy(results[name].astype(np.float32))
+        if "boxes" in results:
+            packed["boxes"] = torch.from_numpy(results["boxes"].astype(np.float32))
+        if "actions" in results:
+            packed["actions"] = torch.from_numpy(results["actions"].astype(np.float32))
         return packed
 
 
@@ -372,7 +380,7 @@ class PackVideo:
             raise ValueError(f"whole frames are one crop, got num_crops={num_crops}")
         self.crop_size, self.num_crops, self.whole = crop_size, num_crops, whole
 
-    def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
+    def __call__(self, results: PipelineResults) -> PackedSample:
         """Read ``views`` (one) and ``positions`` of :class:`DecodeSharedFrames`.
 
         Returns:
@@ -397,11 +405,13 @@ class PackVideo:
             "positions": torch.from_numpy(results["positions"].astype(np.int64)),
             "offsets": torch.tensor(offsets, dtype=torch.int64),
             "crop_size": size,
-            **{name: int(results[name]) for name in ("label", "index", "seed")},
+            "label": int(results["label"]),
+            "index": int(results["index"]),
+            "seed": int(results["seed"]),
         }
 
 
-def cut_views(video: dict[str, Any], first: int = 0, last: int | None = None) -> Tensor:
+def cut_views(video: PackedSample, first: int = 0, last: int | None = None) -> Tensor:
     """Cut views ``first`` to ``last`` (excluded; None: all K x C) of a packed video on the CPU.
 
     Returns:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from sce_video.datasets.clip_sampling import (
@@ -14,7 +12,8 @@ from sce_video.datasets.clip_sampling import (
     shown_at,
     spaced_starts,
 )
-from sce_video.datasets.readers.base import VideoDecodeError
+from sce_video.datasets.pipeline import PipelineResults
+from sce_video.datasets.readers.base import VideoDecodeError, VideoReader
 from sce_video.registry import TRANSFORMS
 from sce_video.utils.stored_arguments import Frames, Seconds
 
@@ -95,7 +94,7 @@ class RandomClips:
         _check_clip(self.local_clip_duration, self.local_num_frames, "local_")
         self.ordered = ordered
 
-    def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
+    def __call__(self, results: PipelineResults) -> PipelineResults:
         """Read ``reader`` and ``rng``, write ``clips`` (V ``ClipIndices``), ``num_local_views``."""
         reader = results["reader"]
         clips = []
@@ -136,7 +135,7 @@ class RandomFrame:
         check_view_counts(num_views, num_local_views)
         self.num_views, self.num_local_views = num_views, num_local_views
 
-    def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
+    def __call__(self, results: PipelineResults) -> PipelineResults:
         """Read ``reader`` and ``rng``, write ``clips`` (V ``ClipIndices``), ``num_local_views``."""
         reader = results["reader"]
         frame = segment_positions(len(reader.timestamps), 1, results["rng"].random())
@@ -158,13 +157,19 @@ class UniformClips:
             raise ValueError(f"num_clips must be at least 1, got {num_clips}")
         self.clip_duration, self.num_frames, self.num_clips = clip_duration, num_frames, num_clips
 
-    def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
+    def __call__(self, results: PipelineResults) -> PipelineResults:
         """Read ``reader``, write ``clips``: list of K ``ClipIndices``."""
         reader = results["reader"]
-        length: dict[str, Any] = dict(clip_duration=self.clip_duration, num_frames=self.num_frames)
         starts = spaced_starts(reader.duration, self.clip_duration, self.num_clips)
-        clips = [make_clip(reader.timestamps, start=float(start), **length) for start in starts]
-        return {**results, "clips": clips}
+        return {**results, "clips": [self._clip(reader, float(start)) for start in starts]}
+
+    def _clip(self, reader: VideoReader, start: float) -> ClipIndices:
+        return make_clip(
+            reader.timestamps,
+            start=start,
+            clip_duration=self.clip_duration,
+            num_frames=self.num_frames,
+        )
 
 
 @TRANSFORMS.register_module()
@@ -181,20 +186,19 @@ class OneOfClips(UniformClips):
         super().__init__(clip_duration, num_frames, max(1, num_clips))
         self.num_clips = num_clips
 
-    def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
+    def __call__(self, results: PipelineResults) -> PipelineResults:
         """Read ``reader`` and ``rng``, write ``clips``, one ``ClipIndices``, and ``clip``, 0..K-1.
 
         If K is 0, ``clip`` is not written.
         """
-        reader, drawn, number = results["reader"], float(results["rng"].random()), {}
-        start = drawn * max(0.0, reader.duration - self.clip_duration)
-        if self.num_clips:
-            number = {"clip": int(drawn * self.num_clips)}
-            starts = spaced_starts(reader.duration, self.clip_duration, self.num_clips)
-            start = float(starts[number["clip"]])
-        length: dict[str, Any] = dict(clip_duration=self.clip_duration, num_frames=self.num_frames)
-        clips = [make_clip(reader.timestamps, start=start, **length)]
-        return {**results, "clips": clips, **number}
+        reader, drawn = results["reader"], float(results["rng"].random())
+        if not self.num_clips:
+            start = drawn * max(0.0, reader.duration - self.clip_duration)
+            return {**results, "clips": [self._clip(reader, start)]}
+        number = int(drawn * self.num_clips)
+        starts = spaced_starts(reader.duration, self.clip_duration, self.num_clips)
+        clips = [self._clip(reader, float(starts[number]))]
+        return {**results, "clips": clips, "clip": number}
 
 
 @TRANSFORMS.register_module()
@@ -214,10 +218,10 @@ class CenterSegmentClip:
         _check_clip(1.0, num_frames)
         self.num_frames, self.shared_ends = num_frames, shared_ends
 
-    def _offsets(self, results: dict[str, Any]) -> np.ndarray | None:
+    def _offsets(self, results: PipelineResults) -> np.ndarray | None:
         return None
 
-    def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
+    def __call__(self, results: PipelineResults) -> PipelineResults:
         """Read ``reader`` (and ``rng``), write ``clips``: one ``ClipIndices``."""
         reader, offsets = results["reader"], self._offsets(results)
         count = len(reader.timestamps)
@@ -236,7 +240,7 @@ class RandomSegmentClip(CenterSegmentClip):
     ``shared_ends`` gives the training clip of Something-Something (SlowFast, ``datasets/ssv2.py``).
     """
 
-    def _offsets(self, results: dict[str, Any]) -> np.ndarray | None:
+    def _offsets(self, results: PipelineResults) -> np.ndarray | None:
         return results["rng"].random(self.num_frames)
 
 
@@ -276,7 +280,7 @@ class KeyFrameClip:
         self.num_frames, self.frame_interval = num_frames, frame_interval
         self.fps, self.begins_at = fps, begins_at
 
-    def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
+    def __call__(self, results: PipelineResults) -> PipelineResults:
         """Read ``reader`` and ``timestamp``, write ``clips``: one ``ClipIndices``.
 
         Raises:

@@ -11,6 +11,7 @@ import cv2
 import numpy as np
 from PIL import Image
 
+from sce_video.datasets.pipeline import PipelineResults
 from sce_video.datasets.readers.base import DecodeLimits
 from sce_video.datasets.transforms.lazy_view import Box, LazyView, resized_as_pil
 from sce_video.registry import TRANSFORMS
@@ -153,7 +154,7 @@ class RandomResizedCropClips:
         check = partial(_check_area, "local_area")
         self.local_area: Any = check(areas) if one_area else [*map(check, areas)]
 
-    def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
+    def __call__(self, results: PipelineResults) -> PipelineResults:
         """Replace every view by uint8 (T, size, size, 3), or local_size for local views.
 
         Raises:
@@ -205,7 +206,7 @@ class ResizeShortSide:
         self.low, self.high = int(low), int(high)
         self.inverse_uniform = inverse_uniform
 
-    def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
+    def __call__(self, results: PipelineResults) -> PipelineResults:
         """Replace every view; one random number is drawn per view, also for a fixed size."""
         views = []
         limits = results.get("limits") or DecodeLimits()
@@ -233,7 +234,7 @@ class CenterCropClips:
     def __init__(self, size: Pixels) -> None:
         self.size = _check_size(size)
 
-    def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
+    def __call__(self, results: PipelineResults) -> PipelineResults:
         """Replace every view by uint8 (T, size, size, 3)."""
         views, square = [], (self.size, self.size)
         for view in results["views"]:
@@ -263,7 +264,7 @@ class RandomCropClips:
             raise ValueError(f"padding must be a number of pixels, 0 or more, got {padding}")
         self.padding = padding
 
-    def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
+    def __call__(self, results: PipelineResults) -> PipelineResults:
         """Replace every view by uint8 (T, size, size, 3)."""
         views, square = [], (self.size, self.size)
         for view in results["views"]:
@@ -313,10 +314,10 @@ class ResizeAsProcessor:
         self.size, self.square = sides[0], not isinstance(size, int)
         self.crop, self.interpolation = crop, interpolation
 
-    def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
+    def __call__(self, results: PipelineResults) -> PipelineResults:
         """Replace every view by uint8 (T, H, W, 3) of the new size."""
         limits = results.get("limits") or DecodeLimits()
-        views = []
+        views: list[View] = []
         for view in results["views"]:
             sides = view.shape[1:3]
             height, width = (int(self.size * side / min(sides)) for side in sides)
@@ -379,7 +380,7 @@ class FlipWithBoxes:
             raise ValueError(f"prob must lie in [0, 1], got {prob}")
         self.prob = prob
 
-    def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
+    def __call__(self, results: PipelineResults) -> PipelineResults:
         """Read ``views`` and ``boxes`` in pixels, write ``flipped``."""
         results["flipped"] = bool(results["rng"].random() < self.prob)
         if results["flipped"]:

@@ -7,10 +7,9 @@ import difflib
 import inspect
 import logging
 import re
-import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, get_type_hints
 
 import torch
 from mmengine.config import Config
@@ -31,6 +30,7 @@ from sce_video.engine.config.changes import (
     named_path,
     node_at,
 )
+from sce_video.utils.records import describe, fits
 
 _REGISTRIES = (
     "RUNNERS LOOPS HOOKS OPTIMIZERS OPTIM_WRAPPERS DATASETS DATA_SAMPLERS FUNCTIONS "
@@ -220,7 +220,6 @@ _BUILT = {
 }
 #: Annotations of these packages do not always say what their classes take.
 _UNCHECKED = ("mmengine", "mmcv", "mmaction")
-_NAMES = {int: "a whole number", float: "a number", bool: "True or False", str: "text"}
 
 
 def _unknown_type(node: dict, path: tuple[str, ...]) -> str | None:
@@ -253,48 +252,8 @@ def _wrong_values(node: dict) -> Iterator[tuple[str, str]]:
     except (TypeError, NameError, AttributeError):  # written in C, or names for type checks only
         return
     for key, value in node.items():
-        if key in hints and key != "return" and not _fits(value, hints[key]):
-            yield key, f"give {_describe(hints[key])}, got {value!r}"
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    """Whether a value has an annotated type; True where the annotation leaves it open."""
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin in (Union, types.UnionType):
-        return any(_fits(value, option) for option in arguments)
-    if origin is Literal:
-        return value in arguments
-    if hint in (None, type(None)):
-        return value is None
-    if hint in (int, float) and isinstance(value, bool):
-        return False
-    if hint in (bool, str, int, float):
-        return isinstance(value, {str: str | Path, float: int | float}.get(hint, hint))
-    if origin in (tuple, list, Sequence):  # options give lists for tuples
-        if not isinstance(value, list | tuple):
-            return False
-        if origin is tuple and arguments and Ellipsis not in arguments:
-            return len(value) == len(arguments) and all(map(_fits, value, arguments))
-        return not arguments or all(_fits(v, arguments[0]) for v in value)
-    return isinstance(value, Mapping) if (origin or hint) in (dict, Mapping) else True
-
-
-def _describe(hint: Any) -> str:
-    """An annotated type in words."""
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin in (Union, types.UnionType):
-        return " or ".join(dict.fromkeys(_describe(option) for option in arguments))
-    if origin is Literal:
-        return " or ".join(map(repr, arguments))
-    if hint in (None, type(None)):
-        return "None"
-    if origin is tuple and Ellipsis not in arguments:
-        return f"{len(arguments)} values ({', '.join(map(_describe, arguments))})"
-    if origin in (tuple, list, Sequence):
-        return f"a list of values ({_describe(arguments[0])})" if arguments else "a list"
-    if (origin or hint) in (dict, Mapping):
-        return "a dict"
-    return _NAMES.get(hint, getattr(hint, "__name__", str(hint)))
+        if key in hints and key != "return" and not fits(value, hints[key]):
+            yield key, f"give {describe(hints[key])}, got {value!r}"
 
 
 # Unused top-level keys at least this similar to one that is read are taken for misspellings.

@@ -37,6 +37,7 @@ from sce_video.inference.encoders.transformers_files import (
 )
 from sce_video.inference.network_input import TEST_CROPS, TRAIN_CROPS
 from sce_video.models.backbones.hf_encoder import architecture_of, family_of
+from sce_video.options.connect import DEFAULT_FRAME_POOL
 from sce_video.registry import MODELS
 from sce_video.utils.files import cache_folder, file_identity, write_text
 from sce_video.utils.run_files import (
@@ -199,7 +200,7 @@ def import_public_network(
     """
     if starts_of(Path(out)):
         raise ValueError(f"{out} is the folder of a training. Give another folder")
-    backbone, settings, weights = public_network(name, pool or "mean+absdiff")
+    backbone, settings, weights = public_network(name, pool or DEFAULT_FRAME_POOL)
     network = MODELS.build(backbone)
     network.load_state_dict(weights)
     meta = {"encoder": {"name": name, "pool": backbone["frame_pool"]}}

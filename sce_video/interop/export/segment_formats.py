@@ -7,21 +7,18 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from sce_video.datasets.clip_sampling import frames_between
 from sce_video.datasets.readers import VideoReader
 from sce_video.datasets.readers.base import VideoDecodeError
 from sce_video.datasets.segments import Segment, check_segment_files, numbered_segments
 from sce_video.datasets.sources import open_video
-from sce_video.interop.export.exported_videos import new_folder, write_lines
+from sce_video.interop.export.fiftyone_folder import FiftyOneSample, write_fiftyone_folder
 from sce_video.utils.files import write_text
-
-_FRAMES = "frames/none.json"  # the frame labels of all videos: there are none
 
 
 def fiftyone_support(reader: VideoReader, start: float, end: float) -> list[int]:
-    """First and last frame of ``[start, end)`` seconds, from 1, both included."""
+    """Return the first and last frame of ``[start, end)`` seconds, from 1, both included."""
     first, stop = frames_between(reader.timestamps, start, min(end, reader.duration))
     return [first + 1, stop]
 
@@ -29,52 +26,43 @@ def fiftyone_support(reader: VideoReader, start: float, end: float) -> list[int]
 def write_fiftyone_segments(
     out: Path, files: Mapping[str, Sequence[Segment]], scored: bool
 ) -> None:
-    """A ``FiftyOneDataset`` of videos with the field ``segments``, TemporalDetections.
+    """Write a dataset of videos with the field ``segments``, FiftyOne's TemporalDetections.
 
-    ``files`` are the segments by the path of each file; ``scored``: they are predictions.
+    Args:
+        out: Folder to write.
+        files: Segments by the path of each file.
+        scored: Whether they are predictions, which have a confidence.
     """
 
-    def lines() -> Iterator[str]:
-        yield '{"samples": ['
-        for i, (file, segments) in enumerate(files.items()):
-            with open_video(file) as reader:
-                found = [
-                    {
-                        "_cls": "TemporalDetection",
-                        "tags": [],
-                        "label": s.label,
-                        "support": fiftyone_support(reader, s.start, s.end),
-                        **({"confidence": s.score} if scored else {}),
-                    }
-                    for s in segments
-                ]
-            sample: dict[str, Any] = {
-                "filepath": os.path.abspath(file),
-                "tags": [],
-                "metadata": None,
-                "_media_type": "video",
-                "segments": {"_cls": "TemporalDetections", "detections": found},
-                "frames": _FRAMES,
-            }
-            yield ("," if i else "") + json.dumps(sample)
-        yield "]}"
+    def detection(reader: VideoReader, segment: Segment) -> dict[str, object]:
+        return {
+            "_cls": "TemporalDetection",
+            "tags": [],
+            "label": segment.label,
+            "support": fiftyone_support(reader, segment.start, segment.end),
+            **({"confidence": segment.score} if scored else {}),
+        }
 
-    with new_folder(out) as folder:
-        metadata = {"name": out.name, "media_type": "video", "info": {}}
-        write_lines(folder / "metadata.json", [json.dumps(metadata, indent=2)])
-        write_lines(folder / _FRAMES, [json.dumps({"frames": {}})])
-        write_lines(folder / "samples.json", lines())
+    def samples() -> Iterator[FiftyOneSample]:
+        for file, segments in files.items():
+            with open_video(file) as reader:
+                found = [detection(reader, segment) for segment in segments]
+            detections = {"_cls": "TemporalDetections", "detections": found}
+            yield os.path.abspath(file), {"segments": detections}
+
+    write_fiftyone_folder(out, "video", samples())
 
 
 def write_activitynet(out: Path, files: Mapping[str, Sequence[Segment]], scored: bool) -> None:
-    """ActivityNet's JSON: ``database`` of labelled segments, or ``results`` of predicted ones.
+    """Write ActivityNet's JSON: ``database`` of labelled segments, or ``results`` of predictions.
 
-    The id of a video is the name of its file without the extension, as there.
+    The id of a video is the name of its file without the extension, as in ActivityNet. If two
+    files share it, ids are paths without the extension.
     """
     ids = {file: Path(file).stem for file in files}
     if len(set(ids.values())) < len(ids):
         ids = {file: os.path.splitext(file)[0] for file in files}
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for file, segments in files.items():
         own = [
             {"segment": [s.start, s.end], "label": s.label} | ({"score": s.score} if scored else {})
@@ -86,8 +74,9 @@ def write_activitynet(out: Path, files: Mapping[str, Sequence[Segment]], scored:
         with open_video(file) as reader:
             about = {"duration": round(reader.duration, 3), "subset": "training"}
         found[ids[file]] = {**about, "annotations": own}
+    content: dict[str, object]
     if scored:
-        content: dict[str, Any] = {"version": "VERSION 1.3", "results": found, "external_data": {}}
+        content = {"version": "VERSION 1.3", "results": found, "external_data": {}}
     else:
         labels = sorted({s.label for own in files.values() for s in own})
         root = {"nodeId": 0, "nodeName": "Root", "parentId": None, "parentName": None}
@@ -99,7 +88,7 @@ def write_activitynet(out: Path, files: Mapping[str, Sequence[Segment]], scored:
     write_text(out, json.dumps(content, indent=1) + "\n")
 
 
-#: What writes a format.
+#: Writers by the name of their format.
 _WRITERS: dict[str, Callable[[Path, Mapping[str, Sequence[Segment]], bool], None]] = {
     "fiftyone": write_fiftyone_segments,
     "activitynet": write_activitynet,
@@ -125,13 +114,14 @@ def export_segments(
     """Write a CSV file of segments in another format.
 
     Args:
-        source: ``path,start,end,label``, and ``score`` where they are predictions.
-        to: "fiftyone" or "activitynet".
+        source: File with the columns ``path,start,end,label``, and ``score`` for predictions.
+        to: Format, "fiftyone" or "activitynet".
         out: Folder (FiftyOne) or file to write.
-        data_root: Folder that the paths are relative to; None for that of the file.
+        data_root: Folder that the paths are relative to. None uses the folder of ``source``.
 
     Raises:
-        ValueError: If a segment cannot be, or a video cannot be decoded; with file and line.
+        ValueError: If a segment does not lie in its video, or a video cannot be decoded. The
+            message names file and line.
         WriteError: If ``out`` cannot be written.
     """
     root = os.path.dirname(source) if data_root is None else data_root

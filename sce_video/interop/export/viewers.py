@@ -28,6 +28,7 @@ from sce_video.interop.export.exported_videos import (
     plane,
     write_lines,
 )
+from sce_video.interop.export.fiftyone_folder import FiftyOneSample, write_fiftyone_folder
 from sce_video.options.connect import ExportOptions
 from sce_video.pages.gallery import encode_jpeg
 from sce_video.utils.command import printable_utf8
@@ -35,15 +36,13 @@ from sce_video.utils.cores import usable_cores
 from sce_video.utils.errors import MissingPackageError
 from sce_video.utils.files import atomic_file
 
-_FRAMES = "frames/none.json"  # the frame labels of all videos: there are none
-
 
 def write_fiftyone(path: Path, bundle: Bundle) -> None:
-    """Write the folder; FiftyOne itself is not needed.
+    """Write a dataset folder of FiftyOne.
 
     Raises:
-        WriteError: it cannot be written.
-        ValueError: images and videos are mixed.
+        WriteError: If the folder cannot be written.
+        ValueError: If images and videos are mixed.
     """
     videos = bundle.videos
     images = sum(Path(file).suffix.lower() in IMAGE_EXTENSIONS for file in videos.files)
@@ -52,55 +51,40 @@ def write_fiftyone(path: Path, bundle: Bundle) -> None:
             f"{images} of the {len(videos)} files are images: FiftyOne takes a data set of images "
             "or one of videos"
         )
-    media_type = "image" if images else "video"
     info = {
         "source": videos.source,
         "checkpoint": videos.checkpoint,
         "map": bundle.map_name,
         "classes": {"label": videos.classes},
     }
-    with new_folder(path) as folder:
-        metadata = {"name": path.name, "media_type": media_type, "info": info}
-        write_lines(folder / "metadata.json", [json.dumps(metadata, indent=2)])
-        if media_type == "video":
-            write_lines(folder / _FRAMES, [json.dumps({"frames": {}})])
-        write_lines(folder / "samples.json", _sample_lines(bundle, media_type))
+    media_type = "image" if images else "video"
+    write_fiftyone_folder(path, media_type, _fiftyone_samples(bundle), info)
 
 
-def _sample_lines(bundle: Bundle, media_type: str) -> Iterator[str]:
-    """The lines of a JSON object with the list ``samples``."""
-    videos, comma, unnamable = bundle.videos, "", 0
-    yield '{"samples": ['
+def _fiftyone_samples(bundle: Bundle) -> Iterator[FiftyOneSample]:
+    videos, unnamable = bundle.videos, 0
     for i, file in enumerate(videos.files):
         try:
             file.encode("utf-8")
         except UnicodeEncodeError:  # its database stores UTF-8 only
             unnamable += 1
             continue
-        sample: dict[str, Any] = {
-            "filepath": file,
-            "tags": [],
-            "metadata": None,
-            "_media_type": media_type,
+        fields: dict[str, object] = {
             "name": videos.paths[i],
             "x": float(bundle.points[i, 0]),
             "y": float(bundle.points[i, 1]),
         }
         if videos.label_names[i] is not None:
-            sample["label"] = {"_cls": "Classification", "tags": [], "label": videos.label_names[i]}
+            fields["label"] = {"_cls": "Classification", "tags": [], "label": videos.label_names[i]}
         if bundle.with_embedding:
-            sample["embedding"] = serialized(videos.values[i])
-        if media_type == "video":
-            sample["frames"] = _FRAMES
-        yield comma + json.dumps(sample)
-        comma = ","
-    yield "]}"
+            fields["embedding"] = serialized(videos.values[i])
+        yield file, fields
     if unnamable:
         bundle.notes.append(f"left out: {unnamable} files whose names are not UTF-8")
 
 
-def serialized(vector: np.ndarray) -> dict[str, Any]:
-    """A vector in FiftyOne's extended JSON."""
+def serialized(vector: np.ndarray) -> dict[str, object]:
+    """Return a vector in FiftyOne's extended JSON."""
     buffer = io.BytesIO()
     np.lib.format.write_array(buffer, np.asarray(vector), allow_pickle=False)
     content = base64.b64encode(zlib.compress(buffer.getvalue())).decode("ascii")

@@ -1,6 +1,6 @@
-"""Self-supervised methods, one readable file each, and models around a backbone.
+"""Self-supervised methods with one file each, and models around a backbone.
 
-Every module of this folder is imported, so a new method is one file here and a recipe.
+Every module in this folder is imported. To add a method, add one file here and one recipe.
 """
 
 from sce_video.models.algorithms.base import SelfSupervisedModel

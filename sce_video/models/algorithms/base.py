@@ -1,4 +1,4 @@
-"""What the engine and the evaluation expect of a self-supervised method."""
+"""The parent class of self-supervised methods, which defines what the engine calls."""
 
 from __future__ import annotations
 
@@ -27,30 +27,33 @@ from sce_video.utils.tensors import DeferredNumber, LoggedValue
 class SelfSupervisedModel(BaseModel):
     """A method that learns a backbone from the views of unlabelled samples.
 
-    A method is one subclass in one file of this folder. State that is not trained by gradient (a
-    target network, a queue, prototypes) changes in :meth:`after_optimizer_step`, and not in
-    :meth:`loss`, which also runs for micro-batches and for fp16 steps that are skipped.
+    A method is one subclass in one file of this folder. Some state is not trained by gradient, such
+    as a target network, a queue or prototypes. It changes in :meth:`after_optimizer_step` and not
+    in :meth:`loss`, because :meth:`loss` also runs for micro-batches and for fp16 steps that are
+    skipped.
 
-    Arguments that methods share, of which each has those that it needs:
+    Methods share the following arguments. Each method accepts only those that it needs:
 
-    - ``backbone``: config of the encoder, a network with ``out_channels``;
-    - ``projector``, ``predictor``: configs of heads; the sizes of their inputs, and of the
-      predictor's output, follow from what is before them;
-    - ``momentum``: m of the target's moving average, target <- m*target + (1-m)*online. Like
-      temperatures and coefficients it is read at every step, so that a schedule can set it;
-    - ``symmetric``: whether target views are queries, too, for the other keys;
-    - ``target_views``: indices of the views that the target encodes (keys). None: all views as
-      large as the first if symmetric, else the last view;
-    - ``queue_size``: K, number of keys in the queue;
-    - ``shuffle_bn_splits``: Shuffle-BN of the target with this many groups of samples on each rank
-      (:class:`~sce_video.models.modules.target_encoder.BatchShuffle`), None for none. 1 is that of
-      several GPUs without ``sync_bn``, more simulate it on one;
-    - ``data_preprocessor``: config of the batched augmentation, or a built module;
-    - ``backward_per_query``: keep the activations of one query view at a time, see
-      :class:`QuerySum`; not for fp16;
-    - ``joint_views``: see :meth:`encode_views`; True where a method's authors have it.
+    - ``backbone``: Config of the encoder, a network with ``out_channels``.
+    - ``projector``, ``predictor``: Configs of the heads. The sizes of their inputs, and of the
+      predictor's output, follow from the networks before them.
+    - ``momentum``: m in the target's moving average, target <- m*target + (1-m)*online. It is read
+      at every step, like temperatures and coefficients, so a schedule can set it.
+    - ``symmetric``: Whether target views are also queries for the other keys.
+    - ``target_views``: Indices of the views that the target encodes as keys. None means all views
+      as large as the first one if ``symmetric``, and the last view otherwise.
+    - ``queue_size``: Number of keys in the queue, K.
+    - ``shuffle_bn_splits``: Number of groups of samples per rank for the target's Shuffle-BN
+      (:class:`~sce_video.models.modules.target_encoder.BatchShuffle`). None turns it off. 1
+      shuffles between GPUs, as without ``sync_bn``. Larger values simulate several GPUs on one.
+    - ``data_preprocessor``: Config of the batched augmentation, or a built module.
+    - ``backward_per_query``: Whether only the activations of one query view are kept at a time, see
+      :class:`QuerySum`. It does not work with fp16.
+    - ``joint_views``: Whether views share batch statistics, see :meth:`encode_views`. Recipes set
+      it if the authors of the method do this.
 
-    A setting out of its range is a ValueError when the method is built.
+    Raises:
+        ValueError: If a setting is out of range when the method is built.
     """
 
     _dump_init_info = init_info_to_file
@@ -78,7 +81,7 @@ class SelfSupervisedModel(BaseModel):
     def build_heads(
         self, projector: dict[str, Any], predictor: dict[str, Any] | None = None
     ) -> None:
-        """Set ``projector`` and ``predictor``, the identity if it is None."""
+        """Set ``projector`` and ``predictor``. Without a config, the predictor is the identity."""
         self.projector = MODELS.build({"in_channels": self.backbone.out_channels, **projector})
         dim = self.projector.out_channels
         self.predictor = nn.Identity()
@@ -93,7 +96,7 @@ class SelfSupervisedModel(BaseModel):
         shuffle_bn_splits: int | None = None,
         queue_size: int | None = None,
     ) -> None:
-        """Set ``target``, a copy of backbone and projector, and a ``queue`` of its keys."""
+        """Set ``target``, a copy of backbone and projector, and a ``queue`` for its keys."""
         check_target_views(target_views)
         self.momentum = momentum
         self.symmetric = symmetric
@@ -103,43 +106,64 @@ class SelfSupervisedModel(BaseModel):
             self.queue = KeyQueue(queue_size, self.projector.out_channels)
 
     def init_weights(self) -> None:
-        """Initialise the online branch, then make the target, if there is one, its copy."""
+        """Initialise the online branch, then copy it to the target if there is one."""
         super().init_weights()
         if isinstance(target := getattr(self, "target", None), TargetEncoder):
             target.copy_from(self.backbone, self.projector)
 
     def represent(self, view: Tensor) -> Tensor:
-        """Representation h (N, C) of a view (N, 3, T, H, W)."""
+        """Return the representation h (N, C) of a view (N, 3, T, H, W)."""
         return represent(self.backbone, view)
 
     def encode_keys(
         self, views: Sequence[Tensor]
     ) -> tuple[dict[int, Tensor], dict[int, list[int]]]:
-        """Unit embeddings (N, D) of the target views, and the keys of each query view, by index.
+        """Encode the target views, and list the keys of each query view.
 
-        Keys have no gradient. All of them come before the first query: Shuffle-BN gathers over
-        ranks, which must call it in the same order. A queue takes the keys after the step.
+        All keys are computed before the first query. Shuffle-BN gathers over ranks, so all ranks
+        must call it in the same order. The keys enter the queue after the step.
+
+        Args:
+            views: V views (N, 3, T, H, W).
+
+        Returns:
+            Unit embeddings (N, D) by target view, without gradient, and the target views whose keys
+            each query view is compared with.
         """
         targets, keys_of = pair_views(views, self.target_views, self.symmetric)
         keys = {j: unit_vectors(self.target(views[j])) for j in targets}
         if hasattr(self, "queue"):
-            # Staged, not enqueued: all micro-batches of a step see one queue.
+            # Stage the keys instead of enqueuing them, so that all micro-batches see one queue.
             for key in keys.values():
                 self.queue.stage(key)
         return keys, keys_of
 
     def encode_query(self, view: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """h (N, C), the projector's z (N, D) and the unit query (N, D) of a view, with gradient."""
+        """Encode a query view with gradient.
+
+        Args:
+            view: (N, 3, T, H, W).
+
+        Returns:
+            Representation h (N, C), the projector's embedding z (N, D) and the unit query (N, D).
+        """
         h = self.represent(view)
         z = self.projector(h)
         return h, z, unit_vectors(self.predictor(z))
 
     def encode_views(self, views: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-        """h (N, C) and the projector's embedding z (N, D) of each view, with gradient.
+        """Encode all views with gradient.
 
-        With ``joint_views`` adjacent views of one size pass through the backbone as one batch, and
-        all views through the projector, as in facebookresearch/swav, ``src/resnet50.py: forward``:
-        batch norm has one mean and variance for them, and not one of each view.
+        With ``joint_views``, adjacent views of one size pass through the backbone as one batch, and
+        all views pass through the projector together (facebookresearch/swav, ``src/resnet50.py:
+        forward``). Batch norm then computes one mean and variance for all of them instead of one
+        per view.
+
+        Args:
+            views: V views (N, 3, T, H, W).
+
+        Returns:
+            Representations h (N, C) and the projector's embeddings z (N, D), one of each per view.
         """
         if not self.joint_views:
             h = [self.represent(view) for view in views]
@@ -151,16 +175,25 @@ class SelfSupervisedModel(BaseModel):
 
     @abstractmethod
     def loss(self, views: Sequence[Tensor]) -> Mapping[str, LoggedValue]:
-        """Compute the scalars of one step: ``loss`` is minimised, all others are only logged.
+        """Compute the scalars of one step.
 
-        ``views`` are V views (N, 3, T, H, W) of any T, H and W. A number that makes the host wait
-        for the device is logged as a :class:`~sce_video.utils.tensors.DeferredNumber`.
+        If reading a number would make the host wait for the device, log it as a
+        :class:`~sce_video.utils.tensors.DeferredNumber`.
+
+        Args:
+            views: V views (N, 3, T, H, W) with any T, H and W.
+
+        Returns:
+            Scalars by name. ``loss`` is minimised, and all others are only logged.
         """
 
     def check_settings(self) -> None:
-        """Raise ValueError for a number out of its range: here ``momentum`` and temperatures.
+        """Check ``momentum`` and the temperatures. Methods extend this for their own numbers.
 
-        Methods call it when they are built; a schedule calls it with the values it will set.
+        Methods call it when they are built. A schedule calls it with the values that it will set.
+
+        Raises:
+            ValueError: If a number is out of range.
         """
         if hasattr(self, "momentum"):
             check_momentum(self.momentum)
@@ -169,10 +202,18 @@ class SelfSupervisedModel(BaseModel):
                 check_temperature(name, getattr(self, name))
 
     def check_training(self, num_samples: int, batch_size: int, num_views: int | None) -> list[str]:
-        """Warnings about data that do not suit the method; ValueError if it cannot be trained.
+        """Check whether the data suit the method.
 
-        ``batch_size`` are the samples of an optimiser step (all ranks and micro-batches);
-        ``num_views`` is None if it is not known before the first sample.
+        Args:
+            num_samples: Number of training samples.
+            batch_size: Samples of an optimiser step, over all ranks and micro-batches.
+            num_views: Number of views, or None if it is not known before the first sample.
+
+        Returns:
+            Warnings about data that do not suit the method.
+
+        Raises:
+            ValueError: If the method cannot be trained on these data.
         """
         if not hasattr(self, "target"):
             return []
@@ -182,36 +223,45 @@ class SelfSupervisedModel(BaseModel):
         return queue_warnings(len(self.queue.keys), num_samples, batch_size, made)
 
     def chance_level(self) -> float | None:
-        """The loss of a network that tells no samples apart; None if the method knows none."""
+        """Return the loss of a network that cannot distinguish samples; None if unknown."""
         return None
 
     def queue_steps(self) -> int | None:
-        """Optimiser steps that fill the queue with keys; None without a queue or before a step."""
+        """Return the steps that fill the queue, or None without a queue or before a step."""
         made = getattr(getattr(self, "queue", None), "keys_per_step", None)
         return None if made is None else math.ceil(len(self.queue.keys) / made)
 
     def before_optimizer_step(self) -> None:
-        """Change gradients; called once before each real optimiser step."""
+        """Change gradients. The engine calls this once before each real optimiser step."""
 
     def after_optimizer_step(self) -> None:
-        """Update target and queue, or other state; called once after each real optimiser step."""
+        """Update target and queue, or other state. The engine calls this after each real step."""
         if isinstance(target := getattr(self, "target", None), TargetEncoder):
             target.update(self.backbone, self.projector, self.momentum)
         if isinstance(queue := getattr(self, "queue", None), KeyQueue):
             queue.commit()
 
     def discard_step(self) -> None:
-        """Forget what :meth:`loss` has kept for a step that the optimiser skipped: staged keys."""
+        """Discard staged keys, because the optimiser skipped the step that they belong to."""
         if isinstance(queue := getattr(self, "queue", None), KeyQueue):
             queue.discard_staged()
 
     def forward(
         self, inputs: Sequence[Tensor], data_samples: Any = None, mode: str = "tensor"
     ) -> Mapping[str, LoggedValue] | list[Tensor]:
-        """Of V views (N, 3, T, H, W) the :meth:`loss`, or h (N, C) of each if ``mode="tensor"``.
+        """Compute the :meth:`loss` or the representations of V views.
 
-        Of ``data_samples`` the ``seed`` of each is handed to a backbone that drops tokens; without
-        it seeds are drawn from torch's global generator. Another mode is a ValueError.
+        Args:
+            inputs: V views (N, 3, T, H, W).
+            data_samples: Data of the samples. A backbone that drops tokens uses their ``seed``.
+                Without it, seeds are drawn from torch's global generator.
+            mode: "loss", or "tensor" for the representations.
+
+        Returns:
+            Scalars of :meth:`loss`, or h (N, C) of each view.
+
+        Raises:
+            ValueError: If the mode is unknown.
         """
         if mode == "loss":
             dropping = getattr(self.backbone, "token_dropping", None)
@@ -225,20 +275,20 @@ class SelfSupervisedModel(BaseModel):
         if mode == "tensor":
             return [self.represent(view) for view in inputs]
         raise ValueError(
-            f"mode must be 'loss' or 'tensor', got {mode!r}: {type(self).__name__} predicts no "
-            "labels"
+            f"mode must be 'loss' or 'tensor', got {mode!r}, because {type(self).__name__} "
+            "predicts no labels"
         )
 
     def loss_of_samples(self, views: Sequence[Tensor], samples: Any) -> Mapping[str, LoggedValue]:
-        """:meth:`loss`; a method that needs more of the samples than their views replaces this."""
+        """Compute :meth:`loss`. Methods that need more than the views override this."""
         return self.loss(views)
 
     def parse_losses(
         self, losses: Mapping[str, LoggedValue]
     ) -> tuple[Tensor, dict[str, LoggedValue]]:
-        """Return the value to minimise, the entry called ``loss``, and all values to log.
+        """Return the value to minimise, which is the entry ``loss``, and all values to log.
 
-        mmengine's would add up every entry with "loss" in its name.
+        mmengine's method would add up every entry with "loss" in its name.
         """
         method = f"{type(self).__name__}.loss() must return"
         if "loss" not in losses:
@@ -252,17 +302,21 @@ class SelfSupervisedModel(BaseModel):
                 scalars[name] = value.mean()
             else:
                 shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
-                raise ValueError(f"{method} scalar tensors, {name!r} is {shape}")
+                raise ValueError(f"{method} scalar tensors, but {name!r} is {shape}")
         loss = scalars.pop("loss")
         return loss, {"loss": loss, **scalars, **deferred}
 
     @torch.no_grad()
     def collapse_metrics(self, h: Tensor, z: Tensor | None = None) -> dict[str, LoggedValue]:
-        """Compute the spread ``h_std`` and effective rank ``h_rank`` of representations h (N, C).
+        """Compute the spread ``h_std`` and effective rank ``h_rank`` of representations.
 
-        They fall towards 0 when the representation collapses. A collapse of the projector's
-        embeddings z (N, D), spread ``z_std``, comes first, and behind a head of several layers it
-        can stay alone: equal embeddings pass no gradient on to the backbone.
+        Both fall towards 0 when the representation collapses. The projector's embeddings collapse
+        first, which ``z_std`` shows. Behind a head of several layers, the collapse may stay there,
+        because equal embeddings pass no gradient to the backbone.
+
+        Args:
+            h: Representations (N, C).
+            z: Embeddings (N, D) of the projector. None leaves ``z_std`` out.
         """
         h = h.float()
         found: dict[str, LoggedValue] = {"h_std": feature_std(h), "h_rank": logged_rank(h)}
@@ -270,17 +324,18 @@ class SelfSupervisedModel(BaseModel):
 
 
 class QuerySum:
-    """The scalars of a step, summed over its queries: one backward pass for all, or one for each.
+    """The scalars of a step, summed over its queries with one backward pass for all or for each.
 
-    With ``backward_per_query`` :meth:`add` takes the gradients of a query at once, which frees its
-    activations. The graph of the summed loss is then one node, which hands their sum to the
-    parameters: hooks of DistributedDataParallel, accumulated steps and clipping see the gradients
-    of the whole step. The queries must not share a graph beyond the parameters.
+    With ``backward_per_query``, :meth:`add` computes the gradients of a query immediately, which
+    frees its activations. The graph of the summed loss is then one node that passes the sum of the
+    gradients to the parameters. Hooks of DistributedDataParallel, accumulated steps and clipping
+    therefore see the gradients of the whole step. The queries must share no graph except the
+    parameters.
     """
 
     def __init__(self, model: SelfSupervisedModel) -> None:
         self._model = model
-        # Without gradient mode there is no backward pass, and nothing to keep.
+        # Without gradient mode, there is no backward pass and nothing to keep.
         self._one_each = model.backward_per_query and torch.is_grad_enabled()
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         self._gradients: list[Tensor | None] = [None] * len(self._parameters)
@@ -288,9 +343,16 @@ class QuerySum:
         self._collapse: dict[str, LoggedValue] = {}
 
     def add(self, h: Tensor, z: Tensor, terms: dict[str, Tensor]) -> None:
-        """Add the scalars of a query, its ``loss`` among them; ValueError under fp16 autocast.
+        """Add the scalars of a query.
 
-        The collapse metrics of the step are those of the first query's h (N, C) and z (N, D).
+        Args:
+            h: Representations (N, C). The first query's h and z give the collapse metrics of the
+                step.
+            z: Embeddings (N, D).
+            terms: Scalars by name, with ``loss``.
+
+        Raises:
+            ValueError: If gradients are computed per query under fp16 autocast.
         """
         if not self._sums:
             self._collapse = self._model.collapse_metrics(h, z)
@@ -298,11 +360,11 @@ class QuerySum:
             kind = terms["loss"].device.type
             if torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) == torch.float16:
                 raise ValueError(
-                    "backward_per_query=True takes gradients before the loss is scaled, and in "
-                    "float16 small ones become 0: set optim_wrapper.dtype to bfloat16 or float32 "
-                    "(--amp bfloat16)"
+                    "backward_per_query=True computes gradients before the loss is scaled, and in "
+                    "float16 small gradients become 0. Set optim_wrapper.dtype to bfloat16 or "
+                    "float32 (--amp bfloat16)"
                 )
-            with torch.autocast(kind, enabled=False):  # a backward pass belongs outside of it
+            with torch.autocast(kind, enabled=False):  # backward passes must not use autocast
                 found = torch.autograd.grad(terms["loss"], self._parameters, allow_unused=True)
             self._gradients = [
                 total if new is None else full_precision(new) if total is None else total + new
@@ -340,10 +402,10 @@ class _StoredGradients(torch.autograd.Function):
 
 
 def unit_vectors(x: Tensor) -> Tensor:
-    """The rows of (N, D), l2-normalised, at least in fp32 (under autocast too)."""
+    """Normalise the rows of (N, D) to length 1, at least in fp32 (also under autocast)."""
     return F.normalize(full_precision(x), dim=1)
 
 
 def mean_cosines(query: Tensor, keys: Sequence[Tensor]) -> Tensor:
-    """Mean cosine of unit queries (N, D) and each of P keys (N, D): (P,), without gradient."""
+    """Return the mean cosine (P,) of unit queries (N, D) with each of P keys (N, D), detached."""
     return torch.stack([(query.detach() * key).sum(dim=1).mean() for key in keys])

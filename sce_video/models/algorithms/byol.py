@@ -16,15 +16,15 @@ from sce_video.utils.tensors import LoggedValue
 
 @MODELS.register_module()
 class BYOL(SelfSupervisedModel):
-    """An online network that predicts the target's embedding of another view; no negatives.
+    """An online network that predicts the target's embedding of another view, without negatives.
 
-    With q the online prediction and k the target's embedding, both l2-normalised, a pair costs
-    ``|q - k|^2 = 2 - 2 q.k`` (eq. 2 of BYOL). Each query's cost is the mean over its keys, and the
-    loss is the sum over queries: for two views the sum of both directions as in BYOL, for more
-    views the gradient of rho-BYOL (SlowFast, ``slowfast/models/contrastive.py``, with its
-    temperature 0.5). Without a predictor the representation collapses.
+    Let q be the online prediction and k the target's embedding, both l2-normalised. A pair costs
+    ``|q - k|^2 = 2 - 2 q.k`` (eq. 2 of BYOL). The cost of a query is the mean over its keys, and
+    the loss is the sum over queries. For two views, this is the sum of both directions, as in BYOL.
+    For more views, it has the gradient of rho-BYOL (SlowFast, ``slowfast/models/contrastive.py``,
+    with its temperature of 0.5). Without a predictor, the representation collapses.
 
-    Arguments: see ``SelfSupervisedModel``.
+    ``SelfSupervisedModel`` describes all arguments.
     """
 
     def __init__(
@@ -44,8 +44,8 @@ class BYOL(SelfSupervisedModel):
         self.check_settings()
 
     def loss(self, views: Sequence[Tensor]) -> dict[str, LoggedValue]:
-        """Squared distances of predictions and targets, and the mean cosine of the pairs."""
-        # The target gets no gradient: it is the stop-gradient of the method.
+        """Compute the squared distances of predictions and targets, and the pairs' mean cosine."""
+        # Keys have no gradient, which is the stop-gradient of the method.
         keys, keys_of = self.encode_keys(views)
         num_pairs = sum(map(len, keys_of.values()))
         sums = QuerySum(self)

@@ -1,4 +1,4 @@
-"""Distillation from a frozen teacher, with SCE's objective for its relations (as SEED)."""
+"""Distillation from a frozen teacher. For relations, the objective is SCE's loss, as in SEED."""
 
 from __future__ import annotations
 
@@ -27,14 +27,20 @@ OBJECTIVES = ("cosine", "tokens", "relations", "frames")
 
 @dataclass(frozen=True)
 class TeacherClip:
-    """The size of the clips that a teacher network takes."""
+    """Size of the clips that a teacher network accepts."""
 
     frames: int
     side: int  # height and width in pixels
 
 
 class ViewComparison(NamedTuple):
-    """Comparison of a view with the teacher: h (N, C), z (N, D) or rows of it, and its terms."""
+    """Comparison of a view with the teacher.
+
+    Attributes:
+        h: Representations (N, C).
+        z: Projected features, (N, D) or one row per position.
+        terms: Scalars to log, with ``loss``.
+    """
 
     h: Tensor
     z: Tensor
@@ -45,29 +51,31 @@ class ViewComparison(NamedTuple):
 class Distill(SelfSupervisedModel):
     """A student whose projected representation approaches the features of a frozen teacher.
 
-    z and t are the student's projection and the teacher's feature of a clip, l2-normalised; the
-    loss, a mean over samples and views, is
+    Let z be the student's projection and t the teacher's feature of a clip, both l2-normalised. The
+    loss is a mean over samples and views. ``objective`` selects it:
 
-    - ``cosine``: 1 - z.t of the pooled features;
-    - ``tokens``: the same at each position of the teacher's grid, to which the student's features
-      are interpolated;
+    - ``cosine``: 1 - z.t for the pooled features.
+    - ``tokens``: 1 - z.t at each position of the teacher's grid, to which the student's features
+      are interpolated.
     - ``relations``: SCE (eq. 9) with z as query, t as key and a queue of the teacher's features.
-      SEED (arXiv 2101.04731) is this with the teacher's own softmax share in place of ``lambda_``;
-    - ``frames``: the squared error of the teacher's standardised features of frames, of their mean
-      over the clip, of their motion and of their change, see
-      :func:`~sce_video.models.losses.frame_terms`. The projector predicts the features of each of
+      SEED (arXiv 2101.04731) is the same with the teacher's softmax share instead of ``lambda_``.
+    - ``frames``: The squared errors of the teacher's standardised features of each frame, of their
+      mean over the clip, of their motion and of their change
+      (:func:`~sce_video.models.losses.frame_terms`). The projector predicts the features at each of
       the student's temporal positions.
 
-    The teacher gives stored features of fixed clips, found by the samples' ``index`` and ``clip``,
-    or is a network that sees the student's augmented view (arXiv 2106.05237) in its own size and
-    normalisation, as ``tokens`` needs. It is no part of the state, but in its own checkpoint.
+    The teacher is given by stored features of fixed clips, which are found by the samples'
+    ``index`` and ``clip``. Alternatively, it is a network that sees the student's augmented view
+    (arXiv 2106.05237) with its own size and normalisation, which ``tokens`` requires. The teacher
+    is not part of the state, because it has its own checkpoint.
 
-    Others: see ``SelfSupervisedModel``; ``lambda_``, ``tau``, ``tau_m``: see ``SCE``.
+    ``SelfSupervisedModel`` describes the other arguments, and ``SCE`` describes ``lambda_``,
+    ``tau`` and ``tau_m``.
 
     Args:
         teacher_channels: D, size of the teacher's feature and of the projector's output.
-        teacher: Config of an ``Encoder``; None if :meth:`set_teacher` will be called.
-        queue_size: K, for ``relations``.
+        teacher: Config of an ``Encoder``. None if :meth:`set_teacher` will be called.
+        queue_size: Number of keys for ``relations``, K.
     """
 
     def __init__(
@@ -98,19 +106,26 @@ class Distill(SelfSupervisedModel):
         self.check_settings()
 
     def check_settings(self) -> None:
-        """Raise ValueError for an unknown objective, a coefficient or a temperature."""
+        """Check the objective, the coefficient and the temperatures.
+
+        Raises:
+            ValueError: If one of them is unknown or out of range.
+        """
         if self.objective not in OBJECTIVES:
             known = ", ".join(OBJECTIVES)
             raise ValueError(f"objective must be one of {known}, got {self.objective!r}")
         check_sce(self.lambda_, None, None, self.tau, self.tau_m)
 
     def check_training(self, num_samples: int, batch_size: int, num_views: int | None) -> list[str]:
-        """Warn of an unsuitable queue."""
+        """Return warnings about an unsuitable queue."""
         sizes = [len(self.queue.keys)] if self.objective == "relations" else []
         return [w for size in sizes for w in queue_warnings(size, num_samples, batch_size, 1)]
 
     def chance_level(self) -> float | None:
-        """log(K+1) of ``relations``, as of SCE; a cosine has none: features share directions."""
+        """Return log(K+1) for ``relations``, as for SCE, and None for the other objectives.
+
+        A cosine has no chance level, because all features share some directions.
+        """
         return math.log(len(self.queue.keys) + 1) if self.objective == "relations" else None
 
     def set_teacher(
@@ -119,13 +134,19 @@ class Distill(SelfSupervisedModel):
         features: Tensor | None = None,
         clip: TeacherClip | None = None,
     ) -> None:
-        """Give the teacher: an ``Encoder``, or its features.
+        """Set the teacher to a network or to stored features.
 
-        Features are (videos, clips, D), for ``frames`` (videos, clips, T, D). Videos whose features
-        are all 0 could not be read. Without ``clip`` the network sees the student's view in the
-        student's size.
+        Args:
+            network: An ``Encoder``.
+            features: (videos, clips, D), or (videos, clips, T, D) for ``frames``. Videos that could
+                not be read have features of 0.
+            clip: Size of the clips that the network accepts. Without it, the network sees the
+                student's view in the student's size.
+
+        Raises:
+            ValueError: If the features do not suit the objective.
         """
-        # In a tuple, not a submodule: neither trained, saved, initialised nor set to training mode.
+        # A tuple hides the teacher from nn.Module: it is not trained, saved or initialised.
         self._teacher: Any = () if network is None else (network.eval().requires_grad_(False),)
         self._features = features
         self._clip = clip
@@ -133,24 +154,35 @@ class Distill(SelfSupervisedModel):
         if self.objective == "frames" and features is not None:
             if features.ndim != 4:
                 raise ValueError(
-                    "objective 'frames' needs the teacher's features of each frame (videos, clips, "
-                    f"T, D), got shape {tuple(features.shape)}"
+                    "objective 'frames' needs the teacher's features of each frame, (videos, "
+                    f"clips, T, D), got shape {tuple(features.shape)}"
                 )
             readable = features.flatten(1).any(dim=1)
             self._scales = frame_scales(features[readable].flatten(0, 1))
 
     @torch.no_grad()
     def teach(self, view: Tensor, samples: Mapping[str, Tensor] | None) -> Tensor:
-        """The teacher's features of a view: (N, D), of a network and ``tokens`` (N, D, T, H, W)."""
+        """Return the teacher's features of a view.
+
+        Args:
+            view: (N, 3, T, H, W).
+            samples: ``index`` and ``clip`` (N,) of the samples, if the features are stored.
+
+        Returns:
+            (N, D), (N, T, D) for ``frames``, or (N, D, T, H, W) for ``tokens``, without gradient.
+
+        Raises:
+            ValueError: If there is no teacher, or no stored features for ``frames``.
+        """
         if self._features is not None and samples is not None and "clip" in samples:
-            return self._features[samples["index"], samples["clip"]]
+            return self._features[samples["index"], samples["clip"]].float()
         if self.objective == "frames":
             raise ValueError(
-                "objective 'frames' needs stored features of the teacher: set teacher_checkpoint "
-                "and OneOfClips.num_clips of 1 or more"
+                "objective 'frames' needs stored features of the teacher. Set teacher_checkpoint, "
+                "and OneOfClips.num_clips to 1 or more"
             )
         if not self._teacher:
-            raise ValueError("Distill has no teacher: give teacher_checkpoint, or model.teacher")
+            raise ValueError("Distill has no teacher. Set teacher_checkpoint or model.teacher")
         teacher = self._teacher[0].to(view.device)
         own = self.data_preprocessor
         its = teacher.data_preprocessor
@@ -165,13 +197,18 @@ class Distill(SelfSupervisedModel):
         return teacher.backbone(shown) if self.objective == "tokens" else teacher.represent(shown)
 
     def loss_of_samples(self, views: Sequence[Tensor], samples: Any) -> dict[str, LoggedValue]:
-        """The loss, which finds the teacher's features by index and clip of the samples."""
+        """Compute the loss. The samples' index and clip identify the teacher's features."""
         return self.loss(views, samples)
 
     def loss(
         self, views: Sequence[Tensor], samples: Mapping[str, Tensor] | None = None
     ) -> dict[str, LoggedValue]:
-        """The objective and its parts; ``samples`` have ``index`` and ``clip`` (N,)."""
+        """Compute the objective and its parts.
+
+        Args:
+            views: V views (N, 3, T, H, W).
+            samples: ``index`` and ``clip`` (N,) of the samples, if the features are stored.
+        """
         sums = QuerySum(self)
         for view in views:
             taught = self.teach(view, samples)  # without gradient
@@ -184,7 +221,7 @@ class Distill(SelfSupervisedModel):
         return sums.total()
 
     def frame_errors(self, view: Tensor, taught: Tensor) -> ViewComparison:
-        """Compute the terms of ``frames`` for the teacher's features (N, T, D)."""
+        """Compare a view with the teacher's features of frames (N, T, D) for ``frames``."""
         assert self._scales is not None  # set together with the stored features
         positions = frame_features(self.backbone, view)  # (N, T, C)
         z = self.projector(positions.flatten(0, 1)).unflatten(0, positions.shape[:2])
@@ -194,8 +231,14 @@ class Distill(SelfSupervisedModel):
         return ViewComparison(positions.mean(dim=1), z.mean(dim=1), {"loss": loss, **terms})
 
     def compare_vectors(self, view: Tensor, taught: Tensor, is_first: bool) -> ViewComparison:
-        """Compute the terms of the objectives that compare unit vectors."""
-        if self.objective == "tokens":  # a row for each position
+        """Compare unit vectors for all objectives except ``frames``.
+
+        Args:
+            view: (N, 3, T, H, W).
+            taught: Features of the teacher as :meth:`teach` returns them.
+            is_first: Whether this is the first view of the step, whose keys enter the queue.
+        """
+        if self.objective == "tokens":  # compares one row per position
             features = self.backbone(view)
             h = average_pool(features)
             rows, keys = rows_of_positions(features, taught)
@@ -210,6 +253,6 @@ class Distill(SelfSupervisedModel):
         parts = sce_terms(
             query, key, self.queue.keys, lambda_=self.lambda_, tau=self.tau, tau_m=self.tau_m
         )
-        if is_first:  # enters the queue after the optimiser step
+        if is_first:  # the keys enter the queue after the optimiser step
             self.queue.stage(key)
         return ViewComparison(h, z, parts._asdict())

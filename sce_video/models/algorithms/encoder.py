@@ -1,4 +1,4 @@
-"""Models that are no method: the backbone alone, as search uses it, and action localisation."""
+"""Models that are not methods: a backbone for search and evaluation, and action localisation."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from sce_video.registry import MODELS
 class Encoder(BaseModel):
     """A backbone that computes representations and cannot be trained.
 
-    Its weights come from the ``backbone.`` part of any checkpoint. The data preprocessor is by
-    default a ``VideoDataPreprocessor`` that normalises.
+    The part ``backbone.`` of any checkpoint provides its weights. By default, the data preprocessor
+    is a ``VideoDataPreprocessor`` that only normalises.
     """
 
     _dump_init_info = init_info_to_file
@@ -34,25 +34,29 @@ class Encoder(BaseModel):
     def forward(
         self, inputs: Sequence[Tensor], data_samples: Any = None, mode: str = "tensor"
     ) -> list[Tensor]:
-        """Representations h (N, C) of V views (N, 3, T, H, W); ``mode`` is "tensor"."""
+        """Return representations h (N, C) of V views (N, 3, T, H, W).
+
+        Raises:
+            ValueError: If ``mode`` is not "tensor".
+        """
         if mode != "tensor":
-            raise ValueError(f"mode must be 'tensor', got {mode!r}: an Encoder is not trained")
+            raise ValueError(f"mode must be 'tensor', got {mode!r}. An Encoder cannot be trained")
         return [self.represent(view) for view in inputs]
 
     def represent(self, view: Tensor) -> Tensor:
-        """Representation h (N, C) of a view (N, 3, T, H, W)."""
+        """Return the representation h (N, C) of a view (N, 3, T, H, W)."""
         return represent(self.backbone, view)
 
 
 @MODELS.register_module()
 class ActionDetector(BaseModel):
-    """A backbone and a head that scores actions per box; sigmoid and binary cross-entropy.
+    """A backbone and a head that scores actions per box, with sigmoid and binary cross-entropy.
 
     Args:
-        backbone: Config of the encoder; for AVA with ``last_stage_stride=1,
+        backbone: Config of the encoder. For AVA, use ``last_stage_stride=1,
             last_stage_dilation=2``.
         roi_head: Config of the :class:`~sce_video.models.heads.RoIActionHead`.
-        data_preprocessor: Config of a ``BoxDataPreprocessor``, the default.
+        data_preprocessor: Config of a ``BoxDataPreprocessor``, which is the default.
     """
 
     _dump_init_info = init_info_to_file
@@ -71,13 +75,19 @@ class ActionDetector(BaseModel):
     def forward(
         self, inputs: Tensor, data_samples: dict[str, list[Tensor]], mode: str = "tensor"
     ) -> dict[str, Tensor] | Tensor:
-        """Loss or scores of clips with person boxes.
+        """Compute the loss or the scores of clips with person boxes.
 
         Args:
             inputs: (N, 3, T, H, W).
-            data_samples: ``boxes``, N tensors (n_i, 4) in pixels of the clip; for the loss
-                also ``actions``, N tensors (n_i, number of classes) of 0 and 1.
-            mode: "loss", or "tensor" for the probabilities (sum of n_i, number of classes).
+            data_samples: ``boxes``, N tensors (n_i, 4) in pixels of the clip. The loss also needs
+                ``actions``, N tensors (n_i, number of classes) of 0 and 1.
+            mode: "loss", or "tensor" for probabilities.
+
+        Returns:
+            A dict with ``loss``, or probabilities (sum of n_i, number of classes).
+
+        Raises:
+            ValueError: If the mode is unknown.
         """
         boxes = data_samples["boxes"]
         logits = self.roi_head(self.backbone(inputs), boxes).float()
@@ -86,7 +96,8 @@ class ActionDetector(BaseModel):
         if mode != "loss":
             raise ValueError(f"mode must be 'loss' or 'tensor', got {mode!r}")
         actions = torch.cat(data_samples["actions"])
-        # A loss with a graph: DistributedDataParallel waits for a gradient of every parameter.
-        if len(actions) == 0:  # cropping has left no box in the batch
+        # Without boxes, the loss still needs a graph, because DistributedDataParallel waits for a
+        # gradient of every parameter.
+        if len(actions) == 0:
             return {"loss": logits.sum()}
         return {"loss": F.binary_cross_entropy_with_logits(logits, actions)}

@@ -19,45 +19,44 @@ from sce_video.utils.tensors import LoggedValue
 
 
 class RandomDirections(StepGenerator):
-    """M uniformly distributed unit vectors (M, D), a function of the optimiser step alone."""
+    """M uniformly distributed unit vectors (M, D) that depend only on the optimiser step."""
 
     def __init__(self, count: int, dim: int) -> None:
         super().__init__()
         if min(count, dim) < 1:
-            least = "directions need a number and a size of at least 1"
+            least = "the number and size of directions must be at least 1"
             raise ValueError(f"{least}, got {count} and {dim}")
         self.count = count
         self.dim = dim
 
     def forward(self) -> Tensor:
-        """Directions (M, D) of the current step, float32, on the device of the module."""
+        """Return the directions (M, D) of the current step, float32, on the module's device."""
         directions = torch.randn(self.count, self.dim, generator=self.generator())
         return F.normalize(directions, dim=1).to(self.step.device, non_blocking=True)
 
 
 @MODELS.register_module()
 class LeJEPA(SelfSupervisedModel):
-    """All views predict the centre of the global views; SIGReg prevents the collapse.
+    """All views predict the centre of the global views, and SIGReg prevents a collapse.
 
-    With z_v (N, D) the embeddings of view v, not normalised, and c the mean of those of the global
-    views::
+    Let z_v (N, D) be the embeddings of view v, which are not normalised, and let c be the mean of
+    the global views' embeddings::
 
         prediction = mean over views, samples and dimensions of (z_v - c)^2
         loss       = (1 - lambda) * prediction + lambda * mean over views of SIGReg(z_v)
 
-    There is no target network, no stop-gradient, no predictor and no queue. SIGReg is 0 for
-    embeddings distributed as N(0, I); it sees the samples of all ranks, but of one micro-batch when
-    gradients are accumulated.
+    The method has no target network, stop-gradient, predictor or queue. SIGReg is 0 for embeddings
+    distributed as N(0, I). It sees the samples of all ranks, but only of one micro-batch when
+    gradients are accumulated. The projector has no output BN, because this would fix mean and
+    variance independently of the loss.
 
-    Other arguments: see ``SelfSupervisedModel``.
-
-    The projector has no output BN, which would fix mean and variance instead of the loss.
+    ``SelfSupervisedModel`` describes the other arguments.
 
     Args:
-        lambda_: Weight of SIGReg, 0 to 1: 0.02 to 0.05 in the paper; read at every step.
-        num_directions: M, random directions of a step, 256 to 1024 in the paper.
-        global_views: Indices of the views whose mean is predicted; local views only predict. None:
-            all views as large as the first.
+        lambda_: Weight of SIGReg, 0 to 1. The paper uses 0.02 to 0.05. It is read at every step.
+        num_directions: M, number of random directions per step. The paper uses 256 to 1024.
+        global_views: Indices of the views whose mean is predicted. Local views only predict. None
+            means all views as large as the first one.
     """
 
     def __init__(
@@ -80,12 +79,23 @@ class LeJEPA(SelfSupervisedModel):
         self.check_settings()
 
     def check_settings(self) -> None:
-        """Raise ValueError for a ``lambda_`` out of its range."""
+        """Check ``lambda_``.
+
+        Raises:
+            ValueError: If it is out of range.
+        """
         if not 0 <= self.lambda_ <= 1:
             raise ValueError(f"lambda_ must be from 0 to 1, got {self.lambda_}")
 
     def check_training(self, num_samples: int, batch_size: int, num_views: int | None) -> list[str]:
-        """No warnings; ValueError for fewer than two views or a global view that is not there."""
+        """Check the views.
+
+        Returns:
+            An empty list, because there is nothing to warn about.
+
+        Raises:
+            ValueError: If there are fewer than two views, or if a global view does not exist.
+        """
         if num_views is not None and num_views < 2:
             raise ValueError(f"LeJEPA compares at least two views, got {num_views}")
         if num_views is not None and max(self.global_views or (0,)) >= num_views:
@@ -94,19 +104,19 @@ class LeJEPA(SelfSupervisedModel):
         return []
 
     def loss(self, views: Sequence[Tensor]) -> dict[str, LoggedValue]:
-        """Prediction and SIGReg, for any number of views.
+        """Compute prediction and SIGReg for any number of views.
 
         Returns:
-            ``loss``, its parts ``prediction`` and ``sigreg``, the spread of the first view's
-            embeddings ``z_std`` (1 for N(0, I), 0 when they collapse) and collapse metrics.
+            ``loss``, its parts ``prediction`` and ``sigreg``, the spread ``z_std`` of the first
+            view's embeddings (1 for N(0, I), 0 after a collapse), and collapse metrics.
         """
         self.check_training(0, 0, len(views))
         global_views = self.global_views or default_target_views(views, symmetric=True)
         h, embeddings = self.encode_views(views)
         z = full_precision(torch.stack(embeddings))  # (V, N, D)
 
-        # No stop-gradient: SIGReg alone keeps the embeddings from collapsing.
-        centre = z[list(global_views)].mean(dim=0)  # with gradient
+        # The centre has a gradient, because SIGReg alone keeps the embeddings from collapsing.
+        centre = z[list(global_views)].mean(dim=0)
         prediction = (z - centre).square().mean()
         directions = self.directions()
         sigreg = torch.stack([sigreg_loss(view, directions) for view in z]).mean()
@@ -119,5 +129,5 @@ class LeJEPA(SelfSupervisedModel):
         }
 
     def after_optimizer_step(self) -> None:
-        """The next step has other directions."""
+        """Draw other directions for the next step."""
         self.directions.advance()

@@ -18,19 +18,19 @@ from sce_video.utils.tensors import LoggedValue
 
 @MODELS.register_module()
 class MoCo(SelfSupervisedModel):
-    """InfoNCE between views, with a moving-average target and a queue of negatives; no predictor.
+    """InfoNCE between views with a moving-average target and a queue of negatives, no predictor.
 
-    The first view is the query and the last the key; with ``symmetric=True`` every view is both.
-    The loss is the mean over the pairs of a query and a key of different views. rho-MoCo is rho
-    views with ``symmetric=True`` and ``sum_queries=True`` (facebookresearch/SlowFast,
-    ``slowfast/models/contrastive.py``, whose learning rates are for that sum).
+    The first view is the query and the last one the key. With ``symmetric=True``, every view is
+    both. The loss is the mean over the pairs of a query and a key from different views. rho-MoCo
+    uses rho views with ``symmetric=True`` and ``sum_queries=True`` (facebookresearch/SlowFast,
+    ``slowfast/models/contrastive.py``, whose learning rates are tuned for this sum).
 
-    Other arguments: see ``SelfSupervisedModel``.
+    ``SelfSupervisedModel`` describes the other arguments.
 
     Args:
         tau: Temperature of the online distribution.
-        sum_queries: Whether the loss is the sum over queries of the mean over their keys: with
-            rho views, each query and key, rho times the mean over pairs.
+        sum_queries: Whether the loss is the sum over queries of the mean over their keys. If each
+            of rho views is query and key, this is rho times the mean over pairs.
     """
 
     def __init__(
@@ -52,19 +52,20 @@ class MoCo(SelfSupervisedModel):
         self.build_target(momentum, symmetric, target_views, shuffle_bn_splits, queue_size)
         self.tau = tau
         self.sum_queries = sum_queries
-        self._num_queries: int | None = None  # of the last step
+        self._num_queries: int | None = None  # queries of the last step
         self.check_settings()
 
     def chance_level(self) -> float | None:
-        """log(K+1): the loss if query and keys are unrelated.
+        """Return log(K+1), which is the loss if query and keys are unrelated.
 
-        For each query with ``sum_queries``; then it is None before the first step.
+        With ``sum_queries``, it is multiplied by the number of queries, and None before the first
+        step.
         """
         queries = self._num_queries if self.sum_queries else 1
         return None if queries is None else queries * math.log(len(self.queue.keys) + 1)
 
     def loss(self, views: Sequence[Tensor]) -> dict[str, LoggedValue]:
-        """InfoNCE of every pair of views against the queue, and the mean cosine of the pairs."""
+        """Compute InfoNCE with the queue for every pair of views, and the pairs' mean cosine."""
         keys, keys_of = self.encode_keys(views)
         num_pairs = sum(map(len, keys_of.values()))
         self._num_queries = len(keys_of)

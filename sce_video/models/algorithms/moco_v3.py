@@ -1,4 +1,4 @@
-"""MoCo v3 (Chen, Xie & He 2021, arXiv 2104.02057): contrast with the target's keys of a batch."""
+"""MoCo v3 (Chen, Xie & He 2021, arXiv 2104.02057), which contrasts with the keys of a batch."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ from sce_video.utils.tensors import LoggedValue
 
 @MODELS.register_module()
 class MoCoV3(SelfSupervisedModel):
-    """Online encoder, projector and predictor against a moving-average target; no queue.
+    """Online encoder, projector and predictor with a moving-average target, without a queue.
 
-    The candidates of a query are the target's keys of another view of all samples of the batch, of
-    all ranks (:func:`~sce_video.models.losses.moco_v3_loss`). Each query's loss is the mean over
-    its key views, and the loss is the sum over queries: for two views the sum of both directions as
-    in facebookresearch/moco-v3, moco/builder.py. Accumulated micro-batches do not see each other.
+    The candidates of a query are the target's keys of another view, for all samples of the batch on
+    all ranks (:func:`~sce_video.models.losses.moco_v3_loss`). The loss of a query is the mean over
+    its key views, and the total is the sum over queries. For two views, this is the sum of both
+    directions, as in facebookresearch/moco-v3, moco/builder.py. Accumulated micro-batches do not
+    see each other.
 
-    Other arguments: see ``SelfSupervisedModel``.
+    ``SelfSupervisedModel`` describes the other arguments.
 
     Args:
-        tau: Temperature; 1.0 is the authors' for batches of 4096, small batches take 0.2.
+        tau: Temperature. The authors use 1.0 for batches of 4096. Small batches need 0.2.
     """
 
     def __init__(
@@ -48,29 +49,34 @@ class MoCoV3(SelfSupervisedModel):
         self.build_heads(projector, predictor)
         self.build_target(momentum, symmetric, target_views)
         self.tau = tau
-        self._chance: float | None = None  # of the last step
+        self._chance: float | None = None  # chance level of the last step
         self.check_settings()
 
     def check_training(self, num_samples: int, batch_size: int, num_views: int | None) -> list[str]:
-        """Warn of a batch that holds samples twice; ValueError without pairs or negatives."""
+        """Return warnings about a batch that contains samples twice.
+
+        Raises:
+            ValueError: If there are no pairs of views or no negatives.
+        """
         super().check_training(num_samples, batch_size, num_views)
         return check_batch_negatives(num_samples, batch_size)
 
     def chance_level(self) -> float | None:
-        """2 tau log(N) for each query view: the loss if queries and keys are unrelated.
+        """Return the loss if queries and keys are unrelated, or None before the first step.
 
-        N is the number of samples of the last step, without accumulation; None before the first.
+        It is 2 tau log(N) times the number of query views, where N is the number of samples of the
+        last step, without accumulation.
         """
         return self._chance
 
     def loss(self, views: Sequence[Tensor]) -> dict[str, LoggedValue]:
-        """Contrastive losses within the batch, and the mean cosine of the pairs."""
+        """Compute the contrastive losses within the batch, and the mean cosine of the pairs."""
         keys, keys_of = self.encode_keys(views)
         num_pairs = sum(map(len, keys_of.values()))
-        # Keys of all ranks are candidates; ``own`` are the rows of this rank's positives in them.
+        # Keys of all ranks are candidates. ``own`` contains the rows of this rank's positives.
         candidates = {j: gather_samples(key) for j, key in keys.items()}
         own = global_positions(len(views[0]), views[0].device)
-        # Not the batch of an accumulated step: micro-batches do not see each other.
+        # Count one micro-batch, because accumulated micro-batches do not see each other.
         num_candidates = len(next(iter(candidates.values())))
         self._chance = len(keys_of) * 2 * self.tau * math.log(num_candidates)
         sums = QuerySum(self)

@@ -18,18 +18,18 @@ from sce_video.utils.tensors import LoggedValue
 
 @MODELS.register_module()
 class ReSSL(SelfSupervisedModel):
-    """Learns the target's similarities to a queue; positives are not contrasted, no predictor.
+    """A network that learns the target's similarities to a queue, without contrast or predictor.
 
-    The first view (strong augmentation) is the query and the last (weak) the key; with
-    ``symmetric=True`` every view is both. More views than two are queries of smaller crops in the
-    multi-crop variant. The loss is the mean over the pairs of different views. ``tau_m`` must stay
-    below ``tau``: the closer they are, the nearer the method is to a collapse.
+    The first view (strong augmentation) is the query and the last one (weak) the key. With
+    ``symmetric=True``, every view is both. In the multi-crop variant, additional smaller views are
+    queries. The loss is the mean over the pairs of different views. ``tau_m`` must stay below
+    ``tau``, because the method collapses as they approach each other.
 
-    Other arguments: see ``SelfSupervisedModel``.
+    ``SelfSupervisedModel`` describes the other arguments.
 
     Args:
         tau: Temperature of the online distribution.
-        tau_m: Temperature of the relations of the target.
+        tau_m: Temperature of the target's relations.
     """
 
     def __init__(
@@ -54,16 +54,20 @@ class ReSSL(SelfSupervisedModel):
         self.check_settings()
 
     def check_training(self, num_samples: int, batch_size: int, num_views: int | None) -> list[str]:
-        """Warn of an unsuitable queue or temperature; ValueError if the views form no pairs."""
+        """Return warnings about an unsuitable queue or temperature.
+
+        Raises:
+            ValueError: If the views form no pairs.
+        """
         warnings = super().check_training(num_samples, batch_size, num_views)
         return warnings + sharpness_warnings(self.tau, self.tau_m)
 
     def chance_level(self) -> float:
-        """log(K): the loss if query and queue are unrelated; the positive takes no part."""
+        """Return log(K), the loss if query and queue are unrelated. The positive does not count."""
         return math.log(len(self.queue.keys))
 
     def loss(self, views: Sequence[Tensor]) -> dict[str, LoggedValue]:
-        """Cross-entropy of the relations of every pair, and the mean cosine of the pairs."""
+        """Compute the cross-entropy of every pair's relations, and the pairs' mean cosine."""
         keys, keys_of = self.encode_keys(views)
         num_pairs = sum(map(len, keys_of.values()))
         sums = QuerySum(self)

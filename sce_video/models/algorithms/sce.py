@@ -19,27 +19,28 @@ from sce_video.utils.tensors import LoggedValue
 
 @MODELS.register_module()
 class SCE(SelfSupervisedModel):
-    """Online encoder, projector and predictor against a moving-average target and a queue.
+    """Online encoder, projector and predictor with a moving-average target and a queue.
 
-    ``h = pool(backbone(view))`` is the representation; ``z1 = predictor(projector(h))`` of the
-    online branch is the query, ``z2 = projector(h)`` of the target branch the key, both
-    l2-normalised. The loss is the mean over pairs of a query and a key of different views
-    (:func:`~sce_video.models.modules.view_pairs.view_pairs`): for two views of one size the
-    symmetrised loss of the paper's video experiments; with ``symmetric=False`` that of its image
-    ablations, where the first view (strong augmentation) is the query and the last (weak) the key.
+    ``h = pool(backbone(view))`` is the representation. In the online branch, ``z1 =
+    predictor(projector(h))`` is the query. In the target branch, ``z2 = projector(h)`` is the key.
+    Both are l2-normalised. The loss is the mean over the pairs of a query and a key from different
+    views (:func:`~sce_video.models.modules.view_pairs.view_pairs`). For two views of one size, this
+    is the symmetrised loss of the paper's video experiments. With ``symmetric=False``, it is the
+    loss of the paper's image ablations, where the first view (strong augmentation) is the query and
+    the last one (weak) the key.
 
-    A schedule can set ``momentum``, ``lambda_``, ``tau`` and ``tau_m``, and ``mu`` and ``eta``.
+    A schedule can set ``momentum``, ``lambda_``, ``tau``, ``tau_m``, ``mu`` and ``eta``.
 
-    Other arguments: see ``SelfSupervisedModel``.
+    ``SelfSupervisedModel`` describes the other arguments.
 
     Args:
         lambda_: Weight of the positive in the target distribution (eq. 7). Three numbers are the
-            free coefficients (lambda, mu, eta) of eq. 10, ``lambda InfoNCE + mu ReSSL + eta Ceil``:
-            ``(0.5, 0.5, 0.5)`` is ``0.5``; (0, 1, 0) is ReSSL's loss.
+            free coefficients (lambda, mu, eta) of eq. 10, ``lambda InfoNCE + mu ReSSL + eta Ceil``.
+            For example, ``(0.5, 0.5, 0.5)`` equals ``0.5``, and (0, 1, 0) is ReSSL's loss.
         tau: Temperature of the online distribution (eq. 8).
         tau_m: Temperature of the relations (eq. 3).
-        mask_positive: True is eq. 3: the relations are a softmax over the negatives only. False is
-            the pseudo-code of appendix A: the positive takes part with logit 0.
+        mask_positive: True computes eq. 3, where the relations are a softmax over the negatives
+            only. False follows the pseudo-code of appendix A, where the positive has logit 0.
     """
 
     def __init__(
@@ -73,24 +74,36 @@ class SCE(SelfSupervisedModel):
         self.check_settings()
 
     def check_settings(self) -> None:
-        """Raise ValueError for a coefficient, temperature or ``momentum`` out of its range."""
+        """Check coefficients, temperatures and ``momentum``.
+
+        Raises:
+            ValueError: If one of them is out of range.
+        """
         check_momentum(self.momentum)
         check_sce(self.lambda_, self.mu, self.eta, self.tau, self.tau_m, self.mask_positive)
 
     def check_training(self, num_samples: int, batch_size: int, num_views: int | None) -> list[str]:
-        """Warn of an unsuitable queue or objective; ValueError if the views form no pairs."""
+        """Return warnings about an unsuitable queue or objective.
+
+        Raises:
+            ValueError: If the views form no pairs.
+        """
         warnings = super().check_training(num_samples, batch_size, num_views)
         return warnings + sce_warnings(self.lambda_, self.mu, self.eta, self.tau, self.tau_m)
 
     def chance_level(self) -> float:
-        """The loss if query and keys are unrelated: log(K+1), or the sum of eq. 10."""
+        """Return log(K+1), or the sum of eq. 10: the loss if query and keys are unrelated."""
         info_nce, ressl = (math.log(len(self.queue.keys) + own) for own in (1, 0))
         if self.mu is None or self.eta is None:
             return info_nce
         return self.lambda_ * info_nce + self.mu * ressl + self.eta * (info_nce - ressl)
 
     def loss(self, views: Sequence[Tensor]) -> dict[str, LoggedValue]:
-        """Compute the paper's pseudo-code (appendix A) for any number of views; log SCETerms."""
+        """Compute the paper's pseudo-code (appendix A) for any number of views.
+
+        Returns:
+            The fields of ``SCETerms`` and the collapse metrics.
+        """
         # Only target views pass through the target branch, without gradient ...
         keys, keys_of = self.encode_keys(views)
         num_pairs = sum(map(len, keys_of.values()))
@@ -107,7 +120,7 @@ class SCE(SelfSupervisedModel):
         return sums.total()
 
     def _pair_terms(self, query: Tensor, key: Tensor) -> SCETerms:
-        """Compare a query with a key, by settings that a schedule may change at every step."""
+        """Compare a query with a key. A schedule may change the settings at every step."""
         return sce_terms(
             query,
             key,

@@ -20,20 +20,20 @@ from sce_video.utils.tensors import LoggedValue
 
 @MODELS.register_module()
 class SimCLR(SelfSupervisedModel):
-    """An encoder and a projector; no target, no queue, no predictor.
+    """An encoder and a projector, without target, queue or predictor.
 
-    All views pass with gradient. The loss is the mean over the pairs of views of
-    :func:`~sce_video.models.losses.nt_xent_loss`, whose candidates are the two views of all samples
-    of the batch, of all ranks. So more views change neither the size of the loss nor its chance
-    level. rho-SimCLR (facebookresearch/SlowFast, ``slowfast/models/contrastive.py``) is
-    ``consecutive=True``: the sum over the rho - 1 pairs of a view and the next one. Accumulated
-    micro-batches do not see each other.
+    All views pass through the network with gradient. The loss is the mean of
+    :func:`~sce_video.models.losses.nt_xent_loss` over the pairs of views. The candidates are the
+    two views of all samples of the batch on all ranks. More views therefore change neither the size
+    of the loss nor its chance level. rho-SimCLR (facebookresearch/SlowFast,
+    ``slowfast/models/contrastive.py``) uses ``consecutive=True``, the sum over the rho - 1 pairs of
+    a view and the next one. Accumulated micro-batches do not see each other.
 
-    Other arguments: see ``SelfSupervisedModel``.
+    ``SelfSupervisedModel`` describes the other arguments.
 
     Args:
-        tau: Temperature; read at every step, so that a schedule can set it.
-        consecutive: Whether the loss is the sum over the pairs of consecutive views, and not the
+        tau: Temperature. It is read at every step, so a schedule can set it.
+        consecutive: Whether the loss is the sum over the pairs of consecutive views instead of the
             mean over all pairs.
     """
 
@@ -50,34 +50,42 @@ class SimCLR(SelfSupervisedModel):
         self.build_heads(projector)
         self.tau = tau
         self.consecutive = consecutive
-        self._chance: float | None = None  # of the last step
+        self._chance: float | None = None  # chance level of the last step
         self.check_settings()
 
     def check_training(self, num_samples: int, batch_size: int, num_views: int | None) -> list[str]:
-        """Warn of a batch that holds samples twice; ValueError for one view or one sample."""
+        """Return warnings about a batch that contains samples twice.
+
+        Raises:
+            ValueError: If there is only one view or one sample.
+        """
         check_views(num_views, None)
         return check_batch_negatives(num_samples, batch_size)
 
     def chance_level(self) -> float | None:
-        """log(2N-1): the loss if the views of a sample are unrelated; None before the first step.
+        """Return log(2N-1), the loss if the views of a sample are unrelated, or None before a step.
 
-        N is the number of samples of the last step, without accumulation. For each pair if
-        ``consecutive``.
+        N is the number of samples of the last step, without accumulation. With ``consecutive``, the
+        value is multiplied by the number of pairs.
         """
         return self._chance
 
     def loss(self, views: Sequence[Tensor]) -> dict[str, LoggedValue]:
-        """NT-Xent of the pairs of views, and their mean cosine."""
+        """Compute NT-Xent of the pairs of views, and their mean cosine.
+
+        Raises:
+            ValueError: If there are fewer than two views.
+        """
         if len(views) < 2:
             raise ValueError(f"SimCLR contrasts at least two views, got {len(views)}")
         h, z = self.encode_views(views)
-        embeddings = [unit_vectors(x) for x in z]  # in fp32 under autocast too
+        embeddings = [unit_vectors(x) for x in z]  # in fp32, also under autocast
         all_pairs = itertools.combinations(embeddings, 2)
         pairs = list(itertools.pairwise(embeddings) if self.consecutive else all_pairs)
         losses = [nt_xent_loss(first, second, tau=self.tau) for first, second in pairs]
         with torch.no_grad():
             cosines = [(first * second).sum(dim=1).mean() for first, second in pairs]
-        # SlowFast adds up its pairs, and its learning rates are for that sum.
+        # SlowFast adds up its pairs, and its learning rates are tuned for this sum.
         weight = 1 if self.consecutive else 1 / len(pairs)
         self._chance = weight * len(pairs) * math.log(2 * len(h[0]) * get_world_size() - 1)
         return {

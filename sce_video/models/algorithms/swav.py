@@ -1,4 +1,4 @@
-"""Prototypes: trained unit vectors that embeddings are assigned to (SwAV)."""
+"""SwAV: embeddings are assigned to prototypes, which are trained unit vectors."""
 
 from __future__ import annotations
 
@@ -32,38 +32,41 @@ class Prototypes(nn.Module):
         self.normalise()
 
     def forward(self, embeddings: Tensor) -> Tensor:
-        """Similarities (N, K) of l2-normalised embeddings (N, D), in fp32 under autocast too."""
+        """Return the similarities (N, K) of unit embeddings (N, D), in fp32 also under autocast."""
         with torch.autocast(self.weight.device.type, enabled=False):
             return full_precision(embeddings) @ full_precision(self.weight).T
 
     @torch.no_grad()
     def normalise(self) -> None:
-        """Make the prototypes unit vectors again."""
+        """Normalise the prototypes to length 1."""
         self.weight.copy_(F.normalize(self.weight, dim=1))
 
 
 @MODELS.register_module()
 class SwAV(SelfSupervisedModel):
-    """Clustering online: the balanced assignment of a view is predicted from its other views.
+    """Online clustering, in which other views predict the balanced assignment of a view.
 
-    ``z = projector(h)``, l2-normalised, is compared with K prototypes, l2-normalised too. The
-    assigned views get codes by Sinkhorn-Knopp over the samples of all ranks, which every other view
-    predicts (:func:`~sce_video.models.losses.swav_loss`). With gradient accumulation codes are
-    balanced over a micro-batch; for small batches a queue of earlier embeddings takes part in the
+    ``z = projector(h)`` is compared with K prototypes. Both are l2-normalised. Sinkhorn-Knopp over
+    the samples of all ranks gives each assigned view its codes, which every other view predicts
+    (:func:`~sce_video.models.losses.swav_loss`). With gradient accumulation, codes are balanced
+    over a micro-batch. For small batches, a queue of earlier embeddings takes part in the
     assignment (section 3.1). There is no target network.
 
-    Other arguments: see ``SelfSupervisedModel``.
+    ``SelfSupervisedModel`` describes the other arguments.
 
     Args:
-        num_prototypes: K.
-        tau: Temperature of the predictions; read at every step, so that a schedule can set it.
-        epsilon: Weight of the entropy in Sinkhorn-Knopp; read at every step.
-        frozen_prototype_steps: Optimiser steps before prototypes are trained (authors: 1 epoch).
-        queue_size: Embeddings of each assigned view that are kept, of all ranks; 0 for no queue.
-        queue_start_steps: Optimiser steps before the queue is filled; it is used once it is full.
+        num_prototypes: Number of prototypes, K.
+        tau: Temperature of the predictions. It is read at every step, so a schedule can set it.
+        epsilon: Weight of the entropy in Sinkhorn-Knopp. It is read at every step.
+        frozen_prototype_steps: Optimiser steps before the prototypes are trained. The authors
+            freeze them for 1 epoch.
+        queue_size: Number of embeddings of each assigned view that are kept, over all ranks. 0
+            means that there is no queue.
+        queue_start_steps: Optimiser steps before the queue is filled. It is used once it is full.
         target_views: Indices of the views that are assigned.
 
-    Buffers (in the checkpoint): ``steps.step`` () int64, optimiser steps done; the queue.
+    The checkpoint contains the buffer ``steps.step`` () int64, the number of optimiser steps so
+    far, and the queue.
     """
 
     def __init__(
@@ -93,12 +96,16 @@ class SwAV(SelfSupervisedModel):
         self.check_settings()
         self.steps = StepGenerator()
         self.queue = None
-        if queue_size:  # a row has the embeddings of all assigned views of one sample
+        if queue_size:  # a row contains the embeddings of all assigned views of one sample
             self.queue = KeyQueue(queue_size, len(self.target_views) * self.projector.out_channels)
-            self.queue.keys.zero_()  # no embeddings: a full queue can be told from an empty one
+            self.queue.keys.zero_()  # zeros distinguish an empty queue from a full one
 
     def check_settings(self) -> None:
-        """Raise ValueError for a number out of its range."""
+        """Check the temperatures and the numbers of steps and keys.
+
+        Raises:
+            ValueError: If one of them is out of range.
+        """
         check_temperature("tau", self.tau)
         check_sinkhorn(self.epsilon)
         for name in ("frozen_prototype_steps", "queue_size", "queue_start_steps"):
@@ -106,38 +113,43 @@ class SwAV(SelfSupervisedModel):
                 raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
 
     def check_training(self, num_samples: int, batch_size: int, num_views: int | None) -> list[str]:
-        """Warn of small or cut batches; ValueError for too few samples or views."""
+        """Return warnings about batches that are small or do not fill the queue evenly.
+
+        Raises:
+            ValueError: If there are too few samples or views.
+        """
         check_views(num_views, self.target_views)
         count = len(self.prototypes.weight)
         if num_samples < count:
             few = f"{num_samples} training samples are fewer than the {count} prototypes"
-            raise ValueError(f"{few}: lower model.num_prototypes, to a fraction of the samples")
+            raise ValueError(f"{few}. Lower model.num_prototypes to a fraction of the samples")
         warnings = uneven_queue_warnings(self.queue_size, batch_size)
         if batch_size + self.queue_size < count:
-            few = f"a batch of {batch_size} and a queue of {self.queue_size} are less than a sample"
-            advice = "raise model.queue_size or lower model.num_prototypes"
-            warnings.insert(0, f"{few} for each of {count} prototypes: {advice}")
+            few = f"a batch of {batch_size} and a queue of {self.queue_size} have fewer samples"
+            advice = "Raise model.queue_size or lower model.num_prototypes"
+            warnings.insert(0, f"{few} than there are prototypes, {count}. {advice}")
         return warnings
 
     def chance_level(self) -> float:
-        """log(K): the loss if each view predicts all prototypes alike."""
+        """Return log(K), the loss if each view predicts all prototypes equally."""
         return math.log(len(self.prototypes.weight))
 
     def loss(self, views: Sequence[Tensor]) -> dict[str, LoggedValue]:
-        """Swapped prediction (eq. 1), for any number of views.
+        """Compute the swapped prediction (eq. 1) for any number of views.
 
         Returns:
-            ``loss``, ``code_entropy`` (mean, 0 for one-hot codes to log K) and collapse metrics.
+            ``loss``, the mean ``code_entropy`` (0 for one-hot codes, at most log K) and collapse
+            metrics.
         """
         check_views(len(views), self.target_views)
         h, z = self.encode_views(views)
         embeddings = [unit_vectors(x) for x in z]
         scores = [self.prototypes(x) for x in embeddings]
-        # Codes of the assigned views alone; local views only predict them.
+        # Only assigned views have codes. Local views predict them.
         codes: list[Tensor | None] = [None] * len(views)
         for number, view in enumerate(self.target_views):
             codes[view] = self._codes(scores[view], number)
-        # Staged, not enqueued: the codes of all micro-batches of a step see one queue.
+        # Stage instead of enqueuing, so that the codes of all micro-batches see one queue.
         if self.queue is not None and self.steps.done >= self.queue_start_steps:
             self.queue.stage(torch.cat([embeddings[view] for view in self.target_views], dim=1))
         assigned = torch.cat([code for code in codes if code is not None])
@@ -149,21 +161,21 @@ class SwAV(SelfSupervisedModel):
 
     @torch.no_grad()
     def _codes(self, scores: Tensor, number: int) -> Tensor:
-        """Codes (N, K) of the scores (N, K) of an assigned view, which is number 0, 1 ..."""
+        """Return the codes (N, K) for the scores (N, K) of the assigned view with this number."""
         rows = [scores]
         if self.queue is not None and self.queue.is_full():
-            # All ranks hold the same queue, each enters its share of the samples.
+            # All ranks hold the same queue, and each rank adds its share of the samples.
             samples = self.queue.keys[get_rank() :: get_world_size()]
             rows.append(self.prototypes(samples.chunk(len(self.target_views), dim=1)[number]))
         return sinkhorn(torch.cat(rows), epsilon=self.epsilon)[: len(scores)]
 
     def before_optimizer_step(self) -> None:
-        """Take the gradient of frozen prototypes: nothing enters their momentum (as authors)."""
+        """Remove the gradient of frozen prototypes, so that their momentum stays 0 as in swav."""
         if self.steps.done < self.frozen_prototype_steps:
             self.prototypes.weight.grad = None
 
     def after_optimizer_step(self) -> None:
-        """Normalise the prototypes, enqueue the embeddings of this step, count it."""
+        """Normalise the prototypes, enqueue the embeddings of this step, and count the step."""
         self.prototypes.normalise()
         super().after_optimizer_step()
         self.steps.advance()

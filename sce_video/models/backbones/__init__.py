@@ -1,8 +1,8 @@
-"""Backbones: from a view (N, 3, T, H, W) to features (N, C, T', H', W').
+"""Backbones, which map a view (N, 3, T, H, W) to features (N, C, T', H', W').
 
 A backbone is a registered class with ``forward(view)``, ``pool(features) -> (N, C)`` and
-``out_channels``. Every module of this folder is imported with the package, so a new backbone is one
-new file here, or a module of the user's own, named by ``--import``.
+``out_channels``. Every module in this folder is imported with the package, so a new backbone is one
+new file here. It can also be in a module of your own that ``--import`` names.
 """
 
 from sce_video.models.backbones.efficientnet_lite import EfficientNetLite

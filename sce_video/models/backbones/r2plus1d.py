@@ -1,4 +1,4 @@
-"""R(2+1)D: every 3-D convolution is a spatial and a temporal one (torchvision's names)."""
+"""R(2+1)D, which splits every 3-D convolution in space and time (torchvision's names)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from sce_video.utils.stored_arguments import Channels, Features, Layers
 def _factorised(
     in_channels: int, mid: int, out_channels: int, kernel: int, strides: tuple[int, int]
 ) -> nn.Sequential:
-    """A (1, k, k) convolution, BN, ReLU, a (3, 1, 1) convolution; ``strides`` of (time, space)."""
+    """Return a (1, k, k) convolution, BN, ReLU and a (3, 1, 1) convolution.
+
+    ``strides`` contains the strides in time and space.
+    """
     temporal, spatial = strides
     pad = kernel // 2
     in_space = nn.Conv3d(
@@ -35,7 +38,7 @@ def _factorised(
 
 
 class R2Plus1dBlock(nn.Module):
-    """Two factorised convolutions and the shortcut; the stride of time and space on the first."""
+    """Two factorised convolutions and the shortcut. The first one has the strides."""
 
     def __init__(self, in_channels: int, channels: int, stride: int) -> None:
         super().__init__()
@@ -64,6 +67,7 @@ class R2Plus1dBlock(nn.Module):
         return self.conv2[1]
 
     def forward(self, x: Tensor) -> Tensor:
+        """Map (N, C, T, H, W) to (N, C', T/s, H/s, W/s)."""
         return self.relu(self.conv2(self.conv1(x)) + self.downsample(x))
 
 
@@ -71,18 +75,20 @@ class R2Plus1dBlock(nn.Module):
 class R2Plus1d(ResNetBase):
     """R(2+1)D (Tran et al., arXiv 1711.11248) as in torchvision, without its classifier.
 
-    Names and shapes of the parameters are those of ``torchvision.models.video.r2plus1d_18``
-    (torchvision/models/video/resnet.py) without ``fc``: its file loads after
-    ``tools/convert/from_layout.py``. 31,300,125 parameters at depth 18.
+    Names and shapes of the parameters equal those in ``torchvision.models.video.r2plus1d_18``
+    (torchvision/models/video/resnet.py) without ``fc``, so its file loads after
+    ``tools/convert/from_layout.py``. Depth 18 has 31,300,125 parameters.
+    :class:`~sce_video.models.backbones.common.StagedBackbone` describes the other arguments.
 
     Args:
         depth: 18, or 34 by the same rule with the usual block counts.
-        base_channels: Channels of the stem; res2..res5 have 1, 2, 4, 8 times as many. The
+        base_channels: Channels of the stem. res2 to res5 have 1, 2, 4 and 8 times as many. The
             spatial convolution of the stem has 45/64 of it.
-        zero_init_residual: Start the last BN of every block at 0, so that blocks begin as the
-            identity (arXiv 1706.02677, section 5.1). False as in torchvision.
+        zero_init_residual: Whether the last BN of every block starts at 0, so that blocks begin as
+            the identity (arXiv 1706.02677, section 5.1). False as in torchvision.
 
-    Others: see :class:`~sce_video.models.backbones.common.StagedBackbone`.
+    Raises:
+        ValueError: If an argument is out of range.
     """
 
     def __init__(
@@ -114,10 +120,10 @@ class R2Plus1d(ResNetBase):
         self.finish(frozen_stages, norm_eval, zero_init_residual, channels_last)
 
     def stem_layers(self) -> list[nn.Module]:
-        """The factorised 7x7 convolution."""
+        """Return the factorised 7x7 convolution."""
         return [self.stem]
 
     def forward(self, view: Tensor) -> Tensor:
-        """(N, 3, T, H, W) to (N, C, T/8, H/16, W/16), sizes rounded up."""
+        """Map (N, 3, T, H, W) to (N, C, T/8, H/16, W/16), with sizes rounded up."""
         check_view(view)
         return self.run_stages(view)

@@ -1,4 +1,4 @@
-"""ResNet for images, and for videos frame by frame (torchvision's layout and parameter names)."""
+"""ResNet for images, and for videos frame by frame (torchvision's layout and names)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ STEMS = ("imagenet", "small")
 
 
 def _conv(in_channels: int, out_channels: int, kernel: int, stride: int = 1) -> nn.Conv2d:
-    """A convolution without bias that keeps the size at stride 1."""
+    """Return a convolution without bias that keeps the size at stride 1."""
     return nn.Conv2d(
         in_channels, out_channels, kernel, stride=stride, padding=kernel // 2, bias=False
     )
@@ -22,23 +22,25 @@ def _conv(in_channels: int, out_channels: int, kernel: int, stride: int = 1) -> 
 class ResNet2d(ResNetBase):
     """ResNet of torchvision without its classifier, applied to every frame of a clip.
 
-    A clip of T frames is computed as T images: the frames are folded into the batch, so BN in
+    A clip of T frames is computed as T images. The frames are folded into the batch, so BN in
     training mode normalises over samples and frames together. An image is a clip of one frame.
-    Names and shapes of the parameters are those of ``torchvision.models.resnet*`` without ``fc``:
-    its files load. 11,176,512 parameters at depth 18, 23,508,032 at depth 50.
+    Names and shapes of the parameters equal those in ``torchvision.models.resnet*`` without ``fc``,
+    so its files load. Depth 18 has 11,176,512 parameters, and depth 50 has 23,508,032.
+    :class:`~sce_video.models.backbones.common.StagedBackbone` describes the other arguments.
 
     Args:
-        depth: 18, 34, 50 or 101; in the last two the 3x3 has the stride ("v1.5").
-        base_channels: Channels of the stem; res2..res5 have 1, 2, 4, 8 times as many (times 4
-            again at depth 50 and 101).
-        stem: "imagenet": 7x7 convolution of stride 2 and 3x3 max-pooling of stride 2. "small": 3x3
-            convolution of stride 1 and no pooling, for CIFAR (32 pixels), Tiny-ImageNet (64) and
-            STL10 (96) (paper, appendix D.1, following SimCLR, arXiv 2002.05709, appendix B.9). It
-            has torch's default initialisation (juliendenize/eztorch, models/trunks/resnet.py).
-        zero_init_residual: Start the last BN of every block at 0, so that blocks begin as the
-            identity (arXiv 1706.02677, section 5.1). False as in torchvision.
+        depth: 18, 34, 50 or 101. In the last two, the 3x3 convolution has the stride ("v1.5").
+        base_channels: Channels of the stem. res2 to res5 have 1, 2, 4 and 8 times as many, and four
+            times more at depth 50 and 101.
+        stem: "imagenet" is a 7x7 convolution and 3x3 max-pooling, both with stride 2. "small" is a
+            3x3 convolution with stride 1 and no pooling, for CIFAR (32 pixels), Tiny-ImageNet (64)
+            and STL10 (96) (paper, appendix D.1, following SimCLR, arXiv 2002.05709, appendix B.9).
+            It has torch's default initialisation (juliendenize/eztorch, models/trunks/resnet.py).
+        zero_init_residual: Whether the last BN of every block starts at 0, so that blocks begin as
+            the identity (arXiv 1706.02677, section 5.1). False as in torchvision.
 
-    Others: see :class:`~sce_video.models.backbones.common.StagedBackbone`.
+    Raises:
+        ValueError: If an argument is out of range.
     """
 
     def __init__(
@@ -83,13 +85,13 @@ class ResNet2d(ResNetBase):
         self.finish(frozen_stages, norm_eval, zero_init_residual, channels_last)
 
     def reset_parameters(self) -> None:
-        """As every backbone, but for the "small" stem."""
+        """Initialise like every backbone, except for the "small" stem."""
         super().reset_parameters()
         if isinstance(self.maxpool, nn.Identity):
             self.conv1.reset_parameters()
 
     def forward(self, view: Tensor) -> Tensor:
-        """(N, 3, T, H, W) to (N, C, T, H/32, W/32); H/8, W/8 with the "small" stem."""
+        """Map (N, 3, T, H, W) to (N, C, T, H/32, W/32), or H/8 and W/8 with the "small" stem."""
         check_view(view)
         N, _, T = view.shape[:3]
         x = view.transpose(1, 2).flatten(0, 1)  # (N*T, 3, H, W): sample 0's frames come first

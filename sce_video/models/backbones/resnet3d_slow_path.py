@@ -1,4 +1,4 @@
-"""ResNet3D, the slow pathway of SlowFast: the video network of the paper (table ``tab:r3d``)."""
+"""ResNet3D, the slow pathway of SlowFast, which is the paper's video network (``tab:r3d``)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ _OfTask = Annotated[int, Stored(8, in_new_tasks=False)]
 def _conv(
     in_channels: int, out_channels: int, kernel: tuple[int, int], stride: int = 1, dilation: int = 1
 ) -> nn.Conv3d:
-    """A convolution with kernel (time, space), "same" padding, spatial stride and dilation."""
+    """Return a convolution with "same" padding, spatial stride and dilation.
+
+    ``kernel`` contains the sizes in time and space.
+    """
     temporal, spatial = kernel
     pad = dilation * (spatial // 2)
     return nn.Conv3d(
@@ -33,22 +36,25 @@ def _conv(
 
 @MODELS.register_module()
 class ResNet3dSlowPath(ResNetBase):
-    """ResNet3D without temporal stride, temporal convolutions in res4 and res5 only.
+    """ResNet3D without temporal stride. Only res4 and res5 have temporal convolutions.
 
-    Source: paper, table ``tab:r3d`` (18 and 50; 34 and 101 follow the same rule with the usual
-    block counts). 20,023,872 parameters at depth 18, 31,634,496 at depth 50. mmaction2's
-    ``ResNet3dSlowOnly(depth=18)`` is another network: both of its convolutions are temporal.
+    The source for depth 18 and 50 is the paper, table ``tab:r3d``. Depth 34 and 101 follow the same
+    rule with the usual block counts. Depth 18 has 20,023,872 parameters, and depth 50 has
+    31,634,496. ``ResNet3dSlowOnly(depth=18)`` in mmaction2 is another network, because both of its
+    convolutions are temporal. :class:`~sce_video.models.backbones.common.StagedBackbone` describes
+    the other arguments.
 
     Args:
         depth: 18, 34, 50 or 101.
-        base_channels: Channels of the stem; res2..res5 have 1, 2, 4, 8 times as many (times 4
-            again at depth 50 and 101).
-        last_stage_stride: Spatial stride of res5: 2, or 1 for action localisation.
-        last_stage_dilation: Spatial dilation of res5's 3x3 convolutions: 1, or 2 with stride 1.
-        zero_init_residual: Start the last BN of every block at 0, so that blocks begin as the
-            identity (pytorchvideo's default, on which the authors' code builds).
+        base_channels: Channels of the stem. res2 to res5 have 1, 2, 4 and 8 times as many, and four
+            times more at depth 50 and 101.
+        last_stage_stride: Spatial stride of res5. 2, or 1 for action localisation.
+        last_stage_dilation: Spatial dilation of res5's 3x3 convolutions. 1, or 2 with stride 1.
+        zero_init_residual: Whether the last BN of every block starts at 0, so that blocks begin as
+            the identity. This is the default of pytorchvideo, on which the authors' code builds.
 
-    Others: see :class:`~sce_video.models.backbones.common.StagedBackbone`.
+    Raises:
+        ValueError: If an argument is out of range.
     """
 
     def __init__(
@@ -98,6 +104,6 @@ class ResNet3dSlowPath(ResNetBase):
         self.finish(frozen_stages, norm_eval, zero_init_residual, channels_last)
 
     def forward(self, view: Tensor) -> Tensor:
-        """(N, 3, T, H, W) to (N, C, T, H/32, W/32); H/16, W/16 with ``last_stage_stride=1``."""
+        """Map (N, 3, T, H, W) to (N, C, T, H/32, W/32), or /16 with ``last_stage_stride=1``."""
         check_view(view)
         return self.run_stages(view)

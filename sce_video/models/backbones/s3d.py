@@ -1,4 +1,4 @@
-"""S3D and S3D-G: separable 3-D Inception (torchvision's names), with feature gating."""
+"""S3D and S3D-G: separable 3-D Inception with feature gating (torchvision's names)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sce_video.utils.stored_arguments import Channels, Features, Switch
 
 @dataclass(frozen=True)
 class InceptionWidths:
-    """Channels of the four branches of an Inception block; ``mid`` ones are inside a branch."""
+    """Channels of the four branches of an Inception block. ``mid`` ones are inside a branch."""
 
     branch0: int
     branch1_mid: int
@@ -52,30 +52,35 @@ _BLOCKS = (
 
 
 class SelfGating(nn.Module):
-    """Features times a sigmoid gate for each channel, computed from their mean over a clip."""
+    """Features times a sigmoid gate per channel, which is computed from their mean over a clip."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.fc = nn.Linear(channels, channels)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Scale the channels of (N, C, T, H, W)."""
         return x * torch.sigmoid(self.fc(x.mean(dim=(2, 3, 4))))[:, :, None, None, None]
 
 
 class LastPool(nn.Module):
-    """2x2x2 max-pooling of stride 2 that keeps a dimension of size 1.
+    """2x2x2 max-pooling with stride 2 that keeps a dimension of size 1.
 
-    torchvision's pooling has no output for fewer than 5 frames; of larger inputs both are equal.
+    torchvision's pooling has no output for fewer than 5 frames. For larger inputs, both are equal.
     """
 
     def forward(self, x: Tensor) -> Tensor:
+        """Map (N, C, T, H, W) to (N, C, T/2, H/2, W/2), where each size is at least 1."""
         return F.max_pool3d(x, [min(2, size) for size in x.shape[2:]])
 
 
 def _conv(
     in_channels: int, channels: int, kernel: tuple[int, int] = (1, 1), stride: int = 1
 ) -> nn.Sequential:
-    """A convolution with kernel (time, space), BN and ReLU; the stride on what is wider than 1."""
+    """Return a convolution with kernel (time, space), BN and ReLU.
+
+    Dimensions whose kernel is wider than 1 get the stride.
+    """
     temporal, spatial = kernel
     strides = (stride if temporal > 1 else 1, *(stride if spatial > 1 else 1,) * 2)
     size = (temporal, spatial, spatial)
@@ -85,7 +90,7 @@ def _conv(
 
 
 def _separable(in_channels: int, channels: int, kernel: int, stride: int = 1) -> nn.Sequential:
-    """A spatial convolution, then a temporal one."""
+    """Return a spatial convolution followed by a temporal one."""
     return nn.Sequential(
         _conv(in_channels, channels, (1, kernel), stride),
         _conv(channels, channels, (kernel, 1), stride),
@@ -93,14 +98,14 @@ def _separable(in_channels: int, channels: int, kernel: int, stride: int = 1) ->
 
 
 def _gate(layers: nn.Sequential, channels: int, gating: bool) -> nn.Sequential:
-    """The layers, followed by a gate if asked for. Its name leaves those of the layers alone."""
+    """Append a gate to the layers if ``gating``, under a name that does not change their names."""
     if gating:
         layers.add_module("gate", SelfGating(channels))
     return layers
 
 
 class InceptionBlock(nn.Module):
-    """Four branches side by side, gated or not: 1x1x1, two separable 3x3x3, and pooling."""
+    """Four parallel branches, optionally gated: 1x1x1, two separable 3x3x3, and pooling."""
 
     def __init__(self, in_channels: int, widths: InceptionWidths, gating: bool) -> None:
         super().__init__()
@@ -120,6 +125,7 @@ class InceptionBlock(nn.Module):
         self.branch3 = _gate(branch3, w.branch3, gating)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Map (N, C, T, H, W) to (N, out_channels, T, H, W)."""
         return torch.cat([getattr(self, f"branch{i}")(x) for i in range(4)], dim=1)
 
 
@@ -127,25 +133,27 @@ class InceptionBlock(nn.Module):
 class S3D(StagedBackbone):
     """S3D or S3D-G (Xie et al., arXiv 1712.04851) without its classifier.
 
-    Names and shapes of the parameters are those of ``torchvision.models.video.s3d``
-    (torchvision/models/video/s3d.py) without ``classifier``: its file loads after
-    ``tools/convert/from_layout.py``. 7,910,048 parameters; 9,135,056 with gating.
+    Names and shapes of the parameters equal those in ``torchvision.models.video.s3d``
+    (torchvision/models/video/s3d.py) without ``classifier``, so its file loads after
+    ``tools/convert/from_layout.py``. It has 7,910,048 parameters, or 9,135,056 with gating.
+    :class:`~sce_video.models.backbones.common.StagedBackbone` describes the other arguments. Stages
+    are the four groups of layers between poolings.
 
-    Gates follow the second convolution and every branch of every block, where the authors have them
+    Gates follow the second convolution and every branch of every block, as in the authors' code
     (tensorflow/models, research/slim/nets/s3dg.py: ``gating_startat="Conv2d_2c_3x3"``), with a bias
-    as in the PyTorch ports (antoine77340/S3D_HowTo100M, s3dg.py). The BN has torchvision's
-    ``eps`` 0.001 and PyTorch's momentum 0.1: with torchvision's 0.001 the statistics of a short
-    training would still be those of the initialisation.
+    as in the PyTorch ports (antoine77340/S3D_HowTo100M, s3dg.py). The BN has torchvision's ``eps``
+    of 0.001 and PyTorch's momentum of 0.1. With torchvision's momentum of 0.001, the statistics
+    after a short training would still be close to their initial values.
 
     Args:
-        base_channels: Channels of the stem, 64; all other widths change in proportion.
-        gating: Build S3D-G.
+        base_channels: Channels of the stem. All other widths change in proportion.
+        gating: Whether to build S3D-G.
 
-    Others: see :class:`~sce_video.models.backbones.common.StagedBackbone`; stages are the four
-    groups of layers between poolings.
+    Raises:
+        ValueError: If an argument is out of range.
     """
 
-    least_frames = 5  # LastPool
+    least_frames = 5  # because of LastPool
 
     def __init__(
         self,
@@ -183,20 +191,20 @@ class S3D(StagedBackbone):
         self.finish(frozen_stages, norm_eval, False, channels_last)
 
     def stem_layers(self) -> list[nn.Module]:
-        """The first convolution."""
+        """Return the first convolution."""
         return [self.features[0]]
 
     def stages(self) -> list[nn.Sequential]:
-        """The layers from each pooling to the next."""
+        """Return the layers from each pooling to the next."""
         starts = [i for i, m in enumerate(self.features) if isinstance(m, nn.MaxPool3d | LastPool)]
         ends = [*starts[1:], len(self.features)]
         layers = list(self.features)
         return [nn.Sequential(*layers[i:j]) for i, j in zip(starts, ends, strict=True)]
 
     def forward(self, view: Tensor) -> Tensor:
-        """(N, 3, T, H, W) to (N, C, T/8, H/32, W/32), at least 1 of each.
+        """Map (N, 3, T, H, W) to (N, C, T/8, H/32, W/32), where each size is at least 1.
 
-        Every halving rounds up, only the last one down.
+        Every halving rounds up, except the last one, which rounds down.
         """
         check_view(view)
         return self.run_stages(view)

@@ -1,4 +1,4 @@
-"""Token dropping: a training step of a transformer computes some of the tokens of each clip."""
+"""Token dropping, which lets a transformer compute only some of a clip's tokens in training."""
 
 from __future__ import annotations
 
@@ -12,19 +12,24 @@ from torch import Tensor
 from sce_video.utils.tensors import to_device
 
 TOKEN_PATTERNS = ("random", "tube")
-# First word of the entropy, so that tokens and augmentation (models/augmentation.py) are unrelated.
+# First word of the entropy. It differs from augmentation.py, so tokens and colours are unrelated.
 _STREAM = 0x544F4B45
 
 
 class TokenDropping:
-    """The tokens that a step keeps, a function of the seeds of its samples and of the view.
+    """The tokens that a step keeps, which depend on the seeds of its samples and on the view.
 
-    "random" is a subset of all positions, "tube" the same positions in space at all times. Dropping
-    95 % at random raises the accuracy of LeVJEPA (arXiv 2608.27395), tubes lower it.
+    "random" is a subset of all positions, and "tube" keeps the same positions in space at all
+    times. Dropping 95 % at random raises the accuracy of LeVJEPA (arXiv 2608.27395), and tubes
+    lower it.
 
     Args:
-        keep_tokens: Share that is kept, above 0, to 1; at least one token, or tube, is.
+        keep_tokens: Share of tokens that is kept, above 0 and at most 1. At least one token or tube
+            is kept.
         pattern: One of :data:`TOKEN_PATTERNS`.
+
+    Raises:
+        ValueError: If an argument is out of range.
     """
 
     def __init__(self, keep_tokens: float, pattern: str) -> None:
@@ -37,14 +42,15 @@ class TokenDropping:
         self.pattern = pattern
         self._seeds: Sequence[int] = ()
         self._drawn = 0
-        # Numbers of the host, other ones in every step. Not a decorator: it imports torch._dynamo.
+        # The host draws new numbers in every step, so this must not be compiled. A decorator would
+        # import torch._dynamo for everyone.
         self._draw = _draw if keep_tokens == 1.0 else torch.compiler.disable(_draw)
 
     @contextmanager
     def step(self, seeds: Sequence[int]) -> Iterator[None]:
-        """Drop tokens of samples with these seeds inside; outside all tokens are kept.
+        """Drop tokens of samples with these seeds inside the context. Outside, all tokens are kept.
 
-        The backbone gets the views of all samples one after the other, or several in one batch.
+        The backbone receives the views of all samples one after the other, or several in one batch.
         """
         self._seeds = seeds
         self._drawn = 0
@@ -54,9 +60,16 @@ class TokenDropping:
             self._seeds = ()
 
     def draw(self, count: int, grid: Sequence[int], device: torch.device) -> Tensor | None:
-        """Kept positions (count, K) of the next samples in a grid (T', H', W'), ascending; or None.
+        """Return the kept positions of the next samples in a grid.
 
-        None keeps all: outside of a step, without gradient (target networks), or at share 1.
+        Args:
+            count: Number of samples.
+            grid: (T', H', W').
+            device: Device of the result.
+
+        Returns:
+            Ascending positions (count, K). None keeps all tokens: outside a step, without gradient
+            (target networks), or if the share is 1.
         """
         return None if self.keep_tokens == 1.0 else self._draw(self, count, grid, device)
 
@@ -70,7 +83,7 @@ class TokenDropping:
 def _draw(
     tokens: TokenDropping, count: int, grid: Sequence[int], device: torch.device
 ) -> Tensor | None:
-    """As :meth:`TokenDropping.draw`, below share 1."""
+    """Draw positions like :meth:`TokenDropping.draw`, for a share below 1."""
     if not tokens._seeds or not torch.is_grad_enabled():
         return None
     tube = tokens.pattern == "tube"

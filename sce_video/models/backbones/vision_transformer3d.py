@@ -21,7 +21,7 @@ _TubeletSide = Annotated[int, Stored(32, is_width=True)]
 
 
 class TubeletEmbedding(nn.Module):
-    """One linear map of every tubelet of t x p x p pixels (arXiv 2103.15691, section 3.2)."""
+    """Linear map of every tubelet of t x p x p pixels (arXiv 2103.15691, section 3.2)."""
 
     def __init__(self, embed_dims: int, tubelet_size: int, patch_size: int) -> None:
         super().__init__()
@@ -29,11 +29,14 @@ class TubeletEmbedding(nn.Module):
         self.proj = nn.Conv3d(3, embed_dims, self.size, stride=self.size)
 
     def forward(self, view: Tensor) -> Tensor:
-        """(N, 3, T, H, W) to (N, C, ceil(T/t), H/p, W/p); the last frame fills the last tubelet."""
+        """Map (N, 3, T, H, W) to (N, C, ceil(T/t), H/p, W/p).
+
+        The last frame fills the last tubelet.
+        """
         return self.proj(self.filled(view))
 
     def of_kept(self, view: Tensor, grid: Sequence[int], kept: Tensor) -> Tensor:
-        """Embeddings (N, K, C) of the tubelets at positions ``kept`` (N, K) of the grid alone."""
+        """Return embeddings (N, K, C) of only the tubelets at positions ``kept`` (N, K)."""
         cut = self.filled(view)
         for dim, size in enumerate(self.size):
             cut = cut.unflatten(2 + 2 * dim, (grid[dim], size))
@@ -44,22 +47,22 @@ class TubeletEmbedding(nn.Module):
         return self.proj(tubelets.flatten(0, 1)).flatten(1).unflatten(0, kept.shape)
 
     def grid(self, view: Tensor) -> tuple[int, ...]:
-        """(T', H', W') of a view (N, 3, T, H, W).
+        """Return the grid (T', H', W') of a view (N, 3, T, H, W).
 
         Raises:
-            ValueError: the patches do not divide it.
+            ValueError: If its height or width is not a multiple of the patch size.
         """
         check_view(view)
         (T, H, W), (t, p, _) = view.shape[2:], self.size
         if H % p or W % p:
             raise ValueError(
-                f"views of {H}x{W} pixels cannot be cut into patches of {p}x{p}: choose crop "
+                f"views of {H}x{W} pixels cannot be cut into patches of {p}x{p}. Choose crop "
                 f"sizes that are multiples of {p}, or another patch_size"
             )
         return -(-T // t), H // p, W // p
 
     def filled(self, view: Tensor) -> Tensor:
-        """The view, continued with its last frame until the tubelets divide it."""
+        """Repeat the last frame of a view until the tubelets divide its length."""
         missing = -view.shape[2] % self.size[0]
         if not missing:
             return view
@@ -76,6 +79,7 @@ class Attention(nn.Module):
         self.proj = nn.Linear(embed_dims, embed_dims)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Map tokens (N, L, C) to the same shape."""
         qkv = self.qkv(x).unflatten(2, (3, self.num_heads, -1))  # (N, L, 3, heads, C/heads)
         query, key, value = qkv.permute(2, 0, 3, 1, 4).unbind(0)
         x = F.scaled_dot_product_attention(query, key, value)  # scaled by 1/sqrt(C/heads)
@@ -85,8 +89,8 @@ class Attention(nn.Module):
 class TransformerBlock(nn.Module):
     """Pre-norm attention and MLP, each with a shortcut.
 
-    The MLP are two linear layers with GELU between them.
-    ``drop_path`` is the probability that a sample skips the attention, and that it skips the MLP.
+    The MLP consists of two linear layers with GELU between them. ``drop_path`` is the probability
+    that a sample skips the attention, and also that it skips the MLP.
     """
 
     def __init__(self, embed_dims: int, num_heads: int, drop_path: float) -> None:
@@ -100,13 +104,14 @@ class TransformerBlock(nn.Module):
         self.drop_path = drop_path
 
     def forward(self, x: Tensor) -> Tensor:
+        """Map tokens (N, L, C) to the same shape."""
         x = x + self._dropped(self.attn(self.norm1(x)))
         return x + self._dropped(self.mlp(self.norm2(x)))
 
     def _dropped(self, branch: Tensor) -> Tensor:
-        """The branch, 0 for some samples of a training step (arXiv 1603.09382)."""
-        # A target network, which runs in training mode without gradient, drops nothing: its keys
-        # are those of the whole network, as DINO's teacher (arXiv 2104.14294).
+        """Return the branch, set to 0 for some samples of a training step (arXiv 1603.09382)."""
+        # A target network runs in training mode without gradient and drops nothing, so its keys
+        # come from the whole network, as in DINO's teacher (arXiv 2104.14294).
         if not (self.drop_path and self.training and torch.is_grad_enabled()):
             return branch
         keep = 1.0 - self.drop_path
@@ -118,35 +123,42 @@ class TransformerBlock(nn.Module):
 class VisionTransformer3d(FreezableBackbone):
     """Vision transformer (arXiv 2010.11929) on tubelets, without class token.
 
-    Every tubelet is a token; all tokens attend to each other (arXiv 2103.15691, model 1). A clip
-    whose number of frames the tubelets do not divide is continued with its last frame, so an image
-    is a clip of one frame. The names of the parameters are timm's. Of depth 12 are tiny (192
-    dimensions, 3 heads; 5,633,856 parameters with tubelets of 2 frames and 16x16 pixels), small
-    (384, 6; 21,884,544) and base (768, 12; 86,236,416).
+    Every tubelet is a token, and all tokens attend to each other (arXiv 2103.15691, model 1). If
+    the tubelets do not divide the number of frames, the clip is continued with its last frame, so
+    an image is a clip of one frame. The parameters have timm's names. With depth 12, tubelets of 2
+    frames and 16x16 pixels, the usual sizes are tiny (192 dimensions, 3 heads; 5,633,856
+    parameters), small (384, 6; 21,884,544) and base (768, 12; 86,236,416).
 
-    The position embedding, the sum of one in time and one in space, belongs to a clip of
-    ``grid_size`` tubelets; clips of other sizes or numbers of frames get its interpolation.
+    The position embedding is the sum of one in time and one in space. It belongs to a clip of
+    ``grid_size`` tubelets, and is interpolated for other clips.
 
     Args:
         depth: Number of blocks.
-        embed_dims: C, size of a token and of the representation; a multiple of 4 and of
+        embed_dims: Size C of a token and of the representation, a multiple of 4 and of
             ``num_heads``.
-        patch_size: Pixels of a tubelet in height and width; must divide the crops.
-        tubelet_size: Frames of a tubelet.
-        grid_size: Tubelets (T', H', W') of the clips that the position embedding belongs to;
-            (4, 14, 14) is 8 frames of 224x224.
-        position: "sincos": fixed sines and cosines, without parameters; "learned".
-        drop_path_rate: Probability of the last block that a sample skips its attention or MLP; it
+        num_heads: Number of attention heads.
+        patch_size: Height and width of a tubelet in pixels. The crops must be multiples of it.
+        tubelet_size: Number of frames of a tubelet.
+        grid_size: Tubelets (T', H', W') of the clips that the position embedding belongs to. (4,
+            14, 14) is 8 frames of 224x224.
+        position: "sincos" for fixed sines and cosines without parameters, or "learned".
+        drop_path_rate: Probability that a sample skips the attention or MLP of the last block. It
             grows linearly from 0 in the first block.
-        frozen_stages: -1 trains everything; 0 freezes the embeddings (for training that is
-            unstable: MoCo v3, arXiv 2104.02057, section 4), s also s quarters of the blocks, 4
-            everything. A frozen part takes no gradient and stays in evaluation mode.
-        with_cp: See :class:`~sce_video.models.backbones.common.FreezableBackbone`.
+        frozen_stages: -1 trains everything. 0 freezes the embeddings, which helps unstable
+            trainings (MoCo v3, arXiv 2104.02057, section 4). 1 to 3 also freeze this many quarters
+            of the blocks, and 4 freezes everything. A frozen layer has no gradient and stays in
+            evaluation mode.
+        with_cp: Activation checkpointing
+            (:class:`~sce_video.models.backbones.common.FreezableBackbone`).
         keep_tokens: Share of the tokens that the loss of a self-supervised method computes, drawn
-            from the samples' seeds; a target network and evaluation compute all
+            from the samples' seeds. A target network and evaluation compute all tokens
             (:class:`~sce_video.models.backbones.token_dropping.TokenDropping`).
-        token_pattern: "random": any of them; "tube": the same positions in space at all times.
+        token_pattern: "random" for any tokens, or "tube" for the same positions in space at all
+            times.
         init_cfg: mmengine's initialisation config.
+
+    Raises:
+        ValueError: If an argument is out of range.
     """
 
     def __init__(
@@ -174,7 +186,7 @@ class VisionTransformer3d(FreezableBackbone):
             wanted = f"a multiple of 4 and of num_heads={num_heads}"
             raise ValueError(f"embed_dims must be {wanted}, got {embed_dims}")
         if len(grid_size) != 3 or min(grid_size) < 1:
-            wanted = "three numbers (T', H', W') from 1"
+            wanted = "three numbers (T', H', W') of at least 1"
             raise ValueError(f"grid_size must be {wanted}, got {grid_size}")
         if position not in POSITIONS:
             raise ValueError(f"position must be one of {', '.join(POSITIONS)}, got {position!r}")
@@ -191,7 +203,7 @@ class VisionTransformer3d(FreezableBackbone):
             time, *space = self.grid_size
             self.position_time = nn.Parameter(torch.empty(1, embed_dims, time))
             self.position_space = nn.Parameter(torch.empty(1, embed_dims, *space))
-        # From 0 in the first block to the full rate in the last (arXiv 1603.09382).
+        # The rate grows from 0 in the first block to its full value in the last one.
         rates = [drop_path_rate * i / max(1, depth - 1) for i in range(depth)]
         self.blocks = nn.ModuleList(TransformerBlock(embed_dims, num_heads, r) for r in rates)
         self.norm = nn.LayerNorm(embed_dims, eps=1e-6)
@@ -199,7 +211,10 @@ class VisionTransformer3d(FreezableBackbone):
         self.freeze()
 
     def reset_parameters(self) -> None:
-        """Normal with 0.02, truncated, for weights and positions; biases 0, norms the identity."""
+        """Draw weights and positions from a truncated normal distribution with deviation 0.02.
+
+        Biases are 0, and norms are the identity.
+        """
         for module in self.modules():
             if isinstance(module, nn.Linear | nn.Conv3d):
                 nn.init.trunc_normal_(module.weight, std=0.02)
@@ -212,14 +227,20 @@ class VisionTransformer3d(FreezableBackbone):
         return [self.position_time, self.position_space] if self.position == "learned" else []
 
     def layers(self) -> Sequence[Sequence[nn.Module | nn.Parameter]]:
-        """The embeddings and each block."""
+        """Return the embeddings and each block."""
         return [[self.patch_embed, *self._learned_positions()], *([b] for b in self.blocks)]
 
     def forward(self, view: Tensor) -> Tensor:
-        """(N, 3, T, H, W) to normalised tokens (N, C, ceil(T/t), H/p, W/p).
+        """Map a view to normalised tokens.
 
-        Where tokens are dropped, those that are kept: (N, C, K). A view that patches of p pixels
-        do not divide is a ValueError.
+        Args:
+            view: (N, 3, T, H, W).
+
+        Returns:
+            (N, C, ceil(T/t), H/p, W/p), or (N, C, K) of the kept tokens if tokens are dropped.
+
+        Raises:
+            ValueError: If the height or width is not a multiple of the patch size.
         """
         grid = self.patch_embed.grid(view)
         positions = self.position_embedding(grid)
@@ -237,7 +258,7 @@ class VisionTransformer3d(FreezableBackbone):
         return x if kept is not None else x.unflatten(2, grid)
 
     def position_embedding(self, grid: Sequence[int]) -> Tensor:
-        """(1, C, T', H', W') for clips of ``grid`` tubelets (T', H', W')."""
+        """Return the position embedding (1, C, T', H', W') for clips of ``grid`` tubelets."""
         grid = tuple(grid)
         if self.position == "learned":
             time: Tensor = self.position_time  # (1, C, T')
@@ -246,7 +267,7 @@ class VisionTransformer3d(FreezableBackbone):
                 time = F.interpolate(time, grid[0], mode="linear")
             if grid[1:] != self.grid_size[1:]:
                 space = F.interpolate(space, grid[1:], mode="bicubic")
-        else:  # half of the channels in space are for the row, half for the column
+        else:  # half of the spatial channels encode the row, half the column
             C, device = self.out_channels, self.patch_embed.proj.weight.device
             time, rows, columns = (
                 sine_cosine(scaled_positions(n, own, device), dims).T[None]
@@ -259,18 +280,20 @@ class VisionTransformer3d(FreezableBackbone):
 
 
 def scaled_positions(count: int, own: int, device: torch.device) -> Tensor:
-    """Centres of ``count`` tubelets (count,) in units of a grid of ``own`` on the same extent::
+    """Return the centres (count,) of ``count`` tubelets in units of a grid of ``own`` tubelets.
 
-    own = 4      |   0   |   1   |   2   |   3   |
-    count = 2    |      0.5      |      2.5      |
+    Both grids cover the same extent::
+
+        own = 4      |   0   |   1   |   2   |   3   |
+        count = 2    |      0.5      |      2.5      |
     """
     return (torch.arange(count, device=device, dtype=torch.float32) + 0.5) * own / count - 0.5
 
 
 def sine_cosine(positions: Tensor, dims: int) -> Tensor:
-    """Sines, then cosines of positions (L,) at ``dims / 2`` wave lengths from 2 pi: (L, dims).
+    """Return sines and cosines (L, dims) of positions (L,) at ``dims / 2`` wavelengths from 2 pi.
 
-    The frequencies are 10000^(-2i / dims) (arXiv 1706.03762, section 3.5).
+    The frequencies are 10000^(-2i / dims) (arXiv 1706.03762, section 3.5). Sines come first.
     """
     i = torch.arange(dims // 2, device=positions.device, dtype=torch.float32)
     angles = positions[:, None] * 10000.0 ** (-2.0 * i / dims)

@@ -10,18 +10,20 @@ from torch import Tensor
 
 from sce_video.utils.tensors import DeferredNumber, LoggedValue
 
-# Singular values below this fraction of the matrix' norm are float32 rounding noise, not rank.
+# Singular values below this fraction of the matrix's norm are float32 rounding noise, not rank.
 _NOISE = 1e-6
 
 
 @torch.no_grad()
 def feature_std(h: Tensor) -> Tensor:
-    """Spread of representations h (N, C) on the unit sphere, 0 (collapsed) to about 1; float32 ().
+    """Compute the spread of representations h (N, C) on the unit sphere.
 
-    The standard deviation (over the batch, biased) of every dimension of the l2-normalised ``h``,
-    averaged over dimensions, times ``sqrt(C)``. Random directions give 1, a batch of equal
-    directions gives 0. Chen & He 2021 (SimSiam, arXiv 2011.10566, figure 2) plot it without the
-    factor ``sqrt(C)``.
+    This is the biased standard deviation of every dimension of the l2-normalised ``h`` over the
+    batch, averaged over dimensions and multiplied by ``sqrt(C)``. Chen & He 2021 (SimSiam, arXiv
+    2011.10566, figure 2) plot it without the factor ``sqrt(C)``.
+
+    Returns:
+        A float32 scalar: 0 for a batch of equal directions, 1 for random directions.
     """
     _check(h)
     unit = F.normalize(h.detach().float(), dim=1)
@@ -30,13 +32,17 @@ def feature_std(h: Tensor) -> Tensor:
 
 @torch.no_grad()
 def effective_rank(h: Tensor) -> Tensor:
-    """Exp of the entropy of the spectrum of representations h (N, C), at most ``min(N - 1, C)``.
+    """Compute the effective rank of representations h (N, C), the exp of the spectrum's entropy.
 
-    Roy & Vetterli 2007, "The effective rank": the singular values of the centred matrix, divided
-    by their sum, are taken as a distribution; the exponential of its entropy is r for r equal
-    singular values. A batch of equal rows gives 0; a float32 scalar, NaN when h is not finite.
-    Computed in float64 from the smaller of the two Gram matrices; singular values below 1e-6 of the
-    matrix' norm count as zero, so that rounding noise of a collapsed network is not a high rank.
+    The singular values of the centred matrix, divided by their sum, are treated as a distribution.
+    The exponential of its entropy is r for r equal singular values (Roy & Vetterli 2007, "The
+    effective rank"). It is computed in float64 from the smaller of the two Gram matrices. Singular
+    values below 1e-6 of the matrix's norm count as zero, so rounding noise in a collapsed network
+    does not look like a high rank.
+
+    Returns:
+        A float32 scalar, at most ``min(N - 1, C)``. It is 0 for a batch of equal rows, and NaN if h
+        is not finite.
     """
     return _rank_of(_gram_and_norm(h)).to(h.device)
 
@@ -44,8 +50,8 @@ def effective_rank(h: Tensor) -> Tensor:
 def logged_rank(h: Tensor) -> LoggedValue:
     """Compute :func:`effective_rank` without waiting for a GPU.
 
-    Eigenvalues make the host wait, since it reads whether the solver has converged. So a GPU
-    computes the Gram matrix only, and the host the rest when it is read.
+    Eigenvalues make the host wait, because it reads whether the solver has converged. A GPU
+    therefore computes only the Gram matrix, and the host computes the rest when the number is read.
     """
     if _is_on_host(h):
         return effective_rank(h)
@@ -63,7 +69,7 @@ def _is_on_host(h: Tensor) -> bool:
 
 @torch.no_grad()
 def _gram_and_norm(h: Tensor) -> Tensor:
-    """The smaller Gram matrix of the centred h, flat, and behind it the norm of h, in float64."""
+    """Return the smaller Gram matrix of the centred h as a vector, followed by the norm of h."""
     _check(h)
     h = h.detach().double()
     centred = h - h.mean(dim=0)

@@ -1,4 +1,4 @@
-"""Regression of a teacher's features of frames: values, clip means, motion and change."""
+"""Regression of a teacher's frame features: their values, clip means, motion and change."""
 
 from __future__ import annotations
 

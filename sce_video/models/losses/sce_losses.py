@@ -1,25 +1,25 @@
 """The SCE loss of the paper and its parts: soft contrastive learning with a queue.
 
-For a query ``z1_i``, its key ``z2_i`` (the positive) and the keys ``q_k`` of the queue (the
-negatives; with a queue the other keys of the batch are not negatives, appendix A)::
+Let ``z1_i`` be a query, ``z2_i`` its key (the positive), and ``q_k`` the keys of the queue (the
+negatives). With a queue, the other keys of the batch are not negatives (appendix A)::
 
     s2_ik = softmax_k(z2_i . q_k / tau_m)                      relations, negatives only  (eq. 3)
     w2_ik = lambda * 1[k is the positive] + (1-lambda) * s2_ik target                     (eq. 7)
     p1_ik = softmax over positive and negatives of z1_i . z2_k / tau                      (eq. 8)
     loss  = - mean_i sum_k w2_ik log p1_ik                                                (eq. 9)
 
-Its parts, with ``pos`` and ``neg_k`` the logits of p1::
+With the logits ``pos`` and ``neg_k`` of p1, its parts are::
 
     InfoNCE = logsumexp([pos, neg]) - pos                                                 (eq. 1)
     ReSSL   = - sum_k s2_k log softmax_k(neg): the positive is in neither softmax         (eq. 4)
     Ceil    = logsumexp([pos, neg]) - logsumexp(neg)                             (Proposition 1)
 
-Proposition 1: SCE is ``lambda InfoNCE + (1-lambda) (ReSSL + Ceil)``. So ``lambda_=0`` of SCE is not
-ReSSL, it is ReSSL plus Ceil. Eq. 10 weights the three parts freely by ``lambda_``, ``mu`` and
-``eta``; ``mu`` and ``eta`` are None if there is one lambda.
+By Proposition 1, SCE equals ``lambda InfoNCE + (1-lambda) (ReSSL + Ceil)``. SCE with ``lambda_=0``
+is therefore ReSSL plus Ceil, not ReSSL. Eq. 10 weights the three parts freely by ``lambda_``,
+``mu`` and ``eta``. If there is only one lambda, ``mu`` and ``eta`` are None.
 
-Losses are means over the samples, scalar tensors in fp32 at least, also under autocast; key and
-queue get no gradient.
+Losses are means over the samples and scalar tensors in at least fp32, also under autocast. Key and
+queue receive no gradient.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from sce_video.models.losses.siamese import check_shapes, check_temperature, ful
 
 
 class SCETerms(NamedTuple):
-    """The loss and its components, all scalar tensors; only ``loss`` has a gradient."""
+    """The loss and its components, all scalar tensors. Only ``loss`` has a gradient."""
 
     loss: Tensor
     infonce: Tensor  # eq. 1, with the queue as negatives
     ressl: Tensor  # eq. 4: cross-entropy of the relations, over the negatives only
     ceil: Tensor  # Proposition 1: minus log of the probability that p1 gives to the negatives
-    target_entropy: Tensor  # of w2 in nats: 0 for a one-hot target, log(K+1) for a uniform one
+    target_entropy: Tensor  # entropy of w2 in nats, from 0 (one-hot) to log(K+1) (uniform)
     positive_similarity: Tensor  # mean cosine of query and key
 
 
@@ -55,17 +55,21 @@ def sce_loss(
     tau_m: float = 0.05,
     mask_positive: bool = True,
 ) -> Tensor:
-    """Compute the SCE loss (eq. 9), a scalar tensor; no gradient flows into key and queue.
+    """Compute the SCE loss (eq. 9), a scalar tensor. No gradient flows into key and queue.
 
     Args:
         query: z1, the online embeddings, (N, D), l2-normalised.
         key: z2, the target embeddings, (N, D), l2-normalised.
         queue: Keys of earlier batches, (K, D), l2-normalised.
-        lambda_: Weight of the positive in the target, 0 to 1. 1 is InfoNCE.
+        lambda_: Weight of the positive in the target, 0 to 1. With 1, the loss is InfoNCE.
         tau: Temperature of the online distribution.
         tau_m: Temperature of the relations, smaller than ``tau`` in the paper.
-        mask_positive: True is eq. 3: the relations are a softmax over the negatives only. False is
-            the pseudo-code of appendix A: the positive is in the softmax with logit 0.
+        mask_positive: True computes eq. 3, where the relations are a softmax over the negatives
+            only. False follows the pseudo-code of appendix A, where the positive is in the softmax
+            with logit 0.
+
+    Raises:
+        ValueError: If shapes do not match or a number is out of range.
     """
     return sce_terms(
         query, key, queue, lambda_=lambda_, tau=tau, tau_m=tau_m, mask_positive=mask_positive
@@ -84,22 +88,19 @@ def sce_terms(
     tau_m: float = 0.05,
     mask_positive: bool = True,
 ) -> SCETerms:
-    """Compute :func:`sce_loss` and its components, which are logged.
+    """Compute :func:`sce_loss` and its components for the log.
 
-    Without ``mu`` and ``eta`` the loss is eq. 9. With both it is eq. 10, the sum of InfoNCE, ReSSL
-    and Ceil weighted by ``lambda_``, ``mu`` and ``eta``, and ``target_entropy`` belongs to the
-    target scaled to mass 1. With ``mask_positive=False`` the components are the same as with True,
-    so their sum differs from the loss by the positive's share in the relations.
+    Without ``mu`` and ``eta``, the loss is eq. 9. With both, it is eq. 10, the sum of InfoNCE,
+    ReSSL and Ceil weighted by ``lambda_``, ``mu`` and ``eta``. ``target_entropy`` then belongs to
+    the target scaled to mass 1. With ``mask_positive=False``, the components are the same as with
+    True, so their sum differs from the loss by the positive's share in the relations.
 
-    Args:
-        mu: Weight of ReSSL in eq. 10; None for eq. 9.
-        eta: Weight of Ceil in eq. 10; None for eq. 9.
-
-    Other arguments: see :func:`sce_loss`.
+    ``mu`` is the weight of ReSSL and ``eta`` the weight of Ceil in eq. 10. Both are None for eq. 9.
+    :func:`sce_loss` describes the other arguments and the errors.
     """
     check_sce(lambda_, mu, eta, tau, tau_m, mask_positive)
     check_shapes(query, key, queue)
-    # fp32 under autocast too: exp(1/0.05) and sums over 65,536 keys need more than 16 bits.
+    # Use fp32 under autocast, because exp(1/0.05) and sums over 65,536 keys need it.
     with torch.autocast(query.device.type, enabled=False):
         query, key, queue = (full_precision(x) for x in (query, key.detach(), queue.detach()))
         with torch.no_grad():
@@ -113,14 +114,14 @@ def sce_terms(
                 s2_positive = torch.exp(-unmasked)
             share = lambda_ if mu is None else lambda_ / (lambda_ + mu)
             w2_positive = share + (1 - share) * s2_positive
-            w2_negatives = (1 - share) * (1 - s2_positive)  # their sum; each is this times s2
+            w2_negatives = (1 - share) * (1 - s2_positive)  # sum; each negative has this times s2
         negatives = _logits(query, queue, tau)  # (N, K)
         cosine = (query * key).sum(dim=1)  # (N,)
         if mu is None or eta is None:
             parts = _parts(cosine / tau, negatives, s2)
             loss = parts.log_mass - w2_positive * parts.positive - w2_negatives * parts.expected
         else:
-            # Divided in float64 as in the losses of the single parts, whose sum this is.
+            # Divide in float64 like the losses of the single parts, so that this is their sum.
             parts = _parts(cosine.double() / tau, negatives, s2)
             loss = lambda_ * parts.infonce + mu * parts.ressl + eta * parts.ceil
 
@@ -141,7 +142,7 @@ def sce_terms(
 def info_nce_loss(query: Tensor, key: Tensor, queue: Tensor, *, tau: float) -> Tensor:
     """Compute InfoNCE with a queue (eq. 1; MoCo, He et al. 2020), a scalar.
 
-    Arguments and errors: see :func:`sce_loss`.
+    :func:`sce_loss` describes arguments and errors.
     """
     infonce = _compared(query, key, queue, tau).infonce
     return infonce.mean().to(full_precision(query).dtype)
@@ -150,8 +151,8 @@ def info_nce_loss(query: Tensor, key: Tensor, queue: Tensor, *, tau: float) -> T
 def ressl_loss(query: Tensor, key: Tensor, queue: Tensor, *, tau: float, tau_m: float) -> Tensor:
     """Compute the cross-entropy of the relations (eq. 4; ReSSL, Zheng et al. 2021), a scalar.
 
-    ``tau_m`` should be below ``tau``, see :func:`sharpness_warnings`. Other arguments and errors:
-    see :func:`sce_loss`.
+    ``tau_m`` should be below ``tau`` (:func:`sharpness_warnings`). :func:`sce_loss` describes the
+    other arguments and the errors.
     """
     ressl = _compared(query, key, queue, tau, tau_m).ressl
     return ressl.mean().to(full_precision(query).dtype)
@@ -160,8 +161,8 @@ def ressl_loss(query: Tensor, key: Tensor, queue: Tensor, *, tau: float, tau_m: 
 def ceil_loss(query: Tensor, key: Tensor, queue: Tensor, *, tau: float) -> Tensor:
     """Compute minus the log of the negatives' probability (Proposition 1), a scalar.
 
-    It pushes query and key apart, so it is useful only next to a loss that attracts them.
-    Arguments and errors: see :func:`sce_loss`.
+    This pushes query and key apart, so it is useful only together with a loss that attracts them.
+    :func:`sce_loss` describes arguments and errors.
     """
     ceil = _compared(query, key, queue, tau).ceil
     return ceil.mean().to(full_precision(query).dtype)
@@ -180,7 +181,7 @@ def sce_free_loss(
 ) -> Tensor:
     """Compute ``lambda_*InfoNCE + mu*ReSSL + eta*Ceil`` (eq. 10), a scalar.
 
-    ``mu = eta = 1 - lambda_`` gives the SCE loss. Arguments and errors: see :func:`sce_terms`.
+    ``mu = eta = 1 - lambda_`` gives the SCE loss. :func:`sce_terms` describes arguments and errors.
     """
     return sce_terms(query, key, queue, lambda_=lambda_, mu=mu, eta=eta, tau=tau, tau_m=tau_m).loss
 
@@ -189,7 +190,7 @@ def sce_free_loss(
 class _Parts:
     """Logits of each sample, (N,) in float64, and the losses that they give.
 
-    All tensors from here on are (N,), so float64 is cheap and keeps Proposition 1 to 1e-6.
+    All tensors from here on are (N,), so float64 is cheap and keeps Proposition 1 within 1e-6.
     """
 
     positive: Tensor  # logit of the key
@@ -211,13 +212,13 @@ class _Parts:
 
 
 def _parts(positive: Tensor, negatives: Tensor, s2: Tensor | None) -> _Parts:
-    """Reduce the logits of the key (N,) and the queue (N, K); s2 (N, K) are the relations."""
+    """Reduce the logits of the key (N,) and the queue (N, K). s2 (N, K) contains the relations."""
     log_mass_negatives = negatives.logsumexp(dim=1).double()
     expected = torch.zeros_like(log_mass_negatives)
     if s2 is not None:
         expected = (s2 * negatives).sum(dim=1).double()
     positive = positive.double()
-    # Not logsumexp of a concatenation, which would copy the (N, K) logits.
+    # Use logaddexp, because a concatenation would copy the (N, K) logits.
     log_mass = torch.logaddexp(positive, log_mass_negatives)
     return _Parts(positive, log_mass_negatives, log_mass, expected)
 
@@ -225,7 +226,7 @@ def _parts(positive: Tensor, negatives: Tensor, s2: Tensor | None) -> _Parts:
 def _compared(
     query: Tensor, key: Tensor, queue: Tensor, tau: float, tau_m: float | None = None
 ) -> _Parts:
-    """Check and compare embeddings for a single part of the loss; ``tau_m`` is for ReSSL alone."""
+    """Check and compare embeddings for one part of the loss. Only ReSSL needs ``tau_m``."""
     check_shapes(query, key, queue)
     check_temperature("tau", tau)
     if tau_m is not None:
@@ -238,8 +239,8 @@ def _compared(
 
 
 def _logits(embeddings: Tensor, queue: Tensor, temperature: float) -> Tensor:
-    """Similarities (N, K) to the queue over a temperature, the largest tensors of the loss."""
-    # Dividing the product instead of a factor would make another copy of (N, K).
+    """Return similarities (N, K) to the queue over a temperature, the loss's largest tensors."""
+    # Divide a factor, because dividing the product would make another copy of (N, K).
     return (embeddings / temperature) @ queue.T
 
 
@@ -251,7 +252,11 @@ def check_sce(
     tau_m: float,
     mask_positive: bool = True,
 ) -> None:
-    """Raise ValueError for a coefficient or temperature out of its range."""
+    """Check coefficients and temperatures.
+
+    Raises:
+        ValueError: If one of them is out of range.
+    """
     check_temperature("tau", tau)
     check_temperature("tau_m", tau_m)
     if mu is None and eta is None:
@@ -263,7 +268,7 @@ def check_sce(
     for name, value in (("lambda_", lambda_), ("mu", mu), ("eta", eta)):
         if not (math.isfinite(value) and value >= 0):
             raise ValueError(f"coefficient {name} must be finite and at least 0, got {value}")
-    # Ceil alone has its minimum where the positive has probability 0.
+    # Ceil alone is minimal if the positive has probability 0.
     if lambda_ + mu == 0:
         raise ValueError(
             f"coefficients lambda_=0, mu=0, eta={eta} leave nothing that brings query and key "
@@ -279,25 +284,25 @@ def check_sce(
 def sce_warnings(
     lambda_: float, mu: float | None, eta: float | None, tau: float, tau_m: float
 ) -> list[str]:
-    """Warnings of free coefficients off SCE's scale, or that are ReSSL near its collapse."""
+    """Return warnings about coefficients that change the scale of the loss or risk a collapse."""
     if mu is None or eta is None:
         return []
     found = []
     if not math.isclose(lambda_ + mu, 1.0, abs_tol=1e-6):
         found.append(
             f"the coefficients lambda_={lambda_:g} and mu={mu:g} (eta={eta:g}) add up to "
-            f"{lambda_ + mu:g}, not 1: the loss, and the learning rate that suits it, are not on "
-            "the scale of SCE"
+            f"{lambda_ + mu:g}, not 1, so the loss has another scale than SCE's and needs another "
+            "learning rate"
         )
     return [*found, *(sharpness_warnings(tau, tau_m) if lambda_ == eta == 0 else [])]
 
 
 def sharpness_warnings(tau: float, tau_m: float) -> list[str]:
-    """A warning of relations that are not sharper than the online distribution."""
+    """Return a warning if the relations are not sharper than the online distribution."""
     if tau_m < tau:
         return []
     return [
-        f"tau_m={tau_m:g} is not below tau={tau:g}: the relations are then not sharper than the "
-        "distribution that learns them, and ReSSL collapses as tau_m comes near tau; use a "
-        "smaller tau_m, e.g. 0.04 with tau 0.1"
+        f"tau_m={tau_m:g} is not below tau={tau:g}, so the relations are not sharper than the "
+        "distribution that learns them. ReSSL collapses as tau_m approaches tau. Use a smaller "
+        "tau_m, for example 0.04 with tau 0.1"
     ]

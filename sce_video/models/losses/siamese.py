@@ -1,4 +1,4 @@
-"""Losses of two views of a batch: BYOL, NT-Xent (SimCLR) and MoCo v3; what losses check first."""
+"""Losses between two views of a batch (BYOL, SimCLR, MoCo v3), and the checks of all losses."""
 
 from __future__ import annotations
 
@@ -12,12 +12,16 @@ from sce_video.utils.distributed import gather_samples, global_positions
 
 
 def full_precision(x: Tensor) -> Tensor:
-    """At least fp32: temperatures and sums over many candidates need more than 16 bits."""
+    """Return at least fp32, because temperatures and sums over many candidates need it."""
     return x if x.dtype == torch.float64 else x.float()
 
 
 def check_same_shape(names: str, first: Tensor, second: Tensor) -> None:
-    """Raise ValueError unless both are (N, D) of the same shape, N and D at least 1."""
+    """Check that two tensors are (N, D) with the same shape.
+
+    Raises:
+        ValueError: If the shapes differ or a tensor is empty.
+    """
     if first.ndim != 2 or first.shape != second.shape or 0 in first.shape:
         raise ValueError(
             f"{names} must be (N, D) of the same shape with N and D of at least 1, "
@@ -26,7 +30,11 @@ def check_same_shape(names: str, first: Tensor, second: Tensor) -> None:
 
 
 def check_shapes(query: Tensor, key: Tensor, queue: Tensor) -> None:
-    """Raise ValueError unless these are (N, D), (N, D) and (K, D), none of them empty."""
+    """Check that query, key and queue are (N, D), (N, D) and (K, D).
+
+    Raises:
+        ValueError: If a shape is different or a tensor is empty.
+    """
     check_same_shape("query and key", query, key)
     if queue.ndim != 2 or queue.shape[1] != query.shape[1] or queue.shape[0] == 0:
         raise ValueError(
@@ -35,17 +43,29 @@ def check_shapes(query: Tensor, key: Tensor, queue: Tensor) -> None:
 
 
 def check_temperature(name: str, value: float) -> None:
-    """Raise ValueError unless a temperature is a finite number above 0."""
+    """Check that a temperature is a finite number above 0.
+
+    Raises:
+        ValueError: If it is not.
+    """
     if not (math.isfinite(value) and value > 0):
         raise ValueError(f"{name} must be a finite number above 0, got {value}")
 
 
 def byol_loss(query: Tensor, key: Tensor) -> Tensor:
-    """``|q - k|^2 = 2 - 2 q.k`` of unit vectors, the mean over samples: 0 to 4, a scalar tensor.
+    """Compute ``|q - k|^2 = 2 - 2 q.k`` of unit vectors, averaged over samples.
 
-    ``query`` (N, D) are predictions of the online branch, ``key`` (N, D) embeddings of the target
-    branch, into which no gradient flows. One direction: BYOL adds up that of both views as query.
-    Shapes that do not match, or no samples, are a ValueError.
+    This is one direction. BYOL adds up both directions, with each view as the query.
+
+    Args:
+        query: (N, D), predictions of the online branch.
+        key: (N, D), embeddings of the target branch, which receive no gradient.
+
+    Returns:
+        A scalar tensor from 0 to 4.
+
+    Raises:
+        ValueError: If the shapes do not match or there are no samples.
     """
     check_same_shape("query and key", query, key)
     with torch.autocast(query.device.type, enabled=False):
@@ -53,26 +73,34 @@ def byol_loss(query: Tensor, key: Tensor) -> Tensor:
 
 
 def nt_xent_loss(first: Tensor, second: Tensor, *, tau: float) -> Tensor:
-    """The mean of NT-Xent over the 2N embeddings of two views, a scalar tensor.
+    """Compute the mean of NT-Xent over the 2N embeddings of two views.
 
-    In a distributed run the candidates are the embeddings of all ranks, gathered with gradient, and
-    the anchors are those of the rank: the mean over ranks of the loss, and of the gradients of the
-    parameters (as DistributedDataParallel takes it), is that of one process with the joint batch.
-    All ranks must call this with the same number of samples.
+    In a distributed run, the candidates are the embeddings of all ranks, which are gathered with
+    gradient, and the anchors are the embeddings of this rank. The mean of the loss over ranks, and
+    of the gradients (as DistributedDataParallel computes it), equals the loss and gradients of one
+    process with the joint batch. All ranks must call this with the same number of samples.
 
-    ``first`` and ``second`` are the embeddings (N, D), l2-normalised, of the same samples. Shapes
-    that do not match, no samples or a temperature not above 0 are a ValueError.
+    Args:
+        first: Embeddings (N, D) of the first view, l2-normalised.
+        second: Embeddings (N, D) of the second view of the same samples, l2-normalised.
+        tau: Temperature.
+
+    Returns:
+        A scalar tensor.
+
+    Raises:
+        ValueError: If shapes do not match, there are no samples, or the temperature is not above 0.
     """
     check_same_shape("first and second", first, second)
     check_temperature("tau", tau)
     with torch.autocast(first.device.type, enabled=False):
         views = torch.stack([full_precision(first), full_precision(second)], dim=1)  # (n, 2, D)
-        anchors = views.transpose(0, 1).flatten(0, 1)  # (2n, D), those of the first view first
-        # One gather of both views: as few and as large collectives as possible.
+        anchors = views.transpose(0, 1).flatten(0, 1)  # (2n, D), the first view comes first
+        # Gather both views together, because few large collectives are fastest.
         gathered = gather_samples(views, gradient=True)  # (N, 2, D)
         candidates = gathered.transpose(0, 1).flatten(0, 1)  # (2N, D)
         rows = global_positions(len(first), first.device)
-        # Candidates are in two halves, first views then second: a partner is N rows away.
+        # Candidates are first views, then second views, so a partner is N rows away.
         itself = torch.cat([rows, rows + len(gathered)])
         partner = torch.cat([rows + len(gathered), rows])
         logits = anchors @ candidates.T / tau  # (2n, 2N)
@@ -81,30 +109,41 @@ def nt_xent_loss(first: Tensor, second: Tensor, *, tau: float) -> Tensor:
 
 
 def moco_v3_loss(query: Tensor, keys: Tensor, positives: Tensor, *, tau: float) -> Tensor:
-    """2 tau times the cross-entropy of ``query @ keys.T / tau``, mean over samples; a scalar.
+    """Compute 2 tau times the cross-entropy of ``query @ keys.T / tau``, averaged over samples.
 
-    One direction: MoCo v3 adds up that of both views as the query. The factor 2 tau keeps the size
-    of the gradient when tau changes (facebookresearch/moco-v3, moco/builder.py).
+    This is one direction. MoCo v3 adds up both directions, with each view as the query. The factor
+    2 tau keeps the size of the gradient when tau changes (facebookresearch/moco-v3,
+    moco/builder.py).
 
-    ``query`` (N, D) are predictions of the online branch, ``keys`` (M, D) embeddings of the target
-    branch of all ranks, both l2-normalised; no gradient flows into keys. ``positives`` (N,) int64
-    are the rows of each query's own key in ``keys``.
+    Args:
+        query: (N, D), predictions of the online branch, l2-normalised.
+        keys: (M, D), embeddings of the target branch on all ranks, l2-normalised. They receive no
+            gradient.
+        positives: (N,) int64, the row of each query's own key in ``keys``.
+        tau: Temperature.
+
+    Returns:
+        A scalar tensor.
+
+    Raises:
+        ValueError: If a shape, an index or the temperature is not valid.
     """
     got = f"got {tuple(query.shape)} and {tuple(keys.shape)}"
     if query.ndim != 2 or keys.ndim != 2 or query.shape[1] != keys.shape[1]:
         raise ValueError(f"query and keys must be (N, D) and (M, D), {got}")
     if 0 in query.shape or len(keys) == 0:
-        raise ValueError(f"there must be queries and keys, {got}")
+        raise ValueError(f"query and keys must not be empty, {got}")
     if positives.shape != query.shape[:1] or positives.dtype != torch.int64:
         raise ValueError(
             f"positives must be ({len(query)},) of int64, "
             f"got {tuple(positives.shape)} of {positives.dtype}"
         )
-    if positives.device.type == "cpu":  # elsewhere it would synchronise host and device
+    if positives.device.type == "cpu":  # on a GPU, the check would make the host wait
         wrong = positives[(positives < 0) | (positives >= len(keys))]
         if len(wrong):
             raise ValueError(
-                f"positives must be rows of the {len(keys)} keys, from 0, got {wrong[0].item()}"
+                f"positives must be rows of the {len(keys)} keys, counted from 0, got "
+                f"{wrong[0].item()}"
             )
     check_temperature("tau", tau)
     with torch.autocast(query.device.type, enabled=False):

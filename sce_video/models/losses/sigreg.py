@@ -1,14 +1,14 @@
-"""SIGReg: how far embeddings are from an isotropic Gaussian (LeJEPA, arXiv 2511.08544).
+"""SIGReg: the distance of embeddings from an isotropic Gaussian (LeJEPA, arXiv 2511.08544).
 
 A distribution is N(0, I) if each of its projections on a line is N(0, 1). The projections ``x_n``
 on a direction are compared with N(0, 1) by their characteristic functions (the test of Epps and
 Pulley)::
 
-    phi(t)    = mean_n exp(i t x_n)                  empirical; that of N(0, 1) is exp(-t^2 / 2)
+    phi(t)    = mean_n exp(i t x_n)                  empirical; exp(-t^2 / 2) for N(0, 1)
     statistic = N * integral over t of |phi(t) - exp(-t^2 / 2)|^2 * exp(-t^2 / 2)
 
-As ``|phi| <= 1`` the gradient is bounded for outliers too. For samples of N(0, 1) the expectation
-of the statistic is 1.06 whatever N is; for samples that are all equal it grows as N.
+Because ``|phi| <= 1``, the gradient is also bounded for outliers. For samples of N(0, 1), the
+expectation of the statistic is 1.06 for every N. For samples that are all equal, it grows like N.
 """
 
 from __future__ import annotations
@@ -26,18 +26,25 @@ from sce_video.models.losses.siamese import full_precision
 def sigreg_loss(
     embeddings: Tensor, directions: Tensor, *, t_max: float = 5.0, num_points: int = 17
 ) -> Tensor:
-    """Mean statistic of Epps and Pulley over directions, a scalar tensor; 0 is the least.
+    """Compute the mean statistic of Epps and Pulley over directions. The smallest value is 0.
 
-    In a distributed run the samples are those of all ranks: every rank gets the value of the joint
-    batch, and the mean of the ranks' gradients (DistributedDataParallel) is that of the joint
-    batch. All ranks must call this, with the same directions; their N may differ.
+    In a distributed run, the statistic covers the samples of all ranks. Every rank gets the value
+    of the joint batch, and the mean of the ranks' gradients (DistributedDataParallel) equals the
+    gradient of the joint batch. All ranks must call this with the same directions. Their N may
+    differ.
 
     Args:
         embeddings: (N, D), not normalised.
-        directions: (M, D), unit vectors; the paper draws new ones for every step.
-        t_max: The integral is taken from -t_max to t_max.
-        num_points: Points of the trapezoidal rule over this range. The paper has 17 over [-5, 5];
-            the public example (rbalestr-lab/lejepa, MINIMAL.md) ``t_max=3, num_points=33``.
+        directions: (M, D), unit vectors. The paper draws new ones for every step.
+        t_max: The integral covers -t_max to t_max.
+        num_points: Points of the trapezoidal rule over this range. The paper uses 17 over [-5, 5].
+            The public example (rbalestr-lab/lejepa, MINIMAL.md) uses ``t_max=3, num_points=33``.
+
+    Returns:
+        A scalar tensor.
+
+    Raises:
+        ValueError: If a shape or number is not valid.
     """
     if embeddings.ndim != 2 or 0 in embeddings.shape:
         raise ValueError(f"embeddings must be (N, D) with N, D >= 1, got {tuple(embeddings.shape)}")
@@ -50,7 +57,7 @@ def sigreg_loss(
         raise ValueError(f"t_max must be a number above 0, got {t_max}")
     if num_points < 2:
         raise ValueError(f"num_points must be at least 2, got {num_points}")
-    # fp32 under autocast too: near N(0, I) differences below the precision of 16 bits remain.
+    # Use fp32 under autocast, because differences near N(0, I) are too small for 16 bits.
     with torch.autocast(embeddings.device.type, enabled=False):
         embeddings = full_precision(embeddings)
         t = torch.linspace(
@@ -58,8 +65,8 @@ def sigreg_loss(
         )
         angles = (embeddings @ directions.to(embeddings).T).unsqueeze(-1) * t  # (N, M, points)
         sums = torch.stack([angles.cos().sum(dim=0), angles.sin().sum(dim=0)])
-        count = torch.full_like(sums[0, 0, 0], len(embeddings))  # no copy from the host
-        # Sums, not means, are exchanged: ranks may have different numbers of samples.
+        count = torch.full_like(sums[0, 0, 0], len(embeddings))  # made on the device
+        # Exchange sums instead of means, because ranks may have different numbers of samples.
         if get_world_size() > 1:
             sums = all_reduce_with_gradient(sums)
             all_reduce(count)

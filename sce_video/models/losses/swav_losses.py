@@ -1,7 +1,7 @@
 """The loss of SwAV (Caron et al. 2020): swapped prediction of balanced cluster assignments.
 
-Scores ``s`` (B, K) are the similarities of embeddings and prototypes. The codes of a view are its
-assignments to the prototypes under the constraint that the batch is split evenly between them; the
+Scores ``s`` (B, K) are the similarities of embeddings and prototypes. The codes of a view assign
+its samples to the prototypes, under the constraint that the batch is split evenly between them. The
 loss predicts the codes of one view from the scores of the others::
 
     codes = argmax over {Q >= 0: rows sum to 1, columns to B/K} of <Q, s> + epsilon * H(Q)  (eq. 3)
@@ -22,16 +22,24 @@ from sce_video.models.losses.siamese import check_temperature, full_precision
 
 @torch.no_grad()
 def sinkhorn(scores: Tensor, *, epsilon: float = 0.05, iterations: int = 3) -> Tensor:
-    """Codes (B, K) of a batch: soft assignments that use all prototypes alike, without gradient.
+    """Compute codes (B, K) of a batch, which are soft assignments that use all prototypes equally.
 
-    The Sinkhorn-Knopp iterations of facebookresearch/swav, ``main_swav.py: distributed_sinkhorn``:
+    The iterations follow facebookresearch/swav, ``main_swav.py: distributed_sinkhorn``.
     ``exp(scores / epsilon)`` is divided by the sum of each prototype over the samples of **all
     ranks**, then by the sum of each sample over the prototypes, ``iterations`` times. The factors
-    there (the total, 1/K, 1/B, B) cancel, since each iteration ends with the samples' sums. All of
-    it is in logarithms, where no finite scores overflow and no sum is 0.
+    in that code (the total, 1/K, 1/B, B) cancel, because each iteration ends with the samples'
+    sums. Everything is computed in logarithms, so finite scores do not overflow and no sum is 0.
 
-    ``scores`` (B, K) are those of this rank, and B may differ between ranks; ``epsilon`` weighs the
-    entropy, smaller gives codes nearer to one-hot. Codes are in at least fp32, rows sum to 1.
+    Args:
+        scores: (B, K) of this rank. B may differ between ranks.
+        epsilon: Weight of the entropy. Smaller values give codes closer to one-hot.
+        iterations: Number of iterations.
+
+    Returns:
+        Codes in at least fp32 without gradient. Rows sum to 1.
+
+    Raises:
+        ValueError: If the shape or a number is not valid.
     """
     if scores.ndim != 2 or 0 in scores.shape:
         raise ValueError(f"scores must be (B, K) with B, K >= 1, got {tuple(scores.shape)}")
@@ -53,13 +61,19 @@ def sinkhorn(scores: Tensor, *, epsilon: float = 0.05, iterations: int = 3) -> T
 
 
 def swav_loss(scores: Sequence[Tensor], codes: Sequence[Tensor | None], *, tau: float) -> Tensor:
-    """Cross-entropy of each assigned view's codes and the other views' predictions, a scalar.
+    """Compute the cross-entropy of the assigned views' codes and the other views' predictions.
 
     Args:
         scores: V similarities (B, K) of embeddings and prototypes, both l2-normalised.
-        codes: V entries: codes (B, K) of the assigned views, :func:`sinkhorn` of their scores, and
-            None for views that only predict. No gradient flows into them.
+        codes: V entries: codes (B, K) for assigned views, which :func:`sinkhorn` computes from
+            their scores, and None for views that only predict. They receive no gradient.
         tau: Temperature of the predictions, ``softmax(scores / tau)``.
+
+    Returns:
+        A scalar tensor.
+
+    Raises:
+        ValueError: If shapes do not match, no view is assigned, or the temperature is not above 0.
     """
     if len(scores) < 2 or len(codes) != len(scores):
         needed = "scores and codes need an entry for each of two or more views"
@@ -70,7 +84,7 @@ def swav_loss(scores: Sequence[Tensor], codes: Sequence[Tensor | None], *, tau: 
     if len(set(shapes)) > 1 or len(shapes[0]) != 2 or 0 in shapes[0]:
         raise ValueError(f"scores and codes must be (B, K) of the same shape, got {shapes}")
     check_temperature("tau", tau)
-    # fp32 under autocast too: no product of matrices follows, so full precision costs little.
+    # Use fp32 under autocast. It costs little, because no matrix product follows.
     with torch.autocast(scores[0].device.type, enabled=False):
         log_p = [torch.log_softmax(full_precision(score) / tau, dim=1) for score in scores]
         costs = [
@@ -84,7 +98,11 @@ def swav_loss(scores: Sequence[Tensor], codes: Sequence[Tensor | None], *, tau: 
 
 
 def check_sinkhorn(epsilon: float, iterations: int = 3) -> None:
-    """Raise ValueError for an epsilon not above 0 or iterations below 1."""
+    """Check the numbers of :func:`sinkhorn`.
+
+    Raises:
+        ValueError: If epsilon is not above 0, or iterations is below 1.
+    """
     if not epsilon > 0:
         raise ValueError(f"epsilon must be above 0, got {epsilon}")
     if iterations < 1:

@@ -1,4 +1,4 @@
-"""LoRA: low-rank adapters of the linear layers of a frozen transformer (arXiv 2106.09685)."""
+"""LoRA: low-rank adapters for the linear layers of a frozen transformer (arXiv 2106.09685)."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ from torch import Tensor, nn
 from sce_video.models.backbones.common import FreezableBackbone, StagedBackbone
 from sce_video.models.modules.target_encoder import TargetEncoder
 
-#: Names of what an adapter adds to a linear layer.
+#: Names of the tensors that an adapter adds to a linear layer.
 ADAPTER = ("lora_A", "lora_B", "lora_scale")
 
 
 class LoRALinear(nn.Linear):
     """A linear layer with frozen weights and a trained update of rank r: W x + b + alpha/r B A x.
 
-    A (r, in) is drawn as the weight of a linear layer and B (out, r) is 0, so that a training
-    begins with the output of the layer (section 4.1; microsoft/LoRA, loralib/layers.py). The names
-    of W and b stay, so files with or without adapters have the same ones.
+    A (r, in) is drawn like the weight of a linear layer, and B (out, r) is 0, so training begins
+    with the layer's own output (section 4.1; microsoft/LoRA, loralib/layers.py). W and b keep their
+    names, so files with and without adapters use the same names.
 
-    The update is computed beside W x, and not added to W (as with ``torch.nn.utils.parametrize``):
-    the backward pass then has no gradient of the size of W, and no copy of W is kept for it.
+    The update is computed separately from W x. If it were added to W (as by
+    ``torch.nn.utils.parametrize``), the backward pass would need a gradient of the size of W and a
+    copy of W.
     """
 
-    lora_scale: Tensor  # in the checkpoint, so that W + scale B A can be computed from it alone
+    lora_scale: Tensor  # saved, so that a checkpoint alone is enough to compute W + scale B A
 
     def __init__(self, linear: nn.Linear, rank: int, alpha: float) -> None:
         has_bias = linear.bias is not None
@@ -37,31 +38,32 @@ class LoRALinear(nn.Linear):
         self.lora_A = nn.Parameter(linear.weight.new_empty(rank, linear.in_features))
         self.lora_B = nn.Parameter(linear.weight.new_zeros(linear.out_features, rank))
         self.register_buffer("lora_scale", linear.weight.new_tensor(alpha / rank))
-        nn.init.kaiming_uniform_(self.lora_A, a=math.sqrt(5))  # torch's of nn.Linear
+        nn.init.kaiming_uniform_(self.lora_A, a=math.sqrt(5))  # as torch initialises nn.Linear
 
     def forward(self, x: Tensor) -> Tensor:
-        low = F.linear(x, self.lora_A) * self.lora_scale  # (..., r), fewer numbers than W x has
+        """Map (..., in) to (..., out)."""
+        low = F.linear(x, self.lora_A) * self.lora_scale  # (..., r), which is smaller than W x
         return super().forward(x) + F.linear(low, self.lora_B)
 
 
 def add_adapters(model: nn.Module, rank: int, alpha: float | None = None) -> int:
-    """Freeze a model's backbone and add adapters to the attention and MLP of its blocks.
+    """Freeze a model's backbone, and add adapters to the attention and MLP of its blocks.
 
-    Blocks that ``frozen_stages`` freezes get none. Biases, norms and embeddings are frozen, too:
-    adapters alone are trained in the paper and by default in its code (``bias="none"``). The
-    backbone of a :class:`TargetEncoder` becomes a copy of the adapted one, whose A and B are moving
-    averages. Heads are left as they are.
+    Blocks that ``frozen_stages`` freezes get no adapters. Biases, norms and embeddings are frozen
+    too, because only adapters are trained in the paper and by default in its code
+    (``bias="none"``). The backbone of a :class:`TargetEncoder` becomes a copy of the adapted one,
+    and its A and B become moving averages. Heads do not change.
 
     Args:
-        model: A model with a transformer ``backbone`` of this package.
-        rank: r, at most the size of the smallest layer.
-        alpha: Scale of the update times r; None for r.
+        model: A model with a transformer of this package as its ``backbone``.
+        rank: Rank r, at most the size of the smallest layer.
+        alpha: Scale of the update times r. None means r.
 
     Returns:
         Number of adapted layers.
 
     Raises:
-        ValueError: rank or alpha out of range; no transformer, or nothing in it to adapt.
+        ValueError: If rank or alpha is out of range, or if there is no layer to adapt.
     """
     alpha = rank if alpha is None else alpha
     if type(rank) is not int or rank < 1:
@@ -70,7 +72,7 @@ def add_adapters(model: nn.Module, rank: int, alpha: float | None = None) -> int
         raise ValueError(f"lora.alpha must be above 0, got {alpha!r}")
     backbone: Any = getattr(model, "backbone", None)
     blocks: list[nn.Module] = []
-    # The linear layers of convolutional networks are gates: nothing is learned by these alone.
+    # The linear layers of convolutional networks are gates, which learn nothing on their own.
     if isinstance(backbone, FreezableBackbone) and not isinstance(backbone, StagedBackbone):
         blocks = [b for layer in backbone.layers()[1:] for b in layer if isinstance(b, nn.Module)]
     found = [
@@ -81,9 +83,10 @@ def add_adapters(model: nn.Module, rank: int, alpha: float | None = None) -> int
         if isinstance(layer, nn.Linear) and layer.weight.requires_grad
     ]
     if not found:
-        why = "all of its layers are frozen" if blocks else "this network has none"
+        why = "all of them are frozen" if blocks else "this network has none"
         raise ValueError(
-            f"LoRA adapts the linear layers of attention and MLP; {why} ({type(backbone).__name__})"
+            "LoRA adapts the linear layers of attention and MLP, but "
+            f"{why} ({type(backbone).__name__})"
         )
     most = min(min(layer.weight.shape) for *_, layer in found)
     if rank > most:
@@ -98,33 +101,42 @@ def add_adapters(model: nn.Module, rank: int, alpha: float | None = None) -> int
 
 
 def merged_weights(weights: dict[str, Any]) -> dict[str, Any]:
-    """Weights by name with every adapter added to its layer: W + scale B A, at least in float32.
+    """Add every adapter to its layer, W + scale B A, in at least float32.
 
-    The weights may be those of an untrusted file: no more memory is taken than its tensors have.
+    The weights may come from an untrusted file, so the function allocates no more memory than its
+    tensors occupy.
+
+    Args:
+        weights: Tensors by name.
+
+    Returns:
+        Tensors by name, without adapters.
 
     Raises:
-        ValueError: an adapter that is incomplete, does not fit its layer, or is none of ours.
+        ValueError: If an adapter is incomplete, does not fit its layer, or is not ours.
     """
     merged = {name: value for name, value in weights.items() if not _is_adapter(name)}
-    taken = held = 0  # bytes that are computed here, and those of different weights
+    taken = held = 0  # bytes that are computed here, and bytes that different weights occupy
     storages: set[int] = set()
     for part in sorted({name.rpartition(".")[0] for name in weights if _is_adapter(name)}):
         tensors: list[Any] = [weights.get(f"{part}.{name}") for name in ("weight", *ADAPTER)]
         if not all(torch.is_tensor(x) and x.is_floating_point() for x in tensors):
-            raise ValueError(f"{part} needs a weight and {', '.join(ADAPTER)}: some are missing")
+            raise ValueError(
+                f"{part} needs a weight and {', '.join(ADAPTER)}, but some are missing"
+            )
         W, A, B, scale = tensors
         rank, size = A.shape[:1], W.shape
         fits = W.ndim == 2 and (A.shape, B.shape) == (rank + size[1:], size[:1] + rank)
         if not fits or scale.ndim or not 1 <= rank[0] <= min(size):
             shapes = ", ".join(str(tuple(x.shape)) for x in (W, A, B))
             raise ValueError(f"the adapter of {part} does not fit: weight, A and B are {shapes}")
-        # Many weights may be views of one storage; what is computed here has its own.
+        # Many weights may be views of one storage, but every merged weight needs its own.
         storage = W.untyped_storage()
         held += 0 if storage.data_ptr() in storages else storage.nbytes()
         storages.add(storage.data_ptr())
         taken += W.nbytes
         if taken > held:
-            raise ValueError("adapters of weights that share their memory")
+            raise ValueError("several adapters belong to weights that share their memory")
         dtype = torch.promote_types(W.dtype, torch.float32)
         update = scale.to(dtype) * (B.to(dtype) @ A.to(dtype))
         merged[f"{part}.weight"] = (W.to(dtype) + update).to(W.dtype)

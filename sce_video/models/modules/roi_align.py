@@ -1,4 +1,4 @@
-"""RoIAlign, features of a box sampled to a grid: torchvision's, or an equal one in PyTorch."""
+"""RoIAlign, which samples the features of a box to a grid, by torchvision or in pure PyTorch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CHUNK_ELEMENTS = 2**24
 
 @dataclass(frozen=True)
 class _Sampling:
-    """How a box becomes a grid of values, see :func:`roi_align`."""
+    """Settings that turn a box into a grid of values, see :func:`roi_align`."""
 
     height: int  # bins of the grid
     width: int
@@ -39,42 +39,46 @@ def roi_align(
     aligned: bool = True,
     backend: str = "auto",
 ) -> Tensor:
-    """Average pooling of boxes with bilinear samples (Mask R-CNN, arXiv 1703.06870, section 3).
+    """Average bilinear samples of the features in each box.
 
-    A box is divided into h x w equal bins; in every bin the map is interpolated bilinearly at a
-    regular grid of points, and the values are averaged. A point more than one cell outside the map
-    counts as 0; points nearer than that take the value of the border. Equal, in value and gradient,
-    to mmcv's ``RoIAlign(pool_mode="avg")`` and to ``torchvision.ops.roi_align``.
+    The definition follows Mask R-CNN (arXiv 1703.06870, section 3). A box is divided into h x w
+    equal bins. In every bin, the map is interpolated bilinearly at a regular grid of points, and
+    the values are averaged. A point more than one cell outside the map counts as 0. Closer points
+    get the value of the border. Values and gradients equal mmcv's ``RoIAlign(pool_mode="avg")`` and
+    ``torchvision.ops.roi_align``.
 
-    Boxes of zero or negative size: with ``aligned=False`` every box is at least one cell wide and
-    high. With ``aligned=True`` a sampling ratio of 0 gives 0, a fixed ratio samples its points
-    nevertheless, mirrored for inverted corners.
+    Boxes may have zero or negative size. With ``aligned=False``, every box is at least one cell
+    wide and high. With ``aligned=True``, a sampling ratio of 0 gives 0. A fixed ratio samples its
+    points anyway, mirrored if the corners are inverted.
 
-    Computed in float32 (float64 for float64 features), also under autocast. In pure PyTorch the
-    gradient is deterministic, and a feature that is not finite spreads to all boxes of its frame.
+    The computation uses float32 (float64 for float64 features), also under autocast. In pure
+    PyTorch, the gradient is deterministic, and a feature that is not finite spreads to all boxes of
+    its frame.
 
     Args:
         features: (N, C, H, W), floating point.
-        rois: (R, 5), rows of (batch index, x1, y1, x2, y2) in pixels of the input frame; they get
-            no gradient, and may be on the CPU while the features are on a GPU.
+        rois: (R, 5), rows of (batch index, x1, y1, x2, y2) in pixels of the input frame. They
+            receive no gradient, and may be on the CPU while the features are on a GPU.
         output_size: h = w, or (h, w).
-        spatial_scale: cells of the map per pixel of the input frame, e.g. 1/16.
-        sampling_ratio: points per bin and axis; 0: ceil(bin size in cells), for each box.
-        aligned: pixel centres at half integers, as is correct; False: the original definition,
-            which is shifted by half a cell.
-        backend: "torch": pure PyTorch; "torchvision": that one; "auto": torchvision, if it imports
-            and supports the device, else pure PyTorch.
+        spatial_scale: Cells of the map per pixel of the input frame, for example 1/16.
+        sampling_ratio: Points per bin and axis. 0 means ceil(bin size in cells) for each box.
+        aligned: Whether pixel centres are at half integers, which is correct. False gives the
+            original definition, which is shifted by half a cell.
+        backend: "torch" for pure PyTorch, "torchvision", or "auto", which uses torchvision if it
+            can be imported and supports the device.
 
     Returns:
         (R, C, h, w) in the dtype of ``features``.
 
     Raises:
-        ValueError: wrong shapes or types, a batch index out of range, a box that is not finite, or
-            a backend that is unknown or does not import.
+        ValueError: If a shape, dtype or batch index is wrong, a box is not finite, or a backend is
+            unknown or cannot be imported.
     """
     pair = tuple(output_size) if isinstance(output_size, Sequence) else (output_size,) * 2
     if len(pair) != 2 or not all(type(n) is int and n >= 1 for n in pair):
-        raise ValueError(f"output_size is an int or (h, w), each at least 1, got {output_size!r}")
+        raise ValueError(
+            f"output_size must be an int or (h, w), each at least 1, got {output_size!r}"
+        )
     _check_inputs(features, rois, spatial_scale, sampling_ratio)
     name = _choose_backend(backend, features.device)
     if rois.shape[0] == 0:
@@ -106,15 +110,16 @@ def roi_align(
 
 
 def _roi_align_torch(features: Tensor, rois: Tensor, sampling: _Sampling) -> Tensor:
-    """RoIAlign as two matrix products per box: ``rows (h, H) @ map (H, W) @ columns (W, w)``."""
-    # A bilinear weight is that of the row times that of the column, and the points of a bin are a
-    # grid: so the average over the points separates into a matrix for the rows and one for the
-    # columns. These are small and computed on the CPU, the products on the features' device.
+    """Compute RoIAlign by two products per box: rows (h, H) @ map (H, W) @ columns (W, w)."""
+    # A bilinear weight is the weight of the row times the weight of the column, and the points of
+    # a bin form a grid. The average over the points therefore separates into a matrix for the
+    # rows and one for the columns. They are small and computed on the CPU. The products are
+    # computed on the features' device.
     corners = rois[:, 1:] * sampling.scale - (0.5 if sampling.aligned else 0.0)
     x1, y1, x2, y2 = corners.unbind(1)
     rows = _axis_weights(y1, y2, sampling.height, features.shape[2], sampling)
     columns = _axis_weights(x1, x2, sampling.width, features.shape[3], sampling)
-    # Sorted by frame: the map of a frame enters one large product for all of its boxes.
+    # Sort by frame, so that the map of a frame enters one large product for all of its boxes.
     frames = rois[:, 0].long()
     order = torch.argsort(frames, stable=True)
     counts = torch.bincount(frames, minlength=features.shape[0]).tolist()
@@ -123,7 +128,7 @@ def _roi_align_torch(features: Tensor, rois: Tensor, sampling: _Sampling) -> Ten
     box_elements = sampling.height * features.shape[1] * features.shape[3]
     chunk = max(1, CHUNK_ELEMENTS // max(1, box_elements))
     parts = []
-    # unbind, not features[n]: each gradient of the latter is as large as the whole batch.
+    # Use unbind, because every gradient of features[n] is as large as the whole batch.
     for map_, r, c in zip(
         features.unbind(0), rows.split(counts), columns.split(counts), strict=True
     ):
@@ -138,10 +143,10 @@ def _roi_align_torch(features: Tensor, rois: Tensor, sampling: _Sampling) -> Ten
 
 
 def _axis_weights(start: Tensor, end: Tensor, bins: int, cells: int, sampling: _Sampling) -> Tensor:
-    """Weights (R, bins, cells) of the cells of one axis in each bin of each box."""
+    """Return the weights (R, bins, cells) of the cells of one axis in each bin of each box."""
     # ``start`` and ``end`` (R,) are in cells, with a cell's centre at its integer index. The order
-    # of operations is that of mmcv's kernel (open-mmlab/mmcv, roi_align_cuda_kernel.cuh): rounding
-    # decides whether a bin of just above one cell has one point or two.
+    # of operations follows mmcv's kernel (open-mmlab/mmcv, roi_align_cuda_kernel.cuh), because
+    # rounding decides whether a bin of just above one cell has one point or two.
     length = end - start
     if not sampling.aligned:
         length = length.clamp(min=1)
@@ -165,10 +170,10 @@ def _axis_weights(start: Tensor, end: Tensor, bins: int, cells: int, sampling: _
 def _point_numbers(
     bin_start: Tensor, bin_size: Tensor, grid: Tensor, cells: int, sampling_ratio: int
 ) -> Tensor:
-    """Indices of the points to evaluate in each bin, (R, bins, points) or (points,), as floats."""
-    # Indices of ``grid`` and above are padding: boxes have grids of different sizes. The points of
-    # an adaptive grid are more than half a cell apart, so that few of them are inside the map
-    # however large the box is: only a window around these is evaluated.
+    """Return the indices of the points to evaluate, (R, bins, points) or (points,), as floats."""
+    # Indices of ``grid`` and above are padding, because boxes have grids of different sizes. The
+    # points of an adaptive grid are more than half a cell apart, so few of them are inside the
+    # map, however large the box is. Only a window around these points is evaluated.
     if sampling_ratio:
         return torch.arange(sampling_ratio, dtype=grid.dtype)
     # Points in [-1, cells] at distances of 1/2, and a margin for rounding.
@@ -201,13 +206,17 @@ def _check_inputs(
         raise ValueError(f"spatial_scale must be positive and finite, got {spatial_scale}")
     if sampling_ratio < 0 or int(sampling_ratio) != sampling_ratio:
         raise ValueError(
-            f"sampling_ratio is a number of points, or 0 for as many as the box needs, got "
+            "sampling_ratio must be a number of points, or 0 for as many as the box needs, got "
             f"{sampling_ratio}"
         )
 
 
 def _check_rois(rois: Tensor, num_frames: int) -> None:
-    """Raise for bad values of ``rois`` (R, 5) on the CPU."""
+    """Check the values of ``rois`` (R, 5) on the CPU.
+
+    Raises:
+        ValueError: If a box is not finite or a batch index is out of range.
+    """
     # With a batch index out of range a compiled kernel would read memory out of bounds.
     finite = rois.isfinite().all(1)
     if not finite.all():
@@ -218,8 +227,8 @@ def _check_rois(rois: Tensor, num_frames: int) -> None:
     if not known.all():
         row = int((~known).nonzero()[0])
         raise ValueError(
-            f"rois[{row}] has the batch index {index[row].item():g}: features are those of "
-            f"{num_frames} frames, numbered from 0"
+            f"rois[{row}] has the batch index {index[row].item():g}, but the features belong to "
+            f"{num_frames} frames, counted from 0"
         )
 
 
@@ -228,7 +237,7 @@ def _check_rois(rois: Tensor, num_frames: int) -> None:
 
 @cache  # a failing import is tried only once, too
 def _import_torchvision() -> tuple[ModuleType | None, str]:
-    """``torchvision.ops``, or None and the reason why it does not import."""
+    """Return ``torchvision.ops``, or None and the reason why it cannot be imported."""
     try:
         module = importlib.import_module("torchvision.ops")
         # A build for another torch version may import, but without its operators.
@@ -249,13 +258,13 @@ def _choose_backend(backend: str, device: torch.device) -> str:
     if backend == "torchvision":
         if module is None:
             raise ValueError(
-                f"backend='torchvision' needs torchvision.ops, which does not import ({why}): "
-                'install a build for this torch, or use backend="torch" or "auto"'
+                f"backend='torchvision' needs torchvision.ops, which cannot be imported ({why}). "
+                'Install a build for this torch, or use backend="torch" or "auto"'
             )
         return backend
     if module is None or device.type not in ("cpu", "cuda"):
         return "torch"
     version = importlib.import_module("torchvision.version")
     on_gpu = bool(getattr(version, "cuda", None) or getattr(version, "hip", None))
-    # Builds for the CPU only are common.
+    # Builds that support only the CPU are common.
     return "torchvision" if device.type == "cpu" or on_gpu else "torch"

@@ -45,7 +45,7 @@ class SyncBatchNorm(_BatchNorm):
 
     @torch.no_grad()
     def _track(self, mean: Tensor, variance: Tensor, count: int) -> None:
-        """Move the running statistics towards those of a batch of ``count`` values per channel."""
+        """Move the running statistics towards a batch with ``count`` values per channel."""
         assert self.running_mean is not None and self.running_var is not None
         assert self.num_batches_tracked is not None
         self.num_batches_tracked.add_(1)
@@ -59,13 +59,14 @@ class SyncBatchNorm(_BatchNorm):
 class Normalise(torch.autograd.Function):
     """Normalisation by the statistics of all ranks, with its gradient.
 
-    It keeps the input alone, in its own type, as the batch norm of torch does.
+    Only the input is kept for the backward pass, in its own type, as in torch's batch norm.
     """
 
     @staticmethod
     def forward(
         ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, ranks: int
     ) -> tuple[Tensor, Tensor, Tensor]:
+        """Normalise ``x``, and return it with the mean and variance (C,) of all ranks."""
         axes = _all_but_channels(x)
         variance, mean = torch.var_mean(_wide(x), axes, correction=0)
         own, rank = torch.stack((mean, variance)), distributed.get_rank()
@@ -87,6 +88,7 @@ class Normalise(torch.autograd.Function):
     def backward(
         ctx: Any, gradient: Tensor, *_: Any
     ) -> tuple[Tensor | None, Tensor | None, Tensor | None, None, None]:
+        """Return the gradients of input, weight and bias."""
         x, weight, mean, scale = ctx.saved_tensors
         axes = _all_but_channels(x)
         normalised, gradient = _centred(x, mean) * _channels(scale, x), _wide(gradient)
@@ -124,7 +126,7 @@ def _centred(x: Tensor, mean: Tensor) -> Tensor:
 
 
 def _summed(x: Tensor) -> Tensor:
-    """Return the sum of a tensor over all ranks. On a GPU its stream waits for it, not the host."""
+    """Return the sum of a tensor over all ranks. The stream of a GPU waits, not the host."""
     group = distributed.group.WORLD
     assert group is not None
     return collectives.wait_tensor(collectives.all_reduce(x, "sum", group))

@@ -1,4 +1,4 @@
-"""The target network, a moving average, with Shuffle-BN; random numbers of a step."""
+"""The target network, which is a moving average, its Shuffle-BN, and random numbers per step."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from sce_video.utils.distributed import gather_samples, global_positions
 
 
 class StepGenerator(nn.Module):
-    """A parent of modules that draw random numbers, other ones for every optimiser step.
+    """Parent of modules that draw different random numbers for every optimiser step.
 
-    The numbers are equal on all ranks and for all micro-batches of a step, a resumed run continues
-    with the same ones, and no global random generator is used.
+    The numbers are equal on all ranks and for all micro-batches of a step. A resumed run continues
+    with the same numbers. No global random generator is used.
     """
 
     step: Tensor  # in the checkpoint: () int64, optimiser steps so far
@@ -25,15 +25,18 @@ class StepGenerator(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("step", torch.zeros((), dtype=torch.int64))
-        #: The same number on the host: reading the buffer would synchronise host and device.
+        #: The same number on the host, because reading the buffer would wait for the device.
         self.done = 0
 
     def generator(self) -> torch.Generator:
-        """A generator of the current step, on the CPU: the device does not change the numbers."""
+        """Return a generator for the current step.
+
+        It is on the CPU, so the device does not change the numbers.
+        """
         return torch.Generator().manual_seed(self.done)
 
     def advance(self) -> None:
-        """Go to the next step."""
+        """Advance to the next step."""
         self.done += 1
         self.step.fill_(self.done)
 
@@ -43,16 +46,17 @@ class StepGenerator(nn.Module):
 
 
 class BatchShuffle(StepGenerator):
-    """Encodes the samples of all ranks in random groups, so that BN cannot tell the positive.
+    """Encoder of random groups from all ranks, so that batch norm does not reveal the positive.
 
-    If query and key share the statistics of a BN, a network can find the positive by them (He et
-    al. 2020, section 3.3). The samples of all ranks are gathered, permuted by a function of the
-    optimiser step, encoded in ``splits`` groups on each rank, and put back in order. One group per
-    rank is the shuffling between GPUs of facebookresearch/moco, ``moco/builder.py``; several
-    simulate it: W ranks with S groups each have the groups of one process with W S.
+    If query and key share batch-norm statistics, a network can find the positive by them (He et al.
+    2020, section 3.3). The samples of all ranks are gathered, permuted depending on the optimiser
+    step, encoded in ``splits`` groups on each rank, and put back in order. One group per rank
+    corresponds to the shuffling between GPUs in facebookresearch/moco, ``moco/builder.py``. More
+    groups simulate more GPUs: W ranks with S groups each have the same groups as one process with W
+    S.
 
     Every rank holds the views of all ranks while they are encoded. With one group and ``sync_bn``,
-    or in evaluation mode, there is no effect.
+    or in evaluation mode, shuffling has no effect.
     """
 
     def __init__(self, splits: int) -> None:
@@ -62,14 +66,24 @@ class BatchShuffle(StepGenerator):
         self.splits = splits
 
     def forward(self, encode: Callable[[Tensor], Tensor], view: Tensor) -> Tensor:
-        """``encode(view)``, (n, D), for a view (n, ...) of this rank, encoded in random groups.
+        """Encode a view in random groups.
 
-        All ranks must call this with equal shapes; fewer samples than groups are a ValueError.
+        All ranks must call this with equal shapes.
+
+        Args:
+            encode: Function from views to embeddings.
+            view: (n, ...) of this rank.
+
+        Returns:
+            ``encode(view)``, (n, D).
+
+        Raises:
+            ValueError: If there are fewer samples than groups.
         """
         if len(view) < self.splits:
             raise ValueError(
-                f"shuffle_bn_splits={self.splits} needs as many samples per process, got "
-                f"{len(view)}: raise train_dataloader.batch_size"
+                f"shuffle_bn_splits={self.splits} needs at least as many samples per process, got "
+                f"{len(view)}. Raise train_dataloader.batch_size"
             )
         samples = gather_samples(view)  # (N, ...), in the order of the global batch
         order = torch.randperm(len(samples), generator=self.generator())
@@ -77,7 +91,7 @@ class BatchShuffle(StepGenerator):
         own = global_positions(len(view), view.device)
         # Row p of the shuffled batch is sample order[p]; this rank encodes its own rows.
         mine = samples[order[own]]
-        # Every S-th sample: so groups depend on their number over all ranks only.
+        # Take every S-th sample, so that groups depend only on their number over all ranks.
         groups = [encode(mine[number :: self.splits]) for number in range(self.splits)]
         encoded = groups[0].new_empty(len(view), *groups[0].shape[1:])
         for number, group in enumerate(groups):
@@ -89,9 +103,13 @@ class BatchShuffle(StepGenerator):
 class TargetEncoder(nn.Module):
     """Copy of backbone and projector, updated by target <- m*target + (1-m)*online.
 
-    Parameters are averaged (paper, section 3.1); buffers are not: the target's BN layers run in
-    training mode and keep the statistics of their own forward passes. ``shuffle_bn_splits`` are the
-    groups of :class:`BatchShuffle`, None for none.
+    Parameters are averaged (paper, section 3.1). Buffers are not, because the target's BN layers
+    run in training mode and keep the statistics of their own forward passes.
+
+    Args:
+        backbone: Backbone of the online branch.
+        projector: Projector of the online branch.
+        shuffle_bn_splits: Number of groups of :class:`BatchShuffle`. None turns it off.
     """
 
     def __init__(
@@ -105,7 +123,7 @@ class TargetEncoder(nn.Module):
 
     @torch.no_grad()
     def forward(self, view: Tensor) -> Tensor:
-        """Embeddings (N, D) of a view (N, 3, T, H, W), not normalised and without gradient."""
+        """Return embeddings (N, D) of a view (N, 3, T, H, W), not normalised, without gradient."""
 
         def encode(part: Tensor) -> Tensor:
             return self.projector(represent(self.backbone, part))
@@ -120,7 +138,10 @@ class TargetEncoder(nn.Module):
 
     @torch.no_grad()
     def update(self, backbone: nn.Module, projector: nn.Module, momentum: float) -> None:
-        """target <- momentum*target + (1-momentum)*online, for all parameters; one step is over."""
+        """Update all parameters by target <- momentum*target + (1-momentum)*online.
+
+        This also ends the step of the shuffling.
+        """
         check_momentum(momentum)
         target: list[Tensor] = [*self.backbone.parameters(), *self.projector.parameters()]
         online: list[Tensor] = [*backbone.parameters(), *projector.parameters()]
@@ -130,6 +151,10 @@ class TargetEncoder(nn.Module):
 
 
 def check_momentum(momentum: float) -> None:
-    """Raise ValueError unless the momentum of a moving average is from 0 to 1."""
+    """Check that the momentum of a moving average is from 0 to 1.
+
+    Raises:
+        ValueError: If it is not.
+    """
     if not 0.0 <= momentum <= 1.0:
         raise ValueError(f"momentum must be from 0 to 1, got {momentum}")

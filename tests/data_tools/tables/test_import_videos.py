@@ -6,6 +6,7 @@ import hashlib
 import os
 import shutil
 import zlib
+from dataclasses import fields
 from fractions import Fraction
 
 import av
@@ -15,10 +16,10 @@ from helpers.tables import run, sources, write_folder, write_repacked
 from helpers.videos import numbered_frames, trim, write_video
 
 from sce_video.commands.import_table import main
-from sce_video.data_tools.tables.video_row import RowSource, video_row
+from sce_video.data_tools.tables.video_row import RowSource, VideoRow, video_row
 from sce_video.data_tools.tables.writer import TableWriter, write_rows
 from sce_video.datasets import LanceVideoDataset
-from sce_video.datasets.tables.row_columns import FrameIndex, list_rows
+from sce_video.datasets.tables.row_columns import FrameIndex, list_rows, schema
 from sce_video.datasets.tables.table import TableError
 
 lance = pytest.importorskip("lance", reason="needs Lance: pip install 'sce-video[lance]'")
@@ -36,16 +37,20 @@ def content(table):
 # -- rows -----------------------------------------------------------------------------------------
 
 
+def test_a_row_has_the_columns_of_the_table():
+    assert sorted(field.name for field in fields(VideoRow)) == sorted(schema().names)
+
+
 @pytest.mark.parametrize("keyint", [1, 3])
 def test_a_row_holds_the_packets_of_the_file(tmp_path, keyint):
     path = write_repacked(tmp_path / "v.mp4", 12, keyint=keyint)
     row = video_row(RowSource(str(path), "sub/v.mp4", label=4))
-    index = FrameIndex.unpack(row["index"])
+    index = FrameIndex.unpack(row.index)
     with av.open(str(path)) as container:
         stream = container.streams.video[0]
         packets = [packet for packet in container.demux(stream) if packet.size]
         contents = [bytes(packet) for packet in packets]
-        assert row["stream"] == b"".join(contents)
+        assert row.stream == b"".join(contents)
         assert np.diff(index.offsets).tolist() == [len(content) for content in contents]
         assert index.checks.tolist() == [zlib.crc32(content) for content in contents]
         assert index.pts.tolist() == [packet.pts for packet in packets]
@@ -54,12 +59,12 @@ def test_a_row_holds_the_packets_of_the_file(tmp_path, keyint):
         assert keys == list(range(0, 12, keyint))
         assert np.flatnonzero(index.is_key).tolist() == keys
         assert index.parameters.extradata == stream.codec_context.extradata
-    assert row["hash"] == hashlib.blake2b(row["stream"], digest_size=16).digest()
-    assert (row["codec"], row["height"], row["width"]) == ("h264", 64, 80)
-    assert (row["pixel_format"], row["rotation"], row["duration"]) == ("yuv420p", 0, 12 / 25)
-    assert (row["path"], row["label"], row["failure"]) == ("sub/v.mp4", 4, "")
+    assert row.hash == hashlib.blake2b(row.stream, digest_size=16).digest()
+    assert (row.codec, row.height, row.width) == ("h264", 64, 80)
+    assert (row.pixel_format, row.rotation, row.duration) == ("yuv420p", 0, 12 / 25)
+    assert (row.path, row.label, row.failure) == ("sub/v.mp4", 4, "")
     status = os.stat(path)
-    assert (row["source_size"], row["source_mtime_ns"]) == (status.st_size, status.st_mtime_ns)
+    assert (row.source_size, row.source_mtime_ns) == (status.st_size, status.st_mtime_ns)
 
 
 @pytest.mark.parametrize(
@@ -80,8 +85,8 @@ def test_a_row_holds_the_packets_of_the_file(tmp_path, keyint):
 def test_what_cannot_become_a_row_is_a_row_with_the_reason(tmp_path, make, reason):
     make(tmp_path / "v.mp4")
     row = video_row(RowSource(str(tmp_path / "v.mp4"), "v.mp4"))
-    assert reason in row["failure"]
-    assert "stream" not in row
+    assert reason in row.failure
+    assert row.stream is None
 
 
 # -- imports --------------------------------------------------------------------------------------

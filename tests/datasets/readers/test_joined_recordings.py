@@ -150,7 +150,7 @@ def test_repack_keeps_all_frames(two_recordings, tmp_path, span):
 
 def test_a_table_refuses_packets_whose_times_are_others(two_recordings):
     row = video_row(RowSource(two_recordings, "a.ts"))
-    assert row["failure"].endswith("repack it")
+    assert row.failure.endswith("repack it")
 
 
 def with_sound(path, folder, kind, starts):

@@ -1,0 +1,92 @@
+# Distillation of an image network into EfficientNet-Lite0 with temporal layers, 8 frames of 88x88,
+# on a folder of your own videos. The student starts from the weights that its teacher has, or from
+# those of another EfficientNet-Lite, and learns the teacher's features of every frame, their mean,
+# their motion and their change. The teacher's features are computed once.
+# Paper: none.
+# Run:      sce-video pretrain VIDEOS --out RUN --teacher efficientnet-lite0
+#           With --plan, this command writes RUN/config.py, for python tools/train.py RUN/config.py.
+# Test:     python tools/test.py configs/distill/distill_efficientnet_lite0_folder.py CHECKPOINT \
+#               --cfg-options test_dataloader.dataset.data_root=/path/to/labelled \
+#               test_cfg.gallery_dataloader.dataset.data_root=/path/to/other/labelled
+# Hardware: 2 CPU cores, 4 GB; minutes for a thousand videos.
+# Expected: depends on the videos; docs/results.md has measured examples.
+
+_base_ = "distill_r3d18_folder_small.py"
+
+pretrained = None  # has to be given
+model = dict(
+    backbone=dict(
+        _delete_=True,
+        type="EfficientNetLite",
+        variant="lite0",
+        temporal=True,
+        frame_pool="mean+absdiff+delta",
+        # A small batch has poor statistics, and the published ones suit real videos. The first
+        # layers stay as they are: training them takes half of the time and gains nothing.
+        norm_eval=True,
+        frozen_stages=1,
+    ),
+    # Batch norm alone: the student's own features become those of the teacher, up to a scale.
+    # A teacher with features of another size needs num_layers=1.
+    projector=dict(
+        _delete_=True,
+        type="MLP",
+        hidden_channels=1280,
+        num_layers=0,
+        norm_output=True,
+        affine_output=True,
+    ),
+    teacher_channels=1280,
+    objective="frames",
+)
+# Frames as the teacher sees them, without augmentation: it saw them once.
+data_preprocessor = dict(mean=127 / 255, std=128 / 255, channels_last=True, views=[{}])
+train_dataloader = dict(
+    sampler=dict(min_samples=0),
+    dataset=dict(
+        pipeline=[
+            dict(type="OpenVideo"),
+            dict(type="OneOfClips", clip_duration=2.56, num_frames=8, num_clips=4),
+            dict(type="DecodeClips"),
+            dict(type="ResizeShortSide", size=88),
+            dict(type="CenterCropClips", size=88),
+            dict(type="PackClips"),
+        ]
+    ),
+)
+train_cfg = dict(max_epochs=5)
+optim_wrapper = dict(
+    optimizer=dict(lr=2e-4, weight_decay=0.0),
+    clip_grad=dict(max_norm=5.0),
+)
+custom_hooks = dict(ScheduleHook=dict(lr=dict(warmup_epochs=0.35)))
+
+evaluation_pipeline = [
+    dict(type="OpenVideo"),
+    dict(type="UniformClips", clip_duration=2.56, num_frames=8, num_clips=4),
+    dict(type="DecodeClips"),
+    dict(type="ResizeShortSide", size=88),
+    dict(type="CenterCropClips", size=88),
+    dict(type="PackClips"),
+]
+test_dataloader = dict(batch_size=16, num_workers=1, dataset=dict(pipeline=evaluation_pipeline))
+test_cfg = dict(
+    gallery_dataloader=dict(
+        batch_size=16, num_workers=1, dataset=dict(pipeline=evaluation_pipeline)
+    )
+)
+
+settings = dict(
+    width=[],  # the student has the widths of its published weights
+    hidden=[],
+    queue=[],
+    momentum=[],
+    size=[
+        "train_dataloader.dataset.pipeline.ResizeShortSide.size",
+        "train_dataloader.dataset.pipeline.CenterCropClips.size",
+        "test_dataloader.dataset.pipeline.ResizeShortSide.size",
+        "test_dataloader.dataset.pipeline.CenterCropClips.size",
+        "test_cfg.gallery_dataloader.dataset.pipeline.ResizeShortSide.size",
+        "test_cfg.gallery_dataloader.dataset.pipeline.CenterCropClips.size",
+    ],
+)

@@ -1,0 +1,121 @@
+"""A data pipeline: its steps, and the values that they hand on, from a path to a packed sample.
+
+The values travel in a dict, as in OpenMMLab, so that a step of the user's own may add keys. The
+types below name the keys of the steps in this package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, TypedDict
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import Tensor
+
+    from sce_video.datasets.clip_sampling import ClipIndices
+    from sce_video.datasets.readers.base import DecodedFrames, DecodeLimits, VideoReader
+    from sce_video.datasets.transforms.lazy_view import LazyView
+
+
+class PipelineResults(TypedDict, total=False):
+    """Values of one sample between two steps. The dataset gives the first group of keys."""
+
+    path: str
+    #: -1 without a label.
+    label: int
+    #: Index in the dataset.
+    index: int
+    seed: int
+    #: The only source of random numbers.
+    rng: np.random.Generator
+    #: Value of ``time.monotonic()`` after which reading raises; None for no limit.
+    deadline: float | None
+    #: Rows of the reader's table whose frames exist, see ``FrameCountError``; None at first.
+    correction: np.ndarray | None
+    #: Slot of a shared batch buffer, a uint8 tensor per view; None packs into new tensors.
+    targets: Sequence[Tensor] | None
+    #: Function that opens ``path`` with the options of a reader, for example the row of a table.
+    open: Callable[..., VideoReader]
+    #: List that gets the opened reader, for a caller that asks it afterwards.
+    opened: list[VideoReader]
+    #: Closes the opened files after the last step.
+    exit_stack: ExitStack
+    #: Image of a dataset in memory, uint8 (H, W, 3).
+    image: np.ndarray | DecodedFrames
+    #: Second of an AVA key frame in its film.
+    timestamp: float
+    #: (n, 4) float32, persons of a key frame, first in [0, 1], later in pixels.
+    boxes: np.ndarray
+    #: (n, 80) float32, the actions of each person, 0 or 1.
+    actions: np.ndarray
+
+    reader: VideoReader
+    limits: DecodeLimits
+    #: A clip per view.
+    clips: list[ClipIndices]
+    #: Number of the chosen clip, which finds its stored features.
+    clip: int
+    #: Number L of local views, the last ones.
+    num_local_views: int
+    #: V views, uint8 (T, H, W, 3), perhaps not computed yet.
+    views: list[np.ndarray | LazyView]
+    #: (K, T) int64, index of frame t of clip k among the frames of the one view.
+    positions: np.ndarray
+    #: Clips of RGB differences, those in which frames repeat, and those that keep their colours.
+    differences: tuple[int, int, int]
+    #: Whether the packed pixels are mirrored.
+    flipped: bool
+
+
+class PackedSample(TypedDict, total=False):
+    """A sample as the last step packs it and the dataset returns it."""
+
+    #: V uint8 tensors (T, H, W, 3); None for a bad file that was skipped.
+    inputs: list[Tensor] | None
+    label: int
+    index: int
+    seed: int
+    clip: int
+    differences: tuple[int, int, int]
+    #: (n, 4) float32, pixels.
+    boxes: Tensor
+    #: (n, 80) float32.
+    actions: Tensor
+    #: ``PackVideo`` instead of ``inputs``: uint8 (F, H, W, 3), frames that the views share.
+    frames: Tensor
+    #: (K, T) int64, index of each clip's frames.
+    positions: Tensor
+    #: (C, 2) int64, top and left of every crop.
+    offsets: Tensor
+    #: Height and width of a crop.
+    crop_size: tuple[int, int]
+    #: (path, error) of the bad files that were tried for this sample.
+    failures: list[tuple[str, str]]
+    #: Frames in which the decoder concealed errors, where a job asks for their number.
+    damaged: int
+    #: Seconds of the video, where a job asks for it.
+    duration: float
+
+
+#: A step: it gets the results of the step before, and returns its own or, as the last step, the
+#: packed sample.
+Transform = Callable[[PipelineResults], Any]
+
+#: Steps of a pipeline, built or as configs.
+Steps = Sequence[Transform | dict[str, Any]]
+
+
+def run_pipeline(pipeline: Iterable[Transform], results: PipelineResults) -> Any:
+    """Apply transforms in order to a copy of ``results`` and return the last one's result.
+
+    Files that a transform enters into ``results["exit_stack"]`` stay open until the last transform
+    has returned or one has raised. Then all of them are closed.
+    """
+    with ExitStack() as stack:
+        found: Any = {**results, "exit_stack": stack}
+        for transform in pipeline:
+            found = transform(found)
+        found.pop("exit_stack", None)  # a transform that builds a new dict has left it out
+        return found

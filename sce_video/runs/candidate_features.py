@@ -1,0 +1,216 @@
+"""Embeds a sample of the videos with each candidate of ``sce-video choose``, within a budget."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from statistics import fmean
+
+import numpy as np
+
+from sce_video.inference.clip_features import EmbeddedClips, embed_clips
+from sce_video.runs.candidates import Candidate, NetworkPass
+from sce_video.utils.command import Progress
+
+#: Videos that are timed before the size of the sample is chosen, after a first one.
+_TIMED = 5
+#: Share of the time left after these that the features may take. Scores and page need the rest.
+_SHARE = 0.7
+#: Factor by which the time of a network may exceed its estimate.
+_LATE = 1.5
+#: Seconds in which processes start.
+_START = 10.0
+_FLOAT = 4  # bytes of a number of a feature
+#: Fewest videos of a comparison, unless there are fewer: an interval over fewer says little.
+LEAST_VIDEOS = 20
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a candidate costs.
+
+    Attributes:
+        seconds: Seconds of one core, or of a GPU, per hour of video; None if the videos have no
+            length.
+        memory: Largest memory of a process, or on its GPU, bytes; None if it is not known.
+        dimensions: Size of a feature.
+        bytes_per_hour: Size of the features of an hour of videos as long as these, bytes.
+    """
+
+    seconds: float | None
+    memory: int | None
+    dimensions: int
+    bytes_per_hour: float | None
+
+    @property
+    def order(self) -> tuple[float, int]:
+        """Key that sorts by time, then by the size of a feature."""
+        return (float("inf") if self.seconds is None else self.seconds, self.dimensions)
+
+
+@dataclass(frozen=True, eq=False)
+class CandidateFeatures:
+    """Features of the same videos by all candidates.
+
+    Attributes:
+        clips: Features (n, K, D) of the K clips of n videos, by candidate.
+        costs: What each candidate costs.
+        rows: (n,) positions of the videos in the order of the sample.
+        tried: Number of videos that were read, the first ones of the order.
+        failures: Path and reason of each video that some candidate could not embed.
+    """
+
+    clips: dict[Candidate, np.ndarray]
+    costs: dict[Candidate, Cost]
+    rows: np.ndarray
+    tried: int
+    failures: list[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class TimeBudget:
+    """Time that the whole command may take.
+
+    Attributes:
+        begun: When the command began, on the clock of ``time.monotonic``, seconds.
+        seconds: Its length, seconds.
+    """
+
+    begun: float
+    seconds: float
+
+    @property
+    def end(self) -> float:
+        """When the command must be done, on the clock of ``time.monotonic``."""
+        return self.begun + self.seconds
+
+
+def embed_within(
+    passes: Sequence[NetworkPass], paths: Sequence[str], budget: TimeBudget, workers: int
+) -> CandidateFeatures:
+    """Embed as many videos as the time allows, the same ones with all networks.
+
+    Args:
+        passes: The networks.
+        paths: Paths of the videos, each beginning of which is a fair sample.
+        budget: Time of the command.
+        workers: Number of processes.
+
+    Raises:
+        ValueError: If the time does not suffice for :data:`LEAST_VIDEOS`, or fewer than two videos
+            can be decoded.
+    """
+    parts = []
+    for number, one in enumerate(passes, 1):
+        parts.append(_embed(one, paths[: 1 + _TIMED], 1, f"timing {number} of {len(passes)}:"))
+        if time.monotonic() > budget.end:
+            raise ValueError(
+                f"a budget of {budget.seconds:g} s does not suffice to time {len(passes)} networks "
+                f"on {1 + _TIMED} videos. Give a larger --budget, or fewer networks with --among"
+            )
+    # The first video of a process takes longer, because memory is allocated.
+    each = [fmean(video.seconds for video in part[1:] or part) / workers for part in parts]
+    now = time.monotonic()
+    end = now + _SHARE * (budget.end - now)
+    count = _sample_size(sum(each), len(paths), end - now, budget)
+    for number, one in enumerate(passes):
+        now, done = time.monotonic(), len(parts[number])
+        # An estimate from few videos may be wrong. The time of the networks that follow is kept,
+        # and a network that is late itself may still reach the videos of the ones before it.
+        own, others = (
+            seconds * (count - done) for seconds in (each[number], sum(each[number + 1 :]))
+        )
+        stop = max(end - others, now + _LATE * own + _START)
+        title = f"embedding {number + 1} of {len(passes)}:"
+        parts[number] += _embed(one, paths[done:count], workers, title, stop)
+        count = len(parts[number])
+    return _joined(passes, [part[:count] for part in parts])
+
+
+def _sample_size(each: float, videos: int, left: float, budget: TimeBudget) -> int:
+    """Return the number of videos that the time left suffices for, at most all.
+
+    Args:
+        each: Seconds in which all networks embed a video.
+        videos: Number of videos.
+        left: Seconds for the features, of which the timed videos are a part.
+        budget: Time of the command, for the error.
+
+    Raises:
+        ValueError: If the time does not suffice for :data:`LEAST_VIDEOS`.
+    """
+    least = min(LEAST_VIDEOS, videos)
+    count = min(videos, 1 + _TIMED + int(left / max(each, 1e-9)))
+    if count < least:
+        spent = budget.seconds - left / _SHARE
+        needed = math.ceil(spent + (least - _TIMED) * each / _SHARE)
+        raise ValueError(
+            f"a budget of {budget.seconds:g} s suffices for {count} of {videos} videos, and a "
+            f"comparison needs {least}. Give --budget {needed}s or more, or fewer networks with "
+            "--among"
+        )
+    return count
+
+
+def _embed(
+    one: NetworkPass, paths: Sequence[str], workers: int, title: str, stop: float = math.inf
+) -> list[EmbeddedClips]:
+    """Embed videos in order until a time on the clock of ``time.monotonic``."""
+    found: list[EmbeddedClips] = []
+    if not paths:
+        return found
+    progress = Progress(len(paths), title, unit="videos", quiet=True)
+    with closing(embed_clips(one.network, paths, workers)) as embedded:
+        for video in embedded:
+            found.append(video)
+            progress.advance(video.values is None)
+            if time.monotonic() > stop:
+                break
+    progress.finish()
+    return found
+
+
+def _joined(
+    passes: Sequence[NetworkPass], parts: Sequence[Sequence[EmbeddedClips]]
+) -> CandidateFeatures:
+    """Return the features of the videos that all networks could embed.
+
+    Raises:
+        ValueError: If there are fewer than two.
+    """
+    tried = min(map(len, parts))
+    failed: dict[int, tuple[str, str]] = {}
+    for part in parts:
+        for row, video in enumerate(part[:tried]):
+            if video.values is None:
+                failed.setdefault(row, (video.path, video.failure))
+    rows = np.array([row for row in range(tried) if row not in failed], dtype=np.int64)
+    failures = [failed[row] for row in sorted(failed)]
+    if len(rows) < 2:
+        path, why = failures[0]
+        raise ValueError(
+            f"{len(rows)} of {tried} videos can be decoded, for example {path}: {why}. Check them: "
+            "sce-video verify VIDEOS"
+        )
+    clips, costs = {}, {}
+    for one, part in zip(passes, parts, strict=True):
+        values = np.stack([part[row].values for row in rows.tolist()])
+        for candidate in one.parts:
+            clips[candidate] = one.features(candidate, values)
+            costs[candidate] = _cost([part[row] for row in rows.tolist()], one.size(candidate))
+    return CandidateFeatures(clips, costs, rows, tried, failures)
+
+
+def _cost(videos: Sequence[EmbeddedClips], dimensions: int) -> Cost:
+    """Return the cost of a candidate from the videos that its network has embedded."""
+    hours = sum(video.duration for video in videos) / 3600
+    memory = [video.memory for video in videos if video.memory is not None]
+    return Cost(
+        seconds=sum(video.work for video in videos) / hours if hours else None,
+        memory=max(memory) if memory else None,
+        dimensions=dimensions,
+        bytes_per_hour=_FLOAT * dimensions * len(videos) / hours if hours else None,
+    )

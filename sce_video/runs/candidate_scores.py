@@ -1,0 +1,240 @@
+"""How good the candidates of ``sce-video choose`` are, and which one the evidence supports."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from sce_video.evaluation.functional.statistics import bootstrap_intervals
+from sce_video.evaluation.metrics.base import RowMetric, compute_metrics, outcomes_of
+from sce_video.evaluation.metrics.feature_metrics import (
+    KNN,
+    ClipRetrieval,
+    FeatureStatistics,
+    LiDAR,
+    LinearProbe,
+    RankMe,
+)
+from sce_video.evaluation.rows import Rows, mean_of_clips
+from sce_video.runs.candidate_features import Cost
+from sce_video.runs.candidate_videos import ChoiceVideos
+from sce_video.runs.candidates import Candidate
+
+#: Metric that decides between candidates.
+DECIDES = "linear_top1"
+#: Metrics of labelled videos whose differences are stated.
+LABELLED = {DECIDES: "linear probe", "knn_top1": "kNN"}
+#: Metrics without labels, and the effective rank, in the order of the table.
+LABEL_FREE = {
+    "rankme": "RankMe",
+    "lidar": "LiDAR",
+    "clip_retrieval_r1": "clip retrieval",
+    "effective_rank": "effective rank",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Score:
+    """Metrics of a candidate.
+
+    Attributes:
+        candidate: The candidate.
+        cost: What it costs.
+        rows: Features of the videos, with labels, groups and folds.
+        metrics: Values by the name of the metric.
+        intervals: 95 % intervals of the metrics that are means over videos; None with one group.
+        outcomes: What each video contributes to such a metric, (n,).
+    """
+
+    candidate: Candidate
+    cost: Cost
+    rows: Rows
+    metrics: dict[str, float]
+    intervals: dict[str, tuple[float, float] | None] = field(default_factory=dict)
+    outcomes: dict[str, np.ndarray] = field(default_factory=dict)
+
+
+def score_candidate(
+    candidate: Candidate, cost: Cost, clips: np.ndarray, videos: ChoiceVideos
+) -> Score:
+    """Compute kNN and a linear probe if there are labels, else the measures without labels.
+
+    Args:
+        candidate: The candidate.
+        cost: What it costs.
+        clips: (n, K, D) features of the clips of each video.
+        videos: The n videos.
+    """
+    rows = _rows(clips, videos)
+    metrics: list[RowMetric] = [KNN(), LinearProbe()] if videos.labelled else [RankMe()]
+    if not videos.labelled and clips.shape[1] > 1:  # both compare the clips of a video
+        metrics += [LiDAR(), ClipRetrieval()]
+    values = compute_metrics([*metrics, FeatureStatistics()], rows)
+    found = outcomes_of(metrics, rows)
+    if found is None:
+        return Score(candidate, cost, rows, values)
+    outcomes = {name: found.values[:, i].astype(np.float64) for i, name in enumerate(found.names)}
+    outcomes = {name: hits for name, hits in outcomes.items() if name in {*LABELLED, *LABEL_FREE}}
+    ends = {name: mean_interval(hits, videos.groups) for name, hits in outcomes.items()}
+    return Score(candidate, cost, rows, values, ends, outcomes)
+
+
+def _rows(clips: np.ndarray, videos: ChoiceVideos) -> Rows:
+    """Return the mean features of the videos, with their clips, labels and folds."""
+    count, per_video = clips.shape[:2]
+    labels = torch.from_numpy(videos.labels)
+    of_clips = Rows(
+        values=torch.from_numpy(np.ascontiguousarray(clips.reshape(count * per_video, -1))),
+        labels=labels,
+        indices=torch.arange(count),
+        paths=list(videos.paths),
+        num_views=per_video,
+        counts=torch.full((count,), per_video),
+        groups=torch.from_numpy(videos.groups),
+        folds=torch.from_numpy(videos.folds),
+    )
+    return mean_of_clips(of_clips)
+
+
+def mean_interval(values: np.ndarray, groups: np.ndarray) -> tuple[float, float] | None:
+    """Return the 95 % bootstrap interval of a mean over videos, of which whole groups are drawn.
+
+    Videos of one group resemble each other, so single videos would give too short an interval.
+
+    Args:
+        values: (n,) what each video contributes.
+        groups: (n,) group of each video.
+    """
+    ends = bootstrap_intervals(values[:, None], groups)
+    return None if ends is None else (float(ends[0, 0]), float(ends[0, 1]))
+
+
+@dataclass(frozen=True)
+class PairedDifference:
+    """Difference of a metric of two candidates on the same videos.
+
+    Attributes:
+        metric: Name of the metric.
+        first: The one candidate.
+        second: The other candidate.
+        change: Value of the first minus value of the second, from -1 to 1.
+        interval: 95 % interval of the change; None with one group.
+    """
+
+    metric: str
+    first: Candidate
+    second: Candidate
+    change: float
+    interval: tuple[float, float] | None
+
+    @property
+    def shown(self) -> bool:
+        """Whether the interval does not contain 0."""
+        return self.interval is not None and not self.interval[0] <= 0 <= self.interval[1]
+
+    @property
+    def is_gain(self) -> bool:
+        """Whether the whole interval is above 0."""
+        return self.interval is not None and self.interval[0] > 0
+
+    @property
+    def points(self) -> str:
+        """Return ``+2.1 [-0.4, +4.6]``, in percentage points."""
+        if self.interval is None:
+            return f"{100 * self.change:+.1f}"
+        low, high = self.interval
+        return f"{100 * self.change:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]"
+
+
+def paired_difference(
+    first: Score, second: Score, groups: np.ndarray, metric: str = DECIDES
+) -> PairedDifference:
+    """Compare two candidates on the same videos, of which whole groups are drawn.
+
+    Args:
+        first: The one candidate.
+        second: The other candidate.
+        groups: (n,) group of each video.
+        metric: Metric that is compared.
+    """
+    change = first.outcomes[metric] - second.outcomes[metric]
+    interval = mean_interval(change, groups)
+    names = first.candidate, second.candidate
+    return PairedDifference(metric, *names, float(change.mean()), interval)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What the evidence supports.
+
+    Attributes:
+        best: Candidate or floor with the highest value; None without labels.
+        recommended: Candidate to use; None if none is shown to be better than the floors.
+        reasons: Sentences that explain it.
+        differences: The best candidate minus each other one, for each metric that has outcomes.
+    """
+
+    best: Candidate | None
+    recommended: Candidate | None
+    reasons: tuple[str, ...]
+    differences: tuple[PairedDifference, ...] = ()
+
+
+def decide(scores: Sequence[Score], videos: ChoiceVideos) -> Decision:
+    """Recommend the cheapest candidate from which no better one can be told apart.
+
+    A candidate is recommended only if it is shown to be better than every floor. Without labels,
+    nothing can be shown, so the cheapest candidate is recommended.
+
+    Args:
+        scores: Candidates and floors.
+        videos: The videos of the scores.
+    """
+    networks = [score for score in scores if not score.candidate.is_floor]
+    if not videos.labelled:
+        return _decide_without_labels(networks)
+    best = max(scores, key=lambda score: (score.metrics[DECIDES], -score.cost.order[0]))
+    others = [score for score in scores if score is not best]
+    differences = tuple(
+        paired_difference(best, other, videos.groups, metric)
+        for metric in LABELLED
+        for other in others
+    )
+    deciding = {d.second: d for d in differences if d.metric == DECIDES}
+    equal = [s for s in networks if s is best or not deciding[s.candidate].shown]
+    floors = [score for score in scores if score.candidate.is_floor]
+    useful = [
+        score
+        for score in equal
+        if all(paired_difference(score, floor, videos.groups).is_gain for floor in floors)
+    ]
+    reasons = [
+        f"No difference can be shown between {best.candidate.name} and {score.candidate.name}: "
+        f"{deciding[score.candidate].points} points in the linear probe."
+        for score in [*equal, *floors]
+        if score is not best and not deciding[score.candidate].shown
+    ]
+    if not useful:
+        reasons.append("No network is shown to be better than grey pixels and random weights.")
+        return Decision(best.candidate, None, tuple(reasons), differences)
+    chosen = min(useful, key=lambda score: score.cost.order)
+    if chosen is not best:
+        reasons.append(f"{chosen.candidate.name} is the cheapest of them.")
+    elif not reasons:
+        reasons.append(f"{chosen.candidate.name} is shown to be better than every other one.")
+    return Decision(best.candidate, chosen.candidate, tuple(reasons), differences)
+
+
+def _decide_without_labels(networks: Sequence[Score]) -> Decision:
+    chosen = min(networks, key=lambda score: score.cost.order)
+    reasons = [
+        "Without labels, no measure ranks networks reliably (docs/metrics.md). Look at the nearest "
+        "neighbours, or label some videos and add --labels."
+    ]
+    if len(networks) > 1:
+        reasons.insert(0, f"No difference can be shown between {len(networks)} networks.")
+        reasons.append(f"{chosen.candidate.name} is the cheapest of them.")
+    return Decision(None, chosen.candidate, tuple(reasons))

@@ -1,0 +1,98 @@
+"""The student of an image network: a video network that starts from public weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from mmengine.config import Config
+
+from sce_video.engine.run_json import Choice
+from sce_video.models.backbones.frame_pools import check_frame_pool
+from sce_video.runs.folder_facts import FolderFacts
+from sce_video.runs.start_weights import Source
+
+#: Backbone that can be given temporal layers and then be a student.
+KIND = "EfficientNetLite"
+#: The following numbers were chosen on J-HMDB (docs/results.md).
+FRAMES = 8
+SIZE = 88
+BATCH = 16
+LR = 2e-4
+#: Passes over the videos, and optimiser steps at least, if the user gives no budget.
+EPOCHS = 5
+STEPS = 290
+#: Passes that a budget buys at most. More were not better.
+MOST_EPOCHS = 20
+#: Seconds of a clip at most, as in the paper.
+_CLIP_DURATION = 2.56
+#: A clip that covers this share of a video stands for the whole video.
+_WHOLE = 0.75
+
+
+def is_student(source: Source) -> bool:
+    """Return whether a network can be made a video network that learns an image network."""
+    return source.settings.backbone["type"].rpartition(".")[2] == KIND
+
+
+def clip_duration(facts: FolderFacts) -> float:
+    """Return the seconds of a clip: a whole video, or a part of a long one."""
+    return round(min(_CLIP_DURATION, max(facts.duration, 0.1)), 2)
+
+
+def clips_of_video(facts: FolderFacts, usual: int) -> int:
+    """Return the number of clips of a video that the teacher sees: one if it covers the video."""
+    return 1 if clip_duration(facts) >= _WHOLE * facts.duration else usual
+
+
+def student_choices(
+    source: Source, facts: FolderFacts, hours: float | None, given: Mapping[str, Any]
+) -> dict[str, Choice]:
+    """Return the settings that suit a student, by name.
+
+    Args:
+        source: Network that the student starts from.
+        facts: Facts of the videos that are trained on.
+        hours: Budget; None for the usual length.
+        given: Settings that the user gave, by name.
+    """
+    measured = "measured on J-HMDB (docs/results.md)"
+    batch = min(given.get("batch") or BATCH, 2 ** int(math.log2(max(2, facts.num_videos // 2))))
+    steps = max(1, facts.num_videos // batch)
+    found = [
+        Choice("frames", FRAMES, measured),
+        Choice("clip_duration", clip_duration(facts), "a whole video, up to 2.56 s"),
+        Choice("size", min(SIZE, facts.short_side), f"for speed; {measured}"),
+        Choice("batch", batch, measured),
+        Choice("epoch_samples", facts.num_videos, "every video once"),
+        Choice("lr", LR, f"a small rate, because {source.name} is trained already"),
+    ]
+    if hours is None:
+        epochs = max(EPOCHS, math.ceil(STEPS / steps))
+        reason = f"{epochs * steps:,} steps; {EPOCHS} passes over the videos or more"
+        found.append(Choice("epochs", epochs, reason))
+    return {choice.setting: choice for choice in found}
+
+
+def become_student(
+    config: Config, source: Source, teacher_channels: int, facts: FolderFacts
+) -> None:
+    """Change the recipe of a student, in place: the network, its weights and what it sees.
+
+    Args:
+        config: Config of the training.
+        source: Network that the student starts from.
+        teacher_channels: Size of the features that it learns.
+        facts: Facts of the videos that are trained on.
+    """
+    pool = source.settings.backbone.get("frame_pool", "mean")
+    if teacher_channels != source.channels // check_frame_pool(pool):
+        config.model.projector.num_layers = 1
+    config.model.backbone.variant = source.settings.backbone.get("variant", "lite0")
+    config.pretrained = source.checkpoint
+    config.data_preprocessor.update(mean=source.settings.mean, std=source.settings.std)
+    for loader in (config.test_dataloader, config.test_cfg.gallery_dataloader):
+        for step in loader.dataset.pipeline:
+            if step.type == "UniformClips":  # more clips of a short video would be equal
+                step.num_clips = clips_of_video(facts, step.num_clips)

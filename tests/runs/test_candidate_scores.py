@@ -1,0 +1,140 @@
+"""The decision between networks, on features whose quality is known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sce_video.runs.candidate_features import Cost
+from sce_video.runs.candidate_scores import (
+    DECIDES,
+    Score,
+    decide,
+    mean_interval,
+    paired_difference,
+    score_candidate,
+)
+from sce_video.runs.candidate_videos import ChoiceVideos
+from sce_video.runs.candidates import PIXELS, RANDOM_WEIGHTS, Candidate
+
+A, B = Candidate("a", "a"), Candidate("b", "b")
+FLOORS = [Candidate(PIXELS), Candidate(RANDOM_WEIGHTS)]
+COUNT = 60
+
+
+def cost(seconds, dimensions=8):
+    return Cost(seconds, None, dimensions, None)
+
+
+def videos(labelled=True):
+    labels = np.arange(COUNT) % 3 if labelled else np.full(COUNT, -1)
+    folds = np.arange(COUNT) // 3 % 5
+    paths = tuple(f"{number}.mp4" for number in range(COUNT))
+    left_out = "one of 5 given folds" if labelled else ""
+    return ChoiceVideos(paths, labels, ("x", "y", "z"), np.arange(COUNT), folds, left_out)
+
+
+def made_up(candidate, right, seconds, dimensions=8):
+    """A score whose first ``right`` videos are classified rightly."""
+    hits = (np.arange(COUNT) < right).astype(np.float64)
+    outcomes = {DECIDES: hits, "knn_top1": hits}
+    metrics = {name: float(hits.mean()) for name in outcomes}
+    return Score(candidate, cost(seconds, dimensions), None, metrics, {}, outcomes)
+
+
+def floors(right=15):
+    return [made_up(candidate, right, 1.0) for candidate in FLOORS]
+
+
+def test_the_cheaper_one_if_no_difference_can_be_shown():
+    scores = [made_up(A, 50, 10.0), made_up(B, 49, 5.0), *floors()]
+    found = decide(scores, videos())
+    assert found.best == A and found.recommended == B
+    first, last = found.reasons
+    assert first.startswith("No difference can be shown between a and b: +1.7 [")
+    assert last == "b is the cheapest of them."
+    by_size = decide([made_up(A, 50, 5.0, 16), made_up(B, 49, 5.0, 8), *floors()], videos())
+    assert by_size.recommended == B
+
+
+def test_the_better_one_if_a_difference_is_shown():
+    scores = [made_up(A, 50, 10.0), made_up(B, 30, 5.0), *floors()]
+    found = decide(scores, videos())
+    assert found.recommended == A
+    assert found.reasons == ("a is shown to be better than every other one.",)
+    assert all(d.shown and d.change > 0 for d in found.differences)
+    assert {(d.second.name, d.metric) for d in found.differences} == {
+        (name, metric) for name in ("b", PIXELS, RANDOM_WEIGHTS) for metric in (DECIDES, "knn_top1")
+    }
+
+
+@pytest.mark.parametrize("right", [49, 60])
+def test_nothing_is_recommended_that_is_not_better_than_the_floors(right):
+    found = decide([made_up(A, 50, 10.0), made_up(B, 20, 5.0), *floors(right)], videos())
+    assert found.recommended is None
+    assert found.reasons[-1].startswith("No network is shown to be better than grey pixels")
+
+
+def test_a_cheap_network_near_the_best_must_beat_the_floors_too():
+    """Its interval may reach both the best one and a floor."""
+    rng = np.random.default_rng(0)
+    best = made_up(A, 40, 10.0)
+    noisy = Score(
+        B,
+        cost(1.0),
+        None,
+        {DECIDES: 0.5, "knn_top1": 0.5},
+        {},
+        dict.fromkeys((DECIDES, "knn_top1"), rng.permutation(np.arange(COUNT) < 30).astype(float)),
+    )
+    found = decide([best, noisy, *floors(25)], videos())
+    assert not next(d for d in found.differences if d.second == B).shown
+    assert found.recommended == A
+
+
+def test_without_labels_nothing_is_shown_and_the_cheapest_is_recommended():
+    scores = [made_up(A, 50, 10.0), made_up(B, 1, 5.0), *floors()]
+    found = decide(scores, videos(labelled=False))
+    assert found.best is None and found.recommended == B and not found.differences
+    assert found.reasons[0] == "No difference can be shown between 2 networks."
+
+
+def test_intervals_draw_whole_groups():
+    """Copies of videos add no evidence: the interval is that of the videos alone."""
+    rng = np.random.default_rng(1)
+    hits = (rng.random(40) < 0.7).astype(np.float64)
+    single = mean_interval(hits, np.arange(40))
+    copied = mean_interval(np.repeat(hits, 10), np.repeat(np.arange(40), 10))
+    assert copied == pytest.approx(single, abs=1e-12)
+    assert mean_interval(np.repeat(hits, 10), np.arange(400))[0] > single[0] + 0.05
+    assert mean_interval(hits, np.zeros(40, int)) is None
+
+
+def test_a_difference_is_paired():
+    """Two networks that fail on the same videos differ by less than their own intervals."""
+    first, second = made_up(A, 40, 1.0), made_up(B, 30, 1.0)
+    found = paired_difference(first, second, np.arange(COUNT))
+    assert found.change == pytest.approx(10 / 60) and found.shown
+    assert found.points.startswith("+16.7 [")
+    back = paired_difference(second, first, np.arange(COUNT))
+    assert back.change == -found.change and back.shown
+
+
+def test_scores_of_features_that_separate_classes_and_of_noise():
+    rng = np.random.default_rng(0)
+    known = videos()
+    noise = rng.normal(size=(COUNT, 4, 8)).astype(np.float32)
+    good = noise.copy()
+    good[np.arange(COUNT), :, known.labels] += 20
+    scored = score_candidate(A, cost(1.0), good, known)
+    assert scored.metrics[DECIDES] == scored.metrics["knn_top1"] == 1.0
+    assert scored.rows.features.shape == (COUNT, 8)
+    chance = score_candidate(B, cost(1.0), noise, known)
+    assert chance.metrics[DECIDES] < 0.6
+    low, high = chance.intervals[DECIDES]
+    assert low < chance.metrics[DECIDES] < high
+    assert set(chance.outcomes) == {DECIDES, "knn_top1"}
+    free = score_candidate(A, cost(1.0), good, videos(labelled=False))
+    assert {"rankme", "lidar", "clip_retrieval_r1", "effective_rank"} <= free.metrics.keys()
+    whole = score_candidate(A, cost(1.0), good[:, :1], videos(labelled=False))
+    assert "lidar" not in whole.metrics and whole.metrics["rankme"] > 1

@@ -1,0 +1,81 @@
+"""Which videos are compared: labels, folds, and an order whose beginnings are fair samples."""
+
+from __future__ import annotations
+
+import csv
+
+import numpy as np
+import pytest
+
+from sce_video.options.choose import ChooseOptions
+from sce_video.runs.candidate_videos import in_sampling_order, read_choice_videos
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Empty files of two classes of 40 and 20 videos, of ten persons and four folds."""
+    rows = []
+    for number in range(60):
+        name = f"{'run' if number % 3 else 'walk'}/person{number % 10}_{number:02}.mp4"
+        path = tmp_path / "videos" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        rows.append([name, name.split("/")[0], f"p{number % 10}", number % 10 % 4])
+    with open(tmp_path / "clips.csv", "w", newline="") as file:
+        csv.writer(file).writerows([["path", "label", "person", "fold"], *rows])
+    return tmp_path
+
+
+def chosen(folder, **given):
+    options = ChooseOptions(videos=str(folder / "videos"), out="out", **given)
+    return in_sampling_order(read_choice_videos(options), options)
+
+
+def test_beginnings_have_all_classes_and_folds_in_proportion(folder):
+    found = chosen(folder, labels=folder / "clips.csv", group_column="person", fold_column="fold")
+    assert found.left_out == "one of 4 given folds" and found.grouped and len(found) == 60
+    for count in (12, 30, 45):
+        share = np.bincount(found.labels[:count]) / count
+        assert share == pytest.approx([2 / 3, 1 / 3], abs=2 / count)
+        of_fold = np.bincount(found.folds[:count], minlength=4) / count
+        assert of_fold == pytest.approx(np.bincount(found.folds) / 60, abs=3 / count)
+    again = chosen(folder, labels=folder / "clips.csv", group_column="person", fold_column="fold")
+    assert again.paths == found.paths
+    # Each person is in one fold, and its rows stay together with its label.
+    for path, label, group in zip(found.paths, found.labels, found.groups, strict=True):
+        assert found.classes[label] in path and f"person{group}_" in path
+
+
+def test_groups_of_paths_and_videos_alone(folder):
+    by_person = chosen(folder, labels="folders", group_pattern=r"person(\d)")
+    assert by_person.left_out == "one of 10 groups" and len(np.unique(by_person.groups)) == 10
+    alone = chosen(folder, labels="folders")
+    assert alone.left_out == "one of 10 folds of 60 groups" and not alone.grouped
+    assert len(np.unique(alone.groups)) == 60
+
+
+def test_folders_are_no_labels_unless_they_are_said_to_be(folder):
+    found = chosen(folder)
+    assert not found.labelled and (found.labels == -1).all() and found.classes == ()
+
+
+def test_classes_of_one_fold_cannot_be_compared(folder):
+    found = chosen(folder, labels="folders", group_pattern=r"person(\d)")
+    rows = np.flatnonzero((found.labels == 0) | (found.groups == 3))
+    some = found.subset(rows)
+    assert (some.comparable() == (some.labels == 0)).all() and (some.labels == 1).any()
+
+
+def test_mistakes_name_the_file(folder, tmp_path):
+    for given, message in (
+        ({"labels": folder / "clips.csv", "group_column": "scene"}, "no column 'scene'"),
+        ({"labels": folder / "none.csv"}, "none.csv"),
+        ({"labels": "folders", "group_pattern": r"human(\d)"}, "matches nothing"),
+    ):
+        with pytest.raises((ValueError, FileNotFoundError), match=message):
+            chosen(folder, **given)
+    one = tmp_path / "one"
+    one.mkdir()
+    (one / "a.mp4").touch()
+    with pytest.raises(ValueError, match="has one video"):
+        read_choice_videos(ChooseOptions(videos=str(one), out="out"))

@@ -1,0 +1,123 @@
+"""Names of candidates, and several pools of an image network from one pass of it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from helpers.tiny_encoder import moving_frames, save_tiny, write_lossless
+
+from sce_video.inference.clip_features import clip_network, embed_clips
+from sce_video.inference.encoders.encoder_folder import encoder_config
+from sce_video.inference.encoders.transformers_files import ProcessorSettings
+from sce_video.inference.model import build_model, load_model
+from sce_video.inference.network_input import settings_from_config
+from sce_video.models import EfficientNetLite
+from sce_video.options.connect import FRAME_POOLS
+from sce_video.runs import candidates as module
+from sce_video.runs.candidates import (
+    PIXELS,
+    RANDOM_WEIGHTS,
+    Candidate,
+    load_passes,
+    named_candidates,
+)
+from sce_video.utils.errors import MissingPackageError
+
+LITE = "efficientnet-lite0"
+
+
+@pytest.fixture
+def run(tmp_path):
+    save_tiny(tmp_path / "run" / "epoch_1.pth")
+    return str(tmp_path / "run")
+
+
+def without_weights(name):
+    raise MissingPackageError(f"{name} needs its package")
+
+
+def test_names_runs_and_pools(run, monkeypatch):
+    monkeypatch.setattr(module, "check_run", lambda source: None)
+    assert named_candidates([run, f"{LITE}:mean+std", "hf:a/b:mean", "s3://b/run:1"]) == [
+        Candidate(run, run),
+        Candidate(f"{LITE}:mean+std", LITE, "mean+std"),
+        Candidate("hf:a/b:mean", "hf:a/b", "mean"),
+        Candidate("s3://b/run:1", "s3://b/run:1"),
+    ]
+    every = [Candidate(f"{LITE}:{pool}", LITE, pool) for pool in FRAME_POOLS]
+    assert named_candidates([f"{LITE}:all"]) == every
+    assert named_candidates(["hf:mean"]) == [Candidate("hf:mean", "hf:mean")]
+    monkeypatch.setattr(module, "weights_file", lambda name: None)
+    assert named_candidates([]) == every
+
+
+def test_mistakes_are_answered_before_a_network_is_read(run, monkeypatch):
+    for names, message in (
+        ([run, run], "twice"),
+        ([f"{run}:mean"], "a run keeps its own. Give"),
+        (["nowhere"], "no checkpoint at nowhere"),
+    ):
+        with pytest.raises((ValueError, FileNotFoundError), match=message):
+            named_candidates(names)
+    monkeypatch.setattr(module, "weights_file", without_weights)
+    with pytest.raises(MissingPackageError, match="no network to compare. Give --among RUN"):
+        named_candidates([])
+
+
+@pytest.fixture
+def image_network(tmp_path):
+    """A small image network with random weights in place of the public one, and a video."""
+    torch.manual_seed(0)
+    backbone = {"type": "EfficientNetLite", "variant": "lite0", "frame_pool": "mean+absdiff"}
+    settings = ProcessorSettings(
+        mean=(0.5,) * 3,
+        std=(0.5,) * 3,
+        short_side=32,
+        crop_size=32,
+        interpolation="bilinear",
+        square=False,
+        in_float=False,
+        num_frames=4,
+        clip_duration=0.5,
+    )
+    weights = EfficientNetLite("lite0").state_dict()
+    path = tmp_path / "weights.pth"
+    torch.save({"state_dict": {f"backbone.{k}": v for k, v in weights.items()}}, path)
+    video = str(write_lossless(tmp_path / "a.mp4", moving_frames(40)))
+    return settings_from_config(encoder_config(backbone, settings)), str(path), video
+
+
+def test_pools_of_one_pass_equal_networks_with_these_pools(image_network, monkeypatch):
+    settings, path, video = image_network
+
+    def network(pool):
+        backbone = {**settings.backbone, "frame_pool": pool}
+        changed = type(settings)(**{**vars(settings), "backbone": backbone})
+        return build_model(changed, path, "cpu")
+
+    monkeypatch.setattr(
+        "sce_video.inference.model.load_model", lambda *_, **__: network("mean+absdiff")
+    )
+    names = [Candidate("own", LITE), *(Candidate(pool, LITE, pool) for pool in FRAME_POOLS)]
+    lite, pixels, untrained = load_passes(names, "cpu")
+    assert [*lite.parts] == names and lite.count == 4
+    assert [*pixels.parts] == [Candidate(PIXELS)]
+    assert [*untrained.parts] == [Candidate(RANDOM_WEIGHTS)]
+    assert untrained.network.settings.backbone["base_channels"] == 16
+    (found,) = embed_clips(lite.network, [video], workers=1)
+    for candidate in names:
+        pool = candidate.pool or "mean+absdiff"
+        own = clip_network(network(pool), 4)
+        (expected,) = embed_clips(own, [video], workers=1)
+        values = lite.features(candidate, found.values)
+        np.testing.assert_allclose(values, expected.values, rtol=1e-5, atol=1e-6)
+        assert values.shape == (4, own.feature_size) and lite.size(candidate) == own.feature_size
+    assert len({found.values[:, i * 1280 : i * 1280 + 1280].tobytes() for i in range(4)}) == 4
+
+
+def test_a_network_without_frames_has_no_pools(run, monkeypatch):
+    model = load_model(run, device="cpu")
+    monkeypatch.setattr("sce_video.inference.model.load_model", lambda *_, **__: model)
+    with pytest.raises(ValueError, match="no pools of frames. Give hf:a/b alone, or make a run"):
+        load_passes([Candidate("hf:a/b:mean", "hf:a/b", "mean")], "cpu")

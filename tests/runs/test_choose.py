@@ -1,0 +1,193 @@
+"""The command choose from videos to the page, and the command line that it recommends."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shlex
+
+import numpy as np
+import pytest
+from helpers.browser import browser_page, low_contrast
+from helpers.tiny_encoder import save_tiny
+from helpers.training import make_videos
+
+import sce_video
+from sce_video.commands.main import main
+from sce_video.options.choose import ChooseOptions
+from sce_video.options.command_line import parse
+from sce_video.options.connect import EncoderOptions
+from sce_video.options.features import IndexOptions
+from sce_video.options.training import FinetuneOptions, PretrainOptions
+from sce_video.reporting.result_files import collect_results
+from sce_video.runs.candidate_scores import DECIDES
+from sce_video.runs.candidates import PIXELS, RANDOM_WEIGHTS, Candidate
+from sce_video.runs.choose import _next_command
+from sce_video.runs.choose_result import DATA, PAGE
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """24 videos of two classes with a CSV file of groups, a broken file, and a tiny run."""
+    root = tmp_path_factory.mktemp("choose")
+    videos = make_videos(root / "videos", count=24)
+    (videos / "class0" / "broken.mp4").write_bytes(b"no video")
+    save_tiny(root / "run" / "epoch_1.pth")
+    names = sorted(str(path.relative_to(videos)) for path in videos.rglob("v*.mp4"))
+    rows = [(name, name.split("/")[0], f"g{i % 6}") for i, name in enumerate(names)]
+    with open(root / "clips.csv", "w", newline="") as file:
+        csv.writer(file).writerows([("path", "label", "scene"), *rows])
+    return root
+
+
+@pytest.fixture(scope="module")
+def labelled(data):
+    return sce_video.choose(
+        str(data / "videos"),
+        out=data / "labelled",
+        among=str(data / "run"),
+        labels=str(data / "clips.csv"),
+        group_column="scene",
+        workers=1,
+        device="cpu",
+    )
+
+
+def test_the_table_the_json_file_and_the_recommendation_agree(data, labelled):
+    names = {score.candidate.name for score in labelled.scores}
+    assert names == {str(data / "run"), PIXELS, RANDOM_WEIGHTS}
+    assert labelled.sample == "24 of 24 videos, leaving out one of 6 groups"
+    values = [score.metrics[DECIDES] for score in labelled.scores]
+    assert values == sorted(values, reverse=True)
+    stored = json.loads((data / "labelled" / DATA).read_text())
+    assert stored["kind"] == "choose" and stored["request"]["group_column"] == "scene"
+    assert [one["name"] for one in stored["candidates"]] == [
+        s.candidate.name for s in labelled.scores
+    ]
+    for one, score in zip(stored["candidates"], labelled.scores, strict=True):
+        low, high = one["intervals"][DECIDES]
+        assert low <= one["metrics"][DECIDES] == score.metrics[DECIDES] <= high
+        assert one["cost"]["seconds"] > 0 and one["cost"]["dimensions"] == score.cost.dimensions
+    assert stored["recommended"] == (labelled.recommended and labelled.recommended.name)
+    assert stored["command"] == labelled.command and stored["videos"]["used"] == 24
+    for line in labelled.table().lines():
+        assert len(line.split("  ")) > 4
+    # A report of the folder does not take it for the result of a test.
+    found = collect_results([str(data / "labelled")])
+    assert not found.results and not found.skipped
+
+
+def test_without_labels_the_table_has_their_measures(data, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(data)
+    words = "choose videos --among run --device cpu --workers 1 --budget 9m --out"
+    assert main([*words.split(), str(tmp_path)]) == 1  # a file could not be decoded
+    printed = capsys.readouterr().out
+    for text in ("RankMe", "LiDAR", "clip retrieval", PIXELS, "s/hour", "24 of 25 videos"):
+        assert text in printed
+    assert "no measure ranks networks reliably" in printed and "broken.mp4: cannot be" in printed
+    assert printed.rstrip().endswith(
+        "Use run:\n  sce-video index videos --checkpoint run --out INDEX"
+    )
+    stored = json.loads((tmp_path / DATA).read_text())
+    assert stored["differences"] == [] and stored["best"] is None
+    assert len(stored["failures"]) == 1
+    page = (tmp_path / PAGE).read_text()
+    assert "<h1>Use run</h1>" in page and page.count('class="neighbour-row"') > 6
+    assert "broken.mp4" in page
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_the_page_in_a_browser(labelled, dark):
+    with browser_page(dark=dark) as page:
+        page.goto(labelled.page.resolve().as_uri())
+        assert page.locator("#candidates tr").count() == 4
+        assert page.locator("#differences tr").count() == 1 + 2 * 2
+        assert page.locator("pre.command").inner_text() == labelled.command
+        assert page.locator("section[id^=neighbours-]").count() == 3
+        assert not low_contrast(page)
+    with browser_page(width=390) as page:
+        page.goto(labelled.page.resolve().as_uri())
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+OPTIONS = {
+    "encoder": EncoderOptions,
+    "finetune": FinetuneOptions,
+    "index": IndexOptions,
+    "pretrain": PretrainOptions,
+}
+
+
+@pytest.mark.parametrize(
+    ("given", "chosen", "commands"),
+    [
+        ({}, Candidate("run", "run"), ["index"]),
+        ({}, Candidate("lite:mean+absdiff", "lite", "mean+absdiff"), ["index"]),
+        ({}, Candidate("lite:mean", "lite", "mean"), ["encoder", "index"]),
+        ({"labels": "folders"}, Candidate("lite:mean", "lite", "mean"), ["encoder", "finetune"]),
+        (
+            {"labels": "folders", "group_pattern": r"p(\d+) "},
+            Candidate("my run", "my run"),
+            ["finetune"],
+        ),
+        (
+            {"labels": "c.csv", "group_column": "a", "fold_column": "b"},
+            Candidate("run", "run"),
+            ["finetune"],
+        ),
+        ({"labels": "c.csv"}, None, ["pretrain"]),
+    ],
+)
+def test_the_recommended_line_is_a_command_line(given, chosen, commands):
+    options = ChooseOptions(videos="my videos", out="out", **given)
+    parts = [shlex.split(part) for part in _next_command(chosen, options).split(" && ")]
+    assert [part[:2] for part in parts] == [["sce-video", name] for name in commands]
+    parsed = [parse(OPTIONS[part[1]], part[2:]) for part in parts]
+    last = parsed[-1]
+    if "labels" in given and chosen is not None:
+        assert isinstance(last, FinetuneOptions)
+        assert last.source == ("out/network" if len(parts) > 1 else chosen.source)
+        assert last.group_pattern == given.get("group_pattern")
+        assert last.fold_column == given.get("fold_column")
+        assert last.data_root == (None if given["labels"] == "folders" else "my videos")
+    if len(parts) > 1:
+        assert parsed[0].pool == "mean" and parsed[0].out == "out/network"
+
+
+def test_mistakes_are_one_line(data, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(data)
+    for words, message in (
+        ("videos --among run --group-column scene", "--group-column divides labelled videos"),
+        ("videos --among run --labels folders --fold-column f", "names a column of a CSV file"),
+        ("videos --among run --labels folders --folds 3", "--folds needs groups"),
+        ("videos --among run --budget soon", "--budget must be a time like 5s"),
+        ("videos --among run --budget 0s", "--budget must be above 0"),
+        ("nowhere --among run", "there is no folder 'nowhere'"),
+        ("videos --among run --labels clips.csv --group-column none", "no column 'none'"),
+        ("videos --among nothing", "no checkpoint at nothing"),
+    ):
+        assert main(["choose", *words.split(), "--out", str(tmp_path)]) == 2
+        (line,) = capsys.readouterr().err.strip().splitlines()[-1:]
+        assert line.startswith("sce-video choose: error: ") and message in line
+    assert not any(tmp_path.iterdir())
+
+
+def test_classes_that_cannot_be_compared_are_left_out_and_counted(data, tmp_path):
+    """Videos of a class that is in one fold only, in this set."""
+    with open(data / "clips.csv", newline="") as file:
+        header, *rows = csv.reader(file)
+    for row in rows[:2]:
+        row[1:] = ["rare", "g0"]
+    with open(tmp_path / "clips.csv", "w", newline="") as file:
+        csv.writer(file).writerows([header, *rows])
+    found = sce_video.choose(
+        str(data / "videos"),
+        out=tmp_path,
+        among=str(data / "run"),
+        labels=str(tmp_path / "clips.csv"),
+        group_column="scene",
+        workers=1,
+        device="cpu",
+    )
+    assert len(found.videos) == 22 and len(np.unique(found.videos.labels)) == 2
+    assert any(note.startswith("Left out are 2 videos") for note in found.notes)

@@ -1,0 +1,97 @@
+"""The student of an image network: its settings, its weights and a whole small training."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from helpers.training import make_videos, planned_pretraining, write_planned
+from helpers.videos import write_video
+from runs.test_roads import FACTS
+
+import sce_video
+from sce_video.engine.checkpoint import load_checkpoint_file
+from sce_video.engine.weights import load_backbone
+from sce_video.inference.features import read_features
+from sce_video.inference.model import load_model
+from sce_video.models import EfficientNetLite
+from sce_video.runs.planned_config import planned_config
+from sce_video.runs.student import clip_duration, clips_of_video
+from sce_video.utils.run_files import TEACHER_FEATURES, has_public_teacher, newest_checkpoint
+
+needs_teacher = pytest.mark.skipif(
+    not has_public_teacher(), reason="the weights of the extra teacher are not installed"
+)
+
+
+def test_a_clip_covers_a_short_video_and_several_cover_a_long_one():
+    short, long = replace(FACTS, duration=1.3), replace(FACTS, duration=8.0)
+    assert clip_duration(short) == 1.3 and clips_of_video(short, usual=4) == 1
+    assert clip_duration(long) == 2.56 and clips_of_video(long, usual=4) == 4
+
+
+def test_an_image_network_gets_temporal_layers_that_change_nothing():
+    torch.manual_seed(0)
+    image = torch.nn.ModuleDict({"backbone": EfficientNetLite()})
+    video = torch.nn.ModuleDict({"backbone": EfficientNetLite(temporal=True)})
+    weights = {"state_dict": copy.deepcopy(image.state_dict())}
+    with pytest.raises(ValueError, match="missing, first .*temporal"):
+        load_backbone(video, weights, "image.pth")
+    load_backbone(video, weights, "image.pth", allow_identity=True)
+    view = torch.randn(2, 3, 4, 32, 32)
+    for network in (image, video):
+        network.eval()
+    torch.testing.assert_close(video["backbone"](view), image["backbone"](view))
+    del weights["state_dict"]["backbone.stem.0.weight"]  # any other layer has to be there
+    with pytest.raises(ValueError, match="1 missing, first .*stem"):
+        load_backbone(video, weights, "image.pth", allow_identity=True)
+
+
+@needs_teacher
+def test_the_plan_of_a_student(tmp_path):
+    videos = make_videos(tmp_path / "videos", count=6)
+    planned = planned_pretraining(videos, tmp_path / "run", teacher="efficientnet-lite0")
+    found = {choice.setting: choice.value for choice in planned.choices}
+    assert found["recipe"] == "distill_efficientnet_lite0_folder"
+    assert found["starts from"] == "efficientnet-lite0" and found["objective"] == "frames"
+    assert found["size"] == 40  # the videos have no more
+    assert planned.config.model.backbone.temporal
+    assert planned.config.model.projector.num_layers == 0
+    *_, views = (s for s in planned.config.test_dataloader.dataset.pipeline if "num_clips" in s)
+    assert views.num_clips == 1  # the videos are shorter than a clip
+    folder = write_planned(planned)
+    assert planned_config(folder).pretrained == planned.config.pretrained  # is read again as data
+    assert "width" not in found and "queue" not in found
+    given = planned_pretraining(videos, tmp_path / "other", teacher="efficientnet-lite0", width=8)
+    assert given.config.model.backbone.type == "ResNet3dSlowPath"
+
+
+@needs_teacher
+def test_a_student_is_trained_and_approaches_its_teacher(tmp_path):
+    """The whole command: features of frames in half precision, a run that other commands read."""
+    videos = make_videos(tmp_path / "videos", count=8, write=write_video)
+    run = tmp_path / "run"
+    result = sce_video.pretrain(
+        videos=str(videos),
+        out=str(run),
+        teacher="efficientnet-lite0",
+        size=32,
+        frames=4,
+        epochs=6,
+        batch=4,
+        workers=0,
+        seed=0,
+    )
+    assert result.status == 0
+    stored = read_features(run / TEACHER_FEATURES)
+    assert stored.values.shape == (8, 4 * 1280)
+    with np.load(run / TEACHER_FEATURES) as file:
+        assert file["features"].dtype == np.float16
+    checkpoint = load_checkpoint_file(newest_checkpoint(run))
+    layers = [v for name, v in checkpoint["state_dict"].items() if ".temporal." in name]
+    assert len(layers) == 4 and all(layer.abs().max() > 0 for layer in layers)
+    model = load_model(run)
+    assert model.settings.num_frames == 4 and model.feature_size == 3 * 1280
