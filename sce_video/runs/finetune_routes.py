@@ -86,9 +86,9 @@ def try_finetuning(
     features: FrozenFeatures,
     folds: Tensor,
     config_of: Callable[[Mapping[str, Any], str], Config],
-    seconds: float,
+    seconds: float | None,
 ) -> Trial:
-    """Finetune on all folds but the first for a limited time, and test on the first.
+    """Finetune on all folds but the first, and test on the first.
 
     Args:
         subject: Source, videos and machine.
@@ -96,7 +96,7 @@ def try_finetuning(
         folds: (N,) folds of the compared videos.
         config_of: Function from changes of the recipe, which name videos, and a folder to the
             config of the training.
-        seconds: Time of the training.
+        seconds: Time that the training uses up; None for the epochs of the config.
 
     Raises:
         KeyboardInterrupt: If a signal has stopped the training.
@@ -114,7 +114,8 @@ def try_finetuning(
         epochs = config.train_cfg.max_epochs
         config.train_cfg.val_interval = epochs + 1
         config.default_hooks.checkpoint.interval = epochs
-        add_budget(config, seconds / 3600, 0.0, 0.0)
+        if seconds is not None:
+            add_budget(config, seconds / 3600, 0.0, 0.0)
         runner = run_training(training_config(config, work_dir=name))
         if getattr(runner.train_loop, "stopped_by", None) is not None:
             raise KeyboardInterrupt

@@ -115,7 +115,7 @@ def _compare(
         frozen.features,
         frozen.found.folds,
         lambda data, folder: training.config(data, folder, epochs),
-        seconds,
+        seconds if epochs < training.epochs else None,  # a budget would prolong a whole training
     )
     return better_route(frozen.found, frozen.features.units, trial, training.epochs)
 
