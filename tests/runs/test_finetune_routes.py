@@ -141,6 +141,8 @@ def test_one_video_of_a_class_is_not_compared(videos, tmp_path):
 def test_a_trial_leaves_nothing_behind(videos, tmp_path, monkeypatch, chosen):
     """After it, either route is planned as if it had been given."""
     monkeypatch.setattr(plan_finetuning_module, "LEAST_STEPS", 4)
+    # However slow the machine is, the trial is not shortened.
+    monkeypatch.setattr(plan_finetuning_module, "trial_seconds", lambda *_: 1e9)
     trials = []
 
     def decided(found, units, trial, planned):
