@@ -21,6 +21,8 @@ LARGE_RECIPE = "sce_r3d18_folder"
 STUDENT_RECIPE = "distill_efficientnet_lite0_folder"
 #: The recipe that sce-video finetune fills in.
 FINETUNING = "r3d18_folder"
+#: The recipe that it fills in for a linear classifier on frozen features.
+FROZEN_FEATURES = "frozen_folder"
 #: The commands that fill in recipes.
 _COMMANDS = ("pretrain", "finetune")
 

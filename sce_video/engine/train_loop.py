@@ -164,8 +164,10 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
         failure: Exception set by a hook. Training ends with a checkpoint, and then raises it.
         warnings: Warnings logged before the last :meth:`run`.
         replans: Pairs (optimiser step, new total), one for each change of the training length.
+        learns_by_steps: Whether few optimiser steps mean that little is learned.
     """
 
+    learns_by_steps = True
     stopped_by: signal.Signals | None = None
     failure: Exception | None = None
     warnings: Sequence[str] = ()

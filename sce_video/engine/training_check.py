@@ -115,7 +115,7 @@ def training_warnings(loop: Any) -> list[str]:
             f"{left_out} of {samples} samples are left out of every epoch, since they do not fill "
             f"a batch of {batch}: a smaller train_dataloader.batch_size uses more of them"
         )
-    if steps < _FEW_STEPS:
+    if steps < _FEW_STEPS and loop.learns_by_steps:
         warnings.append(
             f"the whole training has {steps} optimiser steps, too few to learn much: raise the "
             "epochs (train_cfg.max_epochs, --epochs) or lower the batch"

@@ -10,6 +10,7 @@ from mmengine.dist import is_main_process
 
 from sce_video.engine.hooks.alarms import report_alarm
 from sce_video.engine.runner import RANDOM, VideoRunner
+from sce_video.evaluation.linear_fit_loop import LinearFitLoop
 from sce_video.runs.configs import testing_config
 from sce_video.runs.launch import run_test
 from sce_video.utils.errors import NamedWarning
@@ -27,7 +28,8 @@ def test_classifier(runner: VideoRunner) -> dict[str, float]:
 
     ``results.json`` and ``scores.npz`` in the run's folder contain the test with all its views.
     ``linear_probe.json`` contains a logistic regression that is fitted to the training videos. It
-    uses features of the frozen network from which training started. Return the test's metrics.
+    uses features of the frozen network from which training started. A classifier that was fitted to
+    frozen features has no second probe. Return the test's metrics.
     """
     folder = Path(runner.work_dir)
     cfg = copy.deepcopy(runner.cfg)
@@ -36,8 +38,10 @@ def test_classifier(runner: VideoRunner) -> dict[str, float]:
     checkpoint = newest_checkpoint(folder)
     tested = testing_config(cfg, checkpoint, out=folder / RESULTS, dump=folder / SCORES, **launcher)
     metrics = run_test(tested)
-    start = cfg.get("pretrained") or RANDOM
-    run_test(testing_config(probe_config(cfg), start, out=folder / PROBE, **launcher))
+    # A classifier on frozen features is a linear probe itself.
+    if not isinstance(runner.train_loop, LinearFitLoop):
+        start = cfg.get("pretrained") or RANDOM
+        run_test(testing_config(probe_config(cfg), start, out=folder / PROBE, **launcher))
     if is_main_process() and (alarm := guessing_alarm(folder)) is not None:
         report_alarm(runner, alarm, runner.iter)
     return metrics

@@ -109,6 +109,19 @@ def recordings_of(videos: LabelledVideos) -> list[str]:
     return [video_of(str(Path(videos.root, path).absolute())) for path in videos.paths()]
 
 
+def units_of(videos: LabelledVideos, group_pattern: str | None) -> np.ndarray:
+    """Return the number (N,) of the group of each video, or else of its recording.
+
+    Args:
+        videos: The videos.
+        group_pattern: Regular expression with one group, which is searched in the paths; None for
+            the groups of a column, if there are any.
+    """
+    if group_pattern is not None:
+        return group_ids(videos.paths(), group_pattern)[0].numpy()
+    return np.unique(videos.groups or recordings_of(videos), return_inverse=True)[1]
+
+
 def _are_segments(videos: LabelledVideos) -> bool:
     return any(split_segment(os.path.join(videos.root, path)) for path in videos.paths())
 

@@ -20,7 +20,13 @@ from sce_video.engine.config.snapshot import (
     resolved_config,
     stored_config,
 )
-from sce_video.engine.recipes import LARGE_RECIPE, STUDENT_RECIPE, finetunings, methods
+from sce_video.engine.recipes import (
+    FROZEN_FEATURES,
+    LARGE_RECIPE,
+    STUDENT_RECIPE,
+    finetunings,
+    methods,
+)
 from sce_video.engine.run_json import read_run_json
 from sce_video.engine.weights import checked_backbone
 from sce_video.options.training import TRACKERS
@@ -162,7 +168,8 @@ def planned_config(
     if lacking := advise_imports(run.environment.get("imports")):
         raise ValueError(f"{path} describes a run with parts of the user's own. {lacking}")
     recipe, stored = run.plan.recipe, dict(run.config)
-    if recipe not in (*methods().values(), LARGE_RECIPE, STUDENT_RECIPE, *finetunings()):
+    classifiers = (*finetunings(), FROZEN_FEATURES)
+    if recipe not in (*methods().values(), LARGE_RECIPE, STUDENT_RECIPE, *classifiers):
         raise ValueError(
             f"{path} names {recipe!r:.100}, which is not a recipe of pretrain or finetune. {advice}"
         )

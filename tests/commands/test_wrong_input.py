@@ -46,7 +46,7 @@ CASES = {
     "finetune none --train L --test M --out O": "only in the first 'b', only in the second 'c'",
     "finetune none --train L --few 3 --out O": "L has 2 videos of the class 'a'",
     "finetune none --train c.csv --out O": "c.csv has no column label",
-    "finetune none --train L --test L --group-pattern (v) --out O": "Remove it or --test",
+    "finetune none --train L --test L --fold-column f --out O": "Remove it or --test",
     "finetune none --train L --out O --frozn 4": "no option --frozn, meant --frozen?",
     "finetune none --train L --out O --crops 2": "argument --crops: invalid choice: 2",
     "finetune none --out O": "give SOURCE (a run, a checkpoint, ..., or none) and --train",

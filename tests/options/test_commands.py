@@ -52,6 +52,14 @@ CALLS = {
         "few": 3,
         "crops": 3,
     },
+    "finetune RUN --train T --test E --out R --group-column g --route frozen": {
+        "source": "RUN",
+        "train": "T",
+        "test": "E",
+        "out": "R",
+        "group_column": "g",
+        "route": "frozen",
+    },
     "train c.py --resume --amp --track wandb --track mlflow --cfg-options a=1 b.c=x=y": {
         "config": "c.py",
         "resume": "auto",

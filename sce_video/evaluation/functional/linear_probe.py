@@ -26,6 +26,8 @@ _CONSTANT = 1e-6
 _LEAST_SPREAD = 1e-4
 #: Values of features that are kept standardised, 1 GB in float64.
 _KEPT_VALUES = 2**27
+#: Logit of a class without training samples. It is finite, so that half precision can hold it.
+_NEVER = -1e4
 
 
 class FittedProbe(NamedTuple):
@@ -59,6 +61,21 @@ class FittedProbe(NamedTuple):
             x = (block.cpu() - self.mean) / self.scale
             rows[:, self.classes] = x @ self.weight + self.bias
         return scores
+
+    def as_layer(self, num_classes: int) -> tuple[Tensor, Tensor]:
+        """Return the probe as one linear layer on features that are not standardised.
+
+        Args:
+            num_classes: Number of outputs K. Classes without training samples get the logit -1e4.
+
+        Returns:
+            Weight (K, C) and bias (K,), float64, of ``torch.nn.Linear``.
+        """
+        own = self.weight / self.scale[:, None]
+        weight = own.new_zeros(num_classes, len(own))
+        bias = own.new_full((num_classes,), _NEVER)
+        weight[self.classes], bias[self.classes] = own.T, self.bias - self.mean @ own
+        return weight, bias
 
 
 class Samples:

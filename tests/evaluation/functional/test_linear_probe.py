@@ -218,3 +218,16 @@ def test_invalid_input_raises():
         fit_linear_probe(x, y, val_fraction=1.0)
     with pytest.raises(ValueError, match="fitted on 6 dimensions, got 3"):
         fit_linear_probe(x, y, l2_grid=(1.0,)).scores(torch.eye(3))
+
+
+def test_a_probe_is_one_linear_layer():
+    """On features that are not standardised, and with a class that had no sample."""
+    x, y = clusters(60, spread=2.0)
+    x = x.double() * torch.tensor([1, 10, 0.1, 1, 100, 1]) + 3
+    probe = fit_linear_probe(x, y * 2, l2_grid=(0.1,))  # classes 0, 2, 4 and 6
+    weight, bias = probe.as_layer(8)
+    layer = torch.nn.functional.linear(x, weight, bias)
+    known = [0, 2, 4, 6]
+    torch.testing.assert_close(layer[:, known], probe.scores(x)[:, known], rtol=0, atol=1e-9)
+    others = layer[:, [1, 3, 5, 7]].half()  # finite in half precision, and never the answer
+    assert others.isfinite().all() and (others < layer[:, known].amin() - 100).all()
