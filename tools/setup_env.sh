@@ -39,6 +39,10 @@ pip install --quiet -c requirements/constraints.txt setuptools wheel
 # Install torch first, so that no other package selects another build of it.
 pip install --quiet -c requirements/constraints.txt torch
 pip install --quiet -c requirements/constraints.txt --no-build-isolation -e ".[$extras]"
+# Install timm for the tests without torchvision. PyPI's build is for CUDA, and no network needs it.
+if [ "$extras" = dev ]; then
+    pip install --quiet -c requirements/constraints.txt --no-deps timm
+fi
 # Import mmengine once, because its first import writes a cache (of yapf) and several ranks must not
 # do this together.
 .venv/bin/python -c 'import mmengine, sce_video; print("setup_env: sce_video", sce_video.__version__)'

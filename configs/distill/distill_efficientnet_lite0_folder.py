@@ -1,7 +1,7 @@
 # Distillation of an image network into EfficientNet-Lite0 with temporal layers, 8 frames of 88x88,
 # on a folder of your own videos. The student starts from the weights that its teacher has, or from
 # those of another EfficientNet-Lite, and learns the teacher's features of a clip: the mean over its
-# frames, and their motion. The teacher's features are computed once.
+# frames, how much they change, and in which direction. These features are computed once.
 # Paper: none.
 # Run:      sce-video pretrain VIDEOS --out RUN --teacher efficientnet-lite0
 #           With --plan, this command writes RUN/config.py, for python tools/train.py RUN/config.py.
@@ -20,7 +20,7 @@ model = dict(
         type="EfficientNetLite",
         variant="lite0",
         temporal=True,
-        frame_pool="mean+absdiff",
+        frame_pool="mean+absdiff+delta",
         # A small batch has poor statistics, and the published ones suit real videos. The first
         # layers stay as they are: training them takes half of the time and gains nothing.
         norm_eval=True,
@@ -36,7 +36,7 @@ model = dict(
         norm_output=True,
         affine_output=True,
     ),
-    teacher_channels=2560,
+    teacher_channels=3840,
     objective="cosine",
 )
 # Frames as the teacher sees them, without augmentation: it saw them once.

@@ -31,6 +31,7 @@ from sce_video.utils.run_files import (
     MODEL_PREFIX,
     is_model,
     is_public_network,
+    model_folder,
     newest_checkpoint,
     packaged_network,
     weights_file,
@@ -51,7 +52,9 @@ def check_run(run: str | Path) -> None:
         name = str(run).removeprefix(MODEL_PREFIX)
         if not os.path.isdir(name) and name.count("/") != 1:
             raise ValueError(f"{name} is neither a folder nor a name on the hub (owner/model)")
-    elif not is_url(run) and not os.path.isfile(path := newest_checkpoint(run)):
+    elif is_url(run) or model_folder(run) is not None:
+        return
+    elif not os.path.isfile(path := newest_checkpoint(run)):
         raise FileNotFoundError(f"no checkpoint at {path} (local files, s3:// and gs:// are read)")
 
 

@@ -25,6 +25,7 @@ from sce_video.models.modules.target_encoder import TargetEncoder
 from sce_video.registry import DATASETS, METRICS, MODELS, TRANSFORMS, is_own_part, named_class
 from sce_video.utils.distributed import unwrap_model
 from sce_video.utils.files import local_copy, read_json
+from sce_video.utils.run_files import FORMAT
 from sce_video.utils.run_files import MODEL_CONFIG as CONFIG
 from sce_video.utils.storage import exists, join, split
 
@@ -193,7 +194,7 @@ def check_classifier_weights(model: nn.Module, checkpoint: dict, name: str) -> N
         raise ValueError(f"{name} lacks {len(missing)} weights of the classifier: {missing[:2]}...")
 
 
-FORMAT, VERSION = "sce_video", 1
+VERSION = 1
 _MOST_TENSORS = 50_000  # of a file: 3,000 modules in two branches, and two of an optimizer
 #: Entries of a checkpoint's ``meta`` that the provenance keeps.
 _META = ("epoch", "benchmark", "training", "selected", "pretrained")
@@ -333,7 +334,7 @@ def write_weights(weights: dict[str, Tensor], path: Path) -> None:
 #: network, map no videos, or compute tables of any size (``VisionTransformer``).
 BACKBONES = {
     "sce_video": frozenset(
-        "EfficientNetLite HFEncoder R2Plus1d ResNet2d ResNet3dSlowPath S3D "
+        "EfficientNetLite HFEncoder R2Plus1d ResNet2d ResNet3dSlowPath S3D TimmEncoder "
         "VisionTransformer3d".split()
     ),
     "mmaction": frozenset(

@@ -13,13 +13,13 @@ import torch
 from torch import nn
 
 from sce_video.engine.checkpoint import file_sha256, load_checkpoint_file, newest_checkpoint
-from sce_video.engine.config.snapshot import lacking_imports, stored_config
+from sce_video.engine.config.snapshot import has_config, lacking_imports, stored_config
 from sce_video.engine.weights import bounded_network, load_backbone
 from sce_video.inference.multi_view import BatchRows, mean_representation
 from sce_video.inference.network_input import ModelSettings, settings_from_config
 from sce_video.models.memory_format import move_to_device
 from sce_video.registry import MODELS
-from sce_video.utils.run_files import is_model
+from sce_video.utils.run_files import is_model, model_folder
 from sce_video.utils.storage import absolute
 
 _PREFIX = "backbone."
@@ -69,14 +69,14 @@ def checkpoint_of(run: str | Path) -> str:
     Args:
         run: Folder or URL of a run, which refers to
             :func:`~sce_video.utils.run_files.newest_checkpoint`, a checkpoint, or the folder of a
-            pretrained network. A model of transformers, ``hf:FOLDER`` or ``hf:OWNER/MODEL``, is
-            imported first.
+            pretrained network. A model of transformers or timm, given by its folder or as
+            ``hf:OWNER/MODEL``, is imported first.
 
     Raises:
         FileNotFoundError: If a folder contains no checkpoints. Missing files are not detected yet.
         ValueError: If :func:`~sce_video.inference.encoders.encoder_folder.import_encoder` fails.
     """
-    if is_model(run):
+    if is_model(run) or model_folder(run) is not None:
         # Import this only here, because other networks need neither the lock of a run nor configs.
         from sce_video.inference.encoders.encoder_folder import run_of_model
 
@@ -118,6 +118,11 @@ def read_network(checkpoint: str | Path, config: str | Path | None) -> StoredNet
     """Read a checkpoint, and the config inside it or the given one (see :func:`load_model`)."""
     checkpoint = checkpoint_of(checkpoint)
     content = load_checkpoint_file(checkpoint)
+    if config is None and not has_config(content):
+        from sce_video.inference.encoders.encoder_folder import run_of_weights
+
+        if (converted := run_of_weights(checkpoint, content)) is not None:
+            checkpoint, content = converted, load_checkpoint_file(converted)
     if config is None:
         stored, source = stored_config(content, checkpoint), f"the config in {checkpoint}"
         return StoredNetwork(checkpoint, content, stored, source, trusted=False)
@@ -139,7 +144,8 @@ def load_model(
     data and never executed. A config *file* is executed, so use only files that you trust.
 
     Args:
-        checkpoint: Run or checkpoint, in any form that :func:`checkpoint_of` accepts.
+        checkpoint: Run or checkpoint, in any form that :func:`checkpoint_of` accepts. Without
+            ``config``, it can also be a state dict of torchvision (docs/encoders.md).
         config: Config file. It is needed for a converted checkpoint, which contains no config.
         device: Device, for example "cuda:1"; None selects a GPU if there is one.
 

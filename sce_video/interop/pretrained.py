@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from sce_video.engine.checkpoint import describe_checkpoint_file
-from sce_video.engine.weights import CONFIG, FORMAT, VERSION, write_weights
+from sce_video.engine.weights import CONFIG, VERSION, write_weights
 from sce_video.inference.classifier import NoClassifierError, VideoClassifier, load_classifier
 from sce_video.inference.model import VideoModel, checkpoint_of, load_model
 from sce_video.interop.export.exported_videos import new_folder
 from sce_video.utils.errors import MissingPackageError
 from sce_video.utils.files import read_json, write_json, write_text
-from sce_video.utils.run_files import CARD, PROBE, RESULTS, WEIGHTS, is_pretrained_folder
+from sce_video.utils.run_files import CARD, FORMAT, PROBE, RESULTS, WEIGHTS, is_pretrained_folder
 from sce_video.utils.storage import is_url
 from sce_video.version import __version__
 

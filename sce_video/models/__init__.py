@@ -7,6 +7,7 @@ from sce_video.models.backbones import (
     R2Plus1d,
     ResNet2d,
     ResNet3dSlowPath,
+    TimmEncoder,
     VisionTransformer3d,
 )
 from sce_video.models.data_preprocessors import (
@@ -34,6 +35,7 @@ __all__ = [
     "ResNet2d",
     "ResNet3dSlowPath",
     "RoIActionHead",
+    "TimmEncoder",
     "VideoDataPreprocessor",
     "VisionTransformer3d",
 ]

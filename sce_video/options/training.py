@@ -333,8 +333,8 @@ class FinetuneOptions(Options):
     """
 
     source: str | None = option(
-        "run, checkpoint, exported folder or model of transformers (hf:NAME) to start from; none "
-        "for random weights",
+        "run, checkpoint, exported folder or model of transformers or timm (FOLDER, hf:NAME) to "
+        "start from; none for random weights",
         None,
         positional=True,
         metavar="SOURCE",

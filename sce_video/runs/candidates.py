@@ -23,6 +23,8 @@ PIXELS = "grey pixels"
 RANDOM_WEIGHTS = "random weights"
 #: Candidate without ``--among``.
 _DEFAULT = PUBLIC_NETWORKS[0]
+#: Pools that are computed from the features of one pass.
+_POOLS = tuple(pool for pool in FRAME_POOLS if pool != "concat")
 #: Clips of a video, as in ``embed``, ``index`` and ``evaluate``.
 _CLIPS = 4
 
@@ -79,14 +81,14 @@ def named_candidates(names: Sequence[str]) -> list[Candidate]:
 def _candidates_of(name: str) -> list[Candidate]:
     """Return the candidates of a word of ``--among``; several for all pools."""
     source, _, pool = name.rpartition(":")
-    if pool not in (*FRAME_POOLS, ALL_POOLS) or source + ":" in ("", ":", MODEL_PREFIX):
+    if pool not in (*_POOLS, ALL_POOLS) or source + ":" in ("", ":", MODEL_PREFIX):
         return [Candidate(name, name)]
     if not is_model(source):
         raise ValueError(
             f"{name}: only a model such as {_DEFAULT} can use another pool, because a run keeps "
             f"its own. Give {source} alone"
         )
-    pools = FRAME_POOLS if pool == ALL_POOLS else (pool,)
+    pools = _POOLS if pool == ALL_POOLS else (pool,)
     return [Candidate(f"{source}:{pool}", source, pool) for pool in pools]
 
 

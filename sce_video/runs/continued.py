@@ -102,12 +102,10 @@ class Start:
 
     def describe(self) -> str:
         """Return a phrase about the network for the plan."""
-        kind = self.source.settings.backbone["type"]
-        family = self.source.family if kind == "HFEncoder" else kind
         how = "" if self.freeze is None else f", the first {self.freeze} quarters frozen"
         how = ", the embeddings frozen" if self.freeze == 0 else how
         how += "" if self.lora is None else f", adapters of rank {self.lora} are trained"
-        return f"{family} of {self.source.parameters:,} parameters{how}"
+        return f"{self.source.kind} of {self.source.parameters:,} parameters{how}"
 
 
 def start_from(source: str | Path | None, freeze: int | None, lora: int | None) -> Start | None:
@@ -185,11 +183,12 @@ def clip_of_network(
 
 
 def _meta_network(source: Source) -> Any:
-    """Build a transformers encoder without allocating memory; None for other networks."""
-    if not source.settings.backbone["type"].endswith("HFEncoder"):
+    """Build a network that states which clips it accepts, without memory; None for any other."""
+    backbone = {k: v for k, v in source.settings.backbone.items() if k != "resize_to"}
+    if not hasattr(MODELS.get(backbone["type"]), "refused"):
         return None
     with torch.device("meta"):
-        return MODELS.build({**source.settings.backbone, "resize_to": None})
+        return MODELS.build(backbone)
 
 
 def _refused(source: Source, network: Any, frames: int, size: int) -> tuple[str, str] | None:

@@ -47,7 +47,7 @@ def embed(options: EmbedOptions) -> EmbedResult:
     if windows is not None:
         return _embed_windows(options, windows)
     # Import these only here, because wrong names must be reported before torch is imported.
-    from sce_video.inference.encoders.encoder_folder import run_of_model
+    from sce_video.inference.encoders.encoder_folder import run_of_model, run_of_weights
     from sce_video.inference.stored_test import stored_test
     from sce_video.runs import launch
     from sce_video.utils.distributed import leave_process_group
@@ -56,6 +56,8 @@ def embed(options: EmbedOptions) -> EmbedResult:
     if checkpoint != RANDOM:
         # A model of transformers is converted to a run in the cache.
         checkpoint = newest_checkpoint(run_of_model(checkpoint))
+        if options.config is None:
+            checkpoint = run_of_weights(checkpoint) or checkpoint
     with output_file(options.out) as out:
         cfg = launch.extraction_config(
             options.config or stored_test(checkpoint),

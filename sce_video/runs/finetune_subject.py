@@ -86,10 +86,8 @@ def describe_source(source: Source | None) -> Choice:
     """Return the source as a choice, with its kind and size."""
     if source is None:
         return Choice("source", NONE, "random weights")
-    kind = source.settings.backbone["type"].rpartition(".")[2]
-    kind = source.family if kind == "HFEncoder" else kind
     head = "; its classifier is replaced" if source.is_classifier else ""
-    return Choice("source", source.name, f"{kind}, {source.parameters:,} weights{head}")
+    return Choice("source", source.name, f"{source.kind}, {source.parameters:,} weights{head}")
 
 
 def data_settings(

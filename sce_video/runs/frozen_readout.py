@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sce_video.evaluation.functional.folds import divide
-from sce_video.evaluation.functional.linear_probe import L2_GRID, fit_path, standardiser
+from sce_video.evaluation.functional.linear_probe import L2_GRID, Samples, fit_path, standardiser
 from sce_video.evaluation.functional.statistics import bootstrap_intervals
-from sce_video.models.backbones.frame_pools import with_motion
+from sce_video.models.backbones.frame_pools import pool_stored_frames
 
 #: Folds of a cross-validation, at most.
 _FOLDS = 5
@@ -68,8 +68,8 @@ class FrozenFeatures:
         """Return the representations (N, V, C) of the clips."""
         if pool is None:
             return self.values.flatten(2)
-        frames = self.values.flatten(0, 1).transpose(1, 2)[..., None, None]
-        return with_motion(frames, pool).mean((2, 3, 4)).unflatten(0, self.values.shape[:2])
+        frames = self.values.flatten(0, 1).transpose(1, 2)
+        return pool_stored_frames(frames, pool).unflatten(0, self.values.shape[:2])
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,8 @@ def _predictions(train: Tensor, labels: Tensor, held: Tensor, num_classes: int) 
     clips = train.flatten(0, 1).double()
     mean, scale = standardiser(clips)
     tested = (held.double() - mean) / scale
-    for weight, bias in fit_path((clips - mean) / scale, targets, len(classes), _GRID):
+    samples = Samples(clips, targets, (mean, scale))
+    for weight, bias in fit_path(samples, len(classes), _GRID):
         found = F.softmax(tested @ weight + bias, dim=-1).mean(1)
         every = found.new_zeros(len(held), num_classes)
         every[:, classes] = found

@@ -27,7 +27,6 @@ from sce_video.utils.run_files import (
     RANDOM,
     RESULTS,
     RUN_JSON,
-    is_model,
     newest_checkpoint,
     packaged_network,
 )
@@ -72,15 +71,16 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
     tested, gallery = _evaluated_sets(options)
     # Import these only here, because a wrong path must be reported before torch is imported.
     from sce_video.engine.work_dir import folder_of_run
-    from sce_video.inference.encoders.encoder_folder import run_of_model
+    from sce_video.inference.encoders.encoder_folder import run_of_model, run_of_weights
     from sce_video.runs.launch import run_test
     from sce_video.utils.files import check_regular
 
-    checkpoint = run_of_model(options.run) if is_model(options.run) else options.run
+    checkpoint = run_of_model(options.run)
     # Results cannot be stored next to a model in the cache or a network in the package.
-    elsewhere = is_model(options.run) or packaged_network(options.run)
+    elsewhere = checkpoint != options.run or packaged_network(options.run)
     folder = Path("work_dirs", Path(checkpoint).name) if elsewhere else folder_of_run(checkpoint)
     checkpoint = newest_checkpoint(checkpoint)
+    checkpoint = run_of_weights(checkpoint) or checkpoint
     work_dir = Path("work_dirs" if is_url(folder) else folder, "evaluation")
     check_regular(work_dir, written=True)
     out = options.out or str(join(folder, "results_random.json" if options.random else RESULTS))

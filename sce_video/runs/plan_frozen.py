@@ -190,6 +190,7 @@ def _embed(
                 lambda encoder, batch: _clip_rows(encoder, batch, by_frame=pools[0] is not None),
                 progress,
             )
+    assert rows is not None  # a single process plans
     frames = settings["frames"].value if pools[0] is not None else 1
     kept = torch.from_numpy(drawn)[rows.indices]
     return FrozenFeatures(

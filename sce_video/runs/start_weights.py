@@ -19,16 +19,19 @@ from sce_video.engine.checkpoint import (
     load_third_party_checkpoint,
     save_checkpoint_file,
 )
-from sce_video.engine.config.snapshot import SNAPSHOT, lacking_imports, stored_config
+from sce_video.engine.config.snapshot import (
+    SNAPSHOT,
+    has_config,
+    lacking_imports,
+    stored_config,
+)
 from sce_video.engine.weights import (
-    FORMAT,
     bounded_network,
     check_backbone_weights,
     checkpoint_weights,
     test_settings,
 )
-from sce_video.inference.encoders.encoder_folder import run_of_model
-from sce_video.inference.encoders.transformers_files import find_model, read_weights
+from sce_video.inference.encoders.encoder_folder import run_of_model, run_of_weights
 from sce_video.inference.network_input import ModelSettings, settings_from_config, training_crop
 from sce_video.interop.weights.image_networks import from_eztorch, from_torchvision
 from sce_video.interop.weights.video_networks import (
@@ -39,13 +42,10 @@ from sce_video.interop.weights.video_networks import (
 )
 from sce_video.models.backbones.hf_encoder import family_of
 from sce_video.registry import MODELS
-from sce_video.utils.files import cache_folder, local_copy, read_json
+from sce_video.utils.files import cache_folder, local_copy
 from sce_video.utils.run_files import (
-    MODEL_CONFIG,
     MODEL_PREFIX,
-    WEIGHTS,
     is_model,
-    is_public_network,
     newest_checkpoint,
     packaged_network,
 )
@@ -82,6 +82,14 @@ class Source:
     train_size: int
     parameters: int
     channels: int
+
+    @property
+    def kind(self) -> str:
+        """Name of the network for people: its family, architecture or class."""
+        kind = self.settings.backbone["type"].rpartition(".")[2]
+        if kind == "TimmEncoder":
+            return str(self.settings.backbone["architecture"])
+        return (self.family or kind) if kind == "HFEncoder" else kind
 
 
 def find_source(source: str | os.PathLike) -> Source:
@@ -143,14 +151,14 @@ def sees_single_frames(backbone: Mapping[str, Any]) -> bool:
     kind = backbone["type"].rpartition(".")[2]
     if kind == "HFEncoder":
         return family_of(backbone["architecture"]["model_type"]).per_frame
-    return kind == "ResNet2d" or (kind == "EfficientNetLite" and not backbone.get("temporal"))
+    if kind == "EfficientNetLite":
+        return not backbone.get("temporal")
+    return kind in ("ResNet2d", "TimmEncoder")
 
 
 def _in_our_layout(name: str) -> tuple[str, dict[str, Any]]:
     """Return the path and content of a source's file, converted if it has another layout."""
-    if (network := _read_timm(name)) is not None:
-        return _converted(*network)
-    found = newest_checkpoint(run_of_model(_model_of(name)))
+    found = newest_checkpoint(run_of_model(name))
     if is_url(found) and not found.endswith(".pth"):
         raise ValueError(
             f"exported networks cannot be read from an object store. Copy the folder {name} to "
@@ -166,20 +174,11 @@ def _in_our_layout(name: str) -> tuple[str, dict[str, Any]]:
     weights = checkpoint_weights(content)
     if weights and all(key.startswith(_HEADS) for key in weights):
         raise ValueError(f"{name} contains only a head. Give the checkpoint of its backbone")
-    meta = content.get("meta")
-    if not (isinstance(meta, dict) and meta.get(SNAPSHOT)):
-        return _converted(path, content)
-    return path, content
-
-
-def _model_of(name: str) -> str:
-    """Return ``hf:FOLDER`` for a transformers folder, and any other name unchanged."""
-    path = Path(name, MODEL_CONFIG)
-    if is_url(name) or is_model(name) or not path.is_file():
-        return name
-    stored = read_json(path)
-    ours = isinstance(stored, dict) and stored.get("format") == FORMAT
-    return name if ours else MODEL_PREFIX + name
+    if has_config(content):
+        return path, content
+    if (imported := run_of_weights(path, content)) is not None:
+        return imported, load_checkpoint_file(imported)
+    return _converted(path, content)
 
 
 def _checked_network(backbone: dict[str, Any], content: dict[str, Any], name: str) -> nn.Module:
@@ -190,7 +189,8 @@ def _checked_network(backbone: dict[str, Any], content: dict[str, Any], name: st
     """
     weights = checkpoint_weights(content)
     # Other networks compute with tensors when they are built, which the meta device does not allow.
-    device = torch.device("meta" if backbone["type"].endswith("HFEncoder") else "cpu")
+    imported = backbone["type"].endswith(("HFEncoder", "TimmEncoder"))
+    device = torch.device("meta" if imported else "cpu")
     try:
         with bounded_network(weights), device, torch.random.fork_rng(devices=[]):
             model = nn.ModuleDict({"backbone": MODELS.build(backbone)})
@@ -227,65 +227,17 @@ _INPUTS: dict[str, dict[str, Any]] = {
         mean=0.45, std=0.225, num_frames=8, clip_duration=64 / 30, short_side=256, crop_size=224
     ),
 }
-#: timm networks that equal torchvision's. Others have the same names but compute differently.
-_TIMM = ("resnet18", "resnet34", "resnet50", "resnet101")
-_TIMM_WEIGHTS = (WEIGHTS, "pytorch_model.bin")
 _HEAD_NAMES = ("fc.", "classifier.", "head.", "cls_head.", "blocks.5.")
 _FORMAT = 1  # increased if the converted files change
 
 
-def _read_timm(name: str) -> tuple[str, dict[str, Any], dict[str, Any]] | None:
-    """Return path, content and input of weights in a timm folder or on the hub, or None.
-
-    ValueError is raised if the network is unknown or the input is impossible. The layout is defined
-    in huggingface/pytorch-image-models, ``timm/models/_hub.py``, ``save_for_hf``.
-    """
-    if is_public_network(name):
-        return None
-    folder = Path(name)
-    if is_model(name):
-        folder = find_model(name.removeprefix(MODEL_PREFIX))
-    elif folder.name in _TIMM_WEIGHTS:
-        folder = folder.parent
-    path = folder / MODEL_CONFIG
-    stored = read_json(path) if path.is_file() else None
-    if not isinstance(stored, dict) or not {"architecture", "pretrained_cfg"} <= stored.keys():
-        return None
-    kind, given = stored["architecture"], stored.get("model_args") or {}
-    # These keys concern only the first and last layers, which the weights show or nobody uses.
-    changed = not isinstance(given, dict) or {*given} - {"in_chans", "num_classes", "global_pool"}
-    if kind not in _TIMM or changed:
-        raise ValueError(
-            f"{path} is of timm's {kind!r:.60}{' with other model_args' * (kind in _TIMM)}: of its "
-            f"networks {', '.join(_TIMM)} are read, as timm builds them; give one of these"
-        )
-    file = next((folder / name for name in _TIMM_WEIGHTS if (folder / name).is_file()), None)
-    if file is None:
-        raise FileNotFoundError(f"there is no {' and no '.join(_TIMM_WEIGHTS)} in {folder}")
-    given = stored["pretrained_cfg"]
-    try:
-        size = given["input_size"][-1]
-        of_file = {"mean": tuple(given["mean"]), "std": tuple(given["std"]), "crop_size": size}
-        of_file["short_side"] = int(size / given.get("crop_pct", 0.875))
-        ModelSettings({}, num_frames=1, clip_duration=1.0, **of_file)  # raises for a wrong input
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        raise ValueError(
-            f"pretrained_cfg in {path} does not describe a valid input (mean, std, input_size, "
-            f"crop_pct): {error}"
-        ) from error
-    return os.path.abspath(file), read_weights(folder), of_file
-
-
-def _converted(
-    path: str, content: dict[str, Any], stated: Mapping[str, Any] | None = None
-) -> tuple[str, dict[str, Any]]:
+def _converted(path: str, content: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """Convert a checkpoint of another code base to a cached file, and return path and content.
 
-    It is converted once for each content of the file and each input that a file next to it has
-    ``stated``.
+    It is converted once for each content of the file.
     """
     weights = stored_weights(content)
-    facts = [_FORMAT, path, file_sha256(path), *(stated or {}).items()]
+    facts = [_FORMAT, path, file_sha256(path)]
     digest = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
     out = cache_folder() / "converted" / digest / f"{Path(path).stem}.pth"
     if out.is_file():
@@ -302,7 +254,7 @@ def _converted(
     given = _INPUTS[conversion.backbone["type"]]
     if layout == "mmaction2":
         given = {**given, **_IMAGENET}
-    settings = ModelSettings(backbone=conversion.backbone, **{**given, **(stated or {})})
+    settings = ModelSettings(backbone=conversion.backbone, **given)
     parts = conversion.state_dict
     prefix = "" if any(key.startswith(_BACKBONE) for key in parts) else _BACKBONE
     converted = {

@@ -16,6 +16,8 @@ from sce_video.runs.start_weights import Source
 
 #: Backbone that can be given temporal layers and then be a student.
 KIND = "EfficientNetLite"
+#: How student and teacher pool the features of frames.
+FRAME_POOL = "mean+absdiff+delta"
 #: The following numbers were chosen on J-HMDB (docs/results.md).
 FRAMES = 8
 SIZE = 88
@@ -38,12 +40,10 @@ class TeacherTarget:
 
     Attributes:
         channels: Size of a feature.
-        frame_pool: How the teacher pools the features of frames; None if it has no such option.
         of_frames: Whether a feature belongs to a frame, and not to a clip.
     """
 
     channels: int
-    frame_pool: str | None
     of_frames: bool
 
 
@@ -96,7 +96,7 @@ def become_student(
 ) -> None:
     """Change the recipe of a student, in place: the network, its weights and what it sees.
 
-    The student pools its frames as its teacher does, so that their features correspond one to one.
+    The teacher pools its frames as the student does, so that their features correspond one to one.
     If they have another size, a linear layer maps them.
 
     Args:
@@ -105,8 +105,7 @@ def become_student(
         target: Features that it learns.
         facts: Facts about the training videos.
     """
-    if target.frame_pool is not None and not target.of_frames:
-        config.model.backbone.frame_pool = target.frame_pool
+    config.model.backbone.frame_pool = FRAME_POOL
     of_frame = source.channels // _parts(source.settings.backbone)
     parts = 1 if target.of_frames else _parts(config.model.backbone)
     if target.channels != of_frame * parts:

@@ -32,7 +32,7 @@ from sce_video.options.training import OBJECTIVES
 from sce_video.registry import DATASETS
 from sce_video.runs.folder_facts import FolderFacts
 from sce_video.runs.start_weights import find_source, sees_single_frames
-from sce_video.runs.student import TeacherTarget, clips_of_video
+from sce_video.runs.student import FRAME_POOL, TeacherTarget, clips_of_video
 from sce_video.utils.command import Progress
 from sce_video.utils.cores import usable_cores
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
@@ -63,7 +63,22 @@ def with_clip(model: VideoModel, clip: StudentClip) -> VideoModel:
         settings = replace(settings, num_frames=clip.num_frames)
     if clip.central_share is not None:
         settings = replace(settings, short_side=round(settings.crop_size / clip.central_share))
-    return replace(model, settings=settings)
+    return with_frame_pool(replace(model, settings=settings), clip.frame_pool)
+
+
+def with_frame_pool(model: VideoModel, frame_pool: str | None) -> VideoModel:
+    """Return an image network that pools the features of frames as its student does.
+
+    Args:
+        model: Teacher.
+        frame_pool: Pool of the student; None if it has no such option. Nothing changes then, nor
+            for a teacher without this option.
+    """
+    own = getattr(model.encoder.backbone, "frame_pool", None)
+    if None in (own, frame_pool) or own == frame_pool:
+        return model
+    backbone = {**model.settings.backbone, "frame_pool": frame_pool}
+    return build_model(replace(model.settings, backbone=backbone), model.checkpoint, model.device)
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,6 +134,7 @@ class StudentClip:
         fixed: K, number of fixed clips per video; 0 for random clips.
         objective: Objective of the distillation, one of ``OBJECTIVES``.
         central_share: Share of the short side that a central crop covers; None for random crops.
+        frame_pool: How the student pools the features of frames; None if it has no such option.
     """
 
     duration: float
@@ -126,6 +142,7 @@ class StudentClip:
     fixed: int
     objective: str
     central_share: float | None = None
+    frame_pool: str | None = None
 
 
 def student_clip(cfg: Config) -> StudentClip:
@@ -141,7 +158,8 @@ def student_clip(cfg: Config) -> StudentClip:
     sizes = {step.type.rpartition(".")[2]: step.get("size") for step in steps}
     resized, cropped = sizes.get("ResizeShortSide"), sizes.get("CenterCropClips")
     central = cropped / resized if resized and cropped else None
-    return StudentClip(step.clip_duration, step.num_frames, clips, objective, central)
+    pool = cfg.model.backbone.get("frame_pool")
+    return StudentClip(step.clip_duration, step.num_frames, clips, objective, central, pool)
 
 
 def check_objective(objective: Any, clips: Any) -> None:
@@ -240,6 +258,8 @@ class StoredFeatures:
             self.key["central_share"] = clip.central_share
         if clip.objective == "frames":
             self.key["features"] = "frames"
+        elif clip.frame_pool is not None:
+            self.key["frame_pool"] = clip.frame_pool
 
     def find(self) -> Path | None:
         """Find a file with these features in the run's folder or, with several seeds, another's."""
@@ -390,8 +410,7 @@ class PlannedTeacher:
     @property
     def target(self) -> TeacherTarget:
         """Features that a student of an image network learns."""
-        pool = getattr(self.model.encoder.backbone, "frame_pool", None)
-        return TeacherTarget(self.channels, pool, self.given["objective"] == "frames")
+        return TeacherTarget(self.channels, self.given["objective"] == "frames")
 
     def choices(self, num_frames: int) -> dict[str, Choice]:
         """Return the settings of the teacher with reasons.
@@ -404,11 +423,13 @@ class PlannedTeacher:
         if self.given["objective"] == "frames":
             of_clip = 2 * num_frames * self.channels  # in half precision
         kib = -(-self.num_videos * clips * of_clip // 1024)
-        reason = f"{model.settings.backbone['type']}, {model.feature_size} numbers a clip"
+        backbone = model.settings.backbone
+        kind = backbone.get("architecture") if "TimmEncoder" in backbone["type"] else None
+        reason = f"{kind or backbone['type']}, {model.feature_size} numbers a clip"
         if self.is_classifier:
             reason += "; a classifier: its backbone teaches, its classes are not used"
         if self.per_frame:
-            reason += "; a network of images: per frame, the mean over the frames of a clip"
+            reason += "; a network of images: per frame, pooled over the frames of a clip"
         once = f"of each video, seen once: {kib:,} KiB in {TEACHER_FEATURES}"
         each = "the teacher runs in every step, on the student's views"
         found = {
@@ -472,6 +493,8 @@ def plan_teacher(
         clips = 0 if objective == "tokens" else clips
     check_objective(objective, clips)
     model = build_model(source.settings, source.checkpoint)
+    if has_student and source.per_frame and objective != "frames":
+        model = with_frame_pool(model, FRAME_POOL)
     decided = {"teacher": model.checkpoint, "objective": objective, "teacher_clips": clips}
     own = None if source.per_frame else source.settings.clip_duration  # None: a whole video
     if own is not None and "clip_duration" not in given:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sce_video.utils.errors import MissingPackageError
+from sce_video.utils.files import read_json
 from sce_video.utils.storage import StoredFile, is_url, join, list_files
 
 #: Logged numbers: losses, schedules, collapse metrics, speed, evaluations (docs/logging.md).
@@ -34,6 +35,10 @@ PROBE = "linear_probe.json"
 WEIGHTS = "model.safetensors"
 #: Config of a pretrained network, in the same folder.
 MODEL_CONFIG = "config.json"
+#: ``format`` in the config of a pretrained network of this package.
+FORMAT = "sce_video"
+#: Weights in the folder of a third-party model, which may be named instead of the folder.
+MODEL_WEIGHTS = (WEIGHTS, "pytorch_model.bin")
 #: What is known of an exported network, for its users.
 CARD = "README.md"
 #: mmengine's note of the checkpoint that was written last.
@@ -80,6 +85,26 @@ def is_model(text: Any) -> bool:
     It is ``hf:FOLDER``, ``hf:OWNER/MODEL``, or a name of :data:`PUBLIC_NETWORKS`.
     """
     return str(text).startswith(MODEL_PREFIX) or is_public_network(text)
+
+
+def model_folder(path: str | Path) -> Path | None:
+    """Return the folder of a third-party model that a path names, by itself or by its weights.
+
+    It has a ``config.json`` that is not in this package's format, as models of transformers and
+    timm have. The result is None for every other path and for a URL.
+
+    Raises:
+        ValueError: If ``config.json`` is not JSON.
+    """
+    if is_url(path):
+        return None
+    folder = Path(path)
+    folder = folder.parent if folder.name in MODEL_WEIGHTS else folder
+    if not (config := folder / MODEL_CONFIG).is_file():
+        return None
+    stored = read_json(config)
+    is_own = isinstance(stored, dict) and stored.get("format") == FORMAT
+    return None if is_own else folder
 
 
 def is_public_network(text: Any) -> bool:

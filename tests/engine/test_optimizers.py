@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.hf_models import FAMILIES, small_architecture
-from helpers.query_methods import SMALL
+from helpers.query_methods import NEEDED, SMALL
 from torch import nn
 
 from sce_video.engine.optimizers import LARS, NoNormDecayConstructor
@@ -205,7 +205,7 @@ def depth_by_name(name: str) -> int | None:
     return 0 if re.match(first, name) else None
 
 
-@pytest.mark.parametrize("kind", [*sorted(set(SMALL) - {"HFEncoder"}), *FAMILIES[:7]])
+@pytest.mark.parametrize("kind", [*sorted(set(SMALL) - set(NEEDED)), *FAMILIES[:7]])
 def test_layer_decay_equals_a_loop_over_names(kind):
     config = {"type": kind, **SMALL.get(kind, {})}
     if kind in FAMILIES:

@@ -24,8 +24,11 @@ SMALL = {
     "ResNet3dSlowPath": dict(depth=18, base_channels=4),
     "S3D": dict(base_channels=4, gating=True),
     "EfficientNetLite": dict(temporal=True),
+    "TimmEncoder": dict(architecture="test_convnext"),
     "VisionTransformer3d": dict(depth=2, embed_dims=8, num_heads=2),
 }
+#: Packages that these backbones need.
+NEEDED = {"HFEncoder": "transformers", "TimmEncoder": "timm"}
 
 
 def build_method(name, **changes):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from sce_video.evaluation.functional.linear_probe import fit_linear_probe
-from sce_video.models.backbones.frame_pools import with_motion
+from sce_video.models.backbones.frame_pools import pool_frames
 from sce_video.options.connect import FRAME_POOLS
 from sce_video.runs.frozen_readout import (
     _GRID,
@@ -38,7 +38,7 @@ def test_pooled_frames_are_those_of_the_network():
     features = features_of(values, labels, pools=FRAME_POOLS)
     maps = values.flatten(0, 1).transpose(1, 2)[..., None, None].expand(-1, -1, -1, 2, 3)
     for pool in FRAME_POOLS:
-        expected = with_motion(maps, pool).mean((2, 3, 4))
+        expected = pool_frames(maps, pool, torch.rand(len(maps), 3, 4, 2, 2)).mean((2, 3, 4))
         torch.testing.assert_close(features.pooled(pool).flatten(0, 1), expected)
 
 

@@ -15,12 +15,13 @@ from runs.test_roads import FACTS
 
 import sce_video
 from sce_video.engine.checkpoint import load_checkpoint_file
+from sce_video.engine.config.load import load_config
 from sce_video.engine.weights import load_backbone
 from sce_video.inference.features import read_features
 from sce_video.inference.model import load_model
 from sce_video.models import EfficientNetLite
 from sce_video.runs.planned_config import planned_config
-from sce_video.runs.student import clip_duration, clips_of_video
+from sce_video.runs.student import FRAME_POOL, clip_duration, clips_of_video
 from sce_video.utils.run_files import TEACHER_FEATURES, has_public_teacher, newest_checkpoint
 
 needs_teacher = pytest.mark.skipif(
@@ -76,15 +77,16 @@ def test_the_plan_of_a_student(tmp_path):
 
 
 @needs_teacher
-@pytest.mark.parametrize(("pool", "channels"), [("mean", 1280), ("mean+absdiff+delta", 3 * 1280)])
-def test_a_student_pools_frames_as_its_teacher(pool, channels, tmp_path):
+def test_a_teacher_pools_frames_as_its_student(tmp_path):
     teacher = tmp_path / "teacher"
-    sce_video.encoder("efficientnet-lite0", out=str(teacher), pool=pool)
+    sce_video.encoder("efficientnet-lite0", out=str(teacher), pool="mean")
     planned = planned_pretraining(
         make_videos(tmp_path / "videos", count=6), tmp_path / "run", teacher=str(teacher)
     )
     model = planned.config.model
-    assert model.backbone.frame_pool == pool and model.teacher_channels == channels
+    recipe = load_config("distill_efficientnet_lite0_folder").model
+    assert model.backbone.frame_pool == recipe.backbone.frame_pool == FRAME_POOL
+    assert model.teacher_channels == recipe.teacher_channels == 3 * 1280
     assert model.projector.num_layers == 0  # their features correspond one to one
 
 
@@ -105,7 +107,7 @@ def test_a_linear_layer_leads_to_features_of_another_size(tmp_path):
 @needs_teacher
 @pytest.mark.parametrize(
     ("objective", "size", "dtype"),
-    [("cosine", 2 * 1280, np.float32), ("frames", 4 * 1280, np.float16)],
+    [("cosine", 3 * 1280, np.float32), ("frames", 4 * 1280, np.float16)],
 )
 def test_a_student_is_trained_and_read_by_other_commands(objective, size, dtype, tmp_path):
     """The whole command. The features of frames are many, so they have half the precision."""
@@ -132,4 +134,4 @@ def test_a_student_is_trained_and_read_by_other_commands(objective, size, dtype,
     layers = [v for name, v in checkpoint["state_dict"].items() if ".temporal." in name]
     assert len(layers) == 4 and all(layer.abs().max() > 0 for layer in layers)
     model = load_model(run)
-    assert model.settings.num_frames == 4 and model.feature_size == 2 * 1280
+    assert model.settings.num_frames == 4 and model.feature_size == 3 * 1280

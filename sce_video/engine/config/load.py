@@ -42,9 +42,9 @@ from sce_video.engine.config.check import (
 )
 from sce_video.engine.config.snapshot import resolved_config
 from sce_video.engine.recipes import find_recipe, recipe_names, recipes_folder
-from sce_video.engine.weights import CONFIG as MODEL_CONFIG
-from sce_video.engine.weights import FORMAT, checked_backbone, read_exported_config, test_settings
+from sce_video.engine.weights import checked_backbone, read_exported_config, test_settings
 from sce_video.utils.files import read_json
+from sce_video.utils.run_files import FORMAT, MODEL_CONFIG
 
 __all__ = ["check_config", "load_config", "parse_options", "set_backend"]
 

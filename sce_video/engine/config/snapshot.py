@@ -93,6 +93,12 @@ def plain(node: Any) -> Any:
     return getattr(node, "__name__", type(node).__name__)
 
 
+def has_config(content: dict[str, Any]) -> bool:
+    """Return whether a checkpoint contains a config."""
+    meta = content.get("meta")
+    return isinstance(meta, dict) and bool(meta.get(SNAPSHOT))
+
+
 def stored_config(content: dict[str, Any], checkpoint: str | Path) -> dict[str, Any]:
     """Return the config in a checkpoint. It may be untrusted, so it is read as JSON only.
 

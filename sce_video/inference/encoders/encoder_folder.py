@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,15 +16,19 @@ from typing import Any
 import torch
 from mmengine.config import Config
 
-from sce_video.engine.checkpoint import file_sha256, save_checkpoint_file
+from sce_video.engine.checkpoint import file_sha256, load_checkpoint_file, save_checkpoint_file
 from sce_video.engine.config.load import load_config
 from sce_video.engine.config.snapshot import SNAPSHOT, plain
 from sce_video.engine.recipes import find_recipe, recipes_folder
 from sce_video.engine.restarts import starts_of
-from sce_video.engine.weights import checked_backbone
+from sce_video.engine.weights import checked_backbone, checkpoint_weights
+from sce_video.inference.encoders.image_networks import ImageNetwork
 from sce_video.inference.encoders.public_networks import public_network
 from sce_video.inference.encoders.text import stored_text
+from sce_video.inference.encoders.timm_files import RESNETS, timm_config, timm_network
+from sce_video.inference.encoders.torchvision_files import is_published, torchvision_network
 from sce_video.inference.encoders.transformers_files import (
+    TIMM_OWNER,
     UNBUILT,
     EncoderError,
     ProcessorSettings,
@@ -37,6 +41,7 @@ from sce_video.inference.encoders.transformers_files import (
 )
 from sce_video.inference.network_input import TEST_CROPS, TRAIN_CROPS
 from sce_video.models.backbones.hf_encoder import architecture_of, family_of
+from sce_video.models.backbones.timm_package import timm
 from sce_video.options.connect import DEFAULT_FRAME_POOL
 from sce_video.registry import MODELS
 from sce_video.utils.files import cache_folder, file_identity, write_text
@@ -45,8 +50,10 @@ from sce_video.utils.run_files import (
     MODEL_PREFIX,
     is_model,
     is_public_network,
+    model_folder,
     weights_file,
 )
+from sce_video.utils.storage import is_url
 
 _CLIPS = 4  # of a video, as in sce-video embed and index
 
@@ -139,26 +146,75 @@ class ImportedEncoder:
 
 
 def run_of_model(run: str | os.PathLike) -> str:
-    """A run or checkpoint unchanged; of ``hf:MODEL``, the folder of a run made for it.
+    """Return a run or checkpoint unchanged, and for a third-party model the folder of its run.
 
     The folder is in the cache (``SCE_VIDEO_CACHE``, or ``sce_video`` in the user's cache folder),
     made once for each state of the model's files (size, modification time and inode: reading all
     weights at every call would take longer than the rest), with all of its own settings.
 
+    Args:
+        run: A run or checkpoint; ``hf:MODEL``, or the folder of a model of transformers or timm; or
+            the name of a public network.
+
     Raises:
-        ValueError: see :func:`import_encoder`.
+        ValueError: If :func:`import_encoder` raises it.
     """
-    if not is_model(run):
-        return os.fspath(run)
-    if is_public_network(run):
-        return _run_of_public_network(os.fspath(run))
     name = os.fspath(run).removeprefix(MODEL_PREFIX)
-    folder = find_model(name)
+    if is_public_network(run):
+        return _imported_once(name, [file_sha256(weights_file(name))], name)
+    if is_model(run):
+        folder = _find_folder(name)
+    elif (local := model_folder(os.fspath(run))) is not None:
+        folder, name = local, str(local)
+    else:
+        return os.fspath(run)
     files = sorted(path for path in folder.iterdir() if path.is_file())
     states = [(path.name, file_identity(path)) for path in files]
-    text = json.dumps([_FORMAT, str(folder.resolve()), states])
     short = Path(os.path.abspath(name)).name if os.path.isdir(name) else name.replace("/", "--")
-    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return _imported_once(name, [str(folder.resolve()), states], short, folder)
+
+
+def _find_folder(name: str) -> Path:
+    """Return the folder of a model, which is fetched if ``name`` is one on the hub.
+
+    Raises:
+        EncoderError: If there is no such model.
+        MissingPackageError: If its package is missing, before anything is fetched.
+    """
+    if name.startswith(TIMM_OWNER) and not os.path.isdir(name):
+        architecture = name.removeprefix(TIMM_OWNER).partition(".")[0]
+        if architecture not in RESNETS:
+            timm()
+    return find_model(name)
+
+
+def run_of_weights(
+    checkpoint: str | os.PathLike, content: Mapping[str, Any] | None = None
+) -> str | None:
+    """Return the checkpoint of the run of a state dict of torchvision; None for any other file.
+
+    The run is made once for the content of the file, in the cache, see :func:`run_of_model`.
+
+    Args:
+        checkpoint: A file, or a URL, which is never a state dict of torchvision.
+        content: Content of the file, if it has been read.
+
+    Raises:
+        ValueError: If the file is damaged.
+    """
+    name = os.fspath(checkpoint)
+    if is_url(name) or not os.path.isfile(name):
+        return None
+    content = load_checkpoint_file(name) if content is None else content
+    if not is_published(checkpoint_weights(dict(content))):
+        return None
+    run = _imported_once(name, [file_sha256(name)], Path(name).stem)
+    return str(Path(run, CHECKPOINT))
+
+
+def _imported_once(name: str, facts: list[Any], short: str, folder: Path | None = None) -> str:
+    """Return the folder in the cache with the run of a model, which is made for these facts."""
+    digest = hashlib.sha256(json.dumps([_FORMAT, *facts]).encode()).hexdigest()[:16]
     out = cache_folder() / "encoders" / digest / short
     # A run without it was interrupted.
     if not (out / CONFIG).is_file():  # written last
@@ -166,55 +222,52 @@ def run_of_model(run: str | os.PathLike) -> str:
     return str(out)
 
 
-def _run_of_public_network(name: str) -> str:
-    """Return the folder of a run of a public image network, made once for its weights."""
-    file = weights_file(name)
-    digest = hashlib.sha256(json.dumps([_FORMAT, file_sha256(file)]).encode()).hexdigest()[:16]
-    out = cache_folder() / "encoders" / digest / name
-    if not (out / CONFIG).is_file():
-        import_public_network(name, out)
-    return str(out)
-
-
-def import_public_network(
-    name: str,
-    out: str | os.PathLike,
-    *,
-    pool: str | None = None,
-    frames: int | None = None,
-    fps: float | None = None,
-) -> ImportedEncoder:
-    """Write the folder of a run with a public image network and its published weights.
+def find_image_network(name: str, folder: Path | None, pool: str | None) -> ImageNetwork | None:
+    """Return a third-party image network whose frames are pooled here; None for any other model.
 
     Args:
-        name: One of :data:`~sce_video.utils.run_files.PUBLIC_NETWORKS`.
-        out: Folder of the run.
-        pool: How the features of frames become a representation; None for the mean and the mean
-            absolute difference.
-        frames: Frames of a clip; None for 4.
-        fps: Frames per second of a clip; None for 8.
+        name: Name of a public network, a file, or what :func:`find_model` finds.
+        folder: Where the files of ``name`` are, if they are in a folder.
+        pool: How frames become a representation; None for the default.
 
     Raises:
-        MissingPackageError: If the package with the weights is not installed.
-        ValueError: If a setting is out of range, or ``out`` contains a training.
+        MissingPackageError: If the package of the network is not installed.
+        ValueError: If the network is unknown or its weights do not fit.
     """
-    if starts_of(Path(out)):
-        raise ValueError(f"{out} is the folder of a training. Give another folder")
-    backbone, settings, weights = public_network(name, pool or DEFAULT_FRAME_POOL)
-    network = MODELS.build(backbone)
-    network.load_state_dict(weights)
-    meta = {"encoder": {"name": name, "pool": backbone["frame_pool"]}}
-    settings = settings.with_clip(frames, fps)
-    state = {f"backbone.{key}": value for key, value in network.state_dict().items()}
+    frame_pool = DEFAULT_FRAME_POOL if pool is None else pool
+    if is_public_network(name):
+        return public_network(name, frame_pool)
+    if folder is None:
+        weights = checkpoint_weights(load_checkpoint_file(name))
+        if (found := torchvision_network(weights, frame_pool, name)) is None:
+            raise EncoderError(
+                f"{name} contains no image network of torchvision that is known here. Give the "
+                "folder of a model, or a network of docs/encoders.md"
+            )
+        return found
+    stored = timm_config(folder)
+    return None if stored is None else timm_network(folder, stored, frame_pool)
+
+
+def _write_image_network(
+    network: ImageNetwork, out: Path, source: str, frames: int | None, fps: float | None
+) -> ImportedEncoder:
+    """Write the folder of a run with an image network."""
+    backbone, pool = network.backbone, network.backbone["frame_pool"]
+    settings = network.settings.with_clip(frames, fps)
+    model = MODELS.build(checked_backbone(backbone))
+    model.load_state_dict(network.weights)
+    meta = {"encoder": {"name": source, "pool": pool}, "classifier": network.is_classifier}
+    state = {f"backbone.{key}": value for key, value in network.weights.items()}
     return ImportedEncoder(
-        kind=name,
-        pool=backbone["frame_pool"],
+        kind=network.name,
+        pool=pool,
         backbone=backbone,
         settings=settings,
-        parameters=sum(value.numel() for value in network.parameters()),
-        unused=0,
+        parameters=sum(value.numel() for value in model.parameters()),
+        unused=len(network.unused),
         has_text=False,
-        checkpoint=_write_run(Path(out), encoder_config(backbone, settings), state, meta),
+        checkpoint=_write_run(out, encoder_config(backbone, settings), state, meta),
     )
 
 
@@ -239,27 +292,37 @@ def import_encoder(
     fps: float | None = None,
     folder: Path | None = None,
 ) -> ImportedEncoder:
-    """Write the folder of a run with an encoder of transformers: a config and a checkpoint.
+    """Write the folder of a run with a third-party encoder: a config and a checkpoint.
 
     Args:
-        name: Folder of a model, as ``save_pretrained`` writes it, or its name on the hub.
+        name: Folder of a model of transformers or timm, or its name on the hub; a file with weights
+            of torchvision; or the name of a public image network.
         out: Folder of the run.
-        pool: How features become a representation; None for the model's own: that of a classifier
-            where it is one (attentive, mean_norm), the class token or the projection where it has
-            one, else the mean of the patch tokens.
-        frames: Frames of a clip; None for the model's own.
-        fps: Frames per second; None for the model's own.
+        pool: How features become a representation. None for the model's own: the pooling of a
+            classifier if it is one (attentive, mean_norm), the class token or the projection if it
+            has one, else the mean of the patch tokens. For an image network of timm, of torchvision
+            or with public weights, how the features of frames do; None for the mean and the mean
+            absolute difference.
+        frames: Frames of a clip; None for the model's own, 4 for an image network.
+        fps: Frames per second; None for the model's own, 8 for an image network.
         folder: Where the files are, if they have been found already.
 
     Raises:
         EncoderError: the model cannot be found or read, is of no known family, of another task, or
             asks for code of its own.
         ValueError: it has no such pooling, or cannot take such clips; ``out`` holds a training.
-        MissingPackageError: transformers is not installed.
+        MissingPackageError: If transformers, timm or the package with the weights is needed and not
+            installed.
     """
     if starts_of(Path(out)):  # its config would be replaced, and its newest checkpoint, too
         raise ValueError(f"{out} is the folder of a training: give another folder")
-    folder = find_model(name.removeprefix(MODEL_PREFIX)) if folder is None else folder
+    name = name.removeprefix(MODEL_PREFIX)
+    if folder is None and not (is_public_network(name) or os.path.isfile(name)):
+        folder = _find_folder(name)
+    image_network = find_image_network(name, folder, pool)
+    if image_network is not None:
+        return _write_image_network(image_network, Path(out), name, frames, fps)
+    assert folder is not None  # of a model of transformers
     config = read_encoder_config(folder)
     family = family_of(config.model_type)
     brought = brought_pool(folder, config)
@@ -366,7 +429,7 @@ def _step(step: dict, settings: ProcessorSettings, encoder: Any, recipe: str) ->
     """A step of a pipeline with the frames and sizes of the encoder."""
     step = dict(step)
     kind = str(step.get("type")).rpartition(".")[2]
-    if step.get("num_local_views") and encoder.takes_one_size:
+    if step.get("num_local_views") and getattr(encoder, "takes_one_size", False):
         raise EncoderError(
             f"{recipe} has local views, which are smaller, and the encoder takes views of "
             f"{settings.crop_size}x{settings.crop_size} pixels only: take a recipe without them"

@@ -1,7 +1,8 @@
-"""``sce-video encoder``: a model of transformers as the folder of a run."""
+"""``sce-video encoder``: a third-party network as the folder of a run."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,32 +30,25 @@ class EncoderResult:
 
 
 def encoder(options: EncoderOptions) -> EncoderResult:
-    """Write a model of transformers as the folder of a run.
+    """Write a third-party network as the folder of a run.
 
     Raises:
         ValueError: If the folder contains a training, there is no such recipe, or the model cannot
             be read.
-        MissingPackageError: If transformers is not installed.
+        MissingPackageError: If the package that the network needs is not installed.
     """
     check_out(options.out)
     if any(path.name != "epoch_0.pth" for path in find_checkpoints(options.out)):
         raise ValueError(f"{options.out} holds a training: give another folder (--out)")
-    is_public = is_public_network(options.model)
-    check_run(
-        options.model if is_public else MODEL_PREFIX + options.model.removeprefix(MODEL_PREFIX)
-    )
+    name = options.model.removeprefix(MODEL_PREFIX)
+    check_run(name if is_public_network(name) or os.path.isfile(name) else MODEL_PREFIX + name)
     for recipe in options.recipe:
         find_recipe(recipe)
     # Imported here because wrong names are answered before torch is imported.
-    from sce_video.inference.encoders.encoder_folder import (
-        import_encoder,
-        import_public_network,
-        write_recipe,
-    )
+    from sce_video.inference.encoders.encoder_folder import import_encoder, write_recipe
 
-    write = import_public_network if is_public else import_encoder
-    imported = write(
-        options.model, options.out, pool=options.pool, frames=options.frames, fps=options.fps
+    imported = import_encoder(
+        name, options.out, pool=options.pool, frames=options.frames, fps=options.fps
     )
     how = imported.backbone, imported.settings, imported.checkpoint
     written = [write_recipe(recipe, options.out, *how) for recipe in options.recipe]

@@ -8,13 +8,10 @@ licence for the weights. Their code is not imported: the file with the weights i
 
 from __future__ import annotations
 
-from typing import Any
-
-from torch import Tensor
-
 from sce_video.engine.checkpoint import load_checkpoint_file
-from sce_video.inference.encoders.transformers_files import ProcessorSettings
+from sce_video.inference.encoders.image_networks import ImageNetwork, image_input
 from sce_video.models.backbones.efficientnet_lite import VARIANTS, from_published
+from sce_video.registry import MODELS
 from sce_video.utils.run_files import weights_file
 
 #: Normalisation of EfficientNet-Lite in tensorflow/tpu: (x - 127) / 128.
@@ -22,21 +19,15 @@ _MEAN = 127 / 255
 _STD = 128 / 255
 #: Share of the short side that the central crop covers, as in the test of ImageNet.
 _CROP_SHARE = 0.875
-#: Frames of a clip, and their distance. Differences of frames 0.08 to 0.2 s apart are equally good
-#: on J-HMDB (docs/results.md).
-_NUM_FRAMES = 4
-_SECONDS_APART = 0.125
 
 
-def public_network(
-    name: str, frame_pool: str
-) -> tuple[dict[str, Any], ProcessorSettings, dict[str, Tensor]]:
-    """Return the config, the input and the weights of a public image network.
+def public_network(name: str, frame_pool: str) -> ImageNetwork:
+    """Return a public image network with its weights.
 
     Args:
         name: One of :data:`~sce_video.utils.run_files.PUBLIC_NETWORKS`.
         frame_pool: Name of the pooling, see
-            :func:`~sce_video.models.backbones.frame_pools.with_motion`.
+            :func:`~sce_video.models.backbones.frame_pools.pool_frames`.
 
     Raises:
         MissingPackageError: If the package with the weights is not installed.
@@ -45,16 +36,14 @@ def public_network(
     content = load_checkpoint_file(weights_file(name))
     variant = name.removeprefix("efficientnet-")
     backbone = {"type": "EfficientNetLite", "variant": variant, "frame_pool": frame_pool}
+    network = MODELS.build(backbone)
+    network.load_state_dict(from_published(content))
     size = VARIANTS[variant].size
-    settings = ProcessorSettings(
+    settings = image_input(
         mean=(_MEAN,) * 3,
         std=(_STD,) * 3,
         short_side=round(size / _CROP_SHARE),
         crop_size=size,
         interpolation="bilinear",
-        square=False,
-        in_float=False,
-        num_frames=_NUM_FRAMES,
-        clip_duration=_NUM_FRAMES * _SECONDS_APART,
     )
-    return backbone, settings, from_published(content)
+    return ImageNetwork(name, backbone, network.state_dict(), settings)

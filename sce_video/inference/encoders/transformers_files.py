@@ -18,7 +18,7 @@ from torch import nn
 from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.engine.weights import bounded_network, read_tensors
 from sce_video.models.backbones.hf_encoder import config_of, family_of, transformers
-from sce_video.utils.errors import UserError
+from sce_video.utils.errors import MissingPackageError, UserError
 from sce_video.utils.files import read_json
 
 #: Patterns of the files to download from the hub: settings and weights, but no code
@@ -30,6 +30,8 @@ _WEIGHT_FILES = (
 )
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _CONFIG = "config.json"
+#: Owner of timm's networks on the hub.
+TIMM_OWNER = "timm/"
 
 
 #: Errors raised when a network is built with impossible sizes, such as negative ones
@@ -61,10 +63,18 @@ def find_model(name: str) -> Path:
             f"{name} is neither a folder nor a name on the hub (owner/model): give the folder of a "
             "model, as save_pretrained() writes it, or such a name"
         )
-    # A missing package must be reported before any request is sent.
-    transformers()
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+    # A missing package must be reported before any request is sent. On the hub, timm has only files
+    # of its own, which need no transformers.
+    if not name.startswith(TIMM_OWNER):
+        transformers()
+    try:
+        from huggingface_hub import snapshot_download
+        from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+    except ImportError as error:
+        raise MissingPackageError(
+            f"names on the hub need the package huggingface_hub ({error}). Run pip install "
+            "'sce-video[hf]', or give a local folder"
+        ) from error
 
     # Prefer safetensors. Pickles are read as data only, but both together are twice the download.
     try:

@@ -11,6 +11,7 @@ from sce_video.models.backbones.r2plus1d import R2Plus1d
 from sce_video.models.backbones.resnet2d import ResNet2d
 from sce_video.models.backbones.resnet3d_slow_path import ResNet3dSlowPath
 from sce_video.models.backbones.s3d import S3D
+from sce_video.models.backbones.timm_encoder import TimmEncoder
 from sce_video.models.backbones.vision_transformer3d import VisionTransformer3d
 from sce_video.utils.imports import import_submodules
 
@@ -21,6 +22,7 @@ __all__ = [
     "R2Plus1d",
     "ResNet2d",
     "ResNet3dSlowPath",
+    "TimmEncoder",
     "VisionTransformer3d",
 ]
 

@@ -10,8 +10,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sce_video.models.backbones.common import StagedBackbone, check_frozen, check_view
-from sce_video.models.backbones.frame_pools import check_frame_pool, with_motion
+from sce_video.models.backbones.common import StagedBackbone, check_frozen
+from sce_video.models.backbones.frame_pools import (
+    check_frame_pool,
+    frames_of_clips,
+    pool_frames,
+)
 from sce_video.registry import MODELS
 from sce_video.utils.stored_arguments import Switch, Variant
 
@@ -178,7 +182,7 @@ class EfficientNetLite(StagedBackbone):
         temporal: Whether the last four stages begin with a :class:`TemporalDifference`, which makes
             it a video network. It starts as the image network.
         frame_pool: How the features of the frames become a representation, see
-            :func:`~sce_video.models.backbones.frame_pools.with_motion`.
+            :func:`~sce_video.models.backbones.frame_pools.pool_frames`.
 
     Raises:
         ValueError: If the variant or the pool is unknown.
@@ -235,15 +239,17 @@ class EfficientNetLite(StagedBackbone):
             found.append(nn.Sequential(*layer, *blocks))  # type: ignore[misc]
         return [*found, self.head]
 
-    def forward(self, view: Tensor) -> Tensor:
-        """Map (N, 3, T, H, W) to features (N, C, T, H/32, W/32), with more channels for motion."""
-        check_view(view)
-        samples, _, frames = view.shape[:3]
+    def frame_maps(self, view: Tensor) -> Tensor:
+        """Map (N, 3, T, H, W) to features (N, 1280, T, H/32, W/32) of the frames."""
+        images, (samples, _, frames, *_) = frames_of_clips(view), view.shape
         for layer in self.temporal.values():
             assert isinstance(layer, TemporalDifference)
             layer.frames = frames
-        x = self.run_stages(view.transpose(1, 2).flatten(0, 1))
-        return with_motion(x.unflatten(0, (samples, frames)).transpose(1, 2), self.frame_pool)
+        return self.run_stages(images).unflatten(0, (samples, frames)).transpose(1, 2)
+
+    def forward(self, view: Tensor) -> Tensor:
+        """(N, 3, T, H, W) to features (N, C, T, H/32, W/32), whose mean is the representation."""
+        return pool_frames(self.frame_maps(view), self.frame_pool, view)
 
 
 def _rounded(channels: float, divisor: int = 8) -> int:

@@ -6,9 +6,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
+from sce_video.models.backbones.common import check_view
 from sce_video.options.connect import FRAME_POOLS
 
+#: Parts of the clip that ``concat`` keeps in order: with clips of 4 frames, the frames.
+_PARTS_IN_ORDER = 4
 #: What may follow the mean in the name of a pool, in any order.
 _MOTION = tuple(dict.fromkeys(part for pool in FRAME_POOLS for part in pool.split("+")[1:]))
 
@@ -23,48 +27,96 @@ def check_frame_pool(frame_pool: str) -> int:
         ValueError: If there is no such way to pool.
     """
     first, *motion = frame_pool.split("+")
-    if first != "mean" or len({*motion}) < len(motion) or not {*motion} <= {*_MOTION}:
+    known = frame_pool == "concat" or first == "mean"
+    if not known or len({*motion}) < len(motion) or not {*motion} <= {*_MOTION}:
         raise ValueError(
             f"frame_pool must be one of {', '.join(FRAME_POOLS)}, got {frame_pool!r:.60}"
         )
-    return 1 + len(motion)
+    return _PARTS_IN_ORDER if frame_pool == "concat" else 1 + len(motion)
 
 
-def with_motion(features: Tensor, frame_pool: str) -> Tensor:
-    """Append how the features of the frames change, so that their mean is the representation.
+def frames_of_clips(view: Tensor) -> Tensor:
+    """Fold the frames of clips into the batch: (N, C, T, H, W) to (N T, C, H, W), clip by clip.
 
-    Let f_t be the features of frame t, averaged over space. The appended parts are
+    Raises:
+        ValueError: If the view has another number of dimensions.
+    """
+    check_view(view)
+    return view.transpose(1, 2).flatten(0, 1)
 
-    - ``absdiff``: the mean of ``|f_(t+1) - f_t|``, which shows how much each feature changes;
+
+def pool_frames(features: Tensor, frame_pool: str, view: Tensor) -> Tensor:
+    """Change the features of frames so that their mean over time and space is the representation.
+
+    With f_t, the features of frame t averaged over space, a ``+`` appends how they change:
+
+    - ``absdiff``: the mean of ``|f_(t+1) - f_t|``, which tells how much each feature changes. A
+      frame that repeats the frame before it is left out of this mean: it shows no later moment,
+      but is there because the footage repeats frames or has fewer of them than the clip;
     - ``std``: the standard deviation of f_t over the frames;
     - ``delta``: the mean of the last quarter of the frames minus the mean of the first quarter,
       which shows in which direction each feature changes.
 
-    They are the same at all positions. A head that averages over time and space, a linear probe and
-    an export therefore see mean and motion without special code. A clip of one frame has no motion,
-    so these parts are 0.
+    ``concat`` keeps the order instead: the means of the four quarters of the clip, one after the
+    other, which are the frames if there are four.
+
+    The result is the same at all positions, except for the mean. A head that averages over time and
+    space, a linear probe and an export therefore see all parts without special code. A clip of one
+    frame has no motion, so these parts are 0.
 
     Args:
         features: (N, C, T, H, W).
         frame_pool: A pool that :func:`check_frame_pool` accepts.
+        view: The frames (N, 3, T, H', W').
 
     Returns:
         (N, parts * C, T, H, W), or the features themselves for ``mean``.
     """
     if frame_pool == "mean":
         return features
-    frames = features.mean((3, 4))
-    shape = features.shape
-    parts = [_motion(frames, name) for name in frame_pool.split("+")[1:]]
-    return torch.cat((features, *(x[:, :, None, None, None].expand(shape) for x in parts)), 1)
+    changes = (view[:, :, 1:] != view[:, :, :-1]).flatten(3).any(3).any(1)
+    parts = _parts(features.mean((3, 4)), frame_pool, changes)
+    constant = [part[:, :, None, None, None].expand(-1, -1, *features.shape[2:]) for part in parts]
+    return torch.cat(constant if frame_pool == "concat" else [features, *constant], 1)
 
 
-def _motion(frames: Tensor, name: str) -> Tensor:
+def pool_stored_frames(frames: Tensor, frame_pool: str) -> Tensor:
+    """Compute the representation of clips from the stored features of their frames.
+
+    A frame with exactly the features of the frame before it counts as its repetition, see
+    :func:`pool_frames`.
+
+    Args:
+        frames: (N, C, T), averaged over space.
+        frame_pool: A pool that :func:`check_frame_pool` accepts.
+
+    Returns:
+        (N, parts * C).
+    """
+    parts = _parts(frames, frame_pool, (frames.diff(dim=2) != 0).any(1))
+    return torch.cat(parts if frame_pool == "concat" else [frames.mean(2), *parts], 1)
+
+
+def _parts(frames: Tensor, frame_pool: str, changes: Tensor) -> list[Tensor]:
+    """Compute the parts (N, C) of a representation apart from the mean.
+
+    Args:
+        frames: (N, C, T), features of frames.
+        frame_pool: Name of the pool.
+        changes: (N, T - 1), whether a frame differs from the frame before it.
+    """
+    if frame_pool == "concat":
+        return [*F.adaptive_avg_pool1d(frames, _PARTS_IN_ORDER).unbind(2)]
+    return [_motion(frames, name, changes) for name in frame_pool.split("+")[1:]]
+
+
+def _motion(frames: Tensor, name: str, changes: Tensor) -> Tensor:
     """Compute one part of the motion (N, C) of the features of frames (N, C, T)."""
     if frames.shape[2] == 1:
         return torch.zeros_like(frames[:, :, 0])
     if name == "absdiff":
-        return frames.diff(dim=2).abs().mean(2)
+        weights = changes.to(frames.dtype) / changes.sum(1, keepdim=True).clamp(min=1)
+        return (frames.diff(dim=2).abs() * weights[:, None]).sum(2)
     if name == "std":
         return frames.std(2, correction=0)
     quarter = max(1, frames.shape[2] // 4)
@@ -72,28 +124,28 @@ def _motion(frames: Tensor, name: str) -> Tensor:
 
 
 def frame_features(backbone: Any, view: Tensor) -> Tensor:
-    """Compute the features of the temporal positions, averaged over space, without motion.
+    """Compute the features of the temporal positions before frames are pooled.
 
     Args:
         backbone: Network whose features are (N, C, T', H', W').
         view: (N, 3, T, H, W).
 
     Returns:
-        (N, T', C). If the pool combines mean and motion, C is the size of the mean.
+        (N, T', C), averaged over space.
 
     Raises:
         ValueError: If the network's features have no temporal positions.
     """
-    features = backbone(view)
+    # Only forward() is compiled, so it is used where it does the same.
+    features = (backbone if frame_parts(backbone) == 1 else backbone.frame_maps)(view)
     if features.ndim != 5:
         raise ValueError(
             "objective 'frames' needs features of temporal positions (N, C, T, H, W), got "
             f"{tuple(features.shape)}. Use 'cosine' or 'relations' with this network."
         )
-    channels = features.shape[1] // frame_parts(backbone)
-    return features[:, :channels].mean((3, 4)).transpose(1, 2)
+    return features.mean((3, 4)).transpose(1, 2)
 
 
 def frame_parts(backbone: Any) -> int:
-    """Return the number of parts of a network's representation: the mean and each motion."""
+    """Return how many times as wide a network's representation is as its features of a frame."""
     return check_frame_pool(getattr(backbone, "frame_pool", "mean"))

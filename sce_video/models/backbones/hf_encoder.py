@@ -15,6 +15,7 @@ from mmengine.model import initialize
 from torch import Tensor, nn
 
 from sce_video.models.backbones.common import FreezableBackbone, check_frozen, check_view
+from sce_video.models.backbones.timm_package import timm, without_state
 from sce_video.models.backbones.token_dropping import TokenDropping
 from sce_video.registry import MODELS
 from sce_video.utils.errors import MissingPackageError
@@ -109,7 +110,7 @@ class Family:
     text: tuple[str, ...] = ()
     text_projection: str | None = None
     siglip_text: bool = False
-    package: str | None = None  # needed by the network in addition to transformers
+    needs_timm: bool = False  # the network is built by timm
 
     def pools_with_head(self) -> str | None:
         """Return the pool to which ``head`` belongs, or None."""
@@ -243,7 +244,7 @@ FAMILIES: dict[str, Family] = {
         unused=("text_video_logit_scale", "text_video_logit_bias"),
         text=("text_model", "text_video_head"),
         text_projection="text_video_head",
-        package="timm",
+        needs_timm=True,
     ),
     "dinov2": _DINOV2,
     "dinov2_with_registers": replace(_DINOV2, model="Dinov2WithRegistersModel"),
@@ -335,11 +336,8 @@ def config_of(architecture: dict[str, Any]) -> Any:
     family = family_of(architecture.get("model_type"))
     kind = getattr(transformers(), family.model).config_class
     values = _checked(architecture, kind, "")
-    if family.package and find_spec(family.package) is None:
-        raise MissingPackageError(
-            f"{architecture['model_type']} needs the package {family.package}. Run pip install "
-            f"{family.package}"
-        )
+    if family.needs_timm:
+        timm()  # imported here, because transformers' own import of it needs torchvision
     try:
         return kind(**values)
     except Exception as error:  # huggingface_hub's validation errors have no common class
@@ -534,6 +532,9 @@ class HFEncoder(FreezableBackbone):
         self._size = None if family.size is None else _side(attrgetter(family.size)(vision))
         self._frames = vision.num_frames if family.fixed_frames else None
         self.freeze()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return without_state, (type(self), self.family.needs_timm), self.__dict__
 
     def init_weights(self) -> None:
         """Load the weights that ``init_cfg`` names, or keep those that transformers has drawn."""

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from sce_video.models.backbones.common import ResidualBlock, ResNetBase, check_arguments, check_view
+from sce_video.models.backbones.common import ResidualBlock, ResNetBase, check_arguments
+from sce_video.models.backbones.frame_pools import (
+    check_frame_pool,
+    frames_of_clips,
+    pool_frames,
+)
 from sce_video.registry import MODELS
 from sce_video.utils.stored_arguments import Channels, Features, Layers, Variant
 
@@ -36,6 +41,8 @@ class ResNet2d(ResNetBase):
             3x3 convolution with stride 1 and no pooling, for CIFAR (32 pixels), Tiny-ImageNet (64)
             and STL10 (96) (paper, appendix D.1, following SimCLR, arXiv 2002.05709, appendix B.9).
             It has torch's default initialisation (juliendenize/eztorch, models/trunks/resnet.py).
+        frame_pool: How the features of the frames become a representation, see
+            :func:`~sce_video.models.backbones.frame_pools.pool_frames`.
         zero_init_residual: Whether the last BN of every block starts at 0, so that blocks begin as
             the identity (arXiv 1706.02677, section 5.1). False as in torchvision.
 
@@ -49,6 +56,7 @@ class ResNet2d(ResNetBase):
         base_channels: Channels = 64,
         in_channels: Features = 3,
         stem: Variant = "imagenet",
+        frame_pool: Variant = "mean",
         frozen_stages: int = -1,
         norm_eval: bool = False,
         zero_init_residual: bool = False,
@@ -82,6 +90,8 @@ class ResNet2d(ResNetBase):
             return ResidualBlock(convs)
 
         self.build_stages(depth, base_channels, block)
+        self.frame_pool = frame_pool
+        self.out_channels *= check_frame_pool(frame_pool)
         self.finish(frozen_stages, norm_eval, zero_init_residual, channels_last)
 
     def reset_parameters(self) -> None:
@@ -90,9 +100,11 @@ class ResNet2d(ResNetBase):
         if isinstance(self.maxpool, nn.Identity):
             self.conv1.reset_parameters()
 
-    def forward(self, view: Tensor) -> Tensor:
+    def frame_maps(self, view: Tensor) -> Tensor:
         """Map (N, 3, T, H, W) to (N, C, T, H/32, W/32), or H/8 and W/8 with the "small" stem."""
-        check_view(view)
-        N, _, T = view.shape[:3]
-        x = view.transpose(1, 2).flatten(0, 1)  # (N*T, 3, H, W): sample 0's frames come first
-        return self.run_stages(x).unflatten(0, (N, T)).transpose(1, 2)
+        maps = self.run_stages(frames_of_clips(view))
+        return maps.unflatten(0, (len(view), view.shape[2])).transpose(1, 2)
+
+    def forward(self, view: Tensor) -> Tensor:
+        """Map (N, 3, T, H, W) to the features of :meth:`frame_maps`, pooled by ``frame_pool``."""
+        return pool_frames(self.frame_maps(view), self.frame_pool, view)

@@ -11,7 +11,7 @@ import torch
 
 from sce_video import embed_videos, load_model
 from sce_video.datasets.named_files import check_run
-from sce_video.inference.encoders.encoder_folder import import_public_network, run_of_model
+from sce_video.inference.encoders.encoder_folder import import_encoder, run_of_model
 from sce_video.runs.start_weights import find_source
 from sce_video.utils import run_files
 from sce_video.utils.errors import MissingPackageError
@@ -47,19 +47,19 @@ def test_the_name_gives_mean_and_motion_of_the_published_features(published):
 
 
 def test_a_run_of_the_network_has_other_settings(published, tmp_path):
-    written = import_public_network(NAME, tmp_path / "run", pool="mean+std", frames=8, fps=4)
+    written = import_encoder(NAME, tmp_path / "run", pool="mean+std", frames=8, fps=4)
     assert (written.settings.num_frames, written.settings.clip_duration) == (8, 2.0)
     model = load_model(str(tmp_path / "run"))
     assert model.settings.num_frames == 8 and model.settings.backbone["frame_pool"] == "mean+std"
     with pytest.raises(ValueError, match="frame_pool must be one of .*'class'"):
-        import_public_network(NAME, tmp_path / "other", pool="class")
+        import_encoder(NAME, tmp_path / "other", pool="class")
 
 
 def test_it_is_converted_once(published, tmp_path, monkeypatch):
     monkeypatch.setenv("SCE_VIDEO_CACHE", str(tmp_path))
     folder = run_of_model(NAME)
     monkeypatch.setattr(
-        "sce_video.inference.encoders.encoder_folder.import_public_network", lambda *_: 1 / 0
+        "sce_video.inference.encoders.encoder_folder.import_encoder", lambda *_, **__: 1 / 0
     )
     assert run_of_model(NAME) == folder
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
+from importlib.util import find_spec
 from inspect import signature
 
 import pytest
 import torch
-from helpers.query_methods import QUERY_METHODS, SMALL, build_method
+from helpers.query_methods import NEEDED, QUERY_METHODS, SMALL, build_method
 from torch import nn
 
 from sce_video.engine.compile import guard_small_convolutions
@@ -50,11 +51,16 @@ def registered() -> list[str]:
     return sorted(n for n, c in MODELS.module_dict.items() if c.__module__.startswith(package))
 
 
+def skip_without_package(name: str) -> None:
+    """Skip the test of a backbone whose package is not installed."""
+    if (package := NEEDED.get(name)) and find_spec(package) is None:
+        pytest.skip(f"{name} needs {package}")
+
+
 def build(name: str, **options) -> torch.nn.Module:
     assert name in SMALL, f"add a small variant of {name} to SMALL"
     torch.manual_seed(0)
-    if name == "HFEncoder":
-        pytest.importorskip("transformers", reason="no transformers: pip install 'sce-video[hf]'")
+    skip_without_package(name)
     return MODELS.build({"type": name, **SMALL[name], **options})
 
 
@@ -183,6 +189,10 @@ FROZEN = {
     "ResNet2d": (("conv1.", "bn1.", "layer1.", "layer2."), "layer3."),
     "ResNet3dSlowPath": (("conv1.", "bn1.", "layer1.", "layer2."), "layer3."),
     "S3D": (tuple(f"features.{i}." for i in range(7)), "features.8."),
+    "TimmEncoder": (
+        ("network.stem.", "network.stages.0.", "network.stages.1."),
+        "network.stages.3.",
+    ),
     "VisionTransformer3d": (("position_", "patch_embed.", "blocks.0."), "blocks.1."),
 }
 
@@ -193,8 +203,7 @@ def test_frozen_stages_do_not_change(name, method):
     """Under any method: neither by gradient, weight decay nor the target's average, nor BN's."""
     options = {"position": "learned"} if name == "VisionTransformer3d" else {}
     backbone = {"type": name, **SMALL[name], **options, "frozen_stages": 2}
-    if name == "HFEncoder":
-        pytest.importorskip("transformers", reason="no transformers: pip install 'sce-video[hf]'")
+    skip_without_package(name)
     prototypes = {"num_prototypes": 4} if method == "SwAV" else {}
     model = build_method(method, backbone=backbone, **prototypes).train()
     if has_target := method in QUERY_METHODS:

@@ -17,8 +17,6 @@ from sce_video.models.backbones.efficientnet_lite import (
     TemporalDifference,
     from_published,
 )
-from sce_video.models.backbones.frame_pools import with_motion
-from sce_video.options.connect import FRAME_POOLS
 
 published = pytest.importorskip("efficientnet_lite_pytorch")
 
@@ -98,24 +96,6 @@ def test_a_clip_of_one_frame_is_an_image():
     assert pooled[:, 1280:].abs().max() == 0
 
 
-@pytest.mark.parametrize("frame_pool", FRAME_POOLS)
-def test_motion_is_appended_to_the_mean(frame_pool):
-    torch.manual_seed(0)
-    features = torch.randn(2, 3, 4, 2, 2, dtype=torch.float64)
-    pooled = with_motion(features, frame_pool).mean((2, 3, 4)).numpy()
-    frames = features.numpy().mean((3, 4))
-    motion = {
-        "mean": np.zeros((2, 0)),
-        "mean+absdiff": np.abs(frames[:, :, 1:] - frames[:, :, :-1]).mean(2),
-        "mean+std": frames.std(2),
-        "mean+delta": frames[:, :, 3] - frames[:, :, 0],
-    }
-    both = [motion["mean+absdiff"], motion["mean+delta"]]
-    motion["mean+absdiff+delta"] = np.concatenate(both, 1)
-    motion = motion[frame_pool]
-    np.testing.assert_allclose(pooled, np.concatenate([frames.mean(2), motion], 1), atol=1e-12)
-
-
 @pytest.mark.parametrize("setting", [{"variant": "lite9"}, {"frame_pool": "sum"}])
 def test_unknown_settings_are_named(setting):
     ((name, value),) = setting.items()
@@ -129,11 +109,3 @@ def test_the_first_quarter_is_frozen():
     assert any(name.startswith("blocks.1.") for name in frozen)
     assert not any(name.startswith(("blocks.2.", "temporal.", "head.")) for name in frozen)
     assert not network.stem[1].training and network.head[0][1].training
-
-
-def test_a_long_clip_changes_from_its_first_to_its_last_quarter():
-    frames = torch.randn(1, 2, 9, dtype=torch.float64)
-    pooled = with_motion(frames[..., None, None], "mean+delta").mean((2, 3, 4))
-    values = frames[0].numpy()
-    expected = values[:, 7:].mean(1) - values[:, :2].mean(1)
-    np.testing.assert_allclose(pooled[0, 2:].numpy(), expected, atol=1e-12)

@@ -1,0 +1,63 @@
+"""What every third-party image network becomes: a backbone that sees frames, and its input."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from sce_video.inference.encoders.transformers_files import ProcessorSettings
+
+#: Frames of a clip, and their distance. Differences of frames 0.08 to 0.2 s apart are equally good
+#: on J-HMDB (docs/results.md).
+_NUM_FRAMES = 4
+_SECONDS_APART = 0.125
+
+
+@dataclass(frozen=True)
+class ImageNetwork:
+    """A third-party image network with its weights.
+
+    Attributes:
+        name: Name of the architecture.
+        backbone: Config of a backbone that computes every frame of a clip.
+        weights: Weights of this backbone by name.
+        settings: Input of the network.
+        is_classifier: Whether the file also contains a classifier.
+        unused: Names of the weights in the file that the backbone does not have.
+    """
+
+    name: str
+    backbone: dict[str, Any]
+    weights: dict[str, Tensor]
+    settings: ProcessorSettings
+    is_classifier: bool = False
+    unused: list[str] = field(default_factory=list)
+
+
+def image_input(
+    *,
+    mean: tuple[float, ...],
+    std: tuple[float, ...],
+    short_side: int,
+    crop_size: int,
+    interpolation: str,
+    square: bool = False,
+) -> ProcessorSettings:
+    """Return the input of an image network, with the clips that suit its motion features.
+
+    The arguments are those of
+    :class:`~sce_video.inference.encoders.transformers_files.ProcessorSettings`.
+    """
+    return ProcessorSettings(
+        mean=mean,
+        std=std,
+        short_side=short_side,
+        crop_size=crop_size,
+        interpolation=interpolation,
+        square=square,
+        in_float=False,
+        num_frames=_NUM_FRAMES,
+        clip_duration=_NUM_FRAMES * _SECONDS_APART,
+    )

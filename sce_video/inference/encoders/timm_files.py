@@ -1,0 +1,226 @@
+"""A network in timm's layout: a folder with ``config.json`` and weights, as on timm's hub.
+
+Source of the layout: huggingface/pytorch-image-models, ``timm/models/_hub.py``,
+``save_config_for_hf`` and ``load_model_config_from_hf``. Both files are untrusted data. The name of
+the architecture must be in timm's registry, and of its arguments only sizes are accepted.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping, Set
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sce_video.engine.weights import bounded_network, checked_backbone
+from sce_video.inference.encoders.image_networks import ImageNetwork, image_input
+from sce_video.inference.encoders.transformers_files import (
+    EncoderError,
+    ProcessorSettings,
+    read_weights,
+)
+from sce_video.models.backbones.timm_encoder import build_network, check_architecture
+from sce_video.models.backbones.timm_package import timm
+from sce_video.registry import MODELS
+from sce_video.utils.files import read_json
+from sce_video.utils.run_files import MODEL_CONFIG
+
+#: Networks that timm and torchvision define alike, by the depth of a ``ResNet2d``. They do not need
+#: timm.
+RESNETS = {"resnet18": 18, "resnet34": 34, "resnet50": 50, "resnet101": 101}
+#: What timm writes about the ends of every network, which the weights tell or which are dropped.
+_ENDS = ("in_chans", "num_classes", "global_pool")
+
+
+def timm_config(folder: Path) -> dict[str, Any] | None:
+    """Return the content of a folder's ``config.json``; None if it is not in timm's layout."""
+    path = folder / MODEL_CONFIG
+    stored = read_json(path) if path.is_file() else None
+    layout = {"architecture", "pretrained_cfg"}
+    return stored if isinstance(stored, dict) and layout <= stored.keys() else None
+
+
+def timm_network(folder: Path, stored: Mapping[str, Any], frame_pool: str) -> ImageNetwork:
+    """Return the network in a folder of timm's layout.
+
+    Args:
+        folder: Folder with the weights.
+        stored: Result of :func:`timm_config`.
+        frame_pool: How frames become a representation, see
+            :func:`~sce_video.models.backbones.frame_pools.pool_frames`.
+
+    Raises:
+        EncoderError: If the network or its input is unknown, or the weights do not fit.
+        FileNotFoundError: If there are no weights.
+        MissingPackageError: If timm is needed and not installed.
+    """
+    path = folder / MODEL_CONFIG
+    given, architecture = stored["pretrained_cfg"], stored["architecture"]
+    settings = _input(given, path)
+    weights = read_weights(folder)
+    model_args = stored.get("model_args") or {}
+    only_ends = isinstance(model_args, dict) and not {*model_args} - {*_ENDS}
+    if isinstance(architecture, str) and architecture in RESNETS and only_ends:
+        return resnet(architecture, weights, settings, frame_pool, str(folder))
+    try:
+        check_architecture(architecture)
+        model_args = _shaping_args(architecture, model_args, given)
+        backbone: dict[str, Any] = {"type": "TimmEncoder", "architecture": architecture}
+        if model_args:
+            backbone["model_args"] = model_args
+        checked_backbone(backbone)
+        with torch.device("meta"), bounded_network(weights):
+            network = build_network(architecture, model_args)
+            classifier = build_network(architecture, model_args, num_classes=2)
+    except ValueError as error:
+        raise EncoderError(f"{path}: {error}") from error
+    ends = classifier.state_dict().keys() - network.state_dict().keys()
+    own, unused = own_weights(network, weights, ends, str(folder))
+    return ImageNetwork(
+        name=architecture,
+        backbone={**backbone, "frame_pool": frame_pool},
+        weights={f"network.{name}": value for name, value in own.items()},
+        settings=settings,
+        is_classifier=bool(unused),
+        unused=unused,
+    )
+
+
+def resnet(
+    architecture: str,
+    weights: Mapping[str, Tensor],
+    settings: ProcessorSettings,
+    frame_pool: str,
+    source: str,
+) -> ImageNetwork:
+    """Return a ResNet of timm's and torchvision's names as a ``ResNet2d``.
+
+    Args:
+        architecture: One of :data:`RESNETS`.
+        weights: State dict, with or without ``fc``.
+        settings: Input of the network.
+        frame_pool: How frames become a representation.
+        source: File or folder, for messages.
+
+    Raises:
+        EncoderError: If the weights do not fit.
+    """
+    stem = weights.get("bn1.weight")
+    backbone = {
+        "type": "ResNet2d",
+        "depth": RESNETS[architecture],
+        "base_channels": 64 if stem is None else len(stem),
+        "frame_pool": frame_pool,
+    }
+    with torch.device("meta"), bounded_network(dict(weights)):
+        network = MODELS.build(checked_backbone(backbone))
+    own, unused = own_weights(network, weights, {"fc.weight", "fc.bias"}, source)
+    return ImageNetwork(architecture, backbone, own, settings, bool(unused), unused)
+
+
+def own_weights(
+    network: nn.Module, weights: Mapping[str, Tensor], classifier: Set[str], source: str
+) -> tuple[dict[str, Tensor], list[str]]:
+    """Return a network's weights in float32, and the names of its classifier's weights.
+
+    Networks of older layouts are renamed by the function with which timm reads them.
+
+    Args:
+        network: Network without a classifier; it may be on no memory.
+        weights: Content of the file.
+        classifier: Names of the classifier's weights.
+        source: File or folder, for messages.
+
+    Raises:
+        EncoderError: If weights are missing, of another shape or without a place.
+    """
+    own = network.state_dict()
+    found = dict(weights)
+    required = {name for name in own if not name.endswith("num_batches_tracked")}
+    if not required <= found.keys():
+        found = _renamed(network, found, source)
+    name = type(network).__name__
+    if missing := sorted(required - found.keys()):
+        raise EncoderError(
+            f"{source} lacks {len(missing)} weights of timm's {name}, first {missing[0]}. The "
+            "architecture in its config is another one, or the file is not a network of timm"
+        )
+    for key, value in own.items():
+        if key in found and found[key].shape != value.shape:
+            raise EncoderError(
+                f"{source}: {key} has the shape {tuple(found[key].shape)} and not "
+                f"{tuple(value.shape)}. Check the architecture and model_args in its config"
+            )
+    unused = [key for key in found if key not in own]
+    if stray := [key for key in unused if key not in classifier]:
+        raise EncoderError(
+            f"{source} has {len(stray)} weights for which {name} has no place, first {stray[0]}. "
+            "Check the architecture and model_args in its config"
+        )
+    zero = torch.zeros((), dtype=torch.int64)  # a counter that files may lack
+    values = {key: found.get(key, zero) for key in own}
+    plain = {k: v.float() if v.is_floating_point() else v for k, v in values.items()}
+    return {key: value.contiguous() for key, value in plain.items()}, unused
+
+
+def _renamed(network: nn.Module, weights: dict[str, Tensor], source: str) -> dict[str, Tensor]:
+    """Return weights under the names of the installed timm, by the function of the network."""
+    module = sys.modules.get(type(network).__module__)
+    rename = getattr(module, "checkpoint_filter_fn", None)
+    if rename is None:
+        return weights
+    try:
+        return rename(weights, network)
+    except Exception as error:  # made for other files, it may raise anything
+        raise EncoderError(f"timm cannot read the weights in {source}: {error}") from error
+
+
+def _shaping_args(architecture: str, model_args: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments that shape the network, with the size of a network of one size."""
+    if not isinstance(model_args, dict):
+        raise ValueError(f"model_args must be a dict, got {model_args!r:.80}")
+    if model_args.get("in_chans", 3) != 3:
+        raise ValueError(f"in_chans is {model_args['in_chans']!r:.40}, and frames have 3 channels")
+    kept = {k: v for k, v in model_args.items() if k not in ("in_chans", "num_classes")}
+    usual = timm().get_pretrained_cfg(architecture, allow_unregistered=True)
+    size = list(given["input_size"][1:])
+    if given.get("fixed_input_size") is True and usual and list(usual.input_size[1:]) != size:
+        kept.setdefault("img_size", size)  # as timm does it
+    return kept
+
+
+def _input(given: Any, path: Path) -> ProcessorSettings:
+    """Return the input that ``pretrained_cfg`` states.
+
+    Raises:
+        EncoderError: If it states none, or steps that are not known here.
+    """
+    try:
+        channels, height, width = given["input_size"]
+        if height != width or channels != 3 or type(height) is not int:
+            raise ValueError(f"input_size is {given['input_size']}, and not (3, side, side)")
+        share, mode = given.get("crop_pct", 0.875), given.get("crop_mode", "center")
+        interpolation = given.get("interpolation", "bilinear")
+        if interpolation not in ("bilinear", "bicubic"):
+            raise ValueError(f"interpolation is {interpolation!r:.40}, and not bilinear or bicubic")
+        if mode not in ("center", "squash"):
+            raise ValueError(f"crop_mode is {mode!r:.40}, and not center or squash")
+        if not all(0 < value < math.inf for value in map(float, given["std"])):
+            raise ValueError(f"std is {given['std']!r:.80}, and must be above 0")
+        return image_input(
+            mean=tuple(map(float, given["mean"])),
+            std=tuple(map(float, given["std"])),
+            short_side=math.floor(height / share),
+            crop_size=height,
+            interpolation=interpolation,
+            square=mode == "squash",
+        )
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise EncoderError(
+            f"pretrained_cfg in {path} states no input (mean, std, input_size, crop_pct) that is "
+            f"known here: {error}"
+        ) from error

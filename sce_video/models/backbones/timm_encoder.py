@@ -1,0 +1,257 @@
+"""Image networks of timm as backbones, applied to every frame of a clip."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from mmengine.model import initialize
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from sce_video.models.backbones.common import FreezableBackbone, check_frozen
+from sce_video.models.backbones.frame_pools import (
+    check_frame_pool,
+    frames_of_clips,
+    pool_frames,
+)
+from sce_video.models.backbones.hf_encoder import Refusal
+from sce_video.models.backbones.timm_package import timm, without_state
+from sce_video.registry import MODELS
+from sce_video.utils.stored_arguments import Stored, Variant, Words
+
+#: Names of architectures. Others could be addresses ("hf-hub:NAME") or paths to timm.
+_NAME = re.compile(r"\w{1,80}")
+#: Arguments of timm's networks that may be words. Other words could name files or weights.
+_WORD_ARGUMENTS = ("act_layer", "global_pool", "norm_layer", "pos_embed")
+#: Parts of the names of arguments that ask for weights, files or another kind of network.
+_ASKS_FOR_MORE = ("cache", "checkpoint", "export", "features_only", "jit", "pretrained", "script")
+#: Largest number, and longest list, in arguments: timm makes lists of such lengths.
+_LARGEST_NUMBER = 2**16
+_LONGEST_LIST = 100
+
+
+def check_architecture(architecture: Any) -> str:
+    """Return the name of an architecture of the installed timm.
+
+    Raises:
+        MissingPackageError: If timm is not installed.
+        ValueError: If timm has no such architecture.
+    """
+    package = timm()
+    is_name = isinstance(architecture, str) and _NAME.fullmatch(architecture)
+    if not is_name or not package.is_model(architecture):
+        raise ValueError(
+            f"timm {package.__version__} has no architecture {architecture!r:.80}. "
+            "timm.list_models() lists all of them"
+        )
+    return architecture
+
+
+def check_model_args(model_args: Any) -> dict[str, Any]:
+    """Return untrusted arguments of an architecture of timm, which only change sizes and layers.
+
+    Args:
+        model_args: Arguments by name, with numbers, switches, lists of these, and a few words.
+
+    Raises:
+        ValueError: If an argument is something else.
+    """
+    if not isinstance(model_args, dict):
+        raise ValueError(f"model_args must be a dict, got {model_args!r:.80}")
+    for name, value in model_args.items():
+        values = value if isinstance(value, list | tuple) else (value,)
+        fine = len(values) <= _LONGEST_LIST and all(_is_size(one) for one in values)
+        fine |= name in _WORD_ARGUMENTS and isinstance(value, str) and value.isidentifier()
+        refused = any(word in str(name) for word in _ASKS_FOR_MORE)
+        if refused or not fine or not str(name).isidentifier():
+            raise ValueError(
+                f"model_args.{name} = {value!r:.80} is refused. Only numbers, switches and lists "
+                f"of these are accepted, and words for {', '.join(_WORD_ARGUMENTS)}"
+            )
+    return dict(model_args)
+
+
+def _is_size(value: Any) -> bool:
+    """Return whether a value is a switch, None, or a number that is not too large."""
+    if value is None or isinstance(value, bool):
+        return True
+    return isinstance(value, int | float) and abs(value) <= _LARGEST_NUMBER
+
+
+def build_network(architecture: str, model_args: dict[str, Any], num_classes: int = 0) -> Any:
+    """Build a network of timm with random weights.
+
+    Args:
+        architecture: Name of the architecture.
+        model_args: Arguments of the architecture that differ from its defaults.
+        num_classes: Number of classes; 0 for a network without a classifier.
+
+    Raises:
+        MissingPackageError: If timm is not installed.
+        ValueError: If there is no such architecture, or it does not accept the arguments.
+    """
+    name, given = check_architecture(architecture), check_model_args(model_args)
+    ends = {"pretrained": False, "num_classes": num_classes, "in_chans": 3}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of deprecated names, and of initialising on no memory
+            return timm().create_model(name, **{**given, **ends})
+    except (AssertionError, AttributeError, KeyError, RuntimeError, TypeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ValueError(f"timm cannot build {name} with {given}: {reason}") from error
+
+
+@MODELS.register_module()
+class TimmEncoder(FreezableBackbone):
+    """A network of timm without its classifier, applied to every frame of a clip.
+
+    The features of a frame are those of ``timm.create_model(architecture, num_classes=0)``, pooled
+    by the network's own head. They are (N, C, T, 1, 1). A clip of T frames is computed as T images.
+
+    Args:
+        architecture: Name of an architecture of the installed timm, such as "resnet50d".
+        model_args: Arguments of the architecture that differ from its defaults, such as
+            ``dict(img_size=384)``.
+        frame_pool: How the features of the frames become a representation, see
+            :func:`~sce_video.models.backbones.frame_pools.pool_frames`.
+        frozen_stages: See :class:`~sce_video.models.backbones.common.FreezableBackbone`. Layers are
+            timm's groups of layers: blocks of a ViT, stages of other networks.
+        with_cp: Whether activations are computed again in the backward pass, by timm. Networks with
+            batch norm are refused.
+        init_cfg: mmengine's initialisation config.
+
+    Raises:
+        MissingPackageError: If timm is not installed.
+        ValueError: If there is no such architecture, or it does not accept a setting.
+    """
+
+    def __init__(
+        self,
+        architecture: Annotated[str, Stored(80)],
+        model_args: Words | None = None,
+        frame_pool: Variant = "mean",
+        frozen_stages: int = -1,
+        with_cp: bool = False,
+        init_cfg: dict | None = None,
+    ) -> None:
+        super().__init__(with_cp, init_cfg)
+        check_frozen(frozen_stages)
+        self.frozen_stages = frozen_stages
+        self.frame_pool = frame_pool
+        self.architecture = architecture
+        parts = check_frame_pool(frame_pool)
+        self.network = build_network(architecture, model_args or {})
+        self.frame_channels: int = self.network.head_hidden_size
+        self.out_channels = self.frame_channels * parts
+        self._size = _only_size(self.network, model_args or {})
+        if with_cp:
+            self._checkpoint_blocks()
+        self.freeze()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return without_state, (type(self),), self.__dict__
+
+    def _checkpoint_blocks(self) -> None:
+        """Let timm compute activations again in the backward pass.
+
+        Raises:
+            ValueError: If timm cannot, or the second pass would change running statistics again.
+        """
+        if any(isinstance(module, _BatchNorm) for module in self.network.modules()):
+            raise ValueError(
+                f"with_cp is refused for timm's {self.architecture}, because its batch norms would "
+                "count every batch twice. Set with_cp=False, or give --no-memory"
+            )
+        try:
+            self.network.set_grad_checkpointing(True)
+        except AssertionError as error:
+            raise ValueError(f"timm's {self.architecture} does not support with_cp") from error
+
+    def init_weights(self) -> None:
+        """Load what ``init_cfg`` names; timm has drawn the weights otherwise."""
+        if self.init_cfg:
+            initialize(self, self.init_cfg)
+
+    def layers(self) -> Sequence[Sequence[nn.Module | nn.Parameter]]:
+        """The stem and each block or stage, as timm groups them for the decay of learning rates."""
+        group = timm().models.group_parameters
+        try:
+            groups = group(self.network, self.network.group_matcher(coarse=True))
+        except (AssertionError, AttributeError):  # timm has no groups for a few networks
+            own = [*self.network.parameters(recurse=False)]
+            parts: list[nn.Module] = []
+            for child in self.network.children():
+                parts += child.children() if isinstance(child, nn.Sequential) else [child]
+            return [layer for layer in (own, *([part] for part in parts)) if _has_weights(layer)]
+        return [_whole_parts(self.network, set(groups[number])) for number in sorted(groups)]
+
+    def frame_maps(self, view: Tensor) -> Tensor:
+        """(N, 3, T, H, W) to features (N, C, T, 1, 1) of the frames.
+
+        Raises:
+            ValueError: If the network does not accept frames of this size.
+        """
+        images = frames_of_clips(view)
+        if refused := self.refused(view.shape[2], *view.shape[3:]):
+            size = f"{view.shape[3]}x{view.shape[4]}"
+            raise ValueError(f"{self.architecture} takes {refused.takes}, got {size}")
+        try:
+            features = self.network(images)
+        except AssertionError as error:
+            raise ValueError(f"{self.architecture} refuses these frames: {error}") from error
+        if features.shape != (len(images), self.frame_channels):
+            raise ValueError(
+                f"{self.architecture} gives features of shape {tuple(features.shape)} for "
+                f"{len(images)} images, and not one vector of {self.frame_channels} for each"
+            )
+        return features.unflatten(0, (len(view), -1)).transpose(1, 2)[..., None, None]
+
+    def forward(self, view: Tensor) -> Tensor:
+        """(N, 3, T, H, W) to features (N, C, T, 1, 1), whose mean is the representation."""
+        return pool_frames(self.frame_maps(view), self.frame_pool, view)
+
+    @property
+    def takes_one_size(self) -> bool:
+        """Whether the network accepts frames of one size only."""
+        return self._size is not None
+
+    def refused(self, frames: int, height: int, width: int) -> Refusal | None:
+        """Return what of a clip does not fit, or None if all of it fits."""
+        if self._size is None or (height, width) == self._size:
+            return None
+        rows, columns = self._size
+        return Refusal("size", f"frames of {rows}x{columns} pixels, which it was built for")
+
+
+def _only_size(network: Any, model_args: dict[str, Any]) -> tuple[int, int] | None:
+    """Return height and width of the images of a network of one size; None for any other."""
+    if not network.pretrained_cfg.get("fixed_input_size") or model_args.get("dynamic_img_size"):
+        return None
+    size = model_args.get("img_size") or network.pretrained_cfg["input_size"][1:]
+    rows, columns = (size, size) if isinstance(size, int) else size
+    return rows, columns
+
+
+def _has_weights(layer: Sequence[nn.Module | nn.Parameter]) -> bool:
+    """Return whether a layer contains parameters."""
+    return any(isinstance(part, nn.Parameter) or [*part.parameters()] for part in layer)
+
+
+def _whole_parts(module: nn.Module, names: set[str], prefix: str = "") -> list[Any]:
+    """Return the largest submodules that contain only these parameters, and single parameters."""
+    own = {f"{prefix}{name}" for name, _ in module.named_parameters()}
+    if own and own <= names:
+        return [module]
+    found: list[Any] = [
+        value
+        for name, value in module.named_parameters(recurse=False)
+        if f"{prefix}{name}" in names
+    ]
+    for name, child in module.named_children():
+        inside = f"{prefix}{name}."
+        if any(parameter.startswith(inside) for parameter in names):
+            found += _whole_parts(child, names, inside)
+    return found

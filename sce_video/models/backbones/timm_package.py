@@ -1,0 +1,134 @@
+"""The package timm, imported with or without torchvision.
+
+timm 1.0.31 imports torchvision whenever it is imported: ``timm.layers`` takes the class
+``FrozenBatchNorm2d`` from it, and ``timm.models`` takes constants from ``timm.data``, which also
+has transforms and data sets. No network of timm needs any of this. A CPU build of torch is often
+installed without torchvision, and PyPI's build of torchvision, which is made for CUDA, cannot be
+imported next to it. Stand-ins therefore take the place of these modules while timm is imported, and
+only if torchvision cannot be imported. They are removed afterwards.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from torch import nn
+
+from sce_video.utils.errors import MissingPackageError
+
+#: Module of timm whose other modules need torchvision, and the file with its constants.
+_DATA = "timm.data"
+_CONSTANTS = "constants.py"
+
+
+class FrozenBatchNorm2d(nn.Module):
+    """Stand-in for torchvision's class, which timm uses only if a caller asks for it by name."""
+
+    def __init__(self, *sizes: Any) -> None:
+        raise NotImplementedError("FrozenBatchNorm2d is torchvision's. Install torchvision")
+
+
+@lru_cache
+def timm() -> Any:
+    """Import the package timm.
+
+    Raises:
+        MissingPackageError: If timm is not installed or cannot be imported.
+    """
+    spec = find_spec("timm")
+    folders = () if spec is None else spec.submodule_search_locations or ()
+    if not folders:
+        raise MissingPackageError(
+            "networks of timm need the package timm. Install it: pip install 'sce-video[timm]', or "
+            "next to a CPU build of torch: pip install --no-deps timm"
+        )
+    try:
+        if _imports_torchvision():
+            return importlib.import_module("timm")
+        with _stand_ins(Path(*folders, "data", _CONSTANTS)):
+            return importlib.import_module("timm")
+    except (AttributeError, ImportError, OSError) as error:
+        raise MissingPackageError(f"the package timm cannot be imported: {error}") from error
+
+
+def without_state(kind: type, needs_timm: bool = True) -> Any:
+    """Make an empty object of a class whose state may contain layers of timm.
+
+    ``pickle`` imports the classes of these layers by itself when it restores the state, and it
+    restores the state after it has called this function. A process of workers therefore imports
+    timm as every other process does.
+
+    Args:
+        kind: The class.
+        needs_timm: Whether the state of this object contains layers of timm.
+
+    Raises:
+        MissingPackageError: If timm is not installed.
+    """
+    if needs_timm:
+        timm()
+    return object.__new__(kind)
+
+
+def _imports_torchvision() -> bool:
+    """Return whether torchvision can be imported, which depends on the build of torch."""
+    try:
+        importlib.import_module("torchvision")
+    except (ImportError, OSError, RuntimeError):
+        return False
+    return True
+
+
+@contextmanager
+def _stand_ins(constants: Path) -> Iterator[None]:
+    """Put stand-ins for what timm imports without using it into ``sys.modules``."""
+    ops = _module("torchvision.ops.misc")
+    ops.FrozenBatchNorm2d = FrozenBatchNorm2d  # type: ignore[attr-defined]
+    data = _module(_DATA)
+    data.__dict__.update(_constants(constants))
+    stand_ins = {
+        "torchvision": _module("torchvision"),
+        "torchvision.ops": _module("torchvision.ops"),
+        "torchvision.ops.misc": ops,
+        _DATA: data,
+    }
+    _remove("torchvision", _DATA)  # what a failed import has left
+    sys.modules.update(stand_ins)
+    try:
+        yield
+    finally:
+        _remove("torchvision", _DATA)
+
+
+def _module(name: str) -> ModuleType:
+    """Make an empty module that may have submodules."""
+    module = ModuleType(name)
+    module.__spec__ = ModuleSpec(name, None, is_package=True)
+    module.__path__ = []
+    return module
+
+
+def _constants(file: Path) -> dict[str, Any]:
+    """Return the constants of a module of timm without importing its package."""
+    spec = spec_from_file_location("timm_constants", file)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{file} is not a module")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return {name: value for name, value in vars(module).items() if name.isupper()}
+
+
+def _remove(*packages: str) -> None:
+    """Remove packages with their submodules from ``sys.modules``."""
+    for name in list(sys.modules):
+        if any(f"{name}.".startswith(f"{package}.") for package in packages):
+            del sys.modules[name]
