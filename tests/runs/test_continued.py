@@ -345,7 +345,7 @@ def test_local_views_need_a_network_that_takes_them(sources):
         start = Start(find_source(sources / name))
         if refused:
             with pytest.raises(
-                ValueError, match="SCE has local views of 4 frames of 16x16, and .*"
+                ValueError, match="SCE has local views of 4 frames of 16x16, but .*"
             ):
                 continue_from(config, start)
         else:
