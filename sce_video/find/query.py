@@ -347,13 +347,13 @@ def _exact(
     """
     if not np.isfinite(feature).all():
         raise ValueError(
-            "queries: 1 of 1 rows hold NaN or infinity, the first is row 0: the network that made "
-            "them has diverged"
+            "queries: 1 of 1 rows contain NaN or infinity, the first is row 0. The network has "
+            "diverged"
         )
     if feature.shape != index.shape[1:]:
         raise ValueError(
-            f"queries have {feature.size} dimensions, the gallery {index.shape[1]}: they must come "
-            "from the same network"
+            f"queries have {feature.size} dimensions, but the gallery has {index.shape[1]}. "
+            "Compute both with the same network"
         )
     kept = np.ones(len(index), dtype=bool) if kept is None else kept
     mean = index.mean.astype(np.float32) if centred else np.zeros_like(feature)

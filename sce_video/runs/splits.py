@@ -89,7 +89,7 @@ def run_splits(
         StoppedError: If a signal has stopped training.
     """
     if not splits or len(set(map(str, splits))) != len(splits):
-        raise ValueError(f"each split must be given only once, got {list(splits)}")
+        raise ValueError(f"splits must be given once each, got {list(splits)}")
     root = Path(training.work_dir)
     configs = {str(split): for_split(training, split) for split in splits}
     for split, cfg in configs.items():

@@ -110,7 +110,7 @@ def find_source(source: str | os.PathLike) -> Source:
     name = packaged_network(name) or name
     if not (is_model(name) or is_url(name) or os.path.exists(name)):
         raise FileNotFoundError(
-            f"{name} does not exist. Give a run, a checkpoint, the folder of an exported network, "
+            f"there is no {name}. Give a run, a checkpoint, the folder of an exported network, "
             f"a model of transformers as {MODEL_PREFIX}NAME, or demo, which sce_video contains"
         )
     path, content = _in_our_layout(name)

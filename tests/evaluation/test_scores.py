@@ -122,7 +122,7 @@ def test_invalid_sets_raise():
         weighted_mean([a, shuffled(b, [0, 1, 2, 4, 6, 7, 8])])
     with pytest.raises(ValueError, match=r"A\.npz lacks 1 videos of B\.npz, the first is v8\.mp4"):
         weighted_mean([shuffled(a, range(8)), b])
-    with pytest.raises(ValueError, match=r"B\.npz holds v4\.mp4 twice, in rows 4 and 9"):
+    with pytest.raises(ValueError, match=r"B\.npz contains v4\.mp4 twice, in rows 4 and 9"):
         weighted_mean([a, shuffled(b, [*range(9), 4])])
     with pytest.raises(ValueError, match=r"B\.npz has 5 classes, A\.npz has 6"):
         weighted_mean([a, score_set(1, classes=5, source="B.npz")])

@@ -216,8 +216,8 @@ def test_what_does_not_fit_together(tmp_path, capsys):
     )
     for changed, message in (
         (rows(["test/0.jpg", "b.jpg"], [0, 1]), "test/0.jpg is in the features of both train and"),
-        (rows(["a.jpg", "b.jpg"], [0, -1]), "transfer needs labels, 1 of 2 videos have none"),
-        (rows(["a.jpg", "b.jpg"], [0, 1], size=4), "features of different sizes: 3 in"),
+        (rows(["a.jpg", "b.jpg"], [0, -1]), "transfer needs labels, but 1 of 2 videos have none"),
+        (rows(["a.jpg", "b.jpg"], [0, 1], size=4), "features have different sizes: 3 in"),
     ):
         save_features(files["train"], changed, {})
         assert message in error("--metric", "top1")

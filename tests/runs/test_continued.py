@@ -316,8 +316,8 @@ def test_the_clip_keeps_its_rate_where_the_videos_last(sources):
             {},
             "^--frames 8: .*videomae accepts only clips of 4 frames",
         ),
-        ("videomae", {}, {"size": 64}, {}, "^--size 64: .* frames of 32x32 .*: leave --size out$"),
-        ("dinov2", {}, {"size": 36}, {}, "^--size 36: .* multiples of its patches of 8 pixels"),
+        ("videomae", {}, {"size": 64}, {}, r"^--size 64: .* frames of 32x32 .*\. Remove --size$"),
+        ("dinov2", {}, {"size": 36}, {}, "^--size 36: .* multiples of its patch size of 8 pixels"),
         ("r2plus1d.pth", {}, {}, dict(lora=4), "lora adapts attention and MLP"),
     ],
 )
@@ -339,7 +339,7 @@ def test_local_views_need_a_network_that_takes_them(sources):
         start = Start(find_source(sources / name))
         if refused:
             with pytest.raises(
-                ValueError, match="SCE has local views of 4 frames of 16x16, and .*"
+                ValueError, match="SCE has local views of 4 frames of 16x16, but .*"
             ):
                 continue_from(config, start)
         else:

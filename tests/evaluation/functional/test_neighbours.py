@@ -50,7 +50,7 @@ def test_invalid_input_raises():
         nearest_neighbours(good, good, 1, groups=(torch.zeros(3), torch.zeros(2)))
     bad = good.clone()
     bad[2, 1] = float("nan")
-    with pytest.raises(ValueError, match=r"1 of 3 rows hold NaN.*row 2"):
+    with pytest.raises(ValueError, match=r"1 of 3 rows contain NaN.*row 2"):
         check_features(bad, "gallery")
     with pytest.raises(ValueError, match="N, C >= 1"):
         check_features(torch.ones(0, 4), "gallery")
