@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from statistics import fmean
@@ -17,8 +18,8 @@ from sce_video.utils.command import Progress
 
 #: Videos that are timed before the size of the sample is chosen, after a first one.
 _TIMED = 5
-#: Share of the time left after these that the features may take. Scores and page need the rest.
-_SHARE = 0.7
+#: Share of the time left after these that features and scores may take. The page needs the rest.
+_SHARE = 0.8
 #: Factor by which the time of a network may exceed its estimate.
 _LATE = 1.5
 #: Seconds in which processes start.
@@ -87,9 +88,18 @@ class TimeBudget:
         """When the command must be done, on the clock of ``time.monotonic``."""
         return self.begun + self.seconds
 
+    @property
+    def scores_end(self) -> float:
+        """When the scores must be done, on the same clock: the page needs the last tenth."""
+        return self.begun + 0.9 * self.seconds
+
 
 def embed_within(
-    passes: Sequence[NetworkPass], paths: Sequence[str], budget: TimeBudget, workers: int
+    passes: Sequence[NetworkPass],
+    paths: Sequence[str],
+    budget: TimeBudget,
+    workers: int,
+    score_seconds: Callable[[int], float],
 ) -> CandidateFeatures:
     """Embed as many videos as the time allows, the same ones with all networks.
 
@@ -98,6 +108,8 @@ def embed_within(
         paths: Paths of the videos, each beginning of which is a fair sample.
         budget: Time of the command.
         workers: Number of processes.
+        score_seconds: Function that estimates the seconds in which all candidates are scored on a
+            number of videos. It must not fall as the number grows.
 
     Raises:
         ValueError: If the time does not suffice for :data:`LEAST_VIDEOS`, or fewer than two videos
@@ -115,7 +127,9 @@ def embed_within(
     each = [fmean(video.seconds for video in part[1:] or part) / workers for part in parts]
     now = time.monotonic()
     end = now + _SHARE * (budget.end - now)
-    count = _sample_size(sum(each), len(paths), end - now, budget)
+    plan = _SamplePlan(sum(each), score_seconds, len(paths))
+    count = plan.size(end - now, budget)
+    end -= score_seconds(count)
     for number, one in enumerate(passes):
         now, done = time.monotonic(), len(parts[number])
         # An estimate from few videos may be wrong. The time of the networks that follow is kept,
@@ -130,29 +144,46 @@ def embed_within(
     return _joined(passes, [part[:count] for part in parts])
 
 
-def _sample_size(each: float, videos: int, left: float, budget: TimeBudget) -> int:
-    """Return the number of videos that the time left suffices for, at most all.
+@dataclass(frozen=True)
+class _SamplePlan:
+    """Time that a comparison takes, by the number of its videos.
 
-    Args:
+    Attributes:
         each: Seconds in which all networks embed a video.
-        videos: Number of videos.
-        left: Seconds for the features, of which the timed videos are a part.
-        budget: Time of the command, for the error.
-
-    Raises:
-        ValueError: If the time does not suffice for :data:`LEAST_VIDEOS`.
+        score_seconds: Estimate of :func:`embed_within`.
+        videos: Number of all videos.
     """
-    least = min(LEAST_VIDEOS, videos)
-    count = min(videos, 1 + _TIMED + int(left / max(each, 1e-9)))
-    if count < least:
-        spent = budget.seconds - left / _SHARE
-        needed = math.ceil(spent + (least - _TIMED) * each / _SHARE)
-        raise ValueError(
-            f"a budget of {budget.seconds:g} s suffices for {count} of {videos} videos, and a "
-            f"comparison needs {least}. Give --budget {needed}s or more, or fewer networks with "
-            "--among"
-        )
-    return count
+
+    each: float
+    score_seconds: Callable[[int], float]
+    videos: int
+
+    def seconds(self, count: int) -> float:
+        """Return the seconds of features and scores after the timed videos."""
+        return self.each * max(0, count - 1 - _TIMED) + self.score_seconds(count)
+
+    def size(self, left: float, budget: TimeBudget) -> int:
+        """Return the number of videos that the time suffices for, at most all.
+
+        Args:
+            left: Seconds for features and scores.
+            budget: Time of the command, for the error.
+
+        Raises:
+            ValueError: If the time does not suffice for :data:`LEAST_VIDEOS`.
+        """
+        least = min(LEAST_VIDEOS, self.videos)
+        counts = range(1, self.videos + 1)
+        count = bisect_right(counts, left, key=self.seconds)
+        if count < least:
+            spent = budget.seconds - left / _SHARE
+            needed = math.ceil(spent + 1 + self.seconds(least) / _SHARE)
+            raise ValueError(
+                f"a budget of {budget.seconds:g} s suffices for {count} of {self.videos} videos, "
+                f"and a comparison needs {least}. Give --budget {needed}s or more, or fewer "
+                "networks with --among"
+            )
+        return count
 
 
 def _embed(

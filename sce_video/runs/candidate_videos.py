@@ -13,6 +13,9 @@ from sce_video.datasets.sources import list_videos, listed_extensions
 from sce_video.options.choose import ChooseOptions
 from sce_video.options.training import FOLDERS
 
+#: Folds by default if there are many groups: half as many probes as in ``evaluate``.
+_FOLDS = 5
+
 
 def read_choice_videos(options: ChooseOptions) -> LabelledVideos:
     """Return the videos of the options, with the label -1 if no labels are given.
@@ -93,7 +96,7 @@ def in_sampling_order(found: LabelledVideos, options: ChooseOptions) -> ChoiceVi
     """
     import torch
 
-    from sce_video.evaluation.functional.folds import divide
+    from sce_video.evaluation.functional.folds import MANY_GROUPS, divide
     from sce_video.evaluation.functional.statistics import group_ids
 
     paths, labels = found.paths(), found.videos.labels.astype(np.int64)
@@ -105,12 +108,14 @@ def in_sampling_order(found: LabelledVideos, options: ChooseOptions) -> ChoiceVi
         groups = group_ids(paths, options.group_pattern)[0].numpy()
     folds, left_out = np.zeros(len(paths), np.int64), ""
     if options.labels is not None:
-        given = None
+        given, count = None, options.folds
         if found.folds:
             numbers = np.unique(np.array(found.folds), return_inverse=True)[1].reshape(-1)
             given = torch.from_numpy(numbers)
+        elif count is None and len(np.unique(groups)) >= MANY_GROUPS:
+            count = _FOLDS
         divided = divide(
-            torch.from_numpy(labels), torch.from_numpy(groups), given=given, folds=options.folds
+            torch.from_numpy(labels), torch.from_numpy(groups), given=given, folds=count
         )
         folds, left_out = divided.numbers.numpy(), divided.text
     grouped = bool(found.groups or found.folds or options.group_pattern)

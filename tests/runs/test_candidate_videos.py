@@ -50,8 +50,10 @@ def test_groups_of_paths_and_videos_alone(folder):
     by_person = chosen(folder, labels="folders", group_pattern=r"person(\d)")
     assert by_person.left_out == "one of 10 groups" and len(np.unique(by_person.groups)) == 10
     alone = chosen(folder, labels="folders")
-    assert alone.left_out == "one of 10 folds of 60 groups" and not alone.grouped
+    assert alone.left_out == "one of 5 folds of 60 groups" and not alone.grouped
     assert len(np.unique(alone.groups)) == 60
+    ten = chosen(folder, labels="folders", group_pattern=r"_(\d+)\.", folds=10)
+    assert ten.left_out == "one of 10 folds of 60 groups" and ten.grouped
 
 
 def test_folders_are_no_labels_unless_they_are_said_to_be(folder):
