@@ -135,6 +135,7 @@ def plan_pretraining(options: PretrainOptions, begun: float) -> PlannedTraining:
     slowness = (now - began) / max(time.process_time() - worked, 1e-3)
     compared = _compared_videos(timing, subject.trained.num_videos, options.hours)
     after = _seconds_after(timing, subject.trained.num_videos, compared, slowness)
+    after += taught * compared / subject.trained.num_videos  # the teacher is compared, too
     other = 0.0 if options.hours is None else now - begun + taught + after
     held = subject.held
     evaluation = 0.0 if held is None else held.evaluated * timing.features(networks=1)

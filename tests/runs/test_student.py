@@ -60,6 +60,8 @@ def test_the_plan_of_a_student(tmp_path):
     assert found["size"] == 40  # the videos have no more
     assert planned.config.model.backbone.temporal
     assert planned.config.model.projector.num_layers == 0
+    *_, views = (s for s in planned.config.test_dataloader.dataset.pipeline if "num_clips" in s)
+    assert views.num_clips == 1  # the videos are shorter than a clip
     folder = write_planned(planned)
     assert planned_config(folder).pretrained == planned.config.pretrained  # is read again as data
     assert "width" not in found and "queue" not in found
