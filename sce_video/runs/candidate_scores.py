@@ -105,7 +105,8 @@ def score_candidates(
         knn.compute(one)
         near = knn.outcomes["knn_top1"].numpy()[probe.tested]
         outcomes = {DECIDES: probe.hits[candidate], "knn_top1": near}
-        scores.append(_score(candidate, costs[candidate], one, outcomes, measured))
+        score = Score(candidate, costs[candidate], one, {})
+        scores.append(_with_outcomes(score, outcomes, measured))
     note = ""
     if probe.folds < total:
         note = (
@@ -115,36 +116,28 @@ def score_candidates(
     return Scored(scores, measured, note)
 
 
-def _score(
-    candidate: Candidate,
-    cost: Cost,
-    rows: Rows,
-    outcomes: Mapping[str, np.ndarray],
-    measured: ChoiceVideos,
-) -> Score:
-    """Return the score of what each measured video contributes, with intervals."""
-    values = {name: found.astype(np.float64) for name, found in outcomes.items()}
-    ends = {name: mean_interval(found, measured.groups) for name, found in values.items()}
-    metrics = {name: float(found.mean()) for name, found in values.items()}
-    metrics |= FeatureStatistics().compute(rows)
-    return Score(candidate, cost, rows, metrics, ends, values)
-
-
 def _score_without_labels(
     candidate: Candidate, cost: Cost, rows: Rows, clips: np.ndarray, measured: ChoiceVideos
 ) -> Score:
     """Return the measures without labels of the measured videos, the first ones of ``clips``."""
     few = _rows(in_row_space(clips[: len(measured)]), measured)
-    rank = RankMe().compute(few)
-    if clips.shape[1] < 2:  # the other measures compare the clips of a video
-        score = _score(candidate, cost, rows, {}, measured)
-        return replace(score, metrics=score.metrics | rank)
-    rank |= LiDAR().compute(few)
-    retrieval = ClipRetrieval()
-    retrieval.compute(few)
+    values, retrieval = RankMe().compute(few), ClipRetrieval()
+    if clips.shape[1] > 1:  # these measures compare the clips of a video
+        values |= LiDAR().compute(few)
+        retrieval.compute(few)
     outcomes = {name: hits.numpy() for name, hits in retrieval.outcomes.items()}
-    score = _score(candidate, cost, rows, outcomes, measured)
-    return replace(score, metrics=score.metrics | rank)
+    return _with_outcomes(Score(candidate, cost, rows, values), outcomes, measured)
+
+
+def _with_outcomes(
+    score: Score, outcomes: Mapping[str, np.ndarray], measured: ChoiceVideos
+) -> Score:
+    """Add outcomes (m,) of the measured videos, with their means and intervals."""
+    values = {name: found.astype(np.float64) for name, found in outcomes.items()}
+    ends = {name: mean_interval(found, measured.groups) for name, found in values.items()}
+    means = {name: float(found.mean()) for name, found in values.items()}
+    metrics = {**score.metrics, **means, **FeatureStatistics().compute(score.rows)}
+    return replace(score, metrics=metrics, intervals=ends, outcomes=values)
 
 
 def in_row_space(clips: np.ndarray) -> np.ndarray:
@@ -297,12 +290,17 @@ def decide(scores: Sequence[Score], videos: ChoiceVideos) -> Decision:
         for score in equal
         if all(paired_difference(score, floor, videos.groups).is_gain for floor in floors)
     ]
-    reasons = [
-        f"No difference can be shown between {best.candidate.name} and {score.candidate.name}: "
-        f"{deciding[score.candidate].points} points in the linear probe."
+    alike = [
+        f"{score.candidate.name}: {deciding[score.candidate].points}"
         for score in [*equal, *floors]
         if score is not best and not deciding[score.candidate].shown
     ]
+    reasons = []
+    if alike:
+        reasons.append(
+            f"No difference can be shown between {best.candidate.name} and {', '.join(alike)} "
+            "points in the linear probe."
+        )
     if not useful:
         reasons.append("No network is shown to be better than grey pixels and random weights.")
         return Decision(best.candidate, None, tuple(reasons), differences)

@@ -13,6 +13,9 @@ from sce_video.datasets.sources import list_videos, listed_extensions
 from sce_video.options.choose import ChooseOptions
 from sce_video.options.training import FOLDERS
 
+#: Fewest videos of a comparison, and of a class on average: an interval over fewer says little.
+_LEAST = 20
+_LEAST_PER_CLASS = 5
 #: Folds by default if there are many groups: half as many probes as in ``evaluate``.
 _FOLDS = 5
 
@@ -70,6 +73,12 @@ class ChoiceVideos:
     def labelled(self) -> bool:
         """Whether the videos have labels."""
         return bool(self.left_out)
+
+    @property
+    def least(self) -> int:
+        """Return the fewest videos that can be compared."""
+        classes = len(np.unique(self.labels))
+        return min(max(_LEAST, _LEAST_PER_CLASS * classes), len(self))
 
     def subset(self, rows: np.ndarray) -> ChoiceVideos:
         """Return the videos of some rows, in this order."""

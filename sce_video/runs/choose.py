@@ -52,7 +52,7 @@ def choose(options: ChooseOptions) -> ChooseResult:
     sizes = [one.size(candidate) for one in passes for candidate in one.parts]
     probes = time_probes(sizes, every)
     workers = options.workers or usable_cores()
-    found = embed_within(passes, every.paths, budget, workers, probes.total)
+    found = embed_within(passes, every.paths, budget, workers, probes.total, every.least)
     videos, kept, notes = _compared(every, found)
     clips = {candidate: values[kept] for candidate, values in found.clips.items()}
     scored = score_candidates(clips, found.costs, videos, budget.scores_end)

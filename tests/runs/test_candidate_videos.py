@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 
 import numpy as np
 import pytest
@@ -66,6 +67,14 @@ def test_classes_of_one_fold_cannot_be_compared(folder):
     rows = np.flatnonzero((found.labels == 0) | (found.groups == 3))
     some = found.subset(rows)
     assert (some.comparable() == (some.labels == 0)).all() and (some.labels == 1).any()
+
+
+def test_a_comparison_needs_some_videos_of_each_class(folder):
+    labelled = chosen(folder, labels="folders")
+    assert labelled.least == 20 and chosen(folder).least == 20
+    assert labelled.subset(np.arange(12)).least == 12
+    many = dataclasses.replace(labelled, labels=np.arange(60) // 6)
+    assert many.least == 50
 
 
 def test_mistakes_name_the_file(folder, tmp_path):
