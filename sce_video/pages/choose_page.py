@@ -60,9 +60,10 @@ class ChoicePage:
         heading: Recommendation in a few words.
         command: Command line to run next.
         reasons: Sentences that explain the recommendation.
-        notes: Notes about the sample.
+        notes: Remarks on the sample.
         table: Table of the candidates.
-        differences: Names of the two networks, name of the metric, and points with their interval.
+        best: Name of the best candidate; empty without labels.
+        differences: Points by which the best candidate exceeds each other one, with intervals.
         parts: Nearest neighbours according to some candidates.
         failures: Path and reason of each video that could not be decoded.
     """
@@ -74,7 +75,8 @@ class ChoicePage:
     reasons: Sequence[str]
     notes: Sequence[str]
     table: ChoiceTable
-    differences: Sequence[tuple[str, str, str, str]]
+    best: str
+    differences: ChoiceTable
     parts: Sequence[Part]
     failures: Sequence[tuple[str, str]]
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from statistics import fmean
@@ -17,15 +18,11 @@ from sce_video.utils.command import Progress
 
 #: Number of videos timed before the sample size is chosen, after a first untimed video
 _TIMED = 5
-#: Share of the remaining time for the features. Scores and page need the rest.
-_SHARE = 0.7
-#: Factor by which the time of a network may exceed its estimate
+#: Share of the time left after these that features and scores may take. The page needs the rest.
+_SHARE = 0.8
+#: Factor by which the time of a network may exceed its estimate.
 _LATE = 1.5
-#: Seconds that processes need to start
-_START = 10.0
-_FLOAT = 4  # bytes per number in a feature
-#: Smallest number of videos to compare, if there are so many: with fewer, intervals are too wide
-LEAST_VIDEOS = 20
+_FLOAT = 4  # bytes of a number of a feature
 
 
 @dataclass(frozen=True)
@@ -86,9 +83,19 @@ class TimeBudget:
         """Time at which the command must finish, on the clock ``time.monotonic``."""
         return self.begun + self.seconds
 
+    @property
+    def scores_end(self) -> float:
+        """Time at which the scores must be finished. The page needs the last tenth."""
+        return self.begun + 0.9 * self.seconds
+
 
 def embed_within(
-    passes: Sequence[NetworkPass], paths: Sequence[str], budget: TimeBudget, workers: int
+    passes: Sequence[NetworkPass],
+    paths: Sequence[str],
+    budget: TimeBudget,
+    workers: int,
+    score_seconds: Callable[[int], float],
+    least: int,
 ) -> CandidateFeatures:
     """Embed as many videos as the time allows, the same ones with all networks.
 
@@ -97,61 +104,103 @@ def embed_within(
         paths: Paths of the videos, ordered so that every prefix is a fair sample.
         budget: Time budget of the command.
         workers: Number of processes.
+        score_seconds: Function that estimates the seconds in which all candidates are scored on a
+            number of videos. It must not fall as the number grows.
+        least: Fewest videos of a comparison.
 
     Raises:
-        ValueError: If the time does not suffice for :data:`LEAST_VIDEOS`, or fewer than two videos
-            can be decoded.
+        ValueError: If the time does not suffice for ``least`` videos, or fewer than two videos can
+            be decoded.
     """
-    parts = []
-    for number, one in enumerate(passes, 1):
-        parts.append(_embed(one, paths[: 1 + _TIMED], 1, f"timing {number} of {len(passes)}:"))
-        if time.monotonic() > budget.end:
-            raise ValueError(
-                f"a budget of {budget.seconds:g} s does not suffice to time {len(passes)} networks "
-                f"on {1 + _TIMED} videos. Give a larger --budget, or fewer networks with --among"
-            )
-    # Skip the first video of each process, which takes longer because memory is allocated.
+    parts, starts = _timed_videos(passes, paths[: 1 + _TIMED], budget)
+    # The first video of a process takes longer, because memory is allocated.
     each = [fmean(video.seconds for video in part[1:] or part) / workers for part in parts]
     now = time.monotonic()
     end = now + _SHARE * (budget.end - now)
-    count = _sample_size(sum(each), len(paths), end - now, budget)
+    plan = _SamplePlan(sum(each), sum(starts), score_seconds, len(paths), least)
+    count = plan.size(end - now, budget)
+    end, limit = (moment - score_seconds(count) for moment in (end, budget.scores_end))
     for number, one in enumerate(passes):
         now, done = time.monotonic(), len(parts[number])
-        # An estimate from a few videos may be wrong. Reserve the time of the remaining networks. A
-        # slow network may still catch up with the number of videos of the networks before it.
-        own, others = (
-            seconds * (count - done) for seconds in (each[number], sum(each[number + 1 :]))
-        )
-        stop = max(end - others, now + _LATE * own + _START)
+        # An estimate from few videos may be wrong. The time of the networks that follow is kept,
+        # and a network that is late itself may still reach the videos of the ones before it.
+        needed = [start + pace * (count - done) for start, pace in zip(starts, each, strict=True)]
+        own, others = needed[number], sum(needed[number + 1 :])
+        late = min(now + _LATE * own, max(limit - others, now + own))
         title = f"embedding {number + 1} of {len(passes)}:"
+        stop = max(end - others, late)
         parts[number] += _embed(one, paths[done:count], workers, title, stop)
         count = len(parts[number])
     return _joined(passes, [part[:count] for part in parts])
 
 
-def _sample_size(each: float, videos: int, left: float, budget: TimeBudget) -> int:
-    """Return how many videos the remaining time suffices for, at most all.
-
-    Args:
-        each: Seconds that all networks together need per video.
-        videos: Number of videos.
-        left: Seconds for the features, including the timed videos.
-        budget: Time budget of the command, for the error.
+def _timed_videos(
+    passes: Sequence[NetworkPass], paths: Sequence[str], budget: TimeBudget
+) -> tuple[list[list[EmbeddedClips]], list[float]]:
+    """Embed a few videos with each network, and return the seconds in which its process starts.
 
     Raises:
-        ValueError: If the time does not suffice for :data:`LEAST_VIDEOS`.
+        ValueError: If the time is over before all networks are timed.
     """
-    least = min(LEAST_VIDEOS, videos)
-    count = min(videos, 1 + _TIMED + int(left / max(each, 1e-9)))
-    if count < least:
-        spent = budget.seconds - left / _SHARE
-        needed = math.ceil(spent + (least - _TIMED) * each / _SHARE)
-        raise ValueError(
-            f"a budget of {budget.seconds:g} s suffices for {count} of {videos} videos, and a "
-            f"comparison needs {least}. Give --budget {needed}s or more, or fewer networks with "
-            "--among"
-        )
-    return count
+    parts, starts = [], []
+    for number, one in enumerate(passes, 1):
+        begun = time.monotonic()
+        parts.append(_embed(one, paths, 1, f"timing {number} of {len(passes)}:"))
+        now = time.monotonic()
+        starts.append(now - begun - sum(video.seconds for video in parts[-1]))
+        if now > budget.end:
+            raise ValueError(
+                f"a budget of {budget.seconds:g} s does not suffice to time {len(passes)} networks "
+                f"on {len(paths)} videos. Give a larger --budget, or fewer networks with --among"
+            )
+    return parts, starts
+
+
+@dataclass(frozen=True)
+class _SamplePlan:
+    """Time that a comparison takes, by the number of its videos.
+
+    Attributes:
+        each: Seconds in which all networks embed a video.
+        start: Seconds in which the processes of all networks start.
+        score_seconds: Estimate of :func:`embed_within`.
+        videos: Number of all videos.
+        least: Fewest videos of a comparison.
+    """
+
+    each: float
+    start: float
+    score_seconds: Callable[[int], float]
+    videos: int
+    least: int
+
+    def seconds(self, count: int) -> float:
+        """Return the seconds of features and scores after the timed videos."""
+        more = max(0, count - 1 - _TIMED)
+        start = self.start if more else 0.0
+        return start + self.each * more + self.score_seconds(count)
+
+    def size(self, left: float, budget: TimeBudget) -> int:
+        """Return the number of videos that the time suffices for, at most all.
+
+        Args:
+            left: Seconds for features and scores.
+            budget: Time of the command, for the error.
+
+        Raises:
+            ValueError: If the time does not suffice for ``least`` videos.
+        """
+        counts = range(1, self.videos + 1)
+        count = bisect_right(counts, left, key=self.seconds)
+        if count < self.least:
+            spent = budget.seconds - left / _SHARE
+            needed = math.ceil(spent + 1 + self.seconds(self.least) / _SHARE)
+            raise ValueError(
+                f"a budget of {budget.seconds:g} s suffices for {count} of {self.videos} videos, "
+                f"and a comparison needs {self.least}. Give --budget {needed}s or more, or fewer "
+                "networks with --among"
+            )
+        return count
 
 
 def _embed(

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 
 from sce_video.evaluation.functional.statistics import bootstrap_intervals
-from sce_video.evaluation.metrics.base import RowMetric, compute_metrics, outcomes_of
 from sce_video.evaluation.metrics.feature_metrics import (
     KNN,
     ClipRetrieval,
     FeatureStatistics,
     LiDAR,
-    LinearProbe,
     RankMe,
 )
 from sce_video.evaluation.rows import Rows, mean_of_clips
 from sce_video.runs.candidate_features import Cost
+from sce_video.runs.candidate_probe import probe_by_fold
 from sce_video.runs.candidate_videos import ChoiceVideos
 from sce_video.runs.candidates import Candidate
 
@@ -34,6 +34,8 @@ LABEL_FREE = {
     "clip_retrieval_r1": "clip retrieval",
     "effective_rank": "effective rank",
 }
+#: Videos of the metrics without labels, whose time grows with the third power of the clips.
+_MEASURED = 250
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,9 +46,9 @@ class Score:
         candidate: Candidate that was scored.
         cost: Cost of the candidate.
         rows: Features of the videos, with labels, groups and folds.
-        metrics: Values by name of the metric.
-        intervals: 95 % intervals of metrics that are means over videos; None with one group.
-        outcomes: (n,) contribution of each video to such a metric.
+        metrics: Values by the name of the metric.
+        intervals: 95 % intervals of the metrics that are means over videos; None with one group.
+        outcomes: What each measured video contributes to such a metric, (m,).
     """
 
     candidate: Candidate
@@ -57,29 +59,106 @@ class Score:
     outcomes: dict[str, np.ndarray] = field(default_factory=dict)
 
 
-def score_candidate(
-    candidate: Candidate, cost: Cost, clips: np.ndarray, videos: ChoiceVideos
-) -> Score:
-    """Compute kNN and a linear probe if there are labels, otherwise metrics without labels.
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """Scores of all candidates on the same videos.
+
+    Attributes:
+        scores: Candidates and floors, in the order in which they were given.
+        measured: The videos of the outcomes, which may be fewer than the videos of the features.
+        note: Remark on what was left out; empty if nothing was.
+    """
+
+    scores: list[Score]
+    measured: ChoiceVideos
+    note: str = ""
+
+
+def score_candidates(
+    clips: Mapping[Candidate, np.ndarray],
+    costs: Mapping[Candidate, Cost],
+    videos: ChoiceVideos,
+    stop: float = math.inf,
+) -> Scored:
+    """Compute kNN and a linear probe if there are labels, else the measures without labels.
 
     Args:
-        candidate: Candidate to score.
-        cost: Cost of the candidate.
-        clips: (n, K, D) features of the clips of each video.
+        clips: Features (n, K, D) of the clips of each video, by candidate.
+        costs: What each candidate costs.
         videos: The n videos.
+        stop: Time on the clock of ``time.monotonic`` at which no further fold is tested.
     """
-    rows = _rows(clips, videos)
-    metrics: list[RowMetric] = [KNN(), LinearProbe()] if videos.labelled else [RankMe()]
-    if not videos.labelled and clips.shape[1] > 1:  # both metrics compare the clips of a video
-        metrics += [LiDAR(), ClipRetrieval()]
-    values = compute_metrics([*metrics, FeatureStatistics()], rows)
-    found = outcomes_of(metrics, rows)
-    if found is None:
-        return Score(candidate, cost, rows, values)
-    outcomes = {name: found.values[:, i].astype(np.float64) for i, name in enumerate(found.names)}
-    outcomes = {name: hits for name, hits in outcomes.items() if name in {*LABELLED, *LABEL_FREE}}
-    ends = {name: mean_interval(hits, videos.groups) for name, hits in outcomes.items()}
-    return Score(candidate, cost, rows, values, ends, outcomes)
+    rows = {candidate: _rows(values, videos) for candidate, values in clips.items()}
+    if not videos.labelled:
+        measured = videos.subset(np.arange(min(_MEASURED, len(videos))))
+        scores = [
+            _score_without_labels(candidate, costs[candidate], rows[candidate], values, measured)
+            for candidate, values in clips.items()
+        ]
+        return Scored(scores, measured)
+    features = {candidate: one.features for candidate, one in rows.items()}
+    probe = probe_by_fold(features, videos, stop)
+    measured, total = videos.subset(probe.tested), len(np.unique(videos.folds))
+    scores = []
+    for candidate, one in rows.items():
+        knn = KNN()
+        knn.compute(one)
+        near = knn.outcomes["knn_top1"].numpy()[probe.tested]
+        outcomes = {DECIDES: probe.hits[candidate], "knn_top1": near}
+        score = Score(candidate, costs[candidate], one, {})
+        scores.append(_with_outcomes(score, outcomes, measured))
+    note = ""
+    if probe.folds < total:
+        note = (
+            f"Only {len(measured)} videos, {probe.folds} of {total} folds, are tested, because the "
+            "time is over. Give a larger --budget to test all folds."
+        )
+    return Scored(scores, measured, note)
+
+
+def _score_without_labels(
+    candidate: Candidate, cost: Cost, rows: Rows, clips: np.ndarray, measured: ChoiceVideos
+) -> Score:
+    """Return the measures without labels of the measured videos, the first ones of ``clips``."""
+    few = _rows(in_row_space(clips[: len(measured)]), measured)
+    values, retrieval = RankMe().compute(few), ClipRetrieval()
+    if clips.shape[1] > 1:  # these measures compare the clips of a video
+        values |= LiDAR().compute(few)
+        retrieval.compute(few)
+    outcomes = {name: hits.numpy() for name, hits in retrieval.outcomes.items()}
+    return _with_outcomes(Score(candidate, cost, rows, values), outcomes, measured)
+
+
+def _with_outcomes(
+    score: Score, outcomes: Mapping[str, np.ndarray], measured: ChoiceVideos
+) -> Score:
+    """Add outcomes (m,) of the measured videos, with their means and intervals."""
+    values = {name: found.astype(np.float64) for name, found in outcomes.items()}
+    ends = {name: mean_interval(found, measured.groups) for name, found in values.items()}
+    means = {name: float(found.mean()) for name, found in values.items()}
+    metrics = {**score.metrics, **means, **FeatureStatistics().compute(score.rows)}
+    return replace(score, metrics=metrics, intervals=ends, outcomes=values)
+
+
+def in_row_space(clips: np.ndarray) -> np.ndarray:
+    """Return features of at most as many dimensions as clips, with the same inner products.
+
+    The features are rotated into the space that they span, so RankMe and the retrieval of clips
+    stay the same up to rounding. LiDAR becomes smaller by less than a percent, because it counts a
+    tiny share for each dimension in which nothing varies.
+
+    Args:
+        clips: (n, K, D) float32.
+
+    Returns:
+        (n, K, min(D, n K)) float32.
+    """
+    count, per_video, size = clips.shape
+    if size <= count * per_video:
+        return clips
+    rows = torch.from_numpy(clips.reshape(-1, size)).double()
+    upper = torch.linalg.qr(rows.T, mode="r")[1]
+    return upper.T.float().numpy().reshape(count, per_video, -1)
 
 
 def _rows(clips: np.ndarray, videos: ChoiceVideos) -> Rows:
@@ -191,8 +270,8 @@ def decide(scores: Sequence[Score], videos: ChoiceVideos) -> Decision:
     can be shown, so the cheapest candidate is recommended.
 
     Args:
-        scores: Scores of the candidates and baselines.
-        videos: Videos on which the scores were computed.
+        scores: Candidates and floors.
+        videos: The measured videos of the scores.
     """
     networks = [score for score in scores if not score.candidate.is_floor]
     if not videos.labelled:
@@ -212,12 +291,17 @@ def decide(scores: Sequence[Score], videos: ChoiceVideos) -> Decision:
         for score in equal
         if all(paired_difference(score, floor, videos.groups).is_gain for floor in floors)
     ]
-    reasons = [
-        f"No difference can be shown between {best.candidate.name} and {score.candidate.name}: "
-        f"{deciding[score.candidate].points} points in the linear probe."
+    alike = [
+        f"{score.candidate.name}: {deciding[score.candidate].points}"
         for score in [*equal, *floors]
         if score is not best and not deciding[score.candidate].shown
     ]
+    reasons = []
+    if alike:
+        reasons.append(
+            f"No difference can be shown between {best.candidate.name} and {', '.join(alike)} "
+            "points in the linear probe."
+        )
     if not useful:
         reasons.append("No network is shown to be better than grey pixels and random weights.")
         return Decision(best.candidate, None, tuple(reasons), differences)

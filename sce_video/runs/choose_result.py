@@ -117,14 +117,23 @@ class ChooseResult:
             reasons=self.decision.reasons,
             notes=self.notes,
             table=self.table(),
-            differences=[
-                (d.first.name, d.second.name, LABELLED[d.metric], d.points)
-                for d in self.decision.differences
-            ],
+            best="" if self.decision.best is None else self.decision.best.name,
+            differences=self._differences(),
             parts=self._neighbours(),
             failures=self.failures,
         )
         write_text(self.page, render_choice(page))
+
+    def _differences(self) -> ChoiceTable:
+        """Return the differences of the best candidate from each other one, in each metric."""
+        points: dict[Candidate, list[str]] = {}
+        for difference in self.decision.differences:
+            points.setdefault(difference.second, []).append(difference.points)
+        rows = [
+            ChoiceRow(one.name, tuple(cells), is_floor=one.is_floor)
+            for one, cells in points.items()
+        ]
+        return ChoiceTable(tuple(LABELLED.values()), tuple(rows))
 
     def _described(self, options: ChooseOptions) -> dict[str, Any]:
         """Convert the result to JSON data."""
