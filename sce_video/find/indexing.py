@@ -16,7 +16,7 @@ from sce_video.datasets.video_list import VIDEO_EXTENSIONS, video_of
 from sce_video.options.features import IndexOptions
 from sce_video.utils.command import printable, progress_bar
 from sce_video.utils.cores import usable_cores
-from sce_video.utils.own_parts import own_classes
+from sce_video.utils.own_parts import imported_classes
 
 if TYPE_CHECKING:
     from sce_video.find.index import IndexReport
@@ -110,7 +110,7 @@ def _known_dataset(stored: VideoIndex) -> str | None:
     from sce_video.find.index_network import advise_index_imports
 
     name = stored.header.dataset
-    if name is not None and name not in own_classes("dataset"):
+    if name is not None and name not in imported_classes("dataset"):
         raise ValueError(
             f"the dataset {name:.100} lists the videos of the index {stored.folder}, and no "
             f"imported module has registered it. {advise_index_imports(stored)}"

@@ -24,7 +24,7 @@ from sce_video.options.shared import (
     matching,
     protocol_problem,
 )
-from sce_video.utils.own_parts import own_classes
+from sce_video.utils.own_parts import imported_classes
 
 #: Protocols that need no labels, and so no gallery to compare with.
 LABEL_FREE = frozenset(("clip_retrieval", "lidar", "rankme"))
@@ -103,7 +103,7 @@ class EvaluateOptions(Options):
             )
         if self.gallery is not None and columns:
             raise OptionError("groups and folds divide the test videos. Remove {gallery}")
-        own = own_classes("metric")
+        own = imported_classes("metric")
         alone = {name for name in own if not getattr(own[name], "needs_gallery", True)}
         needs_labels = not self.protocols or not alone.union(LABEL_FREE).issuperset(self.protocols)
         if needs_labels and self.gallery is None and not self.grouped:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from sce_video.options.declare import OptionError, Spec
-from sce_video.utils.own_parts import own_classes
+from sce_video.utils.own_parts import imported_classes
 from sce_video.utils.seconds import parse_seconds
 
 #: Largest number of pixels in a decoded frame. A frame of 8K video (7680 x 4320) has 33 million.
@@ -140,7 +140,7 @@ PROTOCOLS = (
 
 def protocol_problem(name: str) -> str | None:
     """Return what is wrong with the name of a protocol, shipped or of the user's own."""
-    known = [*PROTOCOLS, *own_classes("metric")]
+    known = [*PROTOCOLS, *imported_classes("metric")]
     if name in known:
         return None
     return f"must be one of {', '.join(known)}, or a metric that a module of --import registers"
@@ -148,7 +148,7 @@ def protocol_problem(name: str) -> str | None:
 
 def _dataset_problem(name: str) -> str | None:
     """Return what is wrong with the name of a dataset of the user's own."""
-    known = own_classes("dataset")
+    known = imported_classes("dataset")
     if name in known:
         return None
     has = f"registers ({', '.join(known)})" if known else "registers (docs/extend.md)"

@@ -48,7 +48,7 @@ class Score:
         rows: Features of the videos, with labels, groups and folds.
         metrics: Values by the name of the metric.
         intervals: 95 % intervals of the metrics that are means over videos; None with one group.
-        outcomes: What each measured video contributes to such a metric, (m,).
+        outcomes: Contribution of each measured video to such a metric, (m,).
     """
 
     candidate: Candidate
@@ -84,7 +84,7 @@ def score_candidates(
 
     Args:
         clips: Features (n, K, D) of the clips of each video, by candidate.
-        costs: What each candidate costs.
+        costs: Time and memory that each candidate needs.
         videos: The n videos.
         stop: Time on the clock of ``time.monotonic`` at which no further fold is tested.
     """

@@ -59,7 +59,7 @@ class Subject:
         return replace(self, videos=self.videos.subset(indices), units=self.units[indices])
 
 
-def examine(options: FinetuneOptions) -> Subject:
+def examine_labelled(options: FinetuneOptions) -> Subject:
     """Read the labelled videos and the source, and examine the machine."""
     words = {"precision": options.precision, "head": options.head}
     given = given_settings(options)

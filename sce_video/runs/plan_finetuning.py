@@ -40,7 +40,7 @@ from sce_video.runs.finetune_subject import (
     Subject,
     data_settings,
     describe_source,
-    examine,
+    examine_labelled,
     step_of_source,
 )
 from sce_video.runs.frozen_readout import percent
@@ -85,7 +85,7 @@ def plan_finetuning(options: FinetuneOptions, begun: float) -> PlannedTraining:
             f"--route {FROZEN} fits a linear classifier and fills in no recipe. Remove --route or "
             "--recipe"
         )
-    subject = examine(options)
+    subject = examine_labelled(options)
     seed = subject.given.get("seed", 0)
     if options.route == FROZEN:
         given = Choice("route", FROZEN, "given")
@@ -135,7 +135,7 @@ class _Training:
 
     Args:
         base: The recipe.
-        subject: What there is.
+        subject: Source, videos and machine.
         out: Folder of the run.
         recipe: Name of the recipe.
         head: Classifier that the recipe brings; None chooses one.

@@ -159,7 +159,7 @@ def _registering() -> set[str]:
     return set() if registry is None else {part.module for part in registry.own_parts()}
 
 
-def own_classes(kind: str) -> dict[str, type]:
+def imported_classes(kind: str) -> dict[str, type]:
     """Return the user's own classes of a registry by name, without importing the registries.
 
     Args:
