@@ -22,7 +22,7 @@ from sce_video.engine.config.snapshot import SNAPSHOT, plain
 from sce_video.engine.recipes import find_recipe, recipes_folder
 from sce_video.engine.restarts import starts_of
 from sce_video.engine.weights import checked_backbone, checkpoint_weights
-from sce_video.inference.encoders.image_networks import ImageNetwork
+from sce_video.inference.encoders.frame_networks import ImageNetwork
 from sce_video.inference.encoders.public_networks import public_network
 from sce_video.inference.encoders.text import stored_text
 from sce_video.inference.encoders.timm_files import RESNETS, timm_config, timm_network

@@ -9,7 +9,7 @@ licence for the weights. Their code is not imported: the file with the weights i
 from __future__ import annotations
 
 from sce_video.engine.checkpoint import load_checkpoint_file
-from sce_video.inference.encoders.image_networks import ImageNetwork, image_input
+from sce_video.inference.encoders.frame_networks import ImageNetwork, image_input
 from sce_video.models.backbones.efficientnet_lite import VARIANTS, from_published
 from sce_video.registry import MODELS
 from sce_video.utils.run_files import weights_file

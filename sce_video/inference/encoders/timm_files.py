@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from sce_video.engine.weights import bounded_network, checked_backbone
-from sce_video.inference.encoders.image_networks import ImageNetwork, image_input
+from sce_video.inference.encoders.frame_networks import ImageNetwork, image_input
 from sce_video.inference.encoders.transformers_files import (
     EncoderError,
     ProcessorSettings,

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from sce_video.engine.weights import bounded_network
-from sce_video.inference.encoders.image_networks import ImageNetwork, image_input
+from sce_video.inference.encoders.frame_networks import ImageNetwork, image_input
 from sce_video.inference.encoders.timm_files import RESNETS, resnet
 from sce_video.inference.encoders.transformers_files import EncoderError, ProcessorSettings
 from sce_video.models.backbones.timm_encoder import build_network

@@ -35,7 +35,7 @@ def check_frame_pool(frame_pool: str) -> int:
     return _PARTS_IN_ORDER if frame_pool == "concat" else 1 + len(motion)
 
 
-def frames_of_clips(view: Tensor) -> Tensor:
+def fold_frames(view: Tensor) -> Tensor:
     """Fold the frames of clips into the batch: (N, C, T, H, W) to (N T, C, H, W), clip by clip.
 
     Raises:

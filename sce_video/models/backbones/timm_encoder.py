@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from sce_video.models.backbones.common import FreezableBackbone, check_frozen
 from sce_video.models.backbones.frame_pools import (
     check_frame_pool,
-    frames_of_clips,
+    fold_frames,
     pool_frames,
 )
 from sce_video.models.backbones.hf_encoder import Refusal
@@ -63,7 +63,10 @@ def check_model_args(model_args: Any) -> dict[str, Any]:
         raise ValueError(f"model_args must be a dict, got {model_args!r:.80}")
     for name, value in model_args.items():
         values = value if isinstance(value, list | tuple) else (value,)
-        fine = len(values) <= _LONGEST_LIST and all(_is_size(one) for one in values)
+        fine = len(values) <= _LONGEST_LIST and all(
+            one is None or (isinstance(one, int | float) and abs(one) <= _LARGEST_NUMBER)
+            for one in values
+        )
         fine |= name in _WORD_ARGUMENTS and isinstance(value, str) and value.isidentifier()
         refused = any(word in str(name) for word in _ASKS_FOR_MORE)
         if refused or not fine or not str(name).isidentifier():
@@ -72,13 +75,6 @@ def check_model_args(model_args: Any) -> dict[str, Any]:
                 f"of these are accepted, and words for {', '.join(_WORD_ARGUMENTS)}"
             )
     return dict(model_args)
-
-
-def _is_size(value: Any) -> bool:
-    """Return whether a value is a switch, None, or a number that is not too large."""
-    if value is None or isinstance(value, bool):
-        return True
-    return isinstance(value, int | float) and abs(value) <= _LARGEST_NUMBER
 
 
 def build_network(architecture: str, model_args: dict[str, Any], num_classes: int = 0) -> Any:
@@ -117,8 +113,9 @@ class TimmEncoder(FreezableBackbone):
             ``dict(img_size=384)``.
         frame_pool: How the features of the frames become a representation, see
             :func:`~sce_video.models.backbones.frame_pools.pool_frames`.
-        frozen_stages: See :class:`~sce_video.models.backbones.common.FreezableBackbone`. Layers are
-            timm's groups of layers: blocks of a ViT, stages of other networks.
+        frozen_stages: Number of quarters of the layers that are frozen, see
+            :class:`~sce_video.models.backbones.common.FreezableBackbone`. Layers are timm's groups
+            of layers: blocks of a ViT, stages of other networks.
         with_cp: Whether activations are computed again in the backward pass, by timm. Networks with
             batch norm are refused.
         init_cfg: mmengine's initialisation config.
@@ -185,7 +182,8 @@ class TimmEncoder(FreezableBackbone):
             parts: list[nn.Module] = []
             for child in self.network.children():
                 parts += child.children() if isinstance(child, nn.Sequential) else [child]
-            return [layer for layer in (own, *([part] for part in parts)) if _has_weights(layer)]
+            layers: list[list[Any]] = [own, *([part] for part in parts if [*part.parameters()])]
+            return layers if own else layers[1:]
         return [_whole_parts(self.network, set(groups[number])) for number in sorted(groups)]
 
     def frame_maps(self, view: Tensor) -> Tensor:
@@ -194,7 +192,7 @@ class TimmEncoder(FreezableBackbone):
         Raises:
             ValueError: If the network does not accept frames of this size.
         """
-        images = frames_of_clips(view)
+        images = fold_frames(view)
         if refused := self.refused(view.shape[2], *view.shape[3:]):
             size = f"{view.shape[3]}x{view.shape[4]}"
             raise ValueError(f"{self.architecture} takes {refused.takes}, got {size}")
@@ -233,11 +231,6 @@ def _only_size(network: Any, model_args: dict[str, Any]) -> tuple[int, int] | No
     size = model_args.get("img_size") or network.pretrained_cfg["input_size"][1:]
     rows, columns = (size, size) if isinstance(size, int) else size
     return rows, columns
-
-
-def _has_weights(layer: Sequence[nn.Module | nn.Parameter]) -> bool:
-    """Return whether a layer contains parameters."""
-    return any(isinstance(part, nn.Parameter) or [*part.parameters()] for part in layer)
 
 
 def _whole_parts(module: nn.Module, names: set[str], prefix: str = "") -> list[Any]:

@@ -111,10 +111,7 @@ def _stand_ins(constants: Path) -> Iterator[None]:
 
 def _module(name: str) -> ModuleType:
     """Make an empty module that may have submodules."""
-    module = ModuleType(name)
-    module.__spec__ = ModuleSpec(name, None, is_package=True)
-    module.__path__ = []
-    return module
+    return module_from_spec(ModuleSpec(name, None, is_package=True))
 
 
 def _constants(file: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What every third-party image network becomes: a backbone that sees frames, and its input."""
+"""A third-party image network as a backbone that sees frames, with its input."""
 
 from __future__ import annotations
 
