@@ -224,7 +224,7 @@ def test_what_of_timm_is_no_source(tmp_path, changes, match):
 @pytest.mark.parametrize(
     ("name", "match"),
     [
-        ("none", "there is no .*none: give a run"),
+        ("none", r"there is no .*none\. Give a run"),
         ("wide.pth", "of another backbone than the model .*of another shape"),
         ("grey.pth", r"grey\.pth has in_channels=1, but videos have 3 channels"),
         (".", r"no checkpoint epoch_N\.pth"),
