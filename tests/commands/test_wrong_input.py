@@ -52,6 +52,7 @@ CASES = {
     "finetune none --out O": "give SOURCE (a run, a checkpoint, ..., or none) and --train",
     "finetune R --train L --out O --resume": "from RUN/run.json. Remove SOURCE",
     "finetune --out O --resume": "cannot resume: O contains no training run",
+    "choose N --out O": "there is no folder 'N'",
     "evaluate N --test V --gallery V": "no checkpoint at N",
     "evaluate E --test V --gallery V": "no checkpoint epoch_N.pth or iter_N.pth in E",
     "evaluate R --test V": "give --gallery, --group-pattern or --group-column",
