@@ -10,6 +10,7 @@ from helpers.recognition import FINETUNE, make_splits, small_options
 from helpers.training import small_config as training_config
 from helpers.training import train
 from mmengine.config import Config
+from mmengine.registry import DefaultScope
 
 from sce_video.engine import runner as runner_module
 from sce_video.engine.checkpoint import describe_checkpoint_file, load_checkpoint_file
@@ -196,7 +197,8 @@ def test_no_loader_draws_from_the_global_generator(splits, tmp_path):
     cfg = finetuning(splits, tmp_path, 0).train_dataloader
     own = torch.utils.data.DataLoader([{"inputs": 1}])
     for loader in (cfg, own):
-        built = VideoRunner.build_dataloader(loader, seed=0)
+        with DefaultScope.overwrite_default_scope("sce_video"):  # as a runner sets it
+            built = VideoRunner.build_dataloader(loader, seed=0)
         before = torch.get_rng_state()
         next(iter(built))
         assert torch.equal(torch.get_rng_state(), before)
