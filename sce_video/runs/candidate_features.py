@@ -22,6 +22,8 @@ _TIMED = 5
 _SHARE = 0.8
 #: Factor by which the time of a network may exceed its estimate.
 _LATE = 1.5
+#: Seconds by which it may exceed it anyway: stopping too early wastes the features of the others.
+_GRACE = 20.0
 _FLOAT = 4  # bytes of a number of a feature
 
 
@@ -126,7 +128,7 @@ def embed_within(
         # and a network that is late itself may still reach the videos of the ones before it.
         needed = [start + pace * (count - done) for start, pace in zip(starts, each, strict=True)]
         own, others = needed[number], sum(needed[number + 1 :])
-        late = min(now + _LATE * own, max(limit - others, now + own))
+        late = min(now + _LATE * own, max(limit - others, now + own)) + _GRACE
         title = f"embedding {number + 1} of {len(passes)}:"
         stop = max(end - others, late)
         parts[number] += _embed(one, paths[done:count], workers, title, stop)
@@ -137,7 +139,7 @@ def embed_within(
 def _timed_videos(
     passes: Sequence[NetworkPass], paths: Sequence[str], budget: TimeBudget
 ) -> tuple[list[list[EmbeddedClips]], list[float]]:
-    """Embed a few videos with each network, and return the seconds in which its process starts.
+    """Embed a few videos with each network, and return the seconds until a first video is done.
 
     Raises:
         ValueError: If the time is over before all networks are timed.
@@ -147,7 +149,7 @@ def _timed_videos(
         begun = time.monotonic()
         parts.append(_embed(one, paths, 1, f"timing {number} of {len(passes)}:"))
         now = time.monotonic()
-        starts.append(now - begun - sum(video.seconds for video in parts[-1]))
+        starts.append(now - begun - sum(video.seconds for video in parts[-1][1:]))
         if now > budget.end:
             raise ValueError(
                 f"a budget of {budget.seconds:g} s does not suffice to time {len(passes)} networks "
@@ -162,7 +164,7 @@ class _SamplePlan:
 
     Attributes:
         each: Seconds in which all networks embed a video.
-        start: Seconds in which the processes of all networks start.
+        start: Seconds in which the processes of all networks start and embed a first video.
         score_seconds: Estimate of :func:`embed_within`.
         videos: Number of all videos.
         least: Fewest videos of a comparison.

@@ -152,3 +152,17 @@ def test_the_time_of_the_scores_is_kept(clock, each):
             lambda count: 30.0 * count,
             20,
         )
+
+
+def test_processes_that_start_late_do_not_waste_the_features_of_the_others(clock, monkeypatch):
+    """On a busy machine the second start takes 15 s longer than the first one."""
+    started = candidate_features.embed_clips
+
+    def embed_clips(network, paths, workers):
+        clock[0] += 15.0 if len(paths) > 6 else 0.0
+        yield from started(network, paths, workers)
+
+    monkeypatch.setattr(candidate_features, "embed_clips", embed_clips)
+    networks = passes(Network(1.0), Network(0.01))
+    found = embed_within(networks, PATHS, TimeBudget(100.0, 200.0), 1, no_scores, 20)
+    assert found.tried > 100 and clock[0] - 100.0 < 200
