@@ -311,7 +311,6 @@ def test_the_clip_keeps_its_rate_where_the_videos_last(sources):
     [
         ("videomae", dict(duration=0.1), {}, {}, "of 4 frames, but the videos in videos have 2: "),
         ("r2plus1d.pth", dict(duration=0.4), {}, {}, "have 10: give fewer, --frames 10"),
-<<<<<<< HEAD
         ("videomae", dict(height=16), {}, {}, "needs frames of 32x32 pixels, but the short side"),
         (
             "videomae",
@@ -321,11 +320,6 @@ def test_the_clip_keeps_its_rate_where_the_videos_last(sources):
             "^--frames 8: .*videomae accepts only clips of 4 frames",
         ),
         ("videomae", {}, {"size": 64}, {}, r"^--size 64: .* frames of 32x32 .*\. Remove --size$"),
-=======
-        ("videomae", dict(height=16), {}, {}, "takes frames of 32x32 pixels, and the short side"),
-        ("videomae", {}, {"frames": 8}, {}, "^--frames 8: .*videomae takes clips of 4 frames, "),
-        ("videomae", {}, {"size": 64}, {}, "^--size 64: .* frames of 32x32 .*: leave --size out$"),
->>>>>>> w_d
         ("dinov2", {}, {"size": 36}, {}, "^--size 36: .* multiples of its patch size of 8 pixels"),
         ("r2plus1d.pth", {}, {}, dict(lora=4), "lora adapts attention and MLP"),
     ],
