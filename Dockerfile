@@ -2,6 +2,8 @@
 #   docker build -t sce-video .
 #   docker run --rm --ipc=host -v "$PWD/videos:/videos:ro" -v "$PWD/runs:/runs" \
 #       sce-video pretrain /videos --out /runs/first
+# Loader workers hand over batches in shared memory, of which a container has 64 MiB by default:
+# --ipc=host gives it the machine's, and --shm-size=28g is enough for 8 GPUs with 12 workers each.
 # GPUs: add --gpus all. The torch of PyPI for Linux is a CUDA build that runs on CPUs, too; another
 # build (smaller, for CPUs only, or for another CUDA) by the address of its index:
 #   docker build --build-arg TORCH_INDEX=ADDRESS -t sce-video .

@@ -259,6 +259,21 @@ def own_parts() -> list[OwnPart]:
     ]
 
 
+def own_classes(kind: str) -> dict[str, type]:
+    """Return the classes that the user's own code has registered in a registry, by name.
+
+    Args:
+        kind: Name of the registry, for example ``dataset``.
+    """
+    return {
+        name: part
+        for registry in globals().values()
+        if isinstance(registry, ChildRegistry) and registry.name == kind
+        for name, part in registry.module_dict.items()
+        if isinstance(part, type) and is_own_part(part)
+    }
+
+
 def count_own_parts() -> int:
     """Return the number of own parts, including parts that were registered with mmengine."""
     parents = [r.parent for r in globals().values() if isinstance(r, ChildRegistry) and r.parent]

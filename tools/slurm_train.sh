@@ -3,7 +3,7 @@
 # Usage: bash tools/slurm_train.sh PARTITION JOB_NAME CONFIG [arguments of tools/train.py]
 #   GPUS           total number of GPUs (8)
 #   GPUS_PER_NODE  GPUs per machine (8, or GPUS if this is less)
-#   CPUS_PER_TASK  CPUs for each GPU's process and its data loaders (8)
+#   CPUS_PER_TASK  CPUs for each GPU's process and its data loaders (loader workers of CONFIG and 1)
 #   PORT           port of the first machine (20000 to 39999, depending on the job's number)
 #   SRUN_ARGS      more arguments of srun, split at blanks, e.g. "--time=24:00:00 --qos=normal"
 #   REQUEUE        seconds before the time limit, e.g. 300. Submits with sbatch. The training then
@@ -38,9 +38,8 @@ shift 3
 gpus=${GPUS:-8}
 positive GPUS "$gpus"
 gpus_per_node=${GPUS_PER_NODE:-$((gpus < 8 ? gpus : 8))}
-cpus_per_task=${CPUS_PER_TASK:-8}
 positive GPUS_PER_NODE "$gpus_per_node"
-positive CPUS_PER_TASK "$cpus_per_task"
+[ -z "${CPUS_PER_TASK:-}" ] || positive CPUS_PER_TASK "$CPUS_PER_TASK"
 if [ $((gpus % gpus_per_node)) -ne 0 ]; then
     echo "slurm_train: GPUS ($gpus) must be a multiple of GPUS_PER_NODE ($gpus_per_node)" >&2
     usage
@@ -55,6 +54,26 @@ fi
 read -ra srun_args <<<"${SRUN_ARGS:-}"
 read -ra sbatch_args <<<"${SBATCH_ARGS:-}"
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+needed_cpus() {
+    local python=python3
+    [ ! -x "$root/.venv/bin/python" ] || python=$root/.venv/bin/python
+    PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}" "$python" -c '
+import sys
+from sce_video.engine.config.changes import read_config
+from sce_video.engine.recipes import find_recipe
+try:
+    print("cpus", read_config(find_recipe(sys.argv[1])).train_dataloader.num_workers + 1)
+except Exception as error:
+    sys.exit(f"slurm_train: {error}")
+' "$config" | sed -n 's/^cpus //p'
+}
+
+cpus_per_task=${CPUS_PER_TASK:-$(needed_cpus || true)}
+if [ -z "$cpus_per_task" ]; then
+    echo "slurm_train: cannot read $config here. Set CPUS_PER_TASK to its loader workers and 1" >&2
+    exit 2
+fi
 
 # This runs on each machine. The first host of the step coordinates the others.
 # shellcheck disable=SC2016  # expanded on the machine, not here

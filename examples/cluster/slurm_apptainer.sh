@@ -2,11 +2,13 @@
 # Pretrain on two machines of eight GPUs under Slurm, inside a container of Apptainer.
 #   apptainer build sce_video.sif docker-archive:sce_video.tar        (of: docker save sce-video)
 #   sbatch examples/cluster/slurm_apptainer.sh CONFIG VIDEOS WORK_DIR
+# Each of the eight processes of a machine has 12 loader workers in the recipes of Kinetics, so that
+# 8 x 13 cores are used. With fewer, ask for all cores of a machine: the workers follow.
 # The tests do not run this script. Without a container, use tools/slurm_train.sh.
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=1
 #SBATCH --gres=gpu:8
-#SBATCH --cpus-per-task=64
+#SBATCH --cpus-per-task=104
 #SBATCH --time=24:00:00
 #SBATCH --signal=USR1@300
 set -euo pipefail

@@ -1,4 +1,4 @@
-"""``sce-video demo``."""
+"""Command ``sce-video demo``, which runs the typical commands on generated videos."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @dataclass(frozen=True)
 class DemoResult:
-    """What the demo has made.
+    """Result of the demo.
 
     Attributes:
         videos: Folder of the generated videos.
         run: Folder of the pretraining run.
         index: Folder of the search index.
-        status: Exit status of the last command; the demo ends with the first that fails.
+        status: Exit status of the last command. The demo ends with the first command that fails.
     """
 
     videos: Path
@@ -41,18 +41,18 @@ class DemoResult:
 
 
 def demo(options: DemoOptions) -> DemoResult:
-    """Generate videos and run the commands that a user would type for videos of their own.
+    """Generate videos, and run the commands that a user would type for their own videos.
 
     Raises:
         ValueError: If the demo cannot use this method.
     """
-    # Imported here because a page of help does not need NumPy.
+    # Import these only here, because the help must not wait for NumPy.
     from sce_video.commands.main import main as run_command
     from sce_video.data_tools.generated import generate_toy_actions
     from sce_video.engine.recipes import methods
     from sce_video.utils.cores import usable_cores
 
-    known = sorted(set(methods()) - {"distill"})  # which needs a teacher
+    known = sorted(set(methods()) - {"distill"})  # distill needs a teacher network
     if options.method not in (None, *known):
         raise ValueError(f"no method {options.method!r} for the demo: choose {', '.join(known)}")
     videos, run, index = (Path(options.out, name) for name in ("videos", "run", "index"))

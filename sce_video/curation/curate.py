@@ -99,7 +99,7 @@ def _check_files(options: CurateOptions) -> None:
         return
     if folder and has_index:
         raise ValueError(f"{source} is an index, which has features: leave out --checkpoint")
-    check_videos(source, listed_extensions(options.all_files))
+    check_videos(source, listed_extensions(options.all_files), options.dataset)
     check_run(options.checkpoint)
 
 
@@ -115,6 +115,7 @@ def _embed(options: CurateOptions, checkpoint: str, folder: Path) -> str:
         build_index(
             *(model, options.source, str(folder), ViewOptions(num_workers=workers)),
             extensions=listed_extensions(options.all_files),
+            dataset=options.dataset,
             on_video=lambda done, total, reason: count(total, bool(reason)),
         )
     return str(folder)

@@ -71,13 +71,24 @@ def check_network(source: str) -> None:
         check_exists(source, "run, checkpoint or model of transformers (hf:NAME)")
 
 
-def check_videos(root: str, extensions: Sequence[str] | None = None) -> None:
+def check_videos(
+    root: str, extensions: Sequence[str] | None = None, dataset: str | None = None
+) -> None:
     """Check that a table, or a folder with a video, exists; print which files are left out.
+
+    Args:
+        root: Path of the table or folder.
+        extensions: Extensions of the files in a folder.
+        dataset: Registered class that lists the videos of the folder, whatever their names.
 
     Raises:
         FileNotFoundError: If the table does not exist.
         ValueError: If the folder does not exist, is a file, or contains no video.
     """
+    if dataset is not None:
+        if not os.path.isdir(root) or is_table(root):
+            raise ValueError(f"--dataset {dataset} lists the videos of a folder, and {root} is not")
+        return
     if is_table(root):
         check_exists(root, "table")
         return

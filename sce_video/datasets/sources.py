@@ -223,22 +223,51 @@ def scan_folder(
     return VideoList.from_paths(paths, [number.get(top, -1) for top in tops], classes)
 
 
-def list_videos(root: str, extensions: Sequence[str] | None = None) -> VideoList:
+def list_videos(
+    root: str, extensions: Sequence[str] | None = None, dataset: str | None = None
+) -> VideoList:
     """List the videos of a folder or of a table; paths are relative to it.
 
     Args:
         root: Path of the folder or table.
         extensions: Extensions of the files in a folder. None means all known video extensions.
+        dataset: Registered class that lists the videos of the folder; None lists all of them.
 
     Raises:
         ValueError: If there are none.
         TableError, MissingPackageError: If the table cannot be read.
     """
+    if dataset is not None:
+        return _list_by_dataset(root, dataset)
     if is_table(root):
         from sce_video.datasets.tables.table_rows import named_rows
 
         return named_rows(root).videos
     return scan_folder(root, extensions)
+
+
+def _list_by_dataset(root: str, dataset: str) -> VideoList:
+    """List the videos of a folder by a registered dataset, of which paths and labels are used.
+
+    Raises:
+        ValueError: If the dataset cannot be built for the folder, or lists no video.
+    """
+    from sce_video.registry import DATASETS
+
+    try:
+        made = DATASETS.build({"type": dataset, "data_root": root})
+    except TypeError as error:
+        raise ValueError(
+            f"the dataset {dataset} cannot be built from data_root={root!r} alone: {error}. Give "
+            "its other arguments a default"
+        ) from error
+    # A dataset joins its paths to data_root, which the caller joins to them again.
+    below = os.path.join(root, "")
+    paths = [str(made.path(index)).removeprefix(below) for index in range(len(made))]
+    if not paths:
+        raise ValueError(f"the dataset {dataset} lists no video of {root}")
+    labels = getattr(made, "labels", [-1] * len(paths))
+    return VideoList.from_paths(paths, labels, getattr(made, "metainfo", {}).get("classes", ()))
 
 
 _PROBED = 20  # entries of a list, to find the folder that its paths are relative to

@@ -1,4 +1,4 @@
-"""How a global batch is divided over processes, and where another division resumes a training."""
+"""Division of a global batch over processes, also when a run resumes on other processes."""
 
 from __future__ import annotations
 
@@ -12,22 +12,21 @@ from sce_video.utils.private_parts import set_accumulation
 
 @dataclass(frozen=True)
 class BatchLayout:
-    """A global batch: ``processes`` x ``batch_size`` x ``accumulated`` samples.
+    """Division of a global batch into ``processes`` x ``batch_size`` x ``accumulated`` samples.
 
-    ``ResumableSampler`` gives rank r the samples r, r + processes, ... of an epoch's order, so an
-    optimiser step has the same samples in every layout with the same global batch.
-
+    ``ResumableSampler`` gives rank r the samples r, r + processes, ... of an epoch's order. An
+    optimiser step therefore uses the same samples in every layout with the same global batch.
     """
 
     processes: int
     batch_size: int  # samples of a rank's micro-batch
     accumulated: int  # micro-batches of an optimiser step
     iters_per_epoch: int  # micro-batches of a rank in an epoch
-    samples: int  # of the data set
+    samples: int  # samples in the dataset
 
     @property
     def global_batch(self) -> int:
-        """Samples of an optimiser step."""
+        """Number of samples in an optimiser step."""
         return self.processes * self.batch_size * self.accumulated
 
     def __str__(self) -> str:
@@ -38,7 +37,7 @@ class BatchLayout:
 
 
 def layout_of(runner: Any) -> BatchLayout | None:
-    """The layout of a runner whose training loop and optimiser are built; None without epochs."""
+    """Return the batch layout of a runner with a built training loop; None without epochs."""
     loader = runner.train_dataloader
     iters = getattr(runner.train_loop, "iters_per_epoch", None)
     if loader.batch_size is None or iters is None:
@@ -48,12 +47,12 @@ def layout_of(runner: Any) -> BatchLayout | None:
 
 
 def divide_global_batch(cfg: Any, processes: int) -> None:
-    """Set the batch size of a process from ``global_batch`` of a config, if it has one.
+    """Set each process's batch size from the config's ``global_batch``, if there is one.
 
-    The same config then has the same steps on any number of processes.
+    The same config then trains the same steps on any number of processes.
 
     Raises:
-        ValueError: the global batch cannot be divided equally.
+        ValueError: If the global batch cannot be divided equally.
     """
     total = cfg.get("global_batch")
     if total is None:
@@ -72,19 +71,20 @@ def divide_global_batch(cfg: Any, processes: int) -> None:
 
 
 def resumed_iteration(runner: Any, meta: dict[str, Any], name: str) -> int:
-    """The iteration from which a runner continues a checkpoint, with its global batch.
+    """Return the iteration at which a runner continues a checkpoint, keeping its global batch.
 
-    With another number of processes the runner's ``accumulative_counts`` is adapted, and an epoch
-    keeps its number of steps. ``keep_global_batch=False`` in the runner's config leaves the run its
-    own batch; its epoch then continues after the samples that were seen, whole steps of them.
+    If the number of processes has changed, the runner's ``accumulative_counts`` is adapted, and an
+    epoch keeps its number of steps. With ``keep_global_batch=False`` in the config, the run keeps
+    its own batch, and the epoch continues after the last whole step of samples already seen.
 
     Args:
         runner: A runner whose training loop and optimiser are built.
-        meta: Of the checkpoint: ``epoch``, ``iter`` and, of a training of epochs, ``batch_layout``.
-        name: The checkpoint, for messages.
+        meta: The checkpoint's ``meta``, with ``epoch``, ``iter`` and, if the training run counts
+            epochs, ``batch_layout``.
+        name: Name of the checkpoint in messages.
 
     Raises:
-        ValueError: the global batch cannot be kept; the message says which settings keep it.
+        ValueError: If the global batch cannot be kept. The message lists settings that keep it.
     """
     now, stored = layout_of(runner), meta.get("batch_layout")
     if now is None or not isinstance(stored, dict):
@@ -115,8 +115,8 @@ def resumed_iteration(runner: Any, meta: dict[str, Any], name: str) -> int:
             f"accumulative_counts={now.accumulated} and a global batch of {now.global_batch}; use "
             "ScheduleHook, which counts steps"
         )
-    # Each rank's number of samples is rounded up, so that of all ranks depends on their number:
-    # where only this has changed the number of steps, an epoch keeps those that it had.
+    # The samples per rank are rounded up, so their total depends on the number of ranks. If only
+    # this rounding has changed the steps per epoch, the epoch keeps its previous number of steps.
     loader, in_epoch = runner.train_dataloader, before.iters_per_epoch // before.accumulated
     alike = (before.samples, before.global_batch) == (now.samples, now.global_batch)
     rounded = alike and abs(in_epoch - now.iters_per_epoch // now.accumulated) == 1
@@ -127,13 +127,13 @@ def resumed_iteration(runner: Any, meta: dict[str, Any], name: str) -> int:
 
 
 def _accumulation(before: BatchLayout, now: BatchLayout, name: str) -> int:
-    """Micro-batches per step with which ``now`` has the global batch of ``before``."""
+    """Return the micro-batches per step with which ``now`` keeps the global batch of ``before``."""
     if now.global_batch == before.global_batch:
         return now.accumulated
     accumulated, rest = divmod(before.global_batch, now.processes * now.batch_size)
     if now.processes != before.processes and not rest:
         return accumulated
-    # Settings that keep the global batch, with micro-batches that are no larger than now.
+    # Find settings that keep the global batch without a micro-batch larger than the current one.
     per_process, rest = divmod(before.global_batch, now.processes)
     batch, accumulated = before.batch_size, before.accumulated
     if now.processes != before.processes and not rest:
@@ -153,11 +153,11 @@ def _accumulation(before: BatchLayout, now: BatchLayout, name: str) -> int:
 
 
 def _iteration(before: BatchLayout, now: BatchLayout, meta: dict[str, Any], name: str) -> int:
-    """The iteration, counted by ``now``, after the steps that ``before`` has done."""
+    """Return the iteration in the layout ``now`` that follows the steps done in ``before``."""
     epoch, iteration = meta["epoch"], meta["iter"]
     if before == now:
         return iteration
-    # Both sides are counted in optimiser steps, which alone mean the same in two layouts.
+    # Count both sides in optimiser steps, the only unit with the same meaning in two layouts.
     steps = (iteration - epoch * before.iters_per_epoch) // before.accumulated
     in_epoch = before.iters_per_epoch // before.accumulated
     if before.samples != now.samples and steps not in (0, in_epoch):
@@ -166,6 +166,6 @@ def _iteration(before: BatchLayout, now: BatchLayout, meta: dict[str, Any], name
             f"{now.samples} now: resume from the end of an epoch"
         )
     last = now.iters_per_epoch // now.accumulated
-    seen = steps * before.global_batch // now.global_batch  # steps, if the batch has changed
+    seen = steps * before.global_batch // now.global_batch  # in steps of the new batch
     done = last if steps == in_epoch else min(seen, last)
     return epoch * now.iters_per_epoch + done * now.accumulated

@@ -1,11 +1,11 @@
-"""Checkpoints: written atomically as plain data, read without running code; what they record.
+"""Checkpoints that are written atomically as plain data and read without executing code.
 
 A checkpoint holds only tensors, numbers, strings and containers, so it can be read by
 ``torch.load(..., weights_only=True)``, for example by mmaction2's
 ``init_cfg=dict(type="Pretrained")``. mmengine 0.10.7 stores ``HistoryBuffer`` objects, which
-torch >= 2.6 refuses. While such a file is read, every name of a pickled buffer maps to a stand-in
-that records plain arguments; the buffers are built afterwards from checked vectors of numbers. A
-file cannot call a class of numpy or mmengine.
+torch >= 2.6 refuses. When such a file is read, every class name of a pickled buffer maps to a
+stand-in that records plain arguments. The buffers are built afterwards from checked vectors of
+numbers, so a file cannot call a class of numpy or mmengine.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ from sce_video.utils.storage import is_url
 if TYPE_CHECKING:
     from mmengine.runner import Runner
 
-#: Bit of a zip record's attributes that marks a folder, which no file of torch.save has.
+#: Attribute bit that marks a zip record as a folder. Files of torch.save never set it.
 _FOLDER = 0x10
 _MAX_PLAIN_PARTS = 10**6
-#: Name, in the message hub, of the checkpoint of a stopped training.
+#: Message hub key for the name of a stopped training run's checkpoint.
 STOP_CHECKPOINT = "stop_checkpoint"
-#: Begin of the file names of checkpoints that a validation metric selects (mmengine's save_best).
+#: File name prefix of checkpoints that a validation metric selects (mmengine's save_best).
 BEST = "best_"
 _OWN_NAME = re.compile(r"(best|epoch|iter)_[\w.-]*\.pth")
 
 
 class HistoryRecord:
-    """Stand-in for mmengine's ``HistoryBuffer`` while a file is read: its unchecked state."""
+    """Stand-in for mmengine's ``HistoryBuffer`` that records its unchecked state."""
 
     _state: Any = None
 
@@ -67,10 +67,10 @@ class HistoryRecord:
         self._state = state
 
     def buffer(self) -> HistoryBuffer:
-        """The history, built from two checked vectors of numbers.
+        """Build the history from two checked vectors of numbers.
 
         Raises:
-            pickle.UnpicklingError: the state is not that of a HistoryBuffer.
+            pickle.UnpicklingError: If the state does not belong to a HistoryBuffer.
         """
         state = self._state if isinstance(self._state, dict) else {}
         records = [state.get(name) for name in ("_log_history", "_count_history")]
@@ -84,16 +84,16 @@ class HistoryRecord:
 
 
 def _history_method(owner: Any, name: Any) -> Any:
-    """Stand-in for ``getattr``, which a pickled HistoryBuffer calls for its four statistics."""
+    """Replace ``getattr``, which a pickled HistoryBuffer calls for its four statistics."""
     # The real ``getattr`` would give a file access to every attribute of every permitted object.
-    if owner is _EmptyRecord:  # a member of an Enum, as Python 3.11.0 to 3.11.3 write it
+    if owner is _EmptyRecord:  # Python 3.11.0 to 3.11.3 pickle Enum members in this way
         return _EmptyRecord()
     if owner is not HistoryRecord or name not in ("min", "max", "current", "mean"):
         raise pickle.UnpicklingError(f"attribute {name!r} is not a statistic of a HistoryBuffer")
     return f"HistoryBuffer.{name}"
 
 
-#: Names in files of mmengine and the stand-in of each; none of these builds a real object.
+#: Names in mmengine's files and their stand-ins. None of the stand-ins builds a real object.
 _MMENGINE_STAND_INS: list = [
     (HistoryRecord, "mmengine.logging.history_buffer.HistoryBuffer"),
     (_history_method, "builtins.getattr"),
@@ -103,9 +103,9 @@ _STAND_INS = frozenset(stand_in for stand_in, _ in _MMENGINE_STAND_INS)
 
 
 def _checked_leaf(storages: dict[int, int], value: Any) -> Any:
-    """A value as read by torch, or the buffer of a HistoryRecord; other stand-ins are refused."""
-    # So is a tensor with more numbers than its storage holds (a step of 0, sparse, without data): a
-    # copy of it could take any amount of memory. The bytes of every storage are noted by address.
+    """Check a value that torch has read, and build the buffer of a HistoryRecord."""
+    # A tensor with more numbers than its storage (a stride of 0, sparse, without data) is refused,
+    # because copying it could take any amount of memory. Storage sizes are noted by address.
     if isinstance(value, torch.Tensor):
         plain = value.layout is torch.strided and not (value.is_meta or value.is_nested)
         if not plain or value.nbytes > value.untyped_storage().nbytes():
@@ -125,23 +125,24 @@ def _checked_leaf(storages: dict[int, int], value: Any) -> Any:
 def load_checkpoint_file(
     path: str | Path, map_location: Any = "cpu", merge_adapters: bool = True
 ) -> dict:
-    """The content of a checkpoint, read without running code that it may contain.
+    """Read a checkpoint without executing code that it may contain.
 
-    torch does not compare what it reads with the checksums that it has written, so they are
-    compared here first. Files of torch < 1.6 have none: only a truncated one is noticed.
+    torch does not verify the checksums that it stores, so they are compared here first. Files
+    written by torch < 1.6 have no checksums. If one is damaged, only truncation is detected.
 
     Args:
-        path: A file or a URL (:mod:`sce_video.utils.storage`), ``.safetensors`` too; or a local
-            folder (:func:`~sce_video.utils.run_files.newest_checkpoint`).
-        map_location: As in :func:`torch.load`; ``.safetensors`` are read to the CPU.
-        merge_adapters: Whether adapters of LoRA become part of the weights
-            (:func:`~sce_video.models.modules.lora.merged_weights`), as everything but the training
-            that has written them needs it.
+        path: A checkpoint or ``.safetensors`` file, its URL (:mod:`sce_video.utils.storage`), or a
+            local folder (:func:`~sce_video.utils.run_files.newest_checkpoint`).
+        map_location: Device for the tensors, as for :func:`torch.load`. ``.safetensors`` files are
+            always read to the CPU.
+        merge_adapters: Whether LoRA adapters are merged into the weights
+            (:func:`~sce_video.models.modules.lora.merged_weights`). Only a resumed training run
+            needs them separate.
 
     Raises:
-        FileNotFoundError: no such file, or a folder without checkpoints.
-        ObjectStoreError: a store cannot be read.
-        ValueError: the file is damaged, cannot be read, or holds other objects than plain data.
+        FileNotFoundError: If the file does not exist, or the folder contains no checkpoints.
+        ObjectStoreError: If an object store cannot be read.
+        ValueError: If the file is damaged, unreadable, or contains anything but plain data.
     """
     path = path if is_url(path) else newest_checkpoint(path)
     name = str(path)
@@ -173,7 +174,7 @@ def load_checkpoint_file(
             f"{name} holds more than plain data and is not loaded, since that could run code: "
             f"{detail.strip().splitlines()[0][:500]}"
         ) from None
-    except Exception as error:  # a damaged file can raise anything: TypeError, IndexError, ...
+    except Exception as error:  # a damaged file can raise any error: TypeError, IndexError, ...
         raise ValueError(
             f"{name} is not a readable checkpoint: {str(error)[:500] or type(error).__name__}"
         ) from error
@@ -183,7 +184,7 @@ def load_checkpoint_file(
 
 
 def first_readable(paths: Iterable[Path], logger: Any) -> Path | None:
-    """The first of these checkpoints that can be read, None without any; warns of the others."""
+    """Return the first readable checkpoint, or None, and warn about unreadable ones before it."""
     for path in paths:
         try:
             load_checkpoint_file(path)
@@ -195,10 +196,10 @@ def first_readable(paths: Iterable[Path], logger: Any) -> Path | None:
 
 
 def _check_archive(path: Path) -> None:
-    """Raise ValueError unless the file is an archive as torch writes it, with all of its bits."""
-    # torch writes no compressed or overlapping records, and reads a small file of those that
-    # unpacks to any size. Nor does it compare what it reads with the CRC-32 that it has stored;
-    # comparing them here takes 0.1 s for 400 MB in the page cache, beside torch.load's 0.2 s.
+    """Raise ValueError unless the file is an undamaged archive in the form that torch writes."""
+    # torch writes no compressed or overlapping records, but it would read them, and a small file
+    # of such records unpacks to any size. torch does not verify the stored CRC-32 either.
+    # Verifying it here takes 0.1 s for 400 MB in the page cache; torch.load itself takes 0.2 s.
     with open(path, "rb", opener=regular_file) as file:
         start = file.read(2)
         if not zipfile.is_zipfile(file):
@@ -211,22 +212,22 @@ def _check_archive(path: Path) -> None:
             stored = all(record.compress_type == zipfile.ZIP_STORED for record in records)
             if not stored or sum(record.file_size for record in records) > path.stat().st_size:
                 raise ValueError("its records are compressed, which torch.save does not do")
-            if start != b"PK":  # an archive behind other bytes, which torch reads as a pickle
+            if start != b"PK":  # torch reads an archive that follows other bytes as a pickle
                 if start[:1] == b"\x80":
                     return
                 raise ValueError("it is no file of torch.save")
-            # torch reads nothing into the memory of a record that is marked as a folder.
+            # torch leaves the memory uninitialised if a record is marked as a folder.
             damaged = next((r.filename for r in records if r.external_attr & _FOLDER), None)
-            if damaged is None and any(r.CRC for r in records):  # torch can be told to store none
+            if damaged is None and any(r.CRC for r in records):  # torch may have stored no CRCs
                 damaged = archive.testzip()
     if damaged is not None:
         raise ValueError(f"it is damaged: bits of its record {damaged} have changed")
 
 
 def file_sha256(path: str | Path) -> str:
-    """SHA-256 of the content of a file, as a hexadecimal string.
+    """Return the SHA-256 of a file's content as a hexadecimal string.
 
-    Of a URL, of the version that this process has read; of a folder, of its newest checkpoint.
+    For a URL, hash the version that this process has read; for a folder, its newest checkpoint.
     """
     with open(
         local_copy(path if is_url(path) else newest_checkpoint(path)), "rb", opener=regular_file
@@ -235,21 +236,22 @@ def file_sha256(path: str | Path) -> str:
 
 
 def describe_checkpoint_file(path: str | Path, checkpoint: dict | None = None) -> dict[str, Any]:
-    """Provenance of the weights of a file or URL, for checkpoints and results made from them.
+    """Describe the origin of a checkpoint's weights, for checkpoints and results made from them.
 
-    It is ``path``, ``sha256`` and, if the file has them, ``epoch``, ``benchmark`` (the result that
-    its recipe reproduces), ``training`` (:func:`record_training`), ``selected`` (how ``save_best``
-    chose it) and ``pretrained`` (the same of where its training started, or "random").
-    ``other_weights`` is True if the weights are not those that the training wrote.
+    The description contains ``path``, ``sha256`` and, if the file records them, ``epoch``,
+    ``benchmark`` (the result that its recipe reproduces), ``training`` (:func:`record_training`),
+    ``selected`` (how ``save_best`` chose it) and ``pretrained`` (the same description of the
+    network from which training started, or "random"). ``other_weights`` is True if the weights
+    are not the ones that the training run wrote.
     """
     content = load_checkpoint_file(path) if checkpoint is None else checkpoint
     meta = {**content.get("meta", {}), "training": recorded_training(content)}
-    meta["epoch"] = meta.get("trained_epochs", meta.get("epoch"))  # where they are counted apart
+    meta["epoch"] = meta.get("trained_epochs", meta.get("epoch"))  # if they are counted separately
     names = ("epoch", "benchmark", "selected", "pretrained", "training")
     known = {name: meta[name] for name in names if meta.get(name) is not None}
     plain_ones = {name: value for name, value in known.items() if is_plain(value)}
     if not has_own_weights(content):
-        # Adapters become part of the weights when a file is read.
+        # Reading a file merges its adapters, so the separate weights are needed for comparison.
         adapters = (meta["training"].get("config") or {}).get("lora")
         whole = load_checkpoint_file(path, merge_adapters=False) if adapters else {}
         if not (adapters and has_own_weights(whole)):
@@ -258,19 +260,19 @@ def describe_checkpoint_file(path: str | Path, checkpoint: dict | None = None) -
 
 
 def weights_sha256(weights: Mapping[str, Any]) -> str:
-    """SHA-256 of tensors with their names, types and shapes, whatever file they are in."""
+    """Return the SHA-256 of tensors with their names, types and shapes, in any file format."""
     digest = hashlib.sha256()
     for name, tensor in sorted(weights.items()):
         if isinstance(tensor, torch.Tensor):
             digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
             flat = tensor.detach().cpu().contiguous().reshape(-1)
-            values: Any = flat.view(torch.uint8).numpy()  # a buffer, not copied
+            values: Any = flat.view(torch.uint8).numpy()  # shares memory instead of copying
             digest.update(values)
     return digest.hexdigest()
 
 
 def has_own_weights(content: Mapping[str, Any]) -> bool:
-    """Whether the weights of a checkpoint are those that its training wrote, if it noted them."""
+    """Return whether the weights have the hash that their training run recorded, if it did."""
     meta, weights = content.get("meta"), content.get("state_dict")
     record = meta.get("training") if isinstance(meta, dict) else None
     noted = record.get("weights_sha256") if isinstance(record, dict) else None
@@ -280,23 +282,23 @@ def has_own_weights(content: Mapping[str, Any]) -> bool:
 
 
 def save_checkpoint_file(checkpoint: dict, path: str | Path) -> None:
-    """Write a checkpoint atomically: ``path`` is either the old file or the complete new one.
+    """Write a checkpoint atomically, so ``path`` is either the old file or the complete new one.
 
     Raises:
-        WriteError: it cannot be written.
+        WriteError: If the file cannot be written.
     """
     with atomic_file(path) as unfinished:
-        with open(unfinished, "wb") as file:  # given a path, torch stores its name in the file
+        with open(unfinished, "wb") as file:  # from a path, torch would store its name in the file
             try:
                 torch.save(checkpoint, file)
-            except RuntimeError as error:  # while torch ends the archive after a failed write
+            except RuntimeError as error:  # torch finishes the archive after a failed write
                 if isinstance(error.__context__, OSError):
                     raise error.__context__ from None
                 raise
 
 
 def pack_message_hub(state: dict) -> dict:
-    """The state of mmengine's message hub as plain data: histories as tensors, objects dropped."""
+    """Convert the state of mmengine's message hub to plain data, without other objects."""
     histories = {}
     for name, buffer in state["log_scalars"].items():
         values, counts = (torch.from_numpy(np.asarray(data)) for data in buffer.data)
@@ -307,10 +309,10 @@ def pack_message_hub(state: dict) -> dict:
 
 
 def unpack_message_hub(state: dict, folder: str | Path) -> dict:
-    """The inverse of :func:`pack_message_hub`; a state saved by mmengine itself is unchanged.
+    """Undo :func:`pack_message_hub`, and leave a state that mmengine itself saved unchanged.
 
-    Hooks remove the checkpoints that it names. It may be a stranger's, so what is no checkpoint of
-    ``folder``, the work dir of the training, is left out.
+    Hooks remove the checkpoints that the state names. It may be untrusted, so every name that is
+    not a checkpoint in ``folder``, the training run's work folder, is left out.
     """
     info = {}
     for name, value in state["runtime_info"].items():
@@ -331,9 +333,10 @@ def unpack_message_hub(state: dict, folder: str | Path) -> dict:
 
 
 def is_plain(value: Any) -> bool:
-    """Whether a value consists of numbers, strings, None, and lists, tuples and dicts of these.
+    """Return whether a value consists only of numbers, strings, None and containers of them.
 
-    One with more than a million parts is not: lists that share others may stand for any number.
+    A value with more than a million parts is refused, because nested lists that share their
+    elements can expand to any size.
     """
     left, todo = _MAX_PLAIN_PARTS, [value]
     while todo:
@@ -351,7 +354,7 @@ def is_plain(value: Any) -> bool:
 
 
 def random_states() -> dict:
-    """States of the random generators of Python, numpy and torch, as plain data."""
+    """Return the states of the random generators of Python, numpy and torch as plain data."""
     name, keys, *rest = np.random.get_state()
     numpy = (name, torch.from_numpy(np.asarray(keys).astype(np.int64)), *rest)
     states = {"python": random.getstate(), "numpy": numpy, "torch": torch.get_rng_state()}
@@ -370,12 +373,12 @@ def set_random_states(states: dict) -> None:
         torch.cuda.set_rng_state(states["cuda"].cpu())
 
 
-#: Classes whose pickles fill them as a dict; a plain dict takes their place.
+#: Endings of classes whose pickles fill them like a dict. A plain dict replaces them.
 _DICTS = (".AttributeDict", ".defaultdict")
 
 
 class _EmptyRecord:
-    """Stand-in for any class or function of a file: takes all arguments, keeps none."""
+    """Stand-in for any class or function in a file. It accepts all arguments and keeps none."""
 
     def __new__(cls, *_: Any) -> _EmptyRecord:
         return super().__new__(cls)
@@ -385,23 +388,23 @@ class _EmptyRecord:
 
 
 class _DictRecord:
-    """Stand-in for a class derived from dict: an empty dict that the file then fills."""
+    """Stand-in for a class derived from dict. The file then fills the empty dict."""
 
     def __new__(cls, *_: Any) -> dict:  # type: ignore[misc]
         return {}
 
 
 def load_third_party_checkpoint(path: str | Path) -> dict:
-    """The content of a file of ``torch.save``; objects of other packages become empty records.
+    """Read a file of ``torch.save``, with empty records instead of other packages' objects.
 
     Raises:
-        FileNotFoundError: no such file.
-        IsADirectoryError: a folder.
-        ValueError: the file is damaged, or names something of the operating system.
+        FileNotFoundError: If the file does not exist.
+        IsADirectoryError: If the path is a folder.
+        ValueError: If the file is damaged or refers to the operating system.
     """
     try:
         names = torch.serialization.get_unsafe_globals_in_checkpoint(Path(path))
-    except Exception:  # no file, or damaged: load_checkpoint_file says what is wrong with it
+    except Exception:  # load_checkpoint_file below reports what is wrong with the file
         names = []
     stand_ins: list[Any] = [
         (_DictRecord if name.endswith(_DICTS) else _EmptyRecord, name)
@@ -418,21 +421,21 @@ def load_third_party_checkpoint(path: str | Path) -> dict:
 def record_training(
     runner: Runner, resumed: dict[str, Any] | None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The resolved config of a training, and facts that no config states, as plain data.
+    """Describe a training run by its resolved config and by facts that no config states.
 
     Args:
-        runner: The runner, its model and training data set built.
-        resumed: Record in the checkpoint that the training was resumed from, empty if that has
-            none; None if it was not resumed.
+        runner: The runner with a built model and training dataset.
+        resumed: Record in the checkpoint from which the training run was resumed, empty if it
+            contains none; None if the training run was not resumed.
 
     Returns:
-        The config, whose epochs are those of the loop, which a budget sets; and
+        The config, with the number of epochs of the loop (which a budget may set), and a dict:
 
         - ``network``, ``batch_size`` (global), ``max_epochs``;
-        - ``data`` (:func:`describe_samples`, with the ``ann_sha256`` of its list);
-        - ``changed``: settings that differ between the parts of a resumed training;
+        - ``data`` (:func:`describe_samples`, with the ``ann_sha256`` of the video list);
+        - ``changed``: settings that changed when the training run was resumed;
         - ``code`` (:func:`~sce_video.engine.run_json.describe_code`);
-        - ``foreign_classes`` of other packages, and ``imports``, the modules that register them.
+        - ``foreign_classes``: classes of other packages; ``imports``: the modules of these classes.
     """
     layout = layout_of(runner)
     config = resolved_config(runner.cfg, None if layout is None else layout.global_batch)
@@ -440,7 +443,7 @@ def record_training(
         config["train_cfg"]["max_epochs"] = runner.max_epochs
     data = describe_samples(runner.train_dataloader.dataset)
     if "ann_file" in data:
-        with suppress(OSError):  # the list may be gone by now
+        with suppress(OSError):  # the video list may have been removed since
             data["ann_sha256"] = file_sha256(data["ann_file"])
     changed: list[str] = []
     if resumed is not None and not isinstance(resumed.get("config"), dict):
@@ -450,7 +453,7 @@ def record_training(
         before = resumed.get("data") or {}
         changed += [
             f"{name} of the training data: {data.get(name)} -> {before.get(name)}"
-            for name in ("samples", "num_classes")  # the folder may have moved
+            for name in ("samples", "num_classes")  # not the paths, because the folder may move
             if data.get(name) != before.get(name)
         ]
     return config, {
@@ -466,7 +469,7 @@ def record_training(
 
 
 def describe_network(runner: Runner) -> dict[str, Any]:
-    """Config of the backbone and its number of parameters, which tells its width."""
+    """Return the backbone's config and its number of parameters, which implies its width."""
     model = unwrap_model(runner.model)
     backbone = getattr(model, "backbone", model)
     config = plain((runner.cfg.get("model") or {}).get("backbone")) or {}
@@ -474,9 +477,9 @@ def describe_network(runner: Runner) -> dict[str, Any]:
 
 
 def describe_samples(dataset: Any) -> dict[str, Any]:
-    """Where the samples of a data set come from and how many there are, as plain data.
+    """Return the source and number of a dataset's samples as plain data.
 
-    ``num_classes`` counts the different labels; ``films`` are those of AVA.
+    ``num_classes`` counts the different labels, and ``films`` lists the films of AVA.
     """
     found: dict[str, Any] = {"type": type(dataset).__name__, "samples": len(dataset)}
     for name in ("kind", "name", "split", "data_root", "ann_file"):
@@ -493,9 +496,10 @@ def describe_samples(dataset: Any) -> dict[str, Any]:
 
 
 def record_selection(runner: Runner, filename: str) -> dict[str, Any] | None:
-    """How ``save_best`` chose ``best_<metric>_epoch_<N>.pth``: metric, value and validation list.
+    """Return the metric, value and validation list by which ``save_best`` chose a checkpoint.
 
-    None for a file of another name. The best value so far is in the runner's message hub.
+    Return None unless ``filename`` is ``best_<metric>_epoch_<N>.pth``. The best value so far is
+    read from the runner's message hub.
     """
     if not filename.startswith(BEST):
         return None
@@ -512,10 +516,10 @@ def record_selection(runner: Runner, filename: str) -> dict[str, Any] | None:
 
 
 def selected_on(selected: dict[str, Any], data: dict[str, Any]) -> bool:
-    """Whether a checkpoint was selected (:func:`record_selection`) on the data it is tested on.
+    """Return whether a checkpoint was selected (:func:`record_selection`) on its test data.
 
-    ``data`` is the description of the tested set: its ``ann_sha256``, or ``data_root`` and
-    ``split`` where it has no list.
+    ``data`` describes the test set by its ``ann_sha256`` or, if it has no video list, by
+    ``data_root`` and ``split``.
     """
     keys = ("ann_sha256",) if selected.get("ann_sha256") else ("data_root", "split")
     return all(selected.get(key) == data.get(key) for key in keys)

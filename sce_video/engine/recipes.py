@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
-from sce_video.utils.own_parts import own_recipes
+from sce_video.utils.own_parts import OwnRecipe, own_recipes
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 #: Where OpenMMLab's packages carry configs and tools; setup.py copies them there for a wheel.
@@ -21,6 +21,10 @@ LARGE_RECIPE = "sce_r3d18_folder"
 STUDENT_RECIPE = "distill_efficientnet_lite0_folder"
 #: The recipe that sce-video finetune fills in.
 FINETUNING = "r3d18_folder"
+#: The recipe that it fills in for a linear classifier on frozen features.
+FROZEN_FEATURES = "frozen_folder"
+#: The commands that fill in recipes.
+_COMMANDS = ("pretrain", "finetune")
 
 
 def shipped_folder() -> Path:
@@ -42,7 +46,7 @@ def recipes_folder() -> Path:
 
 def recipe_names() -> dict[str, Path]:
     """Return the file of every recipe by its name, those of :func:`register_recipe` included."""
-    return {**_shipped_recipes(), **own_recipes}
+    return {**_shipped_recipes(), **{name: own.file for name, own in own_recipes.items()}}
 
 
 @cache
@@ -61,10 +65,20 @@ def methods() -> dict[str, str]:
     """
     names = [name for name in sorted(_shipped_recipes()) if name.endswith(_FOLDER_RECIPE)]
     shipped = {name.removesuffix(_FOLDER_RECIPE): name for name in names}
-    return shipped | {name: name for name in own_recipes}
+    return shipped | {name: name for name in _own_names("pretrain")}
 
 
-def register_recipe(name: str, file: str | Path) -> None:
+def finetunings() -> list[str]:
+    """Return the names of the recipes that finetune fills in, the shipped one first."""
+    return [FINETUNING, *_own_names("finetune")]
+
+
+def _own_names(command: str) -> list[str]:
+    """Return the names of the user's own recipes that a command fills in."""
+    return [name for name, own in own_recipes.items() if own.command == command]
+
+
+def register_recipe(name: str, file: str | Path, command: str = "pretrain") -> None:
     """Add a recipe of your own, for ``sce-video pretrain --method NAME``.
 
     Commands find it if they import the module that calls this function (``--import MODULE``).
@@ -73,11 +87,18 @@ def register_recipe(name: str, file: str | Path) -> None:
         name: Name of the recipe: lower-case letters, digits and ``_``.
         file: Its config file, which may inherit a shipped recipe:
             ``_base_ = "sce_video::simclr/simclr_r3d18_folder_small.py"``.
+        command: Command that fills the recipe in: ``pretrain``, or ``finetune`` for
+            ``sce-video finetune --recipe NAME``.
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If the name cannot be used, or another recipe has it.
+        ValueError: If the name cannot be used, another recipe has it, or the command is unknown.
     """
+    if command not in _COMMANDS:
+        raise ValueError(
+            f"the recipe {name!r} is for {command!r}, but only {' and '.join(_COMMANDS)} fill "
+            "recipes in. Give one of them"
+        )
     path = Path(file).resolve()
     if not path.is_file():
         raise FileNotFoundError(f"the recipe {name!r} has no file {path}")
@@ -85,11 +106,12 @@ def register_recipe(name: str, file: str | Path) -> None:
         raise ValueError(
             f"the name of a recipe has lower-case letters, digits and '_', got {name!r}"
         )
-    if own_recipes.get(name) == path:  # the module is imported again
+    own = OwnRecipe(path, command)
+    if own_recipes.get(name) == own:  # the module is imported again
         return
-    if name in methods() or name in _shipped_recipes():
+    if name in methods() or name in recipe_names():
         raise ValueError(f"there is a recipe {name!r} already. Choose another name for {path}")
-    own_recipes[name] = path
+    own_recipes[name] = own
 
 
 def find_recipe(config: str | Path) -> Path:

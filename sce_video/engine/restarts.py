@@ -1,8 +1,8 @@
-"""Starts of a training in ``history.jsonl``, and which of them belong to one launch.
+"""Training starts in ``history.jsonl``, and detection of starts that belong to one launch.
 
-torchrun and Slurm start a program again with the arguments of its first start. ``--overwrite``
-would then remove what that has trained, and ``--resume PATH`` would go back to that file. So each
-start notes what has launched it, and a later one knows its predecessor.
+torchrun and Slurm restart a program with its original arguments. ``--overwrite`` would then remove
+what the first start has trained, and ``--resume PATH`` would go back to that file. Each start
+therefore records what has launched it, so a later start can recognise its predecessor.
 """
 
 from __future__ import annotations
@@ -39,30 +39,31 @@ from sce_video.utils.distributed import run_on_main_rank, unwrap_model
 from sce_video.utils.files import WriteError, append_text, read_bytes, read_json_lines, write_text
 from sce_video.utils.run_files import HISTORY, RUN_JSON
 
-#: Variables with the number of earlier starts of a launch. tools/dist_train.sh has none: its id
-#: is new for each launch. torchrun counts only the starts after a failure on the same machine.
+#: Variables that count the earlier starts of a launch. tools/dist_train.sh sets none, because its
+#: id is new for each launch. torchrun counts only restarts after a failure on the same machine.
 _RESTARTS = {"slurm": "SLURM_RESTART_COUNT", "torchrun": "TORCHELASTIC_RESTART_COUNT"}
-_started: set[Path] = set()  # folders in which this process trains: no restarts there
+_started: set[Path] = set()  # folders in which this process has trained are not restarts
 _unwritable: set[Path] = set()
 
 
 def slurm_job() -> str | None:
-    """The Slurm job of this process as ``scontrol`` names it, None outside of one.
+    """Return the Slurm job of this process as ``scontrol`` names it, or None outside a job.
 
-    A task of an array is ``ARRAY_TASK``: its first task has the number of the whole array as its
-    job, and ``scontrol requeue`` with that number would requeue all tasks.
+    A task of an array is named ``ARRAY_TASK``. The first task's job number is also the number of
+    the array, so ``scontrol requeue`` with that number would requeue all tasks.
     """
     array, task = (os.environ.get(f"SLURM_ARRAY_{name}_ID") for name in ("JOB", "TASK"))
     return f"{array}_{task}" if array and task else os.environ.get("SLURM_JOB_ID") or None
 
 
 def describe_launch() -> dict[str, dict[str, Any]]:
-    """What has launched this process: ``slurm``, ``torchrun``, ``script``, each with ``id``.
+    """Return the ``id`` and ``restarts`` of each launcher: ``slurm``, ``torchrun``, ``script``.
 
-    The id is the same in all starts of a launch and on all its machines; ``restarts`` counts them.
+    The id is the same for all starts of a launch and on all its machines. ``restarts`` counts the
+    earlier starts.
     """
     torchrun = os.environ.get("TORCHELASTIC_RUN_ID")
-    if torchrun == "none":  # the default; on one machine the agent's host and process identify it
+    if torchrun == "none":  # the default; on one machine, host and agent process identify a launch
         alone = os.environ.get("GROUP_WORLD_SIZE", "1") == "1"
         torchrun = f"{socket.gethostname()}:{os.getppid()}" if alone else None
     script = os.environ.get("SCE_VIDEO_LAUNCH")
@@ -75,21 +76,21 @@ def describe_launch() -> dict[str, dict[str, Any]]:
 
 
 def starts_of(folder: str | Path) -> list[dict[str, Any]]:
-    """Starts in the ``history.jsonl`` of a work folder, oldest first; damaged lines left out."""
+    """Return the starts in a work folder's ``history.jsonl``, oldest first, without bad lines."""
     path = Path(folder, HISTORY)
     rows = [row for _, row in read_json_lines(path, [])] if path.is_file() else []
     return [row for row in rows if row.get("event") == "start"]
 
 
 def is_restart(folder: str | Path) -> bool:
-    """Whether an earlier start of this very launch has trained last in a work folder."""
+    """Return whether the last training in a work folder was an earlier start of this launch."""
     if Path(folder).resolve() in _started:
         return False
     last = (starts_of(folder) or [{}])[-1]
     for kind, now in describe_launch().items():
         before = _launch_of(last, kind)
         count = before.get("restarts")
-        # The script's id is new for each launch, the others need a greater count.
+        # A script's id is new for each launch. The other launchers reuse theirs but count starts.
         later = kind not in _RESTARTS or (isinstance(count, int) and count < now["restarts"])
         if before.get("id") == now["id"] and later:
             return True
@@ -97,32 +98,32 @@ def is_restart(folder: str | Path) -> bool:
 
 
 def _launch_of(start: dict[str, Any], kind: str) -> dict[str, Any]:
-    """What a row of ``history.jsonl`` says of one launcher; {} where it says nothing."""
+    """Return the record of one launcher in a row of ``history.jsonl``; {} if there is none."""
     launch = start.get("launch")
     found = launch.get(kind) if isinstance(launch, dict) else None
     return found if isinstance(found, dict) else {}
 
 
-#: The signal before the time limit, also that of submitit and Lightning.
+#: Signal sent before the time limit. submitit and Lightning use the same signal.
 BEFORE_LIMIT = signal.SIGUSR1
-#: A job with so many starts without a step between them is not requeued again.
+#: Consecutive starts without a step after which a job is not requeued again.
 MAX_STARTS_WITHOUT_STEP = 3
 _SCONTROL_SECONDS = 120
 
 
 def requeued_job(runner: Any) -> str | None:
-    """Requeue the Slurm job of a training that ``BEFORE_LIMIT`` has stopped; all ranks call this.
+    """Requeue the Slurm job of a run that ``BEFORE_LIMIT`` has stopped. All ranks call this.
 
-    A training that has finished, failed or was stopped by another signal is not requeued.
+    A run that has finished, failed or was stopped by another signal is not requeued.
 
-    Returns the job, or None; where it should have been requeued, the log has the reason.
+    Returns the job, or None if it is not requeued. The log contains the reason of a failure.
     """
     job = slurm_job()
     if job is None or getattr(runner.train_loop, "stopped_by", None) != BEFORE_LIMIT:
         return None
 
     def requeue() -> str | None:
-        # The job's last starts, one after another, that began where the training is now.
+        # Of the job's latest starts, count those that began at the current iteration.
         here = [
             _launch_of(start, "slurm").get("id") == job and start.get("iter") == runner.iter
             for start in reversed(starts_of(runner.work_dir))
@@ -146,12 +147,12 @@ def requeued_job(runner: Any) -> str | None:
         runner.logger.error(problem)
         return None
 
-    # Rank 0 alone; the others wait, since the first that ends makes srun end all.
+    # Other ranks wait for rank 0, because srun ends all processes as soon as one ends.
     return run_on_main_rank(requeue)
 
 
 def call_scontrol(job: str) -> str | None:
-    """Call ``scontrol requeue``; the reason of a failure, else None."""
+    """Call ``scontrol requeue``, and return the reason if it fails, else None."""
     how: dict[str, Any] = {"capture_output": True, "text": True, "errors": "replace"}
     try:
         done = subprocess.run(["scontrol", "requeue", job], timeout=_SCONTROL_SECONDS, **how)
@@ -165,11 +166,11 @@ def call_scontrol(job: str) -> str | None:
 
 @dataclass
 class TrainingOutcome:
-    """How a start of a training ends.
+    """State and message with which a training start ends.
 
     Attributes:
         status: State of the run, as in ``run.json``.
-        message: Error, or name of the signal.
+        message: Text of the error, or name of the signal.
     """
 
     status: str = FINISHED
@@ -178,15 +179,15 @@ class TrainingOutcome:
 
 @contextmanager
 def recorded_start(runner: Any) -> Iterator[TrainingOutcome]:
-    """Append a row to ``history.jsonl`` before the block and one after it; rank 0 writes.
+    """Append a row to ``history.jsonl`` before and after the ``with`` block, on rank 0.
 
-    The block may change what it yields. An exception makes the start ``failed``, KeyboardInterrupt
-    ``interrupted``; a killed process leaves no second row. Hooks hear of a failure by
-    ``after_failure``.
+    The block may change the outcome that is yielded. An exception makes the start ``failed`` and
+    KeyboardInterrupt ``interrupted``. A killed process leaves no second row. Hooks are notified of
+    a failure by ``after_failure``.
     """
     model = unwrap_model(runner.model)
     program, *arguments = sys.argv
-    if program.startswith("sce-video "):  # sce-video X names itself "sce-video X" in usages
+    if program.startswith("sce-video "):  # commands change their program name for usage messages
         program = "sce-video"
     start = {
         "event": "start",
@@ -224,20 +225,20 @@ def recorded_start(runner: Any) -> Iterator[TrainingOutcome]:
 
 
 def _record_state(runner: Any, state: str, config: Mapping[str, Any] | None = None) -> None:
-    """Update ``run.json`` on rank 0; a full disk is a warning."""
+    """Update ``run.json`` on rank 0, and warn if it cannot be written."""
     if is_main_process():
         with warned_once(runner, RUN_JSON):
             update_run_json(runner.work_dir, state, config)
 
 
 def device_name(device: torch.device) -> str:
-    """``NVIDIA H100``, ``CPU``."""
+    """Return the name of a device, for example ``NVIDIA H100`` or ``CPU``."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type.upper()
 
 
 @contextmanager
 def warned_once(runner: Any, name: str) -> Iterator[None]:
-    """Where a file of the work folder cannot be written, warn once; later rows are tried again."""
+    """Warn only once if a file in the work folder cannot be written. Later writes are tried."""
     path = Path(runner.work_dir, name)
     try:
         yield
@@ -248,10 +249,10 @@ def warned_once(runner: Any, name: str) -> Iterator[None]:
 
 
 def append_row(path: str | Path, row: Mapping[str, Any]) -> None:
-    """Append a row; NaN and infinity, which JSON does not have, become null.
+    """Append a row to a file, with null for NaN and infinity, which JSON lacks.
 
     Raises:
-        WriteError: nothing was appended.
+        WriteError: If the row cannot be appended.
     """
     finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v
               for k, v in row.items()}  # fmt: skip
@@ -259,26 +260,26 @@ def append_row(path: str | Path, row: Mapping[str, Any]) -> None:
 
 
 def append_or_warn(runner: Any, name: str, row: dict[str, Any]) -> None:
-    """Append a row to a file of the work folder; rank 0 does, and a full disk is a warning."""
+    """Append a row to a file in the work folder on rank 0, and warn if it cannot be written."""
     if is_main_process():
         with warned_once(runner, name):
             append_row(Path(runner.work_dir, name), row)
 
 
 def continue_rows(runner: Any, name: str) -> None:
-    """Begin a file of rows of a training; a resumed one loses the rows that are computed again.
+    """Begin a training run's file of rows, or remove rows that a resumed run computes again.
 
-    Where a step had another number of iterations, the rows get the numbers that the same steps have
-    now. Damaged lines stay, since nobody knows what they were; a half-written last one is removed.
-    Rank 0 does this, and a full disk is a warning.
+    If a step had a different number of iterations before, the rows are renumbered to match the same
+    steps. Damaged lines are kept, because their content is unknown, but an incomplete last line is
+    removed. Only rank 0 does this, and it warns if the file cannot be written.
     """
     path = Path(runner.work_dir, name)
     if not is_main_process() or not path.exists():
         return
     starts = starts_of(runner.work_dir)
     if starts and starts[-1].get("log") == Path(runner.log_dir).name:
-        starts = starts[:-1]  # this one; two starts of one second share the folder of their logs
-    # Iterations of a step differ where a training is resumed on another number of processes.
+        starts = starts[:-1]  # the current start; two starts within a second share a log folder
+    # A step has a different number of iterations if the number of processes has changed.
     now = runner.optim_wrapper._accumulative_counts
     before = starts[-1].get("accumulated") if starts else None
     before = before if type(before) is int and before > 0 else now

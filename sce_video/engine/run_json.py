@@ -1,8 +1,8 @@
-"""``RUN/run.json``: what was asked for, chosen and trained in the folder of a run.
+"""``RUN/run.json``, which records what was requested, chosen and trained in a run's folder.
 
-``pretrain`` and ``finetune`` write it when they plan a training, and each start of a training
-updates it. A training of a config file gets one without a plan. ``--resume`` and all that describes
-a run later read it. It may be untrusted, so it is read as data, with a limit for every size.
+``pretrain`` and ``finetune`` write it when they plan a training run, and each start updates it. A
+run trained from a config file gets one without a plan. ``--resume`` and commands that describe a
+run read it later. It may be untrusted, so it is read as data, and every size is limited.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from sce_video.utils.records import RecordLimits, read_record
 from sce_video.utils.run_files import CONFIG, RUN_JSON, RUN_KIND
 from sce_video.version import __version__
 
-#: Version of the fields below. Another one is refused.
+#: Version of the format. Other versions are refused.
 _FORMAT = 1
-# States of a run.
+# States of a run
 PLANNED = "planned"
 RUNNING = "running"
 FINISHED = "finished"
 INTERRUPTED = "interrupted"
 FAILED = "failed"
 STATES = (PLANNED, RUNNING, FINISHED, INTERRUPTED, FAILED)
-#: Bytes of a file. A config has some ten thousand, which is the most of it.
+#: Largest file size in bytes. Most of a file is its config, which has about ten thousand bytes.
 _MAX_BYTES = 2**22
-#: A plan has some thirty choices, and a list of class names is the longest value.
+#: Limits with a margin: a plan has about thirty choices, and the longest value lists class names.
 _LIMITS = RecordLimits(entries=500, characters=100_000)
 
 
@@ -46,9 +46,10 @@ class Choice:
     """A setting and the reason for its value.
 
     Attributes:
-        setting: ``recipe``, ``precision``, or a setting that the recipe declares: ``frames``.
-        value: Value of the setting, of any type that JSON has.
-        reason: A few words for the user, ``given`` if the user chose the value.
+        setting: ``recipe``, ``precision``, or a setting that the recipe declares, such as
+            ``frames``.
+        value: Value of the setting, in any JSON type.
+        reason: Short reason for the user, or ``given`` if the user chose the value.
     """
 
     setting: str
@@ -58,14 +59,14 @@ class Choice:
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that was found and chosen before a training.
+    """Findings and choices made before a training run.
 
     Attributes:
         recipe: Name of the recipe that the config was made from.
-        facts: Sentences on the videos and the machine.
-        choices: The settings in the order to show them.
-        length: Sentence on the estimated duration.
-        remarks: Sentences on what is unusual.
+        facts: Sentences about the videos and the machine.
+        choices: Chosen settings, in display order.
+        length: Sentence about the estimated duration.
+        remarks: Sentences about anything unusual.
     """
 
     recipe: str
@@ -84,13 +85,13 @@ class Plan:
 
 @dataclass(frozen=True)
 class RunDescription:
-    """The content of ``run.json``.
+    """Content of ``run.json``.
 
     Attributes:
         command: ``pretrain``, ``finetune`` or ``train``.
-        request: What the user asked for, by the name of the argument.
-        plan: What was chosen; None for a training of a config file.
-        config: The resolved config, as JSON data; from the first start on the one that trains.
+        request: User's request, by name of the argument.
+        plan: Settings chosen for the run; None if it is trained from a config file.
+        config: Resolved config as JSON data. From the first start on, it is the config in use.
         environment: Versions of the code and the libraries that made the plan.
         state: One of :data:`STATES`. A killed training stays ``running``.
     """
@@ -112,7 +113,7 @@ def describe_code() -> dict[str, Any]:
         digest.update(f"{path.relative_to(package).as_posix()}\n".encode())
         digest.update(path.read_bytes())
     found = {"version": __version__, "sources_sha256": digest.hexdigest()}
-    if (package.parent / ".git").exists():  # else the commit would be of a project around it
+    if (package.parent / ".git").exists():  # otherwise git could find a surrounding repository
         command = ["git", "-C", str(package.parent), "rev-parse", "HEAD"]
         with suppress(OSError, subprocess.SubprocessError):
             done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
@@ -122,7 +123,7 @@ def describe_code() -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _StoredRun(RunDescription):
-    """The fields of the file: the description, what it is, and the version of its fields."""
+    """Stored description with the kind of the file and the version of its format."""
 
     kind: Any = None
     format: Any = None
@@ -147,7 +148,7 @@ def describe_environment(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the code with the git commit of a clone, the user's own parts, and the libraries.
 
     Args:
-        config: Config of the training, which names the parts.
+        config: Config of the training run, which names the user's own parts.
     """
     return {
         "code": describe_code(),
@@ -168,11 +169,12 @@ def write_run_json(folder: str | Path, run: RunDescription) -> None:
 
 
 def read_run_json(folder: str | Path) -> RunDescription:
-    """Read the description of a run from its folder; nothing that it names is used.
+    """Read the description of a run from its folder, as data only.
 
     Raises:
-        FileNotFoundError: If there is none.
-        ValueError: If it is not JSON, too large, or a field is missing, unknown or of another type.
+        FileNotFoundError: If the folder contains no description.
+        ValueError: If the file is too large or not JSON, or a field is missing, unknown or of the
+            wrong type.
     """
     path = Path(folder, RUN_JSON)
     if path.is_file() and path.stat().st_size > _MAX_BYTES:
@@ -188,16 +190,16 @@ def read_run_json(folder: str | Path) -> RunDescription:
 
 
 def find_run_json(run: str | Path) -> RunDescription | None:
-    """Return the description of a run that is given by its folder or by one of its files.
+    """Return the description of a run, given its folder or one of the files in it.
 
     Args:
         run: Folder of a run, or a checkpoint in it.
 
     Returns:
-        The description; None for a URL, an exported network or a run that has none.
+        The description; None for a URL, an exported network or a run without a description.
 
     Raises:
-        ValueError: As :func:`read_run_json`.
+        ValueError: If :func:`read_run_json` cannot read the description.
     """
     path = Path(run)
     folder = path if path.is_dir() else path.parent
@@ -207,15 +209,15 @@ def find_run_json(run: str | Path) -> RunDescription | None:
 def update_run_json(
     folder: str | Path, state: str, config: Mapping[str, Any] | None = None
 ) -> None:
-    """Record the state of a training, and at its start the config that it trains with.
+    """Record the state of a training run and, at its start, the config in use.
 
-    A training that was not planned in this folder gets a description of its own. The file of a
-    planned one that cannot be read is left alone, because the training does not need it.
+    A run that was not planned in this folder gets a description of its own. If a planned run's file
+    cannot be read, it is left unchanged, because training does not need it.
 
     Args:
         folder: Folder of the run.
         state: One of :data:`STATES`.
-        config: Config of the training at its start; None for the recorded one.
+        config: Config of the run at its start; None keeps the recorded config.
 
     Raises:
         WriteError: If the file cannot be written.
@@ -238,7 +240,7 @@ def update_run_json(
 
 
 def _checked_run(content: Any) -> RunDescription:
-    """Build the description of a run from JSON data; raises ValueError naming the wrong field."""
+    """Build a run's description from JSON data, or raise ValueError naming the wrong field."""
     stored = read_record(_StoredRun, content, limits=_LIMITS)
     if (stored.kind, stored.format) != (RUN_KIND, _FORMAT):
         raise ValueError(

@@ -14,7 +14,7 @@ import torch
 from mmengine.config import Config, ConfigDict
 from mmengine.device import get_device
 from mmengine.dist import get_rank, is_distributed, master_only
-from mmengine.logging import MMLogger
+from mmengine.logging import MMLogger, print_log
 from mmengine.model import MMDistributedDataParallel, convert_sync_batchnorm
 from mmengine.runner import Runner
 from mmengine.runner.checkpoint import weights_to_cpu
@@ -43,9 +43,11 @@ from sce_video.engine.config.check import DEFAULT_HOOKS
 from sce_video.engine.config.snapshot import SNAPSHOT, recorded_training
 from sce_video.engine.logs import Visualizer, prepare_handlers
 from sce_video.engine.weights import check_weights, checkpoint_weights, load_backbone
+from sce_video.models.memory_format import move_to_device
 from sce_video.models.modules.lora import add_adapters
 from sce_video.models.modules.sync_batch_norm import convert_sync_batch_norm
 from sce_video.registry import RUNNERS
+from sce_video.utils.cores import cores_of_process
 from sce_video.utils.distributed import gather_objects, run_on_main_rank, unwrap_model
 from sce_video.utils.files import WriteError, check_regular, write_text
 from sce_video.utils.private_parts import set_progress
@@ -96,16 +98,25 @@ class VideoRunner(Runner):
     def build_dataloader(
         dataloader: DataLoader | dict, seed: int | None = None, diff_rank_seed: bool = False
     ) -> DataLoader:
-        """Build a data loader as mmengine does, with two settings adapted to the machine.
+        """Build a data loader as mmengine does, with three settings adapted to the machine.
 
         Memory is pinned if there is a GPU, unless the config says False; ``persistent_workers`` is
-        off where there are no workers. A data set that reads ahead is told of later batches. Every
-        loader gets a random generator of its own.
+        off where there are no workers, of which there are at most as many as this process has
+        cores. A data set that reads ahead is told of later batches. Every loader gets a random
+        generator of its own.
         """
         if isinstance(dataloader, dict):
             pin_memory = dataloader.get("pin_memory", True) and torch.cuda.is_available()
-            persistent = dataloader.get("persistent_workers") and dataloader.get("num_workers")
-            kept = {"pin_memory": pin_memory, "persistent_workers": bool(persistent)}
+            wanted, cores = dataloader.get("num_workers", 0), cores_of_process()
+            if wanted > cores:
+                # More would take turns on the cores, and each holds batches in memory.
+                text = f"{wanted} loader workers do not fit on the {cores} cores of this process"
+                print_log(f"{text}, which gets {cores}", "current")
+            kept = {
+                "pin_memory": pin_memory,
+                "num_workers": min(wanted, cores),
+                "persistent_workers": bool(dataloader.get("persistent_workers") and wanted),
+            }
             dataloader = {**dataloader, **kept}
         loader = Runner.build_dataloader(dataloader, seed, diff_rank_seed)
         if loader.generator is None:
@@ -196,9 +207,9 @@ class VideoRunner(Runner):
         sync_bn, on_gpu = self.cfg.get("sync_bn"), torch.cuda.is_available()
         if sync_bn not in (None, *SYNC_BN):
             raise ValueError(f"sync_bn must be one of {', '.join(SYNC_BN)}, got {sync_bn!r:.60}")
+        model = move_to_device(model, torch.device(get_device()))
         if not self.distributed or model_wrapper_cfg is not None:
             return super().wrap_model(model_wrapper_cfg, model)
-        model = model.to(get_device())
         if sync_bn == "functional":
             model = convert_sync_batch_norm(model)
         elif sync_bn is not None and on_gpu:

@@ -1,7 +1,7 @@
 """Training loop that can be stopped and resumed in the middle of an epoch.
 
-Beside it: signals to stop, which it notes and its loader workers ignore, and copies of batches to
-the GPU during the step of the batch before.
+The module also handles signals that stop training, which loader workers ignore, and copies each
+batch to the GPU during the previous step.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ from sce_video.utils.private_parts import end_persistent_workers
 
 
 class StopSignals:
-    """Inside a ``with`` block SIGINT, SIGTERM, SIGHUP and SIGUSR1 are noted and end nothing.
+    """Context manager in which SIGINT, SIGTERM, SIGHUP and SIGUSR1 are recorded but end nothing.
 
-    A second SIGINT raises KeyboardInterrupt at once. Signals that were ignored stay ignored, as
-    SIGINT is in background jobs of a shell script and SIGHUP under ``nohup``. Outside the main
-    thread, where Python allows no signal handlers, nothing changes.
+    A second SIGINT raises KeyboardInterrupt immediately. Ignored signals stay ignored, for example
+    SIGINT in background jobs of a shell script and SIGHUP under ``nohup``. Outside the main thread,
+    where Python allows no signal handlers, nothing changes.
     """
 
     def __init__(self) -> None:
-        self.received = 0  # the number of the first signal
+        self.received = 0  # number of the first signal
         self._pid = os.getpid()
         self._previous: dict[int, Callable | int | None] = {}
 
@@ -63,41 +63,41 @@ class StopSignals:
 
     def __exit__(self, *raised: object) -> None:
         for number, previous in self._previous.items():
-            # None: a handler that was not installed from Python cannot be restored
+            # A handler that was not installed from Python is None and cannot be restored.
             previous = signal.SIG_DFL if previous is None else previous
             if number == self.received == signal.SIGUSR1:
-                # Slurm and torchrun may both send it; the second must not end what comes after.
+                # Slurm and torchrun may both send it. The second signal must not end the program.
                 previous = signal.SIG_IGN
             signal.signal(number, previous)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if os.getpid() != self._pid:  # a forked child has inherited this handler
+        if os.getpid() != self._pid:  # a forked child process has inherited this handler
             if number in (signal.SIGTERM, signal.SIGHUP):
                 signal.signal(number, signal.SIG_DFL)
                 os.kill(os.getpid(), number)
             return
         self.received = self.received or number
         if number == signal.SIGINT:
-            signal.signal(number, signal.default_int_handler)  # of the second one
+            signal.signal(number, signal.default_int_handler)  # so a second Ctrl-C ends the program
             if is_main_process():
-                # The interrupted code may hold the lock of a log handler; os.write needs none.
+                # The interrupted code may hold a log handler's lock, which os.write does not need.
                 os.write(2, b"\nstopping after this step; Ctrl-C again stops at once\n")
 
 
-#: Steps that the host may be ahead of the GPU: more would only hold the memory of more batches.
+#: Steps that the host may be ahead of the GPU. More would only keep more batches in memory.
 _STEPS_AHEAD = 2
 
 
 def copied_ahead(
     batches: Iterable[dict[str, Any]], device: torch.device
 ) -> Iterator[dict[str, Any]]:
-    """Batches (of ``collate_views``) whose views are copied to a GPU, one batch ahead.
+    """Yield the batches of ``collate_views`` with their views on the GPU, copied one batch ahead.
 
-    The copy of a batch is queued on a separate stream before the step of the previous one, so that
-    it overlaps with that step. It needs pinned memory for this, and memory for the uint8 views of
-    four batches: the host, which reads nothing from the GPU between two lines of the log, is kept
-    at most two steps ahead of it. ``seed``, from which random draws follow, stays on the CPU, where
-    it is read. On a CPU the batches are yielded unchanged.
+    The copy of a batch is queued on a separate stream before the previous step, so it overlaps with
+    that step. This requires pinned memory, and GPU memory for the uint8 views of four batches. The
+    host does not wait for the GPU between two log lines, so it is kept at most two steps ahead of
+    it. ``seed``, which determines random draws, stays on the CPU, where it is read. On a CPU, the
+    batches are yielded unchanged.
     """
     if device.type != "cuda":
         yield from batches
@@ -116,8 +116,8 @@ def copied_ahead(
         current = torch.cuda.current_stream(device)
         current.wait_event(arrived)
         for view in batch["inputs"]:
-            view.record_stream(current)  # else the allocator could reuse its memory too early
-        step = torch.cuda.Event(blocking=True)  # the waiting host sleeps
+            view.record_stream(current)  # otherwise its memory could be reused too early
+        step = torch.cuda.Event(blocking=True)  # lets the host sleep instead of polling
         step.record(current)
         begun.append(step)
         yield batch
@@ -127,45 +127,47 @@ def copied_ahead(
 
 @lru_cache
 def _copy_stream(device: torch.device) -> torch.cuda.Stream:
-    # One for all epochs: the allocator caches memory per stream.
+    # Use one stream for all epochs, because the allocator caches memory per stream.
     return torch.cuda.Stream(device)
 
 
-#: Optimiser steps after which several GPUs exchange whether to stop: each exchange makes them wait.
+#: Optimiser steps between exchanges on whether to stop. Each exchange makes all GPUs wait.
 _STEPS_PER_AGREEMENT = 10
-_FAILURE = 128  # instead of the number of a signal
+_FAILURE = 128  # stands for a failure where a signal's number is expected
 
 
 class TrainingStepError(RuntimeError):
-    """A ValueError, OSError or the like inside a training step; ``__cause__`` is that error.
+    """Error for a ValueError, OSError or similar in a training step, which is its ``__cause__``.
 
-    Before training these types mean a wrong setting or file, and their message suffices. Inside a
-    step they may mean a bug, and the traceback matters.
+    Before training, these types mean a wrong setting or file, and the message is sufficient. Inside
+    a step, they may be caused by a bug, so the traceback matters.
     """
 
 
 @dataclass
-class _Stopped(Exception):  # noqa: N818 - no error
-    """Leaves the epoch for the code that writes the checkpoint."""
+class _Stopped(Exception):  # noqa: N818 - a control-flow exception rather than an error
+    """Exception that leaves the epoch, so that the checkpoint is written outside it."""
 
     by: signal.Signals | Exception
 
 
 @LOOPS.register_module()
 class ResumableTrainLoop(EpochBasedTrainLoop):
-    """Epochs of whole optimiser steps, resumable after any of them.
+    """Training loop over whole optimiser steps, which can be resumed after any step.
 
-    mmengine's starts a resumed epoch from its first sample. Here the sampler skips the samples seen
-    before, so that they are neither trained on nor decoded again. With gradient accumulation an
-    epoch ends with its last whole optimiser step; the remaining batches are left out.
+    mmengine restarts a resumed epoch from its first sample. Here, the sampler skips the samples
+    seen before, so they are neither trained on nor decoded again. With gradient accumulation, an
+    epoch ends with its last whole optimiser step, and the remaining batches are left out.
 
     Attributes:
-        stopped_by: The signal that ended the last :meth:`run`, None if it ran to its end.
-        failure: Set by a hook: the training ends as by a signal, with a checkpoint, and raises it.
-        warnings: What was warned of before the last :meth:`run`.
-        replans: Optimiser steps after which the training was given another length, and the length.
+        stopped_by: Signal that ended the last :meth:`run`; None if it ran to its end.
+        failure: Exception set by a hook. Training ends with a checkpoint, and then raises it.
+        warnings: Warnings logged before the last :meth:`run`.
+        replans: Pairs (optimiser step, new total), one for each change of the training length.
+        learns_by_steps: Whether few optimiser steps mean that little is learned.
     """
 
+    learns_by_steps = True
     stopped_by: signal.Signals | None = None
     failure: Exception | None = None
     warnings: Sequence[str] = ()
@@ -188,39 +190,39 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
     @property
     def _accumulation(self) -> int:
         wrapper = self.runner.optim_wrapper
-        if isinstance(wrapper, dict):  # not built yet
+        if isinstance(wrapper, dict):  # it is not built yet
             return wrapper.get("accumulative_counts", 1)
         return wrapper._accumulative_counts
 
     @property
     def iters_per_epoch(self) -> int:
-        """Iterations (micro-batches) per epoch."""
+        """Number of iterations (micro-batches) per epoch."""
         return len(self.dataloader) // self._accumulation * self._accumulation
 
     @property
     def max_iters(self) -> int:
-        """Iterations of the whole training."""
+        """Number of iterations in the whole training run."""
         if self.replans:
             return self.replans[-1][1] * self._accumulation
         return self._max_epochs * self.iters_per_epoch
 
     @property
     def max_steps(self) -> int:
-        """Optimiser steps of the whole training."""
+        """Number of optimiser steps in the whole training run."""
         return self.max_iters // self._accumulation
 
     @property
     def planned_steps(self) -> int:
-        """Optimiser steps that were planned at the start; the length of the schedules."""
+        """Number of optimiser steps planned at the start, over which the schedules are defined."""
         return self.iters_per_epoch // self._accumulation * self.planned_epochs
 
     def replan(self, step: int, total: int) -> None:
-        """End after ``total`` optimiser steps, also in the middle of an epoch.
+        """Change the length of the run to ``total`` optimiser steps, also within an epoch.
 
-        The schedules go on from where they are after ``step`` of them.
+        The schedules continue from their values at ``step``.
 
         Raises:
-            ValueError: fewer than are done.
+            ValueError: If more than ``total`` steps are done.
         """
         if total < step:
             raise ValueError(f"{step} steps are done: the training cannot end after {total}")
@@ -228,18 +230,18 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
         self._max_epochs = -(-self.max_iters // self.iters_per_epoch)
 
     def run(self):
-        """Train.
+        """Train until the end or a signal.
 
-        SIGINT, SIGTERM, SIGHUP and SIGUSR1 end the training after a whole optimiser step, with a
-        checkpoint; then ``stopped_by`` names the signal.
+        SIGINT, SIGTERM, SIGHUP and SIGUSR1 end training after a whole optimiser step, with a
+        checkpoint. ``stopped_by`` then contains the signal.
 
         Raises:
-            ValueError: settings that could not be resumed or would never complete a step.
-            Exception: ``failure``, after a checkpoint; on all ranks.
-            TrainingStepError: a ValueError or OSError inside a step.
+            ValueError: If the settings could not be resumed or would never complete a step.
+            Exception: If a hook has set ``failure``. All ranks raise it after the checkpoint.
+            TrainingStepError: If a step raises a ValueError or OSError.
         """
         check_training(self)
-        self._max_epochs = -(-self.max_iters // self.iters_per_epoch)  # of a resumed, changed plan
+        self._max_epochs = -(-self.max_iters // self.iters_per_epoch)  # a resumed run may be longer
         for line in describe_training(self):
             self.runner.logger.info(line)
         self.warnings = training_warnings(self)
@@ -273,17 +275,17 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
                     self.stopped_by = stop.by
                     end.status, end.message = INTERRUPTED, name
                     self.runner.call_hook("after_train")
-                if self.failure is not None:  # set at the end of the last epoch
+                if self.failure is not None:  # a hook may set it at the end of the last epoch
                     raise self.failure
         finally:
             self.runner.call_hook("after_stop")
-            with suppress(RuntimeError):  # torch may report a crashed worker here again
+            with suppress(RuntimeError):  # torch may report a crashed worker here once more
                 end_persistent_workers(self.dataloader)
         return self.runner.model
 
     def run_epoch(self) -> None:
-        """Iterate over the rest of the epoch."""
-        self._stop_if_asked()  # a signal may have come during the evaluation after the last epoch
+        """Train on the rest of the epoch."""
+        self._stop_if_asked()  # a signal may have arrived during the last epoch's evaluation
         self.runner.call_hook("before_train_epoch")
         self.runner.model.train()
         seen = self._iter - self._epoch * self.iters_per_epoch
@@ -294,9 +296,9 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
                 "processes; resume with the same, or load only its weights with --cfg-options "
                 "load_from=PATH"
             )
-        # Whole optimiser steps are done: a checkpoint is never written between micro-batches.
+        # Only whole steps are done, because no checkpoint is written between micro-batches.
         left = self.iters_per_epoch - seen
-        # 0 if the checkpoint was written between an epoch's last step and its end
+        # Nothing is left if the checkpoint was written between the last step and the epoch's end.
         if left and self._iter < self.max_iters:
             if seen:
                 self.dataloader.sampler.set_start(seen * self.dataloader.batch_size)
@@ -310,7 +312,7 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
                     agree = alone or steps % _STEPS_PER_AGREEMENT == 0
                     if not micro_batches and (agree or self._iter % self.iters_per_epoch == 0):
                         self._stop_if_asked()
-                    if self._iter >= self.max_iters:  # may have changed within the epoch
+                    if self._iter >= self.max_iters:  # the total may change within the epoch
                         break
         self.runner.call_hook("after_train_epoch")
         self._epoch += 1
@@ -319,14 +321,14 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
         """Run one iteration.
 
         Raises:
-            WriteError: a checkpoint cannot be written.
-            TrainingStepError: from a ValueError, OSError, AssertionError or KeyError.
+            WriteError: If a checkpoint cannot be written.
+            TrainingStepError: If it raises a ValueError, OSError, AssertionError or KeyError.
         """
-        if self.runner.cfg.get("compile"):  # CUDA graphs reuse the outputs of a step
+        if self.runner.cfg.get("compile"):  # CUDA graphs reuse the memory of a step's outputs
             torch.compiler.cudagraph_mark_step_begin()
         try:
             super().run_iter(idx, data_batch)
-        except WriteError:  # its message suffices
+        except WriteError:  # its message is sufficient without a traceback
             raise
         except (ValueError, OSError, AssertionError, KeyError) as error:
             raise TrainingStepError(
@@ -334,7 +336,7 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
             ) from error
 
     def _stop_if_asked(self) -> None:
-        """Raise _Stopped on all ranks if one of them has received a signal, or has failed."""
+        """Raise _Stopped on all ranks if any rank has received a signal or failed."""
         received = self._signals.received if self.failure is None else _FAILURE
         if get_world_size() > 1:
             common = torch.tensor([received])
@@ -347,12 +349,13 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
             raise _Stopped(signal.Signals(received))
 
     def _save_stopped(self, by: str) -> None:
-        """Write a checkpoint of the current step; only the newest of these is kept."""
+        """Write a checkpoint of the current step, and remove the previous one of this kind."""
         hub, folder = self.runner.message_hub, Path(self.runner.work_dir)
         path = folder / f"iter_{self._iter}.pth"
-        # A CheckpointHook that counts iterations may just have written this file; it owns it then.
+        # If a CheckpointHook that counts iterations has just written this file, it also removes it.
         if hub.runtime_info.get("last_ckpt") != str(path):
-            # Noted before the file is written, which holds the hub: a resumed run then knows it.
+            # Note the name before writing, because the file contains the hub. A resumed run then
+            # finds the name there.
             before = hub.runtime_info.get(STOP_CHECKPOINT)
             hub.update_info(STOP_CHECKPOINT, path.name)
             meta = {"epoch": self._epoch, "iter": self._iter}

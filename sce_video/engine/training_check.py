@@ -1,4 +1,4 @@
-"""Before the first step: what cannot train is refused, what will not learn is warned of."""
+"""Checks before the first step: errors for impossible settings, warnings for unpromising ones."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from sce_video.utils.distributed import unwrap_model
 from sce_video.utils.errors import NamedWarning
 from sce_video.utils.files import regular_file
 
-# A larger share of the samples left out of every epoch is warned of.
+# Share of samples left out of every epoch above which a warning is logged.
 _MAX_LEFT_OUT = 0.2
-# Fewer optimiser steps change a network too little to be worth a training.
+# Number of optimiser steps below which a training run changes a network too little.
 _FEW_STEPS = 100
-_EDGE = 65536  # bytes compared at both ends of a file
+_EDGE = 65536  # bytes compared at the beginning and the end of a file
 
 
 def check_training(loop: Any) -> None:
-    """Refuse settings of a ResumableTrainLoop that would fail in a step, or could not be resumed.
+    """Refuse settings of a ResumableTrainLoop that would fail in a step or could not be resumed.
 
     Raises:
-        ValueError: no whole step in an epoch, a batch of one sample where BN needs more, another
-            number of views than the augmentation has, a local view as target, labels out of range,
-            or checkpoints in the middle of a step.
+        ValueError: If an epoch has no whole step, a batch has one sample but batch norm needs more,
+            the number of views does not match the augmentation, a local view is a target, labels
+            are out of range, or checkpoints fall in the middle of a step.
     """
     loader, model = loop.dataloader, unwrap_model(loop.runner.model)
     dataset = loader.dataset
@@ -84,7 +84,7 @@ def check_training(loop: Any) -> None:
 
 
 def _check_targets(num_views: int, num_local: int, model: nn.Module) -> None:
-    """Raise ValueError if a target encodes one of the local views, the last ones."""
+    """Raise ValueError if the target network encodes a local view. The local views come last."""
     name = "global_views" if hasattr(model, "global_views") else "target_views"
     chosen = getattr(model, name, None)
     if chosen is None and not getattr(model, "symmetric", True):
@@ -98,10 +98,10 @@ def _check_targets(num_views: int, num_local: int, model: nn.Module) -> None:
 
 
 def training_warnings(loop: Any) -> list[str]:
-    """What lets a training run and learn little: batches and numbers of steps, and the method's.
+    """List warnings about batches, numbers of steps and the method, which may limit learning.
 
     Raises:
-        ValueError: the method cannot be trained with such samples.
+        ValueError: If the method cannot be trained on such samples.
     """
     loader, model = loop.dataloader, unwrap_model(loop.runner.model)
     accumulation = loop.runner.optim_wrapper._accumulative_counts
@@ -115,7 +115,7 @@ def training_warnings(loop: Any) -> list[str]:
             f"{left_out} of {samples} samples are left out of every epoch, since they do not fill "
             f"a batch of {batch}: a smaller train_dataloader.batch_size uses more of them"
         )
-    if steps < _FEW_STEPS:
+    if steps < _FEW_STEPS and loop.learns_by_steps:
         warnings.append(
             f"the whole training has {steps} optimiser steps, too few to learn much: raise the "
             "epochs (train_cfg.max_epochs, --epochs) or lower the batch"
@@ -125,7 +125,7 @@ def training_warnings(loop: Any) -> list[str]:
 
 
 def describe_training(loop: Any) -> list[str]:
-    """What is trained on what, for the first lines of the log."""
+    """Describe the dataset, device and length of training for the first lines of the log."""
     found = describe_samples(loop.dataloader.dataset)
     kind, processes = found.get("kind", "sample"), get_world_size()
     source = found.get("ann_file") or found.get("data_root")
@@ -145,9 +145,9 @@ def describe_training(loop: Any) -> list[str]:
 def unusual_rate(
     rate: float, batch: int, optimizer: str, ranges: Mapping[str, Sequence[float]]
 ) -> list[NamedWarning]:
-    """The alarm of a peak rate that the linear rule (rate proportional to batch) makes unlikely.
+    """Return an alarm if the linear rule (learning rate proportional to batch) suggests an error.
 
-    ``ranges`` has the least and the largest rate for a batch of 256 by the name of the optimiser.
+    ``ranges`` contains the smallest and largest rate for a batch of 256, by name of the optimiser.
     """
     scaled = rate * 256 / batch
     least, largest = ranges.get(optimizer, (scaled, scaled))
@@ -164,12 +164,13 @@ def unusual_rate(
 
 
 def evaluated_files(runner: Any, max_compared: int) -> list[NamedWarning]:
-    """Alarms of evaluation sets that share files with the training set.
+    """Return alarms for evaluation sets that share files with the training set.
 
-    Evaluated are ``test_dataloader``, ``val_dataloader`` and the queries of an online evaluation. A
-    gallery may be the training set: neighbours are usually taken from there. An evaluation set that
-    cannot be listed here, because its files are elsewhere, is left out. With more files of both
-    sets than ``max_compared``, paths alone are compared, not sizes and contents.
+    The checked sets are ``test_dataloader``, ``val_dataloader`` and the queries of an online
+    evaluation. A gallery may be the training set, because neighbours are usually retrieved from it.
+    An evaluation set is skipped if it cannot be listed here, for example because its files are on
+    another machine. If both sets have more than ``max_compared`` files, only paths are compared
+    instead of sizes and contents.
     """
     training = runner.train_dataloader.dataset
     if not hasattr(training, "path"):
@@ -185,7 +186,7 @@ def evaluated_files(runner: Any, max_compared: int) -> list[NamedWarning]:
     for name, loader in loaders:
         dataset: Any = None if isinstance(loader, Mapping) else getattr(loader, "dataset", None)
         if isinstance(loader, Mapping):
-            # Not on this machine, or anybody's class: the evaluation will say so.
+            # It may be missing here or fail in a class of a user. The evaluation reports that.
             with suppress(Exception):
                 dataset = DATASETS.build(dict(loader["dataset"]))
         if not hasattr(dataset, "path"):
@@ -203,16 +204,16 @@ def evaluated_files(runner: Any, max_compared: int) -> list[NamedWarning]:
 
 
 def common_files(training: Iterable[str], evaluated: Iterable[str], max_compared: int) -> list[str]:
-    """The evaluated files that are in the training set by resolved path, or by size and content.
+    """Return the evaluated files that share a resolved path or content with a training file.
 
-    Compared are the first and the last 64 KiB of files of one size.
+    Files of the same size are compared by their first and last 64 KiB.
     """
     seen, wanted = set(training), set(evaluated)
     few = len(seen) + len(wanted) <= max_compared
     folder = lru_cache(1024)(os.path.realpath)
 
     def resolve(path: str) -> str:
-        # Links of single files cost a call each: of many files folders alone are resolved.
+        # Resolving a link is a system call per file, so for many files only folders are resolved.
         if few:
             return os.path.realpath(path)
         return os.path.join(folder(os.path.dirname(path)), os.path.basename(path))

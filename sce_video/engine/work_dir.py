@@ -1,4 +1,4 @@
-"""The work folder of a training: one run per folder, and one training at a time."""
+"""Work folders of training runs, which hold one run each and one training process at a time."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ from sce_video.utils.run_files import (
 from sce_video.utils.storage import is_url, split
 
 LOCK = "training.lock"
-#: Log folders of mmengine are named by the time of the start.
+#: Pattern of mmengine's log folders, which are named by their start time.
 _LOG_FOLDERS = "[0-9]*_[0-9]*"
-#: What a training writes other than by replacing it, so that a link there would be followed.
+#: Files that are written in place instead of being replaced, so a link would be followed.
 _IN_PLACE = (LOCK, "*.jsonl", "last_checkpoint", _LOG_FOLDERS)
-#: What mmengine's CheckpointHook and our hooks write besides.
+#: Other files that mmengine's CheckpointHook and this package's hooks write.
 _OTHERS = (
     *(KEPT, "best_*.pth", "last_checkpoint", "online_evaluation.jsonl", "bad_files.jsonl"),
     *(METRICS, ALARMS, HISTORY, PAGE, PAGE_FEATURES, SCORES, PROBE),
 )
 _descriptors: set[int] = set()
-_claimed: dict[Path, int] = {}  # descriptors by folder, of trainings that have not begun
+_claimed: dict[Path, int] = {}  # descriptors by folder for training runs that have not begun
 
 
 def _close_in_child() -> None:
-    # A loader worker that outlives a killed training must not keep its lock.
+    # A loader worker may outlive a killed training process and must not keep its lock.
     for descriptor in _descriptors:
         os.close(descriptor)
     _descriptors.clear()
@@ -63,14 +63,14 @@ os.register_at_fork(after_in_child=_close_in_child)
 
 
 def _lock(folder: str | Path) -> int:
-    """Lock a work folder, made if needed; returns the descriptor that holds the lock."""
+    """Lock a work folder, create it if needed, and return the descriptor that holds the lock."""
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
         for path in Path(folder).iterdir():
             if any(fnmatch(path.name, pattern) for pattern in _IN_PLACE):
                 check_regular(path, written=True)
         descriptor = regular_file(Path(folder, LOCK), os.O_RDWR | os.O_CREAT)
-    except IrregularFileError:  # its message names the file in the folder
+    except IrregularFileError:  # its message already names the file
         raise
     except OSError as error:
         raise write_error(folder, error) from error
@@ -81,7 +81,7 @@ def _lock(folder: str | Path) -> int:
         locked = True
     if not locked:
         by = ""
-        with suppress(ValueError, KeyError, TypeError):  # half-written
+        with suppress(ValueError, KeyError, TypeError):  # the holder may be writing it
             holder = json.loads(os.read(descriptor, 1000))
             by = f" (host {holder['host']}, process {holder['pid']}, since {holder['since']})"
         _unlock(descriptor)
@@ -97,21 +97,21 @@ def _lock(folder: str | Path) -> int:
 
 
 def _unlock(descriptor: int) -> None:
-    if descriptor in _descriptors:  # not in a forked child, which has closed it
+    if descriptor in _descriptors:  # a forked child process has closed it already
         _descriptors.remove(descriptor)
         os.close(descriptor)
 
 
 @contextmanager
 def locked_folder(folder: str | Path) -> Iterator[None]:
-    """Hold a work folder for one training; released by the system if the process crashes.
+    """Lock a work folder for one training run. The system unlocks it if the process crashes.
 
-    The lock file names host and process of the holder. A file system without locks admits every
-    training. The lock of :func:`claimed_folder` is taken over, and released at the end.
+    The lock file names the host and process of the holder. On a file system without locks, every
+    run is allowed. A lock of :func:`claimed_folder` is taken over and released at the end.
 
     Raises:
-        ValueError: another training holds the folder.
-        OSError: the folder cannot be written, or a link lies where a training writes.
+        ValueError: If another training run uses the folder.
+        OSError: If the folder cannot be written, or a file that training writes is a link.
     """
     claimed = _claimed.pop(Path(folder).resolve(), None)
     descriptor = _lock(folder) if claimed is None else claimed
@@ -123,13 +123,14 @@ def locked_folder(folder: str | Path) -> Iterator[None]:
 
 @contextmanager
 def claimed_folder(folder: str | Path, overwrite: bool = False) -> Iterator[None]:
-    """Hold a work folder from the planning on, until the training that is planned has ended.
+    """Lock a work folder from planning until the planned training run has ended.
 
-    Nothing may be written there before: the config of another training would be replaced.
+    Nothing may be written to the folder before, because it could replace another run's config.
 
     Raises:
-        ValueError: As :func:`locked_folder`; or the folder is used, unless ``overwrite``.
-        OSError: As :func:`locked_folder`.
+        ValueError: If another training run uses the folder, or it contains an earlier run and
+            ``overwrite`` is False.
+        OSError: If :func:`locked_folder` cannot lock the folder.
     """
     made = not Path(folder).exists()
     descriptor, key = _lock(folder), Path(folder).resolve()
@@ -139,8 +140,8 @@ def claimed_folder(folder: str | Path, overwrite: bool = False) -> Iterator[None
             check_unused(folder)
         yield
     finally:
-        if _claimed.pop(key, None) is not None:  # no training has begun
-            if made and os.listdir(folder) == [LOCK]:  # a plan that failed leaves nothing
+        if _claimed.pop(key, None) is not None:  # training has not begun
+            if made and os.listdir(folder) == [LOCK]:  # remove the folder of a plan that failed
                 with suppress(OSError):
                     Path(folder, LOCK).unlink()
                     Path(folder).rmdir()
@@ -148,14 +149,14 @@ def claimed_folder(folder: str | Path, overwrite: bool = False) -> Iterator[None
 
 
 def is_locked(folder: str | Path) -> bool:
-    """Whether a training holds a work folder now; False on a file system without locks."""
+    """Return whether a training run locks a work folder; False on a file system without locks."""
     with suppress(OSError), open(Path(folder, LOCK), "rb", opener=regular_file) as file:
         return not lock_descriptor(file.fileno(), blocking=False)
     return False
 
 
 def folder_of_run(run: str | Path) -> str | Path:
-    """The folder of a run that is given by itself or by a checkpoint in it."""
+    """Return the folder of a run, given the folder or a checkpoint in it."""
     if is_url(run):
         is_file = str(run).endswith((".pth", ".safetensors"))
         return split(str(run))[0] if is_file else str(run).rstrip("/")
@@ -163,12 +164,12 @@ def folder_of_run(run: str | Path) -> str | Path:
 
 
 def check_unused(folder: str | Path) -> None:
-    """Raise if a folder holds checkpoints or logged steps of an earlier training.
+    """Raise ValueError if a folder contains checkpoints or logged steps of an earlier run.
 
-    What a start that failed before its first step leaves does not count.
+    Files of a start that failed before its first step are ignored.
 
     Raises:
-        ValueError: the message names what is there.
+        ValueError: If the folder is used. The message names what it contains.
     """
     checkpoints, logs = find_checkpoints(folder), _logs_with_steps(Path(folder))
     found = []
@@ -185,12 +186,12 @@ def check_unused(folder: str | Path) -> None:
 
 
 def counted(number: int, thing: str) -> str:
-    """``1 checkpoint``, ``3 checkpoints``."""
+    """Format a number with a noun: ``1 checkpoint``, ``3 checkpoints``."""
     return f"{number} {thing}{'s' * (number != 1)}"
 
 
 def _logs_with_steps(folder: Path) -> list[Path]:
-    """Log folders of the starts of a training that has logged a step, oldest first."""
+    """Return the log folders of all starts, oldest first, if the run has logged any step."""
     metrics = folder / METRICS
     if not metrics.is_file() or b'"kind": "train"' not in read_bytes(metrics):
         return []
@@ -199,14 +200,14 @@ def _logs_with_steps(folder: Path) -> list[Path]:
 
 
 def remove_training(folder: str | Path, current: str | Path = "") -> str:
-    """Remove an earlier training from a work folder, before anything new is written there.
+    """Remove an earlier training run from a work folder before anything new is written to it.
 
-    Removed are checkpoints, the logs of starts with steps except the ``current`` one, and the lists
-    that the hooks of a training write; other files stay. A config that is replaced while
-    checkpoints are left would let a later ``--resume`` continue them with other settings.
+    This removes checkpoints, the logs of starts with steps except for the ``current`` one, and the
+    lists that training hooks write. Other files are kept. Otherwise, if the config were replaced
+    but checkpoints left, a later ``--resume`` would continue them with different settings.
 
     Returns:
-        What was removed, as a sentence; an empty text if there was nothing.
+        Sentence that states how much was removed; empty if there was nothing to remove.
     """
     folder = Path(folder)
     logs = [path for path in _logs_with_steps(folder) if path.is_dir() and path != Path(current)]
@@ -223,9 +224,9 @@ def remove_training(folder: str | Path, current: str | Path = "") -> str:
 
 
 class OverwriteHook(Hook):
-    """Removes an earlier training from the work folder before the config of a new one is written.
+    """Hook that removes an earlier run from the work folder before the new config is written.
 
-    A start that fails before has removed nothing.
+    A start that fails before that removes nothing.
     """
 
     priority = "HIGHEST"

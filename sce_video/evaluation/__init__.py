@@ -12,6 +12,7 @@ _MODULES = {
     "FeatureStatistics": "metrics.feature_metrics",
     "FewShot": "metrics.feature_metrics",
     "LiDAR": "metrics.feature_metrics",
+    "LinearFitLoop": "linear_fit_loop",
     "LinearProbe": "metrics.feature_metrics",
     "MeanClassAccuracy": "metrics.classification",
     "MultiViewTestLoop": "loop",

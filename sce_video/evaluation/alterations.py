@@ -1,4 +1,4 @@
-"""Row functions of altered clips, or of two networks, side by side; and their rows taken apart."""
+"""Row functions that join rows of altered clips or of two networks, and their separation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sce_video.datasets.video_dataset import mix_seed
 from sce_video.evaluation.rows import Rows
 from sce_video.inference.multi_view import BatchRows, RowFunction
 
-#: What can be done to a clip. "still" repeats its middle frame.
+#: Possible alterations of a clip. "still" repeats its middle frame.
 ALTERATIONS = ("shuffled", "reversed", "still")
 
 
@@ -23,43 +23,43 @@ def check_alterations(alterations: tuple[str, ...]) -> None:
     unknown = sorted(set(alterations) - set(ALTERATIONS))
     if unknown or not alterations or len(set(alterations)) < len(alterations):
         raise ValueError(
-            f"alterations must be different ones of {', '.join(ALTERATIONS)}, got {alterations}"
+            f"alterations must be distinct and among {', '.join(ALTERATIONS)}, got {alterations}"
         )
 
 
 def frame_order(alteration: str, num_frames: int, seed: int, clip: int = 0) -> np.ndarray:
-    """Indices of the frames of a clip in the order in which the altered clip shows them.
+    """Return the order of frames, (T,) int64 indices, in which an altered clip shows them.
 
-    A shuffled clip has an order drawn uniformly from all but the original one. It depends on the
-    arguments alone, the seed of the sample and the number of the clip in it, so on no batch, rank
-    or number of workers. Returns (T,) int64. Raises ValueError: a clip of one frame, an unknown
-    alteration.
+    The order of a shuffled clip is drawn uniformly from all orders except the original. It depends
+    only on the arguments, which include the sample's seed and the clip's number, and so not on the
+    batch, rank or number of workers. ValueError is raised if the clip has one frame or the
+    alteration is unknown.
     """
     check_alterations((alteration,))
     if num_frames < 2:
         raise ValueError(
-            f"clips of {num_frames} frame have no order to change: the sense of time needs clips "
-            "of 2 frames or more (num_frames of the step that samples the clips)"
+            f"clips of {num_frames} frame have no order to change. Set num_frames to 2 or more in "
+            "the step that samples the clips"
         )
     frames = np.arange(num_frames)
     if alteration == "reversed":
         return frames[::-1].copy()
     if alteration == "still":
         return np.full(num_frames, num_frames // 2)
-    # Not the seed plus the clip, which neighbouring samples would share.
+    # The sum of seed and clip would be shared by neighbouring samples, so mix them.
     generator = np.random.default_rng(mix_seed(seed, clip))
     order = frames
-    # Drawn again, not swapped: all other orders stay equally likely.
+    # Draw again instead of swapping, so that all other orders stay equally likely.
     while np.array_equal(order, frames):
         order = generator.permutation(num_frames)
     return order
 
 
 def alter_batch(batch: dict[str, Any], alteration: str) -> dict[str, Any]:
-    """A batch of :func:`sce_video.collate_views` whose clips show their frames in another order.
+    """Return a batch of :func:`sce_video.collate_views` with the frames of its clips reordered.
 
-    Of samples with ``videos`` only the positions of the frames change, no frame is copied. The
-    order of clip k of a sample is that of the sample's seed and k, see :func:`frame_order`.
+    For samples with ``videos``, only the positions of the frames change, and no frame is copied.
+    The order in clip k depends on the sample's seed and k (see :func:`frame_order`).
     """
     seeds = [int(seed) for seed in batch["seed"]]
 
@@ -80,13 +80,13 @@ def alter_batch(batch: dict[str, Any], alteration: str) -> dict[str, Any]:
 
 
 def with_alterations(function: RowFunction, alterations: Sequence[str]) -> RowFunction:
-    """A row function whose rows are those of the unaltered and of all altered clips, side by side.
+    """Return a row function that joins the rows of unaltered and of all altered clips.
 
-    Of rows (n, C) and A alterations (n, (1 + A) * C); :func:`split_alterations` takes them apart.
+    Rows (n, C) and A alterations give (n, (1 + A) * C). :func:`split_alterations` separates them.
     """
 
     def joined(model: Any, batch: dict[str, Any]) -> BatchRows:
-        # One after the other: of the views of an alteration one chunk is in memory.
+        # Process them one after another, so that only one alteration's views are in memory.
         altered = (alter_batch(batch, name) for name in alterations)
         parts = [function(model, one) for one in (batch, *altered)]
         central = [part.central for part in parts if part.central is not None]
@@ -101,9 +101,9 @@ def with_alterations(function: RowFunction, alterations: Sequence[str]) -> RowFu
 
 
 def with_network(function: RowFunction, other: nn.Module) -> RowFunction:
-    """A row function whose rows are those of the tested network and of another one, side by side.
+    """Return a row function that joins the rows of the tested network and of another one.
 
-    Videos are decoded once for both. :func:`split_networks` takes the rows apart.
+    Videos are decoded once for both. :func:`split_networks` separates the rows.
     """
 
     def joined(model: Any, batch: dict[str, Any]) -> BatchRows:
@@ -114,15 +114,15 @@ def with_network(function: RowFunction, other: nn.Module) -> RowFunction:
 
 
 def split_networks(rows: Rows) -> tuple[Rows, Rows]:
-    """Rows of :func:`with_network` as those of the tested network and of the other one."""
+    """Split rows of :func:`with_network` into the tested network's and the other one's."""
     clips = (None, None) if rows.clips is None else split_networks(rows.clips)
     first, second = (values.contiguous() for values in rows.values.chunk(2, dim=1))
     return replace(rows, values=first, clips=clips[0]), replace(rows, values=second, clips=clips[1])
 
 
 def split_alterations(rows: Rows, alterations: Sequence[str]) -> Rows:
-    """Rows of :func:`with_alterations` as unaltered values and ``altered`` ones by name."""
-    # Side by side in the columns, so collection and ranks need to know of one matrix only.
+    """Split rows of :func:`with_alterations` into unaltered values and ``altered`` ones by name."""
+    # The parts share one matrix, so that collecting rows over ranks needs no special case.
     first, *others = rows.values.chunk(1 + len(alterations), dim=1)
     central = None if rows.central is None else rows.central[:, : first.shape[1]]
     altered = dict(zip(alterations, others, strict=True))

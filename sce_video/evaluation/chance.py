@@ -1,4 +1,4 @@
-"""What guessing reaches: the numbers that accuracies and retrieval ranks stand next to."""
+"""Chance levels: the values of accuracies and retrieval ranks that guessing would reach."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sce_video.evaluation.rows import Rows
 
-#: Name of the accuracy of always naming the most frequent class.
+#: Name of the accuracy that is reached by always predicting the most frequent class.
 MAJORITY = "majority_class"
 
 _TOP = re.compile(r"(?:knn|linear)_top(\d+)")
@@ -19,17 +19,17 @@ _RANK = re.compile(r"retrieval(?:_plain)?_r(\d+)")
 
 
 def chance_levels(names: Iterable[str], rows: Rows, gallery: Rows | None) -> dict[str, float]:
-    """Expected values, 0 to 1, of metrics if features have nothing to do with classes.
+    """Compute the expected values, 0 to 1, of metrics if features do not depend on classes.
 
-    Top-k accuracy is then that of k different classes drawn at random, and R@k the chance that one
-    of k random videos of the gallery has the class of the query. :data:`MAJORITY` is the accuracy
-    of always naming the most frequent class of the gallery. Without a gallery, that of a query are
-    the videos of all other folds.
+    Top-k accuracy is then the accuracy of k different classes drawn at random, and R@k is the
+    probability that one of k random gallery videos has the query's class. :data:`MAJORITY` is the
+    accuracy of always predicting the gallery's most frequent class. Without a gallery, the gallery
+    of a query consists of the videos in all other folds.
 
     Args:
-        names: Names of metrics; those without a chance level are left out.
-        rows: Queries with labels and, without a gallery, with groups or folds.
-        gallery: Labelled samples that they are compared with, or None.
+        names: Names of metrics. Metrics without a chance level are left out.
+        rows: Queries with labels and, if there is no gallery, with groups or folds.
+        gallery: Labelled samples with which the queries are compared, or None.
     """
     counts, sizes = _gallery_counts(rows, gallery)
     own = counts.gather(1, rows.labels[:, None])[:, 0]
@@ -52,7 +52,7 @@ def chance_levels(names: Iterable[str], rows: Rows, gallery: Rows | None) -> dic
 
 
 def _gallery_counts(rows: Rows, gallery: Rows | None) -> tuple[Tensor, Tensor]:
-    """Samples of each class (N, classes) in the gallery of each query, and of all, (N,) float64."""
+    """Return each query's gallery size per class (N, classes) and in total (N,), as float64."""
     labels = rows.labels if gallery is None else torch.cat([rows.labels, gallery.labels])
     width = int(labels.max()) + 1
     if gallery is not None:

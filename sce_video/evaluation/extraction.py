@@ -1,7 +1,7 @@
-"""Extract the features of a data set into a file, in processes on one machine or many, with resume.
+"""Extraction of a dataset's features into a file, by local or remote processes, with resume.
 
-It is the job of :mod:`sce_video.inference.embed_job` for the samples of a data set of a config. The
-samples are embedded one by one or, if views are cut by the loader, batch by batch.
+It is the job of :mod:`sce_video.inference.embed_job` for the samples of a config's dataset. The
+samples are embedded one by one or, if the loader cuts the views, batch by batch.
 """
 
 from __future__ import annotations
@@ -31,18 +31,20 @@ from sce_video.inference.embed_job import EmbedJob, job_workers, record_features
 from sce_video.inference.features import Features
 from sce_video.inference.multi_view import BatchRows, mean_representation
 from sce_video.inference.network_input import ViewOptions
-from sce_video.jobs import Item, Record, RunError, State, file_state, usable_cores
+from sce_video.jobs import Item, Record, RunError, State, file_state
+from sce_video.models.memory_format import move_to_device
 from sce_video.registry import LOOPS
+from sce_video.utils.cores import cores_of_process
 from sce_video.utils.distributed import unwrap_model
 
 
 @dataclass(frozen=True)
 class RunnerNetwork:
-    """The network of a runner, whose rows are mean representations.
+    """Network of a runner, whose rows are mean representations.
 
     Attributes:
-        model: The network, without wrapper.
-        checkpoint: The checkpoint, for messages.
+        model: Network without wrapper.
+        checkpoint: Path of the checkpoint, for messages.
         device: Device of the network.
     """
 
@@ -51,21 +53,21 @@ class RunnerNetwork:
     device: torch.device
 
     def rows(self, batch: dict[str, Any], max_views: int) -> BatchRows:
-        """The mean representations (n, D) over the views of the samples of a batch."""
+        """Compute the mean representations (n, D) over the views of each sample in a batch."""
         return mean_representation(max_views)(self.model, batch)
 
     def to(self, device: torch.device) -> RunnerNetwork:
-        """The network on a device: itself, or a copy."""
+        """Return the network on a device: itself, or a copy."""
         if device == self.device:
             return self
-        return replace(self, model=copy.deepcopy(self.model).to(device), device=device)
+        return replace(self, model=move_to_device(copy.deepcopy(self.model), device), device=device)
 
 
 class DatasetJob(EmbedJob):
-    """Gives the mean representations of the samples of a data set.
+    """Job that computes the mean representations of a dataset's samples.
 
-    An item is a video; or, if the loader cuts the views, as of images, a batch, whose samples
-    share forward passes.
+    An item is a video. If the loader cuts the views, as for images, an item is a batch whose
+    samples share forward passes.
     """
 
     def __init__(self, loop: FeatureExtractionLoop, network: RunnerNetwork, digest: str) -> None:
@@ -77,7 +79,7 @@ class DatasetJob(EmbedJob):
             processes_per_gpu=loop.processes_per_gpu,
         )
         if get_world_size() == 1:
-            self.device = network.device.type  # the processes are spread over the GPUs
+            self.device = network.device.type  # without an index, to spread processes over GPUs
         loader = loop.dataloader
         self._dataset, self._collate = cast(Any, loader.dataset), cast(Any, loader.collate_fn)
         pipeline: Any = getattr(loader.dataset, "pipeline", ())
@@ -86,7 +88,7 @@ class DatasetJob(EmbedJob):
         self.unit = "videos" if of_views else "batches"
 
     def items(self) -> list[Item]:
-        """The items of the data set; keys are in its order."""
+        """Return the items of the dataset. Their keys sort in dataset order."""
         size, count = self.item_size, len(self._dataset)
         starts = range(0, count, size)
         return [self._item(range(start, min(start + size, count))) for start in starts]
@@ -95,12 +97,12 @@ class DatasetJob(EmbedJob):
         return [self._item(range(i, i + 1)) for i in item.argument if len(item.argument) > 1]
 
     def _item(self, indices: range) -> Item:
-        """The item of some samples, with the state of their files; empty without a file."""
+        """Return the item for some samples with the state of their files; empty without files."""
         states: list[dict[str, Any]] = [{}]
         if hasattr(self._dataset, "path"):
             states = [file_state(str(self._dataset.path(index))) or {} for index in indices]
         state = states[0]
-        if len(states) > 1:  # it is stored with every record: one digest for a batch
+        if len(states) > 1:  # use one digest per batch, because every record stores the state
             state = {"files": hashlib.sha256(json.dumps(states).encode()).hexdigest()}
         return Item(f"{indices.start:012}-{indices.stop:012}", state, indices)
 
@@ -108,7 +110,7 @@ class DatasetJob(EmbedJob):
         return self._item(item.argument).source
 
     def holds(self, item: Item, record: Record) -> bool:
-        """Whether an item is finished; the samples of a batch that failed are done one by one."""
+        """Return whether an item is finished. Samples of a failed batch are done one by one."""
         return record.done or record.kind == "bad" or len(item.argument) > 1
 
     def describe(self, item: Item) -> str:
@@ -124,7 +126,7 @@ class DatasetJob(EmbedJob):
         return self._collate(samples)
 
     def features(self, item: Item, record: Record) -> Features:
-        """The samples of an item; of one that failed, all of them as unreadable."""
+        """Return the features of an item's samples; if it failed, all are listed as unreadable."""
         found = record_features(record, "")
         if not record.done:
             paths = sample_paths(self._dataset, list(item.argument))
@@ -141,26 +143,27 @@ class DatasetJob(EmbedJob):
 
 @LOOPS.register_module()
 class FeatureExtractionLoop(BaseLoop):
-    """Write the mean representation of every video of ``test_dataloader`` to a .npz file.
+    """Write the mean representation of every video in ``test_dataloader`` to a .npz file.
 
-    It is a batch job (docs/jobs.md): processes decode and embed, and every feature is saved at once
-    to records in ``<out>.parts/``, from which an interrupted run resumes. Each rank embeds a part;
-    the first one writes the file and removes the folder, which several machines share.
+    It is a batch job (docs/jobs.md). Processes decode and embed. Every feature is saved immediately
+    to records in ``<out>.parts/``, from which an interrupted run resumes. Each rank embeds a part
+    of the videos. Rank 0 writes the file and removes the folder, which several machines share.
 
     Args:
-        runner: Its model gives representations.
-        dataloader: Config of the loader of the videos, or a loader: then this process embeds.
+        runner: Runner whose model returns representations.
+        dataloader: Config of the videos' loader, or a loader, with which this process embeds.
         evaluator: Must be empty: ``test_evaluator = []``.
-        out: The .npz file, relative to the work dir.
-        max_views: Views of a video per forward pass; bounds the device memory.
-        workers: Processes of each rank; None for ``num_workers`` of the loader, but no more than
-            there are cores; 0 works in this process. With ``ray`` processes at once, None for the
-            whole cluster.
-        ray: Address of a Ray cluster to work on, or ``auto``.
-        processes_per_gpu: Processes that share a GPU of the cluster.
+        out: The .npz file, relative to the work folder.
+        max_views: Number of views of a video per forward pass, which limits the device memory.
+        workers: Number of processes per rank; None for the loader's ``num_workers``, but at most
+            the number of cores; 0 works in this process. With ``ray``, number of parallel
+            processes, None for the whole cluster.
+        ray: Address of a Ray cluster to work on, or ``auto``; None for no cluster.
+        processes_per_gpu: Number of processes that share a GPU of the cluster.
 
     Raises:
-        ValueError: ``out`` exists, or the records are of another checkpoint, data set or pipeline.
+        ValueError: If ``out`` exists, or the records come from another checkpoint, dataset or
+            pipeline.
     """
 
     def __init__(
@@ -181,30 +184,29 @@ class FeatureExtractionLoop(BaseLoop):
         if processes_per_gpu < 1:
             raise ValueError(f"processes_per_gpu must be at least 1, got {processes_per_gpu}")
         if get_world_size() > 1 and ray is not None:
-            raise ValueError("--ray is for runs without --launcher: ranks have their own parts")
+            raise ValueError("--ray cannot be combined with --launcher. Remove one of them")
         self.cfg = None
         if isinstance(dataloader, dict):
             self.cfg = dict(dataloader)
-            dataloader = {**dataloader, "num_workers": 0}  # the processes of the job decode
+            dataloader = {**dataloader, "num_workers": 0}  # the job's processes decode instead
         super().__init__(runner, build_eval_dataloader(dataloader, runner.seed))
         self.path = Path(runner.work_dir) / out
         self.max_views, self.processes_per_gpu = max_views, processes_per_gpu
         if self.cfg is None:
             workers = 0
         elif workers is None and ray is None:
-            cores = usable_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", 1))
-            workers = min(self.cfg.get("num_workers", 0), max(1, cores))
+            workers = min(self.cfg.get("num_workers", 0), cores_of_process())
         decoding = getattr(self.dataloader.dataset, "timeout", None)
         seconds = decoding and decoding * (self.dataloader.batch_size or 1)
         self.workers = job_workers(workers, seconds, ray)
 
     def run(self) -> dict[str, float]:
-        """Embed the samples that are due, each on one rank; ``videos`` and ``failures`` written."""
+        """Embed the remaining samples; return the numbers of ``videos`` and ``failures``."""
         dataset: Any = self.dataloader.dataset
         runner = self.runner
         provenance = describe_evaluation(runner, dataset, 0, "features")
         del provenance["views"], provenance["test"]["views"]  # unknown before a video is decoded
-        # Paths and workers may change before the run is continued: not the resolved config.
+        # The resolved config is left out, because paths and workers may change before resuming.
         described = {k: v for k, v in provenance.items() if k != "resolved_config"}
         digest = hashlib.sha256(json.dumps(described, sort_keys=True, default=str).encode())
         for index in range(len(dataset)) if hasattr(dataset, "path") else ():
@@ -215,7 +217,7 @@ class FeatureExtractionLoop(BaseLoop):
 
         def finish(found: Features) -> Features:
             described = {"views": found.num_views, "videos": len(found)}
-            # One unreadable file may contain several samples.
+            # An unreadable file may contain several samples, but is listed once.
             failures = [*dict.fromkeys(found.failures)]
             return replace(
                 found,

@@ -1,4 +1,4 @@
-"""Rows of a data set as features in files, and features of files as rows."""
+"""Conversion between a dataset's rows and feature files."""
 
 from __future__ import annotations
 
@@ -26,19 +26,20 @@ from sce_video.inference.multi_view import mean_representation
 from sce_video.published.sets import TRANSFER
 
 
-def extract_features(model: nn.Module, dataloader: DataLoader, clips: bool = False) -> Rows:
-    """The mean representation over the views of every video of a data set, (N, C).
+def extract_features(model: nn.Module, dataloader: DataLoader, clips: bool = False) -> Rows | None:
+    """Compute the mean representation over the views of every video in a dataset, (N, C).
 
-    With ``clips`` the rows of the single clips are kept as well.
-    ``model(inputs=[view], mode="tensor")[0]`` is the representation (n, C) of a view. See
-    :func:`~sce_video.evaluation.rows.collect_rows` for batches, several ranks and errors.
+    With ``clips``, the rows of the single clips are kept as well. The representation (n, C) of a
+    view is ``model(inputs=[view], mode="tensor")[0]``. With several ranks, rank 0 returns the rows
+    of all videos, and the others return None. For batches and errors, see
+    :func:`~sce_video.evaluation.rows.collect_rows`.
     """
     rows = collect_rows(model, dataloader, mean_representation(clips=clips))
-    return mean_of_clips(rows) if clips else rows
+    return mean_of_clips(rows) if clips and rows is not None else rows
 
 
 def save_features(path: str | Path, features: Rows, provenance: dict | None = None) -> None:
-    """Write rows to a file of :func:`~sce_video.inference.features.write_features`.
+    """Write rows to a feature file with :func:`~sce_video.inference.features.write_features`.
 
     The features of altered clips are written as ``features_shuffled`` and so on.
 
@@ -52,7 +53,7 @@ def save_features(path: str | Path, features: Rows, provenance: dict | None = No
 def features_of(
     rows: Rows, provenance: dict | None = None, others: dict[str, np.ndarray] | None = None
 ) -> Features:
-    """Return rows as features with their labels, and further arrays of their file."""
+    """Convert rows to features with their labels, and add other arrays for the same file."""
     return Features(
         values=_array(rows.values),
         paths=rows.paths,
@@ -65,7 +66,7 @@ def features_of(
 
 
 def rows_of(features: Features) -> Rows:
-    """Return features as rows, with the label -1 and the positions 0 to N - 1 if it has none."""
+    """Convert features to rows. Missing labels become -1, and missing positions 0 to N - 1."""
     count = len(features)
     labels = np.full(count, -1) if features.labels is None else features.labels
     indices = np.arange(count) if features.indices is None else features.indices
@@ -81,15 +82,16 @@ def rows_of(features: Features) -> Rows:
 
 
 def load_features(path: str | Path) -> tuple[Rows, dict]:
-    """Read a file of features: the rows, which are checked, and their provenance.
+    """Read a feature file and return its checked rows and their provenance.
 
-    Files of other programs may hold another number type and lack ``labels`` (then -1), ``indices``
-    (then 0, 1, ...) and ``protocol`` (then empty). Large features of ours are memory-mapped.
+    A file of another program may use another number type. It may also lack ``labels`` (then -1),
+    ``indices`` (then 0, 1, ...) and ``protocol`` (then empty). Large features that this package has
+    written are memory-mapped.
 
     Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If it is not a feature file, lengths differ, a label is out of range, or a
-            feature is not finite; the message names the file and the video.
+        FileNotFoundError: If the file does not exist.
+        ValueError: If the file contains no features, lengths differ, a label is out of range, or a
+            feature is not finite. The message names the file and the video.
     """
     found = read_features(path, others=[f"features_{name}" for name in ALTERATIONS])
     altered = {
@@ -105,14 +107,14 @@ def _array(values: Tensor) -> np.ndarray:
 
 @dataclass(frozen=True)
 class FeatureFile:
-    """A file of features that was read.
+    """Feature file that has been read.
 
     Attributes:
-        path: The file, as it was named.
-        size: Its size in bytes.
+        path: Path of the file as the user gave it.
+        size: Size of the file in bytes.
         sha256: SHA-256 of the file.
-        rows: The features.
-        provenance: What the features depend on.
+        rows: Features of the file.
+        provenance: Checkpoint, views and data from which the features were computed.
     """
 
     path: str
@@ -123,12 +125,12 @@ class FeatureFile:
 
     @property
     def made_by(self) -> str | None:
-        """SHA-256 of the checkpoint; None if it is not known."""
+        """Return the SHA-256 of the checkpoint, or None if it is unknown."""
         stored = self.provenance.get("checkpoint")
         return stored.get("sha256") if isinstance(stored, dict) else None
 
     def described(self) -> dict[str, Any]:
-        """Return the entries for the provenance of a result."""
+        """Return the entries for a result's provenance."""
         return {
             "path": self.path,
             "bytes": self.size,
@@ -139,11 +141,12 @@ class FeatureFile:
 
 
 def load_feature_file(path: str | Path, purpose: str | None) -> FeatureFile:
-    """Read a file of features, see :func:`load_features`.
+    """Read a feature file and describe it.
 
     Args:
-        path: The file.
-        purpose: What needs a label of every row, for messages ("retrieval"); None if nothing does.
+        path: The file, with the format and errors of :func:`load_features`.
+        purpose: Evaluation that needs a label for every row, for messages ("retrieval"). None
+            accepts rows without labels.
     """
     rows, provenance = load_features(path)
     if purpose is not None:
@@ -152,7 +155,7 @@ def load_feature_file(path: str | Path, purpose: str | None) -> FeatureFile:
 
 
 def checkpoint_notes(first: FeatureFile, second: FeatureFile) -> list[str]:
-    """Return a note if the features of two files are of different checkpoints, else none."""
+    """Return a note if two files contain features of different checkpoints, else an empty list."""
     one, other = first.made_by, second.made_by
     if one is None or other is None or one == other:
         return []
@@ -162,11 +165,11 @@ def checkpoint_notes(first: FeatureFile, second: FeatureFile) -> list[str]:
 
 @dataclass(frozen=True)
 class FeaturePair:
-    """Labelled features of queries and, if there is one, of the gallery they are compared with.
+    """Labelled features of queries and, if there is one, of the gallery to compare them with.
 
     Attributes:
-        queries: The queries.
-        gallery: The gallery; None if there is none.
+        queries: Features of the queries.
+        gallery: Features of the gallery; None if there is none.
         provenance: Provenance of the queries' features, and the description of both files
             (``query``, ``bank``).
         notes: Warnings about the pair for the user.
@@ -179,26 +182,26 @@ class FeaturePair:
 
     @property
     def failures(self) -> list[tuple[str, str]]:
-        """Files of either set that could not be decoded, with the error, without repetition."""
+        """Return each file in either set that could not be decoded, with its error, once."""
         parts = [self.queries] if self.gallery is None else [self.queries, self.gallery]
         return [*dict.fromkeys(pair for part in parts for pair in part.failures)]
 
 
 def load_feature_pair(query: str | Path, gallery: str | Path | None, purpose: str) -> FeaturePair:
-    """Read two .npz files of features, which may be one; or queries alone.
+    """Read the .npz feature files of queries and gallery, which may be the same file.
 
     Args:
-        query: File of the queries.
-        gallery: File of the gallery; None if there is none.
-        purpose: What needs the labels, for messages: "retrieval".
+        query: Feature file of the queries.
+        gallery: Feature file of the gallery; None if there is none.
+        purpose: Evaluation that needs the labels, for messages ("retrieval").
 
     Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If a file contains no features or labels, or their sizes differ; the message
+        FileNotFoundError: If a file does not exist.
+        ValueError: If a file contains no features or labels, or their sizes differ. The message
             names the file.
     """
     asked = load_feature_file(query, purpose)
-    # A claim of the transfer protocols is not one of these metrics.
+    # Metrics on feature files do not reproduce a result of the transfer protocols.
     stated = asked.provenance.get("benchmark")
     if isinstance(stated, dict) and stated.get("protocol") in TRANSFER:
         stated = None
@@ -214,7 +217,7 @@ def load_feature_pair(query: str | Path, gallery: str | Path | None, purpose: st
     if gallery is None:
         return FeaturePair(asked.rows, None, provenance)
     bank = replace(asked, path=str(gallery))
-    # Read once, if it is named twice.
+    # Read the file once if it is both query and gallery.
     if not (os.path.exists(gallery) and os.path.samefile(query, gallery)):
         bank = load_feature_file(gallery, purpose)
         check_same_size(asked.rows, bank.rows)

@@ -62,14 +62,14 @@ def probe(options: ProbeOptions) -> ProbeResult:
     # Imported here because a wrong path is answered without torch.
     from sce_video.evaluation.chance import chance_levels
     from sce_video.evaluation.feature_files import load_feature_pair
-    from sce_video.evaluation.metrics import PROTOCOLS
     from sce_video.evaluation.metrics import base as metric_base
+    from sce_video.evaluation.metrics import protocol_class
     from sce_video.evaluation.metrics.feature_metrics import FeatureStatistics
     from sce_video.evaluation.results import compute_results
     from sce_video.evaluation.rows import Grouping
 
     metrics: list[RowMetric] = [
-        PROTOCOLS[name](**settings) for name, settings in options.settings().items()
+        protocol_class(name)(**settings) for name, settings in options.settings().items()
     ]
     metrics.append(FeatureStatistics())
     pair = load_feature_pair(options.test, options.train, "probing")

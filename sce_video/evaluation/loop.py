@@ -1,6 +1,6 @@
-"""Test and validation loops: compute the rows of a data set, then the evaluator's metrics.
+"""Test and validation loops, which compute the rows of a dataset and then the metrics.
 
-A model may have a grid of classifiers, whose scores are side by side: one is selected first.
+If a model has a grid of classifiers with joint scores, one classifier is selected first.
 """
 
 from __future__ import annotations
@@ -62,21 +62,21 @@ if TYPE_CHECKING:
 
 
 def open_grid(model: Any) -> Sequence[GridPoint] | None:
-    """The points of a model's grid of classifiers; None if it has none or one is selected."""
+    """Return the grid points of a model's classifiers, or None without an open choice."""
     head: Any = getattr(unwrap_model(model), "cls_head", None)
     return None if getattr(head, "selected", 0) is not None else head.grid
 
 
 @dataclass(frozen=True)
 class ProbeSelection:
-    """Accuracy of each probe of a grid on the selection set.
+    """Accuracies of all probes in a grid on the selection set.
 
     Attributes:
         grid: Learning rate and weight decay of each probe.
         top1: Top-1 accuracy of each probe.
-        paths: Videos of the selection set.
-        failures: Number of its videos that could not be decoded.
-        num_views: Number of views of each of its videos.
+        paths: Videos in the selection set.
+        failures: Number of these videos that could not be decoded.
+        num_views: Number of views per video.
     """
 
     grid: Sequence[GridPoint]
@@ -87,12 +87,12 @@ class ProbeSelection:
 
     @property
     def best(self) -> int:
-        """Index of the best probe, the first of equal ones."""
+        """Return the index of the best probe, the first if several are equal."""
         return max(range(len(self.grid)), key=lambda index: self.top1[index])
 
     @property
     def sentence(self) -> str:
-        """What was selected, for the log."""
+        """Return a sentence for the log about the selected probe."""
         return (
             f"best of {len(self.grid)} probes on {len(self.paths)} videos: "
             f"{self.grid[self.best].name}, top-1 {100 * self.top1[self.best]:.2f} (the worst "
@@ -100,7 +100,7 @@ class ProbeSelection:
         )
 
     def described(self) -> dict[str, Any]:
-        """Return the entries for the provenance of a result."""
+        """Return the entries for a result's provenance."""
         pairs = zip(self.grid, self.top1, strict=True)
         points = [
             {**described_point(index, point), "top1": top1}
@@ -116,12 +116,12 @@ class ProbeSelection:
 
 
 def described_point(index: int, point: GridPoint) -> dict[str, Any]:
-    """Return the entries of a probe of a grid for the provenance of a result."""
+    """Return the entries about a grid's probe for a result's provenance."""
     return {"index": index, "name": point.name, **point._asdict()}
 
 
 def select_probe(rows: Rows, grid: Sequence[GridPoint]) -> ProbeSelection:
-    """Compute the top-1 accuracy of the mean scores (N, G * K) of each of G probes.
+    """Compute each probe's top-1 accuracy from the mean scores (N, G * K) of G probes.
 
     Raises:
         ValueError: If a video has no label.
@@ -133,7 +133,7 @@ def select_probe(rows: Rows, grid: Sequence[GridPoint]) -> ProbeSelection:
 
 
 def different_steps(first: Any, second: Any) -> list[str]:
-    """The steps in which the pipelines of two loader configs differ; none if one is built."""
+    """Return the steps in which two loader configs' pipelines differ; none if one is built."""
     pipelines = []
     for part in (first, second):
         for key in ("dataset", "pipeline"):
@@ -145,7 +145,7 @@ def different_steps(first: Any, second: Any) -> list[str]:
     return [f"step {i}: {one} and {other}" for i, (one, other) in pairs if one != other]
 
 
-#: Kind of rows and the property of a model that gives them.
+#: Explanation of each kind of rows by a property of the model.
 _WHY = {
     "representation": "no classifier (cls_head)",
     "recognition": "a classifier (cls_head)",
@@ -155,11 +155,12 @@ _WHY = {
 
 @LOOPS.register_module()
 class MultiViewTestLoop(BaseLoop):
-    r"""Evaluate a model on a labelled set by the metrics of ``test_evaluator``.
+    r"""Evaluate a model on a labelled set with the metrics of ``test_evaluator``.
 
-    The model determines the row of a sample: the mean over its views of the representations, or of
-    the class probabilities (model with a ``cls_head``), or the scores of its boxes (``roi_head``);
-    the pipeline of the data set determines the views. The samples are split over the ranks. ::
+    The model determines the row of a sample. It is the mean over views of the representations or,
+    for a model with a ``cls_head``, of the class probabilities. For a model with a ``roi_head``, it
+    contains the scores of the boxes. The dataset's pipeline determines the views. The samples are
+    split over the ranks. ::
 
         test_dataloader = dict(batch_size=8, num_workers=2, dataset=dict(...))
         test_evaluator = [dict(type="KNN", k=20), dict(type="LinearProbe"), dict(type="Retrieval")]
@@ -171,25 +172,29 @@ class MultiViewTestLoop(BaseLoop):
 
     Args:
         runner: The runner.
-        dataloader: Loader, or its config, of the evaluated samples, the queries of a gallery.
-        evaluator: Metrics, ours or mmengine's and mmaction2's (``AccMetric``).
-        gallery_dataloader: The labelled set of neighbours and of the linear probe's training.
-        group_pattern: Instead of a gallery: a regular expression with one group, searched in the
-            paths; each fold of whole groups is the test set once, with all others as its gallery.
-            ``dict(pattern=..., folds=5)`` chooses the number of folds, or "loo" for one of each
-            group; by default "loo" below 20 groups, else 10 (``functional.folds.divide``).
-        max_views: Views of a video per forward pass, which bound the device memory.
+        dataloader: Loader, or its config, of the samples to evaluate (the queries of a gallery).
+        evaluator: Metrics of this package, mmengine or mmaction2 (``AccMetric``).
+        gallery_dataloader: Loader, or its config, of the labelled set that provides neighbours and
+            trains the linear probe.
+        group_pattern: Regular expression with one group, which is searched in the paths, to use
+            instead of a gallery. Each fold of whole groups is the test set once, with all others as
+            its gallery. ``dict(pattern=..., folds=5)`` chooses the number of folds, or "loo" for
+            one fold per group. The default is "loo" below 20 groups, else 10
+            (``functional.folds.divide``).
+        max_views: Number of views of a video per forward pass, which limits the device memory.
         precision: "float32", "bfloat16" or "float16".
-        out: JSON file of results and provenance, relative to the work dir, and beside it the
-            outcome of each video for paired tests (``results_outcomes.npz``); None for no files.
-        dump: A .npz file of the scores or features of every video, relative to the work dir; those
-            of the gallery are written to ``NAME_bank.npz``. None for no file.
-        selection_dataloader: The labelled set, neither trained on nor tested, on which one of the
-            attentive probes of a grid is selected by its top-1 accuracy before the test.
+        out: JSON file for results and provenance, relative to the work folder. The outcomes of the
+            videos are written next to it for paired tests (``results_outcomes.npz``). None writes
+            no files.
+        dump: A .npz file for the scores or features of every video, relative to the work folder.
+            The gallery's are written to ``NAME_bank.npz``. None writes no file.
+        selection_dataloader: Loader of a labelled set that is neither trained on nor tested. It is
+            used to select one probe of an attentive-probe grid by top-1 accuracy before the test.
 
-    Raises ValueError: no metric, or one that cannot be computed from this model; both or neither of
-    gallery and group pattern where a metric needs one; labels and classes that do not fit together;
-    a grid of probes without a selection set; an unknown precision.
+    Raises:
+        ValueError: If there is no metric or one that the model does not support, if a metric needs
+            either a gallery or a group pattern and gets neither or both, if labels and classes do
+            not match, if a grid of probes has no selection set, or the precision is unknown.
     """
 
     _stage = "test"
@@ -227,22 +232,22 @@ class MultiViewTestLoop(BaseLoop):
         self.selection: ProbeSelection | None = None
         self.grouping = Grouping.from_config(group_pattern)
         self.precision = precision
-        #: Network with random weights that is evaluated in the same pass, and its rows.
+        #: Network with random weights that is evaluated in the same pass, and its rows
         self.random: nn.Module | None = None
         self.random_rows: list[Rows] = []
-        #: The metrics of the last test without those that mean nothing, for the log.
+        #: Metrics of the last test for the log, without metrics that are meaningless alone
         self.shown: dict[str, float] = {}
         self.out, self.dump = out, dump
 
     def compare_with_random(self, seed: int = 0) -> None:
-        """Evaluate the same network with random weights in the same pass over the videos.
+        """Also evaluate the same network with random weights in the same pass over the videos.
 
-        The model must give representations. The random weights are a function of the seed.
+        The model must return representations. The seed determines the random weights.
         """
         if self.kind != "representation":
             return
-        # The random numbers of the test stay what they were. The network is built on the CPU, so
-        # the generators of GPUs are neither saved nor seeded.
+        # Keep the random numbers of the test unchanged. The network is built on the CPU, so the
+        # GPU generators are neither saved nor seeded.
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
             network: Any = MODELS.build(self.runner.cfg.model)
@@ -278,13 +283,13 @@ class MultiViewTestLoop(BaseLoop):
         if self._stage == "val":
             names = [type(metric).__name__ for metric in self.metrics if needs_gallery([metric])]
             raise ValueError(
-                f"{', '.join(names)} of val_evaluator compares with a gallery, which validation "
-                "does not have: use an OnlineEvaluationHook with a gallery"
+                f"{', '.join(names)} of val_evaluator needs a gallery, which validation does not "
+                "have. Use an OnlineEvaluationHook with a gallery"
             )
         if (gallery is None) == (group_pattern is None):
             raise ValueError(
-                "the metrics compare with a gallery: test_cfg needs gallery_dataloader (a labelled "
-                "set) or group_pattern (leave one group of the test set out), and not both"
+                "these metrics need a gallery. Set either gallery_dataloader (a labelled set) or "
+                "group_pattern (leave one group out) in test_cfg, but not both"
             )
         if gallery is None:
             return
@@ -295,19 +300,21 @@ class MultiViewTestLoop(BaseLoop):
         differing = different_steps(queries, gallery)
         if differing:
             self.runner.logger.warning(
-                "the pipelines of the test videos and of the gallery differ, so their features may "
-                f"not be comparable: {'; '.join(differing)} (change "
-                "test_cfg.gallery_dataloader.dataset.pipeline as test_dataloader.dataset.pipeline)"
+                "the pipelines of the test videos and the gallery differ, so their features may "
+                f"not be comparable: {'; '.join(differing)}. Change "
+                "test_cfg.gallery_dataloader.dataset.pipeline to match "
+                "test_dataloader.dataset.pipeline"
             )
 
     def _build_selection(self, selection: DataLoader | dict | None) -> DataLoader | None:
-        """The loader of the selection set; None where there is nothing to select."""
+        """Return the loader of the selection set, or None if there is nothing to select."""
         if self._stage == "val" or open_grid(self.runner.model) is None:
-            return None  # validation reports all probes
+            return None  # because validation reports all probes
         if selection is None:
             raise ValueError(
-                "the classifier is a grid of probes: test_cfg.selection_dataloader names the "
-                "labelled set on which one is selected, model.cls_head.selected the index of one"
+                "cannot test a grid of probes without selecting one. Set "
+                "test_cfg.selection_dataloader to a labelled set for the selection, or "
+                "model.cls_head.selected to an index"
             )
         loader = build_eval_dataloader(selection, self.runner.seed)
         names = "the test has", "the selection set has"
@@ -317,32 +324,33 @@ class MultiViewTestLoop(BaseLoop):
 
     def run(self) -> dict[str, float]:
         """Compute the rows on all ranks and the metrics on rank 0; all ranks return them."""
-        call_hook, gallery = self.runner.call_hook, None
+        call_hook = self.runner.call_hook
+        # None on the other ranks, which do not look at them.
+        rows: Any
+        gallery: Any = None
         call_hook(f"before_{self._stage}")
         call_hook(f"before_{self._stage}_epoch")
-        # Before the test, whose rows are those of the selected probe.
+        # Select the probe before the test, because the test's rows come from the selected probe.
         if self.selection_dataloader is not None:
             head = unwrap_model(self.runner.model).cls_head
-            head.select(None)  # scores of all probes side by side
-            seen = self._collect(self.selection_dataloader, "selection")
+            head.select(None)  # returns the joint scores of all probes
+            seen: Any = self._collect(self.selection_dataloader, "selection")
             self.selection = run_on_main_rank(lambda: select_probe(seen, head.grid))
             head.select(self.selection.best)
             self.runner.logger.info(self.selection.sentence)
         rows = self._collect(self.dataloader, self._stage)
         if self.gallery_dataloader is not None:
-            # After the queries: it is usually the larger set, and mistakes show up sooner.
+            # The gallery is usually larger, so errors in the queries are reported sooner this way.
             gallery = self._collect(self.gallery_dataloader, "gallery")
-        if self._stage == "test":  # a training has alarms, and its own end for NaN
-            for part in filter(None, (rows, gallery)):
-                check_finite(part)
-        # All ranks have all rows; computing on one keeps files and logs single.
+        # Only rank 0 has the rows of all ranks, and it writes files and logs.
         metrics = run_on_main_rank(lambda: self._evaluate(rows, gallery))
         call_hook(f"after_{self._stage}_epoch", metrics=self.shown or metrics)
         call_hook(f"after_{self._stage}")
         return metrics
 
-    def _collect(self, dataloader: DataLoader, name: str) -> Rows:
-        # A training has a bar of its own; a validation writes to its log.
+    def _collect(self, dataloader: DataLoader, name: str) -> Rows | None:
+        """Return the rows of a dataset on rank 0, and None on the others."""
+        # Training has its own progress bar, so a validation writes to the log instead.
         write = self.runner.logger.info if self._stage == "val" else None
         data: Any = dataloader.dataset
         progress = None
@@ -350,6 +358,8 @@ class MultiViewTestLoop(BaseLoop):
             unit = f"{getattr(data, 'kind', 'video')}s"
             progress = Progress(len(data), f"{name} set:", unit=unit, write=write, quiet=True)
         rows = collect_rows(self.runner.model, dataloader, self.function, progress=progress)
+        if rows is None:
+            return None
         rows = mean_of_clips(rows) if self.clips else rows
         parts: tuple[Rows, ...] = (rows,) if self.random is None else split_networks(rows)
         if self.alterations:
@@ -358,6 +368,10 @@ class MultiViewTestLoop(BaseLoop):
         return parts[0]
 
     def _evaluate(self, rows: Rows, gallery: Rows | None) -> dict[str, float]:
+        # A validation does not check this: a training has alarms, and its own end for NaN.
+        for part in (rows, gallery):
+            if part is not None:
+                check_finite(part)
         provenance = self._describe(rows, gallery)
         if self.grouping is not None:
             rows, described = self.grouping.apply(rows, len(self.dataloader.dataset))
@@ -365,14 +379,16 @@ class MultiViewTestLoop(BaseLoop):
         if self.dump is not None:
             path = join(self.runner.work_dir, self.dump)
             if self.kind == "detection":
-                raise ValueError("scores of boxes are not dumped as .npz: give AVAMeanAP a csv")
+                raise ValueError(
+                    "scores of boxes cannot be dumped as .npz. Set csv of AVAMeanAP instead"
+                )
             save = save_scores if self.kind == "recognition" else save_features
             save(path, rows, provenance)
             if gallery is not None:
                 save(path.removesuffix(".npz") + "_bank.npz", gallery, provenance)
         if needs_gallery(self.metrics):
             check_comparable(rows, gallery)
-        if rows.num_views == 1:  # one-view metrics would repeat the others
+        if rows.num_views == 1:  # one-view metrics would equal the others
             rows = replace(rows, central=None)
         results = compute_results(self.metrics, rows, gallery, provenance)
         metrics, provenance = results.metrics, results.protocol
@@ -393,7 +409,7 @@ class MultiViewTestLoop(BaseLoop):
     def _baselines(
         self, metrics: dict[str, float], rows: Rows, gallery: Rows | None
     ) -> dict[str, dict[str, float]]:
-        """What chance and random weights reach, by metric; empty for boxes."""
+        """Return the values of chance and random weights by metric; empty for boxes."""
         if self.kind == "detection":
             return {}
         if self.kind == "recognition":
@@ -405,13 +421,13 @@ class MultiViewTestLoop(BaseLoop):
         if self.random_rows:
             own, *others = self.random_rows
             own = replace(own, groups=rows.groups, folds=rows.folds, central=None)
-            # Copies: the outcomes and texts of the metrics are those of the tested network.
+            # Use copies, because the metrics keep the outcomes and texts of the tested network.
             numbers = compute_metrics(copy.deepcopy(self.metrics), own, next(iter(others), None))
             found["random weights"] = numbers
         return found
 
     def _describe(self, rows: Rows, gallery: Rows | None) -> dict[str, Any]:
-        """Provenance: everything that the metrics depend on."""
+        """Return the provenance, which contains everything that the metrics depend on."""
         dataset = self.dataloader.dataset
         described = describe_evaluation(self.runner, dataset, rows.num_views, self.kind)
         settings = metric_settings(self.metrics)
@@ -432,8 +448,8 @@ class MultiViewTestLoop(BaseLoop):
             tested = len(set(self.selection.paths).intersection(rows.paths))
             if tested:
                 self.runner.logger.warning(
-                    f"the probe was selected on {tested} of the {len(rows)} tested videos, so the "
-                    "result is too good: test_cfg.selection_dataloader takes other ones"
+                    f"the probe was selected on {tested} of the {len(rows)} test videos, so the "
+                    "result is too optimistic. Use other videos in test_cfg.selection_dataloader"
                 )
             data: Any = self.selection_dataloader.dataset
             described["selection"] = {
@@ -449,12 +465,12 @@ class MultiViewTestLoop(BaseLoop):
 
 @LOOPS.register_module()
 class MultiViewValLoop(MultiViewTestLoop):
-    """Validate during training by the metrics of ``val_evaluator``.
+    """Validate a model during training with the metrics of ``val_evaluator``.
 
-    As :class:`MultiViewTestLoop`, usually with one view per video. Files that cannot be decoded are
-    left out of the metrics. Of a grid of attentive probes the metrics are those of the probe that
-    is best on these samples, beside ``top1_<point>`` of each. Raises ValueError, besides: class
-    folders other than those of the training set; a metric that needs a gallery.
+    It works like :class:`MultiViewTestLoop`, usually with one view per video. Files that cannot be
+    decoded are left out of the metrics. For a grid of attentive probes, the metrics belong to the
+    probe that is best on these samples, and ``top1_<point>`` is added for each probe. ValueError is
+    also raised if the class folders differ from the training set's or a metric needs a gallery.
     """
 
     _stage = "val"
@@ -470,7 +486,7 @@ class MultiViewValLoop(MultiViewTestLoop):
         options: dict[str, Any] = {"max_views": max_views, "precision": precision, "out": None}
         super().__init__(runner, dataloader, evaluator, **options)
         train_loop = getattr(runner, "_train_loop", None)
-        if isinstance(train_loop, BaseLoop):  # built already, as in Runner.train
+        if isinstance(train_loop, BaseLoop):  # Runner.train has built it already
             names = "the training has", "the validation has"
             trained = classes_of(train_loop.dataloader.dataset)
             check_same_classes(trained, classes_of(self.dataloader.dataset), names)
@@ -481,7 +497,7 @@ class MultiViewValLoop(MultiViewTestLoop):
                 f"{len(rows.failures)} of {len(self.dataloader.dataset)} validation videos could "
                 f"not be decoded and are left out, the first is {': '.join(rows.failures[0])}"
             )
-        # Validation has one view: one-view metrics would repeat the others.
+        # Validation uses one view, so one-view metrics would equal the others.
         rows, grid = replace(rows, central=None), open_grid(self.runner.model)
         if grid is None:
             return compute_metrics(self.metrics, rows)

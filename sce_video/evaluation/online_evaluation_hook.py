@@ -1,4 +1,4 @@
-"""Evaluation of the representation during pretraining, and the checkpoint that is best by it."""
+"""Evaluation of representations during pretraining, and selection of the best checkpoint."""
 
 from __future__ import annotations
 
@@ -31,32 +31,33 @@ from sce_video.utils.metric_names import NOT_FRACTIONS
 from sce_video.utils.run_files import HISTORY, KEPT
 from sce_video.utils.stored_arguments import Word
 
-#: The default of ``metrics``.
+#: Default value of ``metrics``
 _METRICS = ({"type": "KNN"}, {"type": "FeatureStatistics"})
-#: One over the share of the training after which values below that of the start end it.
+#: Training ends if values stay below the starting value for one fifth of the steps.
 _PATIENCE = 5
-#: Event of ``history.jsonl`` that says which checkpoint is the result.
+#: Event in ``history.jsonl`` that names the resulting checkpoint
 KEPT_EVENT = "kept"
 
 
 @dataclass
 class BestSoFar:
-    """The value of a measure at the start of a training, its best one, and when it was reached.
+    """Starting and best values of a metric, with the optimiser steps at which they were reached.
 
-    All in optimiser steps. Of equal values the first is best, so the start is only left for more.
+    Of equal values, the first counts as best. The start is therefore replaced only by improvement.
     """
 
     metric: str
     start: float | None = None
     best: float = -math.inf
     best_step: int = 0
-    reached: int = 0  # the last time that the value was not clearly below that of the start
+    reached: int = 0  # last step whose value was not clearly below the starting value
 
     def update(self, step: int, value: float, videos: int) -> bool:
-        """Take the value of a step, -inf for none; whether it is the best so far.
+        """Add a step's value (-inf for none), and return whether it is the best so far.
 
-        Of a share of ``videos`` less than one standard error below the start is not clearly below:
-        trainings that were ended for a dip of two videos have got better with another seed.
+        For a share of ``videos``, a value is clearly below the start only if it is lower by more
+        than one standard error. Runs that were ended because of a dip of two videos have improved
+        with another seed.
         """
         if self.start is None:
             self.start, is_best = value, True
@@ -70,11 +71,11 @@ class BestSoFar:
         return is_best
 
     def is_lost(self, step: int, total: int) -> bool:
-        """Whether the value has been clearly below the start for a fifth of ``total`` steps."""
+        """Return whether values were clearly below the start for a fifth of ``total`` steps."""
         return _PATIENCE * (step - self.reached) >= total
 
     def sentence(self, step: int) -> str:
-        """What the result of the training is after so many steps, in words."""
+        """Describe the training result after the given number of steps."""
         start, best = (self.text(v) for v in (self.start, self.best))
         if self.best_step == 0:
             return (
@@ -87,7 +88,7 @@ class BestSoFar:
         )
 
     def text(self, value: float | None) -> str:
-        """A value as it is shown."""
+        """Format a value for display."""
         if value is None or not math.isfinite(value):
             return "not a number"
         return f"{value:.2f}" if self.metric in NOT_FRACTIONS else f"{100 * value:.1f} %"
@@ -99,11 +100,11 @@ def _accumulation(runner: Any) -> int:
 
 @HOOKS.register_module()
 class OnlineEvaluationHook(Hook):
-    r"""Metrics of the online encoder's features every few epochs: kNN accuracy, collapse metrics.
+    r"""Hook that logs metrics of the online encoder's features (kNN, collapse) during training.
 
-    Embeds a labelled set in eval mode, split over the ranks. The metrics go to the log, to the
-    visualizer's backends (TensorBoard) under ``evaluation/``, and to a JSON-lines file. Training is
-    not affected: random states, BN statistics and the mode of every module stay. ::
+    It embeds a labelled set in evaluation mode, split over the ranks. The metrics are written to
+    the log, the visualizer's backends (TensorBoard) under ``evaluation/``, and a JSON-lines file.
+    Training is not affected, because random states, BN statistics and module modes are kept. ::
 
         custom_hooks = [dict(
             type="OnlineEvaluationHook", interval=5,
@@ -113,22 +114,22 @@ class OnlineEvaluationHook(Hook):
         )]
 
     Args:
-        gallery: Loader, or its config, of the labelled set that neighbours are taken from.
-        queries: Loader, or its config, of the evaluated set; without it each video of the gallery
-            is compared with all others.
-        group_pattern: A regular expression with one group, searched in the paths
-            (``r"person(\d+)"``): a video is compared with those of other groups only.
-        metrics: Configs of metrics of features; None for kNN and the collapse metrics.
-        interval: Epochs between two evaluations; the last epoch is always evaluated.
-        out: JSON-lines file, relative to the work dir. A resumed run keeps the lines up to the
-            iteration at which it resumes; a new run renames an older file.
-        evaluate_at_start: Also evaluate the network before the first step, as epoch 0.
-        evaluations: So many evaluations after the start, at equal distances in the schedules,
+        gallery: Loader, or its config, of the labelled set that provides neighbours.
+        queries: Loader, or its config, of the set to evaluate. Without it, each gallery video is
+            compared with all others.
+        group_pattern: Regular expression with one group, which is searched in the paths
+            (``r"person(\d+)"``). A video is compared only with videos of other groups.
+        metrics: Configs of feature metrics; None for kNN and the collapse metrics.
+        interval: Number of epochs between two evaluations. The last epoch is always evaluated.
+        out: JSON-lines file, relative to the work folder. A resumed run keeps the lines up to the
+            iteration at which it resumes, and a new run renames an older file.
+        evaluate_at_start: Whether to evaluate the network before the first step, as epoch 0.
+        evaluations: Number of evaluations after the start, at equal distances in the schedules,
             instead of every ``interval`` epochs.
-        keep: Name of a number of the metrics, of which more is better. The checkpoint with its best
-            value is kept as ``best.pth``, the one before the first step too, and the training ends
-            when the value has been below that of the start, by more than one standard error of a
-            share, for a fifth of its steps. A checkpoint knows the values so far.
+        keep: Name of a metric that is better if it is larger. The checkpoint with the best value,
+            which may be the one before the first step, is kept as ``best.pth``. Training ends if
+            the value stays below the starting value for a fifth of the steps. For a share, it must
+            be lower by more than one standard error. Checkpoints contain the values so far.
     """
 
     priority = "LOW"
@@ -147,21 +148,22 @@ class OnlineEvaluationHook(Hook):
     ) -> None:
         if queries is not None and group_pattern is not None:
             raise ValueError(
-                "group_pattern compares the gallery with itself: drop queries or group_pattern"
+                "group_pattern compares the gallery with itself. Remove either queries or "
+                "group_pattern"
             )
         if interval < 1:
             raise ValueError(f"interval is in epochs and must be at least 1, got {interval}")
         if evaluations is not None and evaluations < 1:
             raise ValueError(f"evaluations must be at least 1, got {evaluations}")
         if keep is not None and not evaluate_at_start:
-            raise ValueError("keep compares with the start: evaluate_at_start must be True")
+            raise ValueError("keep compares values with the start. Set evaluate_at_start to True")
         self.gallery, self.queries, self.group_pattern = gallery, queries, group_pattern
         self.metrics = [METRICS.build(dict(metric)) for metric in metrics or _METRICS]
         for metric in self.metrics:
             kinds = getattr(metric, "kinds", ())
             if kinds and "representation" not in kinds:
                 raise ValueError(
-                    f"online evaluation computes metrics of features, {type(metric).__name__} is "
+                    f"online evaluation needs metrics of features, but {type(metric).__name__} is "
                     f"a metric of {' and '.join(kinds)}"
                 )
         self.interval, self.out, self.evaluate_at_start = interval, out, evaluate_at_start
@@ -169,7 +171,7 @@ class OnlineEvaluationHook(Hook):
         self.best = None if keep is None else BestSoFar(keep)
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
-        """Continue with the values of a training that is resumed."""
+        """Restore the values of a resumed run."""
         saved = checkpoint.get("kept")
         if self.best is None or not runner._resume or not isinstance(saved, dict):
             return
@@ -177,19 +179,19 @@ class OnlineEvaluationHook(Hook):
             start, best = float(saved["start"]), float(saved["best"])
             steps = int(saved["best_step"]), int(saved["reached"])
             self.best = BestSoFar(self.best.metric, start, best, *steps)
-            # Of a training that has ended early, which would go on otherwise.
+            # Restore a changed length, or a run that ended early would continue when resumed.
             loop: Any = runner.train_loop
             loop.replans = [(int(a), int(b)) for a, b in saved["replans"]]
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
-        """Keep the values so far."""
+        """Store the values so far."""
         if self.best is not None and self.best.start is not None:
             loop: Any = runner.train_loop
             replans = [list(change) for change in loop.replans]
             checkpoint["kept"] = {**asdict(self.best), "replans": replans}
 
     def before_train(self, runner: Runner) -> None:
-        """Build the loaders, prepare the file, evaluate the untrained network."""
+        """Build the loaders, prepare the file, and evaluate the untrained network."""
         states = random_states()
         try:
             self.gallery = build_eval_dataloader(self.gallery, runner.seed)
@@ -201,13 +203,13 @@ class OnlineEvaluationHook(Hook):
         finally:
             set_random_states(states)
         run_on_main_rank(lambda: self._prepare_file(runner))
-        # Also of a resumed training that has begun without this hook.
+        # A resumed run may have begun without this hook and then lacks a starting value.
         lacks_start = self.best is not None and self.best.start is None
         if self.evaluate_at_start and (runner.iter == 0 or lacks_start):
             self._run(runner, runner.epoch, runner.iter)
 
     def after_train_iter(self, runner: Runner, batch_idx: int, data_batch=None, outputs=None):
-        """Evaluate at equal distances in the schedules, if there are ``evaluations``."""
+        """Evaluate at equal distances in the schedules, if ``evaluations`` is set."""
         loop: Any = runner.train_loop
         step, micro_batches = divmod(runner.iter + 1, _accumulation(runner))
         if self.evaluations is None or micro_batches:
@@ -228,13 +230,13 @@ class OnlineEvaluationHook(Hook):
             self._run(runner, runner.epoch + 1, runner.iter)
 
     def after_train(self, runner: Runner) -> None:
-        """Say which checkpoint is the result of a training that has ended."""
+        """Report which checkpoint is the result of a finished run."""
         loop: Any = runner.train_loop
         if runner.iter >= loop.max_iters:
             self.after_failure(runner)
 
     def after_failure(self, runner: Runner) -> None:
-        """Say which checkpoint is the result so far, as of a training whose loss became NaN."""
+        """Report the best checkpoint so far, for example after the loss became NaN."""
         if self.best is None or self.best.start is None:
             return
         text = self.best.sentence(runner.iter // _accumulation(runner))
@@ -243,13 +245,14 @@ class OnlineEvaluationHook(Hook):
         append_or_warn(runner, HISTORY, row)
 
     def _run(self, runner: Runner, epoch: int, iteration: int) -> None:
-        started, parts = time.monotonic(), []
+        started = time.monotonic()
+        parts: list[Any] = []  # rows; None on the other ranks
         clips = any(getattr(metric, "needs_clips", False) for metric in self.metrics)
-        # A training with this hook stays bit-identical to one without.
+        # Restore the states, so that training is bit-identical with and without this hook.
         states = random_states()
         try:
             for dataloader in (self.gallery, self.queries):
-                if isinstance(dataloader, DataLoader):  # before_train built those there are
+                if isinstance(dataloader, DataLoader):  # before_train has built it
                     parts.append(extract_features(runner.model, dataloader, clips))
         finally:
             set_random_states(states)
@@ -269,15 +272,17 @@ class OnlineEvaluationHook(Hook):
             self._keep(runner, self.best, record)
 
     def _keep(self, runner: Runner, best: BestSoFar, record: dict[str, Any]) -> None:
-        """Keep the checkpoint if it is the best so far; end a training that stays below its start.
+        """Keep the checkpoint if it is the best so far, and end a run that stays below its start.
 
         Raises:
-            ValueError: the metrics have no such number.
+            ValueError: If the metrics do not contain the value to keep.
         """
         loop: Any = runner.train_loop
         if best.metric not in record and "error" not in record:
             known = ", ".join(record)
-            raise ValueError(f"keep={best.metric!r} is no number of the metrics, these are {known}")
+            raise ValueError(
+                f"keep={best.metric!r} is not a value of the metrics, which are {known}"
+            )
         step = record["iter"] // _accumulation(runner)
         value = float(record.get(best.metric, -math.inf))
         value = -math.inf if math.isnan(value) else value
@@ -289,22 +294,22 @@ class OnlineEvaluationHook(Hook):
             before = loop.max_steps
             loop.replan(step, step)
             text = (
-                f"{best.metric} has been below that of the start ({best.text(best.start)}) since "
-                f"step {best.reached:,}, a fifth of the training: it ends at step {step:,}, not "
-                f"{before:,}"
+                f"{best.metric} has been below its value at the start ({best.text(best.start)}) "
+                f"since step {best.reached:,}, for a fifth of the training. Training ends at step "
+                f"{step:,} instead of {before:,}"
             )
             runner.logger.warning(text)
             row = {"event": "replanned", "time": time.time(), "iter": record["iter"]}
             append_or_warn(runner, HISTORY, {**row, "epochs": loop.max_epochs, "message": text})
 
     def _compute(self, queries: Rows, gallery: Rows | None) -> dict[str, float | str]:
-        """The metrics, or an ``error`` instead if the network has diverged."""
+        """Compute the metrics, or return an ``error`` if the network has diverged."""
         for rows in (queries, gallery):
             if rows is not None:
                 if needs_gallery(self.metrics):
                     check_labelled(rows, "online evaluation", "the labelled set")
                 if not torch.isfinite(rows.values).all():
-                    return {"error": "the representation holds NaN or infinity"}
+                    return {"error": "the representation contains NaN or infinity"}
         if gallery is None:
             pattern, groups = self.group_pattern, torch.arange(len(queries))
             groups = groups if pattern is None else group_ids(queries.paths, pattern)[0]
@@ -321,17 +326,17 @@ class OnlineEvaluationHook(Hook):
         log_row(runner, "online", record["iter"], record["epoch"], record)
         try:
             append_text(Path(runner.work_dir, self.out), json.dumps(record) + "\n")
-        except WriteError as error:  # the log has the same numbers
+        except WriteError as error:  # the log contains the same numbers
             runner.logger.warning(f"{error}; the training goes on")
 
     def _prepare_file(self, runner: Runner) -> None:
-        """Drop the lines that a resumed run computes again; rename the file of an older run."""
+        """Drop lines that a resumed run computes again, and rename an older run's file."""
         path = Path(runner.work_dir, self.out)
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists():
             return
         if runner.iter == 0:
-            # A new run in an old folder: the old numbers are not lost.
+            # Rename the file of an older run in this folder instead of overwriting it.
             path.rename(path.with_name(f"{path.name}.before_{runner.timestamp}"))
         else:
             continue_rows(runner, self.out)

@@ -99,10 +99,13 @@ def stated_benchmark(
     if random or origin == "random":
         return {**benchmark, **dict.fromkeys(_OF_PRETRAINING)}, {}
     if not isinstance(origin, dict) or not isinstance(origin.get("training"), dict):
-        reason = f"{file} does not state what its training started from"
+        reason = f"{file} does not state the initial weights of its training"
         if isinstance(origin, dict):
             source = origin.get("path") or origin.get("source") or "the file"
-            reason = f"{source} has no record of its training (converted, or of other code)"
+            reason = (
+                f"{source} has no record of its training, because it was converted or comes from "
+                "other code"
+            )
         known = dict.fromkeys(_OF_PRETRAINING, UNKNOWN)
         return {**benchmark, **known}, dict.fromkeys(_OF_PRETRAINING, reason)
     stated = origin.get("benchmark")

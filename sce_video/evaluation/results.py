@@ -1,4 +1,4 @@
-"""What metrics find on some samples, and ``results.json``, the file that holds it."""
+"""Results of metrics on some samples, and ``results.json``, the file that stores them."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from sce_video.utils.files import write_json
 
 @dataclass(frozen=True)
 class Results:
-    """The content of ``results.json``.
+    """Content of ``results.json``.
 
     Attributes:
         metrics: Values by name.
-        protocol: Everything that the metrics depend on.
+        protocol: Everything on which the metrics depend.
         failures: Path and reason of every sample that could not be read.
-        intervals: 95 % intervals by metric; None where there is one video only.
-        details: Further entries of the file by name.
-        outcomes: What each sample contributes, which is written to a file of its own.
+        intervals: 95 % intervals by metric; None if there is only one video.
+        details: Additional entries in the file, by name.
+        outcomes: Contributions of the samples, which are written to a separate file.
     """
 
     metrics: dict[str, float]
@@ -65,11 +65,11 @@ def compute_results(
     """Compute metrics with their intervals, outcomes, details and settings.
 
     Args:
-        metrics: The metrics. Metrics of mmengine and mmaction2 have values only.
-        rows: The samples that are evaluated.
-        gallery: The samples they are compared with; None if the metrics need none.
-        protocol: What the metrics depend on; they add to it what they chose themselves.
-        failures: Path and reason of samples that could not be read; None for the ones of both sets.
+        metrics: Metrics to compute. Metrics of mmengine and mmaction2 return values only.
+        rows: Samples to evaluate.
+        gallery: Samples to compare them with; None if the metrics need none.
+        protocol: Settings on which the metrics depend. Metrics add the settings that they choose.
+        failures: Path and reason of samples that could not be read; None uses both sets' failures.
     """
     values = compute_metrics(metrics, rows, gallery)
     outcomes = outcomes_of(metrics, rows)

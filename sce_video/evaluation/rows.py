@@ -1,8 +1,8 @@
-"""The rows that metrics are computed from, one per sample: from a data set, on all ranks.
+"""Rows from which metrics are computed, one per sample, collected from a dataset on all ranks.
 
-A loader gives batches (:func:`build_eval_dataloader`), a row function (``multi_view.py``) the rows
-of a batch; these are joined as they come from ranks and processes (:class:`PartialRows`), and
-:func:`complete` puts them into the order of the data set and checks that none is missing.
+A loader yields batches (:func:`build_eval_dataloader`), and a row function (``multi_view.py``)
+computes the rows of a batch. They are joined as they arrive from ranks and processes
+(:class:`PartialRows`). :func:`complete` sorts them in dataset order, and checks that all exist.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from mmengine.dist import all_gather, get_world_size
+from mmengine.dist import get_world_size
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
@@ -26,32 +26,39 @@ from sce_video.evaluation.functional.folds import divide
 from sce_video.evaluation.functional.statistics import group_ids
 from sce_video.inference.multi_view import PartialRows, RowFunction, rows_of_batch
 from sce_video.utils.command import Progress
-from sce_video.utils.distributed import all_or_none, gather_objects, unwrap_model
+from sce_video.utils.distributed import (
+    all_or_none,
+    objects_on_main_rank,
+    rows_on_main_rank,
+    run_on_main_rank,
+    unwrap_model,
+)
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Values, labels and paths of N samples, in the order of the data set.
+    """Values, labels and paths of N samples, in dataset order.
 
     Attributes:
-        values: (N, C) float32 on the CPU: features, or class probabilities, averaged over the views
-            of a video. With ``counts``: (sum of counts, C), for example a row for each box.
+        values: (N, C) float32 features or class probabilities on the CPU, averaged over the views
+            of a video. With ``counts``, (sum of counts, C), for example a row per box.
         labels: (N,) int64; -1 means no label.
-        indices: (N,) int64, indices in the data set; ascending and unique after collection.
+        indices: (N,) int64 dataset indices, ascending and unique after collection.
         paths: N paths.
         failures: Files that could not be decoded, with the error.
-        num_views: Views (clips x crops) of a video.
-        source: File that the rows were read from, for messages; empty if computed.
-        central: Same shape as ``values``, for the central view alone; None if not kept.
-        counts: (N,) int64, number of rows of ``values`` of each sample; None where each has one.
-        groups: (N,) int64; samples of one group are not compared with each other. None: no groups.
-        folds: (N,) int64; samples of one fold, which has whole groups, are tested together. None:
-            each group is a fold.
-        columns: Further data of the samples from the data set: name to N entries.
-        altered: Values of the same samples by alteration of their clips, see
-            :data:`~sce_video.evaluation.alterations.ALTERATIONS`; of the shape of ``values``.
-        clips: Rows of the single clips of the samples, whose ``groups`` are the numbers of their
-            samples; None if not kept.
+        num_views: Number of views (clips x crops) per video.
+        source: File from which the rows were read, for messages; empty if computed.
+        central: Values of the central view only, in the shape of ``values``; None if not kept.
+        counts: (N,) int64 number of rows in ``values`` per sample; None if each has one.
+        groups: (N,) int64. Samples in one group are not compared with each other; None for no
+            groups.
+        folds: (N,) int64. Samples in one fold, which has whole groups, are tested together; None
+            if each group is a fold.
+        columns: Other data of the samples from the dataset: name to N entries.
+        altered: Values of the same samples by alteration of their clips, in the shape of
+            ``values`` (see :data:`~sce_video.evaluation.alterations.ALTERATIONS`).
+        clips: Rows of the samples' single clips, whose ``groups`` are the numbers of their samples;
+            None if not kept.
     """
 
     values: Tensor
@@ -87,8 +94,8 @@ class Rows:
         for name, values in {"the central view": self.central, **others}.items():
             if values is not None and tuple(values.shape) != shape:
                 raise ValueError(
-                    f"{self.name}: values of {name} of shape {tuple(values.shape)} are not "
-                    f"of the same samples as those of shape {shape}"
+                    f"{self.name}: values of {name} with shape {tuple(values.shape)} do not belong "
+                    f"to the same samples as values with shape {shape}"
                 )
 
     def __len__(self) -> int:
@@ -96,19 +103,19 @@ class Rows:
 
     @property
     def name(self) -> str:
-        """The name of the rows in messages: their file, if they have one."""
+        """Name of the rows in messages: their file, if they have one."""
         return self.source or "the rows"
 
     @property
     def features(self) -> Tensor:
-        """``values``, for rows of features; ``scores`` for those of class probabilities."""
+        """Same as ``values``, for rows of features. ``scores`` is for class probabilities."""
         return self.values
 
     scores = features
 
     @property
     def tested_together(self) -> Tensor | None:
-        """``folds``, or ``groups`` if each group is a fold; None if there are neither."""
+        """Folds, or groups if each group is a fold; None if there are neither."""
         return self.groups if self.folds is None else self.folds
 
     @property
@@ -126,10 +133,12 @@ class Rows:
             )
 
     def subset(self, keep: Tensor) -> Rows:
-        """The samples selected by ``keep``: a bool mask (N,) or indices."""
+        """Select samples by ``keep``, a bool mask (N,) or indices."""
         if self.counts is not None:
-            raise ValueError("subset needs one row per sample, these have several (counts)")
-        # A mask and indices select alike from a range.
+            raise ValueError(
+                "subset needs one row per sample, but these samples have several (counts)"
+            )
+        # Indexing a range converts a mask to indices and keeps indices unchanged.
         selected = torch.arange(len(self))[keep]
         chosen = selected.tolist()
         tensors: dict[str, Any] = {}
@@ -147,7 +156,7 @@ class Rows:
 
 
 def mean_of_clips(rows: Rows) -> Rows:
-    """Rows of N videos, each the mean of its ``counts`` rows of clips, which are kept."""
+    """Average the ``counts`` clip rows of each of N videos, and keep the clip rows."""
     if rows.counts is None:
         raise ValueError(f"{rows.name} are not rows of clips")
     parts = rows.values.split(rows.counts.tolist())
@@ -164,25 +173,26 @@ def mean_of_clips(rows: Rows) -> Rows:
 
 
 def check_labelled(rows: Rows, purpose: str, name: str = "") -> None:
-    """Raise ValueError naming file and video unless there are videos and all have a label.
+    """Raise ValueError that names file and video unless there are videos and all have labels.
 
-    ``purpose`` names what needs the labels ("retrieval"), ``name`` rows that are of no file.
+    ``purpose`` names the evaluation that needs labels ("retrieval"), and ``name`` names rows that
+    do not come from a file.
     """
     name = rows.source or name or "the feature set"
     if len(rows) == 0:
-        raise ValueError(f"{name} holds no videos")
+        raise ValueError(f"{name} contains no videos")
     missing = torch.nonzero(rows.labels < 0).flatten().tolist()
     if len(missing) == len(rows):
-        raise ValueError(f"{name} has no 'labels' (or only -1), {purpose} needs them")
+        raise ValueError(f"{name} has no 'labels' (or only -1), but {purpose} needs them")
     if missing:
         raise ValueError(
-            f"{name}: {purpose} needs labels, {len(missing)} of {len(rows)} videos have none "
+            f"{name}: {purpose} needs labels, but {len(missing)} of {len(rows)} videos have none "
             f"(-1), the first is {rows.paths[missing[0]]}"
         )
 
 
 def check_finite(rows: Rows) -> None:
-    """Raise ValueError naming the first video for which the network has given NaN or infinity."""
+    """Raise ValueError that names the first video with NaN or infinity in the network's output."""
     for values in (rows.values, rows.central, *rows.altered.values()):
         if values is None:
             continue
@@ -192,7 +202,7 @@ def check_finite(rows: Rows) -> None:
             sample = int(torch.searchsorted(counts.cumsum(0), wrong[0], right=True))
             raise ValueError(
                 f"the output for {rows.paths[sample]} is not finite ({len(wrong)} of {len(values)} "
-                "rows): the network has diverged. Take a checkpoint from before that"
+                "rows), because the network has diverged. Use an earlier checkpoint"
             )
 
 
@@ -201,8 +211,8 @@ def check_same_size(queries: Rows, gallery: Rows) -> None:
     sizes = queries.values.shape[1], gallery.values.shape[1]
     if sizes[0] != sizes[1]:
         raise ValueError(
-            f"features of different sizes: {sizes[0]} in {queries.source or 'the queries'}, "
-            f"{sizes[1]} in {gallery.source or 'the gallery'}; they must come from the same network"
+            f"features have different sizes: {sizes[0]} in {queries.source or 'the queries'}, "
+            f"{sizes[1]} in {gallery.source or 'the gallery'}. Compute both with the same network"
         )
 
 
@@ -211,9 +221,9 @@ class Grouping:
     """Division of samples into groups, and of groups into folds that are tested together.
 
     Attributes:
-        pattern: A regular expression with one group, searched in the paths.
-        file: File with the groups or folds of all samples; instead of a pattern.
-        folds: Number of folds, or "loo" for one of each group; None for the rule of
+        pattern: Regular expression with one group, which is searched in the paths.
+        file: File with the groups or folds of all samples, instead of a pattern.
+        folds: Number of folds, or "loo" for one per group; None for the rule of
             :func:`~sce_video.evaluation.functional.folds.divide`.
     """
 
@@ -223,10 +233,10 @@ class Grouping:
 
     @classmethod
     def from_config(cls, given: str | dict[str, Any] | None) -> Grouping | None:
-        """Read ``group_pattern`` of a test's config; None if nothing is divided.
+        """Read ``group_pattern`` from a test's config; None if samples are not divided.
 
         Raises:
-            ValueError: If it has other keys.
+            ValueError: If it has unknown keys.
         """
         named = given if isinstance(given, dict) else {"pattern": given}
         if unknown := sorted(named.keys() - {"pattern", "file", "folds"}):
@@ -236,18 +246,18 @@ class Grouping:
         return None if grouping.pattern is None and grouping.file is None else grouping
 
     def apply(self, rows: Rows, count: int) -> tuple[Rows, dict[str, Any]]:
-        """Return rows with their groups and folds, and the entries of the provenance.
+        """Return rows with their groups and folds, and the entries for the provenance.
 
         Args:
-            rows: The rows.
-            count: Number of samples of the data set, of which some may be unreadable.
+            rows: Rows to divide.
+            count: Number of samples in the dataset, some of which may be unreadable.
         """
         if self.file is None:
             assert self.pattern is not None
             numbers, names = group_ids(rows.paths, self.pattern)
             folds, source = divide(rows.labels, numbers, folds=self.folds), self.pattern
         else:
-            # The file has a line for every sample of the data set, also for those without a row.
+            # The file has a line for every sample in the dataset, including unreadable samples.
             numbered = [
                 np.unique(np.array(column)[rows.indices], return_inverse=True) if column else None
                 for column in read_groups(self.file, count)
@@ -262,12 +272,12 @@ class Grouping:
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[Any]:
-    """Context in eval mode without gradients; yields the module inside a wrapper.
+    """Yield the unwrapped module in evaluation mode without gradients.
 
-    Inside a DistributedDataParallel wrapper an evaluation forward communicates with no other rank,
-    and ranks may differ in their number of batches.
+    In a DistributedDataParallel wrapper, an evaluation forward pass does not communicate with other
+    ranks, and ranks may have different numbers of batches.
     """
-    # Module by module: a frozen layer may be in eval mode while the rest is in training mode.
+    # Restore each module, because a frozen layer may be in evaluation mode during training.
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
@@ -283,64 +293,70 @@ def collect_rows(
     dataloader: DataLoader,
     function: RowFunction,
     progress: Progress | None = None,
-) -> Rows:
-    """The rows of a whole data set, in its order, computed in eval mode.
+) -> Rows | None:
+    """Compute the rows of a whole dataset in evaluation mode, on all ranks.
 
-    Each rank processes the samples that its sampler gives it; every rank returns the rows of the
-    whole data set. Every sample counts once: samples that a padding sampler repeats are dropped.
-    The model is bare or wrapped, and keeps its modes; the loader gives batches as made by
-    :func:`sce_video.collate_views`; ``progress`` is over the samples of all ranks.
+    Each rank processes the samples that its sampler yields. Every sample counts once, so samples
+    that a padding sampler repeats are dropped.
+
+    Args:
+        model: Bare or wrapped model. Its module modes are restored.
+        dataloader: Loader of batches that :func:`sce_video.collate_views` made.
+        function: Function that computes the rows of a batch.
+        progress: Progress over the samples of all ranks; None for none.
+
+    Returns:
+        On rank 0, all rows in dataset order. None on the other ranks, which send their rows to rank
+        0 and hold no others.
 
     Raises:
-        RuntimeError: a rank failed (raised on all ranks), or samples are missing although no
+        RuntimeError: If a rank failed (raised on all ranks), or samples are missing although no
             failure was reported, for example because the sampler or loader drops the last ones.
     """
     if len(dataloader.dataset) == 0:  # type: ignore[arg-type]
         raise ValueError("the data set to evaluate is empty")
     own, ranks = PartialRows(), get_world_size()
-    # If one rank fails, all do: the others would wait for its rows.
+    # If one rank fails, all must fail, because the others would wait for its rows.
     with all_or_none("evaluating the data set"), evaluating(model) as inner:
         for batch in batches_without_crashes(dataloader):
             part = rows_of_batch(inner, batch, function)
             own.add(part)
             if progress is not None:
-                # The other ranks are taken to be as far as this one.
+                # Assume that the other ranks have processed as many samples as this one.
                 count = ranks * (len(part.indices) + len(part.failures))
                 left = progress.total - progress.count  # a sampler may pad
                 progress.advance(ranks * len(part.failures), min(count, left))
         if progress is not None:
             progress.finish()
-    if ranks > 1:
-        merged = PartialRows()
-        # Small things as pickled objects, values as tensors.
-        for part in gather_objects(replace(own, values=[], central=[])):
-            merged.add(part)
-        own = replace(merged, values=_gather(own.values), central=_gather(own.central))
-    return complete(own, dataloader.dataset)
+    joined = _joined(own) if ranks > 1 else own
+    # Not the result of the function, which would be sent to all ranks.
+    rows: list[Rows] = []
+    run_on_main_rank(lambda: rows.append(complete(joined, dataloader.dataset)))
+    return rows[0] if rows else None
 
 
-def _gather(parts: list[Tensor]) -> list[Tensor]:
-    """The rows of all ranks, in rank order, one matrix (n, C) per rank that has rows."""
-    own = torch.cat(parts) if parts else torch.empty(0, 0)
-    shapes = gather_objects(tuple(own.shape))
-    rows, width = (max(shape[i] for shape in shapes) for i in (0, 1))
-    # Tensors padded to one shape: pickled values would need several times the memory.
-    padded = torch.zeros(rows, width)
-    padded[: len(own), : own.shape[1]] = own
-    gathered = all_gather(padded)
-    return [part[: shape[0]] for part, shape in zip(gathered, shapes, strict=True) if shape[0]]
+def _joined(own: PartialRows) -> PartialRows:
+    """Return the rows of all ranks on rank 0, and none on the others."""
+    joined = PartialRows()
+    # Small things as pickled objects, values as tensors.
+    for part in objects_on_main_rank(replace(own, values=[], central=[])) or ():
+        joined.add(part)
+    values, central = (rows_on_main_rank(parts) for parts in (own.values, own.central))
+    joined.values += [] if values is None else [values]
+    joined.central += [] if central is None or not len(central) else [central]
+    return joined
 
 
 def complete(partial: PartialRows, dataset: Any) -> Rows:
-    """Rows sorted by index without repeated samples, after a check that no sample is missing.
+    """Sort rows by index without repeated samples, and check that no sample is missing.
 
-    Of a repeated index the first is kept; without ``values`` the rows have size 0. The data set
-    gives its length and, where it has them, its ``path`` and ``row_columns``.
+    If an index is repeated, its first row is kept. Without ``values``, the rows have size 0. The
+    dataset provides its length and, if it has them, its ``path`` and ``row_columns``.
 
     Raises:
-        RuntimeError: some samples have no row and were not reported as unreadable.
+        RuntimeError: If a sample has no row and was not reported as unreadable.
     """
-    # A padding sampler repeats samples, to give all ranks as many: the first row counts.
+    # A padding sampler repeats samples so that all ranks have equally many. Keep the first row.
     first: dict[int, int] = {}
     for slot, index in enumerate(partial.indices):
         first.setdefault(index, slot)
@@ -364,48 +380,54 @@ def complete(partial: PartialRows, dataset: Any) -> Rows:
         ranges = [range(ends[i] - partial.counts[i], ends[i]) for i in order.tolist()]
         counts = torch.tensor([len(one) for one in ranges], dtype=torch.long)
         slots = torch.tensor([row for one in ranges for row in one], dtype=torch.long)
-    values = torch.cat(partial.values) if partial.values else torch.empty(len(partial.indices), 0)
+    nothing = torch.empty(len(partial.indices), 0)
     return Rows(
-        values=values[slots],
+        values=_in_order(partial.values or [nothing], slots),
         labels=torch.tensor(partial.labels, dtype=torch.long)[order],
         indices=torch.tensor(indices, dtype=torch.long),
         paths=sample_paths(dataset, indices),
         failures=failures,
         num_views=partial.num_views,
-        central=torch.cat(partial.central)[slots] if partial.central else None,
+        central=_in_order(partial.central, slots) if partial.central else None,
         counts=counts,
         columns=dataset.row_columns(indices) if hasattr(dataset, "row_columns") else {},
     )
 
 
+def _in_order(parts: list[Tensor], slots: Tensor) -> Tensor:
+    """Return some rows of joined matrices, without a copy that holds all rows once more."""
+    rows = parts[0] if len(parts) == 1 else torch.cat(parts)
+    return rows if torch.equal(slots, torch.arange(len(rows))) else rows[slots]
+
+
 def sample_paths(dataset: Any, indices: list[int]) -> list[str]:
-    """``dataset.path(i)`` of the samples, or ``#i`` if the data set has no such method."""
+    """Return ``dataset.path(i)`` of the samples, or ``#i`` if the dataset has no such method."""
     return [str(dataset.path(i)) if hasattr(dataset, "path") else f"#{i}" for i in indices]
 
 
 def build_eval_dataloader(cfg: dict | DataLoader, seed: int | None = None) -> DataLoader:
-    """A loader, of a config or built, that gives every video once, in order, split over all ranks.
+    """Build a loader that yields every video once, in order, split over all ranks.
 
-    Defaults for what the config leaves out: the sampler ``dict(type="DefaultSampler",
-    shuffle=False, round_up=False)``, which repeats no sample and may give a rank no video at all;
-    the collate function ``sce_video.collate_views``; and ``on_error="raise"`` for a
-    :class:`~sce_video.datasets.VideoDataset`. Raises ValueError: the data set would replace
-    unreadable files by other videos.
+    Missing entries in the config have these defaults: the sampler ``dict(type="DefaultSampler",
+    shuffle=False, round_up=False)``, which repeats no sample and may leave a rank without videos,
+    the collate function ``sce_video.collate_views``, and ``on_error="raise"`` for a
+    :class:`~sce_video.datasets.VideoDataset`. ValueError is raised if the dataset would replace
+    unreadable files by other videos. A loader that is built already is returned unchanged.
     """
     if isinstance(cfg, DataLoader):
         return cfg
-    from sce_video.engine.runner import VideoRunner  # a search needs the rows, and no runner
+    from sce_video.engine.runner import VideoRunner  # a search imports this module without a runner
 
     sampler = {"type": "DefaultSampler", "shuffle": False, "round_up": False}
     cfg = {"sampler": sampler, "collate_fn": {"type": "sce_video.collate_views"}, **cfg}
     loader = VideoRunner.build_dataloader(cfg, seed=seed)
     dataset: Any = loader.dataset
-    # "replace" is the default of a data set, for training.
+    # "replace" is a dataset's default, which is meant for training.
     if getattr(dataset, "on_error", None) == "replace":
         if not isinstance(cfg["dataset"], dict) or "on_error" in cfg["dataset"]:
             raise ValueError(
-                "on_error='replace' would evaluate another video instead of an unreadable file: "
-                "set on_error='raise' or 'skip' in the data set"
+                "on_error='replace' would evaluate another video instead of an unreadable file. "
+                "Set on_error='raise' or 'skip' in the dataset"
             )
         dataset.on_error = "raise"
     return loader

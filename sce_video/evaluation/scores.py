@@ -45,9 +45,11 @@ def load_scores(path: str | Path) -> tuple[Rows, dict]:
     loaded = replace(rows_of(found), central=one_view.get("one_view_scores"))
     for name, values in {"scores": loaded.values, **one_view}.items():
         finite = torch.isfinite(values).all(dim=1)
-        loaded.refuse(~finite, f"{name!r} holds NaN or infinity")
+        loaded.refuse(~finite, f"{name!r} contains NaN or infinity")
     outside = (loaded.labels < -1) | (loaded.labels >= loaded.num_classes)
-    loaded.refuse(outside, f"labels out of range, there are {loaded.num_classes} classes")
+    loaded.refuse(
+        outside, f"labels are out of range, because there are only {loaded.num_classes} classes"
+    )
     return loaded, found.provenance
 
 
@@ -60,12 +62,12 @@ def weighted_mean(sets: Sequence[Rows], weights: Sequence[float] | None = None) 
     twice, labels or numbers of classes that differ, scores that are no probabilities.
     """
     if len(sets) < 2:
-        raise ValueError(f"fusion needs two or more sets of scores, got {len(sets)}")
+        raise ValueError(f"fusion needs at least two sets of scores, got {len(sets)}")
     given = [1.0] * len(sets) if weights is None else [float(weight) for weight in weights]
     if len(given) != len(sets):
         raise ValueError(f"{len(given)} weights {given} do not match {len(sets)} sets of scores")
     if not all(0 <= weight < float("inf") for weight in given) or sum(given) == 0:
-        raise ValueError(f"weights must be finite, 0 or more, and not all 0, got {given}")
+        raise ValueError(f"weights must be finite and at least 0, and not all 0, got {given}")
     shares = [weight / sum(given) for weight in given]
     first = sets[0]
     # By path: another run may have had another order, or other workers.
@@ -75,7 +77,7 @@ def weighted_mean(sets: Sequence[Rows], weights: Sequence[float] | None = None) 
             if values is not None:
                 off = (values.double().sum(dim=1) - 1).abs() > _SUM_TOLERANCE
                 wrong = off | (values < 0).any(dim=1) | ~torch.isfinite(values).all(dim=1)
-                scores.refuse(wrong, "scores to be fused must be probabilities (softmax)")
+                scores.refuse(wrong, "scores to fuse must be probabilities (softmax)")
     kept = [scores.central for scores in aligned if scores.central is not None]
 
     def mean(matrices: list[Tensor]) -> Tensor:
@@ -105,7 +107,7 @@ def _order(first: Rows, other: Rows) -> Tensor:
         for row, path in enumerate(part.paths):
             if row_of.setdefault(path, row) != row:
                 twice = f"in rows {row_of[path]} and {row}"
-                raise ValueError(f"{part.name} holds {path} twice, {twice}")
+                raise ValueError(f"{part.name} contains {path} twice, {twice}")
         missing = [path for path in reference.paths if path not in row_of]
         if missing:
             raise ValueError(

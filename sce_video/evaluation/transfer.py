@@ -112,7 +112,7 @@ def load_transfer_parts(
         for path in file.rows.paths:
             if part_of.setdefault(path, part) != part:
                 raise ValueError(
-                    f"{path} is in the features of {part_of[path]} and of {part}: each part needs "
+                    f"{path} is in the features of both {part_of[path]} and {part}. Give each part "
                     "the features of its own list"
                 )
     version = None
@@ -214,7 +214,7 @@ def mean_average_precision(
     values = []
     for column, (own, shown) in enumerate(zip(scores.T, positives.T, strict=True)):
         if not shown.any():
-            none = f"none of the {len(own)} images shows the class: it has no precision"
+            none = f"none of the {len(own)} images shows the class, so its precision is undefined"
             raise ValueError(f"class {column}: {none}")
         order = np.argsort(-own, kind="stable")
         found = np.cumsum(shown[order])
@@ -247,19 +247,19 @@ def evaluate_many_shot(
     a validation part that is missing or not official, or see :func:`many_shot`.
     """
     if official_val and "val" not in parts.rows:
-        raise ValueError("the set has an official validation split: give its features as --val")
+        raise ValueError("the dataset has an official validation split. Give its features as --val")
     if not official_val and "val" in parts.rows:
         raise ValueError(
-            "the set has no official validation split: a fifth of --train is held out, leave --val "
-            "out"
+            "the dataset has no official validation split, so a fifth of --train is held out. "
+            "Remove --val"
         )
     tables = metric == "map11"
     data = {}
     for name, labels in parts.labels.items():
         if tables and labels.ndim == 1:
-            raise ValueError("mAP needs tables of labels: give their folder as --labels")
+            raise ValueError("mAP needs tables of labels. Give their folder as --labels")
         if not tables and labels.ndim == 2:
-            raise ValueError(f"{metric} needs one label for each image: leave --labels out")
+            raise ValueError(f"{metric} needs one label per image. Remove --labels")
         features = parts.rows[name].values.numpy()
         data[name] = Labelled(features, labels == 1 if tables else labels)
     if not official_val:
@@ -290,7 +290,7 @@ def random_holdout(count: int) -> np.ndarray:
     np.random.RandomState(0).shuffle(indices)  # the global generator is not touched
     held = indices[: int(np.floor(0.2 * count))]
     if not held:
-        raise ValueError(f"0.2 of {count} training images is no validation split")
+        raise ValueError(f"cannot hold out 20 % of {count} training images")
     return np.isin(np.arange(count), held)
 
 
@@ -316,7 +316,7 @@ def many_shot(
     if metric not in METRICS:
         raise ValueError(f"metric must be one of {', '.join(METRICS)}, got {metric!r}")
     if not grid or min(grid) <= 0:
-        raise ValueError(f"the grid of C must hold positive numbers, got {tuple(grid)}")
+        raise ValueError(f"all values of C in the grid must be positive, got {tuple(grid)}")
     parts = []
     for name, part in (("train", train), ("validation", val), ("test", test)):
         _check_matrix(part.features, part.labels, name)
@@ -351,7 +351,7 @@ def _fit_and_score(model: Any, c: float, fit: Labelled, part: Labelled, metric: 
     def fitted(labels: np.ndarray) -> Any:
         count = len(np.unique(labels))
         if count < 2:
-            raise ValueError("all training images are of one class, or none shows a class")
+            raise ValueError("all training images belong to one class, or none shows a class")
         return model.set_params(C=2 * c if count == 2 else c).fit(fit.features, labels)
 
     if metric == "map11":
@@ -376,7 +376,7 @@ def evaluate_low_shot(
     part, or a class without images.
     """
     if "val" not in parts.rows:
-        raise ValueError("the training set of the SVMs is train and val: give --val too")
+        raise ValueError("the SVMs are trained on train and val. Give --val as well")
     paths = parts.rows["train"].paths + parts.rows["val"].paths
     order = np.argsort(np.array(paths))  # by image number, as VOC's own trainval lists
     features = np.concatenate([parts.rows[name].values.numpy() for name in ("train", "val")])

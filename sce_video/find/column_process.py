@@ -1,12 +1,14 @@
-"""A process that reads a database of columns, which may be untrusted, and evaluates conditions.
+"""Separate process that reads a database of columns and evaluates conditions on it.
 
-SQLite cannot be stopped within one function, such as ``instr`` of long cells, and the views of an
-untrusted database may never end. So both happen in a process that the system ends by a timer, and
-whose memory is limited. It is started as a script, in some 30 ms, because it imports little.
+The database may be untrusted. SQLite cannot be stopped within one function, such as ``instr`` of
+long cells, and the views of an untrusted database may never end. Both therefore happen in a process
+whose memory is limited and which the system ends by a timer. It is started as a script in about
+30 ms, because it imports little.
 
-Messages are bytes after their length. The process sends the statement that made the table, the
-text and the bytes of ``facts``. It answers a request, ``NUMBER OF VIDEOS`` and ``CONDITION`` in two
-lines, with messages that begin with KEYS, and one that begins with DONE or FAILED.
+A message is its length followed by its bytes. The process sends the statement that created the
+table, then the text and the bytes of ``facts``. A request has two lines, ``NUMBER OF VIDEOS`` and
+``CONDITION``. The answer is a series of messages that begin with KEYS, then one that begins with
+DONE or FAILED.
 """
 
 from __future__ import annotations
@@ -21,29 +23,29 @@ from contextlib import suppress
 from typing import Any, BinaryIO
 
 FACTS = "CREATE TABLE facts (text TEXT, video_of_row BLOB)"
-#: Name of the table with the columns, which conditions may read.
+#: Name of the table with the columns. Conditions may read only this table.
 TABLE = "videos"
-#: Column with the number of the video, a name that no file of columns can have.
+#: Column with the number of the video. No file of columns can contain this name.
 KEY = "#"
-#: First byte of a message with the numbers of videos.
+#: First byte of a message with the numbers of videos
 KEYS = b"+"
-#: First byte of the message that ends the answer to a condition.
+#: First byte of the message that ends the answer to a condition
 DONE = b"."
-#: First byte of a message with the reason why a condition failed.
+#: First byte of a message with the reason why a condition failed
 FAILED = b"-"
-#: Bytes of a cell, and of a message about a condition, at most.
+#: Largest number of bytes in a cell, and in a message about a condition
 LONGEST_CELL = 1_000_000
-#: Bytes of the facts as text at most.
+#: Largest number of bytes in the text of the facts
 LONGEST_FACTS = 8 * 2**20
-#: Bytes of memory in addition to the facts and to a database in memory.
+#: Bytes of memory in addition to the facts and to a database in memory
 _MEMORY = 2**30
-#: Videos that are evaluated at a time.
+#: Number of videos that are evaluated at a time
 _BLOCK = 16384
 _FUNCTIONS = frozenset(
     "abs coalesce date datetime glob group_concat ifnull instr julianday length like lower ltrim "
     "max min nullif round rtrim strftime substr substring time trim typeof upper".split()
 )
-#: Limits of a condition.
+#: Limits on a condition, which may be untrusted
 _LIMITS = {
     sqlite3.SQLITE_LIMIT_SQL_LENGTH: 10_000,
     sqlite3.SQLITE_LIMIT_LENGTH: LONGEST_CELL,
@@ -55,7 +57,7 @@ _LIMITS = {
 
 
 def send(file: BinaryIO, *parts: bytes) -> None:
-    """Write one message of several parts."""
+    """Write one message that consists of several parts."""
     file.write(struct.pack("<q", sum(map(len, parts))))
     for part in parts:
         file.write(part)
@@ -63,7 +65,7 @@ def send(file: BinaryIO, *parts: bytes) -> None:
 
 
 def receive(file: BinaryIO, most: int) -> bytes:
-    """Read a message of at most that many bytes; EOFError if the other process has ended."""
+    """Read a message of at most ``most`` bytes; raise EOFError if the other process has ended."""
     head = file.read(8)
     if len(head) < 8:
         raise EOFError
@@ -77,11 +79,11 @@ def receive(file: BinaryIO, most: int) -> bytes:
 
 
 class Database:
-    """A database of columns, of which only one table may be read.
+    """Database of columns, in which conditions may read only one table.
 
     Args:
-        base: The connection.
-        longest: Bytes of the longest value among the facts.
+        base: Connection to the database.
+        longest: Largest number of bytes in a value of the facts.
     """
 
     def __init__(self, base: sqlite3.Connection, longest: int) -> None:
@@ -93,10 +95,10 @@ class Database:
         base.set_authorizer(self._allow)
 
     def facts(self) -> tuple[bytes, bytes, bytes]:
-        """Statement that made the table of columns, text and bytes of the facts.
+        """Return the statement that created the table of columns, and the text and bytes of facts.
 
         Raises:
-            ValueError: If there is anything but these two tables, or another type of value.
+            ValueError: If the database contains anything but the two tables, or a wrong type.
         """
         self._selects = 0
         query = "SELECT type, name, sql FROM sqlite_master LIMIT 3"
@@ -112,14 +114,16 @@ class Database:
         return made.encode(), text.encode(), video_of_row
 
     def passing(self, count: int, where: str) -> Iterator[bytes]:
-        """Yield the numbers of the videos that pass, some thousand at a time with commas: half a
-        million objects of Python take twice as long."""
+        """Yield the numbers of the matching videos, separated by commas, some thousand at a time.
+
+        Half a million Python objects would take twice as long as this text.
+        """
         self._readable = {TABLE}
         for limit, most in _LIMITS.items():
             self._base.setlimit(limit, most)
-        for at in range(0, max(count, 1), _BLOCK):  # a condition on an empty index is checked
+        for at in range(0, max(count, 1), _BLOCK):  # an empty index checks the condition once
             self._selects = 0
-            # On a line of its own: a comment at its end does not hide the bracket.
+            # A line of its own keeps a comment in the condition from hiding the bracket.
             ((keys,),) = self._base.execute(
                 f'SELECT group_concat("{KEY}") FROM {TABLE} '
                 f'WHERE "{KEY}" >= {at} AND "{KEY}" < {at + _BLOCK} AND (\n{where}\n)'
@@ -128,8 +132,8 @@ class Database:
                 yield keys.encode()
 
     def _allow(self, action: int, first: str | None, second: str | None, *_: Any) -> int:
-        """Return whether SQLite may do what a condition asks for."""
-        if action == sqlite3.SQLITE_SELECT:  # no query inside the condition, or joined to ours
+        """Return whether SQLite may perform an action that a condition asks for."""
+        if action == sqlite3.SQLITE_SELECT:  # no query inside the condition or joined to this one
             self._selects += 1
             allowed = self._selects == 1
         elif action == sqlite3.SQLITE_READ:
@@ -143,17 +147,17 @@ def main(address: str, seconds: float, blob: int, spare: int) -> None:
     """Send the facts of a database, then answer requests until there are no more.
 
     Args:
-        address: Of the file, as a URI, or ``:memory:`` for one that is the first message.
-        seconds: For the facts, and for each request, until the process is ended.
-        blob: Bytes of the facts that are no text.
-        spare: Bytes of the database in memory.
+        address: URI of the database file, or ``:memory:`` if the first message is its content.
+        seconds: Time limit in seconds for the facts, and for each request.
+        blob: Number of bytes of the facts other than text.
+        spare: Number of bytes of the database in memory; 0 for a file.
     """
     asked, answers = sys.stdin.buffer, sys.stdout.buffer
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the other process
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the parent process
     memory = _MEMORY + 4 * (blob + spare)
-    with suppress(ValueError, OSError):  # the limit of the user is lower
+    with suppress(ValueError, OSError):  # the user's own limit may be lower
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     content = receive(asked, spare) if spare else b""
     signal.setitimer(signal.ITIMER_REAL, seconds)

@@ -1,9 +1,9 @@
-"""Columns of the videos of an index (camera, date, site, ...), and conditions on them in SQL.
+"""Columns of an index's videos (camera, date, site, ...), and SQL conditions on them.
 
-Conditions and columns may be untrusted: SQLite reads one table of a database, by functions of a
-list, in a process that is ended when it takes long (:mod:`~sce_video.find.column_process`). For an
-index of many videos the database is a file next to the index, which is made again when the columns
-or the index change.
+Conditions and columns may be untrusted. SQLite therefore reads one table, with a list of allowed
+functions, in a process that is ended if it takes long (:mod:`~sce_video.find.column_process`). For
+an index of many videos, the database is a file next to the index. It is created again if the
+columns or the index change.
 """
 
 from __future__ import annotations
@@ -35,39 +35,39 @@ from sce_video.utils.command import printable_utf8
 from sce_video.utils.files import WriteError, atomic_file, cache_folder, parse_json
 from sce_video.utils.storage import absolute
 
-if TYPE_CHECKING:  # which needs torch; a mistyped condition is told before that is imported
+if TYPE_CHECKING:  # it imports torch, and a mistyped condition must be reported before that
     from sce_video.find.store import VideoIndex
 
-#: The file next to an index that is read unless another is named.
+#: Name of the file next to an index that is read if no other file is given
 COLUMNS = "columns.csv"
-#: The database that is made of the file.
+#: Name of the database created from the file
 DATABASE = "columns.sqlite"
-_VERSION = 1  # of the database
-_SECONDS = 5.0  # for one condition
-_SHOWN_VALUES = 50  # different values of a column that the page offers at most
-_SHOWN_TEXT = 100  # characters of a value that the page offers at most
-_READ_TWICE = 4 * 2**20  # bytes; a larger file takes as long as the imports that come after it
-_MANY = 20_000  # rows of an index whose database is kept
-_KEPT = 32  # conditions of which the rows are kept
+_VERSION = 1  # version of the database
+_SECONDS = 5.0  # time limit for one condition
+_SHOWN_VALUES = 50  # largest number of different values that the page offers for a column
+_SHOWN_TEXT = 100  # largest number of characters in a value that the page offers
+_READ_TWICE = 4 * 2**20  # bytes; reading a larger file takes as long as the imports that follow
+_MANY = 20_000  # rows of an index above which the database is stored
+_KEPT = 32  # number of conditions whose matching rows are cached
 _BLOCK = 16384  # rows at a time
 _NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][-+]?\d{1,2})?", re.ASCII)
 _TABLE = column_process.TABLE
 _KEY = column_process.KEY
-_MOST_COLUMNS = 200  # columns of a file, which may be untrusted
-_MOST_TEXT = 10_000  # characters of a cell of such a file
+_MOST_COLUMNS = 200  # largest number of columns in a file, which may be untrusted
+_MOST_TEXT = 10_000  # largest number of characters in a cell of such a file
 _DAMAGED = f"{DATABASE} beside the index is damaged: remove it"
-#: Columns of a table of videos that say nothing of a video itself.
+#: Columns in a table of videos that do not describe the videos themselves
 _OF_THE_TABLE = {"settings", "failure", "source_size", "source_mtime_ns"}
 
 
 @dataclass(frozen=True)
 class VideoColumn:
-    """A column of the videos.
+    """Column that describes the videos.
 
     Attributes:
         name: Name of the column.
         number: Whether values are compared as numbers.
-        values: Its different values if they are few, else nothing.
+        values: Different values if there are few; otherwise empty.
     """
 
     name: str
@@ -76,7 +76,7 @@ class VideoColumn:
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> VideoColumn:
-        """Read a column of an untrusted database; ValueError for anything else."""
+        """Read a column of an untrusted database; raise ValueError for anything else."""
         name, number, values = facts["name"], facts["number"], facts["values"]
         texts = isinstance(values, list) and len(values) <= _SHOWN_VALUES
         if not (
@@ -87,27 +87,27 @@ class VideoColumn:
 
 
 class VideoColumns:
-    """The columns of the videos of an index; for several threads.
+    """Columns of an index's videos, for use by several threads.
 
-    Every index has the column ``path``. Others are those of the table of videos that it was made
-    from, and of a CSV file whose first line names them: ``path`` (or video, file, filename),
-    relative to the indexed folder or absolute, and any more; a column of the file counts more than
-    one of the table with its name. A column of numbers is compared as numbers, another as text, so
-    dates as ``2026-01-31``; empty cells, and all of a video without a line, are NULL. Lines of
-    other videos are passed over.
+    Every index has the column ``path``. Other columns come from the table of videos from which it
+    was created, and from a CSV file. The file's first line names its columns: ``path`` (or video,
+    file, filename), relative to the indexed folder or absolute, and any others. If both sources
+    contain a column, the file's is used. A column of numbers is compared as numbers and any other
+    as text, so dates are written as ``2026-01-31``. Empty cells are NULL, and so are all cells of a
+    video without a line. Lines of videos that are not in the index are ignored.
 
     Args:
-        source: The database that :func:`_fill` makes, a file or its content.
-        rows: Of the index.
+        source: Database created by :func:`_fill`, as a file or as its content.
+        rows: Number of rows in the index.
 
     Attributes:
-        described: The columns, except ``path``.
-        names: Names of the columns, ``path`` first.
-        without: Number of videos that have no line in the file.
-        state: What the database was made of, as text.
+        described: Columns except ``path``.
+        names: Names of the columns, with ``path`` first.
+        without: Number of videos without a line in the file.
+        state: Description, as text, of everything from which the database was created.
 
     Raises:
-        ValueError: If the database is not one of columns.
+        ValueError: If the database does not contain columns.
     """
 
     def __init__(self, source: Path | bytes, rows: int) -> None:
@@ -125,14 +125,14 @@ class VideoColumns:
         known = made.decode() == _videos_sql(self.described)
         if len(numbers) != rows or not inside or not known:
             raise ValueError("it is not a database of columns")
-        self._found: OrderedDict[str, np.ndarray] = OrderedDict()  # one bit for each row
+        self._found: OrderedDict[str, np.ndarray] = OrderedDict()  # one bit per row
 
     def matching(self, where: str) -> np.ndarray:
-        """(N,) bool, the rows of the index for which a condition is true; empty text is for all.
+        """Return (N,) bool, the index rows that meet a condition. Empty text selects all rows.
 
         Raises:
-            ValueError: SQLite cannot read the condition, it does more than to compare columns, or
-                it takes longer than 5 s.
+            ValueError: If SQLite cannot read the condition, it does anything but compare columns,
+                or it takes longer than 5 s.
         """
         count = len(self._video_of_row)
         if not where.strip():
@@ -165,19 +165,19 @@ class VideoColumns:
 
 
 class _Database:
-    """The process of :mod:`~sce_video.find.column_process` on a database of columns.
+    """Client of the :mod:`~sce_video.find.column_process` process on a database of columns.
 
-    It is kept for further conditions, and started again after one that it was ended for.
+    The process is kept for later conditions, and restarted after a condition that had to be ended.
 
     Args:
         source: File of the database, or its content.
-        rows: Of the index.
+        rows: Number of rows in the index.
 
     Attributes:
-        facts: What :meth:`~sce_video.find.column_process.Database.facts` returns there.
+        facts: Facts that :meth:`~sce_video.find.column_process.Database.facts` returned.
 
     Raises:
-        ValueError: If the database is not one of columns, or reading it takes too long.
+        ValueError: If the database does not contain columns, or reading it takes too long.
     """
 
     def __init__(self, source: Path | bytes, rows: int) -> None:
@@ -186,8 +186,11 @@ class _Database:
         self.facts = self._start()
 
     def passing(self, count: int, where: str) -> Iterator[bytes]:
-        """Yield the numbers of the videos that pass, with commas; ValueError with the reason if
-        the condition cannot be evaluated."""
+        """Yield the numbers of the matching videos, separated by commas.
+
+        Raises:
+            ValueError: If the condition cannot be evaluated. The message is the reason.
+        """
         request = f"{count}\n{where}".encode()
         if self._process is None and self._start() != self.facts:
             self.close()
@@ -203,7 +206,7 @@ class _Database:
     def _start(self) -> tuple[bytes, ...]:
         if isinstance(self._source, bytes):
             address, inside = ":memory:", self._source
-        else:  # Immutable: it is only replaced as a whole, and may lie where nothing can be locked.
+        else:  # It is replaced only as a whole, and its folder may not support locks.
             address, inside = f"{self._source.absolute().as_uri()}?mode=ro&immutable=1", b""
         numbers = (str(number) for number in (_SECONDS, self._blob, len(inside)))
         self._process = subprocess.Popen(
@@ -220,7 +223,7 @@ class _Database:
 
     @contextmanager
     def _conversation(self) -> Iterator[tuple[BinaryIO, BinaryIO]]:
-        """Return pipes to and from the process, which is ended if the block raises."""
+        """Yield pipes to and from the process, which is ended if the block raises an error."""
         process = self._process
         assert process is not None and process.stdin is not None and process.stdout is not None
         try:
@@ -231,7 +234,7 @@ class _Database:
             late = status == -signal.SIGALRM
             reason = f"it takes longer than {_SECONDS:g} s" if late else "SQLite cannot read it"
             raise ValueError(reason) from None
-        except BaseException:  # answers may be left in the pipe
+        except BaseException:  # the pipe may still contain answers
             self.close()
             raise
 
@@ -248,10 +251,10 @@ class _Database:
 
 
 def columns_file(folder: str | Path, given: str | os.PathLike | None) -> Path | None:
-    """Return the file of columns of an index: the given one, or ``columns.csv`` in its folder.
+    """Return an index's file of columns: the given one, or ``columns.csv`` in its folder.
 
     Raises:
-        FileNotFoundError: If the given one is missing.
+        FileNotFoundError: If the given file is missing.
     """
     file = Path(folder, COLUMNS) if given is None else Path(given)
     if file.is_file():
@@ -263,12 +266,12 @@ def columns_file(folder: str | Path, given: str | os.PathLike | None) -> Path | 
 
 @dataclass(frozen=True)
 class ColumnSources:
-    """Where columns are.
+    """Sources of the columns.
 
     Attributes:
-        root: The indexed folder.
+        root: Indexed folder.
         file: CSV file with columns.
-        table: Table of videos with columns, a path or a URI.
+        table: Table of videos with columns, as a path or a URI.
     """
 
     root: str
@@ -277,18 +280,18 @@ class ColumnSources:
 
 
 def columns_of_index(index: VideoIndex, file: str | os.PathLike | None = None) -> VideoColumns:
-    """Read the columns of an index; None for ``columns.csv`` in its folder, if it exists.
+    """Read the columns of an index, from ``columns.csv`` in its folder if ``file`` is None.
 
-    Columns of many videos, or of a large file, are kept in ``columns.sqlite`` in the folder of the
-    index, or in the user's cache for a table of videos with features. The database is made again if
-    the index, the file or the table has changed.
+    Columns of many videos or of a large file are stored in ``columns.sqlite`` in the folder of the
+    index. For a table of videos with features, they are stored in the user's cache. The database is
+    created again if the index, the file or the table has changed.
 
     Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError, TableError: See :func:`read_columns`.
+        FileNotFoundError: If the given file does not exist.
+        ValueError, TableError: If :func:`read_columns` cannot read the columns.
     """
     found = columns_file(index.folder, file)
-    alone = is_table_folder(index.folder)  # a table of videos that has features, too
+    alone = is_table_folder(index.folder)  # a table of videos that also contains the features
     table = os.fspath(index.folder) if alone else index.root
     sources = ColumnSources(index.root, found, table if is_table(table) else None)
     large = len(index) >= _MANY or (found is not None and found.stat().st_size > _READ_TWICE)
@@ -299,7 +302,7 @@ def columns_of_index(index: VideoIndex, file: str | os.PathLike | None = None) -
         key = sha256(f"{absolute(table)} {index.stamp[-1]}".encode(errors="surrogateescape"))
         database = cache_folder() / "columns" / f"{key.hexdigest()}.sqlite"
     known = _open_database(database, state, len(index))
-    # Where the folder cannot be written to, memory holds them.
+    # If the folder cannot be written, the columns are read into memory instead.
     with suppress(WriteError, sqlite3.OperationalError):
         if known is None:
             with atomic_file(database) as unfinished, closing(sqlite3.connect(unfinished)) as base:
@@ -309,7 +312,7 @@ def columns_of_index(index: VideoIndex, file: str | os.PathLike | None = None) -
 
 
 def _state_of(index: VideoIndex, sources: ColumnSources) -> str:
-    """Return what a database of columns is made of, as text."""
+    """Describe everything from which a database of columns is created, as text."""
     from sce_video.datasets.tables.table import read_table
 
     state: list[Any] = [_VERSION, len(index), index.stamp, sources.root]
@@ -326,7 +329,7 @@ def _state_of(index: VideoIndex, sources: ColumnSources) -> str:
 
 
 def _open_database(file: Path, state: str, rows: int) -> VideoColumns | None:
-    """Open a database of this state; None for any other file, which may be untrusted."""
+    """Open a database with this state; return None for any other file, which may be untrusted."""
     if not file.is_file():
         return None
     try:
@@ -337,15 +340,17 @@ def _open_database(file: Path, state: str, rows: int) -> VideoColumns | None:
 
 
 def check_condition(folder: str | Path, file: str | os.PathLike | None, where: str) -> None:
-    """See that SQLite can read a condition on columns, without the index; of large files, and of
-    tables of videos, it is seen later.
+    """Check that SQLite can read a condition on columns, without opening the index.
+
+    Large files and tables of videos are not checked here, but when they are read.
 
     Raises:
-        FileNotFoundError, ValueError: as of :class:`VideoColumns` and its ``matching``.
+        FileNotFoundError: If the given file of columns is missing.
+        ValueError: If :class:`VideoColumns` or its ``matching`` refuses the file or the condition.
     """
     found = columns_file(folder, file)
     described = Path(folder, "index.json")
-    # Its first lines; a table of millions of videos lists its failures there.
+    # Read only the beginning, because the description of a large table may list many failures.
     text = "" if not described.is_file() else described.open(encoding="utf-8").read(4096)
     of_table = is_table_folder(folder) or re.search(r'"root": "[^"]*\.lance/*"', text)
     if not of_table and (found is None or found.stat().st_size <= _READ_TWICE):
@@ -353,15 +358,16 @@ def check_condition(folder: str | Path, file: str | os.PathLike | None, where: s
 
 
 def read_columns(paths: np.ndarray, sources: ColumnSources) -> VideoColumns:
-    """Columns in memory, of the (N,) text ``paths`` of the rows of an index; with none at all the
-    file alone is checked.
+    """Read the columns of an index's rows with (N,) text ``paths`` into memory.
 
-    Of a table of videos they are all of text, numbers, truth values and times, but for
-    ``settings``, ``failure``, ``source_size`` and ``source_mtime_ns``.
+    Without any paths, only the file is checked. From a table of videos, all columns with text,
+    numbers, truth values and times are read, except ``settings``, ``failure``, ``source_size`` and
+    ``source_mtime_ns``.
 
     Raises:
-        ValueError: the file is no such table, or a path has two lines; with file and line.
-        TableError: the table cannot be read.
+        ValueError: If the file is not such a table, or a path has two lines. The message names the
+            file and the line.
+        TableError: If the table cannot be read.
     """
     with closing(sqlite3.connect(":memory:")) as base:
         _fill(base, paths, sources, "")
@@ -370,12 +376,12 @@ def read_columns(paths: np.ndarray, sources: ColumnSources) -> VideoColumns:
 
 
 def _fill(base: sqlite3.Connection, paths: np.ndarray, sources: ColumnSources, state: str) -> None:
-    """Make the tables of :class:`VideoColumns` in an empty database.
+    """Create the tables of :class:`VideoColumns` in an empty database.
 
-    ``videos`` has a row of columns for each file of the index, ``facts`` a single row: what the
-    columns are, as JSON, and for each row of the index the number of its file, int32.
+    ``videos`` has one row of columns per file in the index. ``facts`` has a single row with a
+    description of the columns, as JSON, and the file number of each index row, int32.
     """
-    key_of: dict[str, int] = {}  # windows of a video share its line
+    key_of: dict[str, int] = {}  # all windows of a video share its line
     blocks = (paths[at : at + _BLOCK].tolist() for at in range(0, len(paths), _BLOCK))
     keys = (key_of.setdefault(path, len(key_of)) for block in blocks for path in block)
     video_of_row = np.fromiter(keys, np.int32, len(paths))
@@ -411,7 +417,7 @@ def _fill(base: sqlite3.Connection, paths: np.ndarray, sources: ColumnSources, s
 
 
 def _videos_sql(columns: Sequence[VideoColumn]) -> str:
-    """Return the statement that makes the table of columns."""
+    """Return the statement that creates the table of columns."""
     named = [(c.name.replace('"', '""'), "NUMERIC" if c.number else "TEXT") for c in columns]
     kinds = ", ".join(["path TEXT", *(f'"{name}" {kind}' for name, kind in named)])
     return f'CREATE TABLE {_TABLE} ("{_KEY}" INTEGER PRIMARY KEY, {kinds})'
@@ -419,20 +425,20 @@ def _videos_sql(columns: Sequence[VideoColumn]) -> str:
 
 @dataclass
 class _Values:
-    """The values of a column so far: some different ones, and whether all are numbers."""
+    """Summary of a column's values: some different ones, and whether all are numbers."""
 
     some: set[str] = field(default_factory=set)
     numbers: bool = True
 
     def note(self, cell: str) -> None:
-        """Take a further value into account."""
+        """Include another value."""
         if len(self.some) <= _SHOWN_VALUES:
             self.some.add(cell)
         if self.numbers and not _NUMBER.fullmatch(cell):
             self.numbers = False
 
     def column(self, name: str) -> VideoColumn:
-        """Return the column of these values."""
+        """Return the column that these values form."""
         shown = len(self.some) <= _SHOWN_VALUES
         shown = shown and max(map(len, self.some), default=0) <= _SHOWN_TEXT
         number = self.numbers and bool(self.some)
@@ -441,10 +447,10 @@ class _Values:
 
 
 class _Lines:
-    """The lines of a file or table of columns, the first of which names them.
+    """Lines of a file or table of columns, the first of which names the columns.
 
     Attributes:
-        missing: Number of videos without a line, as soon as the lines have been copied.
+        missing: Number of videos without a line, set when the lines have been copied.
     """
 
     def __init__(
@@ -477,13 +483,13 @@ class _Lines:
         self.missing = len(key_of)
 
     def copy(self, base: sqlite3.Connection, table: str) -> list[VideoColumn]:
-        """Make a temporary table of the lines of known videos, and return the other columns.
+        """Copy the lines of known videos to a temporary table, and return the other columns.
 
-        Its columns are ``#`` (the number of the video) and ``c0``, ``c1``, ..., text as it is read.
+        The table has the columns ``#`` (number of the video) and ``c0``, ``c1``, ... as raw text.
 
         Raises:
-            ValueError: a line has too few or too many cells, a cell is too long, a path has two
-                lines, or no path is in the index; with file and line.
+            ValueError: If a line has too few or too many cells, a cell is too long, a path has two
+                lines, or no path is in the index. The message names the file and the line.
         """
         cells = "".join(f", c{place}" for place in range(len(self._names)))
         base.execute(f'CREATE TEMP TABLE {table} ("{_KEY}" INTEGER PRIMARY KEY{cells})')
@@ -493,7 +499,7 @@ class _Lines:
         return [values.column(name) for name, values in named]
 
     def _known(self) -> Iterator[list[Any]]:
-        """Number of the video and cells of each line of a video of the index."""
+        """Yield the number and cells of each line that describes a video of the index."""
         source, key_of, first = self._source, self._key_of, ("none", 0)
         line_of = np.zeros(len(key_of), dtype=np.int64)
         count = 0
@@ -549,13 +555,13 @@ def _lines_of_table(table: str) -> Iterator[tuple[int, list[str]]]:
         rows = opened.call("read", names, {"offset": at, "limit": _BLOCK})
         columns = [rows[name].to_pylist() for name in names]
         for number, row in enumerate(zip(*columns, strict=True), at + 1):
-            # NaN is no value either, and a truth value is 0 or 1.
+            # NaN counts as missing, and a truth value becomes 0 or 1.
             values = (int(value) if isinstance(value, bool) else value for value in row)
             yield number, ["" if v is None or v != v else str(v) for v in values]
 
 
 def _utf8(text: str) -> str:
     """Replace bytes that are not UTF-8, because SQLite refuses them."""
-    if text.isascii():  # a million cells
+    if text.isascii():  # fast path, because there may be a million cells
         return text
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

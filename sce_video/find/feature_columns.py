@@ -1,6 +1,6 @@
-"""Features as a column of a table of videos: written, and opened for search.
+"""Feature columns of a table of videos, which are written here and opened for search.
 
-A table may have several columns ``feature_NAME``, each with the header of an index as metadata.
+A table may have several columns ``feature_NAME``. Each has the header of an index as metadata.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sce_video.find.table_store import (
     make_vector_index_of,
 )
 
-#: Beginning of the names of columns of features.
+#: Prefix of the names of feature columns
 PREFIX = "feature_"
 _NAME = re.compile(r"[A-Za-z0-9_]{1,64}")
 
@@ -39,26 +39,26 @@ def write_feature_column(
     features: Matrix,
     header: IndexHeader,
 ) -> int:
-    """Write features into the column ``feature_NAME`` of a table of videos; returns its features.
+    """Write features into the column ``feature_NAME`` of a table, and return their number.
 
-    A new column is one commit: it is there with all features or not at all, and the packets of the
-    videos are not written again. An existing column of the same checkpoint and settings keeps its
-    features and gets those that are given; in between it is there in its old state. Rows without a
-    feature hold null. Features are read some thousand at a time; until the end all of them are in
-    the folder for temporary files.
+    A new column is a single commit, so it contains either all features or does not exist. The
+    packets of the videos are not rewritten. An existing column with the same checkpoint and
+    settings keeps its features and receives the given ones. Until then, readers see its old state.
+    Table rows without a feature contain null. Features are read some thousand at a time, and are
+    stored in the temporary folder until all have been written.
 
     Args:
         table: Path or URI of a table of :func:`~sce_video.data_tools.tables.import_videos`.
-        name: Letters, digits and ``_``.
-        paths: N paths, as the table has them.
-        features: (N, D) float.
-        header: What the features were made of, which becomes metadata of the column. Its root is
-            the folder of the original files, and may be empty.
+        name: Name of the column without prefix: letters, digits and ``_``.
+        paths: N paths as in the table.
+        features: (N, D) float features.
+        header: Header with the checkpoint and settings of the features, which becomes metadata of
+            the column. Its root is the folder of the original files, and may be empty.
 
     Raises:
-        ValueError: A path that is no row, or given twice; features that are not finite; the column
-            has features of another checkpoint or of other settings.
-        TableError: The table cannot be read or written, or is no table of videos.
+        ValueError: If a path is not in the table or is given twice, a feature is not finite, or the
+            column contains features of another checkpoint or other settings.
+        TableError: If the table cannot be read or written, or is not a table of videos.
     """
     if _NAME.fullmatch(name) is None:
         raise ValueError(f"name a column by letters, digits and _, got {name!r:.80}")
@@ -68,7 +68,7 @@ def write_feature_column(
     with explained("write to", table):
         names = opened.call("schema").names
         exists = column in names
-        if unfinished in names and exists:  # left by an interrupted call
+        if unfinished in names and exists:  # an interrupted call has left it
             opened.call("drop_column", unfinished)
         elif unfinished in names:
             opened.call("rename_column", unfinished, column)
@@ -85,7 +85,7 @@ def write_feature_column(
                 )
         new = unfinished if exists else column
         count = _add_column(opened, new, column if exists else None, rows, features, header)
-        if exists:  # the new one takes the place of the old one
+        if exists:  # the new column replaces the old one
             opened.call("drop_column", column)
             opened.call("rename_column", unfinished, column)
         if count >= APPROXIMATE_ROWS:
@@ -101,15 +101,15 @@ def _add_column(
     features: Matrix,
     header: IndexHeader,
 ) -> int:
-    """Add a column of features to a table, and return its number of features.
+    """Add a feature column to a table, and return its number of features.
 
     Args:
         opened: The table.
-        new: Name of the column.
-        old: Column whose features are kept in rows that get none.
-        rows: (N,) number of the feature of each row of the table, -1 for none.
+        new: Name of the new column.
+        old: Column whose features are kept in table rows that receive none; None for no column.
+        rows: (N,) index of each table row's feature; -1 for none.
         features: (M, D) features.
-        header: What they were made of.
+        header: Header with the checkpoint and settings of the features.
     """
     import pyarrow as pa
 
@@ -138,20 +138,20 @@ def _add_column(
 
 
 def feature_columns(table: str) -> list[str]:
-    """Return the names of the columns of features of a table."""
+    """Return the names of the feature columns in a table."""
     schema = read_table(table).call("schema")
     return [field.name for field in schema if FACTS.encode() in (field.metadata or {})]
 
 
 def open_feature_column(table: str, column: str | None = None) -> TableIndex:
-    """Open a column of features of a table of videos for search.
+    """Open a feature column of a table of videos for search.
 
     Args:
-        table: Path or URI.
-        column: Name with or without ``feature_``; None for the only one.
+        table: Path or URI of the table.
+        column: Name with or without ``feature_``; None for the only feature column.
 
     Raises:
-        ValueError: If there is no such column, or there are several and none was named.
+        ValueError: If the column does not exist, or there are several and none is named.
     """
     known = feature_columns(table)
     if column is None:
@@ -171,7 +171,7 @@ def open_feature_column(table: str, column: str | None = None) -> TableIndex:
 def _rows_of_features(
     table: str, opened: OpenTable | RemoteTable, paths: Sequence[str], features: Matrix
 ) -> np.ndarray:
-    """Return the number of the feature of each row of a table (N,), -1 for none."""
+    """Return the index of each table row's feature (N,); -1 for none."""
     if len(features.shape) != 2 or len(features) != len(paths) or 0 in features.shape:
         raise ValueError(f"{len(paths)} paths do not match features of shape {features.shape}")
     blocks = (features[begin : begin + READ_ROWS] for begin in range(0, len(paths), READ_ROWS))

@@ -1,11 +1,11 @@
-"""An index of a folder of videos: built once, updated incrementally, read for search.
+"""Index of a folder of videos, which is built once, updated incrementally, and read for search.
 
 An index is a folder::
 
-    features.npz     features, paths (relative to the indexed folder), sizes and times of the files,
-                     and the settings; or features.lance, a table of the same content
-    index.json       a description, for people and other programs
-    records.sqlite   features embedded by a run that is not finished; empty after its end
+    features.npz     features, paths (relative to the indexed folder), file sizes and times, and
+                     the settings; or features.lance, a table with the same content
+    index.json       description for people and other programs
+    records.sqlite   features that an unfinished run has embedded; empty after it ends
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ import numpy as np
 
 from sce_video.datasets.clip_sampling import Windows
 from sce_video.datasets.labelled import LabelledVideos
-from sce_video.datasets.sources import is_table, list_videos, scan_folder
+from sce_video.datasets.sources import is_table, list_videos
 from sce_video.datasets.tables.table import read_table
 from sce_video.datasets.video_list import video_of
+from sce_video.engine.config.snapshot import imports_of
 from sce_video.find.label_list import LabelList, label_file
 from sce_video.find.reading import (
     INDEX_STORES,
@@ -54,25 +55,25 @@ from sce_video.inference.model import VideoModel
 from sce_video.inference.network_input import ViewOptions
 from sce_video.jobs import Item, Record, RecordStore, Workers, is_current, run_job
 
-#: Called with the number of finished videos, of all that are due, and why a video failed.
+#: Called with the numbers of finished videos and of videos to embed, and a failure's reason.
 OnVideo = Callable[[int, int, str], None]
-#: Columns of a table of videos that tell whether a row has changed.
+#: Columns of a table of videos that show whether a row has changed
 _STATE = ("path", "size", "source_mtime_ns")
 
 
 @dataclass(frozen=True)
 class IndexReport:
-    """What a call of :func:`build_index` did.
+    """Result of a call to :func:`build_index`.
 
     Attributes:
         videos: Number of videos now in the index.
-        new: Files embedded for the first time.
-        changed: Files embedded again, since size or modification time differ.
-        kept: Files whose features were kept.
-        dropped: Files that are no longer in the folder.
-        failures: (path, reason) of all files that cannot be decoded.
-        incomplete: (path, reason) of the files that are damaged, or of which some windows cannot
-            be decoded.
+        new: Number of files embedded for the first time.
+        changed: Number of files embedded again because size or modification time has changed.
+        kept: Number of files whose features were kept.
+        dropped: Number of files that are no longer in the folder.
+        failures: Pairs (path, reason) for files that cannot be decoded.
+        incomplete: Pairs (path, reason) for files that are damaged, or some of whose windows
+            cannot be decoded.
         windows: Number of windows in the index; None without windows.
     """
 
@@ -87,7 +88,7 @@ class IndexReport:
 
 
 def _remove_stores(folder: Path, kept: IndexStore | None = None) -> None:
-    """Remove what an index is kept in, but for ``kept``; ValueError if it is not of an index."""
+    """Remove an index's stores except ``kept``; raise ValueError if a file is not an index."""
     for name, kind in INDEX_STORES.items():
         if (folder / name).exists() and (kept is None or kept.file.name != name):
             kind(folder / name).remove()
@@ -99,8 +100,10 @@ def _header(
     options: ViewOptions,
     windows: Windows | None,
     listed: LabelledVideos | None,
+    dataset: str | None,
 ) -> IndexHeader:
-    """Return what the features depend on besides the videos."""
+    """Return everything except the videos on which the features depend."""
+    parts = {"backbone": model.settings.backbone, "dataset": {"type": dataset}}
     return IndexHeader(
         root=root,
         checkpoint=model.checkpoint,
@@ -110,18 +113,20 @@ def _header(
         num_crops=options.num_crops,
         windows=windows,
         listed_in=None if listed is None else os.path.realpath(listed.source),
+        dataset=dataset,
+        imports=tuple(imports_of(parts, list(parts))),
     )
 
 
 @dataclass
 class _Update:
-    """One update of an index: which files are due, and what the index contains afterwards.
+    """Update of an index, which embeds new and changed files and merges the results.
 
     Attributes:
-        job: Embeds the files.
-        states: State of every file now, by path.
-        known: What the index contains so far, by path.
-        records: What this run, and an interrupted one before it, have embedded.
+        job: Job that embeds the files.
+        states: Current state of every file, by path.
+        known: Records that the index contains so far, by path.
+        records: Features embedded by this run and an interrupted one before it.
         new: Number of files that are embedded for the first time.
         changed: Number of files that are embedded again.
     """
@@ -134,7 +139,7 @@ class _Update:
     changed: int = 0
 
     def embed(self, workers: Workers, on_video: OnVideo | None) -> None:
-        """Embed the files that are due, and count them."""
+        """Embed new and changed files, and count them."""
         due = [path for path in self.states if self._is_due(path)]
         again = [path for path in due if path in self.known or self.records.get(path) is not None]
         self.new, self.changed = len(due) - len(again), len(again)
@@ -149,29 +154,29 @@ class _Update:
             run_job(self.job, map(self._item, due), self.records, workers.at_most(len(due)), report)
 
     def content(self) -> dict[str, FileRecord]:
-        """Return what the index contains from now on, by path."""
+        """Return the new content of the index, by path."""
         found: dict[str, FileRecord] = {}
         for path, state in self.states.items():
             record, known = self.records.get(path), self.known.get(path)
             if record is not None and record.source == self._item(path).source:
                 part = record_features(record, path)
-                # The values stay in the records until they are written.
+                # The values stay in the record store until they are written, to save memory.
                 values = partial(self._values, path) if record.done else None
                 found[path] = FileRecord(*state, values, part.reason, part.spans)
             elif known is not None and known.state == state:
                 found[path] = known
-            else:  # embedded by an interrupted run, and gone since
+            else:  # an interrupted run embedded the file, which has been removed since
                 found[path] = FileRecord(*state, None, "there is no such file")
         return found
 
     def _item(self, path: str) -> Item:
         """Return the item of a file."""
-        # A list may give absolute paths.
+        # A list may contain absolute paths, which join leaves unchanged.
         file = os.path.join(str(self.job.settings["root"]), path)
         return Item(path, self.states[path].source, file)
 
     def _is_due(self, path: str) -> bool:
-        """Return whether neither the index nor a record holds a file as it is now."""
+        """Return whether the current state of a file is missing from the index and the records."""
         known = self.known.get(path)
         if known is not None and known.state == self.states[path]:
             whole = known.feature is not None and not known.reason
@@ -186,8 +191,10 @@ class _Update:
 
 
 def _check_not_empty(root: str, current: Mapping[str, FileRecord]) -> None:
-    """Raise ValueError if no video has a feature: such an index finds nothing, and one that exists
-    would lose all its rows, as when a disk is not mounted.
+    """Raise ValueError if no video has a feature.
+
+    Such an index finds nothing. An existing index would lose all its rows, for example if a disk is
+    not mounted.
     """
     bad = [(path, r.reason) for path, r in current.items() if r.feature is None]
     if len(bad) == len(current):
@@ -204,10 +211,10 @@ def _read_known(
     unfinished: RecordStore,
     states: Mapping[str, FileState],
 ) -> tuple[dict[str, FileRecord], bool]:
-    """Records of the index, and whether it is whole: no interrupted run has left any unfinished.
+    """Read the records of the index, and whether it is complete, without unfinished records.
 
-    The list that an index was made from may have been moved or copied: it is the same if it names
-    the same rows, or half of them and the old one is gone.
+    The list from which an index was built may have been moved or copied. It counts as the same list
+    if it names the same rows, or half of them and the old list no longer exists.
     """
 
     def check_same(stored: IndexHeader, rows: Collection[str] = ()) -> None:
@@ -252,7 +259,7 @@ def _read_known(
 
 
 def _label(labels: LabelList, listed: LabelledVideos) -> None:
-    """Give listed videos their labels, but for those that have one."""
+    """Assign the labels of listed videos to those that have none."""
     first: dict[str, str] = {}
     for path, label in zip(listed.paths(), listed.videos.labels.tolist(), strict=True):
         first.setdefault(path, listed.name(label))
@@ -265,33 +272,37 @@ def _label(labels: LabelList, listed: LabelledVideos) -> None:
 
 
 def _video_states(
-    root: str, listed: Sequence[str] | None, extensions: Sequence[str] | None
+    root: str,
+    listed: Sequence[str] | None,
+    extensions: Sequence[str] | None,
+    dataset: str | None,
 ) -> dict[str, FileState]:
     """Return the states of all videos by relative path, sorted.
 
-    A segment has the state of its file. A row of a table has the bytes of its packets, and the time
-    of the file that it was made from.
+    A segment has the state of its file. A row of a table has the size of its packets and the
+    modification time of the file from which it was imported.
 
     Args:
         root: Folder or table of the videos.
         listed: Paths of the videos; None lists the folder or table.
-        extensions: Extensions of the videos in a folder; None for those of all known videos.
+        extensions: Extensions of the videos in a folder; None for all known video extensions.
+        dataset: Registered class that lists the videos of a folder; None lists all of them.
     """
     if is_table(root) and listed is None:
         content = read_table(root).call("read", list(_STATE))
         columns = (content[name].to_pylist() for name in _STATE)
-        # Of several rows of a path the newest is last.
+        # If a path has several rows, the newest is last and replaces the others.
         found = {path: FileState(*state) for path, *state in zip(*columns, strict=True)}
-        videos = list_videos(root)  # without rows of failed imports
+        videos = list_videos(root)  # leaves out rows of failed imports
         return {path: found[path] for path in (videos.path(i) for i in range(len(videos)))}
     if listed is None:
-        videos = scan_folder(root, extensions)
+        videos = list_videos(root, extensions, dataset)
         listed = [videos.path(i) for i in range(len(videos))]
     states = {}
     for path in sorted(set(listed)):
         try:
             status = os.stat(video_of(os.path.join(root, path)))
-        except OSError:  # a dangling link, or removed since; decoding reports the reason
+        except OSError:  # a dangling link or removed file, whose reason decoding reports
             states[path] = NO_FILE
         else:
             states[path] = FileState(status.st_size, status.st_mtime_ns)
@@ -313,38 +324,41 @@ def build_index(
     approximate: bool = False,
     windows: Windows | None = None,
     extensions: Sequence[str] | None = None,
+    dataset: str | None = None,
 ) -> IndexReport:
     """Build an index of a folder or a table of videos, or update it.
 
-    Only files that are new or changed (in size or modification time) are decoded; files that could
-    not be decoded are not tried again until they change. Every feature is saved at once, so an
+    Only files that are new or changed (in size or modification time) are decoded. Files that could
+    not be decoded are tried again only if they change. Every feature is saved immediately, so an
     interrupted run resumes where it stopped.
 
     Args:
-        model: From :func:`~sce_video.inference.model.load_model`.
-        root: The folder of videos, sub-folders are read too; a table of videos; or listed videos,
-            or segments of them, whose labels become those of the index (``labels.txt``), where it
-            has none of them yet.
-        folder: The index; created if it does not exist.
-        options: Each of their workers decodes and embeds, with ``num_workers=0`` this process does.
-        rebuild: Discard the existing index and embed all files.
-        retry_failed: Try files again that could not be decoded, even if unchanged.
-        on_video: Called after every video with the number of finished videos, their total, and why
-            the video could not be decoded (empty if it could).
-        ray: Address of a Ray cluster to work on, or ``auto``; ``num_workers`` is then the number of
-            processes at once, 0 for all of the cluster.
-        processes_per_gpu: Of the cluster.
-        table: Keep the features in a Lance table, and move those of an existing file there. An
-            index that is kept in a table stays there.
-        approximate: Search the table by a vector index, whatever its number of rows is.
-        windows: Divide every video: each window is a row, and a result of a search a moment.
-            ``options.timeout`` is then the limit for opening a file and for its next frame.
-        extensions: Extensions of the videos in a folder; None for those of all known videos.
+        model: Network from :func:`~sce_video.inference.model.load_model`.
+        root: Folder of videos, including its sub-folders, a table of videos, or listed videos or
+            segments. Their labels become the labels of the index (``labels.txt``), unless a video
+            already has one.
+        folder: Folder of the index; created if it does not exist.
+        options: Options of embedding. Each worker decodes and embeds. With ``num_workers=0``, this
+            process does both.
+        rebuild: Whether to discard the existing index and embed all files.
+        retry_failed: Whether to retry files that could not be decoded, even if unchanged.
+        on_video: Called after every video with the number of finished videos, their total, and the
+            reason why the video could not be decoded (empty if it could).
+        ray: Address of a Ray cluster to work on, or ``auto``. ``num_workers`` is then the number of
+            parallel processes, 0 for the whole cluster.
+        processes_per_gpu: Number of processes that share a GPU of the cluster.
+        table: Whether to keep the features in a Lance table, and move an existing file's features
+            there. An index that is kept in a table stays there.
+        approximate: Whether to search the table by a vector index, whatever its number of rows.
+        windows: Division of every video into windows. Each window is a row, and search results are
+            moments. ``options.timeout`` then limits opening a file and decoding its next frame.
+        extensions: Extensions of the videos in a folder; None for all known video extensions.
+        dataset: Registered class that lists the videos of a folder; None lists all of them.
 
     Raises:
-        ValueError: no video in ``root``, or none that can be read; the index was built with another
-            checkpoint, with other settings or from another folder; another run is writing it.
-        RunError: the network fails, or the disk is full.
+        ValueError: If ``root`` contains no readable video, the index was built with another
+            checkpoint, other settings or another folder, or another run is writing it.
+        RunError: If the network fails or the disk is full.
     """
     options = options or ViewOptions()
     listed = root if isinstance(root, LabelledVideos) else None
@@ -352,8 +366,8 @@ def build_index(
     if listed is not None and (windows is not None or is_table(root)):
         divided = "windows divide whole videos" if windows else f"{root} is a table"
         raise ValueError(f"{listed.source} lists files or segments of files, and {divided}")
-    states = _video_states(root, None if listed is None else listed.paths(), extensions)
-    header = _header(model, root, options, windows, listed)
+    states = _video_states(root, None if listed is None else listed.paths(), extensions, dataset)
+    header = _header(model, root, options, windows, listed, dataset)
     job = EmbedJob(
         *(model, options, windows),
         settings={**header.to_dict(), "checkpoint": header.sha256},
@@ -361,10 +375,10 @@ def build_index(
         ray=ray,
         processes_per_gpu=processes_per_gpu,
     )
-    # A long video takes long; its reader has the time limit then, for each frame.
+    # A long video takes long, so with windows its reader applies the time limit to each frame.
     workers = job_workers(options.num_workers, None if windows else options.timeout, ray)
     with RecordStore(folder / RECORDS, job.name) as records:
-        # An index that is kept in a table stays there.
+        # An index in a table stays in a table, even if the option is not repeated.
         name = TABLE if table or approximate or (folder / TABLE).exists() else FEATURES
         store = INDEX_STORES[name](folder / name)
         if rebuild:
@@ -377,7 +391,7 @@ def build_index(
         dropped = len(set(known) - set(states))
         _check_not_empty(root, current)
         if dropped or not whole or any(r is not known.get(p) for p, r in current.items()):
-            # The old description goes first: it must never be there beside new features.
+            # Remove the old description first, because it must never exist next to new features.
             (folder / DESCRIPTION).unlink(missing_ok=True)
             store.write(header, current)
             _remove_stores(folder, kept=store)

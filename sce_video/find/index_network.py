@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from sce_video.find.reading import index_mismatches
 from sce_video.find.store import VideoIndex
-from sce_video.utils.own_parts import OwnModules, own_modules
+from sce_video.utils.own_parts import OwnModules, advise_imports, own_modules
 from sce_video.utils.storage import exists, is_url
 
 # Imported where a network is loaded, because a search for an indexed video needs NumPy only.
@@ -46,8 +46,16 @@ def model_of_index(index: VideoIndex, network: IndexNetwork = IndexNetwork()) ->
 
     path = checkpoint_of_index(index, network.checkpoint)
     if network.config is None:
-        settings = ModelSettings.from_dict(index.header.model)
-        return build_model(settings, path, network.device)
+        try:
+            settings = ModelSettings.from_dict(index.header.model)
+            return build_model(settings, path, network.device)
+        except ValueError as error:
+            advice = advise_index_imports(index)
+            if not advice:
+                raise
+            raise ValueError(
+                f"the network of the index {index.folder} cannot be built: {error}. {advice}"
+            ) from error
     model = load_model(path, Path(network.config), network.device)
     differences = index_mismatches(index.header.model, model.settings.to_dict())
     if differences:
@@ -55,6 +63,11 @@ def model_of_index(index: VideoIndex, network: IndexNetwork = IndexNetwork()) ->
             f"{network.config} does not match the index {index.folder}: {'; '.join(differences)}"
         )
     return model
+
+
+def advise_index_imports(index: VideoIndex) -> str:
+    """Return a sentence on the ``--import`` that an index needs here; empty for none."""
+    return advise_imports([*index.header.imports], "The index")
 
 
 def checkpoint_of_index(index: VideoIndex, checkpoint: str | os.PathLike | None = None) -> str:

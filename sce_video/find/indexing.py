@@ -16,6 +16,7 @@ from sce_video.datasets.video_list import VIDEO_EXTENSIONS, video_of
 from sce_video.options.features import IndexOptions
 from sce_video.utils.command import printable, progress_bar
 from sce_video.utils.cores import usable_cores
+from sce_video.utils.own_parts import imported_classes
 
 if TYPE_CHECKING:
     from sce_video.find.index import IndexReport
@@ -71,6 +72,9 @@ def index(options: IndexOptions) -> IndexResult:
     windows = None if stored is None else stored.windows
     if options.windows is not None:
         windows = Windows.of_texts(options.windows, options.stride, options.shots)
+    dataset = options.dataset
+    if dataset is None and stored is not None:
+        dataset = _known_dataset(stored)
     if options.column is not None and windows is not None:
         raise ValueError(
             f"--column contains a feature of every whole video, but {options.out} is an index of "
@@ -87,6 +91,7 @@ def index(options: IndexOptions) -> IndexResult:
             approximate=options.approximate,
             extensions=listed_extensions(options.all_files),
             windows=windows,
+            dataset=dataset,
             on_video=lambda done, total, reason: count(total, bool(reason)),
         )
     repeated = []
@@ -94,6 +99,23 @@ def index(options: IndexOptions) -> IndexResult:
         repeated = source.repeated("; its first label counts")
     written = None if options.column is None else _write_column(options, options.column)
     return IndexResult(options.out, report, repeated, written)
+
+
+def _known_dataset(stored: VideoIndex) -> str | None:
+    """Return the dataset that listed the videos of an index; None for an index of all videos.
+
+    Raises:
+        ValueError: If no imported module has registered it.
+    """
+    from sce_video.find.index_network import advise_index_imports
+
+    name = stored.header.dataset
+    if name is not None and name not in imported_classes("dataset"):
+        raise ValueError(
+            f"the dataset {name:.100} lists the videos of the index {stored.folder}, and no "
+            f"imported module has registered it. {advise_index_imports(stored)}"
+        )
+    return name
 
 
 def _check_index(out: str) -> IndexResult:
@@ -115,6 +137,8 @@ def _checked_source(options: IndexOptions) -> str | LabelledVideos:
     """
     check_out(options.out)
     videos, data_root = options.videos, options.data_root
+    if options.dataset is not None:
+        check_videos(videos, dataset=options.dataset)
     is_list = os.path.isfile(videos) and not videos.lower().endswith(VIDEO_EXTENSIONS)
     if is_list and options.windows is not None:
         raise ValueError(f"--windows divides whole videos, and {videos} lists segments")
@@ -127,7 +151,7 @@ def _checked_source(options: IndexOptions) -> str | LabelledVideos:
             f"there is no list or CSV file {videos!r}: if it was moved, give its new path, and "
             "with --data-root the folder of its videos"
         )
-    if not is_list:
+    if not is_list and options.dataset is None:
         check_videos(videos, listed_extensions(options.all_files))
     if options.checkpoint is not None:
         check_run(options.checkpoint)

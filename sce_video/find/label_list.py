@@ -1,4 +1,4 @@
-"""Labels of videos and of segments given by hand, kept in the files that finetuning reads."""
+"""Manual labels of videos and segments, stored in files that finetuning reads."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from sce_video.datasets.segments import Segment, read_segments, write_segment_fi
 from sce_video.datasets.video_list import MAX_LABEL, list_line, read_annotation_list, split_segment
 from sce_video.utils.files import read_bytes, read_text, remove_unfinished, write_text
 
-#: Characters of the name of a label at most, chosen by hand.
+#: Largest number of characters in a label's name, chosen by hand
 _MAX_NAME = 100
-#: Changes that can be undone.
+#: Number of changes that can be undone
 _UNDONE = 200
-#: Decimals of a second that a browser states; more digits make no difference to a frame.
+#: Decimals of the seconds that a browser states. More digits would not select another frame.
 _DIGITS = 3
 
 
 class WatchedFiles:
-    """Files that the search page writes, unless another program has changed them.
+    """Files that the search page writes unless another program has changed them.
 
     Args:
-        what: What they contain, for the error: ``"label"``.
-        files: The files, which need not exist.
+        what: Noun for their content in the error message: ``"label"``.
+        files: Files to write, which need not exist.
     """
 
     def __init__(self, what: str, *files: Path) -> None:
@@ -42,7 +42,7 @@ class WatchedFiles:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Write the files inside the block; ValueError if another program has changed them."""
+        """Allow writing the files in the block; ValueError if another program has changed them."""
         if self._read_stamps() != self._stamps:
             raise ValueError(
                 f"{self._files[0]} was changed by another program since this page was opened: "
@@ -63,16 +63,16 @@ class WatchedFiles:
 class LabelList:
     """Labels of videos in a list ``path label`` and a file of class names.
 
-    Every change is written immediately, and both files are replaced as a whole. Lines of videos
+    Every change is written immediately, and both files are replaced completely. Lines of videos
     that are not in the index are kept. Line *i* of the class file, counted from 0, names label *i*,
     as :class:`~sce_video.datasets.VideoDataset` reads ``ann_file`` and ``class_file``.
 
     Args:
-        file: The list. The classes are in a file next to it, ``labels_classes.txt`` for
-            ``labels.txt``.
+        file: File of the list. The classes are stored in a file next to it, for example
+            ``labels_classes.txt`` for ``labels.txt``.
 
     Raises:
-        ValueError: If there is such a list without labels, or with a video twice.
+        ValueError: If the file exists but has no labels, or lists a video twice.
     """
 
     file: Path
@@ -80,7 +80,7 @@ class LabelList:
     classes: list[str] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
-        #: Of each change the number of classes before it, and the labels that it replaced.
+        #: For each change, the number of classes before it and the labels that it replaced
         self._undo: list[tuple[int, dict[str, int | None]]] = []
         self._files = WatchedFiles("label", self.file, self.class_file)
         if self.file.exists():
@@ -97,31 +97,31 @@ class LabelList:
         return len(self._undo)
 
     def number(self, name: str) -> int:
-        """Return the number of a class; ValueError if there is none of this name."""
+        """Return the number of a class; raise ValueError if no class has this name."""
         if name not in self.classes:
             known = ", ".join(self.classes) or "none"
             raise ValueError(f"{self.file} has no label {name!r:.200}; its labels: {known}")
         return self.classes.index(name)
 
     def of_paths(self, paths: Iterable[str]) -> np.ndarray:
-        """Return the label of each path (N,) int64; -1 for none."""
+        """Return the label of each path (N,) int64; -1 for no label."""
         known = self.labels
         return np.array([known.get(path, -1) for path in paths], dtype=np.int64)
 
     def apply(self, paths: Iterable[str], name: str | None) -> tuple[int, list[str]]:
-        """Give videos a label.
+        """Assign a label to videos.
 
         Args:
             paths: Paths of the videos in the list.
-            name: Name of a class, a new one or one of ``classes``; None removes the label.
+            name: Name of a class, which may be new; None removes the label.
 
         Returns:
-            Number of labels that changed, and the paths that no list can hold.
+            Number of labels that changed, and the paths that a list cannot contain.
 
         Raises:
             ValueError: If the name or all of the paths cannot be written in a list, or another
                 program has changed the files.
-            WriteError: If a file cannot be written. Nothing is changed then.
+            WriteError: If a file cannot be written. Nothing is changed in this case.
         """
         paths = list(dict.fromkeys(paths))
         refused = [] if name is None else [path for path in paths if list_line(path, 0) is None]
@@ -155,11 +155,12 @@ class LabelList:
         return list(replaced)
 
     def split(self, share: float = 0.25) -> tuple[Path, ...]:
-        """Write two lists next to this one, to train and to test, and return their paths.
+        """Write lists for training and testing next to this one, and return their paths.
 
-        Of each class, ``share`` of its videos (at least one, if it has two) are for the test,
-        chosen by a hash of the path: a further label moves few of the others. Of segments it is
-        this list alone: finetuning holds whole recordings out.
+        From each class, ``share`` of the videos (at least one if it has two) are used for testing.
+        They are chosen by a hash of the path, so an additional label moves few other videos. If the
+        list contains segments, only this list is returned, because finetuning holds out whole
+        recordings.
 
         Raises:
             ValueError: If no class has two videos.
@@ -169,7 +170,7 @@ class LabelList:
         labels = np.fromiter(self.labels.values(), np.uint64, len(self.labels))
         encoded = (path.encode("utf-8", "surrogateescape") for path in self.labels)
         hashed = np.fromiter(map(crc32, encoded), np.uint64, len(self.labels))
-        # Checksums of names that are alike are alike too: Fibonacci hashing takes them apart.
+        # Similar names have similar checksums. Fibonacci hashing spreads them out.
         hashed = (hashed * np.uint64(0x9E3779B97F4A7C15)) ^ (hashed << np.uint64(32))
         hashed *= np.uint64(0xBF58476D1CE4E5B9)
         order = np.argsort(labels << np.uint64(44) | hashed >> np.uint64(20), kind="stable")
@@ -200,14 +201,14 @@ class LabelList:
                         f"{self.file} gives {videos.path(i)!r} two labels: remove one of the lines"
                     )
             self.classes = list(videos.classes)
-        elif class_file is not None:  # all labels were taken back
+        elif class_file is not None:  # all labels have been removed
             text = read_text(self.class_file, "surrogateescape")
             self.classes = [class_name(line) for line in text.splitlines() if line.strip()]
-        if not self.classes and self.labels:  # numbers without names
+        if not self.classes and self.labels:  # the labels are numbers without names
             self.classes = [str(number) for number in range(max(self.labels.values()) + 1)]
 
     def _write(self, changes: dict[str, int | None], classes: list[str]) -> None:
-        """Change labels and classes in both files, then here; None removes a label."""
+        """Change labels and classes in both files, then in memory; None removes a label."""
         before = self.labels
         labels = {**before, **changes}
         self.labels = {path: label for path, label in labels.items() if label is not None}
@@ -215,7 +216,7 @@ class LabelList:
             (self.class_file, "".join(f"{name}\n" for name in classes)),
             (self.file, "".join(self._lines())),
         ]
-        if len(classes) < len(self.classes):  # every label of the list has a name, in between too
+        if len(classes) < len(self.classes):  # keep a name for every label between the two writes
             writers.reverse()
         try:
             with self._files.writing():
@@ -227,7 +228,7 @@ class LabelList:
         self.classes = classes
 
     def _lines(self) -> list[str]:
-        # A tab in a path would be taken for the one before the label.
+        # A tab in a path would be read as the separator, so such lines use a tab as separator.
         return [
             f"{path}{chr(9) if chr(9) in path else ' '}{label}\n"
             for path, label in self.labels.items()
@@ -235,12 +236,12 @@ class LabelList:
 
 
 def label_file(folder: str | Path, given: str | os.PathLike | None) -> Path:
-    """Return the list of labels of an index: the given one, or ``labels.txt`` in its folder."""
+    """Return an index's list of labels: the given file, or ``labels.txt`` in its folder."""
     return Path(folder, "labels.txt") if given is None else Path(given)
 
 
 def class_name(text: str) -> str:
-    """Return a name with one space between words.
+    """Normalise a name to single spaces between words.
 
     Raises:
         ValueError: If it is empty, longer than 100 characters, or contains unprintable characters.
@@ -256,13 +257,13 @@ def class_name(text: str) -> str:
 class SegmentList:
     """Labelled segments in a file ``path,start,end,label``, which every change replaces.
 
-    Rows of videos that are not in the index are kept.
+    Lines of videos that are not in the index are kept.
 
     Args:
-        file: The CSV file, which need not exist.
+        file: CSV file, which need not exist.
 
     Raises:
-        ValueError: If there is such a file that does not contain segments.
+        ValueError: If the file exists but does not contain segments.
     """
 
     def __init__(self, file: Path) -> None:
@@ -287,12 +288,12 @@ class SegmentList:
         return list(dict.fromkeys(s.label for s in self.segments))
 
     def add(self, path: str, start: float, end: float, label: str) -> Segment:
-        """Add a segment, which may overlap others; one that is there already is kept.
+        """Add a segment, which may overlap others. An existing equal segment is kept.
 
         Raises:
-            ValueError: If it has no length, the label is not a name, the path cannot be written, or
-                another program has changed the file.
-            WriteError: If the file cannot be written. Nothing is changed then.
+            ValueError: If it has no length, the label is not a valid name, the path cannot be
+                written, or another program has changed the file.
+            WriteError: If the file cannot be written. Nothing is changed in this case.
         """
         if not (math.isfinite(start) and math.isfinite(end)) or start < 0:
             raise ValueError(f"a segment has a start and an end in seconds, got {start} and {end}")
@@ -305,7 +306,7 @@ class SegmentList:
         return segment
 
     def remove(self, segment: Segment) -> None:
-        """Remove a segment; ValueError if it is not there, and see :meth:`add`."""
+        """Remove a segment. Raises ValueError if it does not exist, and the errors of `add`."""
         if segment not in self.segments:
             raise ValueError("there is no such segment any more")
         self._change([s for s in self.segments if s != segment])

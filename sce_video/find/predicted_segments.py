@@ -1,4 +1,4 @@
-"""Segments of long videos: the rule that joins class scores is chosen on labelled videos."""
+"""Prediction of segments in long videos, by a rule that is chosen on labelled videos."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from sce_video.inference.embed_job import iterate_features
 from sce_video.inference.network_input import ViewOptions
 from sce_video.options.find import BACKGROUND
 
-#: Thresholds that :func:`choose_rule` tries.
+#: Score thresholds that :func:`choose_rule` tries
 _THRESHOLDS = tuple(round(0.1 + 0.05 * i, 2) for i in range(18))
-#: Smallest lengths that :func:`choose_rule` tries, in windows.
+#: Smallest lengths, in windows, that :func:`choose_rule` tries
 _LENGTHS = (0.0, 0.5, 1.0, 1.5, 2.0)
-#: Overlap from which a segment is correct when :func:`choose_rule` compares rules.
+#: Overlap from which a segment counts as correct when :func:`choose_rule` compares rules
 _TIOU = 0.5
 
 Found = tuple[str, "ClassTimeline | None", list[Segment], str]
@@ -38,22 +38,24 @@ def choose_rule(
     threshold: float | None = None,
     least: float | None = None,
 ) -> tuple[SegmentRule, float]:
-    """The rule with the best F1 at temporal IoU 0.5 on labelled segments, mean of the classes.
+    """Choose the rule with the best F1 at temporal IoU 0.5 on labelled segments.
+
+    F1 is the mean over classes. Of several best rules, the one with the median threshold is chosen.
 
     Args:
-        timelines: By the path of each labelled video; all of its segments must be labelled.
-        labelled: The segments, whose labels are among ``classes``.
-        classes: Names of the outputs.
-        window: Length of a window, seconds.
-        background: Name of the class that makes no segments.
-        threshold: Given, so that only the length is chosen.
-        least: Likewise, seconds.
+        timelines: Class scores over time by path. All segments of these videos must be labelled.
+        labelled: Labelled segments. Their labels must be in ``classes``.
+        classes: Names of the network's outputs.
+        window: Length of a window in seconds.
+        background: Name of the class that forms no segments; None for no such class.
+        threshold: Fixed score threshold; None chooses it.
+        least: Fixed shortest length of a segment in seconds; None chooses it.
 
     Returns:
-        The rule, of equal ones that with the threshold nearest to the middle of them; and its F1.
+        The chosen rule and its F1.
 
     Raises:
-        ValueError: A label is no class, or no class has a segment.
+        ValueError: If a label is not a class, or no class has a segment.
     """
     wanted = [s for s in labelled if s.label != background]
     unknown = sorted({s.label for s in labelled} - set(classes) - {background})
@@ -90,21 +92,24 @@ def predict_segments(
     background: str | None = BACKGROUND,
     say: Callable[[str], None] = lambda text: None,
 ) -> Iterator[Found]:
-    """The segments of each video, read in one ordered pass; memory depends on the windows alone.
+    """Predict the segments of each video in one ordered pass over its frames.
+
+    Memory depends only on the size of the windows.
 
     Args:
-        classifier: From :func:`~sce_video.inference.classifier.load_classifier`.
+        classifier: Classifier from :func:`~sce_video.inference.classifier.load_classifier`.
         paths: Files, URLs or rows of tables.
-        windows: How each is divided; without shots.
+        windows: Division of each video into windows, without shots.
         options: Views of a window.
-        labelled: Segments, with the real paths of their files, on which the rule is chosen.
-        threshold: Of the scores; None for the chosen one, or 0.5.
-        least: Shortest segment, seconds; None for the chosen one, or 0.
-        background: Name of the class that makes no segments.
-        say: Called with what was chosen, and the segment mAP on the labelled videos.
+        labelled: Segments on which the rule is chosen, with the real paths of their files.
+        threshold: Score threshold; None for the chosen one, or 0.5 without labelled segments.
+        least: Shortest segment in seconds; None for the chosen one, or 0 without labelled segments.
+        background: Name of the class that forms no segments; None for no such class.
+        say: Called with sentences about the chosen rule and its segment mAP on labelled videos.
 
     Yields:
-        Path, time line (None if no window can be decoded), segments, and why windows are missing.
+        Path, timeline (None if no window can be decoded), segments, and reasons for missing
+        windows.
     """
     files = list(dict.fromkeys(s.path for s in labelled))
     known: dict[str, ClassTimeline] = {}
@@ -147,7 +152,7 @@ def _sentences(
     chosen: tuple[SegmentRule, float],
     free: Sequence[str],
 ) -> Iterator[str]:
-    """Yield the options that were chosen, and how good the segments are."""
+    """Yield sentences about the chosen options and the quality of the segments."""
     rule, f1 = chosen
     if free:
         yield (

@@ -1,4 +1,4 @@
-"""Queries, and the rows or moments of an index that are most similar to them."""
+"""Queries, and search for the most similar rows or moments in an index."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from sce_video.datasets.sources import Query
 from sce_video.find.store import VideoIndex
 from sce_video.options.search import LIKE_WEIGHT, TEXT_WEIGHT, UNLIKE_WEIGHT
 
-#: Smallest length of a feature that is divided by, so that zeros remain zeros.
+#: Smallest divisor for the length of a feature, so that zeros remain zeros
 _TINY = 1e-12
-#: A sum of unit features that is shorter than this part of their weights has no direction.
+#: A sum of unit features has no direction if it is shorter than this fraction of their weights.
 _CANCELLED = 1e-6
 
 
@@ -36,13 +36,13 @@ class Weights:
 
 @dataclass(frozen=True)
 class SearchQuery:
-    """What is searched for.
+    """Examples, text and label to search for.
 
     Attributes:
         like: Videos, images, or moments of videos that results should resemble.
         unlike: Videos, images, or moments that results should not resemble.
-        text: What results show; for an index made by a video-text model.
-        label: A label of the list. Its videos are further examples, all others counter-examples.
+        text: Text that results should match, for an index made by a video-text model.
+        label: Label in the list. Its videos are additional examples, all others counter-examples.
         weights: Weights of these parts.
     """
 
@@ -53,7 +53,7 @@ class SearchQuery:
     weights: Weights = Weights()
 
     def describe(self) -> str:
-        """Return what is searched for; the parts with their weights if there are several."""
+        """Return a description of the query, with weights if it has several parts."""
         weights, label = self.weights, self.label
         parts = [
             (list(map(str, self.like)), "", weights.like),
@@ -70,11 +70,11 @@ class SearchQuery:
 
 @dataclass(frozen=True, eq=False)
 class QueryFeatures:
-    """Features of a query (M, D), and their weights (M,), negative for counter-examples.
+    """Features of a query (M, D) and their weights (M,), negative for counter-examples.
 
-    The query is the weighted sum of the features, each of length 1, where they are compared: after
-    centring or whitening, if there is any (Rocchio 1971, "Relevance feedback in information
-    retrieval"). A single one is the query as it is.
+    The query is the weighted sum of the features, each scaled to length 1. The sum is formed after
+    centring or whitening, if these are used (Rocchio 1971, "Relevance feedback in information
+    retrieval"). A single feature is used unchanged.
     """
 
     features: np.ndarray
@@ -88,10 +88,10 @@ class QueryFeatures:
         """Return the query (D,) float64.
 
         Args:
-            compared: Maps features as the ones of the index are mapped; None leaves them.
+            compared: Applies the same map to features as to the index; None for no map.
 
         Raises:
-            ValueError: If examples and counter-examples cancel each other.
+            ValueError: If examples and counter-examples cancel each other out.
         """
         rows = self.features.astype(np.float64) if compared is None else compared(self.features)
         if len(rows) == 1:
@@ -103,18 +103,18 @@ class QueryFeatures:
                 "the examples cancel each other: nothing is left to search for; leave one out, or "
                 "change the weights"
             )
-        return total * lengths.mean()  # about as long as a feature, for what is added to it
+        return total * lengths.mean()  # restores a typical length, to which other terms relate
 
 
 def weighted_features(
     like: np.ndarray, unlike: np.ndarray, text: np.ndarray | None, weights: Weights
 ) -> QueryFeatures:
-    """Build the query of examples (P, D), counter-examples (N, D) and the embedding (D,) of a text.
+    """Build the query from examples (P, D), counter-examples (N, D) and a text's embedding (D,).
 
     Features of one kind share its weight equally.
 
     Raises:
-        ValueError: If nothing has a weight above 0.
+        ValueError: If no part has a weight above 0.
     """
     words = np.empty((0, 0)) if text is None else text.reshape(1, -1)
     parts = [(words, weights.text), (like, weights.like), (unlike, -weights.unlike)]
@@ -132,11 +132,11 @@ class Match:
     """One result of a query.
 
     Attributes:
-        rank: Rank from 1.
+        rank: Rank, counted from 1.
         path: Path relative to the indexed folder.
-        similarity: Cosine, -1 to 1.
+        similarity: Cosine similarity, -1 to 1.
         file: Absolute path of the video.
-        row: Row of the index; for merged windows, the row of the most similar one.
+        row: Row of the index; for merged windows, the row of the most similar window.
         start: Start of the moment in seconds; None for a whole video.
         end: End of the moment in seconds; None for a whole video.
     """
@@ -145,7 +145,7 @@ class Match:
     path: str
     similarity: float
     file: str
-    row: int = field(default=-1, compare=False)  # an update of the index may move rows
+    row: int = field(default=-1, compare=False)  # an index update may move rows
     start: float | None = None
     end: float | None = None
 
@@ -156,7 +156,7 @@ class Match:
 
     @property
     def span(self) -> tuple[float, float]:
-        """Start and end of the moment, seconds; of a whole video all time."""
+        """Start and end of the moment in seconds; a whole video spans all time."""
         if self.start is None or self.end is None:
             return -float("inf"), float("inf")
         return self.start, self.end
@@ -165,12 +165,12 @@ class Match:
 def merge_moments(ranked: Callable[[int], Sequence[Match]], k: int) -> list[Match]:
     """Find the k most similar moments in windows.
 
-    Among the k most similar windows, windows of one video that overlap or follow each other are
-    merged. A moment has the similarity and the row of its most similar window. Further moments are
-    the most similar windows that touch no moment before them.
+    Of the k most similar windows, windows in the same video that overlap or touch are merged. A
+    moment has the similarity and the row of its most similar window. Additional moments are the
+    most similar windows that touch no earlier moment.
 
     Args:
-        ranked: Returns that many of the most similar windows, fewer if there are no more.
+        ranked: Returns the given number of most similar windows, or all if there are fewer.
         k: Number of moments.
     """
     count = 4 * k
@@ -178,7 +178,7 @@ def merge_moments(ranked: Callable[[int], Sequence[Match]], k: int) -> list[Matc
         windows = ranked(count)
         moments: list[Match] = []
         for number, window in enumerate(windows):
-            # Of one video, and they overlap or one begins where the other ends.
+            # Merge with moments of the same video that overlap this window or touch it.
             (start, end), same = window.span, window.path
             touching = [
                 i
@@ -190,7 +190,7 @@ def merge_moments(ranked: Callable[[int], Sequence[Match]], k: int) -> list[Matc
                     break
                 moments.append(window)
             elif number < k:
-                # The window may close the gap between two moments.
+                # The window may close the gap between two moments, so both are merged.
                 spans = [window.span, *(moments[i].span for i in touching)]
                 start, end = min(s for s, _ in spans), max(e for _, e in spans)
                 moments[touching[0]] = replace(moments[touching[0]], start=start, end=end)
@@ -200,28 +200,28 @@ def merge_moments(ranked: Callable[[int], Sequence[Match]], k: int) -> list[Matc
         count *= 4
 
 
-#: Rows that are read from the file at a time.
+#: Number of rows read from the file at a time
 _READ_ROWS = 16384
-#: Rows that are compared at a time, so that they stay in the cache of a core.
+#: Number of rows compared at a time, so that they stay in a core's cache
 _CACHED_ROWS = 512
-#: Candidates of a vector index beyond k, which are then ranked in double precision.
+#: Additional candidates from a vector index, which are then ranked in double precision
 _SPARE = 16
-#: Difference between two similarities that rounding to single precision may make.
+#: Largest difference between similarities that rounding to single precision can cause
 _ROUNDING = 1e-6
-#: Windows that are compared after whitening at least.
+#: Smallest number of windows compared after whitening
 _POOL = 1000
-#: Windows that are compared after whitening in a large index: one of this many.
+#: Fraction of a large index that is compared after whitening: 1 / _POOL_PART
 _POOL_PART = 50
-#: Candidates that a vector index gives within some dozen milliseconds, for whitening and filters.
+#: Candidates that a vector index returns within a few dozen milliseconds
 _MOST_CANDIDATES = 2000
-#: Rows left out up to which a vector index is asked for as many more candidates. With more rows
-#: left out it is asked for more in proportion.
+#: Up to this number of excluded rows, a vector index is asked for as many additional candidates.
+#: If more rows are excluded, the number of candidates grows in proportion.
 _MOST_LEFT_OUT = 1000
-#: Factor on that proportion, chosen by hand, because the rows left out need not be typical.
+#: Safety factor on that proportion, chosen by hand, because excluded rows need not be typical
 _MORE = 1.5
-#: Remaining rows up to which they are compared one by one, without the vector index.
+#: Largest number of remaining rows that are compared one by one, without the vector index
 _FEW = 5000
-#: Where a smaller part of the rows remains, only these are read.
+#: If fewer than 1 / _SMALL_PART of the rows remain, only these are read.
 _SMALL_PART = 8
 
 
@@ -237,24 +237,24 @@ def query_index(
 ) -> list[Match]:
     """Find the videos of an index that are most similar to a feature, the most similar first.
 
-    In an index of windows, they are moments, see :func:`~sce_video.find.query.merge_moments`.
+    For an index of windows, results are moments (see :func:`~sce_video.find.query.merge_moments`).
 
     Args:
-        index: From :func:`~sce_video.find.index.read_index`.
-        feature: (D,), from the network of the index; or several with their weights.
+        index: Index from :func:`~sce_video.find.index.read_index`.
+        feature: (D,) feature from the network of the index, or several features with weights.
         k: Number of results; all videos if the index has fewer.
-        leave_out: Rows excluded from the results, see
+        leave_out: Rows to exclude from the results, see
             :func:`~sce_video.find.examples.rows_of_file`.
-        centred: Subtract the mean feature of the index from all features first. It spreads out
-            similarities that are all close to 1.
-        exact: Compare all features, also where there is a vector index. Without one they are; they
-            are too for centred similarities, and where many rows are left out.
-        whitened: Rank by the cosine of features after ``index.whitening``, of candidates (1000, or
-            a fiftieth of the index) for which the product with the whitened query, mapped back, is
-            largest; None for ``index.whitens``, unless ``centred``.
+        centred: Whether to subtract the mean feature of the index from all features first. It
+            spreads out similarities that are all close to 1.
+        exact: Whether to compare all features even if there is a vector index. They are also all
+            compared without a vector index, with ``centred``, or if many rows are excluded.
+        whitened: Whether to rank by the cosine of features after ``index.whitening``. The compared
+            candidates (1000, or a fiftieth of the index) have the largest products with the
+            whitened query mapped back. None means ``index.whitens``, unless ``centred``.
 
     Raises:
-        ValueError: the index is empty, sizes differ, ``k`` is below 1.
+        ValueError: If the index is empty, sizes differ, or ``k`` is below 1.
     """
     if whitened is None:
         whitened = index.whitens and not centred
@@ -266,16 +266,16 @@ def query_index(
         raise ValueError("whitened features are centred already: choose one of the two")
     query = as_query(feature)
     compared = query.combined()
-    if centred and len(query.features) > 1:  # the mean is subtracted again, with that of the rows
+    if centred and len(query.features) > 1:  # the mean is subtracted again below, as for the rows
         compared = index.mean + query.combined(lambda rows: rows - index.mean)
     single = compared.astype(np.float32)
     if whitened and single.shape == index.shape[1:]:
-        # (x - mean) M . (q - mean) M is x . (q - mean) M M^T and a constant: a cosine with the
-        # features as they are finds candidates, and leaves out the length of (x - mean) M alone.
+        # (x - mean) M . (q - mean) M equals x . (q - mean) M M^T plus a constant. A cosine with
+        # unchanged features therefore finds candidates, ignoring only the length of (x - mean) M.
         mapped = query.combined(index.whitening) @ index.whitening.matrix.T
         single = mapped.astype(np.float32)
     left_out = np.unique(np.asarray(leave_out, dtype=np.int64))
-    kept = None  # all: of ten million rows a mask takes longer than the vector index
+    kept = None  # stands for all rows; a mask over ten million takes longer than the vector index
     if len(left_out):
         kept = np.ones(len(index), dtype=bool)
         kept[left_out] = False
@@ -283,7 +283,7 @@ def query_index(
 
     @cache
     def candidates(size: int, least: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return about ``size`` of the most similar rows, or ``least``, and their similarities."""
+        """Return about ``size`` similar rows (or exactly ``least``) and their similarities."""
         found = _approximate(index, single, size, least, kept) if approximate else None
         rows, features = found or _exact(index, single, size, kept, centred)
         if whitened:
@@ -302,7 +302,7 @@ def query_index(
 
 
 def as_query(feature: np.ndarray | QueryFeatures) -> QueryFeatures:
-    """Return a feature (D,) as a query with one example."""
+    """Convert a feature (D,) to a query with one example."""
     if isinstance(feature, QueryFeatures):
         return feature
     return QueryFeatures(np.array(feature, dtype=np.float32).reshape(1, -1), np.ones(1))
@@ -311,13 +311,15 @@ def as_query(feature: np.ndarray | QueryFeatures) -> QueryFeatures:
 def _approximate(
     index: VideoIndex, query: np.ndarray, size: int, least: int, kept: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Rows and features (n, D) of about ``size`` of the most similar rows among those kept, by the
-    vector index; None where it gives fewer than ``least``, or cannot compare the query."""
-    # Of a query without direction, or of another size, the exact search says what is wrong.
+    """Find about ``size`` similar rows among those kept, and their features (n, D).
+
+    Return None if the vector index finds fewer than ``least`` rows or cannot compare the query.
+    """
+    # For a query without direction or of another size, the exact search reports the error.
     if query.shape != index.shape[1:] or not np.isfinite(query).all() or not query.any():
         return None
     left = len(index) if kept is None else int(kept.sum())
-    if len(index) - left <= _MOST_LEFT_OUT:  # they may be the most similar ones: the query's own
+    if len(index) - left <= _MOST_LEFT_OUT:  # excluded rows, such as the query's, may rank first
         count = size + len(index) - left + _SPARE
     else:
         part = left / len(index)
@@ -336,23 +338,22 @@ def searches_approximately(index: VideoIndex, centred: bool = False, left_out: i
 def _exact(
     index: VideoIndex, feature: np.ndarray, k: int, kept: np.ndarray | None, centred: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Rows and features of the k most similar rows among those kept, and of those that rounding
-    might put among them.
+    """Find the k most similar rows among those kept, and all that rounding might rank among them.
 
-    By numpy: importing torch takes longer than most searches.
+    NumPy is used, because importing torch takes longer than most searches.
 
     Raises:
-        ValueError: sizes differ, or the query, a feature or their mean holds NaN or infinity.
+        ValueError: If sizes differ, or the query, a feature or their mean contains NaN or infinity.
     """
     if not np.isfinite(feature).all():
         raise ValueError(
-            "queries: 1 of 1 rows hold NaN or infinity, the first is row 0: the network that made "
-            "them has diverged"
+            "queries: 1 of 1 rows contain NaN or infinity, the first is row 0. The network has "
+            "diverged"
         )
     if feature.shape != index.shape[1:]:
         raise ValueError(
-            f"queries have {feature.size} dimensions, the gallery {index.shape[1]}: they must come "
-            "from the same network"
+            f"queries have {feature.size} dimensions, but the gallery has {index.shape[1]}. "
+            "Compute both with the same network"
         )
     kept = np.ones(len(index), dtype=bool) if kept is None else kept
     mean = index.mean.astype(np.float32) if centred else np.zeros_like(feature)
@@ -377,14 +378,14 @@ def _exact(
 
 
 def _unit(rows: np.ndarray) -> np.ndarray:
-    """Return rows (n, D) divided by their lengths."""
-    with np.errstate(over="ignore", invalid="ignore"):  # the caller sees what is not finite
+    """Scale features (n, D) to length 1."""
+    with np.errstate(over="ignore", invalid="ignore"):  # the caller checks for non-finite values
         lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))
         return rows / np.maximum(lengths, np.float32(_TINY))[:, None]
 
 
 def _blocks(index: VideoIndex, kept: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield rows and features, some at a time: all of an index, or only the kept ones if few."""
+    """Yield rows and features in blocks of the whole index, or of the kept rows if they are few."""
     if kept.sum() * _SMALL_PART > len(index):
         for start, features in index.blocks(_READ_ROWS):
             yield np.arange(start, start + len(features)), features
@@ -396,7 +397,7 @@ def _blocks(index: VideoIndex, kept: np.ndarray) -> Iterator[tuple[np.ndarray, n
 
 
 def _ranked(index: VideoIndex, rows: np.ndarray, similarities: np.ndarray, k: int) -> list[Match]:
-    """Return the k most similar of some rows, by similarity, then by path and start."""
+    """Return the k most similar rows, sorted by similarity, then by path and start."""
     k = min(k, len(rows))
     if k == 0:
         return []
@@ -418,8 +419,11 @@ def _ranked(index: VideoIndex, rows: np.ndarray, similarities: np.ndarray, k: in
 
 
 def _cosines(query: np.ndarray, features: np.ndarray) -> np.ndarray:
-    """(n,) cosines of a query (D,) and features (n, D), computed in double and given in single
-    precision, so that a match is the same whichever way it was found."""
+    """Compute (n,) cosines of a query (D,) and features (n, D).
+
+    They are computed in double and returned in single precision, so that a match has the same
+    similarity whichever way it was found.
+    """
     features = features.astype(np.float64)
     lengths = np.maximum(np.linalg.norm(features, axis=1), _TINY)
     lengths *= max(float(np.linalg.norm(query)), _TINY)
@@ -429,6 +433,6 @@ def _cosines(query: np.ndarray, features: np.ndarray) -> np.ndarray:
 
 
 def feature_cosine(first: np.ndarray, second: np.ndarray) -> float:
-    """Cosine of two features (D,), computed in double and given in single precision."""
+    """Compute the cosine of two features (D,) in double, and return it in single precision."""
     lengths = max(float(np.linalg.norm(first)), _TINY) * max(float(np.linalg.norm(second)), _TINY)
     return max(-1.0, min(1.0, float(np.float32((first * second).sum() / lengths))))

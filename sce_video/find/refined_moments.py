@@ -1,4 +1,4 @@
-"""Moments of a search, ranked again by windows between those of the index."""
+"""Refinement of search results by windows that start between the windows of the index."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from sce_video.find.query import Match, QueryFeatures, as_query, feature_cosine
 from sce_video.find.store import VideoIndex
 from sce_video.options.search import MOST_REFINED
 
-# Imported where windows are embedded, because a search for an indexed video needs NumPy only.
+# Import this only to embed windows, because a search for an indexed video needs NumPy only.
 if TYPE_CHECKING:
     from sce_video.inference.features import Features
     from sce_video.inference.network_input import VideoNetwork, ViewOptions
 
-#: Parts of a stride in the first pass, and parts of such a part in the second one.
+#: Number of steps per stride in the first pass, and of finer steps per step in the second pass
 _PARTS = 4
-#: Embeds windows, given a file, start and end of one of its windows, and the time between starts.
+#: Embeds windows, given a file, the start and end of one of its windows, and the step.
 EmbedNear = Callable[[str, float, float, float], "Features"]
 
 
@@ -36,12 +36,12 @@ def refine_moments(
     without: Moments | None = None,
     count: int = MOST_REFINED,
 ) -> tuple[list[Match], list[tuple[str, str]]]:
-    """Rank the best moments of a search again, by windows that begin between those of the index.
+    """Rank the best moments of a search again, using windows that start between those in the index.
 
-    The best window of each moment is moved by quarters of the stride, up to three to either side
-    (the next whole one is in the index), then the five best by sixteenths. A window between two of
-    the index shares more frames with a planted moment than either, so the right moment may overtake
-    others, too::
+    The best window of each moment is moved by quarters of the stride, up to three to either side,
+    because the fourth is in the index. The five best moments are then moved by sixteenths. Such a
+    window shares more frames with a moment that lies between two windows of the index, so the right
+    moment may move up in the ranking::
 
         index          [---------)[---------)[---------)
         moment                [---------)
@@ -49,23 +49,25 @@ def refine_moments(
         second pass          [---------)  ...  and 6 more
 
     Args:
-        index: Index of windows, not within shots.
-        feature: (D,) feature of the query; or several with their weights.
-        matches: Results of :func:`~sce_video.find.query.query_index` with this feature.
-        near: Embeds windows by the network of the index: ``partial(windows_near, network,
+        index: Index of windows that were not divided at cuts.
+        feature: (D,) feature of the query, or several features with weights.
+        matches: Results of :func:`~sce_video.find.query.query_index` for this feature.
+        near: Embeds windows with the network of the index: ``partial(windows_near, network,
             index.options)``, or a function that lets another process do it.
-        centred: See :func:`~sce_video.find.query.query_index`.
-        whitened: See :func:`~sce_video.find.query.query_index`.
-        without: Moments with which no result may share frames, which are those of a query whose
-            own rows ``query_index`` has left out.
-        count: Number of moments to refine; the others keep their span and similarity.
+        centred: Whether the mean feature was subtracted, as in
+            :func:`~sce_video.find.query.query_index`.
+        whitened: Whether features were whitened, as in
+            :func:`~sce_video.find.query.query_index`.
+        without: Moments with which no result may share frames. These are the moments of a query
+            whose own rows ``query_index`` has excluded.
+        count: Number of moments to refine. The others keep their span and similarity.
 
     Returns:
-        The moments, the most similar first, of which the refined ones are single windows; and path
-        and reason of the moments that could not be refined.
+        The moments, the most similar first, in which refined moments are single windows, and the
+        path and reason of each moment that could not be refined.
 
     Raises:
-        ValueError: If the index has no windows, or they end at cuts.
+        ValueError: If the index has no windows, or they were divided at cuts.
     """
     from sce_video.datasets.readers.base import VideoDecodeError
 
@@ -81,13 +83,13 @@ def refine_moments(
     own = as_query(feature).combined(compared)
 
     def moved(match: Match, span: Sequence[float], step: float) -> Match | None:
-        """Return the match with the best window; None if all share frames with the query."""
+        """Return the match with its best window; None if every window shares frames with it."""
         start, end = span
         found = near(match.file, start, end, step)
         similarities = np.array([feature_cosine(own, row) for row in compared(found.values)])
         for begin, stop in (without or {}).get(match.path, ()):
             similarities[(found.starts < stop) & (found.ends > begin)] = -np.inf
-        # Of windows with the same frames the one that moves least.
+        # If several windows have the same frames, use the one that moves least.
         best = np.lexsort((np.abs(found.starts - start), -similarities))[0]
         if similarities[best] == -np.inf:
             return None
@@ -101,7 +103,7 @@ def refine_moments(
         try:
             if not is_elsewhere(match.file) and not index.is_unchanged(match.row, match.file):
                 raise OSError(f"{match.file} has changed since it was indexed: update the index")
-            # Its most similar window, of which it may have several.
+            # A moment may consist of several windows. Start from its most similar one.
             assert index.spans is not None
             window = moved(match, index.spans[match.row].tolist(), step / _PARTS)
         except (VideoDecodeError, OSError) as error:
@@ -117,7 +119,7 @@ def refine_moments(
 
 
 def _refinable_step(index: VideoIndex) -> float:
-    """Return the seconds from one window of an index to the next."""
+    """Return the time in seconds between the starts of consecutive windows in an index."""
     if index.windows is None:
         raise ValueError(
             f"the index {index.folder} is one of whole videos: only moments can be refined "
@@ -134,7 +136,7 @@ def _refinable_step(index: VideoIndex) -> float:
 def windows_near(
     network: VideoNetwork, options: ViewOptions, file: str, start: float, end: float, step: float
 ) -> Features:
-    """Embed a window of a video, and three at either side, ``step`` seconds apart."""
+    """Embed a window of a video and three windows on either side, ``step`` seconds apart."""
     from sce_video.inference.windows import open_patiently, windows_of_reader
 
     with open_patiently(file, options) as reader:
@@ -145,7 +147,7 @@ def windows_near(
 
 
 def _by_similarity(matches: Sequence[Match]) -> list[Match]:
-    """Sort by similarity, and keep the better one of two moments that share frames."""
+    """Sort moments by similarity, and keep the better of two moments that share frames."""
     kept: list[Match] = []
     for match in sorted(matches, key=lambda m: (-m.similarity, m.path, m.start or 0.0)):
         a, b = match.span

@@ -1,4 +1,4 @@
-"""``sce-video search``: the videos of an index that are most similar to examples or to words."""
+"""``sce-video search``, which finds the videos in an index most similar to examples or words."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from sce_video.utils.command import rare_collections
 from sce_video.utils.files import write_json
 from sce_video.utils.storage import absolute
 
-# Imported where a file is embedded, because a search for an indexed video needs NumPy only.
+# Import this only to embed a file, because a search for an indexed video needs NumPy only.
 if TYPE_CHECKING:
     from sce_video.inference.model import VideoModel
 
-#: Longest name of a page in bytes, because file systems allow 255 with the ending.
+#: Longest page name in bytes, because file systems allow 255 bytes including the suffix
 _STEM_BYTES = 200
-#: Results that a gallery shows at most.
+#: Largest number of results shown in a gallery
 _GALLERY_LIMIT = 100
 
 
@@ -47,15 +47,15 @@ class SearchResult:
     """Result of a search.
 
     Attributes:
-        query: What was searched for.
-        index: The index.
+        query: Query of the search.
+        index: Index that was searched.
         matches: Videos or moments, the most similar first.
         whitened: Whether features were whitened.
         approximate: Whether a vector index was used, which may miss some results.
-        not_refined: Path and reason of every moment that could not be refined.
-        page: The gallery; None if none was written.
+        not_refined: Path and reason of each moment that could not be refined.
+        page: Path of the gallery; None if none was written.
         clips: Number of moments that were written as video files; None without ``clips``.
-        not_cut: Path and reason of every moment that could not be written.
+        not_cut: Path and reason of each moment that could not be written.
     """
 
     query: SearchQuery
@@ -74,22 +74,22 @@ def search(options: SearchOptions, index: VideoIndex | None = None) -> SearchRes
 
     Args:
         options: Options of the command.
-        index: The index, if it has been read already; None reads it.
+        index: Index, if it has been read already; None reads it.
 
     Returns:
-        The results; None after the page was served, until Ctrl-C.
+        The results; None if the page was served, which ends with Ctrl-C.
 
     Raises:
-        FileNotFoundError: If there is no such index, checkpoint, video or file of columns.
+        FileNotFoundError: If the index, checkpoint, video or file of columns does not exist.
         VideoDecodeError: If a video cannot be decoded.
-        ValueError: If the index, the checkpoint, the condition or an option does not fit.
+        ValueError: If the index, the checkpoint, the condition or an option is not valid.
     """
     check_index(options.folder)
     check_exists(options.columns, "file of columns")
     if options.checkpoint is not None:
         check_run(options.checkpoint)
     if options.serve is not None:
-        # Imported here because only the page needs a server and torch.
+        # Import this only here, because only the page needs a server and torch.
         from sce_video.find.search_page import serve
 
         serve(options)
@@ -106,11 +106,11 @@ def search(options: SearchOptions, index: VideoIndex | None = None) -> SearchRes
 
 
 def _checked_query(options: SearchOptions) -> SearchQuery:
-    """Return the query, after a check of everything that it names.
+    """Return the query after checking everything that it names.
 
     Raises:
         FileNotFoundError: If a file is missing.
-        ValueError: If a video is a folder, or there is no such label or column.
+        ValueError: If a video is a folder, or a label or column does not exist.
     """
     check_exists(options.labels, "list")
     like, unlike, text = options.weights
@@ -138,13 +138,13 @@ def _find(options: SearchOptions, query: SearchQuery, index: VideoIndex) -> Sear
     """Find and rank the results of a query."""
     network = IndexNetwork(options.checkpoint, options.config, options.device)
     if network.checkpoint is not None:
-        checkpoint_of_index(index, network.checkpoint)  # also if no video has to be embedded
+        checkpoint_of_index(index, network.checkpoint)  # checked even if nothing is embedded
 
     @cache
     def model() -> VideoModel:
         return model_of_index(index, network)
 
-    # Before anything is decoded, so that a mistyped condition is answered immediately.
+    # Check the condition before anything is decoded, so that a mistake is reported immediately.
     passing = None
     if options.where:
         passing = columns_of_index(index, options.columns).matching(options.where)
@@ -152,7 +152,7 @@ def _find(options: SearchOptions, query: SearchQuery, index: VideoIndex) -> Sear
     out = np.empty(0, np.int64) if options.include_self else given.rows
     if passing is not None:
         out = np.concatenate([out, np.flatnonzero(~passing)])
-    # Features of a text are distributed differently from those of videos.
+    # Text features have a different distribution from video features, so they are not whitened.
     whitened = index.whitens and query.text is None and not (options.plain or options.centred)
     matches = query_index(
         *(index, given.features, max(options.k, options.refined)),
@@ -199,7 +199,7 @@ def _read_query(
 
 
 def _write(options: SearchOptions, result: SearchResult) -> SearchResult:
-    """Write the JSON, the gallery and the clips that the options ask for."""
+    """Write the JSON file, gallery and clips that the options request."""
     if options.json is not None:
         write_json(options.json, _as_json(options, result))
     if result.query.like and not options.no_html:
@@ -216,7 +216,7 @@ def _write(options: SearchOptions, result: SearchResult) -> SearchResult:
 
 
 def _as_json(options: SearchOptions, result: SearchResult) -> dict[str, Any]:
-    """Return the query, the index, the settings and the results."""
+    """Convert the query, index, settings and results to JSON data."""
     query, index = result.query, result.index
 
     def examples(part: tuple[Query, ...]) -> list[dict[str, Any]]:
@@ -256,10 +256,10 @@ def _as_json(options: SearchOptions, result: SearchResult) -> dict[str, Any]:
 
 
 def new_page(index: str, video: str) -> str:
-    """Return a page that does not exist yet: ``queries/walk.html``, then ``queries/walk-2.html``.
+    """Return the path of a new page: ``queries/walk.html``, then ``queries/walk-2.html``.
 
-    It is named after the query. It is in the folder of the index, or for a table of videos in the
-    current folder.
+    Its name comes from the query. Its folder is in the index's folder or, for a table of videos, in
+    the current folder.
     """
     table = f"{os.path.basename(index.rstrip('/'))}.queries"
     folder = table if is_table_folder(index) else os.path.join(index, "queries")

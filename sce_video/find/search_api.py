@@ -1,7 +1,7 @@
-"""Requests of programs and the search page, and their answers.
+"""Requests of programs and of the search page, and the answers to them.
 
-These classes are the one description of the interface: requests are checked by them, answers are
-made by them, and ``/api/v1/openapi.json`` is generated from them.
+These classes are the only definition of the interface. Requests are checked by them, answers are
+built from them, and ``/api/v1/openapi.json`` is generated from them.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from sce_video.datasets.clip_sampling import check_span
 from sce_video.options.search import LIKE_WEIGHT, TEXT_WEIGHT, UNLIKE_WEIGHT
 
-#: Beginning of all addresses. It changes if a new answer would break programs.
+#: Prefix of all addresses. It changes if a new answer would break programs.
 PREFIX = "/api/v1"
-#: Results of one search at most.
+#: Largest number of results of one search
 MAX_RESULTS = 500
-#: Examples and counter-examples of one search at most, each.
+#: Largest number of examples, and of counter-examples, in one search
 _MAX_EXAMPLES = 100
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Weight = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
 
 
 class ApiMessage(BaseModel):
-    """A request or an answer, which has no other fields."""
+    """Request or answer that contains no other fields."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -33,7 +33,7 @@ class ApiMessage(BaseModel):
 
 
 class GivenExample(ApiMessage):
-    """A video of the index by its row or its path, a moment of it, or an uploaded file."""
+    """Example: a video of the index by row or path, a moment of it, or an uploaded file."""
 
     row: int | None = None
     path: str | None = Field(None, max_length=10_000)
@@ -63,13 +63,13 @@ class GivenWeights(ApiMessage):
 
 
 class FilterRequest(ApiMessage):
-    """Which videos are listed.
+    """Selection of the videos to list.
 
     Attributes:
-        path: Only paths with this text, whatever its case.
-        folder: Only this sub-folder.
-        label: Only this label; -1 only videos without one.
-        where: Only videos for which this condition on the columns holds, in SQL.
+        path: Text that paths must contain, ignoring case.
+        folder: Sub-folder of the videos.
+        label: Label of the videos; -1 for videos without a label.
+        where: SQL condition that the columns of the videos must meet.
     """
 
     path: str = Field("", max_length=1000)
@@ -79,17 +79,17 @@ class FilterRequest(ApiMessage):
 
 
 class SearchRequest(FilterRequest):
-    """A query, and the videos to search.
+    """Query, and selection of the videos to search.
 
     Attributes:
-        like: What results are like.
-        unlike: What they are not like.
-        text: What they show; of an index made by a video-text model.
-        more_like: A label: its videos are examples, those with other labels counter-examples.
-        weights: Of these parts.
+        like: Examples that results should resemble.
+        unlike: Examples that results should not resemble.
+        text: Text that results should match, for an index made by a video-text model.
+        more_like: Label whose videos are examples. Videos with other labels are counter-examples.
+        weights: Weights of text, examples and counter-examples.
         k: Number of results.
-        centred: Subtract the mean feature of the index first.
-        refined: Embed windows around the best moments again.
+        centred: Whether to subtract the mean feature of the index first.
+        refined: Whether to embed more windows around the best moments.
     """
 
     like: list[GivenExample] = Field([], max_length=_MAX_EXAMPLES)
@@ -106,13 +106,13 @@ class SearchRequest(FilterRequest):
 
 
 class ErrorAnswer(ApiMessage):
-    """The reason why there is no answer, in one sentence."""
+    """Reason why there is no answer, in one sentence."""
 
     error: str
 
 
 class LabelsAnswer(ApiMessage):
-    """Classes, the label of every row (-1 for none), and what the page says of the list."""
+    """Classes, label of every row (-1 for none), and a text about the list for the page."""
 
     classes: list[str]
     label: list[int]
@@ -124,13 +124,13 @@ class LabelsAnswer(ApiMessage):
 
 
 class LabelledAnswer(LabelsAnswer):
-    """The labels after a change, and the names that no list can hold."""
+    """Labels after a change, and the names of videos that a list cannot contain."""
 
     refused: list[str]
 
 
 class ColumnAnswer(ApiMessage):
-    """A column for conditions: whether it holds numbers, and its values if they are few."""
+    """Column for conditions, with whether it contains numbers, and its values if they are few."""
 
     name: str
     number: bool
@@ -138,11 +138,11 @@ class ColumnAnswer(ApiMessage):
 
 
 class VideosAnswer(ApiMessage):
-    """The index: what every row is, by its number.
+    """Content of the index, with one entry per row.
 
-    ``folder`` numbers the sub-folders (-1 for none), ``spans`` are start and end of windows in
-    seconds, ``texts`` says whether words can be searched for, ``without_columns`` counts the videos
-    that have no line in the file of columns.
+    ``folder`` numbers the sub-folders (-1 for none). ``spans`` are start and end of windows in
+    seconds. ``texts`` states whether text queries are possible. ``without_columns`` counts the
+    videos without a line in the file of columns.
     """
 
     root: str
@@ -161,15 +161,15 @@ class VideosAnswer(ApiMessage):
 
 
 class RowsAnswer(ApiMessage):
-    """Rows of the index, ascending."""
+    """Rows of the index in ascending order."""
 
     rows: list[int]
 
 
 class ResultsAnswer(ApiMessage):
-    """The most similar rows first; ``more`` says whether there may be further ones.
+    """Results, the most similar row first. ``more`` states whether there may be more results.
 
-    ``spans`` are the moments in seconds, null of whole videos; ``failures`` name the moments that
+    ``spans`` are the moments in seconds, null for whole videos. ``failures`` name the moments that
     could not be refined.
     """
 
@@ -182,7 +182,7 @@ class ResultsAnswer(ApiMessage):
 
 
 class UploadAnswer(ApiMessage):
-    """The name of a file for later searches, and whether there is a clip or image of it to show."""
+    """Name of an uploaded file for later searches, and whether a preview of it is available."""
 
     upload: str
     kind: Literal["video", "image"]
@@ -190,7 +190,7 @@ class UploadAnswer(ApiMessage):
 
 
 class ProjectionAnswer(ApiMessage):
-    """Coordinates of the rows of the map in the plane."""
+    """Coordinates of the map's rows in the plane."""
 
     name: str
     x: list[float]
@@ -198,23 +198,26 @@ class ProjectionAnswer(ApiMessage):
 
 
 class MapAnswer(ApiMessage):
-    """Rows (all, or some at equal steps) and their coordinates by each method."""
+    """Rows on the map (all, or some at equal steps), and their coordinates by each method."""
 
     rows: list[int]
     methods: list[ProjectionAnswer]
 
 
 class SplitAnswer(ApiMessage):
-    """Lists to train and to test, and the commands that use them and the labelled segments."""
+    """Lists for training and testing, and commands that use them and the labelled segments."""
 
     files: list[str]
     commands: list[str]
 
 
 class SegmentsAnswer(ApiMessage):
-    """``segments``: start and end in seconds, and label, of each of a video; ``classes``: all
-    labels, those of videos first; ``undo``: number of changes that can be taken back; ``total``: of
-    all videos, in ``file``."""
+    """Labelled segments of a video.
+
+    ``segments`` contains start and end in seconds and the label of each segment. ``classes`` are
+    all labels, with labels of videos first. ``undo`` is the number of changes that can be undone,
+    and ``total`` is the number of segments of all videos in ``file``.
+    """
 
     segments: list[tuple[float, float, str]]
     classes: list[str]

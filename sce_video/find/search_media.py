@@ -1,4 +1,4 @@
-"""Small pictures and clips of videos, made when they are asked for and kept in memory."""
+"""Thumbnails and clips of videos, which are created on request and kept in memory."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ from sce_video.utils.command import explain
 from sce_video.utils.errors import UserError
 
 T = TypeVar("T")
-#: Content types of the files that a browser is asked to play; it says itself if it cannot.
+#: Content types of files that a browser is asked to play. It reports if it cannot.
 PLAYABLE = {
     ".mp4": "video/mp4",
     ".m4v": "video/mp4",
-    ".mov": "video/mp4",  # the same container; browsers refuse video/quicktime
+    ".mov": "video/mp4",  # the same container, but browsers refuse video/quicktime
     ".webm": "video/webm",
     ".mkv": "video/x-matroska",
 }
 
 
 class RecentItems(Generic[T]):
-    """The most recently used items; for several threads.
+    """Cache of the most recently used items, for use by several threads.
 
     Args:
-        limit: Largest sum of the sizes of all items.
+        limit: Largest total size of all items.
         size: Returns the size of an item; None counts the items.
     """
 
@@ -58,12 +58,12 @@ class RecentItems(Generic[T]):
         self._lock = threading.Lock()
 
     def get(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Return the item of a key, which is made if it is missing."""
+        """Return the item of a key, and create it if it is missing."""
         with self._lock:
             if key in self._items:
                 self._items.move_to_end(key)
                 return self._items[key]
-        item = make()  # outside the lock: two threads may make the same, which harms nothing
+        item = make()  # without the lock; two threads may create the same item, which is harmless
         with self._lock:
             if key not in self._items:
                 self._items[key] = item
@@ -74,10 +74,10 @@ class RecentItems(Generic[T]):
         return item
 
 
-# -- what workers run ----------------------------------------------------------------------
+# -- functions that workers run ------------------------------------------------------------
 
 
-#: Longest clip in seconds, because clips are held in memory.
+#: Longest clip in seconds, because clips are kept in memory
 LONGEST_CLIP = 600.0
 
 
@@ -115,18 +115,19 @@ def whole(file: str, _: object = None) -> bytes:
 def embed_file(
     index: VideoIndex, network: IndexNetwork, file: str
 ) -> tuple[np.ndarray, bytes, str]:
-    """Embed a video or an image by the network of an index.
+    """Embed a video or an image with the network of an index.
 
     Args:
-        index: The index without its rows.
-        network: Where its network is.
-        file: The file.
+        index: Index without its rows.
+        network: Location of the network.
+        file: Video or image to embed.
 
     Returns:
-        The feature (D,); a small clip as mp4, or the image as JPEG; "video" or "image".
+        The feature (D,), a small clip as mp4 or the image as JPEG, and "video" or "image".
 
     Raises:
-        ValueError: If the file cannot be decoded; and see :func:`.index_network.model_of_index`.
+        ValueError: If the file cannot be decoded, or :func:`.index_network.model_of_index` refuses
+            the network.
     """
     model = _model(index, network)
     kind = "image" if is_image(file) else "video"
@@ -145,7 +146,7 @@ def embed_moment(index: VideoIndex, network: IndexNetwork, moment: Query) -> np.
 
 
 def embed_text(index: VideoIndex, network: IndexNetwork, text: str) -> np.ndarray:
-    """Embed a text to a feature (D,) by the video-text model of an index."""
+    """Embed a text to a feature (D,) with the video-text model of an index."""
     checkpoint = checkpoint_of_index(index, network.checkpoint)
     return text_feature(checkpoint, index.header.model["backbone"], text)
 
@@ -153,11 +154,11 @@ def embed_text(index: VideoIndex, network: IndexNetwork, text: str) -> np.ndarra
 def embed_near(
     index: VideoIndex, network: IndexNetwork, file: str, start: float, end: float, step: float
 ) -> Features:
-    """Embed the windows around one of a video, see :func:`.refined_moments.windows_near`."""
+    """Embed windows around a window of a video with :func:`.refined_moments.windows_near`."""
     return windows_near(_model(index, network), index.options, file, start, end, step)
 
 
-#: The network that this worker has loaded, by what it was loaded from.
+#: Networks that this worker has loaded, by their source
 _networks: dict[Hashable, VideoModel] = {}
 
 
@@ -172,25 +173,25 @@ def _model(index: VideoIndex, network: IndexNetwork) -> VideoModel:
     return _networks[key]
 
 
-#: Tries of a call, because a pool breaks if its worker ends between two calls.
+#: Number of tries for a call, because a pool breaks if its worker ends between two calls
 _TRIES = 3
 _CLOSING = "the page is being closed"
 
 
 class CallError(UserError, RuntimeError):
-    """What was wrong with the file or the network of a call, as one sentence."""
+    """Problem with the file or the network of a call, as one sentence."""
 
 
 class MediaWorkers:
-    """``count`` worker processes for functions that take a file; for callers in several threads.
+    """Pool of ``count`` worker processes for functions that take a file. Threads can share it.
 
     Args:
-        count: Number of processes, each of which runs one call at a time; further calls wait.
+        count: Number of processes. Each runs one call at a time, and other calls wait.
         preload: Modules that are imported before processes are forked.
     """
 
     def __init__(self, count: int, preload: tuple[str, ...] = ()) -> None:
-        # A fork of this process could inherit locks held by its threads, so a server process forks.
+        # A fork could inherit locks that this process's threads hold, so use a fork server.
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(list(preload))
         self._count, self._closed, self._lock = count, False, threading.Lock()
@@ -198,14 +199,14 @@ class MediaWorkers:
         self._started: Future = Future()
 
     def open(self) -> ProcessPool:
-        """Start the processes, unless they run; CallError after :meth:`close`."""
+        """Start the processes unless they are running; raise CallError after :meth:`close`."""
         with self._lock:
             if not self._closed and (self._pool is None or not self._pool.active):
                 self._stop()
-                # Processes inherit the mask: Ctrl-C on a terminal is for the server alone.
+                # Processes inherit the signal mask. Only the server handles Ctrl-C on a terminal.
                 before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
                 try:
-                    # SIGTERM ends a worker immediately, also inside C code.
+                    # SIGTERM must end a worker immediately, even inside C code.
                     self._pool = ProcessPool(
                         self._count,
                         initializer=signal.signal,
@@ -220,7 +221,7 @@ class MediaWorkers:
             return self._pool
 
     def call(self, function: Callable[..., Any], *arguments: Any, timeout: float) -> Any:
-        """Call a function in a worker, which is ended after ``timeout`` seconds.
+        """Call a function in a worker, which is stopped after ``timeout`` seconds.
 
         Raises:
             CallError: If the call fails.
@@ -233,7 +234,7 @@ class MediaWorkers:
                 value, problem = None, f"reading it took longer than {timeout:g} s"
             except ProcessExpired:
                 value, problem = None, "reading it ended the process that decodes it"
-            # RuntimeError: a pool that is not active any more.
+            # A pool that is no longer active raises RuntimeError.
             except (BrokenProcessPool, CancelledError, RuntimeError):
                 if not self._closed:
                     continue
@@ -244,9 +245,9 @@ class MediaWorkers:
         raise CallError("the processes that decode videos end at once: start the page again")
 
     def close(self) -> None:
-        """End all processes that have started; calls in progress and later ones raise CallError."""
+        """End all running processes. Calls in progress and later ones raise CallError."""
         self._closed = True
-        if self._started.done():  # else it is importing, for seconds, and ends with this process
+        if self._started.done():  # otherwise it is still importing, and ends with this process
             self._stop()
 
     def _stop(self) -> None:
@@ -257,9 +258,10 @@ class MediaWorkers:
 
 
 def kill_fork_server() -> None:
-    """End the process that forks workers, at the end of this one: it may import for many seconds.
+    """End the process that forks workers, when this process ends.
 
-    Left alone it would fork another worker then, which complains that its parent has gone.
+    It may still be importing for many seconds. If it continued, it would fork another worker, which
+    would complain that its parent process no longer exists.
     """
     pid = getattr(forkserver._forkserver, "_forkserver_pid", None)
     if pid is not None:
@@ -268,7 +270,7 @@ def kill_fork_server() -> None:
 
 
 def _attempt(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[Any, str]:
-    """Return the result and "", or None and a sentence, because exceptions may not be picklable."""
+    """Return the result and "", or None and a message, because exceptions may not be picklable."""
     try:
         return function(*arguments), ""
     except Exception as error:

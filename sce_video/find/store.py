@@ -1,7 +1,7 @@
-"""Stores of an index: a file (``features.npz``), or a Lance table behind the same interface.
+"""Stores of an index: a file (``features.npz``) or a Lance table with the same interface.
 
 An update reads and writes an :class:`IndexStore`. Its method ``open`` returns the
-:class:`VideoIndex` that search reads. See :mod:`sce_video.find.table_store` for tables.
+:class:`VideoIndex` that a search reads. For tables, see :mod:`sce_video.find.table_store`.
 """
 
 from __future__ import annotations
@@ -31,35 +31,35 @@ from sce_video.inference.npz_files import (
 )
 from sce_video.utils.files import write_json
 
-# Imported where it is used, because a search for an indexed video needs NumPy only.
+# Import this only where needed, because a search for an indexed video needs NumPy only.
 if TYPE_CHECKING:
     from sce_video.inference.network_input import ViewOptions
     from sce_video.jobs import State
 
-# Names in the folder of an index, which contains either the file or the table.
+# Names in the folder of an index, which contains either the file or the table
 FEATURES = "features.npz"
 TABLE = "features.lance"
 DESCRIPTION = "index.json"
-#: Version of the file of an index of videos.
+#: Version of the file for an index of videos
 _VERSION = 2
-#: Version of the file of an index of windows, whose rows are not videos.
+#: Version of the file for an index of windows, whose rows are not videos
 _VERSION_OF_WINDOWS = 3
-#: Clips of a video at most; an untrusted index may state any number.
+#: Largest number of clips per video, because an untrusted index may state any number
 _MAX_CLIPS = 10_000
-#: Paths that are compared at a time, to find out whether they are sorted.
+#: Number of paths compared at a time to find out whether they are sorted
 _CHECKED_ROWS = 1 << 16
-#: Rows that are read from the file or table at a time.
+#: Number of rows read from the file or table at a time
 READ_ROWS = 16384
-#: Features from which an index is whitened, because fewer ones determine no covariance.
+#: Number of features from which an index is whitened. Fewer do not determine a covariance.
 FEWEST_WHITENED = 100
-#: Features from which the covariance is computed at most, at equal steps over the index.
+#: Largest number of features for the covariance, taken at equal steps over the index
 _MOST_WHITENED = 8192
-#: Smallest number that is added to the variances, so that a covariance of zeros is invertible.
+#: Smallest number added to the variances, which makes a covariance of zeros invertible
 _TINY = 1e-12
 
 
 class FileState(NamedTuple):
-    """Size and modification time of a file, which reveal that it has changed.
+    """Size and modification time of a file, which show whether it has changed.
 
     Attributes:
         size: Size in bytes; -1 if there is no file.
@@ -71,7 +71,7 @@ class FileState(NamedTuple):
 
     @property
     def source(self) -> State:
-        """The state as jobs record it; None if there is no file."""
+        """State in the form that jobs record; None if there is no file."""
         return None if self.size < 0 else self._asdict()
 
 
@@ -80,18 +80,19 @@ NO_FILE = FileState(-1, -1)
 
 @dataclass(frozen=True, slots=True)
 class FileRecord:
-    """State of an indexed file when it was embedded, and where its rows are.
+    """State of an indexed file at the time of embedding, and the source of its features.
 
-    An update holds one for every file, so it must not hold the values. The job gives rows as
-    :class:`~sce_video.inference.features.Features`, which are read only when they are written.
+    An update keeps a record for every file, so a record must not contain the features. The job
+    provides them as :class:`~sce_video.inference.features.Features`, which are read only when they
+    are written.
 
     Attributes:
         size: Size in bytes.
         mtime_ns: Modification time in nanoseconds.
-        feature: (D,) float32, or (W, D) of its windows, or a function that reads them; None if the
+        feature: (D,) float32, or (W, D) for windows, or a function that reads them; None if the
             file cannot be decoded.
-        reason: Why the file, or some of its windows, cannot be decoded; empty if they can.
-        spans: (W, 2) float64, start and end of each window in seconds; None without windows.
+        reason: Reason why the file or some of its windows cannot be decoded; empty if they can.
+        spans: (W, 2) float64 start and end of each window in seconds; None without windows.
     """
 
     size: int
@@ -107,13 +108,13 @@ class FileRecord:
 
     @property
     def count(self) -> int:
-        """Number of rows of the file: 1, or its number of windows; 0 if it failed."""
+        """Number of index rows: 1, or the number of windows; 0 if the file failed."""
         if self.feature is None:
             return 0
         return 1 if self.spans is None else len(self.spans)
 
     def read(self) -> np.ndarray:
-        """Return the rows (n, D) float32 of a file that has some."""
+        """Return the features (n, D) float32 of a file that has some."""
         assert self.feature is not None
         return np.atleast_2d(self.feature() if callable(self.feature) else self.feature)
 
@@ -124,17 +125,19 @@ class FileRecord:
 
 @dataclass(frozen=True)
 class IndexHeader:
-    """Videos, network and views that an index was made of.
+    """Videos, network and views from which an index was made.
 
     Attributes:
-        root: The indexed folder or table of videos, absolute.
+        root: Absolute path of the indexed folder or table of videos.
         checkpoint: Path or URL of the weights.
-        sha256: SHA-256 of that file.
+        sha256: SHA-256 of the weights file.
         model: Settings of the network. They are checked when it is built.
-        num_clips: Clips per video or window.
-        num_crops: Crops per clip.
-        windows: How videos were divided; None if a row is a whole video, or a segment.
+        num_clips: Number of clips per video or window.
+        num_crops: Number of crops per clip.
+        windows: Division of videos into windows; None if a row is a whole video or a segment.
         listed_in: File that lists the videos or segments; None for a folder or table.
+        dataset: Class of the user's own that lists the videos of the folder; None for all videos.
+        imports: The user's own modules that registered network and dataset.
     """
 
     root: str
@@ -145,22 +148,26 @@ class IndexHeader:
     num_crops: int
     windows: Windows | None = None
     listed_in: str | None = None
+    dataset: str | None = None
+    imports: tuple[str, ...] = ()
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Settings as JSON data, which are equal for all rows of an index."""
+        """Settings that are equal for all rows of an index, as JSON data."""
         return {
             "model": self.model,
             "num_clips": self.num_clips,
             "num_crops": self.num_crops,
             **({} if self.windows is None else {"windows": self.windows.to_dict()}),
             **({} if self.listed_in is None else {"list": self.listed_in}),
+            **({} if self.dataset is None else {"dataset": self.dataset}),
         }
 
     def to_dict(self) -> dict[str, Any]:
         """Return the header as JSON data."""
         checkpoint = {"path": self.checkpoint, "sha256": self.sha256}
-        return {"root": self.root, "checkpoint": checkpoint, "settings": self.settings}
+        imports = {"imports": list(self.imports)} if self.imports else {}
+        return {"root": self.root, "checkpoint": checkpoint, "settings": self.settings, **imports}
 
     @classmethod
     def from_dict(cls, entry: Mapping[str, Any]) -> IndexHeader:
@@ -178,6 +185,11 @@ class IndexHeader:
         windows, listed_in = settings.get("windows"), settings.get("list")
         if not isinstance(listed_in, str | None):
             raise ValueError(f"settings['list'] must be a path, got {listed_in!r:.40}")
+        dataset, imports = settings.get("dataset"), entry.get("imports", [])
+        if not isinstance(dataset, str | None):
+            raise ValueError(f"settings['dataset'] must be a name, got {dataset!r:.40}")
+        if not isinstance(imports, list) or not all(isinstance(name, str) for name in imports):
+            raise ValueError(f"imports must be names of modules, got {imports!r:.40}")
         return cls(
             root=str(entry["root"]),
             checkpoint=str(checkpoint["path"]),
@@ -187,15 +199,17 @@ class IndexHeader:
             num_crops=crops,
             windows=None if windows is None else Windows.from_dict(windows),
             listed_in=listed_in,
+            dataset=dataset,
+            imports=tuple(imports),
         )
 
 
 class Matrix(Protocol):
-    """Matrix (N, D) float32 whose rows can be read: an array, or a column of a table."""
+    """Matrix (N, D) float32 with readable rows: an array, or a column of a table."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """(N, D)."""
+        """Shape (N, D)."""
 
     def __len__(self) -> int: ...
 
@@ -204,11 +218,11 @@ class Matrix(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Whitening:
-    """A linear map after which features of an index vary alike in every direction.
+    """Linear map after which the features of an index vary equally in every direction.
 
     The cosine of two features is dominated by the few directions in which all features of a network
-    vary most. After whitening, it measures how unusual a common property is, without any label:
-    features ``x`` become ``(x - mean) @ matrix`` with ``mean`` (D,) and ``matrix`` (D, D) float64.
+    vary most. After whitening, it measures how unusual a common property is, without any label.
+    Features ``x`` become ``(x - mean) @ matrix`` with ``mean`` (D,) and ``matrix`` (D, D) float64.
     """
 
     mean: np.ndarray
@@ -222,12 +236,12 @@ class Whitening:
 def fit_whitening(features: Matrix) -> Whitening:
     """Fit the whitening of features (N, D).
 
-    With their covariance C and R = C + tr(C)/D I, it is the inverse of the Cholesky factor of R.
-    Any other square root of the inverse of R gives the same cosines. The mean variance is added in
-    every direction, because compression and the starts of windows cause small differences.
+    With the features' covariance C and R = C + tr(C)/D I, the matrix is the inverse of R's Cholesky
+    factor. Any other square root of the inverse of R gives the same cosines. The mean variance is
+    added in every direction, because compression and window starts cause small differences.
 
     Raises:
-        ValueError: If a feature holds NaN or infinity.
+        ValueError: If a feature contains NaN or infinity.
     """
     count, size = features.shape
     taken = np.unique(np.linspace(0, count - 1, min(count, _MOST_WHITENED)).astype(np.int64))
@@ -242,23 +256,23 @@ def fit_whitening(features: Matrix) -> Whitening:
 
 
 class VideoIndex:
-    """An index that is opened for search. Each row is a video or a window of one.
+    """Index that is opened for search. Each row is a video or a window of a video.
 
-    Arrays with an entry for each row are memory-mapped, or read when they are used, so that an
-    index of millions of videos opens immediately.
+    Arrays with an entry per row are memory-mapped or read when they are used. An index of millions
+    of videos therefore opens immediately.
 
     Args:
         folder: Folder of the index, or table of videos.
-        header: What the index was made of.
-        failed: Records of the files that cannot be decoded, or not all of them, by path.
-        shape: (N, D), rows and size of the features.
+        header: Videos, network and views from which the index was made.
+        failed: Records, by path, of files that cannot be decoded completely.
+        shape: (N, D), number of rows and size of the features.
 
     Attributes:
-        root: The indexed folder of videos, absolute.
-        windows: How its videos were divided; None if a row is a whole video, or a segment.
-        listed_in: The file that lists its videos or segments; None for a folder or table.
+        root: Absolute path of the indexed folder of videos.
+        windows: Division of videos into windows; None if a row is a whole video or a segment.
+        listed_in: File that lists its videos or segments; None for a folder or table.
         indexed: Number of rows in a vector index; None without one.
-        stamp: Numbers that change whenever the stored index does.
+        stamp: Numbers that change whenever the stored index changes.
     """
 
     indexed: int | None = None
@@ -298,12 +312,12 @@ class VideoIndex:
 
     @cached_property
     def path_array(self) -> np.ndarray:
-        """Paths (N,) relative to ``root``; every file as often as it has windows."""
+        """Paths (N,) relative to ``root``. A file is repeated for each of its windows."""
         return self._column("paths")
 
     @cached_property
     def paths(self) -> list[str]:
-        """All N paths relative to ``root``. Use :meth:`path` for one."""
+        """All N paths relative to ``root``. Use :meth:`path` to get a single one."""
         return self.path_array.tolist()
 
     @cached_property
@@ -325,18 +339,18 @@ class VideoIndex:
 
     @cached_property
     def whitening(self) -> Whitening:
-        """Whitening of at most 8192 features."""
+        """Whitening fitted to at most 8192 features."""
         return fit_whitening(self.features)
 
     @property
     def whitens(self) -> bool:
-        """Whether searches whiten features by default, which needs enough windows."""
+        """Whether searches whiten features by default, which requires enough windows."""
         return self.windows is not None and len(self) >= FEWEST_WHITENED
 
     @property
     def failures(self) -> list[tuple[str, str]]:
-        """Path and reason of the files that cannot be decoded."""
-        # Files with a row are damaged, or lack some of their windows.
+        """Path and reason of each file that cannot be decoded."""
+        # Files that have a row are only damaged, or lack some of their windows.
         some = set(self.paths) if self.failed else set()
         return [(path, r.reason) for path, r in self.failed.items() if path not in some]
 
@@ -348,7 +362,7 @@ class VideoIndex:
         return ViewOptions(num_clips=self.header.num_clips, num_crops=self.header.num_crops)
 
     def paths_of(self, rows: np.ndarray) -> list[str]:
-        """Return the paths of some rows, in any order."""
+        """Return the paths of the given rows, in the given order."""
         return self.path_array[rows].tolist()
 
     def path(self, row: int) -> str:
@@ -356,7 +370,7 @@ class VideoIndex:
         return self.paths_of(np.array([row]))[0]
 
     def rows(self, path: str) -> list[int]:
-        """Return all rows of a path, which are its windows; none if it is not in the index."""
+        """Return all rows of a path, which are its windows; empty if it is not in the index."""
         raise NotImplementedError
 
     def row(self, path: str) -> int | None:
@@ -368,7 +382,7 @@ class VideoIndex:
         return os.path.join(self.root, path)
 
     def place(self, path: str) -> tuple[str, float | None, float | None]:
-        """Return the video, start and end in seconds of a listed segment; else a file, and None."""
+        """Return video, start and end in seconds of a listed segment; otherwise file and None."""
         file = self.file(path)
         return (None if self.listed_in is None else split_segment(file)) or (file, None, None)
 
@@ -385,20 +399,20 @@ class VideoIndex:
     def nearest(
         self, query: np.ndarray, k: int, kept: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Find rows and features of about the k most similar ones by the vector index.
+        """Find the rows and features of about k similar rows with the vector index.
 
         Args:
             query: (D,) feature.
             k: Number of rows.
-            kept: (N,) bool, rows that may be found; None for all.
+            kept: (N,) bool mask of rows that may be found; None for all.
         """
         raise NotImplementedError
 
 
 class IndexStore(ABC):
-    """The file or table of an index in its folder, which need not exist."""
+    """File or table of an index in its folder, which need not exist."""
 
-    #: Whether ``index.json`` lists the files that have a feature; a table lists them itself.
+    #: Whether ``index.json`` lists the files with a feature. A table lists them itself.
     listed: ClassVar[bool] = True
 
     def __init__(self, file: Path) -> None:
@@ -406,31 +420,31 @@ class IndexStore(ABC):
 
     @abstractmethod
     def open(self) -> VideoIndex:
-        """Open the index for search; ValueError if the file does not contain one."""
+        """Open the index for search; raise ValueError if the file does not contain an index."""
 
     @abstractmethod
     def read(self) -> tuple[IndexHeader, dict[str, FileRecord]]:
-        """Read the header and the records, sorted by path; see :meth:`open` for errors."""
+        """Read the header and the records, sorted by path, with the errors of :meth:`open`."""
 
     @abstractmethod
     def write(self, header: IndexHeader, records: Mapping[str, FileRecord]) -> None:
-        """Store this header and these records, by path relative to ``root``."""
+        """Store the header and the records, by path relative to ``root``."""
 
     @abstractmethod
     def remove(self) -> None:
-        """Remove the file; ValueError, without removing anything, if it contains no index."""
+        """Remove the file. If it is not an index, raise ValueError and remove nothing."""
 
     @abstractmethod
     def check(self) -> list[str]:
-        """Read all files of the index, and return a sentence on each damaged one."""
+        """Read all files of the index, and return a sentence for each damaged one."""
 
     def make_vector_index(self, wanted: bool) -> None:
-        """Make or extend a vector index, if the store can have one and it is worth its time."""
+        """Create or extend a vector index, if the store supports it and it is worth the time."""
         return  # A file index has no vector index.
 
     def describe(self, header: IndexHeader, records: Mapping[str, FileRecord]) -> None:
         """Write ``index.json``: everything except the features, for people and other programs."""
-        # Written row by row, because the text of all rows takes more memory than the index.
+        # Write row by row, because the text of all rows takes more memory than the index.
         good = ((path, r) for path, r in records.items() if r.feature is not None)
         files = (
             r.entry(path) | ({} if r.spans is None else {"windows": r.count}) for path, r in good
@@ -448,7 +462,7 @@ class IndexStore(ABC):
 
 
 class NpzIndex(VideoIndex):
-    """The index in a feature file; large arrays are memory-mapped."""
+    """Index in a feature file, with large arrays memory-mapped."""
 
     features: np.ndarray | CheckedArray
 
@@ -468,10 +482,10 @@ class NpzIndex(VideoIndex):
 
     @cached_property
     def order(self) -> np.ndarray | None:
-        """(N,) rows by path, then by start; None where the paths are sorted already."""
-        # Other programs write indexes too, in any order.
+        """(N,) rows sorted by path, then by start; None if the paths are sorted already."""
+        # Indexes of other programs may have any order.
         blocks = range(0, len(self), _CHECKED_ROWS)
-        # One row more than a block: its last path is compared with the first of the next.
+        # Include the next block's first path, to compare it with the last path of this block.
         parts = (self.path_array[begin : begin + _CHECKED_ROWS + 1] for begin in blocks)
         if all((part[1:] >= part[:-1]).all() for part in parts):
             return None
@@ -479,7 +493,7 @@ class NpzIndex(VideoIndex):
         return np.lexsort((starts, self.path_array))
 
     def rows(self, path: str) -> list[int]:
-        if len(path) > self.path_array.dtype.itemsize // 4:  # longer than all paths of the index
+        if len(path) > self.path_array.dtype.itemsize // 4:  # no path of the index is so long
             return []
         first, end = (
             int(np.searchsorted(self.path_array, path, side, sorter=self.order))
@@ -493,22 +507,22 @@ class NpzIndex(VideoIndex):
             mapping = mapping.base
         for block in super().blocks(count):
             yield block
-            # Pages would count as memory of the process, all of the file in the end.
+            # Otherwise all pages of the file would count as memory of the process in the end.
             if isinstance(mapping, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
                 mapping.madvise(mmap.MADV_DONTNEED)
 
 
 class FileStore(IndexStore):
-    """An ``.npz`` file of features that also holds the header and the state of every file.
+    """Store as an ``.npz`` file of features, with the header and the state of every file.
 
-    Arrays: ``features`` (N, D) float32, ``mean`` (D,) float64, ``paths`` (N,) text, ``sizes`` and
-    ``mtimes`` (N,) int64 (bytes, nanoseconds); of windows also ``starts`` and ``ends`` (N,)
-    float64, seconds. The provenance holds ``index``: version, root, checkpoint, settings, and size
-    and time of the failed files.
+    Its arrays are ``features`` (N, D) float32, ``mean`` (D,) float64, ``paths`` (N,) text,
+    ``sizes`` (bytes) and ``mtimes`` (nanoseconds), both (N,) int64, and for windows ``starts`` and
+    ``ends`` (N,) float64 in seconds. The provenance contains ``index``: version, root, checkpoint,
+    settings, and size and time of the failed files.
     """
 
     def open(self) -> NpzIndex:
-        """The index; the features are not read before they are used."""
+        """Open the index without reading its features, which are read when they are used."""
         status = os.stat(self.file)
         names = ("features", "paths")
         arrays, provenance = read_npz(self.file, "the file of an index", names, names)
@@ -557,10 +571,10 @@ class FileStore(IndexStore):
         return []
 
     def read(self) -> tuple[IndexHeader, dict[str, FileRecord]]:
-        """Header and records; ValueError also where a feature is not finite."""
+        """Read header and records. Raises ValueError also if a feature is not finite."""
         stored = self.open()
         if len(stored):
-            # For an update, which needs torch anyway.
+            # Only updates come here, and they need torch anyway.
             import torch
 
             from sce_video.evaluation.functional.neighbours import check_features
@@ -573,7 +587,7 @@ class FileStore(IndexStore):
         paths = stored.path_array if order is None else stored.path_array[order]
         firsts = np.flatnonzero(np.append(True, paths[1:] != paths[:-1]))[: len(stored)]
         for first, last in zip(firsts, [*firsts[1:], len(stored)], strict=False):
-            # A slice stays a view of the file, which memory need not hold.
+            # A slice remains a view of the file, which need not be kept in memory.
             rows: slice | np.ndarray = slice(first, last) if order is None else order[first:last]
             path = str(paths[first])
             records[path] = FileRecord(
@@ -586,7 +600,7 @@ class FileStore(IndexStore):
         return stored.header, dict(sorted(records.items()))
 
     def write(self, header: IndexHeader, records: Mapping[str, FileRecord]) -> None:
-        """Replace the file; the features are read one by one while they are written."""
+        """Replace the file. Features are read one by one while they are written."""
         good = {path: r for path, r in records.items() if r.feature is not None}
         failed = {path: r for path, r in records.items() if r.feature is None or r.reason}
         counts = np.array([r.count for r in good.values()], dtype=np.int64)
@@ -601,7 +615,7 @@ class FileStore(IndexStore):
                     yield row
             mean[:] /= max(1, shape[0])
 
-        # Complete when the features are written, which are before it.
+        # The mean is complete when it is written, because the features are written before it.
         others = {"mean": mean}
         for name, field in (("sizes", "size"), ("mtimes", "mtime_ns")):
             values = np.array([getattr(r, field) for r in good.values()], dtype=np.int64)

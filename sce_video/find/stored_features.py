@@ -1,4 +1,4 @@
-"""Features with their videos, labels and network: of a search index, or of a feature file."""
+"""Features with their videos, labels and network, from a search index or a feature file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sce_video.find.index import read_index
 from sce_video.find.store import FEATURES
 from sce_video.inference.features import Features, read_features
 
-#: Paths that an error message names at most.
+#: Largest number of paths in an error message
 _SHOWN = 3
 
 
@@ -23,22 +23,23 @@ def read_videos(
     class_file: str | os.PathLike | None = None,
     column: str | None = None,
 ) -> Features:
-    """The videos of a search index or of a feature file.
+    """Read the videos of a search index or a feature file.
 
-    Labels are those of a list; else those of the feature file; else, of an index, the first-level
-    sub-folders.
+    Labels come from the list, if one is given. Otherwise they come from the feature file or, for an
+    index, from the first-level sub-folders.
 
     Args:
         source: Folder of :func:`~sce_video.find.index.build_index`, or an .npz file of
             ``sce-video embed``.
-        labels: List with ``path label`` on every line; paths as in the source, or absolute.
-        class_file: Names of the labels of the list, one per line.
-        column: Of features, where the source is a table of videos with several.
+        labels: List with ``path label`` on every line. Paths are written as in the source, or
+            absolute.
+        class_file: Names of the list's labels, one per line.
+        column: Feature column to use if the source is a table of videos with several.
 
     Raises:
-        FileNotFoundError: no such source.
-        ValueError: neither an index nor a feature file; it holds no video or no paths; the list
-            names no video of it.
+        FileNotFoundError: If the source does not exist.
+        ValueError: If the source is neither an index nor a feature file, contains no videos or no
+            paths, or the list names none of its videos.
     """
     name = os.fspath(source)
     if os.path.isdir(source):
@@ -101,7 +102,7 @@ def _of_features(file: str) -> Features:
     found = read_features(file)
     if not all(found.paths):
         raise ValueError(f"{file} has features without a path: nothing could be shown")
-    if isinstance(found.provenance.get("index"), dict):  # paths are relative to its root
+    if isinstance(found.provenance.get("index"), dict):  # its paths are relative to its root
         if Path(file).name != FEATURES:
             raise ValueError(f"{file} is a file of an index: give the index's folder")
         return _of_index(Path(file).parent)

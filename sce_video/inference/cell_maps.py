@@ -1,6 +1,6 @@
-"""Where a network looks: numbers for every cell of the features before they are pooled.
+"""Maps of where a network looks: a number for every cell of the features before pooling.
 
-A cell is one position of the features (C, t, h, w): h x w cells cover a frame, t steps the clip.
+A cell is one position in the features (C, t, h, w). A frame has h x w cells, and a clip t steps.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class SeenClip:
     """One clip of a file as a network sees it.
 
     Attributes:
-        path: The file, as given.
-        frames: (T, S, S, 3) uint8 RGB, the centre crop.
+        path: Path of the file as given.
+        frames: (T, S, S, 3) uint8 RGB frames, cropped at the centre.
         times: (T,) seconds from the beginning of the video; None for an image.
     """
 
@@ -49,11 +49,11 @@ class SeenClip:
 
     @property
     def is_image(self) -> bool:
-        """Whether all T frames are one image."""
+        """Whether all T frames show the same image."""
         return self.times is None
 
 
-#: Time limit of a file.
+#: Time limit for a file, in seconds
 _SECONDS = 60.0
 
 
@@ -64,20 +64,23 @@ def read_clips(
     at: float | None = None,
     size: int | None = None,
 ) -> list[SeenClip]:
-    """The clips of a video at equal steps, or the one around a second; of an image, itself.
+    """Read clips of a video at equal steps, or the clip around a given time.
+
+    An image becomes a clip of T equal frames.
 
     Args:
         settings: Clip and crop of the network.
-        path: A video, or an image, which becomes a clip of T equal frames.
-        num_clips: Clips from the first to the last; 1 takes the centre.
-        at: Second in the middle of the only clip; it is moved where it would pass an end.
-        size: Pixels of the frames that the network sees; None for those of the test.
+        path: Path of a video or an image.
+        num_clips: Number of clips from the beginning to the end; 1 selects the centre.
+        at: Time in seconds in the middle of the only clip, which is moved to lie in the video;
+            None for clips at equal steps.
+        size: Side of the frames that the network sees, in pixels; None for the test crop.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: ``num_clips`` below 1, the video does not contain the second ``at``, or a clip
-            is chosen of a network that sees the whole video (segment sampling).
-        VideoDecodeError: the file cannot be decoded.
+        FileNotFoundError: If the file does not exist.
+        ValueError: If ``num_clips`` is below 1, the video does not contain the time ``at``, or a
+            clip is selected for a network that sees the whole video (segment sampling).
+        VideoDecodeError: If the file cannot be decoded.
     """
     path = os.fspath(path)
     if size is not None:
@@ -115,7 +118,7 @@ def read_clips(
 
 
 def _clip_at(settings: ModelSettings, reader: VideoReader, at: float) -> ClipIndices:
-    """The clip around the second ``at`` of a video; ValueError where it does not contain it."""
+    """Return the clip around the time ``at`` in seconds; raise ValueError if it is outside."""
     if not 0 <= at <= reader.duration:
         raise ValueError(
             f"{reader.path} lasts {reader.duration:.2f} s: there is no clip at second {at:g}"
@@ -127,7 +130,7 @@ def _clip_at(settings: ModelSettings, reader: VideoReader, at: float) -> ClipInd
     )
 
 
-_LISTED = 20  # classes of a message
+_LISTED = 20  # largest number of classes in a message
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,12 +139,12 @@ class ClassActivation:
 
     Attributes:
         clips: K clips.
-        maps: K arrays (t, h, w) float32: what a cell adds to the score of the class. The mean over
-            all cells plus ``bias`` is the score.
+        maps: K arrays (t, h, w) float32 with each cell's contribution to the score of the class.
+            Their mean over all cells plus ``bias`` is the score.
         label: Number of the class.
-        bias: Of the class.
-        scores: (K,) the score (logit) of the class in each clip.
-        probabilities: (classes,) mean of the softmax over the clips.
+        bias: Bias of the class in the linear layer.
+        scores: (K,) score (logit) of the class in each clip.
+        probabilities: (classes,) softmax probabilities, averaged over the clips.
     """
 
     clips: list[SeenClip]
@@ -157,12 +160,12 @@ class Similarity:
     """Cosine similarity of a query frame's cells to all cells of key clips.
 
     Attributes:
-        query: The query clip.
-        frame: Index of the query frame in it.
+        query: Query clip.
+        frame: Index of the query frame in the query clip.
         cell: Row and column of the query cell; None if all cells of the frame are used.
-        best: Of all cells, whether the most similar one counts, and not their mean.
-        query_grid: (t, h, w) of the query's features.
-        keys: K clips.
+        best: Whether to use the most similar of all query cells instead of their mean.
+        query_grid: Shape (t, h, w) of the query's features.
+        keys: K key clips.
         maps: K arrays (t, h, w) float32, -1 to 1.
     """
 
@@ -179,27 +182,27 @@ class Similarity:
 
 
 def class_activation_map(features: Tensor, weight: Tensor) -> Tensor:
-    """What each cell adds to the score of a class (Zhou et al., arXiv 1512.04150, eq. 2).
+    """Compute each cell's contribution to a class score (Zhou et al., arXiv 1512.04150, eq. 2).
 
-    The score of a linear layer on the mean of the features is the mean of this map plus the bias.
+    The mean of this map plus the bias equals the score of a linear layer on the mean feature.
 
     Args:
-        features: (C, t, h, w), before pooling.
-        weight: (C,) of the class.
+        features: (C, t, h, w) features before pooling.
+        weight: (C,) weights of the class.
     """
     return torch.einsum("cthw,c->thw", features, weight)
 
 
 def cosine_map(queries: Tensor, features: Tensor) -> Tensor:
-    """The largest cosine similarity (t, h, w) of queries (n, C) to every cell of (C, t, h, w)."""
-    # One column for each cell, in the order t, h, w.
+    """Compute the largest cosine (t, h, w) of queries (n, C) with each cell of (C, t, h, w)."""
+    # The cells become columns in the order t, h, w.
     cells = F.normalize(features.flatten(1), dim=0)
     cosines = F.normalize(queries, dim=1) @ cells
     return cosines.amax(dim=0).unflatten(0, features.shape[1:])
 
 
 def time_steps(num_frames: int, steps: int) -> np.ndarray:
-    """The step of the features that each frame belongs to: 0 0 1 1 2 2 3 of 7 frames, 4 steps."""
+    """Return the feature step of each frame: 0 0 1 1 2 2 3 for 7 frames and 4 steps."""
     return np.arange(num_frames) * steps // num_frames
 
 
@@ -207,7 +210,7 @@ def time_steps(num_frames: int, steps: int) -> np.ndarray:
 
 
 def features_of_clip(network: Any, clip: SeenClip, name: str) -> Tensor:
-    """Features (C, t, h, w) of a clip before pooling; ValueError if the backbone gives others."""
+    """Compute a clip's features (C, t, h, w) before pooling; ValueError for another shape."""
     preprocessor = network.data_preprocessor
     frames = torch.from_numpy(clip.frames[None]).to(preprocessor.device)
     with torch.inference_mode():
@@ -231,19 +234,20 @@ def class_activation(
     at: float | None = None,
     size: int | None = None,
 ) -> ClassActivation:
-    """Class-activation maps of a video or an image.
+    """Compute the class-activation maps of a video or an image.
 
     Args:
-        classifier: With a linear layer on the mean of its features.
-        path: The file.
-        class_name: None for the most probable one.
-        num_clips: As of :func:`read_clips`, also ``at`` and ``size``.
-        at: Likewise.
-        size: Likewise.
+        classifier: Classifier with a linear layer on the mean of its features.
+        path: Path of the video or image.
+        class_name: Name of the class; None for the most probable class.
+        num_clips: Number of clips, as for :func:`read_clips`.
+        at: Time in seconds in the middle of the only clip; None for clips at equal steps.
+        size: Side of the frames in pixels; None for the test crop.
 
     Raises:
-        ValueError: an unknown class, another head, and as :func:`read_clips`.
-        FileNotFoundError, VideoDecodeError: as there.
+        ValueError: If the class is unknown, the head is not linear, or :func:`read_clips` refuses
+            an argument.
+        FileNotFoundError, VideoDecodeError: If :func:`read_clips` cannot read the file.
     """
     weight, bias = _linear_layer(classifier)
     label = None if class_name is None else class_number(classifier.classes, class_name)
@@ -264,7 +268,7 @@ def class_activation(
 
 
 def class_number(classes: Sequence[str], name: str) -> int:
-    """Number of the class of that name; ValueError, with the nearest name, if there is none."""
+    """Return the number of a class by its name; ValueError suggests the most similar name."""
     if name in classes:
         return list(classes).index(name)
     near = difflib.get_close_matches(name, classes, 1, 0.4)
@@ -274,7 +278,7 @@ def class_number(classes: Sequence[str], name: str) -> int:
 
 
 def _linear_layer(classifier: VideoClassifier) -> tuple[Tensor, Tensor]:
-    """Weights (classes, C) and biases (classes,) of the layer on the mean of the features."""
+    """Return weights (classes, C) and biases (classes,) of the layer on the mean feature."""
     head: Any = getattr(classifier.recognizer, "cls_head", None)
     layer = getattr(head, "fc_cls", None)
     averages = type(head).__name__ == "I3DHead" and head.spatial_type == "avg"
@@ -298,22 +302,23 @@ def cell_similarity(
     at: float | None = None,
     size: int | None = None,
 ) -> Similarity:
-    """Cosine similarity of the cells of one query frame to every cell of a key video.
+    """Compute the cosine similarity of a query frame's cells to every cell of a key video.
 
     Args:
-        model: From :func:`~sce_video.inference.model.load_model`.
-        query: A video or an image; its centre clip is used.
-        key: Likewise.
-        frame: Index of the query frame in its clip; None for the middle one.
-        cell: "mean" compares the mean of the frame's cells; "best" every cell of the frame, of
-            which the most similar counts; (row, column) one cell.
-        num_clips: Clips of the key at equal steps; 1 takes the centre.
-        at: Second in the middle of the query's clip.
-        size: Pixels of the frames that the network sees; None for those of the test.
+        model: Network from :func:`~sce_video.inference.model.load_model`.
+        query: Path of a video or an image. Its centre clip is used.
+        key: Path of the video or image to compare with.
+        frame: Index of the query frame in its clip; None for the middle frame.
+        cell: Query cells. "mean" uses the mean of the frame's cells, "best" uses the most similar
+            of all cells in the frame, and (row, column) selects one cell.
+        num_clips: Number of key clips at equal steps; 1 selects the centre.
+        at: Time in seconds in the middle of the query clip; None for the centre.
+        size: Side of the frames in pixels; None for the test crop.
 
     Raises:
-        ValueError: the frame or the cell does not exist, and as :func:`read_clips`.
-        FileNotFoundError, VideoDecodeError: as there.
+        ValueError: If the frame or the cell does not exist, or :func:`read_clips` refuses an
+            argument.
+        FileNotFoundError, VideoDecodeError: If :func:`read_clips` cannot read a file.
     """
     (query_clip,) = read_clips(model.settings, query, 1, at, size)
     frame = len(query_clip.frames) // 2 if frame is None else frame
@@ -327,9 +332,9 @@ def cell_similarity(
     found, *others = (
         features_of_clip(encoder, clip, model.checkpoint) for clip in (query_clip, *key_clips)
     )
-    # The network has fewer steps in time than frames.
+    # The features have fewer steps in time than the clip has frames.
     step = int(time_steps(len(query_clip.frames), found.shape[1])[frame])
-    cells = found[:, step]  # (C, h, w) of the query frame
+    cells = found[:, step]  # (C, h, w) cells of the query frame
     if cell == MEAN:
         queries = cells.mean(dim=(1, 2))[None]
     elif cell == BEST:
@@ -356,7 +361,7 @@ def cell_similarity(
 
 
 def without_image_time(clip: SeenClip, values: np.ndarray) -> tuple[SeenClip, np.ndarray]:
-    """An image once, with the mean of its map over time; a clip of a video unchanged."""
+    """Reduce an image's clip to one frame and average its map over time; keep a video's clip."""
     if not clip.is_image:
         return clip, values
     return replace(clip, frames=clip.frames[:1]), values.mean(axis=0, keepdims=True)

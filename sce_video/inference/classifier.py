@@ -14,7 +14,12 @@ import torch
 from mmengine.registry import DefaultScope
 from torch import nn
 
-from sce_video.engine.weights import bounded_network, check_classifier_weights, load_backbone
+from sce_video.engine.weights import (
+    bounded_network,
+    check_classifier_weights,
+    checked_parts,
+    load_backbone,
+)
 from sce_video.inference.embed import features_of_files, rows_of_videos
 from sce_video.inference.features import Features
 from sce_video.inference.model import read_network, select_device
@@ -27,7 +32,8 @@ from sce_video.inference.network_input import (
     view_counts,
 )
 from sce_video.models.heads import AttentiveProbeHead
-from sce_video.registry import MODELS
+from sce_video.models.memory_format import move_to_device
+from sce_video.registry import MODELS, own_classes
 from sce_video.utils.storage import absolute
 from sce_video.utils.stored_arguments import constructor_parameters
 
@@ -76,7 +82,8 @@ class VideoClassifier:
         """The network on a device: itself, or a copy."""
         if device == self.device:
             return self
-        return replace(self, recognizer=copy.deepcopy(self.recognizer).to(device), device=device)
+        recognizer = move_to_device(copy.deepcopy(self.recognizer), device)
+        return replace(self, recognizer=recognizer, device=device)
 
 
 def load_classifier(
@@ -93,7 +100,7 @@ def load_classifier(
 
     Args:
         checkpoint: A run or a checkpoint.
-        config: Config file, for a checkpoint that contains none or a head of one's own.
+        config: Config file, for a checkpoint that contains none.
         device: For example "cuda:1"; None selects a GPU if there is one.
         classes: Names in the order of the outputs; None for those of the checkpoint. A checkpoint
             trained from lists has none: the names are then "0", "1", ...
@@ -124,10 +131,12 @@ def load_classifier(
         settings = settings_from_config(test_only, trusted=network.trusted)
         num_clips, num_crops = view_counts(test_only)
         head = model["cls_head"]
-        if not network.trusted or head.get("type") in _KNOWN_HEADS:
+        if head.get("type") in own_classes("model"):
+            head = checked_parts(head)
+        elif not network.trusted or head.get("type") in _KNOWN_HEADS:
             head = _known_head(head, stored)
     selected = select_device(device)
-    recognizer = _build(settings, head, stored, checkpoint).to(selected)
+    recognizer = move_to_device(_build(settings, head, stored, checkpoint), selected)
     if getattr(recognizer.cls_head, "selected", 0) is None:
         raise ValueError(
             f"the classifier of {checkpoint} is a grid of probes: model.cls_head.selected in the "

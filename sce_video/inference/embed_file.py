@@ -1,4 +1,4 @@
-"""Embeds videos into one file, with a record of each until then, so that any run can be resumed."""
+"""Embedding of videos into one file, which can be resumed from the records of each video."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ from sce_video.utils.distributed import all_or_none, run_on_main_rank
 
 
 class FeatureFileRun:
-    """Embeds the items of a job into a file, on one rank or several, and can be resumed.
+    """Resumable run that embeds the items of a job into a file, on one or several ranks.
 
     Every result is saved immediately to records in ``<path>.parts/``, which the ranks share. Each
-    rank embeds some of the items. The first one writes the file and removes the records.
+    rank embeds a share of the items. Rank 0 writes the file and removes the records.
 
     Args:
         path: The ``.npz`` file.
-        job: The job; its settings are compared with those of earlier records.
-        items: Gives the items in the order of the file; called on the first rank.
-        workers: Where each rank works.
+        job: Job that embeds the items. Its settings are compared with earlier records.
+        items: Returns the items in the order of the file. It is called on rank 0 only.
+        workers: Worker processes of each rank.
     """
 
     def __init__(
@@ -55,23 +55,23 @@ class FeatureFileRun:
         self.parts = self.path.with_name(self.path.name + ".parts")
 
     def run(self, finish: Callable[[Features], Features]) -> Features:
-        """Embed what is due, and write the file.
+        """Embed the remaining items, and write the file.
 
         Args:
-            finish: Gets the features of all items, whose values are not in memory, and returns
-                them with the provenance to write.
+            finish: Maps the features of all items, whose values are not in memory, to features
+                with the provenance to write.
 
         Returns:
             The written features, without their values.
 
         Raises:
-            ValueError: If the file exists, nothing could be embedded, or the records are of another
-                checkpoint, data set or pipeline.
+            ValueError: If the file exists, nothing could be embedded, or the records come from
+                another checkpoint, dataset or pipeline.
         """
         due, known = run_on_main_rank(self._due)
-        # Every n-th item: neighbours in a list are often alike in length.
+        # Take every n-th item, because neighbours in a list often have similar lengths.
         own = due[get_rank() :: get_world_size()]
-        # SQLite allows one writer to a file, so each rank has its own.
+        # SQLite allows one writer per file, so each rank has its own file.
         name = f"rank-{get_rank()}.sqlite" if get_rank() else "records.sqlite"
         with all_or_none("extracting features"):
             with RecordStore(self.parts / name, self.job.name) as store:
@@ -80,9 +80,9 @@ class FeatureFileRun:
 
     @contextmanager
     def _joined(self) -> Iterator[RecordStore]:
-        """The records of all ranks of this run and of earlier ones, which had others."""
+        """Yield the joint records of all ranks, including the ranks of earlier runs."""
         with RecordStore(self.parts / "records.sqlite", self.job.name) as store:
-            # Of several records of an item the latest counts.
+            # If several ranks have recorded an item, the latest record is kept.
             for path in sorted(self.parts.glob("rank-*.sqlite")):
                 store.absorb(path)
             if any(settings != self.job.settings for settings in store.settings()):
@@ -93,14 +93,14 @@ class FeatureFileRun:
             yield store
 
     def _divided(self, store: RecordStore, items: Sequence[Item]) -> Iterator[Item]:
-        """The items; the samples of a batch that failed one by one, since one may be the reason."""
+        """Yield the items, with each failed batch split into samples to find the bad one."""
         for item in items:
             record = store.get(item.key)
             failed = record is not None and not record.done
             yield from (self.job.samples(item) if failed else ()) or (item,)
 
     def _due(self) -> tuple[list[Item], int]:
-        """The items to embed and the number of others; the file and the records are checked."""
+        """Return the items to embed and the number of finished ones, after checking the file."""
         if self.path.exists():
             raise ValueError(f"{self.path} exists: remove it, or give another --out")
         with self._joined() as store:
@@ -112,7 +112,7 @@ class FeatureFileRun:
         return due, len(items) - len(due)
 
     def _embed(self, store: RecordStore, due: list[Item], known: int) -> None:
-        """Embed items; then the samples of batches that failed, one by one."""
+        """Embed the items, then the samples of failed batches one by one."""
         progress = Progress(known + len(due), "embedding", begin=known, unit=self.job.unit)
 
         def report(_item: Item, record: Record | None) -> None:
@@ -130,7 +130,7 @@ class FeatureFileRun:
             progress.finish()
 
     def _write(self, finish: Callable[[Features], Features]) -> Features:
-        """Write the file, with the features of one block in memory at a time."""
+        """Write the file with the features of only one block in memory at a time."""
         with self._joined() as store:
             items = self.items()
 
@@ -141,7 +141,7 @@ class FeatureFileRun:
                     yield self.job.features(item, record)
 
             size = next((part.values.shape[1] for part in recorded() if len(part)), 0)
-            # Two passes: first all but the values, which do not fit into memory.
+            # Read the records twice. The first pass skips the values, which do not fit in memory.
             nothing = np.empty((0, size), np.float32)
             bare = (replace(part, values=nothing) for part in recorded())
             found = join_features(bare, size, {})
@@ -152,7 +152,7 @@ class FeatureFileRun:
             rows = (row for part in recorded() for row in part.values)
             stream = RowStream((len(found), size), np.dtype(np.float32), rows)
             write_features(self.path, found, stream=stream)
-        # Only after the file is complete under its name.
+        # The records may be removed only after the complete file has its final name.
         shutil.rmtree(self.parts, ignore_errors=True)
         return found
 
@@ -165,30 +165,32 @@ def embed_to_file(
     options: ViewOptions,
     *,
     extensions: Sequence[str] | None = None,
+    dataset: str | None = None,
     ray: str | None = None,
     processes_per_gpu: int = 4,
 ) -> Features:
-    """Embed a folder, a table, a file or a URL into a file; the same call resumes it.
+    """Embed a folder, a table, a file or a URL into a file. Repeating the call resumes it.
 
     Args:
-        model: From :func:`~sce_video.inference.model.load_model`.
+        model: Network from :func:`~sce_video.inference.model.load_model`.
         videos: Folder, table, file or URL.
-        out: The ``.npz`` file.
-        windows: How each video is divided; None for one row of each.
+        out: The ``.npz`` file to write.
+        windows: Division of each video into windows; None for one row per video.
         options: Views and processes.
-        extensions: Extensions of the videos in a folder; None for those of all known videos.
+        extensions: Extensions of the videos in a folder; None for all known video extensions.
+        dataset: Registered class that lists the videos of a folder; None lists all of them.
         ray: Address of a Ray cluster to work on; None for this machine.
-        processes_per_gpu: Processes that share a GPU of the cluster.
+        processes_per_gpu: Number of processes that share a GPU of the cluster.
 
     Returns:
-        Paths, time spans, failures and provenance of the rows; the values are in the file.
+        Paths, time spans, failures and provenance of the rows. The values are in the file.
 
     Raises:
-        FileNotFoundError: If there are no such videos.
-        ValueError: See :meth:`FeatureFileRun.run`.
+        FileNotFoundError: If the videos do not exist.
+        ValueError: If :meth:`FeatureFileRun.run` refuses the file or the records.
     """
     if os.path.isdir(videos) or is_table(videos):
-        found = list_videos(videos, extensions)
+        found = list_videos(videos, extensions, dataset)
         files = {name: os.path.join(videos, name) for name in map(found.path, range(len(found)))}
     elif video_exists(videos):
         files = {videos: videos}
@@ -199,6 +201,7 @@ def embed_to_file(
         "clips": options.num_clips,
         "crops": options.num_crops,
         **({} if windows is None else {"windows": windows.to_dict()}),
+        **({} if dataset is None else {"dataset": dataset}),
         "decoder": "av",
         "decoder_version": importlib.metadata.version("av"),
     }
@@ -211,7 +214,7 @@ def embed_to_file(
     )
 
     def items() -> list[Item]:
-        # A pipe or a stream has no state that stays the same while it is read.
+        # Only regular files have a size and time by which a later run can detect changes.
         states = {name: file_state(file) for name, file in files.items() if os.path.isfile(file)}
         return [Item(name, states.get(name) or {}, file) for name, file in files.items()]
 

@@ -1,8 +1,9 @@
-"""Features of videos or of windows of them: in memory, and in ``.npz`` files of one format.
+"""Features of videos or windows, in memory and in ``.npz`` files.
 
-A file contains ``features`` (N, D) float32 and ``paths`` (N,), of windows also ``starts`` and
-``ends`` (N,) in seconds, of a labelled set ``labels`` and ``indices`` (N,), and under ``protocol``
-the provenance and the failures as JSON text. It is written atomically and read without pickle.
+A file contains ``features`` (N, D) float32 and ``paths`` (N,). For windows, it also contains
+``starts`` and ``ends`` (N,) in seconds, and for a labelled set ``labels`` and ``indices`` (N,).
+``protocol`` is the provenance with the failures as JSON text. A file is written atomically and read
+without pickle.
 """
 
 from __future__ import annotations
@@ -29,26 +30,26 @@ from sce_video.inference.npz_files import (
     write_npz,
 )
 
-#: What messages call a file of :func:`write_features`.
+#: Name of a file of :func:`write_features` in messages
 FEATURE_FILE = "a feature file of this package"
-_CHECKED_BYTES = 1 << 24  # of a matrix at a time, so that a mapped one need not fit into memory
+_CHECKED_BYTES = 1 << 24  # of a matrix at a time, because a mapped one may exceed the memory
 
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """Rows of numbers of videos, or of windows of them: features or class probabilities.
+    """Features or class probabilities of videos or windows, one row each.
 
     Attributes:
         values: (N, D) float32, not normalised; memory-mapped if large and read from a file.
-        paths: N paths; a video that is divided into windows has a row for each.
-        spans: (N, 2) float64, start and end of each window in seconds; None for whole videos.
-        labels: (N,) int64, -1 for none; None if the videos have no labels.
-        indices: (N,) int64, positions in the list or data set; None for 0 to N - 1.
-        failures: (path, reason) of the videos without any row.
-        incomplete: (path, reason) of the videos of which windows are missing or frames damaged.
-        provenance: What the rows depend on, as JSON data: checkpoint, views, data.
-        others: Further arrays of the same file by name.
-        source: File that the rows were read from, for messages; empty if they were computed.
+        paths: N paths. A video that is divided into windows has a row for each window.
+        spans: (N, 2) float64 start and end of each window in seconds; None for whole videos.
+        labels: (N,) int64, -1 for no label; None if the videos have no labels.
+        indices: (N,) int64 positions in the list or dataset; None for 0 to N - 1.
+        failures: Pairs (path, reason) for videos without any row.
+        incomplete: Pairs (path, reason) for videos with missing windows or damaged frames.
+        provenance: Checkpoint, views and data of the rows, as JSON data.
+        others: Other arrays of the same file, by name.
+        source: File from which the rows were read, for messages; empty if they were computed.
     """
 
     values: np.ndarray
@@ -67,35 +68,35 @@ class Features:
 
     @property
     def starts(self) -> np.ndarray:
-        """(N,) seconds, of windows."""
+        """Start times (N,) of the windows in seconds."""
         assert self.spans is not None, "whole videos have no spans"
         return self.spans[:, 0]
 
     @property
     def ends(self) -> np.ndarray:
-        """(N,) seconds, of windows."""
+        """End times (N,) of the windows in seconds."""
         assert self.spans is not None, "whole videos have no spans"
         return self.spans[:, 1]
 
     @cached_property
     def files(self) -> list[str]:
-        """N paths with the folder or table that they are relative to, if it is known."""
+        """N paths, joined with the folder or table to which they are relative, if it is known."""
         return [os.path.join(self.root, path) for path in self.paths]
 
     @property
     def root(self) -> str:
-        """Folder or table that the paths are relative to; empty if it is not known."""
+        """Folder or table to which the paths are relative; empty if it is unknown."""
         return str(self.provenance.get("root") or "")
 
     @property
     def checkpoint(self) -> str:
-        """Path of the network's weights; empty if it is not known."""
+        """Path of the network's weights; empty if it is unknown."""
         stored = self.provenance.get("checkpoint")
         return str(stored.get("path") or "") if isinstance(stored, dict) else ""
 
     @cached_property
     def label_names(self) -> list[str | None]:
-        """N names of the labels, the number of one without a name; None for none."""
+        """N names of the labels; the number for a label without a name, and None for no label."""
         names = self.provenance.get("classes") or ()
         labels = [-1] * len(self) if self.labels is None else self.labels.tolist()
         return [
@@ -110,12 +111,12 @@ class Features:
 
     @property
     def num_views(self) -> int:
-        """Views (clips x crops) of a row."""
+        """Number of views (clips x crops) per row."""
         return self.provenance.get("num_views", 1)
 
     @property
     def reason(self) -> str:
-        """Why rows are missing or damaged; empty if none is."""
+        """Reason why rows are missing or damaged; empty if there are none."""
         return "; ".join(reason for _, reason in [*self.failures, *self.incomplete])
 
 
@@ -123,15 +124,15 @@ def join_features(parts: Iterable[Features], size: int, provenance: dict[str, An
     """Join the features of several videos, in their order.
 
     Args:
-        parts: Features, all of them of windows or none.
-        size: D, for the case that there are no rows.
+        parts: Features of each video, either all with windows or all without.
+        size: D, used if there are no rows.
         provenance: Provenance of the result, to which the number of views is added.
     """
     values = [np.empty((0, size), np.float32)]
     spans, indices, labels = [], [], []
     paths: list[str] = []
     joined = Features(values[0], paths, provenance={"num_views": 1, **provenance})
-    # One by one: a part may be a row of millions.
+    # Process the parts one by one, because there may be millions of them.
     for part in parts:
         joined.provenance["num_views"] = max(joined.num_views, part.num_views)
         joined.failures.extend(part.failures)
@@ -154,13 +155,13 @@ def join_features(parts: Iterable[Features], size: int, provenance: dict[str, An
 def write_features(
     path: str | Path, features: Features, *, name: str = "features", stream: RowStream | None = None
 ) -> None:
-    """Write features, and the arrays that they have, to an ``.npz`` file.
+    """Write features and their other arrays to an ``.npz`` file.
 
     Args:
-        path: The file; its name ends in ``.npz``.
-        features: The features.
-        name: Name of the array of the values.
-        stream: Gives the values while they are written, instead of ``features.values``.
+        path: Path of the file, which ends in ``.npz``.
+        features: Features to write.
+        name: Name of the array with the values.
+        stream: Source of the values while they are written, instead of ``features.values``.
 
     Raises:
         ValueError: If the name does not end in ``.npz``.
@@ -179,19 +180,19 @@ def write_features(
 
 
 def read_features(path: str | Path, others: Iterable[str] = ()) -> Features:
-    """Read a file of features: what :func:`write_features` wrote, or of another program.
+    """Read a feature file of :func:`write_features` or of another program.
 
-    Files of other programs may contain another number type, and only the values and the paths.
-    Large features of ours are memory-mapped.
+    A file of another program may use another number type, and contain only the values and the
+    paths. Large features that this package has written are memory-mapped.
 
     Args:
-        path: The file.
-        others: Names of further matrices, which are read if they exist.
+        path: Path of the file.
+        others: Names of other matrices, which are read if they exist.
 
     Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If the file is not a feature file, lengths differ, a value is not finite, or a
-            label is out of range; the message names the file and the video.
+        FileNotFoundError: If the file does not exist.
+        ValueError: If the file contains no features, lengths differ, a value is not finite, or a
+            label is out of range. The message names the file and the video.
     """
     found = read_matrix(path, FEATURE_FILE, others=others)
     for name, values in {"features": found.values, **found.others}.items():
@@ -221,21 +222,21 @@ def read_matrix(
     required: Collection[str] = (),
     others: Iterable[str] = (),
 ) -> Features:
-    """Read a file of :func:`write_features` whose values are not checked.
+    """Read a file of :func:`write_features` without checking its values.
 
     Args:
-        path: The file.
-        what: What it should be, for messages.
-        name: Name of the array of the values.
-        required: Names of further arrays that it must contain.
-        others: Names of further matrices, which are read if they exist.
+        path: Path of the file.
+        what: Expected kind of file, for messages.
+        name: Name of the array with the values.
+        required: Names of other arrays that the file must contain.
+        others: Names of other matrices, which are read if they exist.
 
     Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If the file is not such a file, or lengths differ; the message names the file.
+        FileNotFoundError: If the file does not exist.
+        ValueError: If the file is of another kind, or lengths differ. The message names the file.
     """
     arrays, provenance = read_npz(path, what, (name, "paths", *required))
-    # No copy: a large matrix stays in the file until its rows are used.
+    # Do not copy a large matrix, which stays in the file until its rows are used.
     values = as_matrix(path, arrays[name], name)
     integers = {
         key: as_integers(path, arrays[key], key, len(values))
@@ -266,7 +267,7 @@ def read_matrix(
 
 
 def rows_not_finite(values: np.ndarray | CheckedArray) -> tuple[int, int]:
-    """Return how many rows of (N, D) values contain NaN or infinity, and the first of them."""
+    """Return how many rows of (N, D) values contain NaN or infinity, and the first such row."""
     wrong, first = 0, -1
     step = max(1, _CHECKED_BYTES // max(1, 4 * values.shape[1]))
     for begin in range(0, len(values), step):

@@ -1,4 +1,4 @@
-"""Loads a pretrained network from a checkpoint, to embed videos with it."""
+"""Loading of a pretrained network from a checkpoint, to embed videos with it."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from sce_video.engine.config.snapshot import has_config, lacking_imports, stored
 from sce_video.engine.weights import bounded_network, load_backbone
 from sce_video.inference.multi_view import BatchRows, mean_representation
 from sce_video.inference.network_input import ModelSettings, settings_from_config
+from sce_video.models.memory_format import move_to_device
 from sce_video.registry import MODELS
 from sce_video.utils.run_files import is_model, model_folder
 from sce_video.utils.storage import absolute
@@ -26,14 +27,14 @@ _PREFIX = "backbone."
 
 @dataclass(frozen=True, eq=False)
 class VideoModel:
-    """A frozen network and its input settings; made by :func:`load_model`.
+    """Frozen network with its input settings, created by :func:`load_model`.
 
     Attributes:
-        encoder: An :class:`~sce_video.models.algorithms.encoder.Encoder` in eval mode.
+        encoder: An :class:`~sce_video.models.algorithms.encoder.Encoder` in evaluation mode.
         settings: Backbone, normalisation, clip and crop.
         feature_size: D, size of a feature.
         checkpoint: Absolute path or URL of the checkpoint file.
-        checkpoint_sha256: SHA-256 of that file.
+        checkpoint_sha256: SHA-256 of the checkpoint file.
         device: Device of the network.
     """
 
@@ -46,36 +47,37 @@ class VideoModel:
 
     @property
     def row_size(self) -> int:
-        """D, as ``feature_size``."""
+        """D, the same as ``feature_size``."""
         return self.feature_size
 
     def rows(self, batch: dict[str, Any], max_views: int) -> BatchRows:
-        """The mean representations (n, D) over the views of the videos of a batch."""
+        """Compute the mean representations (n, D) over the views of each video in a batch."""
         with torch.inference_mode():
             return mean_representation(max_views)(self.encoder, batch)
 
     def to(self, device: torch.device) -> VideoModel:
-        """The network on a device: itself, or a copy."""
+        """Return the network on a device: itself, or a copy."""
         if device == self.device:
             return self
-        return replace(self, encoder=copy.deepcopy(self.encoder).to(device), device=device)
+        encoder = move_to_device(copy.deepcopy(self.encoder), device)
+        return replace(self, encoder=encoder, device=device)
 
 
 def checkpoint_of(run: str | Path) -> str:
-    """The checkpoint that RUN stands for wherever one is taken, by commands and functions.
+    """Return the checkpoint to which RUN refers in commands and functions.
 
     Args:
-        run: Folder or URL of a run, for its checkpoint by
-            :func:`~sce_video.utils.run_files.newest_checkpoint`; a checkpoint, for itself; the
-            folder of a pretrained network; or a model of transformers or timm, its folder or
-            ``hf:OWNER/MODEL``, which is imported first.
+        run: Folder or URL of a run, which refers to
+            :func:`~sce_video.utils.run_files.newest_checkpoint`, a checkpoint, or the folder of a
+            pretrained network. A model of transformers or timm, given by its folder or as
+            ``hf:OWNER/MODEL``, is imported first.
 
     Raises:
-        FileNotFoundError: a folder without checkpoints. A file that is missing is not an error yet.
-        ValueError: see :func:`~sce_video.inference.encoders.encoder_folder.import_encoder`.
+        FileNotFoundError: If a folder contains no checkpoints. Missing files are not detected yet.
+        ValueError: If :func:`~sce_video.inference.encoders.encoder_folder.import_encoder` fails.
     """
     if is_model(run) or model_folder(run) is not None:
-        # Imported here: no other network needs the lock of a run, or configs.
+        # Import this only here, because other networks need neither the lock of a run nor configs.
         from sce_video.inference.encoders.encoder_folder import run_of_model
 
         run = run_of_model(str(run))
@@ -84,14 +86,14 @@ def checkpoint_of(run: str | Path) -> str:
 
 @dataclass(frozen=True)
 class StoredNetwork:
-    """A checkpoint with the config that its network is built from.
+    """Checkpoint with the config from which its network is built.
 
     Attributes:
         checkpoint: Path or URL of the checkpoint file.
-        content: Content of that file.
-        config: The config as plain data.
-        source: Where the config is from, for messages.
-        trusted: Whether the config is a file that the user named, and not data of the checkpoint.
+        content: Content of the checkpoint file.
+        config: Config as plain data.
+        source: Origin of the config, for messages.
+        trusted: Whether the config is a file that the user named instead of checkpoint data.
     """
 
     checkpoint: str
@@ -102,7 +104,7 @@ class StoredNetwork:
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """Raise a ValueError of the block with the config that is wrong, and what to do."""
+        """Extend a ValueError in the block with the config that is wrong and what to do."""
         try:
             yield
         except ValueError as error:
@@ -113,7 +115,7 @@ class StoredNetwork:
 
 
 def read_network(checkpoint: str | Path, config: str | Path | None) -> StoredNetwork:
-    """Read a checkpoint, and the config inside it or the given one; see :func:`load_model`."""
+    """Read a checkpoint, and the config inside it or the given one (see :func:`load_model`)."""
     checkpoint = checkpoint_of(checkpoint)
     content = load_checkpoint_file(checkpoint)
     if config is None and not has_config(content):
@@ -124,7 +126,7 @@ def read_network(checkpoint: str | Path, config: str | Path | None) -> StoredNet
     if config is None:
         stored, source = stored_config(content, checkpoint), f"the config in {checkpoint}"
         return StoredNetwork(checkpoint, content, stored, source, trusted=False)
-    # Imported here because it imports mmengine's runner, which no network needs.
+    # Import this only here, because it imports mmengine's runner, which other networks do not need.
     from sce_video.engine.config.load import load_config
 
     given = load_config(config).to_dict()
@@ -136,23 +138,23 @@ def load_model(
     config: str | Path | None = None,
     device: str | torch.device | None = None,
 ) -> VideoModel:
-    """The backbone of a checkpoint of any pretraining, linear evaluation or finetuning.
+    """Load the backbone from a checkpoint of a pretraining, linear evaluation or finetuning run.
 
-    Without ``config`` the network is built from the config in the checkpoint, which is parsed as
-    data and never executed. A config *file* is executed: use only files that you trust.
+    Without ``config``, the network is built from the config in the checkpoint, which is parsed as
+    data and never executed. A config *file* is executed, so use only files that you trust.
 
     Args:
-        checkpoint: A run or a checkpoint, as :func:`checkpoint_of` takes them; without ``config``
-            also a state dict of torchvision (docs/encoders.md).
-        config: Config file; needed for a converted checkpoint, which contains no config.
-        device: For example "cuda:1"; None selects a GPU if there is one.
+        checkpoint: Run or checkpoint, in any form that :func:`checkpoint_of` accepts. Without
+            ``config``, it can also be a state dict of torchvision (docs/encoders.md).
+        config: Config file. It is needed for a converted checkpoint, which contains no config.
+        device: Device, for example "cuda:1"; None selects a GPU if there is one.
 
     Raises:
-        FileNotFoundError: no such checkpoint or config.
-        TypeError: something else than a path.
-        ValueError: the checkpoint is damaged, contains no config or one that is not plain data; its
-            weights do not fit the backbone (another depth or width, or none); the device is not
-            available.
+        FileNotFoundError: If the checkpoint or config does not exist.
+        TypeError: If an argument is not a path.
+        ValueError: If the checkpoint is damaged, contains no config or one that is not plain data,
+            its weights do not match the backbone (another depth or width, or none), or the device
+            is not available.
     """
     for name, given in (("checkpoint", checkpoint), ("config", config)):
         if not isinstance(given, str | Path) and (given is not None or name == "checkpoint"):
@@ -164,7 +166,7 @@ def load_model(
 
 
 def with_random_weights(model: VideoModel) -> VideoModel:
-    """The same network before any training; the global random state is neither used nor changed."""
+    """Return the untrained network with fixed random weights, keeping the global random state."""
     encoder = _untrained(model.settings, model.device)
     return replace(model, encoder=encoder, checkpoint="random weights")
 
@@ -188,17 +190,17 @@ def untrained_model(
 
 
 def _untrained(settings: ModelSettings, device: torch.device) -> nn.Module:
-    # The caller's random numbers stay what they were. The network is built on the CPU, so the
-    # generators of GPUs are neither saved nor seeded.
+    # Keep the caller's random numbers unchanged. The network is built on the CPU, so the GPU
+    # generators are neither saved nor seeded.
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)
         encoder = _built(settings)
         encoder.init_weights()
-    return encoder.to(device).eval().requires_grad_(False)
+    return move_to_device(encoder, device).eval().requires_grad_(False)
 
 
 def check_model(model: object) -> None:
-    """Raise TypeError, which says what to give, for anything but a :class:`VideoModel`."""
+    """Raise TypeError that explains what to pass, unless given a :class:`VideoModel`."""
     if isinstance(model, VideoModel):
         return
     if isinstance(model, str | Path):
@@ -216,14 +218,15 @@ def build_model(
     """Build the network that settings describe, with the weights of a checkpoint.
 
     Args:
-        settings: The network and its input.
-        checkpoint: File with its weights.
-        device: Device of the network; None for a GPU if there is one.
+        settings: Network and input.
+        checkpoint: File that contains the weights.
+        device: Device of the network; None selects a GPU if there is one.
         stored: Content of the file, if it has been read already.
-        allow_identity: See :func:`~sce_video.engine.weights.load_backbone`.
+        allow_identity: Whether the network may lack trainable weights (see
+            :func:`~sce_video.engine.weights.load_backbone`).
 
     Raises:
-        ValueError: See :func:`load_model`.
+        ValueError: If the weights or the device are refused, as in :func:`load_model`.
     """
     selected = select_device(device)
     stored = load_checkpoint_file(checkpoint) if stored is None else stored
@@ -233,12 +236,12 @@ def build_model(
     state = {str(key).removeprefix("module."): value for key, value in state.items()}
     weights = {key: value for key, value in state.items() if torch.is_tensor(value)}
     try:
-        # An untrusted config may ask for terabytes: no more than the weights of the file need.
+        # An untrusted config may describe terabytes, so limit the size to the weights in the file.
         with bounded_network(weights):
             encoder = _built(settings)
     except Exception as error:  # a wrong argument can raise any error inside a network
         raise ValueError(f"{checkpoint}: the network cannot be built: {error}") from error
-    # Files of a backbone alone (tools/convert without --add-prefix) have no such names.
+    # A file with a backbone alone (tools/convert without --add-prefix) has names without prefix.
     if not any(key.startswith(_PREFIX) for key in weights):
         own = (key.removeprefix(_PREFIX) for key in encoder.state_dict())
         parts = {key.partition(".")[0] for key in own}
@@ -247,7 +250,7 @@ def build_model(
             for key, value in weights.items()
         }
     load_backbone(encoder, {"state_dict": weights}, str(checkpoint), allow_identity)
-    encoder.to(selected).eval().requires_grad_(False)
+    move_to_device(encoder, selected).eval().requires_grad_(False)
     return VideoModel(
         encoder=encoder,
         settings=settings,
@@ -266,7 +269,7 @@ def _built(settings: ModelSettings) -> Any:
 
 
 def select_device(device: str | torch.device | None) -> torch.device:
-    """The device of that name, None for a GPU if there is one; ValueError for an unusable one."""
+    """Return the named device, or a GPU if there is one for None; ValueError if it is unusable."""
     if device is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -279,9 +282,9 @@ def select_device(device: str | torch.device | None) -> torch.device:
 
 
 def _feature_size(encoder: Any, settings: ModelSettings, device: torch.device) -> int:
-    """D, measured with a clip of zeros: a small one, or for other patch sizes one of the crop."""
+    """Measure D with a small clip of zeros or, if the network refuses it, one of the crop size."""
     message = ""
-    # A small clip is cheap; a ViT with learned positions takes its own size only.
+    # A small clip is cheap, but a ViT with learned positions accepts only its own size.
     for size in (32, settings.crop_size):
         clip = torch.zeros(1, 3, settings.num_frames, size, size, device=device)
         try:

@@ -1,4 +1,4 @@
-"""The input of a network: its settings, found in a config, and the views of a video or an array."""
+"""Input of a network: settings found in a config, and the views of a video or an array."""
 
 from __future__ import annotations
 
@@ -38,24 +38,25 @@ _PREPROCESSORS = ("VideoDataPreprocessor", "RecognizerDataPreprocessor")
 _CLIPS = ("RandomClips", "UniformClips", "OneOfClips")
 _SEGMENTS = ("RandomSegmentClip", "CenterSegmentClip")
 _IMAGES = ("LoadImage",)
-#: Clip of an image network, of which one frame is used: clips a second apart differ visibly.
+#: Clip duration in seconds for image networks, which use one frame per clip. Clips that are a
+#: second apart differ visibly.
 _IMAGE_CLIP_DURATION = 1.0
-#: Where a config may hold test transforms: ``<part>_dataloader`` and ``<part>_pipeline``.
+#: Config parts that may contain test transforms: ``<part>_dataloader`` and ``<part>_pipeline``
 _TEST_PARTS = ("test", "val", "evaluation", "gallery")
-#: Steps that crop in a test, and the key of the size.
+#: Transforms that crop in a test, and the argument with the size
 TEST_CROPS = {"PackVideo": "crop_size", "CenterCropClips": "size"}
 TRAIN_CROPS = ("RandomResizedCropClips", "RandomCropClips")
-#: Test size of a training crop (columns Res_p and Res_e of the paper's tables); others are kept.
+#: Test crop for a training crop (columns Res_p and Res_e of the paper's tables). Others are kept.
 _TEST_SIZE_OF = {224: 256, 112: 128}
-#: Clips of a video in a test; the paper's tests have 10.
+#: Largest number of clips per video in a test. The paper's tests use 10.
 _MAX_CLIPS = 1000
 #: A larger ratio of test crop to training crop means that one of them was overridden.
 _MAX_CROP_RATIO = 1.5
-#: Limits of a clip, far above every network: what a file states is allocated for every view.
+#: Limits on a clip, far above every network's, because memory for the stated sizes is allocated
 _LIMITS = {"num_frames": 4096, "short_side": 4096, "crop_size": 4096}
-#: Pixels of a clip at most, whichever of these limits it keeps.
+#: Largest number of pixels in a clip, even if the other limits are met
 _MAX_CLIP_PIXELS = 2**28
-#: See :class:`ModelSettings`.
+#: Ways to resize a frame, see :class:`ModelSettings`
 RESIZES = ("linear", "bilinear", "bicubic", "square", "square_bicubic", "network")
 
 _SQUARES = {"bilinear": "square", "bicubic": "square_bicubic"}
@@ -63,19 +64,19 @@ _SQUARES = {"bilinear": "square", "bicubic": "square_bicubic"}
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """The network and its input.
+    """Network and its input settings.
 
     Attributes:
-        backbone: Config of the backbone; every sequence in it is a tuple.
+        backbone: Config of the backbone. Every sequence in it is a tuple.
         mean: Mean of frames in 0..1, one number or one per channel.
-        std: Standard deviation, likewise.
-        clip_duration: Seconds; None if a clip is the whole video (segment sampling).
-        num_frames: T, frames kept of a clip; 1 for an image network.
-        short_side: Pixels to which the short side of a frame is scaled.
-        crop_size: Side of the square crop, pixels.
-        resize: "linear" (not filtered); "bilinear" or "bicubic", antialiased as in the processors
-            of transformers, "square" and "square_bicubic" likewise without keeping the aspect;
-            "network": the network resizes whole frames.
+        std: Standard deviation of frames in 0..1, one number or one per channel.
+        clip_duration: Duration in seconds; None if a clip is the whole video (segment sampling).
+        num_frames: T, number of frames per clip; 1 for an image network.
+        short_side: Length in pixels to which the short side of a frame is scaled.
+        crop_size: Side of the square crop in pixels.
+        resize: "linear" does not filter. "bilinear" and "bicubic" are antialiased as in the
+            processors of transformers. "square" and "square_bicubic" are the same without keeping
+            the aspect ratio. With "network", the network resizes whole frames.
     """
 
     backbone: dict[str, Any]
@@ -117,15 +118,15 @@ class ModelSettings:
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """The settings as JSON data: the inverse of :meth:`from_dict`."""
-        plain = json.loads(json.dumps(asdict(self)))  # lists in place of tuples
-        if self.resize == "linear":  # as in files made before there was another
+        """Return the settings as JSON data, from which :meth:`from_dict` restores them."""
+        plain = json.loads(json.dumps(asdict(self)))  # converts tuples to lists
+        if self.resize == "linear":  # older files have no such key, and hashes must not change
             del plain["resize"]
         return plain
 
     @classmethod
     def from_dict(cls, stored: dict[str, Any]) -> ModelSettings:
-        """Settings from untrusted plain data; ValueError for any other keys, values or backbone."""
+        """Read settings from untrusted plain data; ValueError for other keys or values."""
         names = set(cls.__dataclass_fields__)
         if not isinstance(stored, dict) or {*stored, "resize"} != names:
             raise ValueError(f"these are not the settings of a model: {stored!r:.200}")
@@ -134,21 +135,21 @@ class ModelSettings:
 
 
 def settings_from_config(cfg: dict[str, Any], trusted: bool = False) -> ModelSettings:
-    """Backbone, normalisation, clip and crop of a config of plain dicts and lists.
+    """Find backbone, normalisation, clip and crop in a config of plain dicts and lists.
 
-    The clip is that of the training pipeline, else that of a test pipeline. A config of images
-    (``LoadImage`` instead of clips) gives clips of 1 s, of which one frame is used.
+    The clip comes from the training pipeline or, without one, from a test pipeline. A config for
+    images (``LoadImage`` instead of clips) gives clips of 1 s, of which one frame is used.
 
-    The crop is that of a test pipeline. Without one, or if it does not fit the training crop
-    (training at 64 through ``--cfg-options`` leaves 256 in the test pipeline), it follows from the
-    training crop: 224 is tested at 256 and 112 at 128, any other size at itself; an image network
-    keeps its training crop of 224, cut from a short side of 256.
+    The crop comes from a test pipeline. If there is none or it does not match the training crop
+    (training at 64 through ``--cfg-options`` leaves 256 in the test pipeline), the crop follows
+    from the training crop. A crop of 224 is tested at 256 and 112 at 128, and any other size is
+    kept. An image network keeps its training crop of 224, cut from a short side of 256.
 
-    ``trusted`` is a config file that the user gave, see
+    ``trusted`` means that the user gave the config file, see
     :func:`~sce_video.engine.weights.checked_backbone`.
 
     Raises:
-        ValueError: something is missing, or the backbone may not be built.
+        ValueError: If a setting is missing, or the backbone may not be built.
     """
     model = cfg.get("model")
     if not isinstance(model, dict) or not isinstance(model.get("backbone"), dict):
@@ -156,7 +157,7 @@ def settings_from_config(cfg: dict[str, Any], trusted: bool = False) -> ModelSet
     mean, std = _normalisation(model, cfg)
     train = list(_transforms(cfg, "train"))
     test = [t for part in _TEST_PARTS for t in _transforms(cfg, part)]
-    # The clip that the network was trained with; a test may sample others.
+    # Prefer the clip that the network was trained with, because a test may sample other clips.
     names = {name for name, _ in train + test}
     image = bool(names & set(_IMAGES)) and not names & {*_CLIPS, *_SEGMENTS}
     clip_duration, num_frames = _clip(train + test, image)
@@ -174,14 +175,14 @@ def settings_from_config(cfg: dict[str, Any], trusted: bool = False) -> ModelSet
 
 
 def training_crop(cfg: dict[str, Any]) -> int | None:
-    """Side of the square crop that a config trains with, pixels; None if it has none."""
+    """Return the side of a config's square training crop in pixels; None if it has none."""
     train = _transforms(cfg, "train")
     crops = (t["size"] for n, t in train if n in TRAIN_CROPS and type(t.get("size")) is int)
     return next(crops, None)
 
 
 def crop_fits(crop_size: int, trained: int) -> bool:
-    """Whether a test crop suits a network trained at another; else one of them was overridden."""
+    """Return whether a test crop matches a training crop, or one of them was overridden."""
     return trained <= crop_size <= _MAX_CROP_RATIO * trained
 
 
@@ -199,7 +200,9 @@ def _normalisation(model: dict, cfg: dict) -> tuple[Any, Any]:
 
 
 def _transforms(cfg: dict, part: str) -> Iterator[tuple[str, dict]]:
-    """(name, config) of the transforms of ``<part>_dataloader``, at the top or in ``test_cfg``, and
+    """Yield (name, config) of a part's transforms.
+
+    They are found in ``<part>_dataloader``, at the top level or in ``test_cfg``, and in
     ``<part>_pipeline``.
     """
     test_cfg = cfg.get("test_cfg")
@@ -207,10 +210,10 @@ def _transforms(cfg: dict, part: str) -> Iterator[tuple[str, dict]]:
     for holder in (cfg, test_cfg if isinstance(test_cfg, dict) else {}):
         node = holder.get(f"{part}_dataloader")
         while isinstance(node, dict) and "pipeline" not in node:
-            node = node.get("dataset")  # a wrapper, such as RepeatDataset, holds another data set
+            node = node.get("dataset")  # a wrapper such as RepeatDataset contains another dataset
         pipelines.append(node.get("pipeline") if isinstance(node, dict) else None)
     pipelines.append(cfg.get(f"{part}_pipeline"))
-    # Of untrusted configs: whatever is no transform is passed over.
+    # The config may be untrusted, so everything that is not a transform is skipped.
     for pipeline in pipelines:
         for transform in pipeline if isinstance(pipeline, list | tuple) else ():
             if isinstance(transform, dict) and isinstance(transform.get("type"), str):
@@ -218,7 +221,7 @@ def _transforms(cfg: dict, part: str) -> Iterator[tuple[str, dict]]:
 
 
 def _clip(transforms: list[tuple[str, dict]], image: bool) -> tuple[float | None, int]:
-    """Duration and number of frames of a clip."""
+    """Return the duration and number of frames of a clip."""
     for name, transform in transforms:
         if name in _CLIPS and {"clip_duration", "num_frames"} <= set(transform):
             return transform["clip_duration"], transform["num_frames"]
@@ -234,9 +237,9 @@ def _clip(transforms: list[tuple[str, dict]], image: bool) -> tuple[float | None
 
 
 def _sizes(trained: int | None, test: list[tuple[str, dict]], image: bool) -> tuple[int, int]:
-    """Short side and crop."""
+    """Return the short side and the crop side."""
     short_side = None
-    # Training at another size by --cfg-options leaves the old crop in the test pipeline.
+    # Training at another size through --cfg-options leaves the old crop in the test pipeline.
     for name, transform in test:
         if name == "ResizeShortSide" and type(transform.get("size")) is int:
             short_side = transform["size"]
@@ -253,12 +256,12 @@ def _sizes(trained: int | None, test: list[tuple[str, dict]], image: bool) -> tu
             f"the config's pipelines have no crop ({', '.join([*TEST_CROPS, *TRAIN_CROPS])})"
         )
     size = _TEST_SIZE_OF.get(trained, trained)
-    # Image networks are tested at their training crop from a short side of 8/7 of it (MoCo).
+    # Image networks are tested at their training crop, cut from a short side of 8/7 of it (MoCo).
     return size, trained if image else size
 
 
 def _resize(test: list[tuple[str, dict]]) -> str:
-    """How frames are resized, see :class:`ModelSettings`."""
+    """Return the way in which frames are resized, see :class:`ModelSettings`."""
     for name, transform in test:
         if name == "ResizeAsProcessor":
             square = not isinstance(transform.get("size"), int)
@@ -270,7 +273,7 @@ def _resize(test: list[tuple[str, dict]]) -> str:
 
 
 def view_counts(cfg: dict[str, Any]) -> tuple[int, int]:
-    """Clips per video and crops per clip of the test pipeline; ValueError where it has none."""
+    """Return clips per video and crops per clip of the test pipeline; ValueError without one."""
     clips: list[Any] = []
     crops: list[Any] = []
     for name, transform in _transforms(cfg, "test"):
@@ -295,16 +298,17 @@ def _tuples(value: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class ViewOptions:
-    """Views of a video, and how they are computed.
+    """Views of a video, and settings for their computation.
 
     Attributes:
-        num_clips: Clips per video, at equal steps; 1 takes the centre. A network trained with
-            segment sampling always sees one clip, the whole video.
-        num_crops: Crops per clip: 1 (centre) or 3 (along the long side).
-        max_views: Largest batch of views. It bounds memory; features change by rounding only.
-        num_workers: Processes that decode and embed, each with a copy of the network; 0 works in
-            this process.
-        timeout: Time limit for decoding a file, seconds; None for no limit.
+        num_clips: Number of clips per video, at equal steps; 1 selects the centre. A network
+            trained with segment sampling always sees one clip, the whole video.
+        num_crops: Number of crops per clip: 1 (centre) or 3 (along the long side).
+        max_views: Largest batch of views, which limits the memory. It changes features only by
+            rounding.
+        num_workers: Number of processes that decode and embed, each with a copy of the network;
+            0 works in this process.
+        timeout: Time limit for decoding a file, in seconds; None for no limit.
     """
 
     num_clips: int = 4
@@ -327,11 +331,11 @@ class ViewOptions:
 
 
 class VideoNetwork(Protocol):
-    """What embedding needs of a network: its input settings, and a row of numbers for a video."""
+    """Interface of a network for embedding: its input settings, and a row of numbers per video."""
 
     @property
     def settings(self) -> ModelSettings:
-        """Clip and crop."""
+        """Clip and crop of the network."""
 
     @property
     def checkpoint(self) -> str:
@@ -346,10 +350,10 @@ class VideoNetwork(Protocol):
         """D, size of a row."""
 
     def rows(self, batch: dict[str, Any], max_views: int) -> BatchRows:
-        """Rows (n, D) of a batch of ``collate_views``, from at most ``max_views`` at a time."""
+        """Return rows (n, D) of a ``collate_views`` batch, using up to ``max_views`` at a time."""
 
     def to(self, device: torch.device) -> VideoNetwork:
-        """The network on a device: itself, or a copy."""
+        """Return the network on a device: itself, or a copy."""
 
 
 def embed_batch(
@@ -358,7 +362,7 @@ def embed_batch(
     """Return the rows of a batch.
 
     Raises:
-        ValueError: If a row is not finite; the message contains ``name``.
+        ValueError: If a row is not finite. The message contains ``name``.
     """
     rows = network.rows(batch, max_views)
     if not bool(torch.isfinite(rows.values).all()):
@@ -372,13 +376,13 @@ def embed_batch(
 def embed_sample(
     network: VideoNetwork, sample: PackedSample, options: ViewOptions, name: str
 ) -> np.ndarray:
-    """The row (D,) of one video, alone: rounding in a convolution depends on the batch size."""
+    """Compute one video's row (D,) separately, because rounding depends on the batch size."""
     rows = embed_batch(network, {"videos": [sample]}, options.max_views, name)
     return rows.values[0].numpy()
 
 
 class ArrayReader(VideoReader):
-    """A reader of frames in memory, (T, H, W, 3) uint8."""
+    """Reader of frames in memory, (T, H, W, 3) uint8."""
 
     def __init__(self, frames: np.ndarray, fps: float) -> None:
         self.path = "array"
@@ -388,23 +392,25 @@ class ArrayReader(VideoReader):
         self._size = (frames.shape[1], frames.shape[2])
 
     def read(self, indices: np.ndarray) -> np.ndarray:
-        """Copies of the frames at ``indices``."""
+        """Return copies of the frames at ``indices``."""
         return np.ascontiguousarray(self._frames[self._check_indices(indices)])
 
     def close(self) -> None:
-        """Do nothing: no file is open."""
+        """Do nothing, because no file is open."""
 
 
 def one_clip_of(num_frames: int, results: PipelineResults) -> PipelineResults:
-    """The results with one clip of ``num_frames`` at equal steps over the whole array: reads
-    ``reader``, writes ``clips``."""
+    """Add one clip of ``num_frames`` at equal steps over the whole array.
+
+    It reads the key ``reader`` and writes ``clips``.
+    """
     reader = results["reader"]
     frames = uniform_positions(len(reader.timestamps), num_frames)
     return {**results, "clips": [ClipIndices(frames, None, 0.0, reader.duration)]}
 
 
 def pack_array(frames: np.ndarray, fps: float, steps: Sequence[Transform]) -> PackedSample:
-    """The packed views of frames in memory, by the transforms of :func:`view_steps`."""
+    """Pack views of frames in memory with the transforms of :func:`view_steps`."""
     results: PipelineResults = {
         "reader": ArrayReader(frames, fps),
         "rng": np.random.default_rng(0),
@@ -416,7 +422,7 @@ def pack_array(frames: np.ndarray, fps: float, steps: Sequence[Transform]) -> Pa
 
 
 def resize_steps(settings: ModelSettings, num_crops: int) -> list[Transform]:
-    """At most one transform of the views; none where the network resizes whole frames."""
+    """Return the resizing transform, or none if the network resizes whole frames."""
     if settings.resize == "network":
         return []
     if settings.resize == "linear":
@@ -430,17 +436,17 @@ def resize_steps(settings: ModelSettings, num_crops: int) -> list[Transform]:
 
 
 def pack_step(settings: ModelSettings, num_crops: int) -> PackVideo:
-    """Cuts the crops."""
+    """Return the transform that cuts the crops."""
     return PackVideo(settings.crop_size, num_crops, whole=settings.resize == "network")
 
 
 def view_steps(
     settings: ModelSettings, num_clips: int, num_crops: int, one_clip: bool = False
 ) -> list[Transform]:
-    """Transforms from an open reader to packed views: sample, decode, resize, crop.
+    """Return transforms from an open reader to packed views: sample, decode, resize, crop.
 
-    Clips are ``num_clips`` at equal steps, one of the whole video with segment sampling; with
-    ``one_clip`` all frames of the reader are one clip.
+    ``num_clips`` clips are sampled at equal steps. With segment sampling, one clip covers the whole
+    video. With ``one_clip``, all frames of the reader form one clip.
     """
     clips: Transform
     if settings.clip_duration is None:
@@ -453,18 +459,18 @@ def view_steps(
     return [clips, DecodeSharedFrames(), *resize, pack_step(settings, num_crops)]
 
 
-#: A video: a path, or frames (T, H, W, 3) uint8 RGB.
+#: Video as a path, or as frames (T, H, W, 3) uint8 RGB
 Video = str | os.PathLike | np.ndarray | Tensor
 
 
 def split_videos(videos: Any) -> tuple[int, dict[int, np.ndarray], dict[int, str]]:
-    """How many videos are given, and the arrays and the paths of them by position.
+    """Return the number of videos, and the arrays and paths among them by position.
 
     Raises:
-        ValueError: there are none, or an array is empty or not (T, H, W, 3) uint8.
-        FileNotFoundError: a file does not exist.
+        ValueError: If there are no videos, or an array is empty or not (T, H, W, 3) uint8.
+        FileNotFoundError: If a file does not exist.
     """
-    # A path is a sequence of letters, an array one of frames: neither is a list of videos.
+    # A path is a sequence of letters and an array one of frames, so neither is a list of videos.
     single = isinstance(videos, str | os.PathLike)
     if single or (isinstance(videos, np.ndarray | Tensor) and videos.ndim != 5):
         videos = [videos]
@@ -480,7 +486,7 @@ def split_videos(videos: Any) -> tuple[int, dict[int, np.ndarray], dict[int, str
 
 
 def checked_frames(item: Any, position: int) -> np.ndarray:
-    """The item as an array of frames, or ValueError with its position and the problem."""
+    """Return the item as an array of frames, or raise ValueError with its position and problem."""
     name = f"video {position}"
     if not isinstance(item, np.ndarray | Tensor):
         raise ValueError(
@@ -498,7 +504,7 @@ def checked_frames(item: Any, position: int) -> np.ndarray:
         raise ValueError(f"{name} must be (T, H, W, 3), got shape {shape}{advice}")
     if 0 in shape:
         raise ValueError(f"{name} is empty, shape {shape}")
-    # Never scaled by a guess: 0..1 and 0..255 look alike in a dark video.
+    # Do not guess a scale, because 0..1 and 0..255 cannot be distinguished in a dark video.
     if array.dtype != np.uint8:
         advice = "convert it to uint8"
         if array.dtype.kind == "f":

@@ -1,4 +1,4 @@
-"""``.npz`` files of arrays: atomic, memory-mapped, without pickle; they need numpy alone."""
+"""Atomic, memory-mapped ``.npz`` files of arrays without pickle, which need only NumPy."""
 
 from __future__ import annotations
 
@@ -18,38 +18,38 @@ import numpy as np
 
 from sce_video.utils.files import atomic_file, regular_file
 
-#: Array data starts at a multiple of this many bytes, so that it can be memory-mapped.
+#: Alignment of array data in bytes, which memory mapping requires
 _ALIGNMENT = 64
-#: Smaller members are read: mapping them saves nothing.
+#: Smaller members are read instead of mapped, because mapping them saves nothing.
 _MAPPED_BYTES = 1 << 20
-#: Bytes of the fixed part of a zip member's header.
+#: Number of bytes in the fixed part of a zip member's header
 _LOCAL_HEADER = 30
-#: Bytes of a zip member's record of 64-bit sizes.
+#: Number of bytes in a zip member's record of 64-bit sizes
 _ZIP64_RECORD = 20
-#: Id of the zip extra field for padding, the same as of Android's zipalign.
+#: Id of the zip extra field for padding, as in Android's zipalign
 _PADDING_FIELD = 0xD935
-# Limits that no file of arrays reaches, against files that fill the memory.
-#: How many times as large a file becomes at most when it is decompressed.
+# Limits far above every file of arrays, which protect against files that fill the memory.
+#: Largest ratio of a file's decompressed size to its size
 _MAX_EXPANSION = 100
-#: Decompressed bytes that are allowed in addition, so that small files of equal numbers are read.
+#: Decompressed bytes allowed in addition, so that small files of equal numbers can be read
 _SMALL_BYTES = 1 << 26
-#: Arrays in a file at most.
+#: Largest number of arrays in a file
 _MAX_MEMBERS = 1000
-#: Length of one axis of an array at most.
+#: Largest length of an array's axis
 _MAX_SIDE = 2**40
-#: Bytes of an array that are in memory at once where it is written from an iterator.
+#: Bytes of an array in memory at a time while it is written from an iterator
 BLOCK_BYTES = 8 << 20
-#: Bytes of an array that share a checksum: as much is read when one row of it is used.
+#: Bytes of an array that share a checksum, which are read to use a single row
 DIGEST_BYTES = 1 << 18
-#: End of the name of the member with the checksums of an array.
+#: Suffix of the member with the checksums of an array
 _DIGESTS = ".crc32"
 
 
 @dataclass(frozen=True)
 class RowStream:
-    """An array that is written row by row, so that memory never holds all of it.
+    """Array that is written row by row, so that it is never completely in memory.
 
-    The rows are as many as ``shape`` says first, and consumed when the array is written.
+    The length of ``shape`` must match the number of rows. Rows are consumed when they are written.
     """
 
     shape: tuple[int, ...]
@@ -57,7 +57,7 @@ class RowStream:
     rows: Iterable[Any]
 
     def blocks(self) -> Iterator[np.ndarray]:
-        """Consecutive rows as arrays of at most :data:`BLOCK_BYTES`; ValueError if they differ."""
+        """Yield consecutive rows in blocks of up to :data:`BLOCK_BYTES`; ValueError if unequal."""
         row_bytes = self.dtype.itemsize * math.prod(self.shape[1:])
         count = max(1, BLOCK_BYTES // max(1, row_bytes))
         rows, written = iter(self.rows), 0
@@ -71,14 +71,14 @@ class RowStream:
 
 
 class CheckedArray:
-    """A memory-mapped array of which each block is compared with its checksum when first used.
+    """Memory-mapped array that compares each block with its checksum when it is first used.
 
-    Only what is used is read, so that an index of millions of videos opens immediately.
+    Only used blocks are read, so an index of millions of videos opens immediately.
 
     Args:
-        array: Of C order, of a file.
-        digests: CRC-32 of every ``DIGEST_BYTES`` of it.
-        name: File and array, for messages.
+        array: Memory-mapped array in C order.
+        digests: CRC-32 of each block of ``DIGEST_BYTES``.
+        name: Name of the file and array, for messages.
     """
 
     def __init__(self, array: np.ndarray, digests: np.ndarray, name: str) -> None:
@@ -93,7 +93,7 @@ class CheckedArray:
         return self.shape[0]
 
     def __getitem__(self, rows: Any) -> np.ndarray:
-        """Rows by number, slice, mask or array of numbers; ValueError if they are damaged."""
+        """Return rows by number, slice, mask or array of numbers; ValueError if damaged."""
         if isinstance(rows, slice):
             numbers = range(len(self))[rows]
             if len(numbers):
@@ -107,7 +107,7 @@ class CheckedArray:
         return self.base[rows]
 
     def _check_rows(self, firsts: np.ndarray, lasts: np.ndarray) -> None:
-        """Check the blocks of some stretches of rows."""
+        """Check the blocks of the given ranges of rows."""
         begins = firsts * self._row_bytes // DIGEST_BYTES
         ends = ((lasts + 1) * self._row_bytes - 1) // DIGEST_BYTES
         self._check(np.unique([begins, ends]))
@@ -120,7 +120,7 @@ class CheckedArray:
         return found.copy() if copy else found
 
     def whole(self) -> np.ndarray:
-        """All of it, checked. ValueError: a block is damaged."""
+        """Return the whole array after checking it; raise ValueError if a block is damaged."""
         self._check(np.arange(len(self._due)))
         return self.base
 
@@ -137,14 +137,14 @@ class CheckedArray:
 
 
 class _Digests:
-    """Checksums of consecutive blocks of bytes that arrive in any portions."""
+    """Checksums of consecutive blocks of bytes, which may arrive in portions of any size."""
 
     def __init__(self) -> None:
         self._found: list[int] = []
         self._size = 0
 
     def add(self, data: memoryview) -> None:
-        """Take the next bytes."""
+        """Add the next bytes."""
         while len(data):
             inside = self._size % DIGEST_BYTES
             part, data = data[: DIGEST_BYTES - inside], data[DIGEST_BYTES - inside :]
@@ -153,14 +153,14 @@ class _Digests:
             self._size += len(part)
 
     def array(self) -> np.ndarray | None:
-        """CRC-32 of every block, of what is large enough to be mapped; else None."""
+        """Return the CRC-32 of every block; None if the data is too small to be mapped."""
         if self._size < _MAPPED_BYTES:
             return None
         return np.array(self._found, dtype=np.uint32)
 
 
 def text_stream(texts: Sequence[str]) -> RowStream:
-    """Text as a column of the width of the longest; an array of it takes four bytes a character."""
+    """Stream texts as a column as wide as the longest; an array needs 4 bytes per character."""
     width = max(map(len, texts), default=0)
     return RowStream((len(texts),), np.dtype(f"<U{max(1, width)}"), texts)
 
@@ -168,15 +168,16 @@ def text_stream(texts: Sequence[str]) -> RowStream:
 def write_npz(
     path: str | Path, arrays: Mapping[str, np.ndarray | RowStream], provenance: dict
 ) -> None:
-    """Write arrays and, as JSON text under ``protocol``, their provenance; ``np.load`` reads it.
+    """Write arrays and, as JSON text under ``protocol``, their provenance.
 
-    The file is written atomically, uncompressed and aligned, so :func:`read_npz` can memory-map the
-    arrays. They are written in their order, each from the first row to the last. Raises ValueError:
-    the name does not end in .npz, or an array holds Python objects.
+    ``np.load`` can read the file. It is written atomically, uncompressed and aligned, so
+    :func:`read_npz` can memory-map the arrays. They are written in the given order, each from the
+    first row to the last. ValueError is raised if the name does not end in .npz or an array
+    contains Python objects.
     """
     if Path(path).suffix != ".npz":
         raise ValueError(f"arrays are saved as .npz, got {path}")
-    # Readers have the old file mapped until this one replaces it.
+    # Replace the file instead of changing it, because readers may have mapped the old one.
     with atomic_file(path) as unfinished:
         with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_STORED) as archive:
             for name, array in arrays.items():
@@ -187,9 +188,9 @@ def write_npz(
 
 
 def _write_member(archive: zipfile.ZipFile, name: str, array: np.ndarray | RowStream) -> _Digests:
-    """Write an array, aligned; returns the checksums of its bytes."""
+    """Write an array with alignment, and return the checksums of its bytes."""
     info = zipfile.ZipInfo(f"{name}.npy")
-    # A zip extra field (its id, its length, its bytes) that aligns the data behind it.
+    # A zip extra field (id, length, bytes) pads the header to align the data after it.
     before = archive.start_dir + len(info.filename.encode())
     length = -(before + _LOCAL_HEADER + _ZIP64_RECORD + 4) % _ALIGNMENT
     info.extra = struct.pack("<HH", _PADDING_FIELD, length) + bytes(length)
@@ -210,7 +211,7 @@ def _write_member(archive: zipfile.ZipFile, name: str, array: np.ndarray | RowSt
 
 
 def _blocks(array: np.ndarray) -> Iterator[np.ndarray]:
-    """Consecutive rows of an array, of at most :data:`BLOCK_BYTES` where a row is smaller."""
+    """Yield consecutive rows of an array, up to :data:`BLOCK_BYTES` unless one row is larger."""
     if array.ndim == 0:
         yield array
         return
@@ -222,29 +223,30 @@ def _blocks(array: np.ndarray) -> Iterator[np.ndarray]:
 def read_npz(
     path: str | Path, what: str, required: Sequence[str] = (), lazy: Collection[str] = ()
 ) -> tuple[dict[str, Any], dict]:
-    """The arrays of an .npz file by name, and the dict under ``protocol`` ({} if there is none).
+    """Read the arrays of an .npz file by name, and the dict under ``protocol`` ({} if none).
 
-    A large array written by :func:`write_npz` is memory-mapped copy-on-write: its pages need no
+    A large array written by :func:`write_npz` is memory-mapped copy-on-write. Its pages need no
     memory, and writing to the array does not change the file. Its checksum is compared first, in
-    one pass over the file. The ``lazy`` arrays are a :class:`CheckedArray` instead, of which each
-    block is compared when it is first used, if the file has checksums of blocks. Files of earlier
+    one pass over the file. ``lazy`` arrays are returned as :class:`CheckedArray` instead, which
+    compares each block when it is first used, if the file has checksums of blocks. Files of earlier
     versions have none. ``what`` is the expected kind of file, for messages: "a feature file".
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: not an .npz file, a member that is no array, has not the size that it states or
-            holds Python objects (never unpickled), no JSON in ``protocol``, an array missing.
+        FileNotFoundError: If the file does not exist.
+        ValueError: If the file is not an .npz file, a member is not an array, has not the stated
+            size or contains Python objects (which are never unpickled), ``protocol`` is not JSON,
+            or an array is missing.
     """
     arrays: dict[str, Any] = {}
     try:
-        # np.load would also take a single .npy file.
+        # Check the format first, because np.load would also accept a single .npy file.
         with open(path, "rb", opener=regular_file) as file:
             if not zipfile.is_zipfile(file):
                 raise ValueError("not an .npz archive, or truncated")
         with np.load(path, allow_pickle=False) as stored:
             members, size = stored.zip.infolist(), os.path.getsize(path)
             total = sum(info.file_size for info in members)
-            # A bomb: its members are far larger than the file.
+            # A decompression bomb has members that are far larger than the file.
             if len(members) > _MAX_MEMBERS or total > _MAX_EXPANSION * size + _SMALL_BYTES:
                 raise ValueError(
                     f"its {len(members)} members become {total:,} bytes, the file has {size:,}: "
@@ -259,7 +261,7 @@ def read_npz(
                 raise ValueError(f"no {name!r} in it, only {sorted(arrays)}")
     except FileNotFoundError:
         raise FileNotFoundError(f"no file at {path}, expected {what}") from None
-    except Exception as error:  # a damaged file can raise anything: struct.error, MemoryError, ...
+    except Exception as error:  # a damaged file can raise any error: struct.error, MemoryError, ...
         raise ValueError(
             f"{path} is not {what}: {str(error)[:500] or type(error).__name__}"
         ) from error
@@ -269,9 +271,9 @@ def read_npz(
 def _member_header(
     archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str
 ) -> tuple[tuple[int, ...], bool, np.dtype]:
-    """Shape, order and type of a member; ValueError unless it is an array of just that length.
+    """Read a member's shape, order and type; ValueError unless its length matches them exactly.
 
-    numpy allocates the shape before it reads the values.
+    The check comes first because NumPy allocates the shape before it reads the values.
     """
     with archive.open(info) as member:
         try:
@@ -285,7 +287,7 @@ def _member_header(
         stored = info.file_size - member.tell()
     if dtype.hasobject:
         raise ValueError(f"{name!r} holds Python objects: object arrays are never unpickled")
-    # Before the product: sides that overflow could make a size that fits.
+    # Check each side before the product, which could overflow to a size that matches.
     if not all(0 <= side <= _MAX_SIDE for side in shape):
         raise ValueError(f"{name!r} has the impossible shape {shape}")
     size = math.prod(shape) * dtype.itemsize
@@ -300,7 +302,7 @@ def _member_header(
 def _members(
     path: str | Path, stored: np.lib.npyio.NpzFile, lazy: Collection[str]
 ) -> dict[str, Any]:
-    """The arrays of an open file by name, read or mapped, as :func:`read_npz` returns them."""
+    """Read or map the arrays of an open file by name, as :func:`read_npz` returns them."""
     arrays: dict[str, Any] = {}
     archive = stored.zip
     assert archive is not None
@@ -311,11 +313,11 @@ def _members(
         if offset is None:
             arrays[name] = stored[name]
             continue
-        # Copy-on-write: a tensor of it may be changed, the file stays.
+        # Copy-on-write keeps the file unchanged if a tensor that shares the memory is modified.
         layout: Any = (offset, shape, "F" if fortran else "C")
         arrays[name] = np.memmap(path, dtype, "c", *layout)
         if name not in lazy:
-            with archive.open(info) as member:  # at its end zipfile compares the checksum
+            with archive.open(info) as member:  # zipfile compares the checksum at the end
                 while member.read(1 << 20):
                     pass
     for name in [name for name in arrays if name.endswith(_DIGESTS)]:
@@ -326,16 +328,16 @@ def _members(
 
 
 def _mapped_offset(path: str | Path, info: zipfile.ZipInfo) -> int | None:
-    """Where in the file the values of a member begin, to map them; None if it has to be read."""
-    # Compressed bytes are no array, and a small one costs more to map than to read.
+    """Return where the values of a member begin in the file, or None if it cannot be mapped."""
+    # Compressed data cannot be mapped, and mapping a small array costs more than reading it.
     if info.compress_type != zipfile.ZIP_STORED or info.file_size < _MAPPED_BYTES:
         return None
     with open(path, "rb", opener=regular_file) as file:
         file.seek(info.header_offset)
-        # Lengths of name and extra field may differ from those in the archive's directory.
+        # The local header may have other name and extra-field lengths than the directory.
         name_length, extra_length = struct.unpack("<HH", file.read(_LOCAL_HEADER)[26:30])
         file.seek(name_length, os.SEEK_CUR)
-        # Only files of write_npz are mapped: other programs may change a file in place.
+        # Map only files of write_npz, because other programs may change a file in place.
         if struct.pack("<H", _PADDING_FIELD) not in file.read(extra_length):
             return None
         if np.lib.format.read_magic(file) != (1, 0):
@@ -345,7 +347,7 @@ def _mapped_offset(path: str | Path, info: zipfile.ZipInfo) -> int | None:
 
 
 def as_matrix(path: str | Path, array: np.ndarray, name: str) -> np.ndarray:
-    """``array`` as a contiguous float32 matrix (N, C), not copied if it is one; else ValueError."""
+    """Return a contiguous float32 matrix (N, C), without copying one; ValueError otherwise."""
     if array.ndim != 2 or array.dtype.kind not in "fiu":
         raise ValueError(
             f"{path}: {name!r} must be a matrix of numbers, got shape {array.shape} of "
@@ -355,7 +357,7 @@ def as_matrix(path: str | Path, array: np.ndarray, name: str) -> np.ndarray:
 
 
 def as_integers(path: str | Path, array: np.ndarray, name: str, count: int) -> np.ndarray:
-    """``array`` as (count,) int64; ValueError for other lengths and types, or 2**63 or more."""
+    """Convert to (count,) int64; ValueError for other lengths and types, or 2**63 and more."""
     _check_length(path, array, name, count)
     if array.dtype.kind not in "iu":
         raise ValueError(f"{path}: {name!r} must hold integers, got {array.dtype}")
@@ -365,7 +367,7 @@ def as_integers(path: str | Path, array: np.ndarray, name: str, count: int) -> n
 
 
 def as_strings(path: str | Path, array: np.ndarray, name: str, count: int) -> list[str]:
-    """``array`` as a list of ``count`` strings; ValueError for another length, or no text."""
+    """Convert to a list of ``count`` strings; ValueError for another length or no text."""
     _check_length(path, array, name, count)
     try:
         if array.dtype.kind == "S":
@@ -373,7 +375,7 @@ def as_strings(path: str | Path, array: np.ndarray, name: str, count: int) -> li
         if array.dtype.kind != "U":
             raise ValueError(f"got {array.dtype}")
         return [str(text) for text in array.tolist()]
-    except ValueError as error:  # also bytes that are no UTF-8, and numbers that are no characters
+    except ValueError as error:  # bytes that are not UTF-8 or numbers that are not characters
         raise ValueError(f"{path}: {name!r} must hold text, {error}") from error
 
 
@@ -388,7 +390,7 @@ def read_failures(
     """Return the pairs of file and reason under a name of a provenance.
 
     Raises:
-        ValueError: If they are not pairs.
+        ValueError: If they are not pairs of texts.
     """
     failures = provenance.get(name) or []
     if not isinstance(failures, list) or not all(

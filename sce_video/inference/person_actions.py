@@ -19,6 +19,7 @@ from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.engine.config.load import check_config, load_config
 from sce_video.engine.weights import check_backbone_weights, check_classifier_weights
 from sce_video.inference.model import select_device
+from sce_video.models.memory_format import move_to_device
 from sce_video.registry import MODELS, TRANSFORMS
 
 
@@ -60,7 +61,7 @@ def load_action_model(
     detector.load_state_dict(stored.get("state_dict", stored))
     selected = select_device(device)
     pipeline = [dict(step) for step in cfg.test_dataloader.dataset.pipeline]
-    return ActionModel(detector.eval().to(selected), pipeline, selected)
+    return ActionModel(move_to_device(detector.eval(), selected), pipeline, selected)
 
 
 def score_boxes(

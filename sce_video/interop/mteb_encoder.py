@@ -1,4 +1,4 @@
-"""Our networks as models of the package mteb, whose leaderboards have tasks on videos."""
+"""Adapter of a network for the package mteb, whose leaderboards have tasks on videos."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ _COLUMN = "video"
 
 
 class MtebEncoder:
-    """An encoder of mteb's ``EncoderProtocol`` for tasks on videos alone, with cosine similarity.
+    """Encoder in mteb's ``EncoderProtocol`` for video-only tasks, with cosine similarity.
 
     ``mteb.evaluate(MtebEncoder(load_model("RUN/epoch_100.pth")), mteb.get_tasks(...))``. Videos are
-    decoded by PyAV from the encoded files of the task, as by ``sce-video embed``: torchcodec, which
-    mteb uses otherwise, is not needed.
+    decoded by PyAV from the task's encoded files, as in ``sce-video embed``. torchcodec, which mteb
+    would otherwise use, is not needed.
 
     Args:
-        model: From :func:`~sce_video.inference.model.load_model`.
-        name: ``organisation/model``, under which mteb files the results; by default the name of the
-            checkpoint's file. The revision is the start of the checkpoint's SHA-256.
+        model: Network from :func:`~sce_video.inference.model.load_model`.
+        name: Name ``organisation/model`` under which mteb stores the results; None for the name of
+            the checkpoint's file. The revision is the start of the checkpoint's SHA-256.
         options: Views and workers; None for the defaults of :class:`ViewOptions`.
 
     Raises:
-        TypeError: ``model`` is no such network.
-        ValueError: ``name`` has not one slash.
+        TypeError: If ``model`` is not such a network.
+        ValueError: If ``name`` does not contain exactly one slash.
     """
 
     def __init__(
@@ -50,10 +50,10 @@ class MtebEncoder:
 
     @property
     def mteb_model_meta(self) -> Any:
-        """mteb's ``ModelMeta``: name, revision, feature size, and that only videos are understood.
+        """Return mteb's ``ModelMeta``: name, revision, feature size, and video as only modality.
 
         Raises:
-            ImportError: mteb is not installed.
+            ImportError: If mteb is not installed.
         """
         from mteb.models.model_meta import ModelMeta
 
@@ -80,18 +80,21 @@ class MtebEncoder:
         show_progress_bar: bool = True,
         precision: str = "float32",
     ) -> np.ndarray:
-        """Features (N, D) float32 of the videos of a loader of mteb, in their order.
+        """Compute features (N, D) float32 of the videos in a loader of mteb, in their order.
 
         Args:
-            inputs: Its ``dataset`` has a column ``video`` of the type ``datasets.Video``.
-            task_metadata: Of the task, which errors name, as ``hf_split``. ``hf_subset``,
-                ``prompt_type`` and ``show_progress_bar`` are not used.
-            batch_size: Files that are read at a time.
-            precision: "float32" is all there is.
+            inputs: Loader whose ``dataset`` has a column ``video`` of type ``datasets.Video``.
+            task_metadata: Metadata of the task, for error messages.
+            hf_split: Split of the task, for error messages.
+            hf_subset: Ignored.
+            prompt_type: Ignored.
+            batch_size: Number of files read at a time.
+            show_progress_bar: Ignored.
+            precision: Must be "float32".
 
         Raises:
-            ValueError: another precision, inputs without videos or with other modalities, or a
-                video that cannot be decoded; the message names the task and the position.
+            ValueError: If the precision is different, the inputs contain no videos or other
+                modalities, or a video cannot be decoded. The message names the task and position.
         """
         where = f"{getattr(task_metadata, 'name', 'task')}, split {hf_split}"
         if precision != "float32":
@@ -109,11 +112,11 @@ class MtebEncoder:
         return np.concatenate(rows)
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> torch.Tensor:
-        """Cosine similarities (N, M) of features (N, D) and (M, D); of one vector, (1, D)."""
+        """Compute cosine similarities (N, M) of (N, D) and (M, D); a vector counts as (1, D)."""
         return _unit(embeddings1) @ _unit(embeddings2).T
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> torch.Tensor:
-        """Cosine similarities (N,) of features (N, D) and (N, D), row by row."""
+        """Compute cosine similarities (N,) of features (N, D) and (N, D), row by row."""
         return (_unit(embeddings1) * _unit(embeddings2)).sum(dim=-1)
 
 
@@ -122,12 +125,13 @@ def _unit(features: Any) -> torch.Tensor:
 
 
 def _files(dataset: Any, count: int, where: str) -> Iterator[list[str]]:
-    """``count`` paths of encoded videos at a time; those in memory are written to a folder.
+    """Yield ``count`` paths of encoded videos at a time, and write videos in memory to a folder.
 
     Raises:
-        ValueError: no column of videos, one of something else beside it, or an empty data set.
+        ValueError: If there is no column of videos, there is a column of another type, or the
+            dataset is empty.
     """
-    from datasets import Video  # of the package that mteb's tasks are made of
+    from datasets import Video  # the package that provides mteb's datasets
 
     columns = set(dataset.column_names) & {"text", "image", "audio", _COLUMN}
     if columns != {_COLUMN}:

@@ -1,4 +1,4 @@
-"""Networks as folders of plain data: ``save_pretrained`` and ``from_pretrained``."""
+"""Networks as folders of plain data, by ``save_pretrained`` and ``from_pretrained``."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def load_network(
     config: str | Path | None = None,
     device: str | torch.device | None = None,
 ) -> Network:
-    """The classifier of a checkpoint, or its encoder where it has no classes.
+    """Load a checkpoint's classifier, or its encoder if it has no classes.
 
-    Arguments and errors are those of :func:`~sce_video.inference.model.load_model`.
+    Arguments and errors are the same as in :func:`~sce_video.inference.model.load_model`.
     """
-    checkpoint = checkpoint_of(checkpoint)  # once: a model of transformers is imported
+    checkpoint = checkpoint_of(checkpoint)  # once, because it may import a transformers model
     try:
         return load_classifier(checkpoint, config, device)
     except NoClassifierError:
@@ -46,13 +46,13 @@ def load_network(
 def save_pretrained(network: Network, folder: str | os.PathLike) -> Path:
     """Write a network to a new folder: ``model.safetensors``, ``config.json``, and its card.
 
-    The network is from :func:`load_network`, ``load_model`` or ``load_classifier``. Returns the
-    folder.
+    The network comes from :func:`load_network`, ``load_model`` or ``load_classifier``. Return the
+    path of the folder.
 
     Raises:
-        FileExistsError: there is something at ``folder``.
-        ValueError: a classifier with another head than mmaction2's ``I3DHead``.
-        WriteError: it cannot be written; then there is no folder.
+        FileExistsError: If ``folder`` already exists.
+        ValueError: If the network is a classifier with another head than mmaction2's ``I3DHead``.
+        WriteError: If the folder cannot be written. No folder is left in this case.
     """
     folder = Path(folder)
     if os.path.lexists(folder):
@@ -71,10 +71,10 @@ def write_network(network: Network, folder: Path) -> None:
 
 
 def network_weights(network: Network) -> dict[str, Tensor]:
-    """Weights of the backbone and, of a classifier, of its head, by name.
+    """Return the weights of the backbone and, for a classifier, of its head, by name.
 
     Raises:
-        ValueError: see :func:`save_pretrained`.
+        ValueError: If :func:`save_pretrained` does not support the head.
     """
     inner: Any = network.encoder if isinstance(network, VideoModel) else network.recognizer
     if isinstance(network, VideoClassifier) and type(inner.cls_head).__name__ != "I3DHead":
@@ -87,7 +87,7 @@ def network_weights(network: Network) -> dict[str, Tensor]:
 
 
 def network_config(network: Network) -> dict[str, Any]:
-    """The content of ``config.json``: input, classes, provenance; as JSON data."""
+    """Return the content of ``config.json`` as JSON data: input, classes and provenance."""
     classifier, feature_size = None, 0
     if isinstance(network, VideoClassifier):
         head: Any = network.recognizer.cls_head
@@ -110,7 +110,7 @@ def network_config(network: Network) -> dict[str, Any]:
         "classifier": classifier,
         "feature_size": feature_size,
         "provenance": {
-            "checkpoint": path.rstrip("/").rpartition("/")[2],  # not where it lay
+            "checkpoint": path.rstrip("/").rpartition("/")[2],  # without the user's folder
             **provenance,
             "software": {"sce_video": __version__, "torch": torch.__version__},
         },
@@ -118,7 +118,7 @@ def network_config(network: Network) -> dict[str, Any]:
 
 
 def absolute_paths(value: Any) -> set[str]:
-    """All texts in plain data that are absolute paths of this machine."""
+    """Return all texts in plain data that are absolute paths on this machine."""
     if isinstance(value, str):
         return {value} if os.path.isabs(value) and value.strip("/") else set()
     parts = value.values() if isinstance(value, Mapping) else value
@@ -126,9 +126,9 @@ def absolute_paths(value: Any) -> set[str]:
 
 
 def without_folders(value: Any, paths: Sequence[str]) -> Any:
-    """Plain data in which nothing but the last name of these paths is left, in sentences too.
+    """Reduce these paths to their last name in plain data, also within sentences.
 
-    Others read what is exported, and need not learn the names of a user's folders.
+    Exported files are read by others, who should not see the names of a user's folders.
     """
     if isinstance(value, Mapping):
         return {key: without_folders(part, paths) for key, part in value.items()}
@@ -144,20 +144,22 @@ def from_pretrained(
     revision: str | None = None,
     device: str | torch.device | None = None,
 ) -> Network:
-    """The network of a local folder, or of a repository ``user/name`` of the Hugging Face hub.
+    """Load the network in a local folder or in a repository ``user/name`` on the Hugging Face hub.
 
-    A local folder needs no huggingface_hub. Files are read as data; no code is executed.
+    A local folder does not need huggingface_hub. Files are read as data, and no code is executed.
 
     Args:
-        name: Folder of :func:`save_pretrained`, or name in the hub; a folder that exists wins.
-        revision: Branch, tag or commit in the hub.
-        device: As in :func:`~sce_video.inference.model.load_model`.
+        name: Folder of :func:`save_pretrained`, or name on the hub. An existing folder is used
+            first.
+        revision: Branch, tag or commit on the hub; None for the default branch.
+        device: Device as for :func:`~sce_video.inference.model.load_model`; None selects a GPU if
+            there is one.
 
     Raises:
-        FileNotFoundError: no such folder.
-        ValueError: the hub cannot be reached or has no such repository; the files are damaged or
-            of another program.
-        MissingPackageError: a name in the hub, and huggingface_hub is not installed.
+        FileNotFoundError: If the folder does not exist.
+        ValueError: If the hub cannot be reached or lacks the repository, or the files are damaged
+            or come from another program.
+        MissingPackageError: If a name on the hub is given but huggingface_hub is not installed.
     """
     return load_network(pretrained_folder(name, revision, {}), device=device)
 
@@ -165,7 +167,7 @@ def from_pretrained(
 def pretrained_folder(
     name: str | os.PathLike, revision: str | None, download: Mapping[str, Any]
 ) -> Path:
-    """The local folder; one of the hub is downloaded, with arguments of ``snapshot_download``."""
+    """Return the local folder, after a download with ``snapshot_download`` arguments if needed."""
     folder = Path(name)
     if not folder.exists() and _HUB_NAME.fullmatch(os.fspath(name)):
         try:
@@ -179,7 +181,7 @@ def pretrained_folder(
             found = snapshot_download(
                 os.fspath(name), revision=revision, allow_patterns=files, **download
             )
-        except Exception as error:  # of huggingface_hub or of its HTTP client
+        except Exception as error:  # huggingface_hub and its HTTP client raise many errors
             reason = str(error).strip().splitlines() or [type(error).__name__]
             raise ValueError(
                 f"no local folder {name}, and it cannot be had from the hub: {reason[0][:300]}"
@@ -201,11 +203,11 @@ what they show too often, too seldom or never, and is no ground for decisions ab
 
 
 def model_card(network: Network) -> str:
-    """The page of a network, in Markdown with the header of the Hugging Face hub.
+    """Write a network's card, in Markdown with the header of the Hugging Face hub.
 
-    Input, data and settings of its training, metrics with their 95 % intervals, limits, and a
-    licence that the publisher has to fill in. Metrics are those that lie beside the checkpoint and
-    were measured of this file, by its SHA-256.
+    It states the input, the training data and settings, metrics with 95 % intervals, and limits,
+    and has a licence for the publisher to fill in. The metrics come from files next to the
+    checkpoint that were measured on this file, according to its SHA-256.
     """
     config = network_config(network)
     model, provenance, classifier = config["model"], config["provenance"], config["classifier"]
@@ -249,7 +251,7 @@ def model_card(network: Network) -> str:
 def _measured(
     checkpoint: str | Path, provenance: Mapping[str, Any]
 ) -> dict[str, tuple[float, list[float]]]:
-    """Metrics with intervals of the result files beside a checkpoint that are of this very file."""
+    """Return metrics with intervals from result files next to a checkpoint that match its hash."""
     found: dict[str, tuple[float, list[float]]] = {}
     for name in (RESULTS, PROBE) if not is_url(str(checkpoint)) else ():
         path = Path(checkpoint).parent / name

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import socket
 import subprocess
 import sys
@@ -169,7 +170,7 @@ def run_on_ray(
     with connection(ray, address):
         check_versions(ray)
         # in a list Ray leaves it a reference
-        payload = [ray.put((__version__, pack(job), timeout))]
+        payload = [ray.put((__version__, pack(job), timeout, os.getcwd()))]
         actors = _Actors(ray, job, payload, count)
         try:
             yield from _Run(ray, actors, timeout).outcomes(iter(items))
@@ -183,9 +184,12 @@ class _Host:
     def __init__(self, payload: list[Any]) -> None:
         import ray
 
-        version, job, timeout = ray.get(payload[0])
+        version, job, timeout, folder = ray.get(payload[0])
         if version != __version__:  # a node that came later
             raise ClusterError(f"a node has sce_video {__version__}, the driver {version}")
+        # Relative paths are the driver's. A node without its folder may need none of them.
+        with contextlib.suppress(OSError):
+            os.chdir(folder)
         # Ray's own program, which the processes would import to find what a script defines.
         vars(sys.modules["__main__"]).pop("__file__", None)
         self._todo: deque[Item] = deque()

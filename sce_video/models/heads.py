@@ -365,12 +365,19 @@ class AttentiveProbeHead(nn.Module):
             ``loss``, ``ce_min`` and ``ce_max``.
         """
         logits = self(features)
-        # mmaction2 keeps labels of a batch as one object for each sample.
-        labels = torch.cat([sample.gt_labels.item for sample in data_samples]).to(logits.device)
+        labels = sample_labels(data_samples, logits.device)
         # A diverged probe makes the sum NaN, but not the gradients of the others.
         losses = torch.stack([F.cross_entropy(one, labels) for one in logits.unbind(dim=1)])
         values = losses.detach()
         return {"loss": losses.sum(), "ce_min": values.min(), "ce_max": values.max()}
+
+
+def sample_labels(data_samples: Sequence[Any], device: torch.device) -> Tensor:
+    """Return the labels (N,) int64 of a batch on a device.
+
+    mmaction2 keeps the labels of a batch as an object for each sample, ``ActionDataSample``.
+    """
+    return torch.cat([sample.gt_labels.item for sample in data_samples]).to(device)
 
 
 def _checked_grid(lrs: Sequence[float], weight_decays: Sequence[float]) -> list[GridPoint]:

@@ -50,7 +50,14 @@ class ChooseOptions(Options):
         "column of the CSV file with folds, which are used as they are", None, metavar="NAME"
     )
     group_pattern: str | None = option(GROUP_PATTERN, None)
-    folds: int | str | None = option(FOLDS, None)
+    folds: int | str | None = option(
+        replace(
+            FOLDS,
+            help="with groups: number of folds, or loo for one fold per group (default: loo below "
+            "20 groups, else 5)",
+        ),
+        None,
+    )
     budget: str = option(
         replace(TIME, help="time that the command may take. It decides how many videos are used"),
         "10m",

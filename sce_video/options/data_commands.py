@@ -1,4 +1,4 @@
-"""Options of ``sce-video prepare``: which datasets it prepares, and what each needs."""
+"""Options of ``sce-video prepare``, and the datasets that it prepares."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from sce_video.options.shared import RAY, TIMEOUT, WORKERS
 
 @dataclass(frozen=True)
 class DataSet:
-    """What the help states about a dataset.
+    """Entry of a dataset in the help.
 
     Args:
-        about: Its name and the lists that are written.
-        options: Options of :class:`PrepareOptions` that only some datasets have.
+        about: Name of the dataset and the lists that are written.
+        options: Options in :class:`PrepareOptions` that only some datasets have.
     """
 
     about: str
@@ -61,7 +61,7 @@ DATA_SETS = {
         ),
     ),
 }
-#: The eleven sets of the paper's many-shot table, for transfer learning with images.
+#: The eleven image datasets in the paper's many-shot table for transfer learning
 TRANSFER_NAMES = (
     "food101", "cifar10", "cifar100", "sun397", "cars", "aircraft", "voc2007", "dtd", "pets",
     "caltech101", "flowers",
@@ -70,7 +70,7 @@ DATA_SETS |= {
     name: DataSet(f"{name}: lists/{{train,val,test}}.txt for transfer learning", ())
     for name in TRANSFER_NAMES
 }
-#: Datasets that are generated, with options of their own.
+#: Datasets that are generated and have options of their own
 GENERATED = {
     "toy_actions": "generated short videos of 12 actions, to try everything with",
     "digits": "scikit-learn's handwritten digits as image files, to try images with",
@@ -78,7 +78,7 @@ GENERATED = {
 
 
 def check_name(name: str) -> None:
-    """Raise ValueError, which suggests a similar name, for an unknown dataset."""
+    """Raise ValueError that suggests a similar name, if the dataset is unknown."""
     known = (*DATA_SETS, *GENERATED)
     if name not in known:
         near = difflib.get_close_matches(name, known, 1)
@@ -186,7 +186,7 @@ class PrepareOptions(Options):
     )
 
     def check(self) -> None:
-        """Raise an error for an unknown dataset, or for options that it does not have."""
+        """Raise an error if the dataset is unknown or does not have a given option."""
         check_name(self.name)
         if self.name in GENERATED:
             raise OptionError(f"{{name}} {self.name} is generated: call prepare_{self.name}()")
@@ -205,7 +205,7 @@ class PrepareOptions(Options):
 
 
 def options_left_out(name: str) -> set[str]:
-    """Return the options of :class:`PrepareOptions` that a dataset does not have."""
+    """Return the options in :class:`PrepareOptions` that a dataset does not have."""
     own = {each for data_set in DATA_SETS.values() for each in data_set.options}
     return own - {*DATA_SETS[name].options}
 

@@ -1,12 +1,13 @@
-"""Declare the options of a command once, for the command line and for Python.
+"""Declaration of each command's options, once for the command line and Python.
 
 A class of options is a frozen dataclass that inherits from :class:`Options`. Its annotations and
 :func:`option` state the type, default, range and help text of each option.
 :func:`sce_video.options.command_line.parse` builds the command line from them, and
-:func:`python_call` builds the Python function, so that both end in the same call with an equal
-object.
+:func:`python_call` builds the Python function. Both therefore make the same call with equal
+objects.
 
-Nothing here imports torch or mmengine: a wrong command line is answered before their import.
+Nothing here imports torch or mmengine, so that a wrong command line is answered before they are
+imported.
 """
 
 from __future__ import annotations
@@ -38,13 +39,13 @@ D = TypeVar("D")
 
 
 class OptionError(ValueError):
-    """A value of an option that is not allowed, or a combination of options that is not.
+    """Error raised if an option's value or a combination of options is not allowed.
 
     ``str()`` writes the options as Python arguments.
 
     Args:
-        sentence: Text in which every option stands in braces: ``"{hours} must be above 0"``.
-        got: The wrong value, which ends the message; leave it out if the sentence names no value.
+        sentence: Message with every option in braces: ``"{hours} must be above 0"``.
+        got: Wrong value, which ends the message. Leave it out if the sentence needs no value.
     """
 
     def __init__(self, sentence: str, got: Any = MISSING) -> None:
@@ -53,10 +54,10 @@ class OptionError(ValueError):
         super().__init__(self.naming({}))
 
     def naming(self, names: dict[str, str]) -> str:
-        """Return the message with other names of the options.
+        """Return the message with other names for the options.
 
         Args:
-            names: Name of an option by its field, for example ``{"start": "--from"}``.
+            names: Displayed name of each option by its field, for example ``{"start": "--from"}``.
         """
         named = re.sub(r"\{(\w+)\}", lambda found: names.get(found[1], found[1]), self._sentence)
         return named + self._end
@@ -64,23 +65,24 @@ class OptionError(ValueError):
 
 @dataclass(frozen=True)
 class Spec:
-    """Everything about an option that its annotation and default do not state.
+    """Properties of an option that its annotation and default do not state.
 
     Args:
         help: Help text, without the default.
         flag: Name on the command line; None for ``--`` and the name of the field.
         positional: Whether it is an argument without a flag.
-        metavar: Placeholder of the value in the help, one for each value of several; None for N
-            (whole number), X (number) or the name of the field.
+        metavar: Placeholder for the value in the help, or one for each of several values; None for
+            N (integer), X (number) or the name of the field.
         choices: Allowed values; None for any. A ``Literal`` annotation states them as well.
         least: Smallest allowed number.
         above: Number that every value must exceed.
         most: Largest allowed number.
-        group: Title of the group of options in the help.
-        alone: Value of a flag that is given without a value; None if it needs one.
+        group: Title of the option's group in the help.
+        alone: Value that a flag without a value stands for; None if it needs a value.
         none: Word on the command line that stands for None, for example ``auto``.
-        words: Words that are allowed besides numbers; the annotation then names ``str``, too.
-        problem: Function that says what is wrong with a value, ``"must be ..."``, or returns None.
+        words: Words that are allowed besides numbers. The annotation must then include ``str``.
+        problem: Function that describes what is wrong with a value, ``"must be ..."``, or returns
+            None.
     """
 
     help: str
@@ -99,7 +101,7 @@ class Spec:
 
 
 class _Spec(TypedDict, total=False):
-    """The arguments of :class:`Spec` besides the help text."""
+    """Arguments of :class:`Spec` other than the help text."""
 
     flag: str
     positional: bool
@@ -119,9 +121,9 @@ def option(about: str | Spec, default: Any = MISSING, **more: Unpack[_Spec]) -> 
     """Declare an option of a dataclass.
 
     Args:
-        about: Help text; or the declaration that several commands share.
-        default: Default; an option without one must be given.
-        more: Arguments of :class:`Spec`.
+        about: Help text, or a declaration that several commands share.
+        default: Default value. An option without a default is required.
+        more: Other arguments of :class:`Spec`.
     """
     spec = replace(about, **more) if isinstance(about, Spec) else Spec(about, **more)
     return field(default=default, metadata={"spec": spec})
@@ -129,16 +131,17 @@ def option(about: str | Spec, default: Any = MISSING, **more: Unpack[_Spec]) -> 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Parent of the options of a command.
+    """Base class of the options of a command.
 
-    A subclass states its options as fields. It may override :meth:`check` for what concerns
-    several options; the type, choices and range of each one have been checked before. Lists become
-    tuples, paths text, whole numbers floats where a float is declared, and one value a tuple where
-    several are declared, so that equal options are equal objects.
+    A subclass defines its options as fields. It may override :meth:`check` to check combinations of
+    options. The type, choices and range of each option have been checked before. Values are
+    normalised so that equal options are equal objects: lists become tuples, paths become text,
+    integers become floats if a float is declared, and a single value becomes a tuple if several
+    are declared.
 
     Attributes:
-        examples: Command lines that the help shows at its end.
-        more: Text after them: exit statuses, pages of the documentation.
+        examples: Command lines shown at the end of the help.
+        more: Text after the examples: exit statuses, pages of the documentation.
     """
 
     examples: ClassVar[tuple[str, ...]] = ()
@@ -158,18 +161,18 @@ class Options:
         self.check()
 
     def check(self) -> None:
-        """Raise :class:`OptionError` for a combination of options that is not allowed."""
+        """Raise :class:`OptionError` if a combination of options is not allowed."""
 
 
 def _plain(value: Any) -> Any:
-    """Return lists as tuples and paths as text."""
+    """Convert lists to tuples and paths to text."""
     if isinstance(value, list | tuple):
         return tuple(_plain(item) for item in value)
     return str(value) if isinstance(value, Path) else value
 
 
 def _as_float(value: Any) -> Any:
-    """Return a number, or every number of several, as a float; a word stays a word."""
+    """Convert a number, or each of several numbers, to a float, and leave words unchanged."""
     if isinstance(value, tuple):
         return tuple(map(_as_float, value))
     return float(value) if isinstance(value, int) else value
@@ -177,11 +180,11 @@ def _as_float(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class ValueType:
-    """The type of an option's value.
+    """Type of an option's value.
 
     Args:
-        item: Type of one value: bool, int, float or str.
-        several: Whether the option takes several values.
+        item: Type of a single value: bool, int, float or str.
+        several: Whether the option accepts several values.
         choices: Allowed values; None for any.
     """
 
@@ -191,11 +194,11 @@ class ValueType:
 
 
 def value_types(options: type[Options]) -> dict[str, ValueType]:
-    """Return the type of every option of a class, from its annotations.
+    """Return the type of every option in a class, derived from the annotations.
 
     Raises:
-        TypeError: If an annotation is neither a plain type, a ``Literal``, a tuple of one of these
-            (``tuple[int, ...]``), nor one of them or None.
+        TypeError: If an annotation is not a plain type, a ``Literal``, a tuple of one of these
+            (``tuple[int, ...]``), or one of them or None.
     """
     if options not in _VALUE_TYPES:
         hints = get_type_hints(options)
@@ -204,7 +207,7 @@ def value_types(options: type[Options]) -> dict[str, ValueType]:
     return _VALUE_TYPES[options]
 
 
-#: Results of :func:`value_types`, because reading annotations takes longer than checking values.
+#: Cache of :func:`value_types`, because reading annotations takes longer than checking values
 _VALUE_TYPES: dict[type[Options], dict[str, ValueType]] = {}
 
 
@@ -212,12 +215,12 @@ def _value_type(hint: Any, spec: Spec, name: str) -> ValueType:
     """Return the type of an option.
 
     Args:
-        hint: Its annotation.
-        spec: What else is declared about it.
-        name: Its name, for the error.
+        hint: Annotation of the option.
+        spec: Other properties declared for the option.
+        name: Name of the option, for the error.
 
     Raises:
-        TypeError: If the annotation is not one of those that :func:`value_types` lists.
+        TypeError: If the annotation has none of the forms that :func:`value_types` lists.
     """
     hint = _main_type(hint, spec)
     several = get_origin(hint) is tuple
@@ -232,7 +235,7 @@ def _value_type(hint: Any, spec: Spec, name: str) -> ValueType:
 
 
 def _main_type(hint: Any, spec: Spec) -> Any:
-    """Return the type of a union that is neither None nor the text of allowed words."""
+    """Return the member of a union that is neither None nor the type of allowed words."""
     if get_origin(hint) not in (Union, types.UnionType):
         return hint
     others = (type(None), str) if spec.words else (type(None),)
@@ -241,12 +244,12 @@ def _main_type(hint: Any, spec: Spec) -> Any:
 
 
 def spec_of(declared: Field) -> Spec:
-    """Return what :func:`option` has stated about a field."""
+    """Return the properties that :func:`option` has declared for a field."""
     return declared.metadata["spec"]
 
 
 def flag_names(options: type[Options]) -> dict[str, str]:
-    """Return the name on the command line of every option of a class."""
+    """Return the command-line name of every option in a class, by field."""
     named = {}
     for declared in fields(options):
         spec = spec_of(declared)
@@ -271,7 +274,7 @@ def _check_value(options: type[Options], declared: Field, value: Any) -> None:
 
 @dataclass(frozen=True)
 class _Accepted:
-    """The Python types that an option of a type accepts, and its name in an error."""
+    """Python types that an option accepts, and the name of the type in an error."""
 
     types: tuple[type, ...]
     name: str
@@ -290,7 +293,7 @@ def _check_item(kind: ValueType, spec: Spec, name: str, item: Any) -> None:
     accepted = _ACCEPTED[kind.item]
     if isinstance(item, str) and item in spec.words:
         return
-    is_switch = isinstance(item, bool)  # a bool is an int in Python, but not a number of frames
+    is_switch = isinstance(item, bool)  # bool is a subclass of int, but True is not a number here
     if not isinstance(item, accepted.types) or is_switch != (kind.item is bool):
         if item != spec.alone:
             wanted = " or ".join([accepted.name, *map(repr, spec.words)])
@@ -306,7 +309,7 @@ def _check_item(kind: ValueType, spec: Spec, name: str, item: Any) -> None:
 
 
 def _check_range(spec: Spec, name: str, number: float) -> None:
-    """Raise OptionError for a number that is not finite or outside the range of its option."""
+    """Raise OptionError if a number is not finite or outside the range of its option."""
     least, above, most = spec.least, spec.above, spec.most
     bounds = [] if least is None else [f"at least {least:,}"]
     bounds += [] if above is None else [f"above {above:,}"]
@@ -318,10 +321,10 @@ def _check_range(spec: Spec, name: str, number: float) -> None:
 
 
 def chosen(kind: type[D], options: Any) -> D:
-    """Build a dataclass from the options that have the names of its fields.
+    """Build a dataclass from the options that have the same names as its fields.
 
     Args:
-        kind: The dataclass; other fields keep their defaults.
+        kind: Dataclass to build. Fields without an option keep their defaults.
         options: Options, or the arguments of a parser.
     """
     names = [known.name for known in fields(kind) if hasattr(options, known.name)]  # type: ignore[arg-type]
@@ -329,13 +332,13 @@ def chosen(kind: type[D], options: Any) -> D:
 
 
 def given_options(options: Options) -> dict[str, Any]:
-    """Return the options whose value is not the default, by the name of their field."""
+    """Return the options that differ from their defaults, by the name of their field."""
     values = {declared.name: getattr(options, declared.name) for declared in fields(options)}
     return {d.name: values[d.name] for d in fields(options) if values[d.name] != d.default}
 
 
 def shown_default(declared: Field) -> str:
-    """Return the default of an option for its help; empty for None, False, or no value at all."""
+    """Format an option's default for the help; empty for None, False, or no default."""
     default, spec = declared.default, spec_of(declared)
     if default is None and spec.none is not None:
         return spec.none
@@ -346,20 +349,20 @@ def shown_default(declared: Field) -> str:
 
 
 def help_of(declared: Field) -> str:
-    """Return the help text of an option with its default."""
+    """Return an option's help text with its default."""
     default = shown_default(declared)
     return spec_of(declared).help + (f" (default: {default})" if default else "")
 
 
 def python_call(options: type[T], function: Callable[[T], R]) -> Callable[..., R]:
-    """Return the function that takes the options of a command as arguments.
+    """Return a Python function whose arguments are the options of a command.
 
-    Positional options may be given by position, all others by keyword. One object of the class
-    ``options`` is accepted instead.
+    Positional options may be passed by position, and all others by keyword. Alternatively, a single
+    object of the class ``options`` is accepted.
 
     Args:
         options: Class of the options.
-        function: Function of one object of this class.
+        function: Function that accepts an object of this class.
     """
     named = sorted(fields(options), key=lambda declared: not spec_of(declared).positional)
     parameters = inspect.Signature([_parameter(declared) for declared in named])
@@ -382,7 +385,7 @@ def python_call(options: type[T], function: Callable[[T], R]) -> Callable[..., R
 
 
 def _parameter(declared: Field) -> inspect.Parameter:
-    """Return an option as a parameter of a Python function."""
+    """Convert an option to a parameter of a Python function."""
     return inspect.Parameter(
         declared.name,
         inspect.Parameter.POSITIONAL_OR_KEYWORD

@@ -12,6 +12,7 @@ from sce_video.options.shared import (
     CHANGES,
     CONFIG,
     DATA_ROOT,
+    DATASET,
     DEVICE,
     LAUNCHER,
     MAX_VIEWS,
@@ -23,6 +24,7 @@ from sce_video.options.shared import (
     STRIDE,
     TIMEOUT,
     WINDOWS,
+    check_dataset,
     check_windows,
     is_table,
 )
@@ -58,6 +60,7 @@ class EmbedOptions(Options):
         replace(RUN, help=f"{RUN.help}; with --config, 'random' is an untrained network")
     )
     out: str = option("file or URL to write", metavar="FILE.npz")
+    dataset: str | None = option(DATASET, None)
     all_files: bool = option(ALL_FILES, False)
     config: str | None = option(
         "config file to run (default: the config inside the checkpoint, which is read as data)",
@@ -105,6 +108,7 @@ class EmbedOptions(Options):
     def check(self) -> None:
         """Raise OptionError if there is nothing to embed, or an option would have no effect."""
         check_windows(self)
+        check_dataset(self, "all_files", "config", "ann_file")
         for name in _OF_INDEXES if self.windows is None else _OF_CONFIGS:
             if getattr(self, name) == self.__dataclass_fields__[name].default:
                 continue
@@ -136,6 +140,9 @@ class IndexOptions(Options):
     )
     out: str = option("folder of the index", metavar="DIR")
     data_root: str | None = option(DATA_ROOT, None)
+    dataset: str | None = option(
+        replace(DATASET, help=f"{DATASET.help} (default: as in the index)"), None
+    )
     all_files: bool = option(ALL_FILES, False)
     config: str | None = option(CONFIG, None)
     device: str | None = option(DEVICE, None)
@@ -204,6 +211,7 @@ class IndexOptions(Options):
     def check(self) -> None:
         """Raise OptionError for options that have no effect together."""
         check_windows(self)
+        check_dataset(self, "all_files", "data_root")
         if self.column is not None and not is_table(self.videos):
             raise OptionError(
                 f"{{column}} names a column of a table of videos, and {self.videos} is not a table"

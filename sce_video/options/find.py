@@ -9,11 +9,13 @@ from sce_video.options.declare import OptionError, Options, option
 from sce_video.options.shared import (
     ALL_FILES,
     CONFIG,
+    DATASET,
     DEVICE,
     LABELS,
     MAX_VIEWS,
     TIME,
     TIMEOUT,
+    check_dataset,
     matching,
 )
 
@@ -80,6 +82,11 @@ class CurateOptions(Options):
     )
     config: str | None = option(CONFIG, None, group="features of new videos")
     device: str | None = option(DEVICE, None, group="features of new videos")
+    dataset: str | None = option(
+        replace(DATASET, help=DATASET.help.replace("VIDEOS", "SOURCE")),
+        None,
+        group="features of new videos",
+    )
     all_files: bool = option(ALL_FILES, False, group="features of new videos")
     duplicates: str = option(
         "what decides on near-duplicates: their frames, their features alone (no video is "
@@ -187,6 +194,9 @@ class CurateOptions(Options):
             raise OptionError(
                 "{column} names existing features, but {checkpoint} makes new ones. Remove one"
             )
+        if self.dataset is not None and self.checkpoint is None:
+            raise OptionError("{dataset} lists videos to embed. Add {checkpoint} RUN")
+        check_dataset(self, "all_files")
 
 
 #: A class of this name is what a video shows besides: it makes no segments.

@@ -20,10 +20,11 @@ from sce_video.options.shared import (
     GROUP_PATTERN,
     LAUNCHER,
     PAIRS,
-    PROTOCOLS,
     RUN,
     matching,
+    protocol_problem,
 )
+from sce_video.utils.own_parts import imported_classes
 
 #: Protocols that need no labels, and so no gallery to compare with.
 LABEL_FREE = frozenset(("clip_retrieval", "lidar", "rankme"))
@@ -58,11 +59,11 @@ class EvaluateOptions(Options):
     data_root: str | None = option(DATA_ROOT, None)
     all_files: bool = option(ALL_FILES, False)
     protocols: tuple[str, ...] = option(
-        "protocols on the features (default: the ones of the recipe); time: tell videos from "
-        "shuffled, reversed and still ones",
+        "protocols on the features, or metrics of your own (default: the ones of the recipe); "
+        "time: tell videos from shuffled, reversed and still ones",
         (),
         metavar="NAME",
-        choices=PROTOCOLS,
+        problem=protocol_problem,
     )
     pairs: str | None = option(PAIRS, None)
     factors: str | None = option(FACTORS, None)
@@ -102,7 +103,9 @@ class EvaluateOptions(Options):
             )
         if self.gallery is not None and columns:
             raise OptionError("groups and folds divide the test videos. Remove {gallery}")
-        needs_labels = not self.protocols or not LABEL_FREE.issuperset(self.protocols)
+        own = imported_classes("metric")
+        alone = {name for name in own if not getattr(own[name], "needs_gallery", True)}
+        needs_labels = not self.protocols or not alone.union(LABEL_FREE).issuperset(self.protocols)
         if needs_labels and self.gallery is None and not self.grouped:
             raise OptionError("give {gallery}, {group_pattern} or {group_column}")
         if self.folds is not None and (not self.grouped or self.fold_column):

@@ -15,8 +15,8 @@ from sce_video.options.shared import (
     JSON,
     LAUNCHER,
     PAIRS,
-    PROTOCOLS,
     matching,
+    protocol_problem,
 )
 from sce_video.options.training import PRECISIONS
 
@@ -37,7 +37,10 @@ class ProbeOptions(Options):
     group_pattern: str | None = option(GROUP_PATTERN, None)
     folds: int | str | None = option(FOLDS, None)
     protocols: tuple[str, ...] = option(
-        "protocols to compute", ("knn", "linear"), metavar="NAME", choices=PROTOCOLS
+        "protocols, or metrics of your own",
+        ("knn", "linear"),
+        metavar="NAME",
+        problem=protocol_problem,
     )
     k: int | None = option("knn: number of neighbours (default: 20)", None, least=1)
     temperature: float | None = option(

@@ -1,4 +1,4 @@
-"""Options that several commands have, each declared once."""
+"""Options that several commands share, each declared once."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ from dataclasses import replace
 from typing import Any
 
 from sce_video.options.declare import OptionError, Spec
+from sce_video.utils.own_parts import imported_classes
 from sce_video.utils.seconds import parse_seconds
 
-#: Largest frame that is decoded, height x width. A frame of 8K video (7680 x 4320) has 33 million
-#: pixels.
+#: Largest number of pixels in a decoded frame. A frame of 8K video (7680 x 4320) has 33 million.
 MAX_PIXELS = 40_000_000
-#: Longest time limit in seconds that the timers of all systems accept.
+#: Largest time limit, in seconds, that the timers of all systems accept
 MAX_TIMEOUT = 1_000_000
 _TABLE = r".*\.lance/*"
 
 
 def is_table(path: Any) -> bool:
-    """Return whether a path or URL names a table, which ends with ``.lance``."""
+    """Return whether a path or URL is the name of a table, which ends with ``.lance``."""
     return isinstance(path, str | os.PathLike) and bool(
         re.fullmatch(_TABLE, os.fspath(path), re.DOTALL)
     )
 
 
 def matching(pattern: str, problem: str) -> Callable[[str], str | None]:
-    """Return the ``problem`` function of a text that must match a regular expression.
+    """Return a ``problem`` function for text that must match a regular expression.
 
     Args:
-        pattern: The expression.
-        problem: What is wrong with any other text: ``"must be ..."``.
+        pattern: Regular expression.
+        problem: Description of the problem if the text does not match: ``"must be ..."``.
     """
     return lambda text: None if re.fullmatch(pattern, text, re.DOTALL) else problem
 
 
 def time_problem(text: str) -> str | None:
-    """Return what is wrong with a time; None for a right one."""
+    """Return the problem with a time, or None if it is valid."""
     try:
         parse_seconds(text)
     except ValueError:
@@ -46,17 +46,29 @@ def time_problem(text: str) -> str | None:
 
 
 def check_windows(options: Any) -> None:
-    """Raise OptionError for ``stride`` or ``shots`` without ``windows``."""
+    """Raise OptionError if ``stride`` or ``shots`` is given without ``windows``."""
     if options.windows is None and (options.stride is not None or options.shots):
         raise OptionError("{stride} and {shots} need {windows}, for example {windows} 5s")
 
 
-#: A trained network. Formats and files are checked by the function of a command.
+def check_dataset(options: Any, *others: str) -> None:
+    """Raise OptionError for options that have no effect with a ``dataset`` of the user's own.
+
+    Args:
+        options: The options.
+        others: Names of these options.
+    """
+    given = [name for name in others if getattr(options, name)]
+    if options.dataset is not None and given:
+        raise OptionError(f"{{dataset}} lists the videos. Remove it or {{{given[0]}}}")
+
+
+#: Trained network. The function of a command checks the format and the file.
 RUN = Spec(
     "run or checkpoint, also s3://...; or a model of transformers or timm: FOLDER, hf:OWNER/MODEL",
     metavar="RUN",
 )
-#: Title of the options that divide videos.
+#: Title of the options that divide videos into windows
 OF_WINDOWS = "windows of long videos"
 TIME = Spec("", metavar="TIME", problem=time_problem)
 WINDOWS = replace(
@@ -70,7 +82,7 @@ STRIDE = replace(
     group=OF_WINDOWS,
 )
 SHOTS = Spec("find cuts first, so that no window reaches across one", group=OF_WINDOWS)
-#: Whether the device is there, torch finds out.
+#: Device name, whose availability only torch can check
 DEVICE = Spec(
     "device to run the network on: cuda:1, cpu, ... (default: a GPU if there is one)",
     metavar="DEVICE",
@@ -80,7 +92,7 @@ DEVICE = Spec(
 )
 CONFIG = Spec("config file, if the checkpoint contains none", metavar="FILE")
 LABELS = Spec("list with 'path label' on every line", metavar="LIST")
-#: What is wrong with the name of a table that is written.
+#: Describes the problem with the name of a table to write
 table_problem = matching(_TABLE, "must be the name of a table, which ends with .lance")
 DATA_ROOT = Spec(
     "folder that the paths of a list are relative to (default: the folder of the list or the "
@@ -113,7 +125,7 @@ GROUP_PATTERN = Spec(
     metavar="REGEX",
     problem=_pattern_problem,
 )
-#: Protocols on frozen features, by their names on the command line.
+#: Names of the protocols on frozen features on the command line
 PROTOCOLS = (
     "clip_retrieval",
     "few_shot",
@@ -123,6 +135,31 @@ PROTOCOLS = (
     "rankme",
     "retrieval",
     "time",
+)
+
+
+def protocol_problem(name: str) -> str | None:
+    """Return what is wrong with the name of a protocol, shipped or of the user's own."""
+    known = [*PROTOCOLS, *imported_classes("metric")]
+    if name in known:
+        return None
+    return f"must be one of {', '.join(known)}, or a metric that a module of --import registers"
+
+
+def _dataset_problem(name: str) -> str | None:
+    """Return what is wrong with the name of a dataset of the user's own."""
+    known = imported_classes("dataset")
+    if name in known:
+        return None
+    has = f"registers ({', '.join(known)})" if known else "registers (docs/extend.md)"
+    return f"must be the name of a dataset that a module of --import {has}"
+
+
+#: Class of the user's own that lists the videos of a folder.
+DATASET = Spec(
+    "dataset of your own, which lists the videos of VIDEOS; name its module with --import",
+    metavar="NAME",
+    problem=_dataset_problem,
 )
 PAIRS = Spec("with the protocol time: accuracy in pairs of opposite classes", choices=("ssv2",))
 FACTORS = Spec(

@@ -26,6 +26,16 @@ LAST = "last"
 FOLDERS = "folders"
 #: Classifiers of a finetuning.
 HEADS = ("linear", "attentive")
+#: Routes of a finetuning: choose one of the others, fit a linear classifier on frozen features, or
+#: train by gradient.
+AUTO = "auto"
+FROZEN = "frozen"
+FINETUNE = "finetune"
+#: Options of a finetuning that only a training by gradient has.
+OF_GRADIENTS = (
+    *("head", "precision", "frozen", "width", "dropout", "flip"),
+    *("epochs", "warmup", "lr", "weight_decay"),
+)
 #: What a distillation learns from its teacher.
 OBJECTIVES = ("cosine", "tokens", "relations", "frames")
 #: Source of a finetuning that starts from random weights.
@@ -308,6 +318,10 @@ class PretrainOptions(Options):
 class FinetuneOptions(Options):
     """Train a classifier of videos from a pretrained network, and test it.
 
+    Two routes lead to a classifier. 'frozen' fits a linear classifier on the features of the
+    network as it is, 'finetune' trains the network. By default, the command compares both on
+    labelled videos that it holds out, and says which one it takes and why.
+
     The command prints the settings that it has chosen with a reason for each, and writes them to
     RUN/run.json and RUN/config.py. It trains, tests with several views of each video, and writes
     the page RUN/run.html. Ctrl-C, SIGTERM or SIGHUP completes the current step and writes a
@@ -347,6 +361,15 @@ class FinetuneOptions(Options):
     fold_column: str | None = option(FOLD_COLUMN, None)
     few: int | None = option("train with N videos of each class, drawn by the seed", None, least=1)
     hours: float | None = option(HOURS, None)
+    recipe: str | None = option(
+        "recipe of your own that is filled in (default: r3d18_folder)", None, metavar="NAME"
+    )
+    route: str = option(
+        "auto: the better one of the others on held-out videos; frozen: a linear classifier on "
+        "frozen features; finetune: train the network",
+        AUTO,
+        choices=(AUTO, FROZEN, FINETUNE),
+    )
     head: str | None = option("classifier (default: chosen)", None, choices=HEADS)
     precision: str | None = option(PRECISION, None)
     plan: bool = option(PLAN, False)
@@ -400,6 +423,7 @@ class FinetuneOptions(Options):
     examples: ClassVar[tuple[str, ...]] = (
         "sce-video finetune SOURCE --train TRAIN --test TEST --out RUN --hours 2",
         "sce-video finetune SOURCE --train clips.csv --group-column person --out RUN",
+        "sce-video finetune efficientnet-lite0 --train TRAIN --out RUN --route frozen",
         "sce-video finetune none --train TRAIN --out RUN --few 10 --epochs 30",
         "sce-video finetune --out RUN --resume",
     )
@@ -418,13 +442,26 @@ class FinetuneOptions(Options):
         columns = [n for n in ("group_column", "fold_column") if getattr(self, n) is not None]
         if self.group_pattern is not None and columns:
             raise OptionError(f"give either {{group_pattern}} or {{{columns[0]}}}, not both")
-        for name in ("group_pattern", *columns):
-            if getattr(self, name) is not None and self.test is not None:
-                raise OptionError(f"{{{name}}} holds videos out for a test. Remove it or {{test}}")
+        if self.fold_column is not None and self.test is not None:
+            raise OptionError("{fold_column} holds videos out for a test. Remove it or {test}")
+        self._check_route()
         if self.width is not None and self.source not in (None, NONE):
             raise OptionError(
                 "{width} can be chosen for random weights only. Remove it, or give none as {source}"
             )
+
+    def _check_route(self) -> None:
+        """Raise OptionError for what frozen features do not have."""
+        if self.route != FROZEN:
+            return
+        if self.source == NONE:
+            raise OptionError("{route} frozen needs a pretrained network as {source}, not none")
+        for name in OF_GRADIENTS:
+            if getattr(self, name) is not None:
+                raise OptionError(
+                    f"{{route}} frozen trains no network. Remove {{{name}}}, or give {{route}} "
+                    "finetune"
+                )
 
 
 LIST = Spec("", metavar="LIST", group="other videos")

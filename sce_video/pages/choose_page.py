@@ -1,4 +1,4 @@
-"""Page of ``sce-video choose``: candidates in one table, their differences, nearest neighbours."""
+"""Page of ``sce-video choose``, with a table of candidates, their differences and neighbours."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from sce_video.utils.html_template import render_template
 
 @dataclass(frozen=True)
 class ChoiceRow:
-    """A candidate or a floor in the table.
+    """Candidate or baseline in the table.
 
     Attributes:
-        name: Its name.
-        cells: Texts below the columns.
-        is_floor: Whether it is a floor.
+        name: Name of the candidate.
+        cells: Texts for the columns.
+        is_floor: Whether it is a baseline that any candidate should exceed.
         recommended: Whether it is the recommended candidate.
     """
 
@@ -29,11 +29,11 @@ class ChoiceRow:
 
 @dataclass(frozen=True)
 class ChoiceTable:
-    """The table of the terminal and of the page.
+    """Table that the terminal and the page show.
 
     Attributes:
         columns: Titles of the columns after the name.
-        rows: Candidates and floors.
+        rows: Candidates and baselines.
     """
 
     columns: tuple[str, ...]
@@ -52,18 +52,19 @@ class ChoiceTable:
 
 @dataclass(frozen=True)
 class ChoicePage:
-    """What the page shows.
+    """Content of the page.
 
     Attributes:
         title: Name of the videos.
-        sample: How many videos were used, and how.
+        sample: Sentence on the number and use of the videos.
         heading: Recommendation in a few words.
         command: Command line to run next.
         reasons: Sentences that explain the recommendation.
         notes: Remarks on the sample.
-        table: The candidates.
-        differences: Names of the two networks, name of the metric, and points with their interval.
-        parts: Nearest neighbours of some candidates.
+        table: Table of the candidates.
+        best: Name of the best candidate; empty without labels.
+        differences: Points by which the best candidate exceeds each other one, with intervals.
+        parts: Nearest neighbours according to some candidates.
         failures: Path and reason of each video that could not be decoded.
     """
 
@@ -74,12 +75,13 @@ class ChoicePage:
     reasons: Sequence[str]
     notes: Sequence[str]
     table: ChoiceTable
-    differences: Sequence[tuple[str, str, str, str]]
+    best: str
+    differences: ChoiceTable
     parts: Sequence[Part]
     failures: Sequence[tuple[str, str]]
 
 
 def render_choice(page: ChoicePage) -> str:
-    """Return the page. Everything in it is escaped, and nothing is loaded."""
+    """Render the page. All of its content is escaped, and it loads nothing from elsewhere."""
     values = {**vars(page), **page_frame([], draws=False)}
     return render_template("sce_video.pages", "choose.html", values)

@@ -1,10 +1,11 @@
-"""Embeds a sample of the videos with each candidate of ``sce-video choose``, within a budget."""
+"""Embedding of a sample of videos with each candidate of ``sce-video choose``, within a budget."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from statistics import fmean
@@ -15,29 +16,26 @@ from sce_video.inference.clip_features import EmbeddedClips, embed_clips
 from sce_video.runs.candidates import Candidate, NetworkPass
 from sce_video.utils.command import Progress
 
-#: Videos that are timed before the size of the sample is chosen, after a first one.
+#: Number of videos timed before the sample size is chosen, after a first untimed video
 _TIMED = 5
-#: Share of the time left after these that the features may take. Scores and page need the rest.
-_SHARE = 0.7
+#: Share of the time left after these that features and scores may take. The page needs the rest.
+_SHARE = 0.8
 #: Factor by which the time of a network may exceed its estimate.
 _LATE = 1.5
-#: Seconds in which processes start.
-_START = 10.0
+#: Seconds by which it may exceed it anyway: stopping too early wastes the features of the others.
+_GRACE = 20.0
 _FLOAT = 4  # bytes of a number of a feature
-#: Fewest videos of a comparison, unless there are fewer: an interval over fewer says little.
-LEAST_VIDEOS = 20
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a candidate costs.
+    """Computing time, memory and storage that a candidate needs.
 
     Attributes:
-        seconds: Seconds of one core, or of a GPU, per hour of video; None if the videos have no
-            length.
-        memory: Largest memory of a process, or on its GPU, bytes; None if it is not known.
+        seconds: Seconds on one core or a GPU per hour of video; None if the videos have no length.
+        memory: Peak memory of a process or on its GPU, in bytes; None if it is unknown.
         dimensions: Size of a feature.
-        bytes_per_hour: Size of the features of an hour of videos as long as these, bytes.
+        bytes_per_hour: Bytes of features per hour of videos of this average length.
     """
 
     seconds: float | None
@@ -47,19 +45,19 @@ class Cost:
 
     @property
     def order(self) -> tuple[float, int]:
-        """Key that sorts by time, then by the size of a feature."""
+        """Sort key: time first, then the size of a feature."""
         return (float("inf") if self.seconds is None else self.seconds, self.dimensions)
 
 
 @dataclass(frozen=True, eq=False)
 class CandidateFeatures:
-    """Features of the same videos by all candidates.
+    """Features of the same videos from all candidates.
 
     Attributes:
         clips: Features (n, K, D) of the K clips of n videos, by candidate.
-        costs: What each candidate costs.
+        costs: Cost of each candidate.
         rows: (n,) positions of the videos in the order of the sample.
-        tried: Number of videos that were read, the first ones of the order.
+        tried: Number of videos that were read, from the beginning of this order.
         failures: Path and reason of each video that some candidate could not embed.
     """
 
@@ -72,11 +70,11 @@ class CandidateFeatures:
 
 @dataclass(frozen=True)
 class TimeBudget:
-    """Time that the whole command may take.
+    """Time limit of the whole command.
 
     Attributes:
-        begun: When the command began, on the clock of ``time.monotonic``, seconds.
-        seconds: Its length, seconds.
+        begun: Start of the command in seconds on the clock ``time.monotonic``.
+        seconds: Length of the budget in seconds.
     """
 
     begun: float
@@ -84,81 +82,133 @@ class TimeBudget:
 
     @property
     def end(self) -> float:
-        """When the command must be done, on the clock of ``time.monotonic``."""
+        """Time at which the command must finish, on the clock ``time.monotonic``."""
         return self.begun + self.seconds
+
+    @property
+    def scores_end(self) -> float:
+        """Time at which the scores must be finished. The page needs the last tenth."""
+        return self.begun + 0.9 * self.seconds
 
 
 def embed_within(
-    passes: Sequence[NetworkPass], paths: Sequence[str], budget: TimeBudget, workers: int
+    passes: Sequence[NetworkPass],
+    paths: Sequence[str],
+    budget: TimeBudget,
+    workers: int,
+    score_seconds: Callable[[int], float],
+    least: int,
 ) -> CandidateFeatures:
     """Embed as many videos as the time allows, the same ones with all networks.
 
     Args:
-        passes: The networks.
-        paths: Paths of the videos, each beginning of which is a fair sample.
-        budget: Time of the command.
+        passes: Networks to embed the videos with.
+        paths: Paths of the videos, ordered so that every prefix is a fair sample.
+        budget: Time budget of the command.
         workers: Number of processes.
+        score_seconds: Function that estimates the seconds in which all candidates are scored on a
+            number of videos. It must not fall as the number grows.
+        least: Fewest videos of a comparison.
 
     Raises:
-        ValueError: If the time does not suffice for :data:`LEAST_VIDEOS`, or fewer than two videos
-            can be decoded.
+        ValueError: If the time does not suffice for ``least`` videos, or fewer than two videos can
+            be decoded.
     """
-    parts = []
-    for number, one in enumerate(passes, 1):
-        parts.append(_embed(one, paths[: 1 + _TIMED], 1, f"timing {number} of {len(passes)}:"))
-        if time.monotonic() > budget.end:
-            raise ValueError(
-                f"a budget of {budget.seconds:g} s does not suffice to time {len(passes)} networks "
-                f"on {1 + _TIMED} videos. Give a larger --budget, or fewer networks with --among"
-            )
+    parts, starts = _timed_videos(passes, paths[: 1 + _TIMED], budget)
     # The first video of a process takes longer, because memory is allocated.
     each = [fmean(video.seconds for video in part[1:] or part) / workers for part in parts]
     now = time.monotonic()
     end = now + _SHARE * (budget.end - now)
-    count = _sample_size(sum(each), len(paths), end - now, budget)
+    plan = _SamplePlan(sum(each), sum(starts), score_seconds, len(paths), least)
+    count = plan.size(end - now, budget)
+    end, limit = (moment - score_seconds(count) for moment in (end, budget.scores_end))
     for number, one in enumerate(passes):
         now, done = time.monotonic(), len(parts[number])
         # An estimate from few videos may be wrong. The time of the networks that follow is kept,
         # and a network that is late itself may still reach the videos of the ones before it.
-        own, others = (
-            seconds * (count - done) for seconds in (each[number], sum(each[number + 1 :]))
-        )
-        stop = max(end - others, now + _LATE * own + _START)
+        needed = [start + pace * (count - done) for start, pace in zip(starts, each, strict=True)]
+        own, others = needed[number], sum(needed[number + 1 :])
+        late = min(now + _LATE * own, max(limit - others, now + own)) + _GRACE
         title = f"embedding {number + 1} of {len(passes)}:"
+        stop = max(end - others, late)
         parts[number] += _embed(one, paths[done:count], workers, title, stop)
         count = len(parts[number])
     return _joined(passes, [part[:count] for part in parts])
 
 
-def _sample_size(each: float, videos: int, left: float, budget: TimeBudget) -> int:
-    """Return the number of videos that the time left suffices for, at most all.
-
-    Args:
-        each: Seconds in which all networks embed a video.
-        videos: Number of videos.
-        left: Seconds for the features, of which the timed videos are a part.
-        budget: Time of the command, for the error.
+def _timed_videos(
+    passes: Sequence[NetworkPass], paths: Sequence[str], budget: TimeBudget
+) -> tuple[list[list[EmbeddedClips]], list[float]]:
+    """Embed a few videos with each network, and return the seconds until a first video is done.
 
     Raises:
-        ValueError: If the time does not suffice for :data:`LEAST_VIDEOS`.
+        ValueError: If the time is over before all networks are timed.
     """
-    least = min(LEAST_VIDEOS, videos)
-    count = min(videos, 1 + _TIMED + int(left / max(each, 1e-9)))
-    if count < least:
-        spent = budget.seconds - left / _SHARE
-        needed = math.ceil(spent + (least - _TIMED) * each / _SHARE)
-        raise ValueError(
-            f"a budget of {budget.seconds:g} s suffices for {count} of {videos} videos, and a "
-            f"comparison needs {least}. Give --budget {needed}s or more, or fewer networks with "
-            "--among"
-        )
-    return count
+    parts, starts = [], []
+    for number, one in enumerate(passes, 1):
+        begun = time.monotonic()
+        parts.append(_embed(one, paths, 1, f"timing {number} of {len(passes)}:"))
+        now = time.monotonic()
+        starts.append(now - begun - sum(video.seconds for video in parts[-1][1:]))
+        if now > budget.end:
+            raise ValueError(
+                f"a budget of {budget.seconds:g} s does not suffice to time {len(passes)} networks "
+                f"on {len(paths)} videos. Give a larger --budget, or fewer networks with --among"
+            )
+    return parts, starts
+
+
+@dataclass(frozen=True)
+class _SamplePlan:
+    """Time that a comparison takes, by the number of its videos.
+
+    Attributes:
+        each: Seconds in which all networks embed a video.
+        start: Seconds in which the processes of all networks start and embed a first video.
+        score_seconds: Estimate of :func:`embed_within`.
+        videos: Number of all videos.
+        least: Fewest videos of a comparison.
+    """
+
+    each: float
+    start: float
+    score_seconds: Callable[[int], float]
+    videos: int
+    least: int
+
+    def seconds(self, count: int) -> float:
+        """Return the seconds of features and scores after the timed videos."""
+        more = max(0, count - 1 - _TIMED)
+        start = self.start if more else 0.0
+        return start + self.each * more + self.score_seconds(count)
+
+    def size(self, left: float, budget: TimeBudget) -> int:
+        """Return the number of videos that the time suffices for, at most all.
+
+        Args:
+            left: Seconds for features and scores.
+            budget: Time of the command, for the error.
+
+        Raises:
+            ValueError: If the time does not suffice for ``least`` videos.
+        """
+        counts = range(1, self.videos + 1)
+        count = bisect_right(counts, left, key=self.seconds)
+        if count < self.least:
+            spent = budget.seconds - left / _SHARE
+            needed = math.ceil(spent + 1 + self.seconds(self.least) / _SHARE)
+            raise ValueError(
+                f"a budget of {budget.seconds:g} s suffices for {count} of {self.videos} videos, "
+                f"and a comparison needs {self.least}. Give --budget {needed}s or more, or fewer "
+                "networks with --among"
+            )
+        return count
 
 
 def _embed(
     one: NetworkPass, paths: Sequence[str], workers: int, title: str, stop: float = math.inf
 ) -> list[EmbeddedClips]:
-    """Embed videos in order until a time on the clock of ``time.monotonic``."""
+    """Embed videos in order until a time on the clock ``time.monotonic``."""
     found: list[EmbeddedClips] = []
     if not paths:
         return found
@@ -176,10 +226,10 @@ def _embed(
 def _joined(
     passes: Sequence[NetworkPass], parts: Sequence[Sequence[EmbeddedClips]]
 ) -> CandidateFeatures:
-    """Return the features of the videos that all networks could embed.
+    """Return the features of the videos that every network could embed.
 
     Raises:
-        ValueError: If there are fewer than two.
+        ValueError: If there are fewer than two such videos.
     """
     tried = min(map(len, parts))
     failed: dict[int, tuple[str, str]] = {}
@@ -205,7 +255,7 @@ def _joined(
 
 
 def _cost(videos: Sequence[EmbeddedClips], dimensions: int) -> Cost:
-    """Return the cost of a candidate from the videos that its network has embedded."""
+    """Compute a candidate's cost from the videos that its network has embedded."""
     hours = sum(video.duration for video in videos) / 3600
     memory = [video.memory for video in videos if video.memory is not None]
     return Cost(

@@ -1,39 +1,41 @@
-"""How good the candidates of ``sce-video choose`` are, and which one the evidence supports."""
+"""Scores of the candidates of ``sce-video choose``, and the recommendation based on them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 
 from sce_video.evaluation.functional.statistics import bootstrap_intervals
-from sce_video.evaluation.metrics.base import RowMetric, compute_metrics, outcomes_of
 from sce_video.evaluation.metrics.feature_metrics import (
     KNN,
     ClipRetrieval,
     FeatureStatistics,
     LiDAR,
-    LinearProbe,
     RankMe,
 )
 from sce_video.evaluation.rows import Rows, mean_of_clips
 from sce_video.runs.candidate_features import Cost
+from sce_video.runs.candidate_probe import probe_by_fold
 from sce_video.runs.candidate_videos import ChoiceVideos
 from sce_video.runs.candidates import Candidate
 
-#: Metric that decides between candidates.
+#: Metric that decides between candidates
 DECIDES = "linear_top1"
-#: Metrics of labelled videos whose differences are stated.
+#: Metrics of labelled videos whose differences are reported
 LABELLED = {DECIDES: "linear probe", "knn_top1": "kNN"}
-#: Metrics without labels, and the effective rank, in the order of the table.
+#: Metrics without labels, and the effective rank, in the order of the table
 LABEL_FREE = {
     "rankme": "RankMe",
     "lidar": "LiDAR",
     "clip_retrieval_r1": "clip retrieval",
     "effective_rank": "effective rank",
 }
+#: Videos of the metrics without labels, whose time grows with the third power of the clips.
+_MEASURED = 250
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,12 +43,12 @@ class Score:
     """Metrics of a candidate.
 
     Attributes:
-        candidate: The candidate.
-        cost: What it costs.
+        candidate: Candidate that was scored.
+        cost: Cost of the candidate.
         rows: Features of the videos, with labels, groups and folds.
         metrics: Values by the name of the metric.
         intervals: 95 % intervals of the metrics that are means over videos; None with one group.
-        outcomes: What each video contributes to such a metric, (n,).
+        outcomes: Contribution of each measured video to such a metric, (m,).
     """
 
     candidate: Candidate
@@ -57,29 +59,106 @@ class Score:
     outcomes: dict[str, np.ndarray] = field(default_factory=dict)
 
 
-def score_candidate(
-    candidate: Candidate, cost: Cost, clips: np.ndarray, videos: ChoiceVideos
-) -> Score:
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """Scores of all candidates on the same videos.
+
+    Attributes:
+        scores: Candidates and floors, in the order in which they were given.
+        measured: The videos of the outcomes, which may be fewer than the videos of the features.
+        note: Remark on what was left out; empty if nothing was.
+    """
+
+    scores: list[Score]
+    measured: ChoiceVideos
+    note: str = ""
+
+
+def score_candidates(
+    clips: Mapping[Candidate, np.ndarray],
+    costs: Mapping[Candidate, Cost],
+    videos: ChoiceVideos,
+    stop: float = math.inf,
+) -> Scored:
     """Compute kNN and a linear probe if there are labels, else the measures without labels.
 
     Args:
-        candidate: The candidate.
-        cost: What it costs.
-        clips: (n, K, D) features of the clips of each video.
+        clips: Features (n, K, D) of the clips of each video, by candidate.
+        costs: Time and memory that each candidate needs.
         videos: The n videos.
+        stop: Time on the clock of ``time.monotonic`` at which no further fold is tested.
     """
-    rows = _rows(clips, videos)
-    metrics: list[RowMetric] = [KNN(), LinearProbe()] if videos.labelled else [RankMe()]
-    if not videos.labelled and clips.shape[1] > 1:  # both compare the clips of a video
-        metrics += [LiDAR(), ClipRetrieval()]
-    values = compute_metrics([*metrics, FeatureStatistics()], rows)
-    found = outcomes_of(metrics, rows)
-    if found is None:
-        return Score(candidate, cost, rows, values)
-    outcomes = {name: found.values[:, i].astype(np.float64) for i, name in enumerate(found.names)}
-    outcomes = {name: hits for name, hits in outcomes.items() if name in {*LABELLED, *LABEL_FREE}}
-    ends = {name: mean_interval(hits, videos.groups) for name, hits in outcomes.items()}
-    return Score(candidate, cost, rows, values, ends, outcomes)
+    rows = {candidate: _rows(values, videos) for candidate, values in clips.items()}
+    if not videos.labelled:
+        measured = videos.subset(np.arange(min(_MEASURED, len(videos))))
+        scores = [
+            _score_without_labels(candidate, costs[candidate], rows[candidate], values, measured)
+            for candidate, values in clips.items()
+        ]
+        return Scored(scores, measured)
+    features = {candidate: one.features for candidate, one in rows.items()}
+    probe = probe_by_fold(features, videos, stop)
+    measured, total = videos.subset(probe.tested), len(np.unique(videos.folds))
+    scores = []
+    for candidate, one in rows.items():
+        knn = KNN()
+        knn.compute(one)
+        near = knn.outcomes["knn_top1"].numpy()[probe.tested]
+        outcomes = {DECIDES: probe.hits[candidate], "knn_top1": near}
+        score = Score(candidate, costs[candidate], one, {})
+        scores.append(_with_outcomes(score, outcomes, measured))
+    note = ""
+    if probe.folds < total:
+        note = (
+            f"Only {len(measured)} videos, {probe.folds} of {total} folds, are tested, because the "
+            "time is over. Give a larger --budget to test all folds."
+        )
+    return Scored(scores, measured, note)
+
+
+def _score_without_labels(
+    candidate: Candidate, cost: Cost, rows: Rows, clips: np.ndarray, measured: ChoiceVideos
+) -> Score:
+    """Return the measures without labels of the measured videos, the first ones of ``clips``."""
+    few = _rows(in_row_space(clips[: len(measured)]), measured)
+    values, retrieval = RankMe().compute(few), ClipRetrieval()
+    if clips.shape[1] > 1:  # these measures compare the clips of a video
+        values |= LiDAR().compute(few)
+        retrieval.compute(few)
+    outcomes = {name: hits.numpy() for name, hits in retrieval.outcomes.items()}
+    return _with_outcomes(Score(candidate, cost, rows, values), outcomes, measured)
+
+
+def _with_outcomes(
+    score: Score, outcomes: Mapping[str, np.ndarray], measured: ChoiceVideos
+) -> Score:
+    """Add outcomes (m,) of the measured videos, with their means and intervals."""
+    values = {name: found.astype(np.float64) for name, found in outcomes.items()}
+    ends = {name: mean_interval(found, measured.groups) for name, found in values.items()}
+    means = {name: float(found.mean()) for name, found in values.items()}
+    metrics = {**score.metrics, **means, **FeatureStatistics().compute(score.rows)}
+    return replace(score, metrics=metrics, intervals=ends, outcomes=values)
+
+
+def in_row_space(clips: np.ndarray) -> np.ndarray:
+    """Return features of at most as many dimensions as clips, with the same inner products.
+
+    The features are rotated into the space that they span, so RankMe and the retrieval of clips
+    stay the same up to rounding. LiDAR becomes smaller by less than a percent, because it counts a
+    tiny share for each dimension in which nothing varies.
+
+    Args:
+        clips: (n, K, D) float32.
+
+    Returns:
+        (n, K, min(D, n K)) float32.
+    """
+    count, per_video, size = clips.shape
+    if size <= count * per_video:
+        return clips
+    rows = torch.from_numpy(clips.reshape(-1, size)).double()
+    upper = torch.linalg.qr(rows.T, mode="r")[1]
+    return upper.T.float().numpy().reshape(count, per_video, -1)
 
 
 def _rows(clips: np.ndarray, videos: ChoiceVideos) -> Rows:
@@ -100,12 +179,13 @@ def _rows(clips: np.ndarray, videos: ChoiceVideos) -> Rows:
 
 
 def mean_interval(values: np.ndarray, groups: np.ndarray) -> tuple[float, float] | None:
-    """Return the 95 % bootstrap interval of a mean over videos, of which whole groups are drawn.
+    """Compute the 95 % bootstrap interval of a mean over videos by resampling whole groups.
 
-    Videos of one group resemble each other, so single videos would give too short an interval.
+    Videos in a group resemble each other, so resampling single videos would give too narrow an
+    interval.
 
     Args:
-        values: (n,) what each video contributes.
+        values: (n,) contribution of each video.
         groups: (n,) group of each video.
     """
     ends = bootstrap_intervals(values[:, None], groups)
@@ -114,13 +194,13 @@ def mean_interval(values: np.ndarray, groups: np.ndarray) -> tuple[float, float]
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """Difference of a metric of two candidates on the same videos.
+    """Difference between two candidates in a metric on the same videos.
 
     Attributes:
         metric: Name of the metric.
-        first: The one candidate.
-        second: The other candidate.
-        change: Value of the first minus value of the second, from -1 to 1.
+        first: First candidate.
+        second: Second candidate.
+        change: Value of the first minus the value of the second, from -1 to 1.
         interval: 95 % interval of the change; None with one group.
     """
 
@@ -142,7 +222,7 @@ class PairedDifference:
 
     @property
     def points(self) -> str:
-        """Return ``+2.1 [-0.4, +4.6]``, in percentage points."""
+        """The change in percentage points: ``+2.1 [-0.4, +4.6]``."""
         if self.interval is None:
             return f"{100 * self.change:+.1f}"
         low, high = self.interval
@@ -152,13 +232,13 @@ class PairedDifference:
 def paired_difference(
     first: Score, second: Score, groups: np.ndarray, metric: str = DECIDES
 ) -> PairedDifference:
-    """Compare two candidates on the same videos, of which whole groups are drawn.
+    """Compare two candidates on the same videos, resampling whole groups.
 
     Args:
-        first: The one candidate.
-        second: The other candidate.
+        first: Score of the first candidate.
+        second: Score of the second candidate.
         groups: (n,) group of each video.
-        metric: Metric that is compared.
+        metric: Name of the metric to compare.
     """
     change = first.outcomes[metric] - second.outcomes[metric]
     interval = mean_interval(change, groups)
@@ -168,13 +248,13 @@ def paired_difference(
 
 @dataclass(frozen=True)
 class Decision:
-    """What the evidence supports.
+    """Recommendation that the evidence supports.
 
     Attributes:
-        best: Candidate or floor with the highest value; None without labels.
-        recommended: Candidate to use; None if none is shown to be better than the floors.
-        reasons: Sentences that explain it.
-        differences: The best candidate minus each other one, for each metric that has outcomes.
+        best: Candidate or baseline with the highest value; None without labels.
+        recommended: Candidate to use; None if no candidate is shown to exceed the baselines.
+        reasons: Sentences that explain the recommendation.
+        differences: Best candidate minus each other one, for each metric with outcomes.
     """
 
     best: Candidate | None
@@ -184,14 +264,14 @@ class Decision:
 
 
 def decide(scores: Sequence[Score], videos: ChoiceVideos) -> Decision:
-    """Recommend the cheapest candidate from which no better one can be told apart.
+    """Recommend the cheapest candidate that no other candidate is shown to exceed.
 
-    A candidate is recommended only if it is shown to be better than every floor. Without labels,
-    nothing can be shown, so the cheapest candidate is recommended.
+    A candidate is recommended only if it is shown to exceed every baseline. Without labels, nothing
+    can be shown, so the cheapest candidate is recommended.
 
     Args:
         scores: Candidates and floors.
-        videos: The videos of the scores.
+        videos: The measured videos of the scores.
     """
     networks = [score for score in scores if not score.candidate.is_floor]
     if not videos.labelled:
@@ -211,12 +291,17 @@ def decide(scores: Sequence[Score], videos: ChoiceVideos) -> Decision:
         for score in equal
         if all(paired_difference(score, floor, videos.groups).is_gain for floor in floors)
     ]
-    reasons = [
-        f"No difference can be shown between {best.candidate.name} and {score.candidate.name}: "
-        f"{deciding[score.candidate].points} points in the linear probe."
+    alike = [
+        f"{score.candidate.name}: {deciding[score.candidate].points}"
         for score in [*equal, *floors]
         if score is not best and not deciding[score.candidate].shown
     ]
+    reasons = []
+    if alike:
+        reasons.append(
+            f"No difference can be shown between {best.candidate.name} and {', '.join(alike)} "
+            "points in the linear probe."
+        )
     if not useful:
         reasons.append("No network is shown to be better than grey pixels and random weights.")
         return Decision(best.candidate, None, tuple(reasons), differences)

@@ -13,6 +13,12 @@ from sce_video.datasets.sources import list_videos, listed_extensions
 from sce_video.options.choose import ChooseOptions
 from sce_video.options.training import FOLDERS
 
+#: Fewest videos of a comparison, and of a class on average: an interval over fewer says little.
+_LEAST = 20
+_LEAST_PER_CLASS = 5
+#: Folds by default if there are many groups: half as many probes as in ``evaluate``.
+_FOLDS = 5
+
 
 def read_choice_videos(options: ChooseOptions) -> LabelledVideos:
     """Return the videos of the options, with the label -1 if no labels are given.
@@ -68,6 +74,12 @@ class ChoiceVideos:
         """Whether the videos have labels."""
         return bool(self.left_out)
 
+    @property
+    def least(self) -> int:
+        """Return the fewest videos that can be compared."""
+        classes = len(np.unique(self.labels))
+        return min(max(_LEAST, _LEAST_PER_CLASS * classes), len(self))
+
     def subset(self, rows: np.ndarray) -> ChoiceVideos:
         """Return the videos of some rows, in this order."""
         arrays = {name: getattr(self, name)[rows] for name in ("labels", "groups", "folds")}
@@ -93,7 +105,7 @@ def in_sampling_order(found: LabelledVideos, options: ChooseOptions) -> ChoiceVi
     """
     import torch
 
-    from sce_video.evaluation.functional.folds import divide
+    from sce_video.evaluation.functional.folds import MANY_GROUPS, divide
     from sce_video.evaluation.functional.statistics import group_ids
 
     paths, labels = found.paths(), found.videos.labels.astype(np.int64)
@@ -105,12 +117,14 @@ def in_sampling_order(found: LabelledVideos, options: ChooseOptions) -> ChoiceVi
         groups = group_ids(paths, options.group_pattern)[0].numpy()
     folds, left_out = np.zeros(len(paths), np.int64), ""
     if options.labels is not None:
-        given = None
+        given, count = None, options.folds
         if found.folds:
             numbers = np.unique(np.array(found.folds), return_inverse=True)[1].reshape(-1)
             given = torch.from_numpy(numbers)
+        elif count is None and len(np.unique(groups)) >= MANY_GROUPS:
+            count = _FOLDS
         divided = divide(
-            torch.from_numpy(labels), torch.from_numpy(groups), given=given, folds=options.folds
+            torch.from_numpy(labels), torch.from_numpy(groups), given=given, folds=count
         )
         folds, left_out = divided.numbers.numpy(), divided.text
     grouped = bool(found.groups or found.folds or options.group_pattern)

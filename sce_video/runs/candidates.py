@@ -85,8 +85,8 @@ def _candidates_of(name: str) -> list[Candidate]:
         return [Candidate(name, name)]
     if not is_model(source):
         raise ValueError(
-            f"{name}: a pool can be chosen for a model such as {_DEFAULT}, and a run keeps its "
-            f"own. Give {source} alone"
+            f"{name}: only a model such as {_DEFAULT} can use another pool, because a run keeps "
+            f"its own. Give {source} alone"
         )
     pools = _POOLS if pool == ALL_POOLS else (pool,)
     return [Candidate(f"{source}:{pool}", source, pool) for pool in pools]
@@ -160,7 +160,7 @@ def _pass_of(model: VideoModel, members: Sequence[Candidate]) -> NetworkPass:
         named = next(candidate for candidate in members if candidate.pool is not None)
         raise ValueError(
             f"{named.name}: this network has no pools of frames. Give {named.source} alone, or "
-            f"make a run of it: sce-video encoder {named.source} --pool POOL --out RUN"
+            f"convert it to a run: sce-video encoder {named.source} --pool POOL --out RUN"
         )
     pools = {candidate: (candidate.pool or own).split("+") for candidate in members}
     parts = list(dict.fromkeys(part for pool in pools.values() for part in pool))
@@ -174,12 +174,13 @@ def _pass_of(model: VideoModel, members: Sequence[Candidate]) -> NetworkPass:
 def _floors(device: str | None) -> list[NetworkPass]:
     """Return the passes of grey pixels, and of a network for scratch training before any step."""
     from sce_video.engine.config.load import recipe_config
+    from sce_video.evaluation.grey_pixels import GreyPixels
     from sce_video.inference.clip_features import clip_network
     from sce_video.inference.model import untrained_model
     from sce_video.inference.network_input import ModelSettings, settings_from_config
 
     pixels = ModelSettings(
-        backbone={"type": "GreyPixels"},
+        backbone={"type": GreyPixels.__name__},
         mean=0.0,
         std=1.0,
         clip_duration=1.0,

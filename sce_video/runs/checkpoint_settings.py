@@ -1,10 +1,10 @@
-"""Settings that a config takes from a checkpoint: its network, and views of the trained size.
+"""Settings that a config adopts from a checkpoint: its network, and views of the trained size.
 
-A training may change the width, the queue or the size of the views by ``--cfg-options``. A resumed
-training, a test or a finetuning needs the same settings, and the config in the checkpoint contains
-them. Each class declares which of its arguments are taken
+``--cfg-options`` may change the width, the queue or the size of the views in a training run. When
+the run is resumed, tested or finetuned, the same settings are needed, and the checkpoint's config
+contains them. Each class declares which of its arguments are adopted
 (:mod:`~sce_video.utils.stored_arguments`). The checkpoint may be untrusted, so every value is
-checked, and a ``type`` is never taken.
+checked, and a ``type`` is never adopted.
 """
 
 from __future__ import annotations
@@ -47,26 +47,26 @@ from sce_video.utils.stored_arguments import (
 )
 
 _HEAD = ("model", "cls_head", "in_channels")
-#: Parts of a config with the pipelines that a training, or a test, uses.
+#: Config parts with the pipelines of training, or of a test
 _OF_TRAINING = ("train_dataloader", "val_dataloader", "default_hooks")
 _OF_TEST = ("val_dataloader", "test_dataloader", "test_cfg")
 _ABSENT = object()
-#: Limits of the numbers of a class that declares no arguments.
+#: Limits on numbers of a class that declares no arguments
 _UNDECLARED = Stored(2**16, least=0)
 
-#: What is made from a checkpoint.
+#: Purpose for which a checkpoint is used
 Use = Literal["resume", "test", "finetune"]
-#: A path of keys and numbers in a config.
+#: Path of keys and numbers in a config
 _Path = tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class _Setting:
-    """A setting in which the config of a checkpoint differs.
+    """Setting in which a checkpoint's config differs.
 
     Attributes:
         value: Value in the checkpoint.
-        argument: Argument of the class that takes it.
+        argument: Declaration of the class argument that receives the value.
     """
 
     value: Any
@@ -75,12 +75,12 @@ class _Setting:
 
 @dataclass(frozen=True)
 class Adoption:
-    """A config with settings of a checkpoint.
+    """Config with settings that were adopted from a checkpoint.
 
     Attributes:
-        config: The config.
-        settings: Settings that were taken, as text ``KEY=VALUE`` for the log.
-        refused: Settings of the checkpoint that were not taken, because their values are out of
+        config: Changed config.
+        settings: Adopted settings as text ``KEY=VALUE`` for the log.
+        refused: Settings of the checkpoint that were refused because their values are out of
             bounds.
     """
 
@@ -96,36 +96,36 @@ def adopted_config(
     use: Use,
     content: dict[str, Any] | None = None,
 ) -> Adoption:
-    """Read a config file and give it the settings of a checkpoint; the options win over both.
+    """Read a config file, and adopt settings from a checkpoint. The options override both.
 
-    - "resume": the network and the training views.
-    - "test": the network; and where the training differs from that of the config *file*, or the
-      file's crop does not suit it, the test views: frames and duration of a clip as in training,
-      the crop at which search and ``embed`` evaluate it. A checkpoint of another kind of model (a
-      pretraining, for a retrieval recipe) gives its backbone only: the views are those of the
-      recipe's protocol.
-    - "finetune": depth and width of the backbone; the views are the recipe's, or for data of one's
-      own (a config without ``benchmark``), as in "resume" and "test".
+    - "resume" adopts the network and the training views.
+    - "test" adopts the network. It adopts test views if the training views differ from the config
+      *file* or the file's crop does not match them. Clips then have the frames and duration used in
+      training, and the crop is the one that search and ``embed`` use. If the checkpoint contains
+      another kind of model (a pretraining run for a retrieval recipe), only its backbone is
+      adopted, because the recipe's protocol defines the views.
+    - "finetune" adopts depth and width of the backbone. The views are the recipe's. If the config
+      is for a user's own data (without ``benchmark``), they are adopted as in "resume" and "test".
 
-    A classifier's ``in_channels`` follows the backbone. A checkpoint without a config (converted
-    files), or with one that is not plain data, gives nothing.
+    A classifier's ``in_channels`` follows the backbone. Nothing is adopted if the checkpoint has no
+    config (converted files), or one that is not plain data.
 
     Args:
         path: Config file, or a config.
         options: Changes of the config, as in :func:`~sce_video.engine.config.load.load_config`.
         checkpoint: Path of the checkpoint.
-        use: What is made from the checkpoint.
+        use: Purpose for which the checkpoint is used.
         content: Content of the checkpoint, if it has been read already.
 
     Raises:
-        FileNotFoundError: If there is no such config or checkpoint.
+        FileNotFoundError: If the config or the checkpoint does not exist.
         ValueError: If :func:`~sce_video.engine.config.load.load_config` raises it, or the
             checkpoint is damaged.
     """
     cfg, given = load_config(path, options), parse_options(options)
     content = load_checkpoint_file(checkpoint) if content is None else content
     weights = _weights(content)
-    # A file cannot ask for layers that it lacks.
+    # Limit adopted widths to sizes in the weights, so a file cannot request layers that it lacks.
     widths = {size for w in weights.values() if torch.is_tensor(w) for size in w.shape}
     fixed = {numbered_path(cfg, key.split(".")) for key in given}
     found = {
@@ -152,23 +152,23 @@ def adopted_config(
 
 
 def _weights(content: dict[str, Any]) -> dict[str, Any]:
-    """Return the weights of a checkpoint by name; none if it contains something else there."""
+    """Return the weights of a checkpoint by name, or none if that entry is not a dict."""
     weights = content.get("state_dict", content)
     return weights if isinstance(weights, dict) else {}
 
 
 def _overlaps(path: _Path, others: Collection[_Path]) -> bool:
-    """Whether the path, a part of it or a dict around it is among others."""
+    """Return whether the path, a part of it, or a dict that contains it is in ``others``."""
     return any(path[: len(other)] == other[: len(path)] for other in others)
 
 
 def _found(
     cfg: Config, path: str | Path | Config, content: dict[str, Any], use: Use
 ) -> dict[_Path, _Setting]:
-    """Return settings that a use needs and in which the stored config differs, not yet checked."""
+    """Return the settings needed for a use in which the stored config differs, unchecked."""
     try:
         stored = stored_config(content, "")
-    except ValueError:  # converted, or not plain data
+    except ValueError:  # the checkpoint was converted, or its config is not plain data
         return {}
     weights = _weights(content)
     found: dict[_Path, _Setting] = {}
@@ -193,12 +193,16 @@ def _differences(
 ) -> dict[_Path, _Setting]:
     """Return declared arguments below a path that differ, with the stored values.
 
-    A dict is compared with one of the same ``type`` (or both have none), a list with one whose
-    entries have the same types. What the stored config leaves out has the default of its class.
+    A dict is compared with a dict of the same ``type`` (or without one), and a list with a list
+    whose entries have the same types. If the stored config omits an argument, the default of its
+    class is used.
 
     Args:
-        weights: Weights of the checkpoint if networks are compared: those that declare no arguments
-            are built (:func:`_undeclared`).
+        cfg: Config of the file.
+        stored: Config in the checkpoint.
+        below: Path at which the comparison begins.
+        weights: Weights of the checkpoint, if networks are compared. Networks that declare no
+            arguments are then built (:func:`_undeclared`); None compares no such networks.
     """
     found: dict[_Path, _Setting] = {}
 
@@ -215,7 +219,7 @@ def _differences(
         for key in dict.fromkeys((*own, *other)):
             if key not in arguments:
                 walk(own.get(key), other.get(key), (*path, str(key)))
-            # A list of the JSON is the same as a tuple of the config.
+            # JSON has no tuples, so compare tuples as lists.
             elif _listed(own.get(key, _ABSENT)) != _listed(other.get(key, _ABSENT)):
                 value = other.get(key, arguments[key].default)
                 found[(*path, key)] = _Setting(value, arguments[key])
@@ -231,7 +235,7 @@ def _listed(value: Any) -> Any:
 def _arguments(
     own: dict[str, Any], other: dict[str, Any], weights: Mapping[str, Any] | None
 ) -> dict[str, StoredArgument]:
-    """Return the arguments of a part that are taken from a checkpoint, by name."""
+    """Return the arguments of a config part that a checkpoint may set, by name."""
     kind = next(iter(registered(own.get("type"))), None)
     declared = stored_arguments(kind)
     ours = str(getattr(kind, "__module__", "")).startswith("sce_video.")
@@ -243,15 +247,16 @@ def _arguments(
 def _undeclared(
     kind: type, own: dict[str, Any], other: dict[str, Any], weights: Mapping[str, Any]
 ) -> dict[str, StoredArgument]:
-    """Return the arguments that shape the weights of a class which declares none.
+    """Return the arguments that determine the weights of a class without declarations.
 
-    These are the numbers and switches in which two configs differ and without which the network has
-    other weights: mmaction2's ``depth`` and ``base_channels``, but not ``frozen_stages``.
+    These are the numbers and booleans that differ between the two configs and without which the
+    network would have other weights. In mmaction2, these are ``depth`` and ``base_channels``, but
+    not ``frozen_stages``.
 
     Args:
-        kind: The class, of another package or of the user.
+        kind: Class from another package or from the user.
         own: Config of the part in the config file.
-        other: Its config in the checkpoint.
+        other: Config of the part in the checkpoint.
         weights: Weights of the checkpoint, which limit the size of the network.
     """
     parameters = constructor_parameters(kind)
@@ -266,7 +271,7 @@ def _undeclared(
     }
     if not changes:
         return {}
-    # The network of the config file is allowed, however large it is.
+    # The user's config file is trusted, so its network is allowed at any size.
     allowed = sum(size.numel() for size in (_shapes(own, None) or {}).values())
     limit = {**weights, "": torch.empty(allowed, device="meta")}
     shapes = _shapes({**own, **changes}, limit)
@@ -281,14 +286,14 @@ def _undeclared(
 
 
 def _shapes(part: dict[str, Any], limit: Mapping[str, Any] | None) -> dict[str, torch.Size] | None:
-    """Return the sizes of a network's weights by name; None if it cannot be built.
+    """Return the shapes of a network's weights by name; None if it cannot be built.
 
     Args:
         part: Config of the network.
-        limit: Weights that limit its size; None for no limit.
+        limit: Weights that limit the network's size; None for no limit.
     """
     bounds = nullcontext() if limit is None else bounded_network(limit)
-    # Inside mmaction2's recogniser names are looked up in the default scope.
+    # mmaction2's recogniser looks names up in the default scope.
     scope = DefaultScope.overwrite_default_scope("sce_video")
     try:
         with scope, bounds, torch.random.fork_rng(devices=[]):
@@ -299,7 +304,7 @@ def _shapes(part: dict[str, Any], limit: Mapping[str, Any] | None) -> dict[str, 
 
 
 def _test_views(cfg: Config, file: Config, stored: dict[str, Any]) -> dict[_Path, _Setting]:
-    """Return clip and crop of all test pipelines where the file's do not suit the training."""
+    """Return clip and crop for all test pipelines, where the file's do not match the training."""
     planned, trained = (_sampling(config) for config in (file, stored))
     clip = {key: value for key, value in trained.items() if value != planned.get(key, value)}
     sizes: dict[str, int] = {}
@@ -307,7 +312,7 @@ def _test_views(cfg: Config, file: Config, stored: dict[str, Any]) -> dict[_Path
     tested = [step.get(TEST_CROPS.get(type_name(step), "")) for _, step in _steps(file, _OF_TEST)]
     suits = all(type(size) is not int or crop_fits(size, crop or size) for size in tested)
     if crop is not None and not (suits and crop == training_crop(file._cfg_dict)):
-        with suppress(ValueError):  # pipelines of another kind: the sizes of the file stay
+        with suppress(ValueError):  # other kinds of pipelines keep the sizes of the file
             settings = settings_from_config(stored)
             sizes = dict.fromkeys(TEST_CROPS, settings.crop_size)
             sizes["ResizeShortSide"] = settings.short_side
@@ -326,7 +331,7 @@ def _test_views(cfg: Config, file: Config, stored: dict[str, Any]) -> dict[_Path
 
 
 def _steps(config: Any, parts: Sequence[str]) -> Iterator[tuple[_Path, dict[str, Any]]]:
-    """Yield the entries of all pipelines in some parts of a config."""
+    """Yield the entries of all pipelines in the given parts of a config."""
     for part in parts:
         for path, node in walk_dicts(config.get(part), (part,)):
             if path[-2:-1] == ("pipeline",):
@@ -334,7 +339,7 @@ def _steps(config: Any, parts: Sequence[str]) -> Iterator[tuple[_Path, dict[str,
 
 
 def _sampling(config: Any) -> dict[str, Any]:
-    """Return frames and duration of the first clip that a training samples."""
+    """Return the number of frames and duration of the first clip sampled in training."""
     for _, step in _steps(config, _OF_TRAINING[:1]):
         arguments = _arguments(step, {}, None)
         if "num_frames" in arguments and "num_frames" in step:

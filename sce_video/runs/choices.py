@@ -1,8 +1,8 @@
-"""The settings of a pretraining, chosen from what is known of videos and machine.
+"""Settings of a pretraining run, chosen from facts about the videos and the machine.
 
-Pure functions: facts in, settings and the reason for each out. The numbers are those of recipes
-and measurements in docs/results.md and docs/performance.md; a rule that has not been measured says
-so in its reason or comment.
+The functions are pure: they map facts to settings with reasons. The numbers come from recipes and
+from measurements in docs/results.md and docs/performance.md. If a rule has not been measured, its
+reason or comment states that.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from sce_video.utils.cores import usable_cores
 
 @dataclass(frozen=True)
 class Machine:
-    """What a pretraining is fitted to."""
+    """Hardware to which the settings of a pretraining run are adapted."""
 
-    cores: int  # of the CPU that this process may use
-    gpu: str | None = None  # its name
+    cores: int  # CPU cores that this process may use
+    gpu: str | None = None  # name of the GPU
     gpu_memory: float = 0.0  # GiB
-    bfloat16: bool = False  # whether the GPU computes in it; otherwise float16 is chosen there
+    bfloat16: bool = False  # whether the GPU computes in bfloat16; otherwise float16 is used
 
     def describe(self) -> str:
-        """Return one sentence for the user."""
+        """Return a sentence about the machine for the user."""
         if self.gpu is None:
             return f"{self.cores} CPU cores, no GPU"
         return f"{self.cores} CPU cores, {self.gpu} with {self.gpu_memory:.0f} GiB"
 
 
 def this_machine() -> Machine:
-    """Return the cores that this process may use, and the first GPU."""
+    """Describe the cores that this process may use, and the first GPU."""
     cores = usable_cores()
     if not torch.cuda.is_available():
         return Machine(cores)
@@ -45,25 +45,27 @@ def this_machine() -> Machine:
     return Machine(cores, gpu.name, gpu.total_memory / 2**30, computes_bfloat16())
 
 
-#: Optimiser steps below which a small network has learnt little (docs/results.md).
+#: Number of optimiser steps below which a small network has learned little (docs/results.md)
 _STEPS = 2000
-#: Videos from which a CPU trains a network twice as wide, in as much time (docs/results.md).
+#: Number of videos from which a CPU trains a network twice as wide in the same time
+#: (docs/results.md)
 _WIDE_VIDEOS = 100
-#: Optimiser steps of such a network.
+#: Number of optimiser steps for such a network
 _WIDE_STEPS = 1540
-#: Loader workers of a GPU, at most.
+#: Largest number of loader workers with a GPU
 _MAX_WORKERS = 16
-#: Few passes over many videos: beyond so many steps an epoch need not be repeated 20 times.
+#: Number of steps from which 20 epochs are not required, as many videos need fewer passes
 _MANY_STEPS = 20_000
-#: Steps up to which SCE trains without what lags behind: 600 were measured (docs/results.md).
+#: Steps up to which SCE trains without a lagging target and queue. 600 were measured
+#: (docs/results.md).
 FEW_STEPS = 1000
-#: Of the epochs, in which the learning rate rises.
+#: Share of the epochs in which the learning rate rises
 WARMUP_SHARE = 0.05
-#: Below so many videos the user is told (not measured).
+#: Number of videos below which a note warns the user (not measured)
 _FEW_VIDEOS = 32
-#: Above so many seconds of a video the user is told (not measured).
+#: Duration of a video in seconds above which a note warns the user (not measured)
 _LONG = 60.0
-#: Share of adjacent frames that are equal above which the user is told.
+#: Share of equal adjacent frames above which a note warns the user
 MANY_REPEATS = 0.1
 _ON_CPU = "no GPU: minutes on a few cores"
 _CUT = (
@@ -73,11 +75,12 @@ _CUT = (
 
 
 def default_method(machine: Machine, given: Container[str]) -> tuple[str, str]:
-    """Choose a method, and say why in a clause; ``given`` are names of settings.
+    """Choose a method, and return it with a clause that explains why.
 
-    Within minutes of a CPU SimCLR learns most, as LeJEPA does, with the smaller spread over seeds
-    (docs/results.md, "Which method?"). For long trainings, which a GPU allows, the paper's tables
-    are for SCE, and batches as small as these are against SimCLR, whose negatives they are.
+    ``given`` contains the names of the user's settings. Within minutes on a CPU, SimCLR and LeJEPA
+    learn most, and SimCLR varies less over seeds (docs/results.md, "Which method?"). Longer runs
+    need a GPU, and the paper's tables for them are about SCE. Their small batches also put SimCLR
+    at a disadvantage, because its negatives come from the batch.
     """
     if "queue" in given or "momentum" in given:
         return "sce", ", which has the given settings"
@@ -88,16 +91,16 @@ def default_method(machine: Machine, given: Container[str]) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class NetworkScale:
-    """Network, clip and batch that train in hours, and the reason.
+    """Network, clip and batch that train within hours, and the reason for them.
 
     Attributes:
-        width: Channels of the network's stem.
+        width: Number of channels in the network's stem.
         hidden: Hidden size of projector and predictor.
         embedding: Size of an embedding.
-        frames: Frames of a clip.
+        frames: Number of frames in a clip.
         size: Height and width of a clip in pixels.
-        batch: Videos of an optimiser step.
-        reason: A few words for the user.
+        batch: Number of videos in an optimiser step.
+        reason: Short reason for the user.
     """
 
     width: int
@@ -112,7 +115,7 @@ class NetworkScale:
 def network_scale(machine: Machine, num_videos: int) -> NetworkScale:
     """Choose the scale of a network and its clips for a machine.
 
-    Not measured on GPUs: the memory of ResNet3D-18 is scaled from the recipes' headers.
+    The scale is not measured on GPUs. Memory is extrapolated from the recipes for ResNet3D-18.
     """
     if machine.gpu is None:
         width = 16 if num_videos >= _WIDE_VIDEOS else 8
@@ -125,13 +128,13 @@ def network_scale(machine: Machine, num_videos: int) -> NetworkScale:
 
 
 class ChosenSettings:
-    """Settings in the order in which they are chosen; later ones follow the values of earlier ones.
+    """Settings in the order in which they are chosen. Later ones depend on earlier ones.
 
-    A value that the user gave wins, then one that the network brings, then the one that is added.
+    A value that the user gave has precedence, then a value from the network, then the added value.
 
     Args:
-        given: Settings that the user gave, by name; those that are None are not given.
-        own: Settings that the network brings, by name.
+        given: Settings that the user gave, by name. None means that a setting was not given.
+        own: Settings that come from the network, by name.
     """
 
     def __init__(self, given: Mapping[str, Any], own: Mapping[str, Choice] | None = None) -> None:
@@ -140,14 +143,14 @@ class ChosenSettings:
         self.found: dict[str, Choice] = {}
 
     def add(self, choice: Choice) -> Any:
-        """Add a setting, and return the value that has won."""
+        """Add a setting, and return the value with the highest precedence."""
         name = choice.setting
         choice = self.own.get(name, choice)
         self.found[name] = Choice(name, self.given[name], "given") if name in self.given else choice
         return self.found[name].value
 
     def add_others(self) -> None:
-        """Add what the network brings and what the user gave, if it is not chosen yet."""
+        """Add the network's and the user's remaining settings that have not been chosen yet."""
         for name in (*self.own, *self.given):
             if name not in self.found:
                 self.add(Choice(name, None, ""))
@@ -162,21 +165,21 @@ def choose_settings(
     """Choose every setting except the length of the training.
 
     Args:
-        facts: Facts of the videos.
-        machine: Machine that trains.
-        given: Settings that the user gave, by name; the others are chosen to suit them.
-        own: Settings of the network that the training starts from
+        facts: Facts about the videos.
+        machine: Machine on which the run trains.
+        given: Settings that the user gave, by name. The other settings are adapted to them.
+        own: Settings of the network from which training starts
             (:func:`~sce_video.runs.continued.own_choices`).
 
     Returns:
-        The settings by name, in the order to show them.
+        The settings by name, in display order.
 
     Raises:
         ValueError: If there is only one video, or the given batch is too large.
     """
     if facts.num_videos < 2:
         raise ValueError(
-            f"there is one video only in {facts.folder}: a network learns from the differences "
+            f"{facts.folder} contains only one video, but a network learns from the differences "
             f"between videos. {_CUT}"
         )
     choices, scale = ChosenSettings(given or {}, own), network_scale(machine, facts.num_videos)
@@ -196,7 +199,7 @@ def _choose_clip(choices: ChosenSettings, facts: FolderFacts, scale: NetworkScal
     """Choose duration, frames and size of a clip."""
     frames = choices.given.get("frames", scale.frames)
     duration = choices.add(_clip_duration(facts, scale.frames, frames))
-    available = max(1, int(min(duration, facts.duration) * facts.fps + 0.01))  # no frame twice
+    available = max(1, int(min(duration, facts.duration) * facts.fps + 0.01))  # distinct frames
     fewer = f"a clip of {duration:g} s has no more"
     reason = fewer if available < scale.frames else scale.reason
     choices.add(Choice("frames", min(available, scale.frames), reason))
@@ -204,7 +207,7 @@ def _choose_clip(choices: ChosenSettings, facts: FolderFacts, scale: NetworkScal
         reason = f"short side {facts.short_side}; {scale.reason}"
         choices.add(Choice("size", scale.size, reason))
         return
-    # A multiple of 32, the stride of the network.
+    # Use a multiple of 32, which is the stride of the network.
     side = max(32, facts.short_side // 32 * 32)
     reason = f"the short side of the videos is {facts.short_side} pixels"
     choices.add(Choice("size", side, reason))
@@ -213,7 +216,7 @@ def _choose_clip(choices: ChosenSettings, facts: FolderFacts, scale: NetworkScal
 def _choose_batch(
     choices: ChosenSettings, count: int, machine: Machine, scale: NetworkScale
 ) -> None:
-    """Choose batch, queue, and length of an epoch of ``count`` videos.
+    """Choose the batch, the queue, and the length of an epoch for ``count`` videos.
 
     Raises:
         ValueError: If the given batch is larger than the number of videos.
@@ -225,8 +228,8 @@ def _choose_batch(
         batch = choices.add(Choice("batch", few, f"there are {count} videos only"))
     if batch > count:
         raise ValueError(
-            f"batch must be at most the {count} videos, got {batch}: clips of one video in a batch "
-            "are taken for different videos"
+            f"batch must be at most {count}, the number of videos, got {batch}. Clips of one video "
+            "would be treated as different videos"
         )
     most = 256 if machine.gpu is None else 4096
     fitting = max((count - 1) // batch * batch, batch)
@@ -259,9 +262,9 @@ def _choose_loading(choices: ChosenSettings, machine: Machine) -> None:
 
 
 def _checkpointing(machine: Machine, chosen: Mapping[str, Choice]) -> Choice:
-    """Choose whether activations are computed again, because the GPU cannot hold them.
+    """Choose whether to recompute activations because the GPU cannot store them.
 
-    Not measured on GPUs: scaled from the 20 GiB of :func:`network_scale`.
+    The memory is not measured on GPUs, but scaled from the 20 GiB in :func:`network_scale`.
     """
     if machine.gpu is None:
         return Choice("memory", False, "no GPU: time is short, not memory")
@@ -274,9 +277,9 @@ def _checkpointing(machine: Machine, chosen: Mapping[str, Choice]) -> Choice:
 
 
 def _clip_duration(facts: FolderFacts, usual: int, frames: int) -> Choice:
-    """Choose the duration of a clip of ``frames`` frames.
+    """Choose the duration of a clip with ``frames`` frames.
 
-    The paper's 8 frames span 2.56 s. More frames than ``usual`` do not lengthen a clip there.
+    The paper's 8 frames span 2.56 s. There, more frames than ``usual`` do not lengthen a clip.
     """
     wanted = 0.32 * usual
     reason = "frames 0.32 s apart, as in the paper" if frames == usual else "as in the paper"
@@ -290,12 +293,12 @@ def _clip_duration(facts: FolderFacts, usual: int, frames: int) -> Choice:
 
 
 def samples_of_epoch(num_videos: int, least: int) -> int:
-    """Return the samples of an epoch of ``least`` or more, in whole passes over the videos."""
+    """Return the length of an epoch in whole passes over the videos, at least ``least`` samples."""
     return num_videos * max(1, math.ceil(least / num_videos))
 
 
 def least_steps(machine: Machine, width: int) -> int:
-    """Return the optimiser steps without a budget: on a CPU, a wide network gets less of them."""
+    """Return the optimiser steps without a budget. On a CPU, a wide network gets fewer steps."""
     return _WIDE_STEPS if machine.gpu is None and width > 8 else _STEPS
 
 
@@ -309,11 +312,11 @@ def choose_epochs(
     """Choose the number of epochs.
 
     Args:
-        steps: Of an epoch.
-        least: Steps that are enough.
-        hours: Budget of the command; None for enough steps to learn.
-        epoch_seconds: Measured time of an epoch.
-        other_seconds: Of the command before and after the training.
+        steps: Optimiser steps per epoch.
+        least: Number of optimiser steps that are sufficient.
+        hours: Time budget of the command in hours. None trains for a sufficient number of steps.
+        epoch_seconds: Measured seconds per epoch.
+        other_seconds: Seconds of the command before and after training.
 
     Raises:
         ValueError: If ``hours`` does not suffice for an epoch.
@@ -327,8 +330,9 @@ def choose_epochs(
     if epochs < 1:
         needed = (epoch_seconds + other_seconds) / 3600
         raise ValueError(
-            f"{hours:g} hours do not suffice for one epoch, which takes {needed:.2g} with what "
-            "comes before and after it: give more, or a smaller --size, --frames or --width"
+            f"{hours:g} hours do not suffice for one epoch, which takes {needed:.2g} hours "
+            "including the work before and after it. Give more hours, or a smaller --size, "
+            "--frames or --width"
         )
     of_time = f"{hours:g} hours at {epoch_seconds:.0f} s an epoch, and {other_seconds:.0f} s before"
     return Choice("epochs", epochs, f"{of_time} and after; measured again while training")
@@ -337,10 +341,10 @@ def choose_epochs(
 def warmup_and_momentum(
     epochs: int, steps: int, share: float = WARMUP_SHARE
 ) -> tuple[Choice, Choice]:
-    """Choose the epochs in which the learning rate rises, and the target's initial momentum.
+    """Choose the epochs of warm-up and the target network's initial momentum.
 
-    The fewer steps (in all), the quicker the target: at 2000 steps 0.9 and 0.97 were compared on
-    three kinds of videos (docs/results.md); the other limits are not measured.
+    The fewer ``steps`` in total, the faster the target network must follow. For 2000 steps, 0.9 and
+    0.97 were compared on three kinds of videos (docs/results.md). Other limits are not measured.
     """
     rise, reason = round(share * epochs, 2), f"{100 * share:.0f} % of the epochs"
     warmup = Choice("warmup", int(rise) if rise == int(rise) else rise, reason)
@@ -349,12 +353,12 @@ def warmup_and_momentum(
 
 
 def without_lag(steps: int, batch: int, queue: Choice) -> tuple[Choice, Choice, Choice]:
-    """Momentum, queue and predictor of SCE for few steps: as quick a target and as fresh keys as
-    there are, and no predictor.
+    """Choose momentum, queue and predictor of SCE for a run with few steps.
 
-    At first ten steps change the network by a third. Keys of a target that lags by so many, or
-    that have waited in the queue, then tell when they were made and not of which video, a predictor
-    starts at random, and the loss stays at that of chance (docs/results.md).
+    The target follows immediately, the keys are as fresh as possible, and there is no predictor.
+    The first ten steps change the network by a third. Keys of a target that lags by that much, or
+    that have waited in the queue, then reflect when they were made instead of their video. A
+    predictor starts at random. In both cases, the loss stays at chance level (docs/results.md).
     """
     momentum = Choice("momentum", 0.0, f"{steps:,} steps: the target is the network at first")
     if queue.value > 2 * batch:
@@ -363,19 +367,19 @@ def without_lag(steps: int, batch: int, queue: Choice) -> tuple[Choice, Choice, 
 
 
 def notes(facts: FolderFacts, size: int, loading: float, differences: float = 0.0) -> Iterator[str]:
-    """Yield sentences about what is unusual and what to do.
+    """Yield sentences about unusual facts and what to do about them.
 
-    ``size`` is that of a frame of a view, pixels; ``loading`` the time of making a batch of views
-    in that of the network's step; ``differences`` the probability that a clip shows RGB
+    ``size`` is the side of a view in pixels, ``loading`` is the time to make a batch of views as a
+    multiple of the network's step, and ``differences`` is the probability that a clip shows RGB
     differences.
     """
     if facts.num_videos < _FEW_VIDEOS:
         yield (
-            f"{facts.num_videos} videos are few: a network learns from the differences between "
-            "videos, and each of these is compared with few others"
+            f"{facts.num_videos} videos are few. A network learns from the differences between "
+            "videos, and can compare each of these with only a few others"
         )
     if facts.duration * facts.fps < 2:
-        yield "the videos have a single frame: nothing moves, and the clips of a video are alike"
+        yield "the videos have a single frame, so nothing moves, and all clips of a video are alike"
     if facts.duration > _LONG:
         yield (
             f"the videos are long ({facts.duration / 60:.0f} minutes): both clips of a pair come "
@@ -391,10 +395,10 @@ def notes(facts: FolderFacts, size: int, loading: float, differences: float = 0.
 
 
 def slow_loading(size: int, loading: float) -> Iterator[str]:
-    """Yield a sentence if making views of ``size`` takes more than twice as long as a step."""
+    """Yield a sentence if making views of this ``size`` takes more than two network steps."""
     if loading > 2:
         yield (
-            f"making the views takes {loading:.0f} times as long as the network's step; a copy "
-            "that is quick to read: sce-video repack VIDEOS COPY "
-            f"--short-side {max(128, 32 * math.ceil(size * 1.15 / 32))}"
+            f"making the views takes {loading:.0f} times as long as the network's step. For a copy "
+            "that is faster to read: sce-video repack VIDEOS COPY --short-side "
+            f"{max(128, 32 * math.ceil(size * 1.15 / 32))}"
         )

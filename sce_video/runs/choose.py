@@ -42,19 +42,22 @@ def choose(options: ChooseOptions) -> ChooseResult:
     listed = read_choice_videos(options)
     # Imported here because a wrong name is answered without torch.
     from sce_video.runs.candidate_features import TimeBudget, embed_within
-    from sce_video.runs.candidate_scores import DECIDES, decide, score_candidate
+    from sce_video.runs.candidate_probe import time_probes
+    from sce_video.runs.candidate_scores import DECIDES, decide, score_candidates
     from sce_video.runs.choose_result import DATA, PAGE, ChooseResult
 
     every = in_sampling_order(listed, options)
     passes = load_passes(candidates, options.device)
     budget = TimeBudget(begun, options.seconds)
-    found = embed_within(passes, every.paths, budget, options.workers or usable_cores())
+    sizes = [one.size(candidate) for one in passes for candidate in one.parts]
+    probes = time_probes(sizes, every)
+    workers = options.workers or usable_cores()
+    found = embed_within(passes, every.paths, budget, workers, probes.total, every.least)
     videos, kept, notes = _compared(every, found)
-    scores = [
-        score_candidate(candidate, found.costs[candidate], clips[kept], videos)
-        for candidate, clips in found.clips.items()
-    ]
-    decision = decide(scores, videos)
+    clips = {candidate: values[kept] for candidate, values in found.clips.items()}
+    scored = score_candidates(clips, found.costs, videos, budget.scores_end)
+    scores, notes = scored.scores, [*notes, *filter(None, [scored.note])]
+    decision = decide(scores, scored.measured)
     # Without labels, the order is the user's: a number would suggest a ranking.
     if videos.labelled:
         scores.sort(key=lambda score: score.metrics[DECIDES], reverse=True)

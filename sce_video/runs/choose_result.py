@@ -1,4 +1,4 @@
-"""Result of ``sce-video choose``: the table, the JSON file and the page."""
+"""Result of ``sce-video choose`` as a table, a JSON file and a page."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from sce_video.runs.candidates import Candidate
 from sce_video.utils.files import write_json, write_text
 from sce_video.utils.run_files import CHOOSE_KIND
 
-#: Files in the folder of the results.
+#: Files in the folder of the results
 PAGE = "choose.html"
 DATA = "choose.json"
-#: Candidates whose nearest neighbours the page shows.
+#: Number of candidates whose nearest neighbours the page shows
 _SHOWN = 4
-_QUERIES = 6  # videos whose neighbours are shown
+_QUERIES = 6  # number of videos whose neighbours are shown
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,15 +33,15 @@ class ChooseResult:
     """Result of a comparison of networks on the user's videos.
 
     Attributes:
-        scores: Candidates and floors with metrics, intervals and costs; with labels, best first.
-        decision: What the evidence supports.
+        scores: Candidates and baselines with metrics, intervals and costs, best first with labels.
+        decision: Recommendation that the evidence supports.
         command: Command line to run next.
-        videos: The videos that were compared.
+        videos: Videos that were compared.
         total: Number of all videos.
         failures: Path and reason of each video that could not be decoded.
-        notes: Remarks on the sample.
-        page: The HTML page.
-        data: The JSON file.
+        notes: Notes about the sample.
+        page: Path of the HTML page.
+        data: Path of the JSON file.
     """
 
     scores: tuple[Score, ...]
@@ -56,24 +56,24 @@ class ChooseResult:
 
     @property
     def recommended(self) -> Candidate | None:
-        """Candidate to use; None if none is shown to be better than the floors."""
+        """Candidate to use; None if no candidate is shown to exceed the baselines."""
         return self.decision.recommended
 
     @property
     def heading(self) -> str:
-        """Return the recommendation in a few words."""
+        """Recommendation in a few words."""
         if self.recommended is None:
             return "Train a network on these videos"
         return f"Use {self.recommended.name}"
 
     @property
     def sample(self) -> str:
-        """Say how many videos were used, and what was left out at a time."""
+        """Phrase with the number of videos used and what was left out at a time."""
         used = f"{len(self.videos):,} of {self.total:,} videos"
         return f"{used}, leaving out {self.videos.left_out}" if self.videos.left_out else used
 
     def table(self) -> ChoiceTable:
-        """Return the table of the terminal and of the page."""
+        """Return the table that the terminal and the page show."""
         shown = LABELLED if self.videos.labelled else LABEL_FREE
         against = ("against the best",) if self.videos.labelled else ()
         rows = []
@@ -94,7 +94,7 @@ class ChooseResult:
         return ChoiceTable((*shown.values(), *against, *costs), tuple(rows))
 
     def _difference_cell(self, score: Score) -> str:
-        """Return the difference from the best candidate in the metric that decides."""
+        """Format the difference from the best candidate in the deciding metric."""
         found = (d for d in self.decision.differences if d.second == score.candidate)
         first = next(found, None)
         if first is None:
@@ -117,17 +117,26 @@ class ChooseResult:
             reasons=self.decision.reasons,
             notes=self.notes,
             table=self.table(),
-            differences=[
-                (d.first.name, d.second.name, LABELLED[d.metric], d.points)
-                for d in self.decision.differences
-            ],
+            best="" if self.decision.best is None else self.decision.best.name,
+            differences=self._differences(),
             parts=self._neighbours(),
             failures=self.failures,
         )
         write_text(self.page, render_choice(page))
 
+    def _differences(self) -> ChoiceTable:
+        """Return the differences of the best candidate from each other one, in each metric."""
+        points: dict[Candidate, list[str]] = {}
+        for difference in self.decision.differences:
+            points.setdefault(difference.second, []).append(difference.points)
+        rows = [
+            ChoiceRow(one.name, tuple(cells), is_floor=one.is_floor)
+            for one, cells in points.items()
+        ]
+        return ChoiceTable(tuple(LABELLED.values()), tuple(rows))
+
     def _described(self, options: ChooseOptions) -> dict[str, Any]:
-        """Return the result as JSON data."""
+        """Convert the result to JSON data."""
         named = {candidate.candidate: candidate.candidate.name for candidate in self.scores}
         decision = self.decision
         return {
@@ -168,10 +177,10 @@ class ChooseResult:
         }
 
     def _neighbours(self) -> list[Part]:
-        """Return the nearest neighbours of the same videos by some candidates, and by pixels."""
+        """Find nearest neighbours of the same videos by some candidates and by pixels."""
         first = [s for s in self.scores if s.candidate == self.recommended]
         networks = [s for s in self.scores if s not in first and not s.candidate.is_floor]
-        # Pools of one network resemble each other, so each network is shown once.
+        # Show each network once, because different pools of a network give similar neighbours.
         sources = dict.fromkeys(s.candidate.source for s in first)
         for score in networks:
             if score.candidate.source not in sources:
@@ -190,7 +199,7 @@ class ChooseResult:
 
 
 def _metric_cell(score: Score, name: str) -> str:
-    """Return a metric with its interval; in percent if it is a mean over videos."""
+    """Format a metric with its interval, in percent if it is a mean over videos."""
     value = score.metrics.get(name)
     if value is None:
         return "-"
@@ -202,7 +211,7 @@ def _metric_cell(score: Score, name: str) -> str:
 
 
 def _cost_cells(score: Score) -> tuple[str, str, str]:
-    """Return seconds per hour of video, memory and dimensions of a candidate."""
+    """Format a candidate's seconds per hour of video, memory and dimensions."""
     cost = score.cost
     seconds = "-" if cost.seconds is None else f"{cost.seconds:,.0f}"
     memory = "-" if cost.memory is None else f"{cost.memory / 2**20:,.0f} MiB"

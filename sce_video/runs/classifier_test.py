@@ -1,4 +1,4 @@
-"""What follows a finetuning: its test, and the linear probe of the network that it started from."""
+"""Test of a finetuned classifier, and the linear probe of the network from which it started."""
 
 from __future__ import annotations
 
@@ -10,44 +10,48 @@ from mmengine.dist import is_main_process
 
 from sce_video.engine.hooks.alarms import report_alarm
 from sce_video.engine.runner import RANDOM, VideoRunner
+from sce_video.evaluation.linear_fit_loop import LinearFitLoop
 from sce_video.runs.configs import testing_config
 from sce_video.runs.launch import run_test
 from sce_video.utils.errors import NamedWarning
 from sce_video.utils.files import read_json
 from sce_video.utils.run_files import PROBE, RESULTS, SCORES, newest_checkpoint
 
-#: Clips of a video whose features are averaged for the probe, as in sce-video embed.
+#: Number of clips per video whose features are averaged for the probe, as in sce-video embed
 _CLIPS = 4
 
 
 def test_classifier(runner: VideoRunner) -> dict[str, float]:
-    """Test the newest checkpoint of a training and fit the probe; all ranks call this.
+    """Test the newest checkpoint of a training run and fit the probe. All ranks call this.
 
-    An alarm is raised if the classifier is no better than guessing.
+    An alarm is raised if the classifier is not better than guessing.
 
-    ``results.json`` and ``scores.npz`` in the folder of the run have the test with all its views,
-    ``linear_probe.json`` the logistic regression on the features of the frozen network that the
-    training started from, fitted on the training videos. Returns the metrics of the test.
+    ``results.json`` and ``scores.npz`` in the run's folder contain the test with all its views.
+    ``linear_probe.json`` contains a logistic regression that is fitted to the training videos. It
+    uses features of the frozen network from which training started. A classifier that was fitted to
+    frozen features has no second probe. Return the test's metrics.
     """
     folder = Path(runner.work_dir)
     cfg = copy.deepcopy(runner.cfg)
-    cfg.pop("experiment_name", None)  # each test has a log of its own
+    cfg.pop("experiment_name", None)  # gives each test its own log
     launcher = {"launcher": cfg.get("launcher", "none"), "work_dir": folder / "evaluation"}
     checkpoint = newest_checkpoint(folder)
     tested = testing_config(cfg, checkpoint, out=folder / RESULTS, dump=folder / SCORES, **launcher)
     metrics = run_test(tested)
-    start = cfg.get("pretrained") or RANDOM
-    run_test(testing_config(probe_config(cfg), start, out=folder / PROBE, **launcher))
+    # A classifier on frozen features is a linear probe itself.
+    if not isinstance(runner.train_loop, LinearFitLoop):
+        start = cfg.get("pretrained") or RANDOM
+        run_test(testing_config(probe_config(cfg), start, out=folder / PROBE, **launcher))
     if is_main_process() and (alarm := guessing_alarm(folder)) is not None:
         report_alarm(runner, alarm, runner.iter)
     return metrics
 
 
 def guessing_alarm(folder: str | Path) -> NamedWarning | None:
-    """The alarm of a classifier that is no better than guessing, from its ``results.json``.
+    """Return an alarm if a classifier is not better than guessing, from its ``results.json``.
 
-    Guessing is a random class, or always the most frequent class. The classifier is no better if
-    the 95 % interval of its top-1 accuracy begins at or below this.
+    Guessing means predicting a random class, or always the most frequent class. The classifier is
+    not better if the 95 % interval of its top-1 accuracy begins at or below that accuracy.
     """
     path = Path(folder, RESULTS)
     content = read_json(path) if path.is_file() else {}
@@ -69,10 +73,10 @@ def guessing_alarm(folder: str | Path) -> NamedWarning | None:
 
 
 def probe_config(cfg: Config) -> Config:
-    """The test of a linear probe of a finetuning's backbone, on the data of the finetuning.
+    """Return a config that tests a linear probe of a finetuning run's backbone on the same data.
 
-    Training videos are the gallery, on which the probe is fitted; both are seen in up to four
-    central crops, and never augmented.
+    The training videos are the gallery to which the probe is fitted. Both sets use up to four
+    central crops without augmentation.
     """
     probed = copy.deepcopy(cfg)
     preprocessor = {

@@ -1,4 +1,4 @@
-"""Makes the page that compares runs."""
+"""Comparison of runs, and the page that shows it."""
 
 from __future__ import annotations
 
@@ -28,17 +28,18 @@ from sce_video.utils.files import write_text
 from sce_video.utils.run_files import EVALUATIONS, METRICS
 
 _SEED = "randomness.seed"
-#: Of a logged step: the loss and the collapse metrics.
+#: Names of the loss and the collapse metrics in a logged step
 _LOGGED = ("loss", "h_rank", "h_std")
 _NOT_METRICS = frozenset({"epoch", "iter", "videos", "failures", "seconds", "error"})
 
 
 def chance_of_differences(records: Sequence[RunRecord]) -> Chance:
-    """Means over seeds, and a test of each two groups for each metric of each file.
+    """Compute means over seeds, and test each pair of groups in each metric of each file.
 
-    Means are those of the files with results, the last online evaluation and the last logged step.
-    Of groups of seeds the test is about other seeds and other videos, of single runs about other
-    videos alone. What is missing or does not match is a note. The records have different names.
+    Means are computed for the files with results, the last online evaluation and the last logged
+    step. With groups of seeds, the test generalises to other seeds and videos. With single runs, it
+    generalises only to other videos. Missing or mismatching results give a note. The records must
+    have different names.
     """
     groups = seed_groups(records)
     files = sorted({file for record in records for file in record.results})
@@ -58,23 +59,23 @@ def chance_of_differences(records: Sequence[RunRecord]) -> Chance:
                     families.setdefault(one.metric, []).append(one)
             except ValueError as error:
                 notes.append(f"{' and '.join(names)} are not compared: {error}.")
-        for family in families.values():  # all pairs of one metric of one file
+        for family in families.values():  # all pairs for one metric of one file
             adjusted = zip(family, holm([one.p_value for one in family]), strict=True)
             differences += [replace(one, adjusted=p) for one, p in adjusted]
     return Chance(_seed_means(groups, files), differences, notes)
 
 
 def seed_groups(records: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
-    """The runs by their settings but the seed, by name; runs of one seed are not put together.
+    """Group runs that differ only in their seed, by name. Runs with equal seeds are not grouped.
 
-    The name of a group is those of its runs, joined by ``" + "``. Runs of the same settings stand
-    alone if the seed of one is not known, or two have the same.
+    The name of a group consists of the names of its runs, joined by ``" + "``. Runs with equal
+    settings stay separate if the seed of one is unknown or two have the same seed.
     """
     found: dict[tuple, list[tuple[str, RunRecord]]] = {}
     for record in records:
         settings = flattened(record.config)
         seed = settings.pop(_SEED, "")
-        # What is left are the settings that make a group.
+        # The settings without the seed identify a group.
         key = tuple(sorted(settings.items())) if settings else (record.name,)
         found.setdefault(key, []).append((seed, record))
     groups = {}
@@ -87,7 +88,7 @@ def seed_groups(records: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
 
 
 def _seed_means(groups: dict[str, list[RunRecord]], files: Sequence[str]) -> list[SeedMean]:
-    """Of all files with results, then of what all runs of a group have logged at one iteration."""
+    """Average each group's results in all files, then its values logged at a common iteration."""
     means = []
     for group, records in groups.items():
         if len(records) == 1:
@@ -114,7 +115,7 @@ def _seed_means(groups: dict[str, list[RunRecord]], files: Sequence[str]) -> lis
 def _outcomes(
     group: str, records: Sequence[RunRecord], file: str, notes: list[str]
 ) -> list[Outcomes] | None:
-    """The outcomes of each run of a group, sorted; None with a note if they cannot be had."""
+    """Return the sorted outcomes of each run in a group; None with a note if any is missing."""
     parts: list[Outcomes] = []
     for record in records:
         path = outcomes_path(Path(record.folder, file))
@@ -122,8 +123,8 @@ def _outcomes(
             found = load_outcomes(path)
         except FileNotFoundError:
             notes.append(
-                f"{record.name} has no outcomes of single videos beside {file} ({Path(path).name}),"
-                " so its differences are not tested: evaluate it again."
+                f"{record.name} has no outcomes of single videos next to {file} "
+                f"({Path(path).name}), so its differences are not tested. Evaluate it again."
             )
             return None
         except (OSError, ValueError) as error:
@@ -143,9 +144,7 @@ def _outcomes(
 
 
 def check_same_videos(first: Outcomes, second: Outcomes) -> None:
-    """Raise ValueError saying how many samples differ unless both (sorted) have the same, equally
-    labelled.
-    """
+    """Raise ValueError with a count unless both sorted outcomes have the same labelled samples."""
     if first.paths == second.paths and np.array_equal(first.labels, second.labels):
         return
     left, right = (
@@ -163,10 +162,10 @@ def check_same_videos(first: Outcomes, second: Outcomes) -> None:
 def _tests(
     file: str, names: tuple[str, str], pair: tuple[list[Outcomes], list[Outcomes]]
 ) -> list[Difference]:
-    """A test for each metric that all runs have, not yet corrected for the number of pairs."""
+    """Test each metric that all runs have, without correction for the number of pairs."""
     first, runs = pair[0][0], (len(pair[0]), len(pair[1]))
     check_same_videos(first, pair[1][0])
-    # Clips of one video are not independent: the test counts videos.
+    # Clips of a video are not independent, so videos are the units of the test.
     units = np.unique(first.paths, return_inverse=True)[1]
     interval: tuple[float, float] | None
     found = []
@@ -179,7 +178,7 @@ def _tests(
         )
         classes = first.labels if first.by_class[column] else None
         parts = paired_differences(a.mean(axis=0), b.mean(axis=0), units, classes)
-        # With seeds the result is about other seeds as well, else about other videos alone.
+        # With several seeds, the result generalises to other seeds as well as to other videos.
         if max(runs) > 1 and len(parts) > 1:
             interval, p_value = seeds_test(a, b, units, classes)
         else:
@@ -197,10 +196,10 @@ def write_comparison(runs: Sequence[str | Path], out: str | Path) -> Chance:
     """Write the page of two or more runs.
 
     Returns:
-        Which differences of their results are within chance, as the page states.
+        Which differences between their results are within chance, as stated on the page.
 
     Raises:
-        FileNotFoundError: If there is no such folder.
+        FileNotFoundError: If a folder does not exist.
         ValueError: If a run is given twice, or a folder contains no run.
         WriteError: If the page cannot be written.
     """
@@ -209,7 +208,7 @@ def write_comparison(runs: Sequence[str | Path], out: str | Path) -> Chance:
         if folders.count(folder) > 1:
             raise ValueError(f"{run} is given twice")
     names = [folder.name for folder in folders]
-    if len(set(names)) < len(names):  # the path below the folder that they share
+    if len(set(names)) < len(names):  # use the paths below the common folder
         shared = os.path.commonpath(folders)
         names = [str(folder.relative_to(shared)) for folder in folders]
     records = [

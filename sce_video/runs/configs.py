@@ -1,4 +1,4 @@
-"""From command-line options to the checked config of a training, a test or an extraction."""
+"""Conversion of command-line options to checked configs for training, test or extraction."""
 
 from __future__ import annotations
 
@@ -31,31 +31,31 @@ from sce_video.runs.checkpoint_settings import Use, adopted_config
 from sce_video.utils.run_files import RESULTS, newest_checkpoint
 from sce_video.utils.storage import absolute, exists, is_url, list_files, split
 
-#: Results of a checkpoint that a validation metric selected, in its work dir.
+#: Results file in the work folder for a checkpoint that a validation metric selected
 BEST_RESULTS = "best.json"
-#: The weights of a classifier, of the first one of a grid.
+#: Weights of a classifier, or of the first classifier in a grid
 _WEIGHTS = ("cls_head.fc_cls.weight", "cls_head.probes.0.fc_cls.weight")
-#: Entries of ``default_hooks`` that do nothing in a test.
+#: Entries in ``default_hooks`` that do nothing in a test
 _TRAINING_HOOKS = ("alarms", "bad_files", "chance_level", "log_reduction", "progress")
-#: Settings that testing does not use; custom hooks belong to the training.
+#: Settings that a test does not use. Custom hooks belong to training.
 _TRAINING_ONLY = (
     *("train_dataloader", "train_cfg", "optim_wrapper", "param_scheduler", "custom_hooks"),
     *("val_dataloader", "val_cfg", "val_evaluator"),
 )
-#: Dataset of a table.
+#: Dataset class of a table
 _TABLE = "LanceVideoDataset"
-#: Its settings besides the data.
+#: Settings of this class that do not select the data
 _OF_TABLE = frozenset(("type", "storage_options", "block_size"))
 
 
 def checkpoints_to_test(path: str) -> list[str]:
-    """A checkpoint itself, or those of a work folder: that of the run, then of a validation.
+    """List a checkpoint itself, or a work folder's newest checkpoint and then its best one.
 
     Args:
-        path: A file, the word "random" or a folder of a training.
+        path: File, the word "random", or folder of a training run.
 
     Raises:
-        ValueError: a folder without checkpoints, or with several best ones.
+        ValueError: If a folder contains no checkpoints, or several best ones.
     """
     folder = Path(path)
     if not folder.is_dir():
@@ -64,11 +64,11 @@ def checkpoints_to_test(path: str) -> list[str]:
     try:
         own = newest_checkpoint(folder)
     except FileNotFoundError:
-        text = f"{folder} has no checkpoint epoch_N.pth: give the folder of a training"
+        text = f"{folder} contains no checkpoint epoch_N.pth. Give the folder of a training run"
         raise ValueError(text) from None
     if len(best) > 1:
         names = ", ".join(file.name for file in best)
-        raise ValueError(f"{folder} has several best checkpoints ({names}): give one file")
+        raise ValueError(f"{folder} contains several best checkpoints ({names}). Give one file")
     return [own, *map(str, best)]
 
 
@@ -86,38 +86,39 @@ def training_config(
     track: Sequence[str] = (),
     mirror: str | None = None,
 ) -> Config:
-    """The checked config of a training.
+    """Build the checked config of a training run.
 
-    A start by torchrun or Slurm after an earlier one of the same launch resumes from the newest
-    checkpoint of the work dir, whatever ``resume`` says.
+    If torchrun or Slurm restarts a launch, the run resumes from the newest checkpoint in the work
+    folder, whatever ``resume`` is.
 
     Args:
-        config: A config file, or a config.
-        work_dir: Folder for logs and checkpoints; by default the config's, or
+        config: Config file, or a config.
+        work_dir: Folder for logs and checkpoints; None for the config's folder, or
             ``work_dirs/<config name>``.
-        resume: "auto" for the newest readable checkpoint of the work dir, or a run or checkpoint.
-        amp: "bfloat16" or "float16" for mixed precision, "float32" for none; None: the config's.
-        seed: Random seed of weights, sampling and augmentation.
-        pretrained: Run or checkpoint (:func:`~sce_video.inference.model.checkpoint_of`) whose
-            backbone the training starts from, or "random".
-        backend: Decoder of all videos, see :func:`~sce_video.datasets.open_reader`; None:
-            the config's.
-        cfg_options: Changes of the config, ``KEY=VALUE`` each, or the values by key.
+        resume: "auto" for the newest readable checkpoint in the work folder, or a run or
+            checkpoint; None starts a new run.
+        amp: "bfloat16" or "float16" for mixed precision, "float32" for none; None for the config's.
+        seed: Random seed of weights, sampling and augmentation; None for the config's.
+        pretrained: Run or checkpoint (:func:`~sce_video.inference.model.checkpoint_of`) that
+            provides the initial backbone, or "random".
+        backend: Decoder for all videos, see :func:`~sce_video.datasets.open_reader`; None for the
+            config's.
+        cfg_options: Changes of the config as ``KEY=VALUE`` texts, or as values by key.
         launcher: "none", "pytorch" or "slurm".
-        track: Trackers beside the files of the run: "wandb", "mlflow".
-        mirror: Folder of an object store to which checkpoints and logs are copied; with ``resume``
-            "auto" a newer run there is restored to the work dir first.
+        track: Trackers to use in addition to the run's files: "wandb", "mlflow".
+        mirror: Folder in an object store to which checkpoints and logs are copied. With ``resume``
+            "auto", a newer run there is restored to the work folder first.
 
     Raises:
-        FileNotFoundError: no such config.
-        ValueError: unknown keys or trackers, nothing to train, no such checkpoint, or
-            ``pretrained`` for a config that does not start from a pretrained backbone.
+        FileNotFoundError: If the config does not exist.
+        ValueError: If keys or trackers are unknown, there is nothing to train, the checkpoint does
+            not exist, or ``pretrained`` is given for a config without a pretrained backbone.
     """
     cfg = load_config(config, cfg_options)
     source = config.filename if isinstance(config, Config) else config
     work_dir = str(work_dir or cfg.get("work_dir") or Path("work_dirs") / Path(source).stem)
-    # A restart by the launcher wins over --resume: its own checkpoints are newer than any that was
-    # named.
+    # A restart has precedence over --resume, because this launch's checkpoints are newer than any
+    # that the user could have named.
     if is_restart(work_dir) and (resume is None or find_checkpoints(work_dir)):
         print_log(f"restarted: continuing the training in {work_dir}", logger="current")
         resume = "auto"
@@ -129,31 +130,31 @@ def training_config(
         cfg = _adopt(config, cfg_options, resumed, "resume", content)
     elif "pretrained" in cfg and pretrained not in (None, RANDOM):
         _check_file(pretrained, "trains without one")
-        # Network and views of a planned training have been chosen already.
+        # A planned run has adopted network and views already.
         cfg = cfg if cfg.get("planned") else _adopt(config, cfg_options, pretrained, "finetune")
     if backend is not None:
         set_backend(cfg, backend)
     cfg.launcher, cfg.work_dir = launcher, work_dir
     if cfg.get("train_cfg") is None:
-        raise ValueError(f"{source} has no train_cfg: there is nothing to train, only to test")
+        raise ValueError(f"{source} has no train_cfg, so it cannot be trained, only tested")
     _set_precision(cfg, amp)
     if seed is not None:
         cfg.randomness = {**cfg.get("randomness", {}), "seed": seed}
     if pretrained is not None:
         if "pretrained" not in cfg:
             raise ValueError(
-                f"{source} trains from random weights and takes no --pretrained; to start it from "
-                "a whole checkpoint: --cfg-options load_from=CHECKPOINT"
+                f"{source} trains from random weights, so --pretrained has no effect. To start it "
+                "from a whole checkpoint: --cfg-options load_from=CHECKPOINT"
             )
         cfg.pretrained = pretrained
     if resume:
-        # Without a name the runner takes the newest readable one.
+        # Without a path, the runner loads the newest readable checkpoint.
         cfg.resume, cfg.load_from = True, None if resume == "auto" else str(resumed)
     add_trackers(cfg, track)
     add_mirror(cfg, mirror)
     check_config(cfg)
     complete_classifier(cfg)
-    # A resumed queue has its length already; a given one is meant.
+    # Keep the length of a resumed queue, and a length that the user has given.
     if resumed is not None or "model.queue_size" in parse_options(cfg_options):
         cfg.fit_queue = False
     return cfg
@@ -162,12 +163,12 @@ def training_config(
 def _resumed(
     resume: str | None, work_dir: str, mirror: str | None
 ) -> tuple[str | Path | None, dict[str, Any]]:
-    """The checkpoint that ``resume`` means, if there is one, and its content.
+    """Return the checkpoint that ``resume`` selects, if there is one, and its content.
 
     Raises:
-        FileNotFoundError: no such checkpoint.
-        ValueError: the checkpoint that is named is damaged; or a module of the user's own that
-            the training had is not imported.
+        FileNotFoundError: If the checkpoint does not exist.
+        ValueError: If a named checkpoint is damaged, or a module that the run has imported is not
+            imported now.
     """
     found: tuple[str | Path | None, dict[str, Any]] = None, {}
     if resume not in (None, "auto"):
@@ -176,11 +177,11 @@ def _resumed(
     elif mirror is not None and resume:
         restore_run(mirror, work_dir)
     for path in find_checkpoints(work_dir) if resume == "auto" else ():
-        with suppress(ValueError):  # a damaged file; the runner says so
+        with suppress(ValueError):  # the runner reports a damaged file
             found = path, load_checkpoint_file(path)
             break
     if lacking := lacking_imports(found[1]):
-        raise ValueError(f"{found[0]} was trained with parts of the user's own. {lacking}")
+        raise ValueError(f"{found[0]} was trained with the user's own code. {lacking}")
     return found
 
 
@@ -191,19 +192,19 @@ def _adopt(
     use: Use,
     content: dict[str, Any] | None = None,
 ) -> Config:
-    """Return the config with settings of a checkpoint, after listing them in the log."""
+    """Adopt settings from a checkpoint, list them in the log, and return the changed config."""
     adopted = adopted_config(config, options, checkpoint, use, content)
     if adopted.settings:
         taken = f"settings taken from {checkpoint}: {', '.join(adopted.settings)}"
         print_log(f"{taken} (--cfg-options change them)", logger="current")
     if adopted.refused:
-        text = f"settings of {checkpoint} that are out of bounds are not taken: "
+        text = f"settings of {checkpoint} that are out of bounds are ignored: "
         print_log(text + ", ".join(adopted.refused), logger="current", level=logging.WARNING)
     return adopted.config
 
 
 def _set_precision(cfg: Config, amp: str | None) -> None:
-    """Mixed precision if it is asked for, and none without a GPU unless it is."""
+    """Set mixed precision. Without a GPU, it is used only if it is requested explicitly."""
     wrapper, text = cfg.get("optim_wrapper") or {}, ""
     usual = wrapper.get("dtype")
     mixed = wrapper.get("type") == "MixedPrecisionOptimWrapper" and usual != "float32"
@@ -232,10 +233,10 @@ def _check_file(checkpoint: str, random: str) -> None:
 
 
 def complete_classifier(cfg: Config, content: dict[str, Any] | None = None) -> None:
-    """Fill in ``num_classes`` and ``in_channels`` of ``model.cls_head`` where they are None.
+    """Fill in ``num_classes`` and ``in_channels`` of ``model.cls_head`` if they are None.
 
-    ``in_channels`` is the backbone's number of channels; ``num_classes`` that of the classifier in
-    the ``content`` of the checkpoint ``cfg.load_from``, or, without one, that of the training data.
+    ``in_channels`` is the backbone's number of channels. ``num_classes`` comes from the classifier
+    in the ``content`` of the checkpoint ``cfg.load_from`` or, without one, from the training data.
     """
     head: Any = (cfg.get("model") or {}).get("cls_head") or {}
     if head.get("in_channels", 0) is None:
@@ -250,32 +251,32 @@ def complete_classifier(cfg: Config, content: dict[str, Any] | None = None) -> N
     if content is None:
         head.num_classes = _count_classes(cfg.train_dataloader.dataset)
         return
-    # The stored classifier decides, not the data: a test set may lack classes.
+    # Use the stored classifier instead of the data, because a test set may lack classes.
     weights = content.get("state_dict", content)
     weight = next((weights[name] for name in _WEIGHTS if name in weights), None)
     if weight is None:
         raise ValueError(
-            f"{cfg.load_from} has no classifier (no {_WEIGHTS[0]}): train one from it first, "
+            f"{cfg.load_from} contains no classifier (no {_WEIGHTS[0]}). Train one from it first: "
             f"python tools/train.py CONFIG --pretrained {cfg.load_from}"
         )
     head.num_classes = len(weight)
 
 
 def _count_classes(settings: dict[str, Any]) -> int:
-    """Classes of a data set: its class names, or its labels from 0 to the largest."""
+    """Count the classes of a dataset by its class names, or by its labels from 0 upwards."""
     dataset = DATASETS.build({**settings, "pipeline": []})
     source = settings.get("ann_file") or settings.get("data_root")
     names, labels = dataset.metainfo["classes"], np.asarray(dataset.labels)
     count = len(names) or int(labels.max()) + 1
     if count < 2:
         raise ValueError(
-            f"{source!r} has {count} classes, a classifier needs two or more: give a folder with a "
-            "sub-folder for each class, or a list with 'path label' on every line"
+            f"{source!r} has {count} classes, but a classifier needs at least two. Give a folder "
+            "with a sub-folder for each class, or a list with 'path label' on every line"
         )
     if count > max(len(names), len(dataset)):
         raise ValueError(
-            f"{source!r} has the label {count - 1}, but only {len(dataset)} videos: labels are the "
-            "numbers of the classes, from 0"
+            f"{source!r} has the label {count - 1}, but only {len(dataset)} videos. Labels must be "
+            "class numbers, counted from 0"
         )
     shown = f": {', '.join(names)}" if names else ""
     print_log(f"{count} classes in {len(dataset)} videos of {source}{shown}", logger="current")
@@ -298,22 +299,24 @@ def testing_config(
     cfg_options: Sequence[str] | Mapping[str, Any] = (),
     launcher: str = "none",
 ) -> Config:
-    """The checked config of a test.
+    """Build the checked config of a test.
 
     Args:
-        config: A config file with ``test_dataloader`` and ``test_cfg``; or a config, which takes
-            no settings from the checkpoint (:func:`~sce_video.inference.stored_test.stored_test`).
-        checkpoint: A run or checkpoint (:func:`~sce_video.inference.model.checkpoint_of`), or
+        config: Config file with ``test_dataloader`` and ``test_cfg``; or a config, which adopts no
+            settings from the checkpoint (:func:`~sce_video.inference.stored_test.stored_test`).
+        checkpoint: Run or checkpoint (:func:`~sce_video.inference.model.checkpoint_of`), or
             "random" to test random initialisation.
-        work_dir: Folder for logs; by default the config's, or ``work_dirs/<config name>``.
-        out: JSON file of results; by default ``results.json`` in the work dir, or ``best.json``
+        work_dir: Folder for logs; None for the config's folder, or ``work_dirs/<config name>``.
+        out: JSON file for results; None for ``results.json`` in the work folder, or ``best.json``
             for a checkpoint that a validation metric selected.
-        dump: A .npz file for per-video scores (of a classifier) or features.
-        backend: As ``cfg_options`` and ``launcher``, see :func:`training_config`.
+        dump: A .npz file for scores (of a classifier) or features per video; None for no file.
+        backend: Decoder for all videos; None for the config's.
+        cfg_options: Changes of the config as ``KEY=VALUE`` texts, or as values by key.
+        launcher: "none", "pytorch" or "slurm".
 
     Raises:
-        FileNotFoundError: no such config.
-        ValueError: the config has no test, unknown keys, or no such checkpoint.
+        FileNotFoundError: If the config does not exist.
+        ValueError: If the config has no test, keys are unknown, or the checkpoint does not exist.
     """
     source = config.filename if isinstance(config, Config) else config
     content: dict[str, Any] | None = None
@@ -329,9 +332,9 @@ def testing_config(
         set_backend(cfg, backend)
     check_config(cfg)
     if cfg.get("test_cfg") is None or cfg.get("test_dataloader") is None:
-        raise ValueError(f"{source} has no test_cfg and test_dataloader: nothing to test with")
+        raise ValueError(f"{source} has no test_cfg and test_dataloader, so it cannot be tested")
     if cfg.get("test_evaluator") is None:
-        raise ValueError(f"{source} has no test_evaluator: name the metrics to evaluate by")
+        raise ValueError(f"{source} has no test_evaluator. Name the metrics to evaluate")
     cfg.launcher, cfg.resume = launcher, False
     cfg.load_from = None if content is None else absolute(checkpoint)
     complete_classifier(cfg, content)
@@ -339,19 +342,19 @@ def testing_config(
         cfg[name] = None
     for name in _TRAINING_HOOKS:
         (cfg.get("default_hooks") or {}).pop(name, None)
-    cfg.pop("lora", None)  # adapters are part of the weights that are read
-    cfg.pop("pretrained", None)  # the tested weights are those of the checkpoint, or random
+    cfg.pop("lora", None)  # reading a checkpoint merges its adapters into the weights
+    cfg.pop("pretrained", None)  # the weights come from the tested checkpoint, or are random
     cfg.work_dir = str(work_dir or cfg.get("work_dir") or Path("work_dirs") / Path(source).stem)
-    meta = (content or {}).get("meta")  # of a stranger's file, anything
+    meta = (content or {}).get("meta")  # may be of any type in an untrusted file
     selected = isinstance(meta, dict) and isinstance(meta.get("selected"), dict)
     loop = cfg.test_cfg
-    # Else the results of the best epoch would overwrite those of the last one.
+    # Otherwise the results of the best epoch would overwrite the results of the last epoch.
     if selected and (loop.get("type"), loop.get("out", RESULTS)) == ("MultiViewTestLoop", RESULTS):
         loop.out = BEST_RESULTS
     for name, file in (("out", out), ("dump", dump)):
         if file is not None:
             if is_url(file):
-                list_files(split(str(file))[0])  # a wrong address ends here, before hours of work
+                list_files(split(str(file))[0])  # reports a wrong address before hours of work
             loop[name] = absolute(file)
     return cfg
 
@@ -365,35 +368,41 @@ def extraction_config(
     data_root: str | None = None,
     ann_file: str | None = None,
     extensions: Sequence[str] | None = None,
+    dataset: str | None = None,
     backend: str | None = None,
     cfg_options: Sequence[str] | Mapping[str, Any] = (),
     launcher: str = "none",
     processes: dict[str, Any] | None = None,
 ) -> Config:
-    """The checked config that embeds a data set with the backbone of a checkpoint.
+    """Build the checked config that embeds a dataset with a checkpoint's backbone.
 
     Args:
-        config: Config of a pretraining, a linear evaluation, a finetuning or a retrieval; its
-            backbone, normalisation and test pipeline are used. Or a config, as in
-            :func:`testing_config`, which has the arguments that are not here.
-        checkpoint: A file with that backbone, or "random".
-        out: The .npz file.
-        part: "test", "bank" (the gallery of a retrieval recipe) or "train" (the training list with
-            the test pipeline).
-        data_root: Another folder or table than the config's, for your own videos; without
-            ``ann_file``, another list, all videos in it.
+        config: Config file of a pretraining, linear evaluation, finetuning or retrieval run, whose
+            backbone, normalisation and test pipeline are used; or a config, as in
+            :func:`testing_config`.
+        checkpoint: File that contains this backbone, or "random".
+        out: The .npz file to write.
+        part: "test", "bank" (gallery of a retrieval recipe) or "train" (training list with the test
+            pipeline).
+        data_root: Folder or table to use instead of the config's. Without ``ann_file``, all of its
+            videos are embedded.
+        ann_file: List to use instead of the config's.
         extensions: Extensions of the videos in the folder ``data_root``.
-        processes: Where it runs: ``workers``, ``ray`` and ``processes_per_gpu`` of
-            :class:`~sce_video.evaluation.FeatureExtractionLoop`.
+        backend: Decoder for all videos; None for the config's.
+        cfg_options: Changes of the config as ``KEY=VALUE`` texts, or as values by key.
+        launcher: "none", "pytorch" or "slurm".
+        dataset: Registered class that reads the folder ``data_root``; None for the config's.
+        processes: Settings ``workers``, ``ray`` and ``processes_per_gpu`` of
+            :class:`~sce_video.evaluation.FeatureExtractionLoop`; None for the defaults.
 
     Raises:
-        FileNotFoundError: no such config.
-        ValueError: as :func:`testing_config`, or the config has no such part.
+        FileNotFoundError: If the config does not exist.
+        ValueError: If :func:`testing_config` refuses the arguments, or the config has no ``part``.
     """
     if is_url(out):
         raise ValueError(
-            f"features are extracted to a file, since their records lie beside it, got {out}: "
-            "give a path and copy the file, or use sce-video embed, which does both"
+            "features are written to a local file, because their records are stored next to it, "
+            f"got {out}. Give a path and copy the file, or use sce-video embed, which does both"
         )
     cfg = testing_config(
         config, checkpoint, backend=backend, cfg_options=cfg_options, launcher=launcher
@@ -401,30 +410,34 @@ def extraction_config(
     parts = {
         "test": cfg.test_dataloader,
         "bank": cfg.test_cfg.get("gallery_dataloader"),
-        # From the file again: a test config has no training data any more.
+        # Read the file again, because the test config no longer contains the training data.
         "train": load_config(config, cfg_options).get("train_dataloader"),
     }
     if part not in parts:
         raise ValueError(f"part must be one of {', '.join(parts)}, got {part!r}")
     found = parts[part]
     if found is None:
-        raise ValueError(f"the config has no {part} data to embed; it has a test part")
+        raise ValueError(f"the config has no {part} data to embed, only test data")
     loader = copy.deepcopy(cfg.test_dataloader)
     for key in ("data_root", "ann_file"):
         loader.dataset[key] = found.dataset.get(key)
     if found.dataset.get("type") == _TABLE:
         loader.dataset.update({key: found.dataset[key] for key in _OF_TABLE & set(found.dataset)})
-    if data_root is not None or ann_file is not None:  # not the data of the recipe
+    if data_root is not None or ann_file is not None:  # the user's data replaces the recipe's
         loader.dataset.ann_file = ann_file
         loader.dataset.update({} if data_root is None else dataset_settings(data_root, extensions))
+        if dataset is not None:
+            # The arguments of the config's class need not be arguments of this one.
+            pipeline = loader.dataset.get("pipeline", [])
+            loader.dataset = {"type": dataset, "data_root": data_root, "pipeline": pipeline}
         cfg.split = None
-        if "dataset" in (cfg.get("benchmark") or {}):  # that of a transfer names none
+        if "dataset" in (cfg.get("benchmark") or {}):  # a transfer benchmark names no dataset
             cfg.benchmark = None
-    loader.dataset.on_error = "skip"  # counted and listed with the features
+    loader.dataset.on_error = "skip"  # failures are counted and listed with the features
     cfg.test_dataloader = loader
     preprocessor = cfg.model.get("data_preprocessor") or cfg.get("data_preprocessor") or {}
     kept = {k: preprocessor[k] for k in ("mean", "std", "channels_last") if k in preprocessor}
-    # The encoder gets its own below; the runner would hand this one to it, too.
+    # The encoder has its own preprocessor below. The runner would pass this one to it as well.
     cfg.data_preprocessor = None
     cfg.model = {
         "type": "Encoder",
@@ -434,6 +447,6 @@ def extraction_config(
     out = Path(out).resolve()
     cfg.test_cfg = {"type": "FeatureExtractionLoop", "out": str(out), **(processes or {})}
     cfg.test_evaluator = []
-    cfg.visualizer = None  # nothing is measured
+    cfg.visualizer = None  # there are no metrics to draw
     cfg.work_dir = str(out.parent / f"{out.stem}_logs")
     return cfg

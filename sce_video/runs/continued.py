@@ -1,8 +1,8 @@
-"""A pretraining that starts from a network: what it keeps of it, and settings that suit it.
+"""Pretraining that starts from a network: what it keeps, and which settings suit it.
 
-A network that is good already is changed with small steps, the first layers least, and little at
-the beginning, when the heads are random. The numbers are those of others (docs/settings.md names
-the sources); which were measured here, docs/results.md says.
+A network that is already good is changed in small steps. Its first layers change least, and at the
+beginning, while the heads are random, everything changes little. The numbers come from other work
+(see the sources in docs/settings.md). docs/results.md states which of them were measured here.
 """
 
 from __future__ import annotations
@@ -27,55 +27,56 @@ from sce_video.runs.start_weights import Source, find_source
 
 @dataclass(frozen=True)
 class Suited:
-    """What suits transformers of up to ``parameters``."""
+    """Settings that suit transformers with up to ``parameters`` weights."""
 
     size: str
     parameters: float
     lr: float
-    batch_share: float  # of the videos of a step, which fill the memory sooner (not measured)
+    batch_share: float  # share of the usual batch, because activations are larger (not measured)
 
 
 TRANSFORMERS = (
-    Suited("small", 60e6, 5e-5, 1.0),  # chosen
-    Suited("base", 200e6, 1.7e-5, 0.5),  # chosen, the geometric mean of the others
+    Suited("small", 60e6, 5e-5, 1.0),  # chosen without measurement
+    Suited("base", 200e6, 1.7e-5, 0.5),  # chosen as the geometric mean of the other rows
     # V-JEPA's ViT-L, continued on apes: ecker-lab/dap-behavior, configs/pretrain (arXiv 2509.12193)
     Suited("large", math.inf, 6e-6, 0.25),
 )
-#: Of the learning rate of the recipe, which trains convolutions from scratch; chosen.
+#: Share of the recipe's learning rate, which trains convolutions from scratch. Chosen by hand.
 CONVOLUTION_LR_SHARE = 0.1
-#: Of the rate of a block, for the block before it (facebookresearch/mae, FINETUNE.md, ViT-L).
+#: Ratio of a block's learning rate to the next block's (facebookresearch/mae, FINETUNE.md, ViT-L)
 LAYER_DECAY = 0.75
-#: Weight decay of transformers, from start to end (facebookresearch/jepa, vitl16.yaml).
+#: Weight decay of transformers at the start and the end (facebookresearch/jepa, vitl16.yaml)
 WEIGHT_DECAY = 0.04, 0.4
-#: Of the target, at the start (facebookresearch/jepa, vitl16.yaml; dap-behavior).
+#: Initial momentum of the target network (facebookresearch/jepa, vitl16.yaml; dap-behavior)
 MOMENTUM = 0.998
-#: Of the epochs (dap-behavior: 5 of 50; V-JEPA: 40 of 300).
+#: Share of epochs with warm-up (dap-behavior: 5 of 50; V-JEPA: 40 of 300)
 CONTINUED_WARMUP_SHARE = 0.1
-#: Largest norm of the gradient of a step (lightly-train, dino.py; DINO's is of each parameter).
+#: Largest gradient norm of a step (lightly-train, dino.py). DINO applies it to each parameter.
 CLIP_GRAD = 3.0
-#: Rate of adapters in that of all weights (Thinking Machines Lab 2025, "LoRA Without Regret").
+#: Ratio of the adapters' learning rate to the rate of all weights (Thinking Machines Lab 2025,
+#: "LoRA Without Regret")
 LORA_LR_FACTOR = 10
-#: Parameters without weight decay: biases, positions, tokens, scales of layers.
+#: Parameters without weight decay: biases, positions, tokens and scales of layers
 NO_DECAY = (
     *("bias", "q_bias", "v_bias", "position_time", "position_space", "position_embeddings"),
     *("cls_token", "register_tokens", "class_embedding", "lambda1"),
 )
-#: Names of the rows of a plan that are no settings of a recipe.
+#: Rows in a plan that are not settings of a recipe
 ROWS = ("clip_grad", "weight_decay", "layer_decay")
-#: A network of one size is given videos that are enlarged by less than this.
+#: Factor up to which videos are enlarged for a network with a fixed input size
 _MAX_ENLARGED = 2.0
 _LEAST_SIDE = 32
 
 
 @dataclass(frozen=True)
 class Start:
-    """The network that a pretraining starts from, and how it is trained.
+    """Network from which a pretraining run starts, and how it is trained.
 
     Attributes:
-        source: From :func:`~sce_video.runs.start_weights.find_source`.
-        freeze: Quarters of its blocks that stay as they are, 0 for the embeddings alone; None
+        source: Network from :func:`~sce_video.runs.start_weights.find_source`.
+        freeze: Number of quarters of its blocks that are frozen, 0 for the embeddings only; None
             trains everything.
-        lora: Rank of adapters that are trained in place of its weights; None for none.
+        lora: Rank of the adapters that are trained instead of the weights; None for no adapters.
     """
 
     source: Source
@@ -88,19 +89,19 @@ class Start:
             raise ValueError(f"freeze: no part of a {kind} can be frozen")
         if self.lora is not None and self.source.family == "convolution":
             raise ValueError(
-                f"lora adapts attention and MLP, which {self.source.name}, a {kind}, does not "
-                "have: leave it out, or freeze the first quarters"
+                f"lora adapts attention and MLP layers, which {self.source.name}, a {kind}, does "
+                "not have. Remove it, or freeze the first quarters"
             )
 
     @property
     def suited(self) -> Suited | None:
-        """Settings of a transformer of this size; None for convolutions."""
+        """Settings for a transformer of this size; None for a convolutional network."""
         if self.source.family == "convolution":
             return None
         return next(row for row in TRANSFORMERS if self.source.parameters <= row.parameters)
 
     def describe(self) -> str:
-        """Return a few words for the plan."""
+        """Return a phrase about the network for the plan."""
         how = "" if self.freeze is None else f", the first {self.freeze} quarters frozen"
         how = ", the embeddings frozen" if self.freeze == 0 else how
         how += "" if self.lora is None else f", adapters of rank {self.lora} are trained"
@@ -108,11 +109,11 @@ class Start:
 
 
 def start_from(source: str | Path | None, freeze: int | None, lora: int | None) -> Start | None:
-    """Return the network of a text and how it is trained; None without one.
+    """Return the network that a text names and how it is trained; None without a text.
 
     Raises:
-        FileNotFoundError: If there is no such network.
-        ValueError: If the network cannot be frozen or adapted like this.
+        FileNotFoundError: If the network does not exist.
+        ValueError: If the network cannot be frozen or adapted in this way.
     """
     return None if source is None else Start(find_source(source), freeze, lora)
 
@@ -120,17 +121,18 @@ def start_from(source: str | Path | None, freeze: int | None, lora: int | None) 
 def own_choices(
     start: Start, facts: FolderFacts, machine: Machine, given: Mapping[str, Any], recipe_lr: float
 ) -> dict[str, Choice]:
-    """Return the settings that the network brings, by name.
+    """Return the settings that come from the network, by name.
 
     Args:
-        start: The network.
-        facts: Facts of the videos.
-        machine: Machine that trains.
+        start: Network from which the run starts.
+        facts: Facts about the videos.
+        machine: Machine on which the run trains.
         given: Settings that the user gave, by name.
         recipe_lr: Learning rate of the recipe.
 
     Raises:
-        ValueError: If its clips do not fit the videos, or it does not take the given ones.
+        ValueError: If the network's clips do not suit the videos, or it does not accept the given
+            ones.
     """
     source, row = start.source, start.suited
     own = [*clip_of_network(source, facts, given).values()]
@@ -160,10 +162,10 @@ def own_choices(
 def clip_of_network(
     source: Source, facts: FolderFacts, given: Mapping[str, Any]
 ) -> dict[str, Choice]:
-    """Return frames, duration and size of a clip that the network brings, by name.
+    """Return the frames, duration and size of a clip that suit the network, by name.
 
     Raises:
-        ValueError: If they do not fit the videos, or the network does not take the given ones.
+        ValueError: If they do not suit the videos, or the network does not accept the given ones.
     """
     network = _meta_network(source)
     own = _frames(source, network, facts, given)
@@ -173,13 +175,15 @@ def clip_of_network(
     clip = {"frames": frames, "size": given.get("size", size.value)}
     if refused := _refused(source, network, **clip):
         what, taken = refused
-        raise ValueError(f"--{what} {clip[what]}: {source.name} takes {taken}: leave --{what} out")
+        raise ValueError(
+            f"--{what} {clip[what]}: {source.name} accepts only {taken}. Remove --{what}"
+        )
     found = (Choice("frames", own, "as the network takes"), duration, size)
     return {choice.setting: choice for choice in found}
 
 
 def _meta_network(source: Source) -> Any:
-    """Build a network that tells which clips it takes, without memory; None for any other."""
+    """Build a network that states which clips it accepts, without memory; None for any other."""
     backbone = {k: v for k, v in source.settings.backbone.items() if k != "resize_to"}
     if not hasattr(MODELS.get(backbone["type"]), "refused"):
         return None
@@ -188,7 +192,7 @@ def _meta_network(source: Source) -> Any:
 
 
 def _refused(source: Source, network: Any, frames: int, size: int) -> tuple[str, str] | None:
-    """Return what does not fit (frames or size), and what the network takes; None if all fits."""
+    """Return the setting that the network refuses and what it accepts; None if all are accepted."""
     if network is not None:
         return network.refused(frames, size, size)
     patch = source.settings.backbone.get("patch_size", 16)
@@ -198,7 +202,7 @@ def _refused(source: Source, network: Any, frames: int, size: int) -> tuple[str,
 
 
 def _frames(source: Source, network: Any, facts: FolderFacts, given: Mapping[str, Any]) -> int:
-    """Return the frames of a clip that the network takes."""
+    """Return the number of frames per clip that the network accepts."""
     own, size = source.settings.num_frames, source.train_size
     available = max(1, int(facts.duration * facts.fps + 0.01))
     if "frames" in given or own <= available:
@@ -206,13 +210,13 @@ def _frames(source: Source, network: Any, facts: FolderFacts, given: Mapping[str
     fewer = [n for n in range(available, 0, -1) if not _refused(source, network, n, size)]
     advice = f"give fewer, --frames {fewer[0]}" if fewer else "give longer videos or another source"
     raise ValueError(
-        f"{source.name} takes clips of {own} frames, and the videos in {facts.folder} have "
+        f"{source.name} needs clips of {own} frames, but the videos in {facts.folder} have "
         f"{available}: {advice}"
     )
 
 
 def _clip_duration(source: Source, facts: FolderFacts, frames: int) -> Choice:
-    """Choose the seconds of a clip, at the network's own frame rate."""
+    """Choose the duration of a clip in seconds, at the network's own frame rate."""
     seconds, own = source.settings.clip_duration, source.settings.num_frames
     longest = max(0.8 * facts.duration, 0.1)
     if seconds is None:
@@ -234,12 +238,12 @@ def _size(source: Source, network: Any, facts: FolderFacts, frames: int) -> Choi
     if getattr(network, "takes_one_size", False):
         if own >= _MAX_ENLARGED * side:
             raise ValueError(
-                f"{source.name} takes frames of {own}x{own} pixels, and the short side of the "
-                f"videos in {facts.folder} is {side}: give larger videos, or a source that takes "
+                f"{source.name} needs frames of {own}x{own} pixels, but the short side of the "
+                f"videos in {facts.folder} is {side}. Give larger videos, or a source that accepts "
                 "smaller ones"
             )
         return Choice("size", own, "as the network takes; the videos are enlarged")
-    # Convolutions have a stride of 32; of transformers the patches have to divide it.
+    # Convolutions have a stride of 32. For transformers, the patch size has to divide the side.
     step = _LEAST_SIDE if source.family == "convolution" else 1
     sides = range(max(side, _LEAST_SIDE) // step * step, _LEAST_SIDE - 1, -step)
     fitting = (n for n in sides if not _refused(source, network, frames, n))
@@ -248,28 +252,28 @@ def _size(source: Source, network: Any, facts: FolderFacts, frames: int) -> Choi
 
 
 def remarks(start: Start, chosen_size: int, facts: FolderFacts) -> list[str]:
-    """Return sentences about what is unusual with the network that a pretraining starts from."""
+    """Return sentences about anything unusual in the initial network."""
     source, found = start.source, []
     if source.is_classifier:
-        found.append(f"{source.name} is a classifier: its backbone is taken, its classes are not")
+        found.append(f"{source.name} is a classifier. Only its backbone is used, not its classes")
     if source.per_frame:
         found.append(
-            f"{source.name} encodes images: every frame of a clip alone, and their mean stands for "
-            "the clip, so it does not see motion"
+            f"{source.name} encodes images. It encodes the frames of a clip separately and "
+            "averages them, so it does not see motion"
         )
     if facts.short_side < chosen_size:
         found.append(
-            f"frames are enlarged from {facts.short_side} to {chosen_size} pixels, which "
-            f"{source.name} takes"
+            f"frames are enlarged from {facts.short_side} to {chosen_size} pixels, the size that "
+            f"{source.name} accepts"
         )
     return found
 
 
 def continue_from(config: Config, start: Start) -> None:
-    """Change a planned config, in place: network, weights, normalisation and optimiser.
+    """Change network, weights, normalisation and optimiser of a planned config, in place.
 
     Raises:
-        ValueError: the method has smaller views than the network takes.
+        ValueError: If the method has smaller views than the network accepts.
     """
     source = start.source
     pipeline = config.train_dataloader.dataset.pipeline
@@ -290,12 +294,12 @@ def continue_from(config: Config, start: Start) -> None:
         config.lora = dict(rank=start.lora)
     for step in pipeline:
         if "diff_prob" in step and source.per_frame:
-            step.diff_prob = 0.0  # of one frame there are no differences
+            step.diff_prob = 0.0  # a single frame has no differences
 
 
 def take_network(config: Config, source: Source, frozen: int) -> None:
-    """Change a config, in place: network with ``frozen_stages``, weights and normalisation."""
-    # Frames come in the size that is planned; the network would enlarge them again.
+    """Set a config's network with ``frozen_stages``, weights and normalisation, in place."""
+    # The pipeline provides frames of the planned size, which the network would enlarge again.
     backbone = {k: v for k, v in source.settings.backbone.items() if k != "resize_to"}
     if _takes(backbone["type"], "frozen_stages"):
         backbone["frozen_stages"] = frozen
@@ -307,7 +311,7 @@ def take_network(config: Config, source: Source, frozen: int) -> None:
 
 
 def _check_local_views(method: str, pipeline: Sequence[dict], source: Source) -> None:
-    """Raise ValueError if the network does not take a method's local views."""
+    """Raise ValueError if the network does not accept a method's local views."""
     steps = {step["type"].rpartition(".")[2]: step for step in pipeline}
     clips, crops = (steps.get(name, {}) for name in ("RandomClips", "RandomResizedCropClips"))
     if not clips.get("num_local_views"):
@@ -318,18 +322,18 @@ def _check_local_views(method: str, pipeline: Sequence[dict], source: Source) ->
     for size in (sizes,) if isinstance(sizes, int) else sizes:
         if refused := _refused(source, network, frames, size):
             raise ValueError(
-                f"{method} has local views of {frames} frames of {size}x{size}, and {source.name} "
-                f"takes {refused[1]}: take another --method"
+                f"{method} has local views of {frames} frames of {size}x{size}, but {source.name} "
+                f"accepts only {refused[1]}. Use another --method"
             )
 
 
 def names_layers(source: Source) -> bool:
-    """Return whether every layer can have a learning rate of its own."""
+    """Return whether every layer can have its own learning rate."""
     kind: Any = MODELS.get(source.settings.backbone["type"])
     return issubclass(kind, FreezableBackbone)
 
 
 def _takes(kind: str, argument: str) -> bool:
-    """Return whether the constructor of a backbone takes an argument of that name."""
+    """Return whether the constructor of a backbone has an argument of that name."""
     part: Any = MODELS.get(kind)
     return argument in inspect.signature(part).parameters

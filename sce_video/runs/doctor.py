@@ -1,4 +1,4 @@
-"""``sce-video doctor``: is this machine fit for training?"""
+"""``sce-video doctor``, which checks whether this machine is ready for training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""At the end of a pretraining: its network next to random weights, within the time that is left."""
+"""Comparison of a pretrained network with random weights, within the remaining time."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from sce_video.engine.hooks.alarms import report_alarm
 from sce_video.engine.hooks.budget import BudgetHook
 from sce_video.engine.hooks.progress import log_row
 from sce_video.engine.runner import RANDOM, VideoRunner
+from sce_video.evaluation.grey_pixels import GreyPixels
 from sce_video.evaluation.random_weights import (
     LEAST_GAIN,
     NO_BETTER,
@@ -31,7 +32,6 @@ from sce_video.inference.embed_job import iterate_features
 from sce_video.inference.model import VideoModel, build_model, load_model, with_random_weights
 from sce_video.inference.multi_view import BatchRows, mean_representation
 from sce_video.inference.network_input import ViewOptions
-from sce_video.models.backbones.grey_pixels import GreyPixels
 from sce_video.pages.run_record import FINISHED, RunRecord, run_state
 from sce_video.runs.keep_best import keeps_best
 from sce_video.runs.teacher import compared_teacher
@@ -59,23 +59,23 @@ def compare_with_random(
 ) -> dict[str, float]:
     """Compare the network of a checkpoint with random weights and others, on training videos.
 
-    Two clips of each of up to ``videos`` videos, at equal steps through the set, are embedded.
-    Files that cannot be read are left out.
+    Two clips each from up to ``videos`` videos, at equal steps through the set, are embedded. Files
+    that cannot be read are left out.
 
     Args:
         checkpoint: Checkpoint of the trained network.
         dataset: Training set.
         videos: Largest number of videos.
-        start: Checkpoint that the training started from, which is compared too.
-        seconds: The comparison is of the videos that are done by then. They are read in mixed
-            order, so that they are of the whole set.
-        teacher: Teacher of a distillation, which is compared too. It sees frames in its own size.
+        start: Checkpoint from which training started, which is compared as well; None without one.
+        seconds: Time limit. The videos embedded by then are compared. They are read in random
+            order, so they come from the whole set.
+        teacher: Teacher of a distillation, which is compared as well, with frames in its own size.
 
     Returns:
         A row of :func:`~sce_video.evaluation.random_weights.compare_features`.
 
     Raises:
-        ValueError: If a checkpoint cannot be read, or fewer than two videos can.
+        ValueError: If a checkpoint cannot be read, or fewer than two videos can be read.
     """
     end = time.monotonic() + seconds
     compared = [compared_networks(load_model(checkpoint), start)]
@@ -84,7 +84,7 @@ def compare_with_random(
     order = np.random.default_rng(0).permutation(evenly(dataset, videos)).tolist()
     paths = [str(dataset.path(index)) for index in order]
     progress = Progress(len(order), "comparing with random weights:", unit="videos", quiet=True)
-    found: dict[int, dict[str, np.ndarray]] = {}  # by number in the set
+    found: dict[int, dict[str, np.ndarray]] = {}  # by index in the set
     with ExitStack() as stack:
         embedded = [
             stack.enter_context(closing(iterate_features(networks, paths, _OPTIONS)))
@@ -112,13 +112,13 @@ def compare_with_random(
 
 @dataclass(frozen=True, eq=False)
 class ComparedNetworks(VideoModel):
-    """Networks with one input, whose row of a video are the features of its clips by each of them.
+    """Networks with the same input. A video's row contains its clips' features from each network.
 
-    Decoding takes longest, so every video is read once for all of them.
+    Decoding takes most of the time, so every video is read once for all networks.
 
     Attributes:
-        encoder: The networks by name.
-        sizes: Numbers of a clip's feature by each of them.
+        encoder: Networks by name.
+        sizes: Size of a clip's feature for each network.
     """
 
     encoder: nn.ModuleDict
@@ -130,7 +130,7 @@ class ComparedNetworks(VideoModel):
         return _OPTIONS.num_clips * sum(self.sizes.values())
 
     def rows(self, batch: dict[str, Any], max_views: int) -> BatchRows:
-        """Rows (n, row_size) of the videos of a batch."""
+        """Compute rows (n, row_size) of the videos in a batch."""
         function = mean_representation(max_views, clips=True)
         with torch.inference_mode():
             found = [function(encoder, batch) for encoder in self.encoder.values()]
@@ -138,7 +138,7 @@ class ComparedNetworks(VideoModel):
         return BatchRows(torch.cat(parts, dim=1), found[0].num_views)
 
     def clips(self, row: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the features (clips, C) by each network in the row of a video."""
+        """Split a video's row into the features (clips, C) of each network."""
         ends = np.cumsum([_OPTIONS.num_clips * size for size in self.sizes.values()])
         parts = np.split(row, ends[:-1])
         shaped = [part.reshape(_OPTIONS.num_clips, -1) for part in parts]
@@ -168,14 +168,14 @@ def compared_networks(trained: VideoModel, start: str | Path | None) -> Compared
 
 
 def evenly(dataset: Any, videos: int) -> np.ndarray:
-    """Indices of up to so many videos, at equal steps through the set."""
+    """Return the indices of up to ``videos`` videos, at equal steps through the set."""
     return np.linspace(0, len(dataset) - 1, min(videos, len(dataset))).round().astype(int)
 
 
 def compare_at_end(runner: VideoRunner, videos: int, budget: BudgetHook | None) -> None:
-    """Log whether the network is better than random weights; an alarm if it is not.
+    """Log whether the network is better than random weights, and raise an alarm if it is not.
 
-    It takes what is left of the ``budget`` of the command, less the time for its page.
+    The comparison uses the remaining ``budget`` of the command, except for the page's time.
     """
     seconds = _SECONDS
     if budget is not None:
@@ -189,11 +189,11 @@ def compare_at_end(runner: VideoRunner, videos: int, budget: BudgetHook | None) 
         checkpoint = newest_checkpoint(runner.work_dir)
         start = runner.cfg.get("pretrained") or runner.cfg.get("load_from")
         start = None if start == RANDOM or runner.resumed_from == start else start
-        # It says itself, by held-out videos, whether its result is better than the start.
+        # Such a run compares its result with the start by its own held-out videos.
         start = None if keeps_best(runner.cfg) else start
         dataset, teacher = runner.train_dataloader.dataset, compared_teacher(runner.cfg)
         row = compare_with_random(checkpoint, dataset, videos, start, seconds, teacher)
-    except Exception as error:  # as for the page: a data set of one's own can raise anything
+    except Exception as error:  # a user's dataset can raise any error
         text = str(error) or type(error).__name__
         runner.logger.warning(f"the network was not compared with random weights: {text}")
         return
@@ -205,7 +205,7 @@ def compare_at_end(runner: VideoRunner, videos: int, budget: BudgetHook | None) 
 
 
 def no_better(row: Mapping[str, Any]) -> NamedWarning | None:
-    """The alarm of a comparison in which the network is no better than random weights."""
+    """Return an alarm if the network is not better than random weights in a comparison."""
     if decision(row) != NO_BETTER:
         return None
     first = next(iter(sentences(row)))
@@ -218,26 +218,26 @@ def no_better(row: Mapping[str, Any]) -> NamedWarning | None:
 
 
 def lacks_comparison(record: RunRecord) -> bool:
-    """Whether a finished pretraining should have been compared with random weights, and was not."""
+    """Return whether a finished pretraining run lacks a planned comparison with random weights."""
     return bool(_planned(record)) and not record.compared and run_state(record).name == FINISHED
 
 
 def _planned(record: RunRecord) -> int:
-    """Videos of the comparison that the config plans."""
+    """Return the number of videos in the comparison that the config plans."""
     settings = record.config.get("run_page")
     videos = settings.get("compared") if isinstance(settings, dict) else None
     return videos if isinstance(videos, int) and videos > 0 else 0
 
 
 def compared_later(record: RunRecord, dataset: Any, notes: list[str]) -> RunRecord:
-    """The record of a run whose comparison was interrupted, with the comparison made now.
+    """Make the interrupted comparison of a run now, and return the record with it.
 
-    It is added to the log and the alarms of the run, so that it is made once.
+    It is added to the run's log and alarms, so it is made only once.
     """
     try:
         checkpoint = newest_checkpoint(record.folder)
         row = compare_with_random(checkpoint, dataset, _planned(record), seconds=_SECONDS)
-    except Exception as error:  # a network or data set of one's own can raise anything
+    except Exception as error:  # a user's network or dataset can raise any error
         text = str(error) or type(error).__name__
         notes.append(f"The network was not compared with random weights: {text}.")
         return record
@@ -258,5 +258,5 @@ def compared_later(record: RunRecord, dataset: Any, notes: list[str]) -> RunReco
 
 
 def _append(record: RunRecord, name: str, row: dict[str, Any]) -> None:
-    with suppress(WriteError):  # a folder that is read only is shown, too
+    with suppress(WriteError):  # a read-only folder can still be shown
         append_text(Path(record.folder, name), json.dumps(row) + "\n")

@@ -1,4 +1,4 @@
-"""``sce-video embed``: the features of many videos in one file."""
+"""``sce-video embed``, which writes the features of many videos to one file."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class EmbedResult:
     """Result of an embedding.
 
     Attributes:
-        out: The file.
-        windows: How videos were divided; None for whole videos.
+        out: Path of the file.
+        windows: Division of the videos into windows; None for whole videos.
         count: Number of windows; None for whole videos, which the log counts.
-        problems: What could not be embedded, a sentence each; empty for whole videos, because the
-            file lists their failures.
+        problems: Sentences about videos that could not be embedded. It is empty for whole videos,
+            because the file lists their failures.
     """
 
     out: str
@@ -38,7 +38,7 @@ def embed(options: EmbedOptions) -> EmbedResult:
 
     Raises:
         FileNotFoundError: If a named file or folder is missing.
-        ValueError: If the source cannot be meant, or the checkpoint does not fit to the config.
+        ValueError: If the source is not valid, or the checkpoint does not match the config.
     """
     windows = None
     if options.windows is not None:
@@ -46,7 +46,7 @@ def embed(options: EmbedOptions) -> EmbedResult:
     _check_files(options, windows)
     if windows is not None:
         return _embed_windows(options, windows)
-    # Imported here because wrong names are answered before torch is imported.
+    # Import these only here, because wrong names must be reported before torch is imported.
     from sce_video.inference.encoders.encoder_folder import run_of_model, run_of_weights
     from sce_video.inference.stored_test import stored_test
     from sce_video.runs import launch
@@ -54,7 +54,7 @@ def embed(options: EmbedOptions) -> EmbedResult:
 
     checkpoint = options.checkpoint
     if checkpoint != RANDOM:
-        # A model of transformers becomes a run in the cache.
+        # A model of transformers is converted to a run in the cache.
         checkpoint = newest_checkpoint(run_of_model(checkpoint))
         if options.config is None:
             checkpoint = run_of_weights(checkpoint) or checkpoint
@@ -66,6 +66,7 @@ def embed(options: EmbedOptions) -> EmbedResult:
             part=options.part,
             data_root=options.videos,
             ann_file=options.ann_file,
+            dataset=options.dataset,
             extensions=listed_extensions(options.all_files),
             backend=options.backend,
             cfg_options=options.cfg_options,
@@ -82,14 +83,14 @@ def embed(options: EmbedOptions) -> EmbedResult:
 
 
 def _check_files(options: EmbedOptions, windows: Windows | None) -> None:
-    """Raise an error for files that are missing, or a source that cannot be meant."""
+    """Raise an error if files are missing or the source is not valid."""
     check_out(options.out)
     if options.config is not None:
         find_recipe(options.config)
     if options.videos is not None:
         if options.config is None and (windows is None or os.path.isdir(options.videos)):
-            check_videos(options.videos, listed_extensions(options.all_files))
-        else:  # a config may be of images
+            check_videos(options.videos, listed_extensions(options.all_files), options.dataset)
+        else:  # a config may also read images
             check_exists(options.videos, "video, folder or table")
     if options.ann_file is not None:
         if not Path(options.videos or "", options.ann_file).exists():
@@ -113,6 +114,7 @@ def _embed_windows(options: EmbedOptions, windows: Windows) -> EmbedResult:
         found = embed_to_file(
             *(model, options.videos, out, windows, views),
             extensions=listed_extensions(options.all_files),
+            dataset=options.dataset,
             ray=options.ray,
             processes_per_gpu=options.processes_per_gpu,
         )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from sce_video.datasets.labelled import GroupColumns, read_pair, tell_repeated
 from sce_video.datasets.named_files import check_exists, check_network, check_out, check_videos
 from sce_video.datasets.sources import is_table, listed_extensions
+from sce_video.engine.recipes import finetunings
 from sce_video.options.training import NONE, FinetuneOptions
 from sce_video.utils.files import read_json
 from sce_video.utils.run_files import CONFIG, RESULTS
@@ -86,13 +87,21 @@ def finetune(options: FinetuneOptions) -> FinetuneResult:
 
 
 def _check_names(options: FinetuneOptions) -> None:
-    """Raise an error for a source, sets or a run that cannot be meant."""
+    """Raise an error for a recipe, a source, sets or a run that cannot be meant."""
     check_out(options.out)
     config = Path(options.out, CONFIG)
     if options.resume:
         if not config.is_file():
-            raise ValueError(f"no training in {options.out} to resume: there is no {config}")
+            raise ValueError(
+                f"cannot resume: {options.out} contains no training run, because {config} does not "
+                "exist"
+            )
         return
+    if options.recipe is not None and options.recipe not in (known := finetunings()):
+        raise ValueError(
+            f"--recipe must be one of {', '.join(known)}, got {options.recipe!r}. A recipe of your "
+            "own is registered by a module of --import (register_recipe)"
+        )
     columns = GroupColumns(options.group_column, options.fold_column).check(options.train)
     if options.source != NONE:
         check_network(str(options.source))

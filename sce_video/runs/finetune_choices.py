@@ -1,9 +1,9 @@
-"""The settings of a finetuning, chosen from what is known of source, videos and machine.
+"""Settings of a finetuning run, chosen from facts about the source, the videos and the machine.
 
-Pure functions, as :mod:`sce_video.runs.choices`. Rates and layer decay of transformers are those of
-facebookresearch/mae (FINETUNE.md) and MCG-NJU/VideoMAE (FINETUNE.md), the attentive head and its
-rate those of facebookresearch/jepa (configs/evals); the others are those of the recipe, or measured
-(docs/results.md). A rule that has not been measured says so.
+The functions are pure, as in :mod:`sce_video.runs.choices`. Learning rates and layer decay of
+transformers come from facebookresearch/mae (FINETUNE.md) and MCG-NJU/VideoMAE (FINETUNE.md). The
+attentive head and its rate come from facebookresearch/jepa (configs/evals). The other settings come
+from the recipe, or were measured (docs/results.md). Rules that were not measured state that.
 """
 
 from __future__ import annotations
@@ -19,40 +19,41 @@ from sce_video.runs.continued import LAYER_DECAY, clip_of_network, names_layers
 from sce_video.runs.folder_facts import FolderFacts
 from sce_video.runs.start_weights import Source
 
-#: Optimiser steps without a budget, of a pretrained network.
+#: Optimiser steps without a budget, for a pretrained network
 LEAST_STEPS = 600
-#: And from random weights.
+#: Optimiser steps without a budget, from random weights
 FROM_SCRATCH = 1500
-#: Videos of a class below which a convolutional backbone stays frozen: with two, training it was
-#: better than freezing it (docs/results.md). One video is not measured.
+#: Number of videos per class below which a convolutional backbone is frozen. With two videos,
+#: training it was better (docs/results.md). One video is not measured.
 _FEW_FOR_CONVOLUTIONS = 2
-#: And a transformer (not measured).
+#: Number of videos per class below which a transformer is frozen (not measured)
 _FEW_FOR_TRANSFORMERS = 20
-#: Parameters of a transformer that a CPU does not train in an hour (not measured).
+#: Parameters of a transformer from which a CPU does not train it in an hour (not measured)
 _LARGE = 50_000_000
-#: Learning rate of AdamW for convolutions, that of the recipe.
+#: Learning rate of AdamW for convolutions, as in the recipe
 _RATE = 1e-3
-#: And for transformers with 256 videos in a step (MAE and VideoMAE).
+#: Learning rate for transformers with 256 videos per step (MAE and VideoMAE)
 _RATE_OF_TRANSFORMERS = 5e-4
-#: Weight decay of AdamW, that of the recipe.
+#: Weight decay of AdamW, as in the recipe
 _DECAY = 0.05
-#: Over the channels, the rate of a linear head on frozen features. A step of AdamW changes each
-#: weight by the rate, so a logit by the rate times the channels: where that is 10, 600 steps reach
-#: the probe with 64 to 1,024 channels (docs/results.md); a fixed 1e-2 did with many of them alone.
+#: Learning rate of a linear head on frozen features, times the number of channels. A step of AdamW
+#: changes each weight by the learning rate, so it changes a logit by the product. With a product of
+#: 10, 600 steps match the probe for 64 to 1,024 channels (docs/results.md). A fixed rate of 1e-2
+#: matched it only for many channels.
 _RATE_TIMES_CHANNELS = 10
-#: Networks whose positions are trained one by one, and no summary of a clip: their papers read them
-#: out by attention.
+#: Networks that are trained on single positions, without a summary of the clip. Their papers use an
+#: attentive probe.
 _OF_POSITIONS = frozenset(("videomae", "vjepa2", "videoprism_vision_model"))
-#: Heads of this attention (facebookresearch/jepa, configs/evals).
+#: Number of attention heads in this probe (facebookresearch/jepa, configs/evals)
 _ATTENTION_HEADS = 16
-#: Its learning rate (ibid.).
+#: Learning rate of this probe (ibid.)
 _RATE_OF_ATTENTION = 1e-3
-#: Its weight decay (ibid.).
+#: Weight decay of this probe (ibid.)
 _DECAY_OF_ATTENTION = 0.01
 _DIRECTIONS = re.compile(r"(?<![a-z])(left|right)(?![a-z])", re.IGNORECASE)
-#: Test clips of a video at most, as in the paper.
+#: Largest number of test clips per video, as in the paper
 _MAX_CLIPS = 10
-#: And without a GPU.
+#: Largest number of test clips per video without a GPU
 _MAX_CLIPS_ON_CPU = 5
 
 
@@ -68,29 +69,31 @@ def choose_finetuning(
     per_class: int,
     given: Mapping[str, Any],
     classes: Sequence[str] = (),
+    own_head: Choice | None = None,
 ) -> dict[str, Choice]:
     """Choose every setting except the length of the training.
 
     Args:
-        facts: Facts of the training videos.
-        machine: Machine that trains.
-        source: Network to start from; None for random weights.
-        per_class: Median number of training videos of a class.
-        given: Settings that the user gave, by name; the others are chosen to suit them.
+        facts: Facts about the training videos.
+        machine: Machine on which the run trains.
+        source: Network from which the run starts; None for random weights.
+        per_class: Median number of training videos per class.
+        given: Settings that the user gave, by name. The other settings are adapted to them.
         classes: Names of the classes.
+        own_head: Classifier that the recipe brings; None chooses one.
 
     Returns:
-        The settings by name, in the order to show them.
+        The settings by name, in display order.
 
     Raises:
-        ValueError: If the clip of the source does not fit the videos, or an attentive head is given
-            with what it does not have.
+        ValueError: If the clip of the source does not suit the videos, or an attentive head is
+            given together with settings that it does not have.
     """
     choices = ChosenSettings(given)
     clip = {} if source is None else _clip(source, facts, machine, choices.given)
     usual = choose_settings(facts, machine, choices.given, clip)
     frozen = choices.add(_frozen(machine, source, per_class))
-    head = choices.add(_head(source, frozen, per_class))
+    head = choices.add(own_head or _head(source, frozen, per_class))
     _check_head(head, frozen, choices.given)
     channels = 8 * usual["width"].value if source is None else source.channels
     choices.add(_rate(source, frozen, usual["batch"].value, head, channels))
@@ -122,11 +125,11 @@ def _clip(
 ) -> dict[str, Choice]:
     """Choose frames, duration and size of a clip for the network of a source.
 
-    An image network sees several frames, whose features are averaged, for as long as a video
-    network from random weights would.
+    An image network sees several frames, whose features are averaged. They span the same time as a
+    clip for a video network trained from scratch.
 
     Raises:
-        ValueError: If they do not fit the videos.
+        ValueError: If the clip does not suit the videos.
     """
     clip = clip_of_network(source, facts, values)
     if not source.per_frame:
@@ -139,7 +142,7 @@ def _clip(
 
 
 def _frozen(machine: Machine, source: Source | None, per_class: int) -> Choice:
-    """Choose how many stages are not trained: -1 for none, 4 for all."""
+    """Choose the number of frozen stages: -1 for none, 4 for all."""
     videos = f"{per_class} video{'s' * (per_class > 1)} of a class"
     if source is None:
         return Choice("frozen", -1, "all weights are trained, because they start at random")
@@ -173,15 +176,17 @@ def _head(source: Source | None, frozen: int, per_class: int) -> Choice:
 
 
 def _check_head(head: str, frozen: int, given: Mapping[str, Any]) -> None:
-    """Raise ValueError for a head that does not go with these settings."""
+    """Raise ValueError if a head cannot be combined with these settings."""
     if head == "attentive" and frozen != 4:
-        raise ValueError(f"an attentive head needs a frozen network: give frozen 4, not {frozen}")
+        raise ValueError(
+            f"an attentive head needs a frozen network. Set frozen to 4 instead of {frozen}"
+        )
     if head == "attentive" and "dropout" in given:
-        raise ValueError("an attentive head has no dropout: leave it out, or give head linear")
+        raise ValueError("an attentive head has no dropout. Remove dropout, or set head to linear")
 
 
 def _rate(source: Source | None, frozen: int, batch: int, head: str, channels: int) -> Choice:
-    """Choose the learning rate of AdamW after the warm-up, for features of so many channels."""
+    """Choose AdamW's learning rate after the warm-up, for features with so many channels."""
     if head == "attentive":
         return Choice("lr", _RATE_OF_ATTENTION, "as in V-JEPA's evaluation")
     if frozen == 4:
@@ -205,14 +210,14 @@ def _weight_decay(frozen: int, head: str) -> Choice:
 
 
 def layer_decay(source: Source | None, frozen: int) -> Choice | None:
-    """Choose the learning rate of a transformer's layer, as a share of the layer above."""
+    """Choose the ratio of a transformer layer's learning rate to the layer above it."""
     if source is None or not is_transformer(source) or frozen == 4 or not names_layers(source):
         return None
     return Choice("layer_decay", LAYER_DECAY, "lower layers change less, as in VideoMAE")
 
 
 def _dropout(source: Source | None, frozen: int) -> Choice:
-    """Choose the share of the features that the classifier does not see in a step."""
+    """Choose the share of features that dropout hides from the classifier."""
     if frozen == 4:
         return Choice("dropout", 0.0, "the classifier alone is trained")
     if is_transformer(source):
@@ -221,9 +226,9 @@ def _dropout(source: Source | None, frozen: int) -> Choice:
 
 
 def _test_clips(machine: Machine, facts: FolderFacts, duration: float) -> Choice:
-    """Choose the number of clips of a video in the test, whose probabilities are averaged."""
+    """Choose the number of test clips per video, whose probabilities are averaged."""
     most = _MAX_CLIPS_ON_CPU if machine.gpu is None else _MAX_CLIPS
-    # Half of neighbouring clips overlap; two at least, for a video of one clip they differ little.
+    # Neighbouring clips overlap by half. Use at least two, even if a video is as short as a clip.
     wanted = max(2, math.ceil(2 * facts.duration / duration))
     if wanted <= most:
         reason = f"of {duration:g} s, in videos of {facts.duration:.1f} s"
@@ -244,22 +249,25 @@ def _test_crops(facts: FolderFacts, source: Source | None) -> Choice:
 def finetuning_notes(
     counts: Sequence[int], tested: int, shared: int, size: int, loading: float
 ) -> Iterator[str]:
-    """Yield sentences about what is unusual.
+    """Yield sentences about anything unusual.
 
     Args:
-        counts: Training videos of each class.
-        tested: Test videos.
-        shared: Videos of both sets.
-        size: Of a frame of a view, pixels.
-        loading: Time of making a batch of views in that of the network's step.
+        counts: Number of training videos in each class.
+        tested: Number of test videos.
+        shared: Number of videos in both sets.
+        size: Side of a view in pixels.
+        loading: Time to make a batch of views, as a multiple of the network's step.
     """
     if shared:
-        yield f"{shared} videos are trained on and tested: the accuracy says nothing about new ones"
+        yield (
+            f"{shared} videos are in both the training and the test set, so the accuracy is not "
+            "valid for new videos"
+        )
     if max(counts) > 10 * max(1, min(counts)):
         yield (
-            f"the largest class has {max(counts)} videos, the smallest {min(counts)}: look at the "
-            "mean class accuracy"
+            f"the largest class has {max(counts)} videos and the smallest {min(counts)}, so look "
+            "at the mean class accuracy"
         )
     if tested < 30:
-        yield f"{tested} test videos are few: the interval of the accuracy is wide"
+        yield f"there are only {tested} test videos, so the interval of the accuracy is wide"
     yield from slow_loading(size, loading)

@@ -1,4 +1,4 @@
-"""Reads what a training has left in its folder, however little or damaged it is."""
+"""Reading of a run's folder, even if it is incomplete or damaged."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from sce_video.utils.files import read_json_lines
 from sce_video.utils.nested import at
 from sce_video.utils.run_files import ALARMS, HISTORY, KEPT, RUN_JSON, check_run_folder
 
-#: A network of which nothing is computed: the level does not depend on it.
+#: Small network for building a method, whose chance level does not depend on the network
 _BACKBONE = {"type": "ResNet2d", "depth": 18, "base_channels": 4}
 
 
 def chance_level(config: dict[str, Any]) -> float | None:
     """Return the chance level of a config's method; None if it has none or cannot be built.
 
-    Only methods of this package and of imported modules are built, and with a small network instead
-    of their own, since the config may be untrusted.
+    Only methods of this package and of imported modules are built. They get a small network,
+    because the config may be untrusted.
     """
     model = at(config, "model", dict) or {}
     kind = named_class(model.get("type"), MODELS)
@@ -56,7 +56,7 @@ def chance_level(config: dict[str, Any]) -> float | None:
     return None
 
 
-#: Of a run, not of its settings: names, folders and what tools have written into the config.
+#: Config keys that describe a run but are not settings: names, folders and additions by tools
 _NOT_SETTINGS = frozenset(
     "work_dir launcher experiment_name resume load_from planned settings run_page".split()
 )
@@ -64,12 +64,12 @@ _ABSENT = "not set"
 
 
 def flattened(config: dict[str, Any]) -> dict[str, str]:
-    """The settings of a config by dotted name; steps and hooks of a list by their type.
+    """Return the settings of a config by dotted name, with list entries named by their types.
 
-    ``train_dataloader.dataset.pipeline.RandomClips.num_frames`` is such a name.
+    An example is ``train_dataloader.dataset.pipeline.RandomClips.num_frames``.
     """
     found: dict[str, str] = {}
-    # A config file has tuples where run.json has lists.
+    # plain() converts tuples to lists, because a config file has tuples and run.json has lists.
     for path, value in leaves(data := plain(config)):
         if path and path[0] not in _NOT_SETTINGS and not path[0].startswith("_"):
             found[named_path(data, path)] = str(value) or "''"
@@ -77,7 +77,7 @@ def flattened(config: dict[str, Any]) -> dict[str, str]:
 
 
 def different_settings(configs: Sequence[dict[str, Any]]) -> dict[str, list[str]]:
-    """The values in each config of every setting in which they differ, by name."""
+    """Return each config's values of every setting in which the configs differ, by name."""
     flat = [flattened(config) for config in configs]
     names = sorted(set().union(*flat))
     rows = {name: [settings.get(name, _ABSENT) for settings in flat] for name in names}
@@ -85,13 +85,13 @@ def different_settings(configs: Sequence[dict[str, Any]]) -> dict[str, list[str]
 
 
 def read_run(folder: str | Path) -> RunRecord:
-    """Read everything in the folder of a run but pictures; what is missing or damaged is a note.
+    """Read everything except pictures in a run's folder, with notes on missing or damaged data.
 
-    The settings are those of ``run.json``.
+    The settings come from ``run.json``.
 
     Raises:
-        FileNotFoundError: no such folder.
-        ValueError: the folder holds no training.
+        FileNotFoundError: If the folder does not exist.
+        ValueError: If the folder contains no training run.
     """
     path = Path(folder)
     check_run_folder(path)
@@ -103,13 +103,13 @@ def read_run(folder: str | Path) -> RunRecord:
     if config and recipe in recipe_names():
         changes = different_settings([load_config(recipe).to_dict(), config])
     found = [*filter(Path.is_file, [path / KEPT]), *find_checkpoints(path)]
-    # The files with results in the folder itself, not in folders below it.
+    # Results are files in the folder itself, not in its sub-folders.
     files = [file for file in sorted(path.glob("*.json")) if file.is_file()]
     results = {Path(r.name).name: r for r in collect_results(files).results}
     compared = read_validations(path, [], kind="random")
 
     def rows(read: Callable[[Path, list[str]], list[dict]], name: str) -> list[dict[str, Any]]:
-        """The rows of a file; damaged lines are counted in a note."""
+        """Read the rows of a file, and count damaged lines in a note."""
         damaged: list[str] = []
         try:
             read_rows = read(path, damaged)
@@ -122,7 +122,7 @@ def read_run(folder: str | Path) -> RunRecord:
         return read_rows
 
     scalars, history = rows(read_scalars, "log"), rows(read_history, HISTORY)
-    if kept := kept_message(path):  # which checkpoint is the result
+    if kept := kept_message(path):  # states which checkpoint is the result
         notes.append(f"{kept}.")
     if not scalars:
         notes.append("No training step has been logged yet: make the page again later.")
@@ -139,7 +139,7 @@ def read_run(folder: str | Path) -> RunRecord:
         # Damaged lines are counted with the scalars, and most pretrainings have no validation:
         # their log is read once.
         validations=read_validations(path, []) if config.get("val_dataloader", not config) else [],
-        compared=next(filter(is_comparison, reversed(compared)), {}),  # the newest whole one
+        compared=next(filter(is_comparison, reversed(compared)), {}),  # newest complete comparison
         alarms=rows(read_alarms, ALARMS),
         history=history,
         bad_files=rows(_read_bad_files, "bad_files.jsonl"),
@@ -154,7 +154,7 @@ def read_run(folder: str | Path) -> RunRecord:
 
 
 def _description(path: Path, notes: list[str]) -> RunDescription | None:
-    """Return what ``run.json`` says; None with a note if there is none, or it cannot be read."""
+    """Read ``run.json``; return None and add a note if it is missing or cannot be read."""
     try:
         return read_run_json(path)
     except FileNotFoundError:
@@ -168,7 +168,7 @@ def _description(path: Path, notes: list[str]) -> RunDescription | None:
 
 
 def _recipe_of(description: RunDescription | None) -> str:
-    """Return the recipe that a run was planned with or has its name from; empty without one."""
+    """Return the recipe from which a run was planned or named; empty if there is none."""
     if description is None:
         return ""
     if description.plan is not None:
@@ -182,7 +182,7 @@ def _read_bad_files(path: Path, damaged: list[str]) -> list[dict[str, Any]]:
 
 
 def _data(history: list[dict[str, Any]], found: list[Path], notes: list[str]) -> dict[str, Any]:
-    """Facts of the training set: of the history, else of the newest checkpoint."""
+    """Return facts about the training set from the history or the newest checkpoint."""
     for row in reversed(history):
         if (data := at(row, "data", dict)) is not None:
             return data

@@ -1,4 +1,4 @@
-"""What a folder or a table of videos holds, from the headers of some of its files or rows."""
+"""Facts about a folder or table of videos, from the headers of some of its files or rows."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from sce_video.datasets.tables.table_rows import named_rows
 from sce_video.datasets.transforms.lazy_view import is_repeat
 from sce_video.datasets.video_list import VideoList, split_segment
 
-#: Files or rows that are opened, at equal steps over the sorted list.
+#: Number of files or rows that are opened, at equal steps over the sorted list
 EXAMINED = 48
-#: Share of unreadable files that the recipes for folders allow.
+#: Share of unreadable files that the recipes for folders allow
 MAX_BAD_SHARE = 0.1
 _SECONDS_PER_FILE = 10.0
-#: Videos of which adjacent frames are compared.
+#: Number of videos in which adjacent frames are compared
 _COMPARED = 12
-#: Frames of each of them, from the middle on.
+#: Number of frames compared in each of them, starting from the middle
 _FRAMES = 17
 
 
 @dataclass(frozen=True)
 class FolderFacts:
-    """A folder or a table of videos; medians over the files or rows that were opened."""
+    """Facts about a folder or table of videos, as medians over the opened files or rows."""
 
     folder: str  # absolute path, or the URI of a table
-    num_videos: int  # files below it, rows in it
+    num_videos: int  # files below the folder, or rows in the table
     num_classes: int  # first-level sub-folders with videos
     num_examined: int  # files or rows that were opened
     unreadable: tuple[tuple[str, str], ...]  # (path, reason)
@@ -46,34 +46,34 @@ class FolderFacts:
     width: int
     fps: float
     key_distance: float  # frames between key frames; decoding a random clip begins at one
-    codec: str  # the most frequent one
-    # Share of adjacent frames that are equal, in a stretch from the middle of up to 12 videos; 0 of
-    # a table in an object store, which is not read for this.
+    codec: str  # the most frequent codec
+    # Share of equal adjacent frames, in up to 12 videos from their middle. It is 0 for a table in
+    # an object store, which is not read for this.
     repeats: float = 0.0
-    extensions: tuple[str, ...] | None = None  # by which the folder was listed
+    extensions: tuple[str, ...] | None = None  # extensions by which the folder was listed
 
     @property
     def short_side(self) -> int:
-        """The smaller of height and width, pixels."""
+        """Smaller one of height and width, in pixels."""
         return min(self.height, self.width)
 
     def check_readable(self) -> FolderFacts:
-        """Return these facts; ValueError if unreadable files would end a training.
+        """Return these facts, or raise ValueError if unreadable files would end training.
 
-        Where only some files were examined their share must be so large that this is certain.
+        If only some files were examined, their share must be large enough to be certain.
         """
         whole = self.num_examined == self.num_videos
         if len(self.unreadable) > (1 if whole else 2.5) * MAX_BAD_SHARE * self.num_examined:
             path, reason = self.unreadable[0]
             raise ValueError(
                 f"{len(self.unreadable)} of {self.num_examined} examined videos in {self.folder} "
-                f"cannot be read, and a training allows {MAX_BAD_SHARE:.0%}: sce-video verify "
-                f"lists them, take them out of the data; the first is {path}: {reason}"
+                f"cannot be read, but a training run allows only {MAX_BAD_SHARE:.0%}. List them "
+                f"with sce-video verify and remove them. The first is {path}: {reason}"
             )
         return self
 
     def describe(self) -> str:
-        """Return one sentence for the user."""
+        """Return a sentence about the videos for the user."""
         bad = f", {len(self.unreadable)} of them unreadable" if self.unreadable else ""
         repeats = f"; {100 * self.repeats:.0f} % of adjacent frames are equal"
         return (
@@ -90,14 +90,15 @@ def examine_folder(
     """Count the videos of a folder or a table, and open up to 48 of them.
 
     Args:
-        folder: The folder or the table.
-        listed: Some of its videos; None for all.
+        folder: Folder or table of videos.
+        listed: Subset of its videos; None for all.
         extensions: Extensions by which a folder is listed; None for
             :func:`~sce_video.datasets.sources.listed_extensions`.
 
     Raises:
-        ValueError: No such folder, no video in it, or none of the examined files can be read.
-        TableError: The table cannot be read.
+        ValueError: If the folder does not exist, contains no video, or none of the examined files
+            can be read.
+        TableError: If the table cannot be read.
     """
     rows_known = listed is None and is_table(folder)
     listed = list_videos(folder, extensions) if listed is None else listed
@@ -109,7 +110,7 @@ def examine_folder(
     readable = {path: facts for path, facts in found.items() if not isinstance(facts, str)}
     if not readable:
         raise ValueError(
-            f"none of {len(chosen)} examined videos in {folder!r} can be read; "
+            f"none of the {len(chosen)} examined videos in {folder!r} can be read. The first is "
             f"{unreadable[0][0]}: {unreadable[0][1]}"
         )
     numbers = np.median([facts for facts, _ in readable.values()], axis=0).tolist()
@@ -133,10 +134,10 @@ def examine_folder(
 
 
 def _repeated_share(paths: Sequence[str]) -> float:
-    """Return the share of adjacent frames of some videos that are equal.
+    """Return the share of equal adjacent frames in some videos.
 
-    As in footage whose frame rate was raised, and where nothing moves: RGB differences would be
-    uniform.
+    Frames are equal if the frame rate of the footage was raised, or nothing moves. RGB differences
+    of equal frames would be uniform.
     """
     chosen = np.unique(np.linspace(0, len(paths) - 1, _COMPARED).round().astype(int))
     equal = compared = 0
@@ -154,7 +155,7 @@ def _repeated_share(paths: Sequence[str]) -> float:
     return equal / max(1, compared)
 
 
-#: Duration, height, width, rate and key-frame distance of a video, and its codec; or a reason.
+#: Duration, height, width, frame rate, key-frame distance and codec of a video, or an error reason
 _Facts = tuple[tuple[float, ...], str] | str
 
 
@@ -172,13 +173,13 @@ def _examine(path: str) -> _Facts:
 
 
 def _examine_rows(table: str, samples: np.ndarray) -> Iterator[_Facts]:
-    """Yield the facts of some rows of a table; no frame is read."""
+    """Yield the facts about some rows of a table, without decoding frames."""
     for index in named_rows(table).frame_indexes(samples):
         if not isinstance(index, FrameIndex):
             yield index
             continue
         frames, size = len(index.pts), (index.parameters.height, index.parameters.width)
-        # Shown after a quarter turn: height and width change places.
+        # A quarter turn for display swaps height and width.
         size = size[::-1] if index.turns % 2 else size
         distance = frames / np.count_nonzero(index.is_key)
         rate = frames / max(index.duration, 1e-6)

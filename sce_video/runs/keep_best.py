@@ -1,4 +1,4 @@
-"""``--keep best``: the videos that a pretraining is evaluated on, and the number that decides."""
+"""``--keep best``: held-out videos that evaluate a pretraining run, and the deciding metric."""
 
 from __future__ import annotations
 
@@ -25,57 +25,57 @@ from sce_video.pages.curves import read_history
 from sce_video.runs.folder_facts import FolderFacts
 from sce_video.runs.launch import longest_queue
 
-#: Evaluations of a training after that of its start.
+#: Number of evaluations during a run, in addition to the one at its start
 EVALUATIONS = 20
-#: Number by which the best checkpoint is chosen with classes (docs/metrics.md).
+#: Metric that chooses the best checkpoint if there are classes (docs/metrics.md)
 LABELLED = "knn_top1"
-#: And without classes.
+#: Metric that chooses the best checkpoint without classes
 LABEL_FREE = "rankme"
-#: Metrics of each, those that decide among them.
+#: Evaluated metrics in each case, including the deciding one
 _METRICS = {
     LABELLED: ("KNN", "FeatureStatistics"),
     LABEL_FREE: ("ClipRetrieval", "LiDAR", "RankMe", "FeatureStatistics"),
 }
-#: One of so many videos is held out.
+#: One in this many videos is held out.
 _SHARE = 5
-#: And one of so many if there are few videos.
+#: One in this many videos is held out if there are few videos.
 _SHARE_OF_FEW = 3
-#: Videos that are held out of few at most.
+#: Largest number of videos held out if there are few videos
 _FEW = 16
-#: Videos that are held out at most; as many of the others are the gallery.
+#: Largest number of videos held out. Up to as many training videos form the gallery.
 _MOST = 100
-#: Clips of each of them.
+#: Number of clips per held-out video
 _CLIPS = 4
-#: Sub-folders with fewer videos than these on average are not taken for classes.
+#: Average number of videos from which sub-folders count as classes
 _VIDEOS_PER_CLASS = 4
-#: Videos that are needed to hold any out.
+#: Smallest number of videos from which some can be held out
 _LEAST = 6
 
 
 def held_out_count(num_videos: int) -> int:
-    """Return how many of so many videos are held out of a training.
+    """Return how many of ``num_videos`` videos are held out of training.
 
     Raises:
-        ValueError: too few to hold any out.
+        ValueError: If there are too few videos to hold any out.
     """
     if num_videos < _LEAST:
         raise ValueError(
-            f"keeping the best checkpoint holds videos out, which needs {_LEAST} videos or more, "
-            f"there are {num_videos}: --keep last"
+            f"cannot hold out videos to find the best checkpoint: this needs at least {_LEAST} "
+            f"videos, got {num_videos}. Use --keep last"
         )
     return min(_MOST, max(num_videos // _SHARE, min(_FEW, num_videos // _SHARE_OF_FEW)))
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Videos that a pretraining is not trained on, and how it is evaluated on them.
+    """Videos that a pretraining run does not train on, and how it is evaluated on them.
 
     Attributes:
-        count: Videos that are not trained on.
-        evaluated: Videos that each evaluation reads.
-        measure: Number that decides.
-        words: What was held out.
-        lists: Paths, and labels, of each part of a CSV file; empty if a seed divides the folder.
+        count: Number of videos that are held out.
+        evaluated: Number of videos that each evaluation reads.
+        measure: Name of the deciding metric.
+        words: Description of the held-out videos.
+        lists: Paths and labels in each part of a CSV file; empty if a seed divides the folder.
     """
 
     count: int
@@ -88,21 +88,21 @@ class HeldOut:
 def hold_out(
     facts: FolderFacts, labels: str | None = None, columns: GroupColumns = NO_COLUMNS, seed: int = 0
 ) -> HeldOut:
-    """Decide what is held out of a pretraining to find its best checkpoint.
+    """Decide what a pretraining run holds out to find its best checkpoint.
 
     Args:
-        facts: Videos of the pretraining.
-        labels: None for a measure without labels, because sub-folders may be cameras or dates;
-            ``folders`` if they are classes; or a CSV file of path and label.
-        columns: Columns of the CSV file with groups, which are held out as a whole, or with folds,
-            of which one is held out.
+        facts: Facts about the videos.
+        labels: None for a metric without labels, because sub-folders may be cameras or dates;
+            ``folders`` if they are classes; or a CSV file of paths and labels.
+        columns: Columns of the CSV file with groups, which are held out completely, or with folds,
+            one of which is held out.
         seed: Seed of the draw.
 
     Raises:
-        ValueError: If there are too few videos, or labels that cannot be used.
+        ValueError: If there are too few videos, or the labels cannot be used.
     """
     if labels is None and columns != NO_COLUMNS:
-        raise ValueError("columns of groups and folds are those of --labels FILE.csv: give it too")
+        raise ValueError("columns of groups and folds belong to --labels FILE.csv. Give it as well")
     if labels not in (None, FOLDERS):
         return _hold_out_listed(facts, str(labels), columns, seed)
     count = held_out_count(facts.num_videos)
@@ -110,20 +110,20 @@ def hold_out(
         return HeldOut(count, count, LABEL_FREE, f"{count} videos")
     columns.check(FOLDERS)
     most = min(_MOST, facts.num_videos // _VIDEOS_PER_CLASS)
-    # Videos next to the sub-folders have no label.
+    # Videos outside the sub-folders have no label.
     unlabelled = int((list_videos(facts.folder, facts.extensions).labels < 0).sum())
     if unlabelled or not 2 <= facts.num_classes <= most:
         raise ValueError(
-            f"--labels {FOLDERS} needs 2 to {most} sub-folders with all of the {facts.num_videos} "
-            f"videos: there are {facts.num_classes}, and {unlabelled} videos next to them. Leave "
-            "it out, or give a CSV file of path and label"
+            f"--labels {FOLDERS} needs 2 to {most} sub-folders that contain all of the "
+            f"{facts.num_videos} videos, got {facts.num_classes} sub-folders and {unlabelled} "
+            "videos outside them. Remove it, or give a CSV file of paths and labels"
         )
     gallery = min(_MOST, facts.num_videos - count)
     return HeldOut(count, count + gallery, LABELLED, f"{count} videos")
 
 
 def _hold_out_listed(facts: FolderFacts, source: str, columns: GroupColumns, seed: int) -> HeldOut:
-    """Hold videos of a CSV file out, whole groups and recordings; see :func:`hold_out`."""
+    """Hold out videos in a CSV file by whole groups and recordings (see :func:`hold_out`)."""
     found = read_labelled(source, facts.folder, columns=columns)
     files = [os.path.normpath(video_of(os.path.join(found.root, path))) for path in found.paths()]
     units, number = np.unique(found.groups or files, return_inverse=True)
@@ -159,7 +159,7 @@ def _hold_out_listed(facts: FolderFacts, source: str, columns: GroupColumns, see
 
 
 def _balanced(labels: np.ndarray, indices: np.ndarray, seed: int) -> np.ndarray:
-    """Return up to :data:`_MOST` of some indices, as many of each class as possible."""
+    """Return up to :data:`_MOST` of the indices, with classes as balanced as possible."""
     order = np.random.default_rng(seed).permutation(indices)
     seen: Counter[int] = Counter()
     ranks = []
@@ -171,12 +171,12 @@ def _balanced(labels: np.ndarray, indices: np.ndarray, seed: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _Division:
-    """How the videos of a planned pretraining are divided.
+    """Division of a planned pretraining run's videos.
 
     Attributes:
-        config: Config of the pretraining.
-        facts: Videos of the pretraining.
-        held: What is held out.
+        config: Config of the run.
+        facts: Facts about the videos.
+        held: Held-out videos.
         seed: Seed of the division, unless ``held`` has lists.
     """
 
@@ -186,11 +186,11 @@ class _Division:
     seed: int
 
     def part(self, name: str, gallery: int = 0) -> dict[str, Any]:
-        """Return the settings that make a dataset one part; its list is written, if it has one.
+        """Return the settings of a dataset with one part, and write its list if it has one.
 
         Args:
             name: ``training``, ``held_out`` or ``gallery``.
-            gallery: Number of videos of the gallery at most.
+            gallery: Largest number of videos in the gallery.
         """
         if not self.held.lists:
             division = {"held_out": self.held.count, "seed": self.seed}
@@ -199,11 +199,13 @@ class _Division:
         file = str(Path(self.config.work_dir, f"keep_{name}.txt").resolve())
         paths = [listed.path(i) for i in range(len(listed))]
         if refused := write_annotation_list(file, paths, listed.labels.tolist()):
-            raise ValueError(f"a list cannot hold the name {refused[0]!r:.200}: rename the video")
+            raise ValueError(
+                f"a list cannot contain the name {refused[0]!r:.200}. Rename the video"
+            )
         return {"ann_file": file}
 
     def loader(self, name: str, gallery: int = 0) -> dict[str, Any]:
-        """Return the loader of an evaluation on one part."""
+        """Return the loader that evaluates one part."""
         test = self.config.test_dataloader
         pipeline = copy.deepcopy(test.dataset.pipeline)
         for step in pipeline:
@@ -222,18 +224,18 @@ class _Division:
 def keep_best(
     config: Config, facts: FolderFacts, seed: int = 0, held: HeldOut | None = None
 ) -> Choice:
-    """Let a planned pretraining keep its best checkpoint, in place, and return the choice.
+    """Let a planned pretraining run keep its best checkpoint, in place, and return the choice.
 
-    Before the first step and 20 times in the training, the network is evaluated on the videos that
-    are held out (:class:`~sce_video.evaluation.OnlineEvaluationHook`): with labels by kNN among
-    training videos, else by RankMe. A queue of keys is shortened to the videos that are left. Lists
-    are written to the folder of the run.
+    Before the first step and 20 times during training, the network is evaluated on the held-out
+    videos (:class:`~sce_video.evaluation.OnlineEvaluationHook`). With labels, kNN among training
+    videos is used, otherwise RankMe. A queue of keys is shortened to the remaining videos. Lists
+    are written to the run's folder.
 
     Args:
-        config: Config of the pretraining.
-        facts: Videos of the pretraining.
+        config: Config of the run.
+        facts: Facts about the videos.
         seed: Seed of the division.
-        held: What is held out; None for the default of :func:`hold_out`.
+        held: Held-out videos; None for the default of :func:`hold_out`.
 
     Raises:
         ValueError: If there are too few videos.
@@ -258,15 +260,15 @@ def keep_best(
 
 
 def keeps_best(config: Config) -> bool:
-    """Return whether a training keeps its best checkpoint, which it compares with its start."""
+    """Return whether a run keeps its best checkpoint, compared with its start."""
     hooks = config.get("custom_hooks") or ()
     return any(isinstance(hook, dict) and hook.get("keep") is not None for hook in hooks)
 
 
 def kept_message(folder: str | Path) -> str | None:
-    """Say which checkpoint is the result of a run that keeps its best; None for other runs.
+    """Return a sentence on which checkpoint is the result of a run that keeps its best.
 
-    None also while it goes on again, after a failure or with more epochs.
+    Return None for other runs, and while a run continues after a failure or with more epochs.
     """
     rows = [row for row in read_history(folder, []) if row["event"] in ("start", KEPT_EVENT)]
     return str(rows[-1].get("message")) if rows and rows[-1]["event"] == KEPT_EVENT else None

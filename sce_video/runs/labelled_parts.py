@@ -1,4 +1,4 @@
-"""Which labelled videos a finetuning is trained and tested with."""
+"""Division of labelled videos into the training and test sets of a finetuning run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sce_video.engine.run_json import Choice
 from sce_video.evaluation.functional.linear_probe import held_out
 from sce_video.evaluation.functional.statistics import group_ids
 
-#: Share of the videos, or of the groups, that is held out if no test set is given.
+#: Share of the videos, or of the groups, that is held out if no test set is given
 _HELD_OUT = 0.25
 
 
@@ -30,25 +30,26 @@ def labelled_parts(
     seed: int = 0,
     extensions: Sequence[str] | None = None,
 ) -> tuple[LabelledVideos, LabelledVideos, tuple[Choice, ...]]:
-    """Read the videos to train and to test with, and describe them for the plan.
+    """Read the training and test videos, and describe them for the plan.
 
-    Without a test set, a quarter of the videos of each class, or of the groups, is held out by the
-    seed. Of segments a quarter of the recordings is held out or, where a recording has the only
-    segments of a class, the end of each recording.
+    Without a test set, the seed selects a quarter of the videos in each class, or of the groups, to
+    hold out. For segments, a quarter of the recordings is held out. If a recording contains the
+    only segments of a class, the end of each recording is held out instead.
 
     Args:
-        train: What :func:`~sce_video.datasets.labelled.read_labelled` accepts.
-        test: The same; None to hold videos out.
-        data_root: Folder that the paths of lists and CSV files are relative to.
+        train: Folder, table, list or CSV file that
+            :func:`~sce_video.datasets.labelled.read_labelled` accepts.
+        test: Test videos in the same form; None to hold out training videos.
+        data_root: Folder to which the paths in lists and CSV files are relative.
         group_pattern: Regular expression with one group, which is searched in the paths. Whole
             groups are held out.
-        columns: Columns of the CSV file with groups, or with folds, of which one is held out.
-        few: Number of videos of each class to train with, drawn by the seed; None for all.
+        columns: Columns of the CSV file with groups, or with folds, one of which is held out.
+        few: Number of training videos per class, drawn by the seed; None for all.
         seed: Seed of the draws.
         extensions: Extensions by which folders are listed.
 
     Raises:
-        ValueError: If the sets cannot be used, or do not fit each other.
+        ValueError: If the sets cannot be used, or do not match each other.
     """
     root = None if data_root is None else str(data_root)
     videos, tested = read_pair(
@@ -58,7 +59,10 @@ def labelled_parts(
     if tested is None:
         kept, held, reason = _divided(videos, group_pattern, columns, seed)
         if not held.any():
-            raise ValueError(f"no class of {train} has two videos, one to test: give --test")
+            raise ValueError(
+                f"no class of {train} has two videos, so none can be held out for the test. Give "
+                "--test"
+            )
         tested, videos = videos.subset(np.flatnonzero(held)), videos.subset(np.flatnonzero(kept))
     all_of_them = len(videos)
     if few is not None:
@@ -73,7 +77,7 @@ def labelled_parts(
 def _divided(
     videos: LabelledVideos, group_pattern: str | None, columns: GroupColumns, seed: int
 ) -> tuple[np.ndarray, np.ndarray, str]:
-    """Return masks (N,) of the videos to train and to test with, and a sentence on them."""
+    """Return masks (N,) of the training and test videos, and a sentence about them."""
     if videos.folds:
         held = videos.in_fold(columns)
         tested = videos.folds[int(np.argmax(held))]
@@ -101,8 +105,21 @@ def _divided(
 
 
 def recordings_of(videos: LabelledVideos) -> list[str]:
-    """Return the file of each video. Segments of one recording have the same, and look alike."""
+    """Return the file of each video. Segments of a recording share a file and look similar."""
     return [video_of(str(Path(videos.root, path).absolute())) for path in videos.paths()]
+
+
+def units_of(videos: LabelledVideos, group_pattern: str | None) -> np.ndarray:
+    """Return the number (N,) of the group of each video, or else of its recording.
+
+    Args:
+        videos: The videos.
+        group_pattern: Regular expression with one group, which is searched in the paths; None for
+            the groups of a column, if there are any.
+    """
+    if group_pattern is not None:
+        return group_ids(videos.paths(), group_pattern)[0].numpy()
+    return np.unique(videos.groups or recordings_of(videos), return_inverse=True)[1]
 
 
 def _are_segments(videos: LabelledVideos) -> bool:
@@ -110,7 +127,7 @@ def _are_segments(videos: LabelledVideos) -> bool:
 
 
 def _counted(videos: LabelledVideos) -> str:
-    """Return ``12 videos``, or ``12 segments of 3 recordings``."""
+    """Format a number of videos: ``12 videos`` or ``12 segments of 3 recordings``."""
     if not _are_segments(videos):
         return f"{len(videos)} videos"
     count = len(set(recordings_of(videos)))
@@ -120,7 +137,8 @@ def _counted(videos: LabelledVideos) -> str:
 def _cut_in_time(videos: LabelledVideos, recordings: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return masks (N,) of the segments before and after a cut in each recording.
 
-    After it are the last quarter of its segments. Raises ValueError where a class is not before.
+    The last quarter of a recording's segments is after the cut. ValueError is raised if a class has
+    no segment before it.
     """
     found = (split_segment(os.path.join(videos.root, path)) for path in videos.paths())
     spans = np.array([(0.0, np.inf) if s is None else s[1:] for s in found])
@@ -134,8 +152,8 @@ def _cut_in_time(videos: LabelledVideos, recordings: np.ndarray) -> tuple[np.nda
     missing = sorted(set(labels.tolist()) - set(labels[before].tolist()))
     if missing:
         raise ValueError(
-            f"no recording of {videos.source} can be held out whole, and in the first three "
-            f"quarters of each there is no {videos.name(missing[0])!r}: label it in another "
+            f"no whole recording of {videos.source} can be held out, and the first three quarters "
+            f"of the recordings contain no {videos.name(missing[0])!r}. Label it in another "
             "recording, or give --test"
         )
     return before, after

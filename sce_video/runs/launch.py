@@ -1,4 +1,4 @@
-"""Running a checked config: a training or a test."""
+"""Execution of a checked config, as a training run or a test."""
 
 from __future__ import annotations
 
@@ -48,18 +48,18 @@ __all__ = [
 
 
 def fit_queue(cfg: Config) -> str | None:
-    """Shorten the queue of keys to the data set, in place, if ``cfg.fit_queue`` is true.
+    """Shorten the queue of keys to the dataset, in place, if ``cfg.fit_queue`` is true.
 
-    A key is a negative for every clip of its own video but the one beside it in the batch. A queue
-    longer than the data set holds a key of every video, most of them several, and on small data
-    sets the loss then stays near chance level and the representation does not get better than a
-    random one (docs/results.md). With several processes each calls this.
+    A key is a negative for every other clip of its own video, except its neighbour in the batch. A
+    queue that is longer than the dataset contains a key of every video, and several keys of most.
+    With small datasets, the loss then stays near chance level, and the representation does not
+    become better than a random one (docs/results.md). With several processes, each calls this.
 
     Returns:
-        What was changed, for the log; None if nothing was.
+        Sentence about the change for the log; None if nothing was changed.
 
     Raises:
-        ValueError: the data set, or a step, has no video.
+        ValueError: If the dataset, or a step, has no video.
     """
     size = cfg.model.get("queue_size")
     if not cfg.get("fit_queue") or size is None:
@@ -69,29 +69,31 @@ def fit_queue(cfg: Config) -> str | None:
     batch = cfg.train_dataloader.batch_size * accumulated * get_world_size()
     if batch < 1:
         given = f"train_dataloader.batch_size={cfg.train_dataloader.batch_size} x {accumulated}"
-        raise ValueError(f"a step needs one video at least, got {given} accumulated")
+        raise ValueError(f"a step needs at least one video, got {given} accumulated")
     fitting = longest_queue(videos, batch)
     if fitting >= size:
         return None
     cfg.model.queue_size = fitting
     return (
-        f"model.queue_size={fitting}, not {size}: the data set has {videos} videos, and the queue "
-        "should hold fewer keys than that (fit_queue=False keeps it)"
+        f"model.queue_size={fitting} instead of {size}, because the dataset has {videos} videos, "
+        "and the queue should contain fewer keys (fit_queue=False keeps it)"
     )
 
 
 def longest_queue(videos: int, batch: int) -> int:
-    """The largest multiple of the global batch below the number of videos.
+    """Return the largest multiple of the global batch below the number of videos.
 
-    Half the number of videos where these are no more than a batch.
+    If there are no more videos than in a batch, return half the number of videos.
     """
     return (videos - 1) // batch * batch or max(1, videos // 2)
 
 
 @contextmanager
 def _known_warnings_ignored() -> Iterator[None]:
-    """Ignore what libraries warn of and is meant: more loader workers than cores, a thread for each
-    process, and the statistics of batch normalisation of each process.
+    """Ignore warnings about settings that are intended.
+
+    These are more loader workers than cores, one thread per process, and batch normalisation
+    statistics per process.
     """
     known = "This DataLoader will create|`broadcast_buffers` is dep|Setting (OMP|MKL)_NUM_THREADS"
     with warnings.catch_warnings():
@@ -101,26 +103,26 @@ def _known_warnings_ignored() -> Iterator[None]:
 
 @_known_warnings_ignored()
 def run_training(cfg: Config, overwrite: bool = False) -> VideoRunner:
-    """Train with a config of :func:`training_config`; all ranks call this.
+    """Train with a config of :func:`training_config`. All ranks call this.
 
-    The work folder is locked meanwhile. A run that does not resume needs a folder without one,
-    unless the training in it is that of an earlier start of the same launch.
+    The work folder is locked during training. Unless it resumes, a run needs a folder without an
+    earlier run. A run from an earlier start of the same launch is allowed.
 
-    ``overwrite`` removes that before the first step, but not what an earlier start of this launch
-    has trained.
+    ``overwrite`` removes an earlier run before the first step, but not the work of an earlier start
+    of this launch.
 
     Raises:
-        ValueError: the folder holds an earlier training or another one is running in it; raised on
-            all ranks.
+        ValueError: If the folder contains an earlier run, or another run is training in it. All
+            ranks raise it.
     """
-    restarted = is_restart(cfg.work_dir)  # on all ranks before rank 0 notes this start
+    restarted = is_restart(cfg.work_dir)  # all ranks must check before rank 0 records this start
     overwrite = overwrite and not (restarted and find_checkpoints(cfg.work_dir))
     join_processes(cfg.launcher, cfg.get("env_cfg"))
-    # After joining: only now the number of processes is known.
+    # The number of processes is known only after joining.
     divide_global_batch(cfg, get_world_size())
     with ExitStack() as stack:
         run_on_main_rank(lambda: _claim_folder(stack, cfg, overwrite or restarted))
-        # Needs the number of processes, and must come before the network is built.
+        # This needs the number of processes, and must happen before the network is built.
         fitted = fit_queue(cfg)
         teacher = prepare_teacher(cfg)
         runner = _runner(cfg)
@@ -133,8 +135,8 @@ def run_training(cfg: Config, overwrite: bool = False) -> VideoRunner:
         expected = getattr(getattr(model, "cls_head", None), "in_channels", None)
         if isinstance(out, int) and isinstance(expected, int) and out != expected:
             raise ValueError(
-                f"the backbone has {out} output channels, the classifier expects {expected}: set "
-                f"model.cls_head.in_channels={out}"
+                f"the backbone has {out} output channels, but the classifier expects {expected}. "
+                f"Set model.cls_head.in_channels={out}"
             )
         if overwrite:
             runner.register_hook(OverwriteHook())
@@ -148,7 +150,7 @@ def run_training(cfg: Config, overwrite: bool = False) -> VideoRunner:
 
 
 class PaperHook(Hook):
-    """Logs at the start whether a training can stand next to a number of the paper."""
+    """Hook that logs at the start whether a run can be compared with a number of the paper."""
 
     def before_train(self, runner: Any) -> None:
         config, record = record_training(runner, None)
@@ -161,31 +163,32 @@ class PaperHook(Hook):
         marks = "; ".join((*comparability.deviations, *comparability.notes))
         if lacks:
             runner.logger.warning(
-                f"this training will not stand next to the paper's number ({recipe}), but be "
-                f"listed separately by sce-video report: {lacks}"
+                f"this run cannot be compared with the paper's number ({recipe}), so sce-video "
+                f"report lists it separately: {lacks}"
             )
             return
         said = f", where the report states: {marks}" if marks else ""
         runner.logger.info(
-            f"this training can stand next to the paper's number: data and settings are those of "
+            "this run can be compared with the paper's number, because data and settings match "
             f"{recipe}{said}"
         )
 
 
 def end_training(runner: VideoRunner) -> int:
-    """Exit status of a training: 0 if it has ended, 128 + n if signal n stopped it, as in shells.
+    """Return a run's exit status: 0 if it has finished, 128 + n if signal n stopped it.
 
-    A Slurm job whose training was stopped before the time limit is requeued; the status is then 0,
-    which torchrun does not take for a failure. All ranks call this.
+    If a Slurm job was stopped before its time limit, it is requeued and the status is 0, which
+    torchrun does not treat as a failure. All ranks call this.
     """
     stopped_by = getattr(runner.train_loop, "stopped_by", None)
     return 0 if stopped_by is None or requeued_job(runner) else 128 + stopped_by
 
 
 def _runner(cfg: Config) -> VideoRunner:
-    """The runner under a name of its own, the same on all ranks.
+    """Build the runner with a unique name, which is the same on all ranks.
 
-    mmengine shares logs and counters between runs of one name, and its names count seconds.
+    mmengine shares logs and counters between runners with the same name, and its names have a
+    resolution of one second.
     """
     stem = Path(cfg.filename or "run").stem
 
@@ -194,7 +197,7 @@ def _runner(cfg: Config) -> VideoRunner:
         return f"{stem}_{time.time_ns()}" if MMLogger.check_instance_created(name) else None
 
     if cfg.get("experiment_name") is None:
-        # One rank decides: the others may see another second.
+        # One rank chooses the name, because the clocks of the others may show another second.
         name = run_on_main_rank(own_name)
         if name is not None:
             cfg.experiment_name = name
@@ -202,17 +205,17 @@ def _runner(cfg: Config) -> VideoRunner:
 
 
 def _claim_folder(stack: ExitStack, cfg: Config, used: bool) -> None:
-    """Lock the work folder until the stack is left; see that it is unused, or may be ``used``.
+    """Lock the work folder until the stack is closed, and check that it is unused, or ``used``.
 
-    So is its copy in an object store, if there is to be one.
+    The folder's copy in an object store is claimed as well, if there is one.
     """
     stack.enter_context(locked_folder(cfg.work_dir))
-    remove_unfinished(cfg.work_dir)  # a checkpoint of a killed start
+    remove_unfinished(cfg.work_dir)  # e.g. a checkpoint that a killed start was writing
     source = cfg.get("load_from")
     elsewhere = source and Path(source).resolve().parent != Path(cfg.work_dir).resolve()
     if not used and (not cfg.get("resume") or elsewhere):
         check_unused(cfg.work_dir)
-    if not find_checkpoints(cfg.work_dir):  # of a start that was killed before its first checkpoint
+    if not find_checkpoints(cfg.work_dir):  # an earlier start may have been killed before its first
         Path(cfg.work_dir, KEPT).unlink(missing_ok=True)
     mirror = mirror_of(cfg)
     if mirror is not None:
@@ -221,10 +224,10 @@ def _claim_folder(stack: ExitStack, cfg: Config, used: bool) -> None:
 
 @_known_warnings_ignored()
 def run_test(cfg: Config, random: bool = False) -> dict[str, float]:
-    """Test with a config of :func:`testing_config`, with ``random`` next to random weights.
+    """Test with a config of :func:`testing_config`; ``random`` also tests random weights.
 
     Raises:
-        ValueError: the checkpoint lacks weights of the tested network.
+        ValueError: If the checkpoint lacks weights of the tested network.
     """
     runner = _runner(cfg)
     if cfg.load_from is not None:
@@ -232,7 +235,7 @@ def run_test(cfg: Config, random: bool = False) -> dict[str, float]:
         check_backbone_weights(runner.model, checkpoint, cfg.load_from)
         check_classifier_weights(runner.model, checkpoint, cfg.load_from)
         if hasattr(unwrap_model(runner.model), "cls_head"):
-            # Same labels, same order: a folder too few would shift all that follow.
+            # Labels must have the same order. A missing folder would shift all labels after it.
             trained = checkpoint.get("meta", {}).get("classes", ())
             tested = classes_of(runner.test_dataloader.dataset)
             check_same_classes(trained, tested, ("the training had", "the test has"))
@@ -244,9 +247,9 @@ def run_test(cfg: Config, random: bool = False) -> dict[str, float]:
 
 
 def join_processes(launcher: str, env_cfg: dict | None = None) -> None:
-    """Start the process group before the first runner does; gloo where there is no GPU.
+    """Start the process group before the first runner does; use gloo without a GPU.
 
-    On GPUs the ``dist_cfg`` of ``env_cfg`` counts (backend, timeout, ...), as in mmengine's runner.
+    On GPUs, the ``dist_cfg`` in ``env_cfg`` (backend, timeout, ...) applies, as in mmengine.
     """
     if launcher == "none" or is_distributed():
         return

@@ -1,7 +1,7 @@
-"""Checks of ``sce-video doctor``: one finding per property, with the line that mends it.
+"""Checks of ``sce-video doctor``, each of which reports one property and how to repair it.
 
-Every check is a function of plain values, so that a test can provoke each finding; :func:`examine`
-reads the values of this machine.
+Every check is a function of plain values, so a test can provoke each finding. :func:`examine` reads
+the values of this machine.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import torch
 from packaging.requirements import Requirement
 from packaging.version import Version
 
+from sce_video.datasets.loading.batches import shared_memory_needed
 from sce_video.datasets.readers import backend_importable
 from sce_video.datasets.readers.base import VideoDecodeError
 from sce_video.datasets.sources import is_table, list_videos, listed_extensions, open_video
@@ -37,26 +38,27 @@ from sce_video.runs.choices import MANY_REPEATS
 from sce_video.runs.folder_facts import FolderFacts, examine_folder
 from sce_video.runs.plan_pretraining import plan_pretraining
 from sce_video.runs.planned_training import PlannedTraining
+from sce_video.utils.cores import usable_cores
 from sce_video.version import __version__
 
-# Levels of a finding.
+# Levels of a finding
 OK = "ok"
 WARNING = "warning"
 FAILURE = "failure"
 _GIB = 2**30
-#: Seconds in which clips are decoded to time a decoder.
+#: Seconds of decoding to time a decoder
 _SECONDS_PER_BACKEND = 5.0
 
 
 @dataclass(frozen=True)
 class _Amount:
-    """How much of something a training needs.
+    """Amount of a resource that a training run needs.
 
     Attributes:
-        least: With less, a training fails.
-        enough: With less, it may fail.
-        unit: Unit of both.
-        advice: What to do about too little.
+        least: Amount below which training fails.
+        enough: Amount below which training may fail.
+        unit: Unit of both amounts.
+        advice: Advice on how to get more of the resource.
     """
 
     least: float
@@ -65,27 +67,30 @@ class _Amount:
     advice: str
 
 
+#: Loader workers of each GPU in the recipes of Kinetics and ImageNet.
+_WORKERS = 12
+#: Bytes of a batch in these recipes: 64 videos, 2 views of 8 x 224 x 224, 3 colours.
+_BATCH = 64 * 2 * 8 * 224 * 224 * 3
 _AMOUNTS = {
-    # A loader worker hands its batches over in shared memory: a batch of 32 x 2 views of 8x224x224
-    # is 73 MiB, and several are under way for each worker.
+    # Loader workers pass their batches in shared memory. The machine's GPUs may need more.
     "shared memory": _Amount(
         1,
         8,
         "GiB free",
-        "docker run --shm-size=16g (or --ipc=host); or --workers 0, without loader workers",
+        "docker run --ipc=host, or --shm-size={needed}; or --workers 0, without loader workers",
     ),
-    # Loader workers, sockets and log files of a training need some hundreds.
+    # Loader workers, sockets and log files of a training run need a few hundred open files.
     "open files": _Amount(256, 4096, "allowed", "ulimit -n 65536"),
-    "disk": _Amount(1, 10, "GiB free", "free some, or give another folder with --out"),
+    "disk": _Amount(1, 10, "GiB free", "free some space, or give another folder with --out"),
 }
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found of one property.
+    """Result of checking one property.
 
     ``level`` is ``ok``, ``warning`` (slow, or may fail later) or ``failure`` (will fail), and
-    ``advice`` says what mends it.
+    ``advice`` states how to repair it.
     """
 
     level: str
@@ -93,19 +98,19 @@ class Finding:
     advice: str = ""
 
     def line(self) -> str:
-        """For the terminal."""
+        """Format the finding for the terminal."""
         mark = {OK: "ok     ", WARNING: "warning", FAILURE: "FAILURE"}[self.level]
         return f"{mark}  {self.what}" + (f"\n         -> {self.advice}" if self.advice else "")
 
 
 def check_python(version: tuple[int, int] = sys.version_info[:2]) -> Finding:
-    """Python itself."""
+    """Check the version of Python."""
     what, old = f"Python {version[0]}.{version[1]}", version < (3, 11)
     return Finding(FAILURE, what, "install Python 3.11 or later") if old else Finding(OK, what)
 
 
 def check_packages(problems: list[str] | None = None) -> Iterator[Finding]:
-    """torch and the OpenMMLab packages, by :func:`~sce_video.dependencies.dependency_problems`."""
+    """Check torch and OpenMMLab with :func:`~sce_video.dependencies.dependency_problems`."""
     found = dependency_problems() if problems is None else problems
     for problem in found:
         what, _, advice = problem.partition(". Run ")
@@ -117,7 +122,7 @@ def check_packages(problems: list[str] | None = None) -> Iterator[Finding]:
 
 
 def check_cudnn(version: Version | None, cudnn: int | None) -> Finding | None:
-    """torch 2.9 computes 3-D convolutions in bf16 slowly or wrongly with cuDNN before 9.15."""
+    """Check for cuDNN before 9.15, with which torch 2.9 has slow or wrong bf16 3-D convolutions."""
     if cudnn is None or version is None:
         return None
     what = f"cuDNN {cudnn // 10000}.{cudnn // 100 % 100}"
@@ -127,29 +132,29 @@ def check_cudnn(version: Version | None, cudnn: int | None) -> Finding | None:
 
 
 def _decoders(installed: bool) -> list[str]:
-    """Registered readers but those that need no library: they read folders of frames."""
+    """List registered readers, except readers of frame folders, which need no library."""
     found = [name for name, kind in READERS.module_dict.items() if kind.library or name == "av"]
     return [name for name in found if not installed or backend_importable(name)]
 
 
 def check_nccl(gpus: int, available: bool) -> Finding | None:
-    """NCCL, through which several GPUs exchange gradients; None where nothing is wrong."""
+    """Check NCCL, with which several GPUs exchange gradients; None if nothing is wrong."""
     if gpus == 0 or available:
         return None
     advice = "install torch's CUDA build for Linux, which contains NCCL; one GPU works without it"
-    what = f"this torch has no NCCL, and there are {gpus} GPUs"
+    what = f"this torch has no NCCL, but there are {gpus} GPUs"
     return Finding(FAILURE if gpus > 1 else WARNING, what, advice)
 
 
 def check_decoders() -> Iterator[Finding]:
-    """Every registered decoder; PyAV must be there, the others are faster for some files."""
+    """Check all registered decoders. PyAV is required, and others are faster for some files."""
     for name in _decoders(installed=False):
         reader = READERS.module_dict[name]
         if name == "av":
             codec = ".".join(map(str, av.library_versions["libavcodec"]))
             what = f"PyAV {av.__version__}, FFmpeg {av.ffmpeg_version_info}, libavcodec {codec}"
         elif backend_importable(name):
-            # The FFmpeg inside the wheel, if it holds one.
+            # Find the FFmpeg version inside the wheel, if the wheel contains it.
             files = importlib.metadata.files(reader.library) or ()
             found = (re.match(r"libavcodec\S*\.so\.(\d+)", file.name) for file in files)
             codec = next((f", libavcodec {match[1]}" for match in found if match), "")
@@ -161,7 +166,7 @@ def check_decoders() -> Iterator[Finding]:
 
 
 def check_gpu(names: list[str], built_for_cuda: bool, device_files: bool) -> Finding:
-    """The GPUs that torch sees, beside the devices of the system."""
+    """Compare the GPUs that torch can use with the device files of the system."""
     if names:
         return Finding(OK, f"GPU: {', '.join(names)}")
     if not device_files:
@@ -169,20 +174,49 @@ def check_gpu(names: list[str], built_for_cuda: bool, device_files: bool) -> Fin
         return Finding(WARNING, "no GPU", advice)
     if not built_for_cuda:
         advice = "install the CUDA build of torch (see pytorch.org, 'Start locally')"
-        return Finding(FAILURE, "there is an NVIDIA GPU, and this torch is a CPU build", advice)
+        return Finding(FAILURE, "there is an NVIDIA GPU, but this torch is a CPU build", advice)
     advice = "nvidia-smi must list it, with a driver as new as torch's CUDA"
     return Finding(FAILURE, "there is an NVIDIA GPU that torch cannot use", advice)
 
 
-def check_amount(name: str, amount: float, of: str = "") -> Finding:
+def check_cores(usable: int, of_machine: int, gpus: int) -> Finding:
+    """Whether the cores that this process may use are enough for the recipes' loader workers.
+
+    Args:
+        usable: Cores by the affinity and the control group.
+        of_machine: All cores of the machine.
+        gpus: Number of GPUs.
+    """
+    what = f"cores: {usable}"
+    if usable < of_machine:
+        what += f" of {of_machine}, by the affinity or the control group of this process"
+    wanted = (_WORKERS + 1) * gpus
+    if usable >= wanted:
+        return Finding(OK, what)
+    return Finding(
+        WARNING,
+        f"{what}, and {gpus} GPUs use {wanted}: a training process and {_WORKERS} loader workers "
+        f"each in the recipes of Kinetics. Each gets {max(1, usable // gpus)} loader workers at "
+        "most",
+        "ask for more (Slurm: --cpus-per-task; CPUS_PER_TASK of tools/slurm_train.sh is for each "
+        "GPU), or sce-video repack, which needs an eighth of the cores",
+    )
+
+
+def check_amount(name: str, amount: float, of: str = "", gpus: int = 1) -> Finding:
     """Free shared memory, free disk of a folder (bytes), or the limit of open files.
 
     Args:
         name: ``shared memory``, ``disk`` or ``open files``.
         amount: Bytes, or the number of files.
         of: Words after the name.
+        gpus: Number of GPUs, all of which a training may use.
     """
     needed = _AMOUNTS[name]
+    if name == "shared memory":
+        text = shared_memory_needed(_BATCH, _WORKERS * max(1, gpus))
+        enough, advice = float(text.removesuffix("g")), needed.advice.format(needed=text)
+        needed = replace(needed, enough=max(needed.enough, enough), advice=advice)
     value, shown = amount, f"{amount:.0f}"
     if needed.unit != "allowed":
         value = amount / _GIB
@@ -193,7 +227,7 @@ def check_amount(name: str, amount: float, of: str = "") -> Finding:
 
 
 def check_video_files(facts: FolderFacts) -> Iterator[Finding]:
-    """A folder or a table of videos: can they be read, and from random positions?"""
+    """Check whether a folder or table of videos can be read, also from random positions."""
     yield Finding(OK, facts.describe())
     folder = facts.folder
     advice, copy = f"sce-video verify {folder} lists all such files", f"repack {folder} REPACKED"
@@ -205,17 +239,17 @@ def check_video_files(facts: FolderFacts) -> Iterator[Finding]:
     if facts.key_distance > 60 and facts.short_side > 128:
         yield Finding(
             WARNING,
-            f"a key frame every {facts.key_distance:.0f} frames: a random clip costs the decoding "
-            f"of about {facts.key_distance / 2:.0f} frames before it",
+            f"key frames are {facts.key_distance:.0f} frames apart, so decoding a random clip "
+            f"also decodes about {facts.key_distance / 2:.0f} frames before it",
             f"sce-video {copy}",
         )
     if facts.repeats > MANY_REPEATS:
         yield Finding(
             WARNING,
-            f"{100 * facts.repeats:.0f} % of adjacent frames are equal: the frame rate was raised, "
-            "or nothing moves; sce-video pretrain takes the next frame that differs",
-            "videos of the original frame rate, or RandomClips.diff_prob=0 for scenes that stand "
-            "still",
+            f"{100 * facts.repeats:.0f} % of adjacent frames are equal, because the frame rate "
+            "was raised or nothing moves. sce-video pretrain uses the next frame that differs",
+            "use videos with their original frame rate, or RandomClips.diff_prob=0 for scenes "
+            "without motion",
         )
     if facts.short_side > 480:
         what = f"frames of {facts.width} x {facts.height} are decoded to be shrunk to 224 or less"
@@ -226,10 +260,10 @@ def check_video_files(facts: FolderFacts) -> Iterator[Finding]:
 def decode_rates(
     folder: str, num_frames: int, duration: float, extensions: Sequence[str] | None = None
 ) -> dict[str, float]:
-    """Return the clips per second and core of every installed decoder, on files of a folder.
+    """Measure clips per second and core for every installed decoder on files in a folder.
 
-    Rows of a table are decoded by ``av`` alone. From object storage, single ones would measure its
-    latency: nothing.
+    Table rows are decoded only by ``av``. For a table in an object store, the result is empty,
+    because reading single rows would measure the network latency.
     """
     if is_remote(folder):
         return {}
@@ -241,7 +275,7 @@ def decode_rates(
                 reader = open_video(os.path.join(folder, listed.path(index)), name)
             except VideoDecodeError:
                 continue
-            # A clip from the middle: beginnings are often a title or black.
+            # Decode a clip from the middle, because videos often begin with a title or black.
             wanted = int(min(1.0, duration / max(reader.duration, 1e-6)) * len(reader.timestamps))
             first = (len(reader.timestamps) - wanted) // 2
             with reader:
@@ -254,13 +288,14 @@ def decode_rates(
 
 
 def check_loading(planned: PlannedTraining) -> Finding:
-    """Whether the cores can feed the device at the settings that pretraining would choose."""
+    """Check whether the cores can feed the device, with the settings that pretraining chooses."""
     timing, cores = planned.timing, planned.machine.cores
-    # Workers that make a batch in the time of a step.
+    # Number of workers that can make a batch in the time of a step
     needed = max(1, math.ceil(timing.loading(workers=1)))
     what = (
-        f"a step of {timing.batch} videos takes {1000 * timing.step:.0f} ms, the views of a video "
-        f"{1000 * timing.sample:.0f} ms of a core: {needed} loader workers feed the device"
+        f"a step of {timing.batch} videos takes {1000 * timing.step:.0f} ms, and the views of a "
+        f"video take {1000 * timing.sample:.0f} ms on a core, so {needed} loader workers can feed "
+        "the device"
     )
     if timing.on_gpu and needed > cores:
         return Finding(
@@ -274,16 +309,16 @@ def check_loading(planned: PlannedTraining) -> Finding:
 def examine(
     folder: Path, videos: str | None = None, named: bool = True, all_files: bool = False
 ) -> Iterator[Finding]:
-    """Yield all findings of this machine as they are made.
+    """Examine this machine, and yield each finding as soon as it is made.
 
     Args:
-        folder: Folder of the runs, whose disk is checked.
-        videos: Folder or table of videos, with which decoders and a few training steps are timed.
-        named: Whether files and folders are named.
-        all_files: Whether to list files of unknown extensions, too, if they hold a video.
+        folder: Folder for runs, whose disk space is checked.
+        videos: Folder or table of videos with which decoders and a few training steps are timed.
+        named: Whether findings may name files and folders.
+        all_files: Whether to list files with unknown extensions, too, if they contain a video.
 
     Raises:
-        ValueError: If there is no video in the folder, only one, or none that can be read.
+        ValueError: If the folder contains no video, only one, or none that can be read.
         TableError: If the table cannot be read.
     """
     yield check_python()
@@ -294,9 +329,10 @@ def examine(
     cudnn = check_cudnn(installed_version("torch"), torch.backends.cudnn.version())
     nccl = check_nccl(len(names), torch.distributed.is_nccl_available())
     yield from filter(None, (nccl, cudnn))
-    yield check_amount("shared memory", shutil.disk_usage("/dev/shm").free)
+    yield check_cores(usable_cores(), os.cpu_count() or 1, len(names))
+    yield check_amount("shared memory", shutil.disk_usage("/dev/shm").free, gpus=len(names))
     yield check_amount("open files", resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-    # The folder of the runs may not exist yet; its disk is that of the nearest one that does.
+    # The folder for runs may not exist yet. Use the disk of its nearest existing parent.
     existing = next(path for path in (folder, *folder.resolve().parents) if path.is_dir())
     yield check_amount("disk", shutil.disk_usage(existing).free, f" of {folder}" if named else "")
     if videos is not None:
@@ -319,9 +355,9 @@ def examine(
 
 
 def check_index_files(store: IndexStore, named: bool = True) -> Finding:
-    """Read all files of a search index and compare them with their checksums.
+    """Compare all files of a search index with their checksums.
 
-    Without ``named`` no file is named.
+    Files are named only with ``named``.
     """
     damaged = store.check()
     if not damaged:
@@ -334,7 +370,7 @@ def check_index_files(store: IndexStore, named: bool = True) -> Finding:
 def report_lines(findings: Iterable[Finding]) -> Iterator[str]:
     """Yield findings as Markdown for an issue, with the versions of all packages.
 
-    No file, folder, host or user is named if the findings name none.
+    The report names no file, folder, host or user if the findings name none.
     """
     system = (platform.system(), platform.release(), platform.machine(), *platform.libc_ver())
     yield f"sce_video {__version__}, {' '.join(system)}, {os.cpu_count()} cores\n\n```text"

@@ -1,4 +1,4 @@
-"""``sce-video evaluate``, ``test`` and ``finetune-splits``: measure a network on videos."""
+"""``sce-video evaluate``, ``test`` and ``finetune-splits``, which measure a network on videos."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ class EvaluateResult:
     """Result of an evaluation.
 
     Attributes:
-        metrics: Value of every metric by its name.
+        metrics: Values by name of the metric.
         out: JSON file or URL of the results.
-        checkpoint: The evaluated checkpoint; ``random`` for random weights.
-        run: What the folder of the run says about itself; None without ``run.json``.
+        checkpoint: Evaluated checkpoint; ``random`` for random weights.
+        run: Description in the run's folder; None without ``run.json``.
     """
 
     metrics: dict[str, float]
@@ -56,27 +56,27 @@ class EvaluateResult:
 
 
 def evaluate(options: EvaluateOptions) -> EvaluateResult:
-    """Evaluate a network on labelled videos: kNN, linear probe, retrieval.
+    """Evaluate a network on labelled videos with kNN, a linear probe and retrieval.
 
-    The config inside the checkpoint is read as data, and no program in the run's folder is run.
+    The config in the checkpoint is read as data. No code in the run's folder is executed.
 
     Raises:
-        FileNotFoundError: If there is no such checkpoint.
-        ValueError: If there is no such folder, a video has no label, or the config is not plain
+        FileNotFoundError: If the checkpoint does not exist.
+        ValueError: If the folder does not exist, a video has no label, or the config is not plain
             data.
     """
     if options.out is not None:
         check_out(options.out)
     check_run(options.run)
     tested, gallery = _evaluated_sets(options)
-    # Imported here because a wrong path is answered without torch.
+    # Import these only here, because a wrong path must be reported before torch is imported.
     from sce_video.engine.work_dir import folder_of_run
     from sce_video.inference.encoders.encoder_folder import run_of_model, run_of_weights
     from sce_video.runs.launch import run_test
     from sce_video.utils.files import check_regular
 
     checkpoint = run_of_model(options.run)
-    # The run of a model is in a cache, a packaged network in the package: no folders for results.
+    # Results cannot be stored next to a model in the cache or a network in the package.
     elsewhere = checkpoint != options.run or packaged_network(options.run)
     folder = Path("work_dirs", Path(checkpoint).name) if elsewhere else folder_of_run(checkpoint)
     checkpoint = newest_checkpoint(checkpoint)
@@ -92,7 +92,7 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
 
 @dataclass(frozen=True)
 class _NamedVideos:
-    """Labelled videos as the user names them.
+    """Labelled videos as named by the user.
 
     Attributes:
         source: Folder, table, list or CSV file.
@@ -105,17 +105,17 @@ class _NamedVideos:
     listed: LabelledVideos | None
 
     def settings(self, folder: Path, name: str) -> dict[str, Any]:
-        """Return the settings of the dataset; a list that it needs is written to the folder."""
+        """Return the settings of the dataset, and write the list that it needs to the folder."""
         if self.listed is None:
             return dataset_settings(self.source, self.extensions)
         return self.listed.dataset(folder, name)
 
 
 def _evaluated_sets(options: EvaluateOptions) -> tuple[_NamedVideos, _NamedVideos | None]:
-    """Check the test videos and the gallery, and read the ones that are files.
+    """Check the test videos and the gallery, and read those that are given as files.
 
     Raises:
-        ValueError: If there are no such videos, a label or column is missing, or the classes of a
+        ValueError: If the videos do not exist, a label or column is missing, or the classes of a
             list differ from the classes of the other set.
     """
     columns = GroupColumns(options.group_column, options.fold_column)
@@ -124,7 +124,7 @@ def _evaluated_sets(options: EvaluateOptions) -> tuple[_NamedVideos, _NamedVideo
     sources = [options.test] if options.gallery is None else [options.test, options.gallery]
     files = [source for source in sources if os.path.isfile(source)]
     if options.data_root is not None and not files:
-        raise ValueError("--data-root goes with a list or a CSV file. Remove it")
+        raise ValueError("--data-root has an effect only with a list or a CSV file. Remove it")
     sets = []
     for source in sources:
         listed = None
@@ -153,12 +153,12 @@ def _evaluation_config(
     tested: _NamedVideos,
     gallery: _NamedVideos | None,
 ) -> Config:
-    """Return the config of the test, whose lists are written to ``work_dir``."""
+    """Build the config of the test, and write its lists to ``work_dir``."""
     from sce_video.evaluation.metrics import PROTOCOLS
     from sce_video.inference.stored_test import stored_test
     from sce_video.runs.configs import testing_config
 
-    # By key, not as text KEY=VALUE, where a folder named 2023 would be a number.
+    # Pass values by key, because as text KEY=VALUE a folder named 2023 would become a number.
     data = tested.settings(work_dir, "test")
     changes: dict[str, Any] = {f"test_dataloader.dataset.{key}": v for key, v in data.items()}
     loader = "test_cfg.gallery_dataloader"
@@ -181,44 +181,48 @@ def _evaluation_config(
         given = {"pairs": options.pairs, "factors": options.factors}
         of_time = {name: value for name, value in given.items() if value is not None}
         cfg.test_evaluator = [
-            {"type": PROTOCOLS[name].__name__, **(of_time if name == "time" else {})}
+            {
+                # A metric of the user's own is named as it is registered.
+                "type": PROTOCOLS[name].__name__ if name in PROTOCOLS else name,
+                **(of_time if name == "time" else {}),
+            }
             for name in options.protocols
         ]
     return cfg
 
 
 def _run_of(folder: str | Path) -> RunDescription | None:
-    """Return what a folder's ``run.json`` says; None without one, or if it cannot be read."""
+    """Read a folder's ``run.json``; None if it does not exist or cannot be read."""
     from sce_video.engine.run_json import read_run_json
 
     if is_url(folder) or not Path(folder, RUN_JSON).is_file():
         return None
     try:
         return read_run_json(folder)
-    except (OSError, ValueError) as error:  # the results do not depend on it
+    except (OSError, ValueError) as error:  # the results do not need the file
         print(printable(f"note: {error}", sys.stderr), file=sys.stderr, flush=True)
         return None
 
 
 @dataclass(frozen=True)
 class TestResult:
-    """Result of the test of one or two checkpoints.
+    """Result of testing one or two checkpoints.
 
     Attributes:
-        metrics: Metrics by their names, by the checkpoint.
+        metrics: Metrics by name, for each checkpoint.
     """
 
-    __test__ = False  # not a class of tests, which pytest would collect
+    __test__ = False  # keeps pytest from collecting this class
 
     metrics: dict[str, dict[str, float]]
 
 
 def test(options: TestOptions) -> TestResult:
-    """Test a checkpoint, or the last and the best checkpoint of a run, with a config.
+    """Test a checkpoint, or a run's last and best checkpoints, with a config.
 
     Raises:
-        FileNotFoundError: If there is no such config, checkpoint or list.
-        ValueError: If the config has no test, or one file is named for two checkpoints.
+        FileNotFoundError: If the config, checkpoint or list does not exist.
+        ValueError: If the config has no test, or one output file is given for two checkpoints.
     """
     find_recipe(options.config)
     for file in (options.test_list, options.classes):
@@ -230,7 +234,7 @@ def test(options: TestOptions) -> TestResult:
         check_exists(options.data_root, "folder")
     if options.checkpoint != RANDOM:
         check_run(options.checkpoint)
-    # Imported here because a wrong path is answered without torch.
+    # Import these only here, because a wrong path must be reported before torch is imported.
     from sce_video.engine.config.changes import parse_options
     from sce_video.runs import launch
     from sce_video.runs.configs import checkpoints_to_test, testing_config
@@ -243,11 +247,11 @@ def test(options: TestOptions) -> TestResult:
         data |= {"ann_file": listed, **named}
         changes |= {f"test_dataloader.dataset.{key}": value for key, value in data.items()}
     checkpoints = checkpoints_to_test(options.checkpoint)
-    # One file would hold the results of the last checkpoint alone.
+    # The results of the second checkpoint would overwrite the results of the first one.
     if len(checkpoints) > 1 and (options.out or options.dump):
         raise ValueError(
-            f"{' and '.join(checkpoints)} are tested, but --out and --dump name one file. Give one "
-            "of the checkpoints"
+            f"{' and '.join(checkpoints)} are tested, but --out and --dump can store only one "
+            "result. Give one of the checkpoints"
         )
     found = {}
     for checkpoint in checkpoints:
@@ -267,11 +271,11 @@ def test(options: TestOptions) -> TestResult:
 
 @dataclass(frozen=True)
 class FinetuneSplitsResult:
-    """Result of the splits of a dataset.
+    """Result of finetuning on the splits of a dataset.
 
     Attributes:
         file: JSON file with the metrics of each split and their mean.
-        table: The same as text; empty if a signal has stopped a training.
+        table: Same content as text; empty if a signal has stopped a training run.
         stopped_by: Number of the signal; 0 if all splits are finished.
     """
 
@@ -281,17 +285,17 @@ class FinetuneSplitsResult:
 
 
 def finetune_splits(options: FinetuneSplitsOptions) -> FinetuneSplitsResult:
-    """Finetune and test all splits of a dataset; all ranks of a distributed run call this.
+    """Finetune and test on all splits of a dataset. All ranks of a distributed run call this.
 
     Raises:
-        FileNotFoundError: If there is no such config or checkpoint.
+        FileNotFoundError: If the config or checkpoint does not exist.
         ValueError: If the config has no splits, a list is missing, or the folder contains a run
             with other settings.
     """
     find_recipe(options.config)
     if options.pretrained not in (None, RANDOM):
         check_run(str(options.pretrained))
-    # Imported here because a wrong path is answered without torch.
+    # Import these only here, because a wrong path must be reported before torch is imported.
     from sce_video.runs.configs import testing_config, training_config
     from sce_video.runs.launch import join_processes
     from sce_video.runs.splits import SUMMARY, StoppedError, format_splits, run_splits

@@ -1,4 +1,4 @@
-"""Makes the page of a run: reads its folder, embeds some videos, writes ``run.html``."""
+"""Page of a run, which is written to ``run.html`` from its folder and some embedded videos."""
 
 from __future__ import annotations
 
@@ -51,32 +51,34 @@ from sce_video.utils.files import write_text
 from sce_video.utils.run_files import KEPT, PAGE, PAGE_FEATURES, SCORES, newest_checkpoint
 
 _OPTIONS = ViewOptions(num_clips=2, num_workers=1, timeout=20.0)
-#: Embedding ends after this many seconds, with the videos that are done by then.
+#: Seconds after which embedding ends, with the videos embedded so far
 _SECONDS = 120.0
-#: Share of a budget in which videos are embedded although the budget is used up.
+#: Share of a time budget that embedding may use even if the budget is spent
 _LEAST_SHARE = 0.03
 MAX_BYTES = 8_000_000
-#: Bytes of the images of each part; smaller ones are tried where the page becomes too large.
+#: Bytes for the images in each part. The next budget is tried if the page becomes too large.
 _BUDGETS = (1_000_000, 400_000, 100_000)
 _HELPS = "Does it help?"
 _NOT_COMPARED = (
     "The network was not compared with random weights, for example because it was interrupted. "
     "sce-video report RUN compares it."
 )
-_MAP_CLIPS = 80  # points of the map whose clips are on the page
+_MAP_CLIPS = 80  # number of points on the map whose clips are stored in the page
 
 
 def run_features(
     folder: str | Path, dataset_config: dict[str, Any], videos: int, seconds: float = _SECONDS
 ) -> tuple[Rows | None, list[str]]:
-    """Features of up to ``videos`` training videos by the newest checkpoint, and sentences.
+    """Compute features of up to ``videos`` training videos with the newest checkpoint.
 
-    They are kept in the run folder with the checkpoint's hash and the size, modification time and
-    inode of each video. They are computed again for another checkpoint, for other data, or if some
-    could not be read. Videos that are all missing are taken for unchanged.
+    The features are stored in the run's folder with the hash of the checkpoint and the size,
+    modification time and inode of each video. They are computed again for another checkpoint or
+    other data, or if some videos could not be read. If all videos are missing, they count as
+    unchanged.
 
     Returns:
-        None where nothing could be embedded; the sentences say why.
+        Features and sentences for the page. If nothing could be embedded, the features are None
+        and the sentences explain why.
     """
     try:
         checkpoint = newest_checkpoint(folder)
@@ -85,12 +87,12 @@ def run_features(
     data = [str(dataset_config.get(name)) for name in ("data_root", "ann_file")]
     key = {"sha256": file_sha256(checkpoint), "videos": videos, "data": data}
     cache = Path(folder, PAGE_FEATURES)
-    with contextlib.suppress(OSError, ValueError):  # none, or damaged: computed again
+    with contextlib.suppress(OSError, ValueError):  # missing or damaged features are recomputed
         stored = read_features(cache)
         made = stored.provenance
         states = [video_state(path) for path in stored.paths]
         same = states == made.get("states") or not any(states)
-        # Files that were unreadable may be back, and there may be time for more videos.
+        # Recompute if unreadable files may have returned, or there is time for more videos.
         in_time = made.get("late_after") is None or made["late_after"] >= seconds
         if made.get("checkpoint") == key and same and in_time and not stored.failures:
             return rows_of(stored), []
@@ -117,8 +119,8 @@ def run_features(
 def _embed(
     checkpoint: str, dataset: Any, videos: int, seconds: float
 ) -> tuple[Features, list[str]]:
-    """Features of the videos that were embedded in time, in the order of the set; a sentence."""
-    # In mixed order, so that those done after the time limit are of all folders.
+    """Embed videos until the time limit; return features in dataset order, and any note on it."""
+    # Shuffle, so that the videos embedded before the time limit come from all folders.
     order = np.random.default_rng(0).permutation(evenly(dataset, videos)).tolist()
     paths = [str(dataset.path(index)) for index in order]
     end, parts = time.monotonic() + seconds, dict[int, Features]()
@@ -140,18 +142,18 @@ def _embed(
 
 @dataclass(frozen=True)
 class PageOptions:
-    """What a page shows besides the logs."""
+    """Content of a page in addition to the logs."""
 
-    #: Training videos that are embedded and drawn; with 0 no network is built and no video read.
+    #: Number of training videos to embed and draw. With 0, no network is built or video read.
     videos: int = 64
-    features: Path | None = None  # a file of ``sce-video embed`` with features to draw instead
-    #: Training videos on which the network is compared with random weights when a training has
-    #: ended; 0 for no comparison.
+    features: Path | None = None  # features of ``sce-video embed`` to draw instead
+    #: Number of training videos with which a finished run is compared with random weights; 0 for no
+    #: comparison
     compared: int = 0
-    #: Seconds in which videos are embedded for the page.
+    #: Seconds that may be spent on embedding videos for the page
     seconds: float = _SECONDS
-    #: Whether a classifier is tested when its training has ended, and compared with the linear
-    #: probe of the network that it started from.
+    #: Whether to test a finished run's classifier, and compare it with the linear probe of the
+    #: network from which it started
     tested: bool = False
 
     def __post_init__(self) -> None:
@@ -163,21 +165,23 @@ class PageOptions:
 def write_run_page(
     folder: str | Path, options: PageOptions | None = None, trusted: bool = False
 ) -> Path:
-    """Write ``run.html`` into the folder of a run, also while it trains; returns its path.
+    """Write ``run.html`` into the folder of a run, which may still train, and return its path.
 
-    What cannot be shown is a sentence on the page. The folder may be a stranger's: of its config,
-    which is read as data, only data sets and transforms of this package are built, and no store is
-    opened that it names.
+    If something cannot be shown, the page states why. The folder may be untrusted. Its config is
+    read as data, only datasets and transforms of this package are built from it, and no object
+    store that it names is opened.
 
     Args:
-        folder: Of the run.
-        options: What to show.
-        trusted: The run was trained here and now, with the classes and the data of its config.
+        folder: Folder of the run.
+        options: Content of the page; None for the defaults.
+        trusted: Whether the run was trained here and now, with the classes and the data of its
+            config.
 
     Raises:
-        FileNotFoundError: no such folder, or no such file of features.
-        ValueError: the folder holds no training, or the features are not of one of its checkpoints.
-        WriteError: the page cannot be written.
+        FileNotFoundError: If the folder or the feature file does not exist.
+        ValueError: If the folder contains no run, or the features do not come from one of its
+            checkpoints.
+        WriteError: If the page cannot be written.
     """
     options = options or PageOptions()
     record = read_run(folder)
@@ -190,7 +194,7 @@ def write_run_page(
     scores = _scores(record, notes)
     names = record.data.get("classes") or []
     reader, html = ClipReader() if options.videos else None, ""
-    # The images are made smaller until the page fits, not left out.
+    # Shrink the images until the page fits instead of leaving some out.
     for budget in _BUDGETS:
         parts = [random_weights_part(record.compared)] if record.compared else []
         if lacks_comparison(record):
@@ -215,7 +219,7 @@ def write_run_page(
 
 
 def _scores(record: RunRecord, notes: list[str]) -> Rows | None:
-    """The scores of the test of a finetuning; None if there was none."""
+    """Read the test scores of a finetuning run; None if it was not tested."""
     path = Path(record.folder, SCORES)
     if not path.is_file():
         return None
@@ -227,7 +231,7 @@ def _scores(record: RunRecord, notes: list[str]) -> Rows | None:
 
 
 def _of_views(record: RunRecord, notes: list[str]) -> dict[str, Any]:
-    """What the training views are made by, from a config that may be a stranger's."""
+    """Return how training views are made, from a config that may be untrusted."""
     preprocessor = (record.config.get("model") or {}).get("data_preprocessor")
     try:
         return checked_parts(
@@ -244,17 +248,17 @@ def _of_views(record: RunRecord, notes: list[str]) -> dict[str, Any]:
 def _features(
     record: RunRecord, views: dict[str, Any], options: PageOptions, notes: list[str]
 ) -> Rows | None:
-    """The features to draw; None without any, with the reason among the notes.
+    """Return the features to draw, or None with the reason among the notes.
 
     Raises:
-        FileNotFoundError: no such file of ``--features``.
-        ValueError: it is no feature file, or another checkpoint than one of the run has made it.
+        FileNotFoundError: If the file given by ``--features`` does not exist.
+        ValueError: If it is not a feature file, or comes from a checkpoint outside this run.
     """
     dataset = _training_set(views)
     if options.features is not None:
         rows, provenance = load_features(options.features)
         notes += _origin(options.features, provenance, record.folder)
-        # A relative path may be one below the folder of the videos.
+        # A relative path may also be relative to the folder of the videos.
         below = [Path(str(dataset.get("data_root") or ""), path) for path in rows.paths]
         pairs = zip(rows.paths, below, strict=True)
         found = [str(b) if not Path(p).exists() and b.exists() else p for p, b in pairs]
@@ -267,25 +271,25 @@ def _features(
         return None
     try:
         drawn, said = run_features(record.folder, dataset, options.videos, options.seconds)
-    except Exception as error:  # a network or data set of one's own can raise anything
+    except Exception as error:  # a user's network or dataset can raise any error
         drawn, said = None, [f"No video was embedded: {_reason(error)}."]
     notes += said
     return drawn
 
 
 def _origin(file: Path, provenance: dict[str, Any], folder: str) -> list[str]:
-    """Which checkpoint of the run has made the features of a file, unless it is the run's own."""
+    """Describe the checkpoint that made a file's features, unless it is the run's newest one."""
     made_by = (provenance.get("checkpoint") or {}).get("sha256")
     if made_by is None:
-        return [f"{file} does not tell which checkpoint has made its features."]
+        return [f"{file} does not state which checkpoint made its features."]
     own = Path(newest_checkpoint(folder))
     paths = [own, *find_checkpoints(folder)]
     found = next((path for path in paths if file_sha256(path) == made_by), None)
     if found is None:
         raise ValueError(
-            f"{file} holds features of a checkpoint that is not in {folder} (sha256 "
-            f"{made_by[:12]}): embed with it, sce-video embed VIDEOS --checkpoint {folder} --out "
-            "FILE.npz, or leave --features out"
+            f"{file} contains features of a checkpoint that is not in {folder} (sha256 "
+            f"{made_by[:12]}). Embed with the run's checkpoint: sce-video embed VIDEOS "
+            f"--checkpoint {folder} --out FILE.npz, or remove --features"
         )
     newer = "the best one" if own.name == KEPT else "newer"
     return [f"The features are those of {found.name}; {own.name} is {newer}."] * (found != own)
@@ -302,25 +306,26 @@ def _reason(error: Exception) -> str:
 
 
 def train_with_page(cfg: Config, overwrite: bool = False) -> VideoRunner:
-    """As :func:`~sce_video.runs.launch.run_training`, then rank 0 writes the page of the run.
+    """Train like :func:`~sce_video.runs.launch.run_training`, then write the page on rank 0.
 
-    ``run_page = dict(videos=64)`` of the config has the options of the page, None is for no page.
-    What comes after a training is part of its budget of time: it ends when that is used up. A page
-    that fails is a warning and changes nothing else. A training that a signal has stopped
-    gets its page at once, without embedding videos; so does one that has failed.
+    ``run_page = dict(videos=64)`` in the config sets the options of the page, and None disables it.
+    Work after training is part of the time budget, and ends when the budget is spent. If the page
+    fails, a warning is logged, and nothing else changes. A run that a signal has stopped, or that
+    has failed, gets its page immediately, without embedding videos.
 
     Raises:
-        ValueError: as :func:`~sce_video.runs.launch.run_training`, or a wrong number of videos.
+        ValueError: If :func:`~sce_video.runs.launch.run_training` raises it, or the number of
+            videos is wrong.
     """
     settings, begun = cfg.get("run_page"), time.time()
-    options = None if settings is None else PageOptions(**settings)  # refused before the training
+    options = None if settings is None else PageOptions(**settings)  # checked before training
     try:
         runner = run_training(cfg, overwrite)
     except Exception:
         if options is not None and is_main_process():
             with contextlib.suppress(OSError, ValueError):
                 end = next(iter(read_history(cfg.work_dir)[-1:]), {})
-                # A start that was refused leaves the page of the earlier training alone.
+                # A start that was refused must not change the earlier run's page.
                 if end.get("status") == FAILED and end.get("time", 0.0) >= begun:
                     _write_or_warn(cfg.work_dir, PageOptions(videos=0))
         raise
@@ -331,7 +336,7 @@ def train_with_page(cfg: Config, overwrite: bool = False) -> VideoRunner:
         except KeyboardInterrupt:
             if stopped:
                 raise
-            # The command would say that --resume continues a training, which has ended.
+            # The command would suggest --resume, although this run has finished.
             next_step = f"sce-video report {cfg.work_dir} compares it and writes its page"
             if options.tested:
                 next_step = "the same command with --resume tests it and writes its page"
@@ -342,13 +347,13 @@ def train_with_page(cfg: Config, overwrite: bool = False) -> VideoRunner:
 
 
 def _finish(runner: VideoRunner, options: PageOptions) -> None:
-    """Test, compare and write the page of a training that has ended."""
+    """Test, compare and write the page of a finished run."""
     hook = next((hook for hook in runner.hooks if isinstance(hook, BudgetHook)), None)
     if options.tested:
-        test_classifier(runner)  # by all ranks
+        test_classifier(runner)  # all ranks take part
     if not is_main_process():
         return
-    # Before the page, which shows the row that this logs.
+    # Compare before writing the page, which shows the row that this logs.
     if options.compared:
         compare_at_end(runner, options.compared, hook)
     if hook is not None:
@@ -363,7 +368,7 @@ def _write_or_warn(folder: str, options: PageOptions) -> None:
         path = write_run_page(folder, options, trusted=True)
     except KeyboardInterrupt:
         _say(f"interrupted: no run page was written; sce-video report {folder} does it")
-    except Exception as error:  # a page must not change how a training ends
+    except Exception as error:  # a page must not change how a run ends
         _say(f"no run page was written: {_reason(error)}; sce-video report {folder} tries again")
     else:
         print_log(f"run page: {path}", logger="current")

@@ -1,4 +1,4 @@
-"""The plan of a finetuning: source, videos, choices, measured times, and the config."""
+"""Plan of a finetuning run: its route, choices, measured times, and the config."""
 
 from __future__ import annotations
 
@@ -6,22 +6,20 @@ import math
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from mmengine.config import Config
 
-from sce_video.datasets.labelled import GroupColumns, LabelledVideos
-from sce_video.datasets.sources import is_table, listed_extensions
-from sce_video.engine.config.check import options_of_settings
+from sce_video.engine.config.changes import available_settings
+from sce_video.engine.config.check import known_keys, options_of_settings
 from sce_video.engine.config.load import load_config
 from sce_video.engine.recipes import FINETUNING
 from sce_video.engine.run_json import Choice
 from sce_video.engine.runner import RANDOM
-from sce_video.inference.network_input import TEST_CROPS
-from sce_video.options.training import NONE, FinetuneOptions, given_settings, request_of
-from sce_video.runs.choices import Machine, choose_epochs, this_machine, warmup_and_momentum
+from sce_video.options.training import FROZEN, FinetuneOptions, given_settings, request_of
+from sce_video.runs.choices import choose_epochs, warmup_and_momentum
 from sce_video.runs.configs import complete_classifier
 from sce_video.runs.continued import NO_DECAY, take_network
 from sce_video.runs.finetune_choices import (
@@ -32,154 +30,236 @@ from sce_video.runs.finetune_choices import (
     is_transformer,
     layer_decay,
 )
-from sce_video.runs.folder_facts import FolderFacts, examine_folder
-from sce_video.runs.labelled_parts import labelled_parts, recordings_of
+from sce_video.runs.finetune_routes import (
+    better_route,
+    known_route,
+    trial_seconds,
+    try_finetuning,
+)
+from sce_video.runs.finetune_subject import (
+    Subject,
+    data_settings,
+    describe_source,
+    examine_labelled,
+    step_of_source,
+)
+from sce_video.runs.frozen_readout import percent
+from sce_video.runs.labelled_parts import recordings_of
+from sce_video.runs.plan_frozen import FrozenPlan, choose_frozen, plan_frozen
 from sce_video.runs.planned_training import PlannedTraining, add_budget, filled_recipe
-from sce_video.runs.start_weights import Source, find_source
+from sce_video.runs.start_weights import Source
 from sce_video.runs.timing import Timing, measure
 
-#: Validations during a training, and checkpoints.
+#: Classifier of the shipped recipe
+_HEAD = "I3DHead"
+#: Number of validations, and of checkpoints, during a run
 _VALIDATIONS = 5
-#: Videos that the page of the run embeds and draws.
+#: Number of videos that the run's page embeds and draws
 _PAGE_VIDEOS = 64
-#: Seconds of the page besides.
+#: Seconds that the page needs in addition
 _PAGE_SECONDS = 20.0
-#: Clips of each video whose features the linear probe reads.
+#: Number of clips per video whose features the linear probe uses
 _PROBED_CLIPS = 4
 
 
-@dataclass(frozen=True)
-class _Subject:
-    """What a finetuning is planned for.
-
-    Attributes:
-        videos: Videos to train with.
-        tested: Videos to test with.
-        rows: Rows of the plan that describe them.
-        facts: Facts of the videos to train with.
-        machine: Machine that trains.
-        source: Network to start from; None for random weights.
-        given: Settings that the user gave, by name.
-    """
-
-    videos: LabelledVideos
-    tested: LabelledVideos
-    rows: tuple[Choice, ...]
-    facts: FolderFacts
-    machine: Machine
-    source: Source | None
-    given: dict[str, Any]
-
-    @property
-    def counts(self) -> np.ndarray:
-        """(K,) numbers of training videos of the classes that have any."""
-        counts = np.bincount(self.videos.videos.labels)
-        return counts[counts > 0]
-
-
 def plan_finetuning(options: FinetuneOptions, begun: float) -> PlannedTraining:
-    """Examine source, videos and machine, choose what is not given, and time a few steps.
+    """Examine source, videos and machine, and plan the better route to a classifier.
 
-    Nothing is written to the folder of the run: lists of the videos, where they are needed, come
-    with :func:`~sce_video.runs.planned_training.write_plan`.
+    Nothing is written to the run's folder. :func:`~sce_video.runs.planned_training.write_plan`
+    writes the video lists that are needed.
 
     Args:
         options: Options of the command.
-        begun: ``time.monotonic()`` when the command began, from which a budget counts.
+        begun: ``time.monotonic()`` at the start of the command, from which a budget counts.
 
     Raises:
-        FileNotFoundError: If there is no such source.
-        ValueError: If the sets cannot be used, or do not fit each other or the source.
+        FileNotFoundError: If the source does not exist.
+        ValueError: If the sets cannot be used, or do not match each other or the source.
     """
-    base = load_config(FINETUNING)
-    options_of_settings(base, given_settings(options))  # unknown ones end here
-    subject = _examine(options)
-    machine, facts, source = subject.machine, subject.facts, subject.source
-    per_class, classes = int(np.median(subject.counts)), subject.videos.videos.classes
-    chosen = choose_finetuning(facts, machine, source, per_class, subject.given, classes)
-    decay = layer_decay(source, chosen["frozen"].value)
-    # Measured with the chosen network and batch, and any length: epochs follow from the speed.
-    with tempfile.TemporaryDirectory(prefix="sce_video_") as lists:
-        timing = measure(_config(base, chosen, _data(subject, lists), source, options.out))
-    now, after = time.monotonic(), _seconds_after(timing, subject, chosen)
-    other = 0.0 if options.hours is None else now - begun + after
-    steps = math.ceil(len(subject.videos) / chosen["batch"].value)
-    if "epochs" not in chosen:
-        least = FROM_SCRATCH if source is None else LEAST_STEPS
-        seconds = timing.epoch(machine.cores, chosen["workers"].value)
-        chosen["epochs"] = choose_epochs(steps, least, options.hours, seconds, other)
-    epochs = chosen["epochs"].value
-    warmup, _ = warmup_and_momentum(epochs, epochs * steps)
-    chosen.setdefault("warmup", warmup)
-    data = _data(subject, options.out, write=False)
-    config = _config(base, chosen, data, source, options.out)
-    if options.hours is not None:
-        add_budget(config, options.hours, other - after, after)
-    about = (Choice("recipe", FINETUNING, "of finetune"), _of_source(source), *subject.rows)
-    return PlannedTraining(
-        command="finetune",
-        request=request_of(options),
-        config=config,
-        facts=facts,
-        machine=machine,
-        choices=(*about, *chosen.values(), *((decay,) if decay else ())),
-        timing=timing,
-        other_seconds=other,
-        remarks=_remarks(subject, chosen, timing),
-        lists={"train": subject.videos, "test": subject.tested},
+    recipe = options.recipe or FINETUNING
+    base = load_config(recipe)
+    options_of_settings(base, given_settings(options))  # reports unknown settings early
+    head = _own_head(base, recipe, options.head)
+    if options.recipe is not None and options.route == FROZEN:
+        raise ValueError(
+            f"--route {FROZEN} fits a linear classifier and fills in no recipe. Remove --route or "
+            "--recipe"
+        )
+    subject = examine_labelled(options)
+    seed = subject.given.get("seed", 0)
+    if options.route == FROZEN:
+        given = Choice("route", FROZEN, "given")
+        return plan_frozen(options, subject, choose_frozen(subject, seed), given, _PAGE_VIDEOS)
+    training = _Training(base, subject, options.out, recipe, head)
+    route = known_route(options, subject, training.chosen)
+    if route is None or route.value == FROZEN:
+        frozen = choose_frozen(subject, seed)
+        route = route or _compare(options, begun, training, frozen)
+        if route.value == FROZEN:
+            return plan_frozen(options, subject, frozen, route, _PAGE_VIDEOS)
+    return training.plan(options, begun, route)
+
+
+def _compare(
+    options: FinetuneOptions, begun: float, training: _Training, frozen: FrozenPlan
+) -> Choice:
+    """Compare frozen features with a short finetuning, and return the better route."""
+    if frozen.found is None:
+        reason = "the labelled videos are too few to compare the routes"
+        return Choice("route", FROZEN, reason)
+    seconds = trial_seconds(options.hours, training.planned_seconds)
+    if not training.fits(options.hours, time.monotonic() - begun + seconds):
+        reason = f"{options.hours:g} hours do not suffice to try a finetuning and then train"
+        return Choice("route", FROZEN, reason)
+    count, minutes = len(frozen.features.labels), max(1, round(seconds / 60))
+    print(
+        f"frozen features reach {percent(frozen.found.hits, frozen.features.units)} on held-out "
+        f"videos. Finetuning is tried on {count} labelled videos for up to {minutes} minute"
+        f"{'s' * (minutes > 1)} (--route {FROZEN} skips this)",
+        flush=True,
     )
-
-
-def _examine(options: FinetuneOptions) -> _Subject:
-    """Find out what there is: videos, source and machine."""
-    words = {"precision": options.precision, "head": options.head}
-    given = given_settings(options)
-    given |= {name: word for name, word in words.items() if word is not None}
-    videos, tested, rows = labelled_parts(
-        str(options.train),
-        options.test,
-        data_root=options.data_root,
-        group_pattern=options.group_pattern,
-        columns=GroupColumns(options.group_column, options.fold_column),
-        few=options.few,
-        seed=given.get("seed", 0),
-        extensions=listed_extensions(options.all_files),
+    share = seconds / max(training.planned_seconds, 1e-6)
+    epochs = max(1, min(training.epochs, int(share * training.epochs)))
+    trial = try_finetuning(
+        training.subject,
+        frozen.features,
+        frozen.found.folds,
+        lambda data, folder: training.config(data, folder, epochs),
+        seconds if epochs < training.epochs else None,  # a budget would prolong a whole training
     )
-    source = None if options.source == NONE else find_source(str(options.source))
-    of_list = videos.videos if videos.listed and not is_table(videos.root) else None
-    facts = examine_folder(videos.root, of_list, videos.extensions).check_readable()
-    facts = replace(facts, num_videos=len(videos))
-    return _Subject(videos, tested, rows, facts, this_machine(), source, given)
+    return better_route(frozen.found, frozen.features.units, trial, training.epochs)
 
 
-def _remarks(subject: _Subject, chosen: Mapping[str, Choice], timing: Timing) -> tuple[str, ...]:
+class _Training:
+    """A finetuning by gradient, with measured times.
+
+    Args:
+        base: The recipe.
+        subject: Source, videos and machine.
+        out: Folder of the run.
+        recipe: Name of the recipe.
+        head: Classifier that the recipe brings; None chooses one.
+    """
+
+    def __init__(
+        self, base: Config, subject: Subject, out: str, recipe: str, head: Choice | None
+    ) -> None:
+        self.base, self.subject, self.out, self.recipe = base, subject, out, recipe
+        per_class = int(np.median(subject.counts))
+        classes = subject.videos.videos.classes
+        known = (subject.facts, subject.machine, subject.source)
+        self.chosen = choose_finetuning(*known, per_class, subject.given, classes, head)
+
+    @cached_property
+    def timing(self) -> Timing:
+        """Times with the chosen network and batch, and any length: epochs follow from them."""
+        with tempfile.TemporaryDirectory(prefix="sce_video_") as lists:
+            data = data_settings(self.subject, lists)
+            return measure(_config(self.base, self.chosen, data, self.subject.source, self.out))
+
+    @property
+    def steps(self) -> int:
+        """Optimiser steps of an epoch."""
+        return math.ceil(len(self.subject.videos) / self.chosen["batch"].value)
+
+    @property
+    def epoch_seconds(self) -> float:
+        """Estimated seconds of an epoch."""
+        return self.timing.epoch(self.subject.machine.cores, self.chosen["workers"].value)
+
+    @cached_property
+    def seconds_after(self) -> float:
+        """Estimated seconds of the test, the linear probe and the page."""
+        timing, trained, tested = self.timing, len(self.subject.videos), len(self.subject.tested)
+        views = self.chosen["clips"].value * self.chosen["crops"].value
+        # ``features`` counts two clips of a video.
+        probe = (trained + tested) * timing.features(_PROBED_CLIPS / 2)
+        page = min(_PAGE_VIDEOS, trained) * timing.features(1) + _PAGE_SECONDS
+        return tested * timing.features(views / 2) + probe + page
+
+    def fits(self, hours: float | None, spent: float) -> bool:
+        """Return whether a budget suffices for an epoch after ``spent`` seconds."""
+        needed = spent + self.epoch_seconds + self.seconds_after
+        return hours is None or needed <= 3600 * hours
+
+    def choose_length(self, hours: float | None, other: float) -> Choice:
+        """Choose the epochs of a command that takes ``other`` seconds besides the training."""
+        if "epochs" in self.chosen:
+            return self.chosen["epochs"]
+        least = FROM_SCRATCH if self.subject.source is None else LEAST_STEPS
+        return choose_epochs(self.steps, least, hours, self.epoch_seconds, other)
+
+    @property
+    def epochs(self) -> int:
+        """Epochs without a budget."""
+        return self.choose_length(None, 0.0).value
+
+    @property
+    def planned_seconds(self) -> float:
+        """Estimated seconds of a training without a budget."""
+        return self.epochs * self.epoch_seconds
+
+    def config(self, data: Mapping[str, Any], out: str, epochs: int) -> Config:
+        """Return the config of a training of so many epochs on the videos in ``data``."""
+        warmup, _ = warmup_and_momentum(epochs, epochs * self.steps)
+        chosen = {"warmup": warmup, **self.chosen, "epochs": Choice("epochs", epochs, "a trial")}
+        return _config(self.base, chosen, data, self.subject.source, out)
+
+    def plan(self, options: FinetuneOptions, begun: float, route: Choice) -> PlannedTraining:
+        """Return the plan of the whole training, which a budget counts from ``begun``."""
+        subject, chosen, timing = self.subject, self.chosen, self.timing
+        now, after = time.monotonic(), self.seconds_after
+        other = 0.0 if options.hours is None else now - begun + after
+        chosen["epochs"] = self.choose_length(options.hours, other)
+        epochs = chosen["epochs"].value
+        warmup, _ = warmup_and_momentum(epochs, epochs * self.steps)
+        chosen.setdefault("warmup", warmup)
+        data = data_settings(subject, options.out, write=False)
+        config = _config(self.base, chosen, data, subject.source, options.out)
+        if options.hours is not None:
+            add_budget(config, options.hours, other - after, after)
+        decay = layer_decay(subject.source, chosen["frozen"].value)
+        recipe = Choice("recipe", self.recipe, "of finetune")
+        shown = {*available_settings(self.base, known_keys), "precision", "head"}
+        chosen = {name: choice for name, choice in chosen.items() if name in shown}
+        about = (recipe, describe_source(subject.source), *subject.rows, route)
+        return PlannedTraining(
+            command="finetune",
+            request=request_of(options),
+            config=config,
+            facts=subject.facts,
+            machine=subject.machine,
+            choices=(*about, *chosen.values(), *((decay,) if decay else ())),
+            timing=timing,
+            other_seconds=other,
+            remarks=_remarks(subject, chosen, timing),
+            lists={"train": subject.videos, "test": subject.tested},
+        )
+
+
+def _own_head(base: Config, recipe: str, given: str | None) -> Choice | None:
+    """Return the classifier of a recipe that has another one than the shipped recipe.
+
+    Raises:
+        ValueError: If the user asks for a classifier of the shipped recipe.
+    """
+    kind = base.model.cls_head.type
+    if kind == _HEAD:
+        return None
+    if given is not None:
+        raise ValueError(
+            f"--head {given} replaces the classifier of the recipe {recipe}, which is a {kind}. "
+            "Remove --head or --recipe"
+        )
+    return Choice("head", kind, "of the recipe")
+
+
+def _remarks(subject: Subject, chosen: Mapping[str, Choice], timing: Timing) -> tuple[str, ...]:
     """Return sentences about what is unusual in the videos and their loading."""
     shared = {*recordings_of(subject.videos)} & {*recordings_of(subject.tested)}
     loading, size = timing.loading(chosen["workers"].value), chosen["size"].value
     counts, tested = subject.counts.tolist(), len(subject.tested)
     return tuple(finetuning_notes(counts, tested, len(shared), size, loading))
-
-
-def _of_source(source: Source | None) -> Choice:
-    """Return the source as a choice, with its kind and size."""
-    if source is None:
-        return Choice("source", NONE, "random weights")
-    head = "; its classifier is replaced" if source.is_classifier else ""
-    return Choice("source", source.name, f"{source.kind}, {source.parameters:,} weights{head}")
-
-
-def _data(subject: _Subject, out: str, write: bool = True) -> dict[str, Any]:
-    """Return changes of the recipe by key that name the videos; their lists may be written."""
-    sets = {"train": subject.videos.dataset(out, "train", write)}
-    sets |= dict.fromkeys(("val", "test"), subject.tested.dataset(out, "test", write))
-    changes = {
-        f"{part}_dataloader.dataset.{name}": value
-        for part, settings in sets.items()
-        for name, value in settings.items()
-    }
-    head = {"model.cls_head.num_classes": subject.videos.num_classes}
-    # Broken files are listed in the results, and do not end a test.
-    return {**changes, **head, "test_dataloader.dataset.on_error": "skip"}
 
 
 def _config(
@@ -215,7 +295,7 @@ def _start_from(config: Config, source: Source, chosen: Mapping[str, Choice]) ->
     own_size = chosen["size"].value == source.train_size
     for part in ("val", "test"):
         dataset = config[f"{part}_dataloader"].dataset
-        dataset.pipeline = [_step(step, source, own_size) for step in dataset.pipeline]
+        dataset.pipeline = [step_of_source(step, source, own_size) for step in dataset.pipeline]
 
 
 def _add_attentive_head(config: Config) -> None:
@@ -229,36 +309,3 @@ def _add_attentive_head(config: Config) -> None:
         "weight_decays": [wrapper.optimizer.weight_decay],
     }
     wrapper.constructor, wrapper.paramwise_cfg = "ProbeGridConstructor", None
-
-
-def _step(step: Mapping[str, Any], source: Source, own_size: bool) -> dict[str, Any]:
-    """Return a step of a test pipeline, changed to give the frames that the source takes.
-
-    ``own_size``: its test crop is that of the source, which may be larger than the training's.
-    """
-    settings, changed, kind = source.settings, dict(step), step["type"]
-    if kind in TEST_CROPS and own_size:
-        changed[TEST_CROPS[kind]] = settings.crop_size
-    if kind != "ResizeShortSide":
-        return changed
-    side = settings.short_side if own_size else step["size"]
-    if settings.resize == "linear":
-        return {**changed, "size": side}
-    whole = settings.resize in ("square", "network")
-    crop = settings.crop_size if own_size else step["size"]
-    how = settings.resize if settings.resize in ("bilinear", "bicubic") else "bilinear"
-    return {
-        "type": "ResizeAsProcessor",
-        "size": [crop, crop] if whole else side,
-        "interpolation": how,
-    }
-
-
-def _seconds_after(timing: Timing, subject: _Subject, chosen: Mapping[str, Choice]) -> float:
-    """Return the seconds of the test, the linear probe and the page."""
-    trained, tested = len(subject.videos), len(subject.tested)
-    views = chosen["clips"].value * chosen["crops"].value
-    # ``features`` counts two clips of a video.
-    probe = (trained + tested) * timing.features(_PROBED_CLIPS / 2)
-    page = min(_PAGE_VIDEOS, trained) * timing.features(1) + _PAGE_SECONDS
-    return tested * timing.features(views / 2) + probe + page

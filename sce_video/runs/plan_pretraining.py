@@ -1,4 +1,4 @@
-"""The plan of a pretraining: facts, choices, measured times, and the config that follows."""
+"""Plan of a pretraining run: facts, choices, measured times, and the resulting config."""
 
 from __future__ import annotations
 
@@ -54,40 +54,40 @@ from sce_video.runs.teacher import PlannedTeacher, plan_teacher
 from sce_video.runs.timing import Timing, measure
 from sce_video.utils.run_files import PUBLIC_TEACHER, has_public_teacher
 
-#: Size of a clip from which SCE is trained with the paper's views.
+#: Size of a clip from which SCE is trained with the paper's views
 _LARGE_SIZE = 224
-#: Videos that are compared with random weights at the end, at most.
+#: Largest number of videos compared with random weights at the end
 _MAX_COMPARED = 256
-#: And at least: with fewer the comparison decides nothing.
+#: Smallest number of these videos, because with fewer the comparison is inconclusive
 _MIN_COMPARED = 32
-#: Share of a budget for this comparison.
+#: Share of a budget for this comparison
 _COMPARED_SHARE = 0.05
-#: Videos that the page of the run embeds and draws.
+#: Number of videos that the run's page embeds and draws
 _PAGE_VIDEOS = 64
-#: Seconds of the page besides.
+#: Seconds that the page needs in addition
 _PAGE_SECONDS = 10.0
-#: Most by which other programs are taken to slow the page down.
+#: Largest factor by which other programs are assumed to slow the page down
 _MAX_SLOWNESS = 20.0
-#: Steps without a budget of a training that starts from a network.
+#: Steps without a budget, for a run that starts from a network
 _STEPS_TO_CONTINUE = 2000
-#: Row of the plan that names this network.
+#: Row of the plan that names this network
 _SOURCE = "starts from"
-#: Rows of a plan that are no settings of a recipe.
+#: Rows of a plan that are not settings of a recipe
 _ROWS = ("recipe", _SOURCE, "precision", "keep", "predictor", *ROWS)
 
 
 @dataclass(frozen=True)
 class _Subject:
-    """What a pretraining is planned for.
+    """Videos, machine, networks and settings for which a pretraining run is planned.
 
     Attributes:
-        videos: Facts of all videos.
-        machine: Machine that trains.
-        road: Method of pretraining, and why.
+        videos: Facts about all videos.
+        machine: Machine on which the run trains.
+        road: Method of pretraining, and the reason for it.
         given: Settings that the user gave, by name.
-        hours: Budget of the command; None for the usual length.
-        start: Network to continue from; None for random weights and for a student.
-        student: Network that a student of an image network starts from.
+        hours: Time budget of the command in hours; None for the usual length.
+        start: Network to continue from; None for random weights, or if a student is trained.
+        student: Network from which the student of an image network starts.
         teacher: Teacher of a distillation.
         held: Videos held out to find the best checkpoint; None if the last one is kept.
     """
@@ -104,38 +104,38 @@ class _Subject:
 
     @property
     def trained(self) -> FolderFacts:
-        """Facts of the videos that are trained on."""
+        """Facts about the videos in the training set."""
         left = self.videos.num_videos - (0 if self.held is None else self.held.count)
         return replace(self.videos, num_videos=left)
 
 
 def plan_pretraining(options: PretrainOptions, begun: float) -> PlannedTraining:
-    """Examine videos and machine, choose the settings that are not given, and time a few steps.
+    """Examine videos and machine, choose the remaining settings, and time a few steps.
 
     Args:
         options: Options of the command.
-        begun: ``time.monotonic()`` when the command began, from which a budget counts.
+        begun: ``time.monotonic()`` at the start of the command, from which a budget counts.
 
     Raises:
-        FileNotFoundError: If there is no such network or teacher.
-        ValueError: If the videos, the network and the given settings do not fit each other.
+        FileNotFoundError: If the network or teacher does not exist.
+        ValueError: If the videos, the network and the given settings do not match each other.
     """
     began, worked = time.monotonic(), time.process_time()
     subject = _examine(options)
     recipe, chosen = _choices(subject, options.precision)
     base = load_config(recipe)
-    options_of_settings(base, subject.given)  # unknown names end here
-    # Measured with the chosen network and batch, and any length: epochs follow from the speed.
+    options_of_settings(base, subject.given)  # reports unknown names early
+    # Measure with the chosen network and batch, for any length. The speed determines the epochs.
     first = _config(base, chosen, subject, options.out)
     timing = measure(first, subject.teacher)
-    # Before the first step, so that a teacher that these videos do not suit ends it here.
+    # Compute the teacher before training, so that unsuitable videos are reported early.
     taught = 0.0 if subject.teacher is None else subject.teacher.seconds(first)
     now = time.monotonic()
-    # Wall-clock over processor time: how much other programs slow this one down.
+    # The ratio of wall-clock to processor time shows how much other programs slow this one down.
     slowness = (now - began) / max(time.process_time() - worked, 1e-3)
     compared = _compared_videos(timing, subject.trained.num_videos, options.hours)
     after = _seconds_after(timing, subject.trained.num_videos, compared, slowness)
-    after += taught * compared / subject.trained.num_videos  # the teacher is compared, too
+    after += taught * compared / subject.trained.num_videos  # the comparison includes the teacher
     other = 0.0 if options.hours is None else now - begun + taught + after
     held = subject.held
     evaluation = 0.0 if held is None else held.evaluated * timing.features(networks=1)
@@ -175,7 +175,7 @@ def plan_pretraining(options: PretrainOptions, begun: float) -> PlannedTraining:
 
 
 def _examine(options: PretrainOptions) -> _Subject:
-    """Find out what there is: videos, machine, network or teacher, and what is held out."""
+    """Examine the videos, the machine, the network or teacher, and what is held out."""
     machine = this_machine()
     extensions = listed_extensions(options.all_files)
     facts = examine_folder(str(options.videos), extensions=extensions).check_readable()
@@ -191,16 +191,16 @@ def _examine(options: PretrainOptions) -> _Subject:
         return subject
     student = _student(start, given)
     teacher = plan_teacher(road.teacher, subject.trained, given, student is not None)
-    if student is not None and teacher.given["objective"] == "frames":
+    if student is not None and teacher.suits_student:
         subject = replace(subject, student=student, start=None)
     return replace(subject, teacher=teacher)
 
 
 def _student(start: Start | None, given: Mapping[str, Any]) -> Source | None:
-    """Return the network that the student of an image network starts from; None if there is none.
+    """Return the initial network for the student of an image network; None if there is none.
 
-    It is the network of ``--from`` if temporal layers can be added to it, and the public one if
-    none is given and its weights are installed.
+    It is the network of ``--from`` if temporal layers can be added to it. Without ``--from``, it is
+    the public network, if its weights are installed.
     """
     if start is not None:
         fits = is_student(start.source) and start.freeze is None and start.lora is None
@@ -211,7 +211,7 @@ def _student(start: Start | None, given: Mapping[str, Any]) -> Source | None:
 
 
 def _choices(subject: _Subject, precision: str | None) -> tuple[str, dict[str, Choice]]:
-    """Choose the recipe, and every setting except the length, in the order to show them."""
+    """Choose the recipe, and every setting except the length, in display order."""
     method = subject.road.method
     recipe, start, teacher = methods()[method], subject.start, subject.teacher
     student = subject.student
@@ -226,10 +226,10 @@ def _choices(subject: _Subject, precision: str | None) -> tuple[str, dict[str, C
         own = student_choices(student, facts, subject.hours, given)
     chosen = choose_settings(facts, subject.machine, given, own)
     if method == "sce" and chosen["size"].value >= _LARGE_SIZE:
-        recipe = LARGE_RECIPE  # of the paper's size, with the paper's views
+        recipe = LARGE_RECIPE  # has the paper's clip size and views
     rows = {"recipe": Choice("recipe", recipe, f"of --method {method}{subject.road.why}")}
     if start is not None:
-        del chosen["width"]  # the network has its own
+        del chosen["width"]  # the network has its own width
         rows[_SOURCE] = Choice(_SOURCE, start.source.name, start.describe())
     if student is not None:
         reason = (
@@ -244,8 +244,10 @@ def _choices(subject: _Subject, precision: str | None) -> tuple[str, dict[str, C
 def _choices_of_length(
     subject: _Subject, chosen: Mapping[str, Choice], base: Config, epochs: int, steps: int
 ) -> dict[str, Choice]:
-    """Choose what suits so many epochs and steps: warm-up, momentum, and queue and predictor of
-    SCE, except what is given or chosen already.
+    """Choose settings that depend on the numbers of epochs and steps.
+
+    These are warm-up, momentum, and queue and predictor of SCE, unless they are given or chosen
+    already.
     """
     scratch = subject.start is None and subject.student is None
     found = [
@@ -259,9 +261,9 @@ def _choices_of_length(
 
 
 def _compared_videos(timing: Timing, num_videos: int, hours: float | None) -> int:
-    """Return on how many videos the network is compared with random weights at the end.
+    """Return the number of videos for the final comparison with random weights.
 
-    Of a budget the comparison takes a twentieth, but at least 32 videos are needed.
+    The comparison uses a twentieth of a budget, but at least 32 videos.
     """
     most = _MAX_COMPARED
     if hours is not None:
@@ -271,14 +273,14 @@ def _compared_videos(timing: Timing, num_videos: int, hours: float | None) -> in
 
 
 def _seconds_after(timing: Timing, num_videos: int, compared: int, slowness: float) -> float:
-    """Return the seconds of the comparison and the page.
+    """Estimate the seconds for the comparison and the page.
 
     Args:
         timing: Measured times.
-        num_videos: Number of videos that are trained on.
-        compared: Number of videos of the comparison.
-        slowness: Time of the planning over its processor time: other programs slow the page down
-            as much.
+        num_videos: Number of training videos.
+        compared: Number of videos in the comparison.
+        slowness: Ratio of wall-clock to processor time while planning. Other programs are assumed
+            to slow the page down by the same factor.
     """
     drawn = min(_PAGE_VIDEOS, num_videos)
     page = _PAGE_SECONDS * min(_MAX_SLOWNESS, max(1.0, slowness))
@@ -286,7 +288,7 @@ def _seconds_after(timing: Timing, num_videos: int, compared: int, slowness: flo
 
 
 def _config(base: Config, chosen: Mapping[str, Choice], subject: _Subject, out: str) -> Config:
-    """Return the recipe with the chosen settings, on the videos, and the network to start from."""
+    """Return the recipe with the chosen settings, the videos, and the initial network."""
     of_videos = dataset_settings(subject.videos.folder, subject.videos.extensions)
     data: dict[str, Any] = {
         f"train_dataloader.dataset.{name}": value for name, value in of_videos.items()
@@ -294,21 +296,22 @@ def _config(base: Config, chosen: Mapping[str, Choice], subject: _Subject, out: 
     if subject.teacher is not None:
         data["model.teacher_channels"] = subject.teacher.channels
     config = filled_recipe(base, chosen, data, out)
-    config.fit_queue = False  # the queue has been fitted
+    config.fit_queue = False  # the queue matches the videos already
     for step in config.train_dataloader.dataset.pipeline:
-        if step.type == "DecodeClips":  # the paper's recipes take every difference as it is
+        if step.type == "DecodeClips":  # the paper's recipes keep repeated frames
             step.skip_repeats = True
     if "predictor" in chosen:
         config.model.predictor = chosen["predictor"].value
     if subject.start is not None:
         continue_from(config, subject.start)
     if subject.student is not None and subject.teacher is not None:
-        become_student(config, subject.student, subject.teacher.channels, subject.trained)
+        become_student(config, subject.student, subject.teacher.target, subject.trained)
+        config.model.queue_size = chosen["queue"].value  # which only --objective relations uses
     return config
 
 
 def _remarks(subject: _Subject, size: int, config: Config, timing: Timing) -> tuple[str, ...]:
-    """Return sentences about what is unusual in the network, the videos and their loading."""
+    """Return sentences about anything unusual in the network, the videos and their loading."""
     loader = config.train_dataloader
     found = [] if subject.start is None else remarks(subject.start, size, subject.trained)
     differences = max(step.get("diff_prob", 0.0) for step in loader.dataset.pipeline)

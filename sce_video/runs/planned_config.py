@@ -1,4 +1,4 @@
-"""The config of a planned run, read from ``run.json`` as data."""
+"""Config of a planned run, read from ``run.json`` as data."""
 
 from __future__ import annotations
 
@@ -20,7 +20,13 @@ from sce_video.engine.config.snapshot import (
     resolved_config,
     stored_config,
 )
-from sce_video.engine.recipes import FINETUNING, LARGE_RECIPE, STUDENT_RECIPE, methods
+from sce_video.engine.recipes import (
+    FROZEN_FEATURES,
+    LARGE_RECIPE,
+    STUDENT_RECIPE,
+    finetunings,
+    methods,
+)
 from sce_video.engine.run_json import read_run_json
 from sce_video.engine.weights import checked_backbone
 from sce_video.options.training import TRACKERS
@@ -38,21 +44,21 @@ from sce_video.runs.configs import training_config
 from sce_video.runs.folder import different_settings
 from sce_video.utils.files import read_text
 from sce_video.utils.own_parts import advise_imports
-from sce_video.utils.run_files import CONFIG, RUN_JSON, is_model
+from sce_video.utils.run_files import CONFIG, RANDOM, RUN_JSON, is_model
 from sce_video.utils.storage import STORES, trusted_stores
 from sce_video.utils.stored_arguments import constructor_parameters, takes_words
 
-#: Kinds of classes that a plan may add to its recipe. Trackers and loops are not among them.
+#: Registries of classes that a plan may add to its recipe, which exclude trackers and loops
 _ADDED = (
     *(DATASETS, HOOKS, METRICS, MODELS, TRANSFORMS),
     *(OPTIM_WRAPPERS, OPTIM_WRAPPER_CONSTRUCTORS),
 )
-#: Settings that say where the run and its videos are.
+#: Settings that locate the run and its videos
 _OF_THE_RUN = (
     *("ann_file", "class_file", "data_root", "extensions", "run_dir"),
     *("teacher_checkpoint", "work_dir"),
 )
-#: What JSON calls the containers of a config.
+#: JSON's names for the containers of a config
 _KINDS = {dict: "an object", list: "a list"}
 
 
@@ -64,19 +70,19 @@ def resumable_config(
     mirror: str | None = None,
     videos: str | Path | None = None,
 ) -> Config:
-    """Return the config of a planned training that begins or, with ``resume``, continues.
+    """Return the config of a planned run to begin it or, with ``resume``, to continue it.
 
     Args:
         path: ``RUN/config.py``. The ``run.json`` next to it is read (:func:`planned_config`).
-        resume: Continue from the newest readable checkpoint, if there is one.
-        track: As ``mirror``, see :func:`~sce_video.runs.launch.training_config`.
-        mirror: Folder of an object store.
-        videos: Table in a store that the config may name.
+        resume: Whether to continue from the newest readable checkpoint, if there is one.
+        track: Trackers to use in addition to the run's files: "wandb", "mlflow".
+        mirror: Folder in an object store to which checkpoints and logs are copied.
+        videos: Table in an object store that the config may name.
 
     Raises:
-        ValueError: As :func:`planned_config`; or ``path`` was edited since ``run.json`` was
-            written; or the newest checkpoint was trained with another config than this one, so that
-            it would be continued with other settings.
+        ValueError: If :func:`planned_config` raises it, or ``path`` was edited after ``run.json``
+            was written. It is also raised if the newest checkpoint was trained with another config,
+            because the run would continue with other settings.
     """
     planned = planned_config(path.parent, mirror, track, videos)
     if resume:
@@ -89,14 +95,14 @@ def resumable_config(
         mirror=mirror,
     )
     for checkpoint in find_checkpoints(path.parent) if cfg.get("resume") else ():
-        with suppress(ValueError):  # damaged, or without a record
+        with suppress(ValueError):  # the checkpoint may be damaged or have no record
             content = load_checkpoint_file(checkpoint, merge_adapters=False)
             stored = stored_config(content, checkpoint)
             changed = differences(resolved_config(planned), stored)
             break
     else:
         return cfg
-    # A longer or shorter training is meant: its schedules are stretched.
+    # A different length is allowed, because the schedules are stretched.
     changed = [d for d in changed if d.key != "train_cfg.max_epochs"]
     if changed:
         shown = "; ".join(map(str, changed[:5]))
@@ -111,7 +117,7 @@ def resumable_config(
 
 
 def check_unedited(path: Path) -> None:
-    """Raise ValueError if a user has changed ``RUN/config.py`` since ``run.json`` was written."""
+    """Raise ValueError if the user has edited ``RUN/config.py`` since ``run.json`` was written."""
     if not path.is_file():
         return
     text = read_text(path, "replace")
@@ -131,23 +137,23 @@ def planned_config(
     track: Sequence[str] = (),
     videos: str | Path | None = None,
 ) -> Config:
-    """Return the config in the ``run.json`` of a folder, as data: nothing in it is run.
+    """Return the config in a folder's ``run.json`` as data. No code in it is executed.
 
-    It may have been changed since it was planned, and may be untrusted. Numbers and switches are
-    taken as they are. A text could name a file, an address or code, so the recipe has to contain
-    it, or it names a class of this package or of an imported module, or the class that it is given
-    to declares that it only compares it with words that it knows
+    The config may have been changed since it was planned, and may be untrusted. Numbers and
+    booleans are accepted. Text could name a file, an address or code, so it must meet one of these
+    conditions: the recipe contains it, it names a class of this package or of an imported module,
+    or the class that receives it declares that it only compares the text with known words
     (:data:`~sce_video.utils.stored_arguments.Word`).
 
     Args:
         folder: Folder of the run.
-        mirror: Folder of a store that the config may name.
+        mirror: Folder in an object store that the config may name.
         track: Trackers that the config may name.
-        videos: Table in a store that the config may name.
+        videos: Table in an object store that the config may name.
 
     Raises:
         FileNotFoundError: If the folder has no ``run.json``.
-        ValueError: If this file does not describe a planned run, or names something else.
+        ValueError: If the file does not describe a planned run, or contains other text.
     """
     path, program = Path(folder, RUN_JSON), Path(folder, CONFIG)
     advice = f"To run its config as a program, if you trust it: sce-video train {program} --resume"
@@ -162,24 +168,26 @@ def planned_config(
     if lacking := advise_imports(run.environment.get("imports")):
         raise ValueError(f"{path} describes a run with parts of the user's own. {lacking}")
     recipe, stored = run.plan.recipe, dict(run.config)
-    if recipe not in (*methods().values(), LARGE_RECIPE, STUDENT_RECIPE, FINETUNING):
+    classifiers = (*finetunings(), FROZEN_FEATURES)
+    if recipe not in (*methods().values(), LARGE_RECIPE, STUDENT_RECIPE, *classifiers):
         raise ValueError(
             f"{path} names {recipe!r:.100}, which is not a recipe of pretrain or finetune. {advice}"
         )
     base = load_config(recipe)
     if problem := _other_shape(stored, base):
         raise ValueError(f"{path} does not describe a run: {problem}. {advice}")
-    for name in ("experiment_name", "launcher"):  # of an earlier start
+    for name in ("experiment_name", "launcher"):  # set by an earlier start
         stored.pop(name, None)
-    # Where it continues from, the caller says, not a file that may have been changed.
+    # The caller decides where the run continues, because the file may have been changed.
     stored |= {"load_from": None, "resume": False}
     named = dict(stored)
-    # A training that started from a network has that, and the path of its file: a name of the hub,
-    # or a URL, would be a request.
+    # A run that started from a network names its backbone and the path of its file. A name on the
+    # hub or a URL must not pass, because it would cause a request.
     if "pretrained" in named and isinstance(model := stored.get("model"), dict):
         model["backbone"] = checked_backbone(model.get("backbone"))
         named["model"] = {key: value for key, value in model.items() if key != "backbone"}
-    if os.path.isabs(str(named.get("pretrained"))):
+    start = str(named.get("pretrained"))
+    if os.path.isabs(start) or start == RANDOM:
         del named["pretrained"]
     known = {*_texts(base), *trusted_stores(videos), *(TRACKERS[name].backend for name in track)}
     if mirror is not None:
@@ -191,14 +199,14 @@ def planned_config(
             "sce_video provides for. Give a mirror or a tracker again, and name videos in a store "
             f"in {STORES}. {advice}"
         )
-    # Without a text, mmengine would read the file of this name.
+    # Without cfg_text, mmengine would read the file with this name.
     return Config(stored, cfg_text=str(path), filename=str(program))
 
 
 def _other_shape(config: Mapping[str, Any], recipe: Config) -> str | None:
-    """Say which part of a config is not of the recipe's kind, an object or a list; None if all are.
+    """Describe a config part that is not of the recipe's kind, object or list; None if all match.
 
-    The types of single values are checked with the classes that take them.
+    Classes that use single values check the types of these values.
     """
     for name in sorted(config.keys() - top_level_keys()):
         return f"config has the unknown key {name!r:.60}"
@@ -217,13 +225,13 @@ def _other_shape(config: Mapping[str, Any], recipe: Config) -> str | None:
 def _unexpected(
     node: Any, known: Collection[str], words: bool = False, of_run: bool = False
 ) -> Iterator[str]:
-    """Yield the texts of a config that nothing trusted provides for.
+    """Yield the texts in a config that no trusted source contains.
 
     Args:
         node: Part of the config.
         known: Texts that are allowed everywhere.
-        words: Whether the class that takes this part allows words.
-        of_run: Whether the part says where the run and its videos are, which may be any path.
+        words: Whether the class that uses this part only compares it with known words.
+        of_run: Whether the part locates the run and its videos, so any path is allowed.
     """
     if isinstance(node, dict):
         parameters = constructor_parameters(named_class(node.get("type"), *_ADDED))
@@ -247,7 +255,7 @@ def _unexpected(
 
 
 def _texts(node: Any) -> Iterator[str]:
-    """Yield all texts of a recipe."""
+    """Yield all texts in a recipe."""
     if isinstance(node, dict | Config):
         node = [value for _, value in node.items()]
     if isinstance(node, list | tuple | set):

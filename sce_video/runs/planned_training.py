@@ -1,4 +1,4 @@
-"""A training that is planned and has not begun: its config, its description, its folders."""
+"""Training run that is planned but has not begun: its config, description and folders."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from sce_video.utils.run_files import CONFIG
 
 @dataclass(frozen=True)
 class RunFolder:
-    """Folder of a run, and its seed; None for the seed of the plan."""
+    """Folder of a run, and its seed; None for the plan's seed."""
 
     path: Path
     seed: int | None = None
@@ -44,20 +44,20 @@ class RunFolder:
 
 @dataclass(frozen=True)
 class PlannedTraining:
-    """A pretraining or finetuning that has not begun.
+    """Pretraining or finetuning run that has not begun.
 
     Attributes:
         command: ``pretrain`` or ``finetune``.
-        request: What the user asked for, by the name of the argument, as JSON data.
-        config: Config of the training.
-        facts: Facts of the videos.
-        machine: Machine that trains.
-        choices: All chosen or given settings, in the order to show them.
+        request: User's request by name of the argument, as JSON data.
+        config: Config of the run.
+        facts: Facts about the videos.
+        machine: Machine on which the run trains.
+        choices: All chosen or given settings, in display order.
         timing: Measured times.
-        other_seconds: Time before and after the training, of a command with a budget.
-        remarks: Sentences about what is unusual.
-        evaluation_seconds: Time in which the best checkpoint is looked for.
-        lists: Labelled videos whose lists are written with the config, by the name of the file.
+        other_seconds: Seconds before and after training, if the command has a budget.
+        remarks: Sentences about anything unusual.
+        evaluation_seconds: Seconds for the evaluations that find the best checkpoint.
+        lists: Labelled videos whose lists are written with the config, by name of the file.
     """
 
     command: str
@@ -74,19 +74,19 @@ class PlannedTraining:
 
     @property
     def epoch_seconds(self) -> float:
-        """Estimated time of an epoch."""
+        """Estimated seconds per epoch."""
         workers = self.config.train_dataloader.num_workers
         return self.timing.epoch(self.machine.cores, workers)
 
     @property
     def hours(self) -> float:
-        """Estimated time of the whole training; with a budget, of the whole command."""
+        """Estimated hours of the whole training run or, with a budget, of the whole command."""
         seconds = self.config.train_cfg.max_epochs * self.epoch_seconds
         return (seconds + self.evaluation_seconds + self.other_seconds) / 3600
 
     @property
     def plan(self) -> Plan:
-        """What was found and chosen, for the user."""
+        """Findings and choices for the user."""
         minutes = max(1, round(60 * self.hours))
         in_minutes = f"{minutes} minute{'s' * (minutes > 1)}"
         duration = f"{self.hours:.1f} hours" if self.hours >= 1 else in_minutes
@@ -101,7 +101,7 @@ class PlannedTraining:
         )
 
     def description(self) -> RunDescription:
-        """Return the content of ``run.json`` before the training."""
+        """Return the content of ``run.json`` before training."""
         return RunDescription(
             command=self.command,
             request=self.request,
@@ -117,29 +117,29 @@ def filled_recipe(
     """Fill in a recipe.
 
     Args:
-        base: The recipe.
-        chosen: Chosen settings by name; those that the recipe does not declare are left out.
+        base: Recipe to fill in.
+        chosen: Chosen settings by name. Settings that the recipe does not declare are skipped.
         data: Other changes by key.
         out: Folder of the run.
     """
     names = available_settings(base, known_keys)
     values = {name: choice.value for name, choice in chosen.items() if name in names}
     options = options_of_settings(base, values) | dict(data)
-    # torch refuses persistent workers without workers.
+    # torch does not allow persistent workers if there are no workers.
     if values.get("workers") == 0:
         options["train_dataloader.persistent_workers"] = False
     if chosen["precision"].value != "float32":
         options["optim_wrapper.type"] = "MixedPrecisionOptimWrapper"
         options["optim_wrapper.dtype"] = chosen["precision"].value
     config = load_config(base.filename, options)
-    for variable in set(config) - top_level_keys():  # of the recipe's files, without effect here
+    for variable in set(config) - top_level_keys():  # helper variables in the recipe's files
         config.pop(variable)
     config.work_dir, config.planned = str(Path(out).resolve()), True
     return config
 
 
 def add_budget(config: Config, hours: float, before: float, after: float) -> None:
-    """Let a training end within the hours, with the seconds of its command before and after it."""
+    """Limit a run to a number of hours, including the seconds before and after training."""
     config.default_hooks.budget = {
         "type": "BudgetHook",
         "hours": hours,
@@ -149,7 +149,7 @@ def add_budget(config: Config, hours: float, before: float, after: float) -> Non
 
 
 def count_seconds(config: Config, begun: float) -> Config:
-    """Record in a config how much of a budget its command has spent since ``time.monotonic()``."""
+    """Record in a config how much of the budget the command has spent since it began."""
     budget = config.default_hooks.get("budget")
     if budget is not None:
         budget.spent = round(time.monotonic() - begun, 2)
@@ -157,29 +157,30 @@ def count_seconds(config: Config, begun: float) -> Config:
 
 
 def is_restarted(folder: Path) -> bool:
-    """Return whether a launcher has started a planned run again.
+    """Return whether a launcher has restarted a planned run.
 
-    Such a run is not planned again, because speeds are measured, so its config could differ.
+    A restarted run is not planned again, because the config depends on measured speeds and could
+    differ.
     """
     return Path(folder, CONFIG).is_file() and is_restart(folder)
 
 
 def show_plan(planned: PlannedTraining) -> None:
-    """Print what was found and chosen."""
+    """Print the findings and choices."""
     print("\n".join(map(printable, planned.plan.lines())), flush=True)
 
 
 def write_plan(
     planned: PlannedTraining, folders: Sequence[RunFolder], overwrite: bool = False
 ) -> None:
-    """Write config, ``run.json`` and lists of a planned training into the folders of its runs.
+    """Write the config, ``run.json`` and lists of a planned run into the folders of its runs.
 
-    The folders are held by the caller (:func:`~sce_video.engine.work_dir.claimed_folder`).
+    The caller must have locked the folders (:func:`~sce_video.engine.work_dir.claimed_folder`).
 
     Args:
-        planned: The training.
-        folders: The folders; the runs differ in their seeds only.
-        overwrite: Remove earlier trainings first, all of them before anything new is written.
+        planned: Planned run to write.
+        folders: Folders of the runs, which differ only in their seeds.
+        overwrite: Whether to remove all earlier runs before anything new is written.
     """
     for folder in folders if overwrite else ():
         if removed := remove_training(folder.path):
@@ -192,7 +193,7 @@ def write_plan(
 
 
 def write_run(folder: RunFolder, config: Config, run: RunDescription) -> None:
-    """Write a config that has not been trained, and its description, into the folder of a run."""
+    """Write a config and its description into a run's folder before training."""
     config = copy.deepcopy(config)
     config.work_dir = str(folder.path.resolve())
     if folder.seed is not None:

@@ -126,7 +126,10 @@ def _check_names(options: PretrainOptions) -> None:
     if options.resume and options.mirror is None:
         out = Path(options.out)
         if not Path(out, CONFIG).is_file() and not _found_seeds(out):
-            raise ValueError(f"no training in {out} to resume: there is no {out / CONFIG}")
+            raise ValueError(
+                f"cannot resume: {out} contains no training run, because {out / CONFIG} does not "
+                "exist"
+            )
 
 
 def _run_folders(options: PretrainOptions) -> list[RunFolder]:
@@ -175,7 +178,10 @@ def _check_resumed(options: PretrainOptions, runs: Sequence[RunFolder]) -> None:
         if missing.is_file():
             continue
         if run.seed is None or not found:
-            raise ValueError(f"no training in {options.out} to resume: there is no {missing}")
+            raise ValueError(
+                f"cannot resume: {options.out} contains no training run, because {missing} does "
+                "not exist"
+            )
         with claimed_folder(run.path):
             first = Path(options.out, f"seed{found[0]}")
             write_run(run, planned_config(first, videos=options.videos), read_run_json(first))

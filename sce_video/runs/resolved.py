@@ -1,4 +1,4 @@
-"""The whole recipe of a training on one page, with the source of each value."""
+"""Complete recipe of a training run on one page, with the source of each value."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from sce_video.engine.hooks.checkpoint_hook import mirror_of
 from sce_video.engine.recipes import find_recipe, shipped_folder
 from sce_video.runs.configs import training_config
 
-#: Source of what neither a file nor an option states, for example the work dir.
+#: Source of values that neither a file nor an option states, for example the work folder
 COMMAND = "sce-video train"
-#: Longest ``KEY = VALUE`` behind which the sources of a section are aligned, characters.
+#: Largest length of ``KEY = VALUE`` up to which a section's sources are aligned
 _ALIGNED = 88
 
 
@@ -42,13 +42,13 @@ class TrainingOptions(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class ResolvedSetting:
-    """A value of a resolved recipe.
+    """Value in a resolved recipe.
 
     Attributes:
-        key: Its name, as ``--cfg-options`` accepts it.
-        value: Its value as JSON data; classes are replaced by their names.
-        source: The config file that sets it, ``--cfg-options``, another option of sce-video train,
-            or ``sce-video train`` itself.
+        key: Name of the setting, as ``--cfg-options`` accepts it.
+        value: Value as JSON data, in which classes are replaced by their names.
+        source: Config file that sets it, ``--cfg-options``, another option of sce-video train, or
+            ``sce-video train`` itself.
     """
 
     key: str
@@ -58,7 +58,7 @@ class ResolvedSetting:
 
 @dataclass(frozen=True)
 class ResolvedRecipe:
-    """The config of a training and the source of each of its values.
+    """Config of a training run with the source of each of its values.
 
     ``print()`` shows it on one page.
     """
@@ -87,20 +87,20 @@ def resolved(
     option_of: Mapping[str, str] | None = None,
     **options: Unpack[TrainingOptions],
 ) -> ResolvedRecipe:
-    """Resolve the config of a training, and find the source of each value. Nothing is trained.
+    """Resolve the config of a training run, and find the source of each value, without training.
 
-    The config is the one that a training with these options gets. Variables of config files that
-    no part of a training reads are left out.
+    The config equals the one that training with these options uses. Variables in config files that
+    no part of training reads are left out.
 
     Args:
-        config: A config file, the name of a recipe, or a config.
-        cfg_options: Changes of the config, ``KEY=VALUE`` each, or the values by key.
-        option_of: Name of the option that stands for a key of ``cfg_options``, if it is another
-            one than ``--cfg-options``.
-        options: The other options, see :func:`~sce_video.runs.configs.training_config`.
+        config: Config file, name of a recipe, or config.
+        cfg_options: Changes of the config as ``KEY=VALUE`` texts, or as values by key.
+        option_of: Command-line option behind a key of ``cfg_options``, by key. Keys that are not
+            listed come from ``--cfg-options``.
+        options: Other options, see :func:`~sce_video.runs.configs.training_config`.
 
     Raises:
-        FileNotFoundError: If there is no such config.
+        FileNotFoundError: If the config does not exist.
         ValueError: If :func:`~sce_video.runs.configs.training_config` raises it, or a run would be
             restored from its mirror.
     """
@@ -120,7 +120,7 @@ def resolved(
             try:
                 with _quiet():
                     without = _values(training_config(config, cfg_options=cfg_options, **others))
-            except (ValueError, OSError):  # the recipe cannot be trained without this option
+            except (ValueError, OSError):  # training is impossible without this option
                 without = before
             changed = [p for p in values if p not in without or without[p] != values[p]]
             by_option |= dict.fromkeys(changed, f"--{name.replace('_', '-')}")
@@ -134,17 +134,17 @@ def resolved(
 
 
 def _unknown_source(config: str | Path | Config) -> str:
-    """Source of a value of which no file was noted."""
+    """Return the source of a value for which no file was recorded."""
     if isinstance(config, Config):
         return "the given config"
     file = _short(str(find_recipe(config)))
-    # mmengine merges imported configs by itself.
+    # mmengine merges imported configs itself, so their files are unknown.
     return f"{file}, or a config that it imports" if file.endswith(".py") else file
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep back the warnings that the first config has caused already."""
+    """Suppress warnings that loading the first config has already shown."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -154,13 +154,13 @@ def _quiet() -> Iterator[None]:
 
 
 def _values(cfg: Config) -> dict[tuple[str, ...], Any]:
-    """Single values and plain lists by their paths of keys and numbers, as JSON data."""
+    """Return single values and plain lists by paths of keys and numbers, as JSON data."""
     known = top_level_keys() - {"settings"}
     return dict(leaves(plain({key: value for key, value in cfg.items() if key in known})))
 
 
 def _short(file: str) -> str:
-    """A source as it is shown: files of the current folder and shipped ones by a short path."""
+    """Shorten a source for display, if it is in the current folder or in the package."""
     path = Path(os.path.abspath(file))
     if not path.is_file():
         return file
@@ -171,7 +171,7 @@ def _short(file: str) -> str:
 
 
 def _shown(value: Any) -> str:
-    """A value as ``--cfg-options`` reads it."""
+    """Format a value in the form that ``--cfg-options`` reads."""
     if isinstance(value, str):
         with suppress(ValueError):
             return value if parse_value(value) == value and value.strip() == value else repr(value)

@@ -75,7 +75,7 @@ def choose_road(
     remarks = (
         "a larger teacher may be better. hf:facebook/dinov2-small or another model of a hub "
         "needs pip install 'sce-video[hf]' and a download, and several times as long for its "
-        "features (docs/continue.md)",
+        "features (docs/encoders.md)",
         "classes that differ in their motion alone may be learned better from scratch: "
         "--method simclr. With some labels, sce-video choose says which network suits your videos",
     )

@@ -1,4 +1,4 @@
-"""Train and test all splits of a data set; report each and their mean."""
+"""Training and testing on all splits of a dataset, with results per split and their mean."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ from sce_video.utils.run_files import RESULTS, newest_checkpoint
 
 SETTINGS = "split_settings.json"
 SUMMARY = "splits.json"
-#: Settings that may differ between a run and its resumption.
+#: Settings that may change when a run is resumed
 _FREE = frozenset("work_dir launcher resume load_from experiment_name log_level visualizer".split())
 
 
 def for_split(cfg: Config, split: int | str) -> Config:
-    """A copy of the config with the annotation lists of another split.
+    """Return a copy of the config with the annotation lists of another split.
 
-    In every ``ann_file`` the ``split<N>`` of the config's own split is renamed:
+    In every ``ann_file``, the ``split<N>`` of the config's own split is renamed:
     ``data/ucf101/train_split1.txt`` becomes ``data/ucf101/train_split2.txt``.
 
     Raises:
-        ValueError: the config has no ``split``, the split that its lists belong to, or no list has
-            it in its name.
+        ValueError: If the config has no ``split``, which states the split of its lists, or no list
+            contains it in its name.
     """
     own = cfg.get("split")
     if own is None:
         raise ValueError(
-            f"{cfg.filename} has no splits: it needs split = 1 and lists named like "
+            f"{cfg.filename} has no splits. It needs split = 1 and lists with names like "
             "train_split1.txt"
         )
     cfg = copy.deepcopy(cfg)
-    # split1 but not split10
+    # Match split1 but not split10.
     pattern, renamed = re.compile(rf"split{re.escape(str(own))}(?![0-9A-Za-z])"), 0
     for _, node in walk_dicts(cfg._cfg_dict, ()):
         if isinstance(node.get("ann_file"), str):
@@ -54,14 +54,15 @@ def for_split(cfg: Config, split: int | str) -> Config:
             renamed += count
     if not renamed:
         raise ValueError(
-            f"{cfg.filename}: no ann_file has 'split{own}' in its name, so it has no split {split}"
+            f"{cfg.filename}: no ann_file contains 'split{own}' in its name, so split {split} "
+            "cannot be selected"
         )
     cfg.split = int(split) if str(split).isdecimal() else str(split)
     return cfg
 
 
 class StoppedError(Exception):
-    """A signal has stopped the training of a split, which has a checkpoint to resume from."""
+    """Error raised if a signal has stopped training on a split. It can be resumed."""
 
     def __init__(self, by: signal.Signals) -> None:
         super().__init__(f"stopped by {by.name}; the same command resumes from here")
@@ -71,32 +72,34 @@ class StoppedError(Exception):
 def run_splits(
     training: Config, testing: Callable[[str, Path], Config], splits: Sequence[int | str]
 ) -> dict[str, Any]:
-    """Train and test every split; finished splits are kept, an interrupted training is resumed.
+    """Train and test on every split. Finished splits are kept, and an interrupted one is resumed.
 
-    Each split has its folder ``<work dir>/split<N>`` with checkpoints, logs and ``results.json``;
-    ``splits.json`` in the work dir has the metrics of each and their mean. The result is that of
-    the last epoch. If the recipe keeps the best one (``save_best``), that is tested too, into
-    ``best.json``, and its numbers are the entry ``best`` of ``splits.json``. Called by all ranks of
-    a distributed run.
+    Each split has a folder ``<work dir>/split<N>`` with checkpoints, logs and ``results.json``.
+    ``splits.json`` in the work folder contains the metrics of each split and their mean, for the
+    last epoch. If the recipe keeps the best epoch (``save_best``), it is tested as well. Its
+    results are written to ``best.json``, and to the entry ``best`` in ``splits.json``. All ranks
+    of a distributed run call this.
 
-    ``training`` is the config of any split, ``testing`` makes one of a test from a checkpoint and a
-    folder. Returns the content of ``splits.json``.
+    ``training`` is the config of any split, and ``testing`` returns the config of a test for a
+    checkpoint and a folder. Return the content of ``splits.json``.
 
     Raises:
-        ValueError: no or repeated splits, missing lists of a split, or a folder with results of
-            other settings.
-        StoppedError: a training was stopped by a signal.
+        ValueError: If there are no splits or repeated ones, a list is missing, or a folder contains
+            results with other settings.
+        StoppedError: If a signal has stopped training.
     """
     if not splits or len(set(map(str, splits))) != len(splits):
         raise ValueError(f"splits must be given once each, got {list(splits)}")
     root = Path(training.work_dir)
     configs = {str(split): for_split(training, split) for split in splits}
     for split, cfg in configs.items():
-        for name in ("train_dataloader", "test_dataloader"):  # before hours of training
+        for name in ("train_dataloader", "test_dataloader"):  # check before hours of training
             dataset = cfg[name]["dataset"]
             candidates = [Path(dataset.ann_file), Path(dataset.data_root) / dataset.ann_file]
             if not any(path.is_file() for path in candidates):
-                raise ValueError(f"split {cfg.split} has no list {dataset.ann_file} ({name})")
+                raise ValueError(
+                    f"the list {dataset.ann_file} of split {cfg.split} does not exist ({name})"
+                )
         _claim(root / f"split{split}", cfg)
     for split, cfg in configs.items():
         folder = root / f"split{split}"
@@ -104,7 +107,7 @@ def run_splits(
             _run_split(cfg, testing, folder)
 
     def found(name: str) -> dict[str, dict]:
-        """From the files, not from memory: splits of earlier starts count, too."""
+        """Read results from the files, so that splits of earlier starts are included."""
         files = {split: root / f"split{split}" / name for split in configs}
         return {split: read_json(file) for split, file in files.items() if file.is_file()}
 
@@ -116,10 +119,10 @@ def run_splits(
 
 
 def _run_split(cfg: Config, testing: Callable[[str, Path], Config], folder: Path) -> None:
-    """Train, or resume the training, and test the best epoch, if there is one, and the last."""
+    """Train or resume, then test the best epoch, if there is one, and the last epoch."""
     cfg = copy.deepcopy(cfg)
     cfg.work_dir = str(folder)
-    # Resuming an empty folder is a start.
+    # Resuming with an empty folder starts a new run.
     cfg.resume, cfg.load_from = True, None
     stopped_by = getattr(launch.run_training(cfg).train_loop, "stopped_by", None)
     if stopped_by is not None:
@@ -128,9 +131,9 @@ def _run_split(cfg: Config, testing: Callable[[str, Path], Config], folder: Path
     tests = {RESULTS: Path(last)}
     best = run_on_main_rank(lambda: sorted(folder.glob(f"{BEST}*.pth")))
     if len(best) == 1:
-        tests = {BEST_RESULTS: best[0], **tests}  # RESULTS, the last one, completes the split
+        tests = {BEST_RESULTS: best[0], **tests}  # the last test, RESULTS, marks the split as done
     for out, checkpoint in tests.items():
-        # The test config is that of the first split: its lists are renamed as well.
+        # The test config belongs to the first split, so its lists are renamed as well.
         test = for_split(testing(str(checkpoint), folder), cfg.split)
         test.test_cfg.out = out
         launch.run_test(test)
@@ -138,10 +141,10 @@ def _run_split(cfg: Config, testing: Callable[[str, Path], Config], folder: Path
 
 
 def _claim(folder: Path, cfg: Config) -> None:
-    """Record the settings of a folder's run.
+    """Record the settings of the run in its folder.
 
     Raises:
-        ValueError: the folder has a run with other settings; raised on all ranks.
+        ValueError: If the folder contains a run with other settings. All ranks raise it.
     """
     kept = {key: value for key, value in cfg._cfg_dict.to_dict().items() if key not in _FREE}
     text = json.dumps(kept, sort_keys=True, default=str)
@@ -153,18 +156,19 @@ def _claim(folder: Path, cfg: Config) -> None:
             write_json(path, {"sha256": fingerprint})
         elif read_json(path)["sha256"] != fingerprint:
             raise ValueError(
-                f"{folder} holds a run with other settings: give another --work-dir, or remove it"
+                f"{folder} contains a run with other settings. Give another --work-dir, or remove "
+                "it"
             )
 
     run_on_main_rank(claim)
 
 
 def summarise(results: dict[str, dict], name: str = RESULTS) -> dict[str, Any]:
-    """Metrics of each split, their mean and standard deviation.
+    """Collect the metrics of each split, with their mean and standard deviation.
 
     Args:
-        results: Content of the file ``name`` by split.
-        name: Name of the file of results in each ``split<N>`` folder.
+        results: Content of the file ``name`` for each split.
+        name: Name of the results file in each ``split<N>`` folder.
     """
     first = next(iter(results.values()))
     values = {n: [r["metrics"][n] for r in results.values()] for n in first["metrics"]}
@@ -195,7 +199,7 @@ def summarise(results: dict[str, dict], name: str = RESULTS) -> dict[str, Any]:
 
 
 def format_splits(summary: dict[str, Any]) -> str:
-    """A table with a row per split and their mean, in percent; the best epochs below."""
+    """Format a table with a row per split and their mean, in percent, then the best epochs."""
     titles = {"top1": "top-1", "top5": "top-5", "mean_class_accuracy": "mean class"}
     titles["one_view_top1"] = "1 view top-1"
     classes, known = summary["protocol"].get("num_classes"), summary["mean"]

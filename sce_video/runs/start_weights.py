@@ -1,4 +1,4 @@
-"""The network that a training starts from: a run, a file of any known layout, an encoder."""
+"""Initial networks of training runs: a run, a file in any known layout, or an encoder."""
 
 from __future__ import annotations
 
@@ -57,20 +57,20 @@ _BACKBONE = "backbone."
 
 @dataclass(frozen=True)
 class Source:
-    """A network that a training takes its backbone from; made by :func:`find_source`.
+    """Network that provides the backbone of a training run, created by :func:`find_source`.
 
     Attributes:
         checkpoint: Absolute path of a file with a config and the backbone's weights, under
             ``backbone.``.
-        settings: The backbone, and the input that it was trained with.
-        name: What the user gave, for messages.
-        family: "vit", "convolution", or the ``model_type`` of an encoder of transformers.
-        is_classifier: It was trained on labels: the file has classes beside the backbone, or the
-            pooling of a classifier.
-        per_frame: It encodes images, a clip frame by frame.
-        train_size: Side of the crops that it was trained with, pixels; a test may have larger ones.
-        parameters: Numbers in the weights of the backbone.
-        channels: Of its features; 0 where the backbone does not tell.
+        settings: Backbone and the input with which it was trained.
+        name: Name that the user gave, for messages.
+        family: "vit", "convolution", or the ``model_type`` of a transformers encoder.
+        is_classifier: Whether it was trained on labels. The file then contains classes next to the
+            backbone, or a classifier's pooling.
+        per_frame: Whether it encodes images, and a clip frame by frame.
+        train_size: Side of its training crops in pixels. Test crops may be larger.
+        parameters: Number of weights in the backbone.
+        channels: Number of channels in its features; 0 if the backbone does not state it.
     """
 
     checkpoint: str
@@ -86,33 +86,32 @@ class Source:
     @property
     def kind(self) -> str:
         """Name of the network for people: its family, architecture or class."""
-        backbone = self.settings.backbone
-        kind = backbone["type"].rpartition(".")[2]
-        if kind == "HFEncoder":
-            return self.family
-        return str(backbone["architecture"]) if kind == "TimmEncoder" else kind
+        kind = self.settings.backbone["type"].rpartition(".")[2]
+        if kind == "TimmEncoder":
+            return str(self.settings.backbone["architecture"])
+        return (self.family or kind) if kind == "HFEncoder" else kind
 
 
 def find_source(source: str | os.PathLike) -> Source:
-    """The network that a text names; it is converted once where its layout is another.
+    """Find the network that a text names, and convert it once if it has another layout.
 
     Args:
-        source: ``demo`` or ``demo-sce``, which come with the package; ``hf:NAME`` or the folder of
-            a model of transformers or timm; a run or one of its checkpoints; a folder of
+        source: ``demo`` or ``demo-sce``, which the package contains; ``hf:NAME`` or the folder of a
+            model of transformers or timm; a run or one of its checkpoints; a folder of
             ``save_pretrained``; or a checkpoint of torchvision, timm, pytorchvideo, SlowFast,
-            mmaction2, mmdet or eztorch, told apart by names of weights.
+            mmaction2, mmdet or eztorch, which is recognised by the names of its weights.
 
     Raises:
-        FileNotFoundError: there is no such file or folder, or a folder without a checkpoint.
-        ValueError: the file is damaged or of no known layout, has nothing but a head, or its
-            weights do not fit its network.
+        FileNotFoundError: If the file or folder does not exist, or the folder has no checkpoint.
+        ValueError: If the file is damaged or has an unknown layout, contains only a head, or its
+            weights do not match its network.
     """
     name = os.fspath(source)
     name = packaged_network(name) or name
     if not (is_model(name) or is_url(name) or os.path.exists(name)):
         raise FileNotFoundError(
-            f"there is no {name}: give a run, a checkpoint, the folder of an exported network, "
-            f"a model of transformers as {MODEL_PREFIX}NAME, or demo, which comes with sce_video"
+            f"there is no {name}. Give a run, a checkpoint, the folder of an exported network, "
+            f"a model of transformers as {MODEL_PREFIX}NAME, or demo, which sce_video contains"
         )
     path, content = _in_our_layout(name)
     meta = content["meta"]
@@ -148,7 +147,7 @@ def find_source(source: str | os.PathLike) -> Source:
 
 
 def sees_single_frames(backbone: Mapping[str, Any]) -> bool:
-    """Return whether a network computes the features of each frame without the other frames."""
+    """Return whether a network computes the features of each frame independently."""
     kind = backbone["type"].rpartition(".")[2]
     if kind == "HFEncoder":
         return family_of(backbone["architecture"]["model_type"]).per_frame
@@ -158,22 +157,23 @@ def sees_single_frames(backbone: Mapping[str, Any]) -> bool:
 
 
 def _in_our_layout(name: str) -> tuple[str, dict[str, Any]]:
-    """Path and content of the file of a source; one of another code base is converted."""
+    """Return the path and content of a source's file, converted if it has another layout."""
     found = newest_checkpoint(run_of_model(name))
     if is_url(found) and not found.endswith(".pth"):
         raise ValueError(
-            f"{name} is an exported network in a store: copy its folder to this machine"
+            f"exported networks cannot be read from an object store. Copy the folder {name} to "
+            "this machine"
         )
-    # A path, also of a URL: the config of a training names it, and may cause no request.
+    # Use a local path, even for a URL. The run's config names it, and must not cause a request.
     path = os.path.abspath(local_copy(found))
     try:
         content = load_checkpoint_file(path)
     except ValueError:
-        # PyTorch Lightning's files hold hyper-parameters and callbacks, which are passed over.
+        # PyTorch Lightning's files contain hyper-parameters and callbacks, which are skipped.
         content = load_third_party_checkpoint(path)
     weights = checkpoint_weights(content)
     if weights and all(key.startswith(_HEADS) for key in weights):
-        raise ValueError(f"{name} has nothing but a head: give the checkpoint of its backbone")
+        raise ValueError(f"{name} contains only a head. Give the checkpoint of its backbone")
     if has_config(content):
         return path, content
     if (imported := run_of_weights(path, content)) is not None:
@@ -182,30 +182,29 @@ def _in_our_layout(name: str) -> tuple[str, dict[str, Any]]:
 
 
 def _checked_network(backbone: dict[str, Any], content: dict[str, Any], name: str) -> nn.Module:
-    """Return a backbone without the weights of its file.
+    """Build a backbone, and check that the file contains its weights. The weights are not loaded.
 
     Raises:
-        ValueError: If it cannot be built, or the file does not have all of its weights, in their
-            shapes.
+        ValueError: If it cannot be built, or a weight is missing in the file or has another shape.
     """
     weights = checkpoint_weights(content)
-    # Other networks compute with their sizes when they are built, which has no values there.
+    # Other networks compute with tensors when they are built, which the meta device does not allow.
     imported = backbone["type"].endswith(("HFEncoder", "TimmEncoder"))
     device = torch.device("meta" if imported else "cpu")
     try:
         with bounded_network(weights), device, torch.random.fork_rng(devices=[]):
             model = nn.ModuleDict({"backbone": MODELS.build(backbone)})
     except Exception as error:  # a wrong argument can raise any error inside a network
-        raise ValueError(f"{name}: its network cannot be built: {error}") from error
+        raise ValueError(f"cannot build the network of {name}: {error}") from error
     check_backbone_weights(model, content, name)
     if (channels := backbone.get("in_channels", 3)) != 3:
-        raise ValueError(f"in_channels of {name} is {channels}, and frames of videos have 3")
+        raise ValueError(f"{name} has in_channels={channels}, but videos have 3 channels")
     return model["backbone"]
 
 
 # -- files of other code bases -------------------------------------------------------------------
 
-#: End of the name of a first convolution, and the layout; without one of them it is torchvision's.
+#: Ending of a first convolution's name, and its layout. All other files are torchvision's.
 _FIRST_WEIGHTS = {
     "s1.pathway0_stem.conv.weight": "slowfast",
     "blocks.0.conv.weight": "pytorchvideo",
@@ -214,10 +213,10 @@ _FIRST_WEIGHTS = {
 }
 _IMAGENET = dict(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
 _KINETICS = dict(mean=(0.43216, 0.394666, 0.37645), std=(0.22803, 0.22145, 0.216989))
-#: The input of each network, which no file states. Sources: torchvision, references/classification
+#: Input of each network, which files do not state. Sources: torchvision, references/classification
 #: and models/video/resnet.py, s3d.py (15 frames per second; S3D is tested with 128 frames, more
-#: than a training holds); SlowFast, configs/Kinetics/SLOW_8x8_R50.yaml (every eighth frame of 30
-#: per second).
+#: than fit into memory in training); SlowFast, configs/Kinetics/SLOW_8x8_R50.yaml (every eighth
+#: frame at 30 frames per second)
 _INPUTS: dict[str, dict[str, Any]] = {
     "ResNet2d": dict(**_IMAGENET, num_frames=1, clip_duration=1.0, short_side=256, crop_size=224),
     "R2Plus1d": dict(
@@ -229,13 +228,13 @@ _INPUTS: dict[str, dict[str, Any]] = {
     ),
 }
 _HEAD_NAMES = ("fc.", "classifier.", "head.", "cls_head.", "blocks.5.")
-_FORMAT = 1  # counts up when the converted files change
+_FORMAT = 1  # increased if the converted files change
 
 
 def _converted(path: str, content: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Our file of a checkpoint of another code base, in the cache, and its content.
+    """Convert a checkpoint of another code base to a cached file, and return path and content.
 
-    It is made once for each content of the file.
+    It is converted once for each content of the file.
     """
     weights = stored_weights(content)
     facts = [_FORMAT, path, file_sha256(path)]
@@ -249,8 +248,8 @@ def _converted(path: str, content: dict[str, Any]) -> tuple[str, dict[str, Any]]
         conversion = _conversion(content, "own" if stems == [5] else layout)
     except ValueError as error:
         raise ValueError(
-            f"{path} has no config of a network of this package, and its weights have the layout "
-            f"of no other code base that is known here: {error}"
+            f"{path} contains no config of this package, and its weights do not have the layout of "
+            f"a known code base: {error}"
         ) from error
     given = _INPUTS[conversion.backbone["type"]]
     if layout == "mmaction2":
@@ -278,8 +277,8 @@ _OWN_STEMS = ("backbone.conv1.weight", "conv1.weight")
 
 
 def _conversion(content: dict[str, Any], layout: str) -> Conversion:
-    """The backbone in a file under our names, by layout; "" is torchvision's."""
-    if layout == "own":  # tools/convert has written it: its names tell depth and width
+    """Convert the backbone in a file by its layout, where "" stands for torchvision's."""
+    if layout == "own":  # written by tools/convert, with names that show depth and width
         content = dict(to_video_layout(stored_weights(content), "pytorchvideo").state_dict)
         layout = "pytorchvideo"
     if layout == "eztorch":

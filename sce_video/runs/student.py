@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from mmengine.config import Config
@@ -15,6 +16,8 @@ from sce_video.runs.start_weights import Source
 
 #: Backbone that can be given temporal layers and then be a student.
 KIND = "EfficientNetLite"
+#: How student and teacher pool the features of frames.
+FRAME_POOL = "mean+absdiff+delta"
 #: The following numbers were chosen on J-HMDB (docs/results.md).
 FRAMES = 8
 SIZE = 88
@@ -29,6 +32,19 @@ MOST_EPOCHS = 20
 _CLIP_DURATION = 2.56
 #: A clip that covers this share of a video stands for the whole video.
 _WHOLE = 0.75
+
+
+@dataclass(frozen=True)
+class TeacherTarget:
+    """Features that a student learns from its teacher.
+
+    Attributes:
+        channels: Size of a feature.
+        of_frames: Whether a feature belongs to a frame, and not to a clip.
+    """
+
+    channels: int
+    of_frames: bool
 
 
 def is_student(source: Source) -> bool:
@@ -76,18 +92,23 @@ def student_choices(
 
 
 def become_student(
-    config: Config, source: Source, teacher_channels: int, facts: FolderFacts
+    config: Config, source: Source, target: TeacherTarget, facts: FolderFacts
 ) -> None:
     """Change the recipe of a student, in place: the network, its weights and what it sees.
+
+    The teacher pools its frames as the student does, so that their features correspond one to one.
+    If they have another size, a linear layer maps them.
 
     Args:
         config: Config of the training.
         source: Network that the student starts from.
-        teacher_channels: Size of the features that it learns.
-        facts: Facts of the videos that are trained on.
+        target: Features that it learns.
+        facts: Facts about the training videos.
     """
-    pool = source.settings.backbone.get("frame_pool", "mean")
-    if teacher_channels != source.channels // check_frame_pool(pool):
+    config.model.backbone.frame_pool = FRAME_POOL
+    of_frame = source.channels // _parts(source.settings.backbone)
+    parts = 1 if target.of_frames else _parts(config.model.backbone)
+    if target.channels != of_frame * parts:
         config.model.projector.num_layers = 1
     config.model.backbone.variant = source.settings.backbone.get("variant", "lite0")
     config.pretrained = source.checkpoint
@@ -96,3 +117,8 @@ def become_student(
         for step in loader.dataset.pipeline:
             if step.type == "UniformClips":  # more clips of a short video would be equal
                 step.num_clips = clips_of_video(facts, step.num_clips)
+
+
+def _parts(backbone: Mapping[str, Any]) -> int:
+    """Return how many times as large as a frame's feature the feature of a clip is."""
+    return check_frame_pool(backbone.get("frame_pool", "mean"))

@@ -149,10 +149,10 @@ def _requeue(job: str, advanced: bool) -> str:
 
     if not advanced:
         return (
-            f"job {job} is not requeued: since its start no step has advanced; give it a longer "
-            "time limit, or an earlier signal"
+            f"job {job} is not requeued, because no step has advanced since it started. Give it a "
+            "longer time limit, or send the signal earlier"
         )
     reason = call_scontrol(job)
     if reason is not None:
-        return f"job {job} could not be requeued: {reason}; submit it again, it resumes"
+        return f"job {job} could not be requeued: {reason}. Submit it again to resume"
     return f"job {job} is requeued; its next start continues the sweep"

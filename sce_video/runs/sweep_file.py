@@ -156,26 +156,27 @@ def _checks(sweep: Sweep) -> Iterator[tuple[bool, str]]:
     for what, entries in (("points", sweep.points), ("columns", sweep.columns)):
         listed = [entry.name for entry in entries]
         double = next((name for name in listed if listed.count(name) > 1), None)
-        yield not listed, f"{what} must have one entry or more"
+        yield not listed, f"{what} must have at least one entry"
         yield "" in listed, f"an entry of {what} has no name"
-        yield double is not None, f"two of {what} have the name {double!r}"
+        yield double is not None, f"two entries of {what} have the name {double!r}"
     names = {column.name for column in sweep.columns}
     for point in sweep.points:
         this = f"point {point.name!r}"
         no_config = not (point.config or sweep.config)
-        yield no_config, f"{this} has no config, and pretrain has none"
+        yield no_config, f"{this} has no config, and neither has pretrain"
         for name in point.columns:
-            yield name not in names, f"{this} has columns={list(point.columns)}, {name!r} is none"
+            unknown_column = f"{this} has columns={list(point.columns)}, but {name!r} is not one"
+            yield name not in names, unknown_column
         for name, value in point.published.items():
             no_column = name not in (point.columns or names)
-            yield no_column, f"{this} has a published {name!r}, which is no column"
+            yield no_column, f"{this} has a published {name!r}, which is not a column"
             number = isinstance(value, int | float) and not isinstance(value, bool)
             yield not number, f"{this}: published {name} must be a number, got {value!r}"
     for column in sweep.columns:
         this, training, known = f"column {column.name!r}", column.training, ", ".join(TRAININGS)
         unknown = training not in TRAININGS
         yield unknown, f"{this} has training={training!r}, not one of {known}"
-        yield training != "none" and column.config is None, f"{this} trains, and needs a config"
+        yield training != "none" and column.config is None, f"{this} trains, so it needs a config"
 
 
 def check_seeds(seeds: Sequence[int], where: str) -> None:

@@ -1,4 +1,4 @@
-"""Runs the steps of a sweep as commands of the tools; finished steps are kept."""
+"""Execution of a sweep's steps as commands, without repeating finished steps."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ from sce_video.runs.sweep_plan import Step
 from sce_video.utils.cores import usable_cores
 from sce_video.utils.files import check_regular, read_json, regular_file, write_json
 
-# Files in the folder of a step.
+# Files in the folder of a step
 DONE = "done.json"
 FAILED = "failed.json"
 LOG = "sweep.log"
 LOCK = "step.lock"
-_TAIL = 20_000  # bytes of a log that are searched for the error
-_LOCK_SECONDS = 1.0  # between two looks whether to stop
-#: ``ValueError: text`` of a traceback, ``train.py: error: text`` of a tool. What torchrun writes
-#: afterwards (``ChildFailedError:``, ``error_file: <N/A>``) tells less.
+_TAIL = 20_000  # bytes at the end of a log in which the error is searched
+_LOCK_SECONDS = 1.0  # seconds between two checks whether to stop
+#: ``ValueError: text`` in a traceback, or ``train.py: error: text`` of a tool. The lines that
+#: torchrun adds (``ChildFailedError:``, ``error_file: <N/A>``) are less informative.
 _ERROR = re.compile(r"\w(Error|Exception): \S|\w: error: ")
 
 
 @dataclass
 class SweepRunner:
-    """Runs chains of steps, in a pool of threads that wait for the commands.
+    """Runner of chains of steps, with a pool of threads that wait for the commands.
 
-    A finished step has ``done.json`` in its folder, a failed one ``failed.json`` with the last
-    line of its log; the steps that need it are left out, the others continue. A lock per step lets
-    several sweeps, or the shards of one, share an output folder.
+    A finished step has ``done.json`` in its folder, and a failed one ``failed.json`` with the last
+    line of its log. Steps that depend on a failed step are left out, and the others continue. A
+    lock per step lets several sweeps, or the shards of one, share an output folder.
 
     Args:
-        root: Folder of ``tools/``.
+        root: Folder ``tools/``.
         out: Output folder.
-        jobs: Chains that run side by side.
-        nproc: Processes of each training and test, one for each GPU; 1 starts no launcher.
+        jobs: Number of chains that run in parallel.
+        nproc: Number of processes per training run and test, one per GPU; 1 uses no launcher.
         report: Called with a line for every step that begins or ends.
     """
 
@@ -65,12 +65,12 @@ class SweepRunner:
         self._mutex = threading.Lock()
 
     def environment(self, slot: int) -> dict[str, str]:
-        """Return the environment of one job's commands: its share of cores and GPUs."""
+        """Return the environment for one job's commands, with its share of cores and GPUs."""
         environment = {"OMP_WAIT_POLICY": "PASSIVE", **os.environ}
         if self.jobs * self.nproc > 1:
             cores = usable_cores() // (self.jobs * self.nproc)
             environment.setdefault("OMP_NUM_THREADS", str(max(1, cores)))
-        if self.jobs > 1:  # jobs take turns on the GPUs where these are fewer
+        if self.jobs > 1:  # several jobs share a GPU if there are fewer GPUs
             import torch
 
             visible = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -82,17 +82,17 @@ class SweepRunner:
         return environment
 
     def run(self, chains: Sequence[Sequence[Step]]) -> list[Step]:
-        """Run all steps that are not finished, and return the ones that failed or were left out.
+        """Run all unfinished steps, and return the steps that failed or were left out.
 
         Raises:
-            KeyboardInterrupt: Ctrl-C, SIGTERM, SIGHUP or SIGUSR1; running trainings have written a
-                checkpoint. A second signal kills them.
+            KeyboardInterrupt: If Ctrl-C, SIGTERM, SIGHUP or SIGUSR1 is received. Running training
+                runs have then written a checkpoint. A second signal kills them.
         """
         pool = ThreadPoolExecutor(self.jobs, "slot")
         futures: list[Future[list[Step]]] = []
 
         def run_chain(chain: Sequence[Step]) -> list[Step]:
-            # Threads are called slot_0, slot_1, ...: each has its share of cores and GPUs.
+            # The number of a thread, slot_0, slot_1, ..., determines its share of cores and GPUs.
             slot = int(threading.current_thread().name.removeprefix("slot_"))
             return self._run_chain(chain, self.environment(slot))
 
@@ -103,11 +103,11 @@ class SweepRunner:
             if signal.getsignal(number) is not signal.SIG_IGN  # nohup ignores SIGHUP
         }
         try:
-            # Inside the try: a signal may come between two of them.
+            # Submit inside the try block, because a signal may arrive between two submissions.
             futures.extend(pool.submit(run_chain, chain) for chain in chains)
             done, _ = wait(futures, return_when=FIRST_EXCEPTION)
             for future in done:
-                future.result()  # an error ends the others at once
+                future.result()  # an error stops the others immediately
             return [step for future in futures for step in future.result()]
         finally:
             try:
@@ -119,28 +119,28 @@ class SweepRunner:
 
     def _interrupt(self, number: int, frame: Any) -> None:
         if number == self.stopped_by == signal.SIGUSR1:
-            return  # Slurm may send it twice
+            return  # Slurm may send this signal twice
         self.stopped_by = self.stopped_by or number
         raise KeyboardInterrupt
 
     def _stop(self, futures: Sequence[Future]) -> None:
-        """Let the running commands end with a checkpoint, and wait for them."""
+        """Ask the running commands to end with a checkpoint, and wait for them."""
         with self._mutex:
             self._stopping.set()
             for process in self._running:
                 process.terminate()
         try:
-            wait(futures)  # not Thread.join, which returns at once after it was interrupted
+            wait(futures)  # unlike this, Thread.join returns immediately after an interrupt
         except KeyboardInterrupt:
             with self._mutex:
                 for process in self._running:
-                    with suppress(ProcessLookupError):  # it has just ended
+                    with suppress(ProcessLookupError):  # the process may have ended just now
                         os.killpg(process.pid, signal.SIGKILL)
             wait(futures)
             raise
 
     def _run_chain(self, chain: Sequence[Step], environment: dict[str, str]) -> list[Step]:
-        """Run the steps of a chain, and return the ones that failed or were left out."""
+        """Run the steps of a chain, and return the steps that failed or were left out."""
         left: list[Step] = []
         for step in chain:
             waiting = False
@@ -150,7 +150,7 @@ class SweepRunner:
                 check_regular(folder / LOCK, written=True)
                 try:
                     with FileLock(folder / LOCK, timeout=_LOCK_SECONDS):
-                        # Another run may have finished it while this one waited for the lock.
+                        # Another run may have finished the step while this one waited for the lock.
                         if not is_done(self.out, step) and not self._run_step(step, environment):
                             left.append(step)
                         break
@@ -170,7 +170,7 @@ class SweepRunner:
         for command in step.commands:
             name = command[2] if command[0] == "-m" else command[0]
             self.report(f"start   {step.folder}: {name}")
-            # An earlier attempt wrote to the same log: its error is not this one.
+            # Search only the new part of the log, because an earlier attempt wrote to it, too.
             begin = log.stat().st_size if log.is_file() else 0
             status = self._call(command, log, environment)
             if self._stopping.is_set():
@@ -194,16 +194,16 @@ class SweepRunner:
     def _call(self, command: tuple[str, ...], log: Path, environment: dict[str, str]) -> int:
         """Run a tool, through torchrun if it has several processes, and return its exit status."""
         full = [*command]
-        if command[0] != "-m":  # a tool, and not a command of the package
+        if command[0] != "-m":  # a script in tools/ instead of a command of the package
             full[0] = str(self.root / command[0])
         if self.nproc > 1:
             options = [f"--nproc_per_node={self.nproc}"]
-            if seconds := os.environ.get("STOP_SECONDS"):  # as of tools/dist_train.sh
+            if seconds := os.environ.get("STOP_SECONDS"):  # as in tools/dist_train.sh
                 options.append(f"--shutdown_timeout={seconds}")
             launcher = ["-m", "torch.distributed.run", "--standalone", *options]
             full = [*launcher, *full, "--launcher", "pytorch"]
         with open(log, "ab", opener=regular_file) as file:
-            # A session of its own: Ctrl-C reaches this process alone, which asks the others to end.
+            # In its own session, the command does not receive Ctrl-C. This process asks it to end.
             process = subprocess.Popen(
                 [sys.executable, *full],
                 stdout=file,
@@ -223,7 +223,7 @@ class SweepRunner:
 
 
 def _error_line(log: Path, begin: int) -> str:
-    """Return the last line from ``begin`` on that states an error, or else the last line."""
+    """Return the last line after ``begun`` that states an error, or otherwise the last line."""
     with open(log, "rb", opener=regular_file) as file:
         file.seek(max(begin, log.stat().st_size - _TAIL))
         lines = file.read().decode("utf-8", "replace").splitlines()
@@ -231,7 +231,7 @@ def _error_line(log: Path, begin: int) -> str:
     errors = [number for number, line in enumerate(lines) if _ERROR.search(line)]
     if not errors:
         return (lines or ["its log is empty"])[-1]
-    # A heading, such as "wrong values in the config:", is followed by the first of them.
+    # A heading such as "wrong values in the config:" is followed by the first of these values.
     last = errors[-1] + 1
     return " ".join(lines[last - 1 : last + lines[last - 1].endswith(":")])
 
@@ -243,8 +243,10 @@ def is_done(out: str | Path, step: Step) -> bool:
 
 
 def progress_of(out: str | Path, steps: Sequence[Step]) -> frozenset[str]:
-    """What shows that steps have advanced: marks of finished ones, and the names of checkpoints,
-    which count epochs or iterations."""
+    """Return marks of finished steps and names of checkpoints, which show whether steps advance.
+
+    The names of checkpoints count epochs or iterations.
+    """
     folders = [Path(out) / step.folder for step in steps]
     return frozenset(
         str(file) for name in (DONE, "*.pth") for folder in folders for file in folder.rglob(name)
@@ -252,7 +254,7 @@ def progress_of(out: str | Path, steps: Sequence[Step]) -> frozenset[str]:
 
 
 def step_state(out: str | Path, step: Step) -> str:
-    """Return ``done``, ``running``, ``failed: why``, ``interrupted`` or ``not run``."""
+    """Return ``done``, ``running``, ``failed: why``, ``interrupted`` or ``not run`` for a step."""
     folder = Path(out) / step.folder
     if is_done(out, step):
         return "done"
@@ -262,7 +264,7 @@ def step_state(out: str | Path, step: Step) -> str:
                 pass
         except Timeout:
             return "running"
-        except OSError:  # in a folder of someone else
+        except OSError:  # another user's folder
             pass
     if (folder / FAILED).is_file():
         return f"failed: {read_json(folder / FAILED).get('why', '')}"

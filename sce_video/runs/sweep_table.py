@@ -1,4 +1,4 @@
-"""The table of a sweep: measured numbers beside published ones, and what differs in protocol."""
+"""Table of a sweep: measured numbers next to published ones, and differences in protocol."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from sce_video.runs.sweep_run import step_state
 from sce_video.utils.files import write_json, write_text
 from sce_video.utils.metric_names import NOT_FRACTIONS
 
-#: An obstacle that every own data set has; a cell without a published number need not say so.
+#: Difference that all users' datasets have. It is omitted in cells without a published number.
 _OWN = "states no benchmark"
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The numbers of one cell."""
+    """Numbers in one cell."""
 
-    values: tuple[float, ...]  # by seed, in percent (effective rank, feature std, loss as they are)
-    seeds: int = 1  # that were asked for
-    published: float | None = None  # the number to compare with
+    values: tuple[float, ...]  # by seed, in percent (except effective rank, feature std and loss)
+    seeds: int = 1  # number of requested seeds
+    published: float | None = None  # number to compare with
     state: str = ""  # why values are missing: ``not run``, ``failed: ...``; empty if none are
     deviations: tuple[str, ...] = ()  # from the protocol of the published number
 
     @property
     def mean(self) -> float:
-        """Mean over seeds; NaN without values."""
+        """Mean over seeds; NaN if there are no values."""
         return fmean(self.values) if self.values else math.nan
 
     @property
@@ -48,14 +48,14 @@ class Measured:
         return stdev(self.values) if len(self.values) > 1 else None
 
 
-#: The points of a sweep, each with its cells by the name of the column.
+#: Points of a sweep, each with its cells by name of the column
 Rows = Sequence[tuple[Point, dict[str, Measured]]]
 
 
 def write_tables(sweeps: Sequence[Sweep], cells: Sequence[SweepCell], out: Path) -> list[str]:
-    """Write ``<sweep>.md``, ``.json`` and ``.png`` of every sweep, and return each markdown.
+    """Write ``<sweep>.md``, ``.json`` and ``.png`` for every sweep, and return each Markdown text.
 
-    Each is an atomic file: the shards of a sweep may write them at the same time.
+    All files are written atomically, because shards of a sweep may write them at the same time.
     """
     texts = []
     for sweep in sweeps:
@@ -75,7 +75,7 @@ def write_tables(sweeps: Sequence[Sweep], cells: Sequence[SweepCell], out: Path)
 
 
 def _result(out: Path, step: Step) -> Result | str:
-    """Return the result of an evaluation, or why there is none."""
+    """Return the result of an evaluation, or the reason why there is none."""
     state = step_state(out, step)
     if state == "done":
         found = collect_results([out / step.folder / step.result])
@@ -87,11 +87,11 @@ def _result(out: Path, step: Step) -> Result | str:
 def measured_cell(
     evaluations: Sequence[tuple[str, Result | str]], published: float | None
 ) -> Measured:
-    """Return the numbers of a cell.
+    """Combine the results of all seeds into a cell.
 
     Args:
-        evaluations: Of every seed the metric, and the result or why there is none.
-        published: The number beside them.
+        evaluations: Metric, and result or the reason for its absence, of each seed.
+        published: Published number to show next to them; None if there is none.
     """
     values, states, deviations = [], [], []
     for metric, result in evaluations:
@@ -107,12 +107,12 @@ def measured_cell(
 
 
 def deviations_of(result: Result, metric: str, published: float | None) -> list[str]:
-    """Say what differs between a result and the protocols of the paper and a published number.
+    """List differences between a result, the paper's protocols and a published number.
 
     Args:
-        result: The evaluation.
-        metric: The metric that is shown.
-        published: The number it stands beside; None for own data or settings without one.
+        result: Result of the evaluation.
+        metric: Name of the metric that is shown.
+        published: Published number next to it; None for a user's own data or settings without one.
     """
     found = compare_with_paper(result)
     texts = [*found.obstacles, *found.deviations]
@@ -123,7 +123,7 @@ def deviations_of(result: Result, metric: str, published: float | None) -> list[
     same = [p for p in (*PAPER_RESULTS, *IMAGE_RESULTS) if p.is_of(result.benchmark)]
     named = [p for p in same if p.metric == metric]
     split = [p for p in named if p.split == result.split]
-    # A known result may stand beside the number of another setting.
+    # A known result may be shown next to a number for another setting.
     if not same:
         texts.append(f"the paper has no number for: {describe_benchmark(result)}")
     elif not named:
@@ -137,16 +137,16 @@ def deviations_of(result: Result, metric: str, published: float | None) -> list[
 
 
 def render_sweep(sweep: Sweep, rows: Rows) -> str:
-    """Return the table as markdown.
+    """Format the table as Markdown.
 
-    A cell is ``mean ± deviation / published`` and the highest mean of a column is bold. Remarks of
-    the cells are numbered below the table; behind them stand the points that failed, and why.
+    A cell is ``mean ± deviation / published``, and the highest mean in a column is bold. Notes on
+    the cells are numbered below the table. The points that failed follow, with the reasons.
     """
     columns = [column.name for column in sweep.columns]
     cells = [cell for _, row in rows for cell in row.values()]
     remarks = list(dict.fromkeys(text for cell in cells for text in cell.deviations))
     lines = [["", *columns], ["---"] + ["---:"] * len(columns)]
-    best = {}  # the highest mean as it is printed, so that equal numbers look equal
+    best = {}  # compare means as they are printed, so that equal numbers are all bold
     for name in columns:
         means = [round(row[name].mean, 1) for _, row in rows if row[name].values]
         best[name] = max(means, default=math.nan)
@@ -198,11 +198,11 @@ def _cell(cell: Measured, best: float, remarks: Sequence[str]) -> str:
 
 
 def as_data(sweep: Sweep, rows: Rows) -> dict[str, Any]:
-    """Return the table as JSON data.
+    """Convert the table to JSON data.
 
-    ``cells`` is a list with an entry for each point and column: ``values`` (by seed, as in
-    :class:`Measured`), ``published``, ``state`` and ``deviations``. Columns a point lacks are left
-    out.
+    ``cells`` is a list with an entry per point and column: ``values`` (by seed, as in
+    :class:`Measured`), ``published``, ``state`` and ``deviations``. Columns that a point lacks are
+    left out.
     """
     cells = [
         {
@@ -223,8 +223,8 @@ def as_data(sweep: Sweep, rows: Rows) -> dict[str, Any]:
 def draw_sweep(sweep: Sweep, rows: Rows, path: str | Path) -> None:
     """Write a figure with the points on the vertical axis, in the order of the table.
 
-    A dot is the mean over seeds, small dots are the seeds, an upright line is the published number.
-    The dot is hollow where the protocol differs from the published number's.
+    A large dot is the mean over seeds, small dots are single seeds, and a vertical line is the
+    published number. The large dot is hollow if the protocol differs from the published number's.
     """
     count = len(sweep.columns)
     figure = Figure(figsize=(2 + 2.8 * count, 1.4 + 0.32 * len(rows)), layout="constrained")
@@ -232,9 +232,9 @@ def draw_sweep(sweep: Sweep, rows: Rows, path: str | Path) -> None:
     for axis, column in zip(axes, sweep.columns, strict=True):
         _draw_column(axis, column.name, [row[column.name] for _, row in rows])
     axes[0].set_yticks(range(len(rows)), [point.name for point, _ in rows])
-    axes[0].set_ylim(len(rows) - 0.4, -0.6)  # the first point on top, as in the table
+    axes[0].set_ylim(len(rows) - 0.4, -0.6)  # puts the first point on top, as in the table
     figure.suptitle(sweep.title, fontsize=11)
-    # One legend for all columns, each kind of mark once.
+    # All columns share one legend with each kind of mark once.
     entries: dict[str, Any] = {}
     for axis in axes:
         handles, labels = axis.get_legend_handles_labels()

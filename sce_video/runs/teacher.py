@@ -1,4 +1,4 @@
-"""The teacher of a distillation: its features, computed once for a training, or its network."""
+"""Teacher of a distillation: features that are computed once for a run, or its network."""
 
 from __future__ import annotations
 
@@ -32,48 +32,63 @@ from sce_video.options.training import OBJECTIVES
 from sce_video.registry import DATASETS
 from sce_video.runs.folder_facts import FolderFacts
 from sce_video.runs.start_weights import find_source, sees_single_frames
-from sce_video.runs.student import clips_of_video
+from sce_video.runs.student import FRAME_POOL, TeacherTarget, clips_of_video
 from sce_video.utils.command import Progress
 from sce_video.utils.cores import usable_cores
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
 from sce_video.utils.run_files import TEACHER_FEATURES, is_model, packaged_network
 from sce_video.utils.storage import is_url
 
-#: Videos after which ranks that wait for the features of rank 0 hear of it: collective operations
-#: end a training that waits longer than half an hour.
+#: Number of videos after which ranks that wait for rank 0's features get a sign of life, because a
+#: collective operation ends a run that waits for more than half an hour
 _VIDEOS_PER_SIGN = 32
-#: Videos of which the features are timed.
+#: Number of videos whose features are timed
 _TIMED = 4
-#: Clips of each video, unless given.
+#: Default number of clips per video
 _CLIPS = 4
-#: Processes that compute features on a GPU, each with a copy of the teacher, at most.
+#: Largest number of processes that compute features on a GPU, each with a copy of the teacher
 _MOST_ON_GPU = 4
-#: What a student learns unless it is given: far ahead of "cosine" (docs/results.md).
+#: Default objective, which is far better than "cosine" (docs/results.md)
 _OBJECTIVE = "relations"
 
 
 def with_clip(model: VideoModel, clip: StudentClip) -> VideoModel:
     """Return the network with the student's clips.
 
-    An image network sees each of the student's frames, any other network its own number of frames.
-    A student that always sees the centre of the frames shares it with its teacher.
+    An image network sees each of the student's frames, and any other network its own number of
+    frames. If a student always sees the centre of the frames, so does its teacher.
     """
     settings = replace(model.settings, clip_duration=clip.duration)
     if sees_single_frames(settings.backbone):
         settings = replace(settings, num_frames=clip.num_frames)
     if clip.central_share is not None:
         settings = replace(settings, short_side=round(settings.crop_size / clip.central_share))
-    return replace(model, settings=settings)
+    return with_frame_pool(replace(model, settings=settings), clip.frame_pool)
+
+
+def with_frame_pool(model: VideoModel, frame_pool: str | None) -> VideoModel:
+    """Return an image network that pools the features of frames as its student does.
+
+    Args:
+        model: Teacher.
+        frame_pool: Pool of the student; None if it has no such option. Nothing changes then, nor
+            for a teacher without this option.
+    """
+    own = getattr(model.encoder.backbone, "frame_pool", None)
+    if None in (own, frame_pool) or own == frame_pool:
+        return model
+    backbone = {**model.settings.backbone, "frame_pool": frame_pool}
+    return build_model(replace(model.settings, backbone=backbone), model.checkpoint, model.device)
 
 
 @dataclass(frozen=True, eq=False)
 class ClipFeatures(VideoModel):
-    """A network whose row of a video contains the features of its K clips in order.
+    """Network whose row of a video contains the features of its K clips in order.
 
     Attributes:
-        clips: K.
-        positions: T, temporal positions of a clip, each with features of its own; 0 for one
-            feature of the clip.
+        clips: K, number of clips.
+        positions: T, number of temporal positions in a clip, each with its own features; 0 for one
+            feature per clip.
     """
 
     clips: int = 1
@@ -81,11 +96,11 @@ class ClipFeatures(VideoModel):
 
     @property
     def row_size(self) -> int:
-        """K D, or K T D."""
+        """Size of a row, K D or K T D."""
         return self.clips * max(1, self.positions) * self.feature_size
 
     def rows(self, batch: dict[str, Any], max_views: int) -> BatchRows:
-        """Rows (n, K D) or (n, K T D) of the videos of a batch."""
+        """Compute rows (n, K D) or (n, K T D) of the videos in a batch."""
         with torch.inference_mode():
             if not self.positions:
                 found = mean_representation(max_views, clips=True)(self.encoder, batch)
@@ -98,7 +113,7 @@ class ClipFeatures(VideoModel):
 
 
 def clip_features(model: VideoModel, clips: int, objective: str) -> ClipFeatures:
-    """Return a network that gives the features of single clips, for "frames" of each position."""
+    """Return a network that computes clip features or, for "frames", features per position."""
     if objective != "frames":
         return ClipFeatures(**vars(model), clips=clips)
     side = model.settings.crop_size
@@ -114,11 +129,12 @@ class StudentClip:
     """Clips and objective of the student of a distillation.
 
     Attributes:
-        duration: Seconds of a clip.
-        num_frames: Frames of a clip.
-        fixed: K, number of fixed clips of each video; 0 for any clip.
+        duration: Duration of a clip in seconds.
+        num_frames: Number of frames in a clip.
+        fixed: K, number of fixed clips per video; 0 for random clips.
         objective: Objective of the distillation, one of ``OBJECTIVES``.
         central_share: Share of the short side that a central crop covers; None for random crops.
+        frame_pool: How the student pools the features of frames; None if it has no such option.
     """
 
     duration: float
@@ -126,14 +142,15 @@ class StudentClip:
     fixed: int
     objective: str
     central_share: float | None = None
+    frame_pool: str | None = None
 
 
 def student_clip(cfg: Config) -> StudentClip:
-    """Return the student's clips in a config of a distillation."""
+    """Return the student's clips according to a distillation's config."""
     steps = cfg.train_dataloader.dataset.pipeline
     step = next((step for step in steps if {"clip_duration", "num_frames"} <= {*step}), None)
     if step is None:
-        raise ValueError("a distillation trains on clips: the pipeline samples none")
+        raise ValueError("a distillation trains on clips, but the pipeline samples none")
     fixed = step.type.rpartition(".")[2] == "OneOfClips"
     clips = step.get("num_clips", 4) if fixed else 0
     objective = cfg.model.get("objective", OBJECTIVES[0])
@@ -141,19 +158,20 @@ def student_clip(cfg: Config) -> StudentClip:
     sizes = {step.type.rpartition(".")[2]: step.get("size") for step in steps}
     resized, cropped = sizes.get("ResizeShortSide"), sizes.get("CenterCropClips")
     central = cropped / resized if resized and cropped else None
-    return StudentClip(step.clip_duration, step.num_frames, clips, objective, central)
+    pool = cfg.model.backbone.get("frame_pool")
+    return StudentClip(step.clip_duration, step.num_frames, clips, objective, central, pool)
 
 
 def check_objective(objective: Any, clips: Any) -> None:
-    """Raise ValueError for an unknown objective, or one that stored features do not serve."""
+    """Raise ValueError if an objective is unknown, or stored features do not support it."""
     if objective not in OBJECTIVES:
         raise ValueError(f"objective must be one of {', '.join(OBJECTIVES)}, got {objective!r}")
     if type(clips) is not int or clips < 0:
         raise ValueError(f"teacher-clips must be a whole number from 0, got {clips!r}")
     if objective == "tokens" and clips:
         raise ValueError(
-            "objective 'tokens' compares positions of one crop, so the teacher has to see the "
-            f"student's: give --teacher-clips 0, not {clips}"
+            "objective 'tokens' compares positions in one crop, so the teacher must see the "
+            f"student's crop. Set --teacher-clips to 0 instead of {clips}"
         )
     if objective == "frames" and not clips:
         raise ValueError(
@@ -163,30 +181,30 @@ def check_objective(objective: Any, clips: Any) -> None:
 
 
 def prepare_teacher(cfg: Config) -> TeacherHook | None:
-    """The hook that gives a ``Distill`` its teacher; None for another method.
+    """Return the hook that passes the teacher to a ``Distill``; None for another method.
 
-    The features of K clips of each video are those of ``teacher.npz`` in the folder of the run (or
-    of another seed) if these are of the same teacher, files and clips, and are computed otherwise,
-    by rank 0, while the others wait. Sets ``model.teacher_channels`` and adds the seconds to those
-    of a budget. All ranks call this, before the network is built.
+    If ``teacher.npz`` in the folder of the run (or of another seed) contains features of K clips
+    per video from the same teacher, files and clips, they are used. Otherwise rank 0 computes them
+    while the others wait. The function sets ``model.teacher_channels`` and adds its seconds to the
+    time budget. All ranks call this before the network is built.
 
     Raises:
-        FileNotFoundError: no such teacher.
-        ValueError: none is given, or the stored features are damaged.
+        FileNotFoundError: If the teacher does not exist.
+        ValueError: If no teacher is given, or the stored features are damaged.
     """
     if "teacher_checkpoint" not in cfg:
         return None
     if cfg.teacher_checkpoint is None:
         raise ValueError(
-            "a distillation needs a teacher: sce-video pretrain --teacher SOURCE, or "
+            "a distillation needs a teacher. Run sce-video pretrain --teacher SOURCE, or set "
             "teacher_checkpoint=PATH in the config"
         )
     name = str(cfg.teacher_checkpoint)
     elsewhere = is_url(name) or is_model(name) or packaged_network(name)
     if not elsewhere and not Path(name).exists():
         raise FileNotFoundError(
-            f"there is no teacher at {name}. Bring it back, or set teacher_checkpoint in the "
-            "config to where it is now."
+            f"the teacher {name} does not exist. Restore it, or set teacher_checkpoint in the "
+            "config to its new path."
         )
     begun = time.monotonic()
     clip = student_clip(cfg)
@@ -197,7 +215,7 @@ def prepare_teacher(cfg: Config) -> TeacherHook | None:
     features = StoredFeatures(cfg, clip)
     file = run_on_main_rank(features.find)
     if file is None:
-        work = features.compute()  # advanced by rank 0 alone
+        work = features.compute()  # only rank 0 advances it
         while run_on_main_rank(lambda: next(work, None)) is not None:
             pass
         file = features.file
@@ -210,7 +228,7 @@ def prepare_teacher(cfg: Config) -> TeacherHook | None:
 
 
 def compared_teacher(cfg: Config) -> VideoModel | None:
-    """Return the teacher of a finished distillation with the student's clips; None without one."""
+    """Return a finished distillation's teacher with the student's clips; None without one."""
     if cfg.get("teacher_checkpoint") is None:
         return None
     return with_clip(load_model(cfg.teacher_checkpoint), student_clip(cfg))
@@ -221,7 +239,7 @@ def _digest(texts: Sequence[str]) -> str:
 
 
 class StoredFeatures:
-    """The teacher's features of K clips of each training video, and the file that holds them."""
+    """Teacher's features of K clips per training video, and the file that contains them."""
 
     def __init__(self, cfg: Config, clip: StudentClip) -> None:
         self.teacher, self.file = cfg.teacher_checkpoint, Path(cfg.work_dir, TEACHER_FEATURES)
@@ -229,7 +247,7 @@ class StoredFeatures:
         self.workers = cfg.train_dataloader.get("num_workers", 0)
         dataset = DATASETS.build({**cfg.train_dataloader.dataset, "pipeline": []})
         self.paths = [dataset.path(index) for index in range(len(dataset))]
-        #: What the features depend on.
+        #: Everything on which the features depend
         self.key: dict[str, Any] = {
             "sha256": file_sha256(self.teacher),
             "videos": _digest(self.paths),
@@ -240,9 +258,11 @@ class StoredFeatures:
             self.key["central_share"] = clip.central_share
         if clip.objective == "frames":
             self.key["features"] = "frames"
+        elif clip.frame_pool is not None:
+            self.key["frame_pool"] = clip.frame_pool
 
     def find(self) -> Path | None:
-        """A file with these features: that of the run or, of several seeds, of another run."""
+        """Find a file with these features in the run's folder or, with several seeds, another's."""
         others = self.file.parent.parent.glob(f"seed*/{TEACHER_FEATURES}")
         seeds = sorted(others) if self.file.parent.name.startswith("seed") else []
         for file in (self.file, *seeds):
@@ -252,24 +272,24 @@ class StoredFeatures:
             if stored == self.key:
                 return file
             if isinstance(stored, dict) and {**stored, "files": self.key["files"]} == self.key:
-                text = f"videos have changed since {file} was made: it is computed again"
+                text = f"videos have changed since {file} was made, so it is computed again"
                 print_log(text, logger="current", level=logging.WARNING)
         return None
 
     def _read(self, file: Path) -> Features:
-        """The features of a file; ValueError if it is damaged."""
-        # Not computed again without a word: hours of work may be in a file that is repairable.
+        """Read the features in a file; raise ValueError if it is damaged."""
+        # Do not recompute silently, because hours of work may be in a file that can be repaired.
         try:
             return read_features(file)
         except ValueError as error:
-            raise ValueError(f"{error}; remove it, and it is computed again") from None
+            raise ValueError(f"{error}. Remove it, and it is computed again") from None
 
     def compute(self) -> Iterator[int]:
-        """Compute and write them; gives the number of videos so far, now and then."""
+        """Compute and write the features; yield the number of finished videos now and then."""
         own = with_clip(load_model(self.teacher), self.clip)
         model = clip_features(own, self.clips, self.clip.objective)
         workers = min(self.workers, _MOST_ON_GPU)
-        if self.workers and model.device.type == "cpu":  # nothing else computes now
+        if self.workers and model.device.type == "cpu":  # this process is idle meanwhile
             workers = usable_cores()
         options = ViewOptions(num_clips=self.clips, num_workers=workers)
         progress = Progress(len(self.paths), "features of the teacher:", unit="videos")
@@ -287,7 +307,8 @@ class StoredFeatures:
         if not len(found):
             path, reason = found.failures[0]
             raise ValueError(
-                f"the teacher can read none of {len(found.failures)} videos; {path}: {reason}"
+                f"the teacher cannot read any of {len(found.failures)} videos. The first is "
+                f"{path}: {reason}"
             )
         if model.positions:
             found = replace(found, values=_compact(found.values))
@@ -298,8 +319,8 @@ class StoredFeatures:
         """Return the features of all listed videos, and why some have none.
 
         Returns:
-            Features (videos, K, D), for "frames" (videos, K, T, D), which are 0 for unreadable
-            videos; path and reason of these videos.
+            Features (videos, K, D), or (videos, K, T, D) for "frames", which are 0 for unreadable
+            videos, and the path and reason of each of these videos.
         """
         found, count = self._read(file), len(self.paths)
         frames = self.clip.objective == "frames"
@@ -318,18 +339,18 @@ class StoredFeatures:
 
 
 def _compact(values: np.ndarray) -> np.ndarray:
-    """Return features in half precision, unless one of them is too large for it.
+    """Convert features to half precision, unless one of them is too large for it.
 
-    Features of frames are T times as many as those of clips, and stay in memory while training.
+    Features of frames are T times as many as features of clips, and stay in memory in training.
     """
     fits = np.abs(values).max(initial=0) < np.finfo(np.float16).max
     return values.astype(np.float16) if fits else values
 
 
 class TeacherHook(Hook):
-    """Gives a ``Distill`` its teacher before the first step: a network, or stored features.
+    """Hook that passes a network or stored features to a ``Distill`` before the first step.
 
-    Videos of which the teacher could not read the clips are bad files.
+    Videos whose clips the teacher could not read are marked as bad files.
     """
 
     def __init__(
@@ -349,7 +370,7 @@ class TeacherHook(Hook):
 def give_teacher(
     student: Any, model: VideoModel | None = None, features: Tensor | None = None
 ) -> None:
-    """Give a ``Distill`` a network, with the clip that it takes, or features on its device."""
+    """Pass a network with the clip that it needs, or features on its device, to a ``Distill``."""
     if features is not None:
         student.set_teacher(features=features.to(next(student.parameters()).device))
     elif model is not None:
@@ -359,10 +380,11 @@ def give_teacher(
 
 @dataclass(frozen=True, eq=False)
 class PlannedTeacher:
-    """The teacher of a distillation that has not begun.
+    """Teacher of a distillation that has not begun.
 
-    ``given`` are the settings that it decides, by name; ``num_videos`` those of the folder;
-    ``per_frame``: it is a network of images; ``is_classifier``: it was trained on labels.
+    ``given`` contains the settings that it determines, by name. ``num_videos`` is the number of
+    videos in the folder. ``per_frame`` states whether it is an image network, and
+    ``is_classifier`` whether it was trained on labels.
     """
 
     model: VideoModel
@@ -373,17 +395,28 @@ class PlannedTeacher:
 
     @property
     def channels(self) -> int:
-        """Size of a feature that the student learns."""
+        """Size of the feature that the student learns."""
         size = self.model.feature_size
         if self.given["objective"] != "frames":
             return size
-        return size // frame_parts(self.model.encoder.backbone)  # motion is computed from frames
+        return size // frame_parts(self.model.encoder.backbone)  # motion follows from the frames
+
+    @property
+    def suits_student(self) -> bool:
+        """Whether a student of an image network can learn it, from stored features of clips."""
+        objective = self.given["objective"]
+        return objective == "frames" or (self.per_frame and objective != "tokens")
+
+    @property
+    def target(self) -> TeacherTarget:
+        """Features that a student of an image network learns."""
+        return TeacherTarget(self.channels, self.given["objective"] == "frames")
 
     def choices(self, num_frames: int) -> dict[str, Choice]:
-        """Return the settings of the teacher with the reasons.
+        """Return the settings of the teacher with reasons.
 
         Args:
-            num_frames: Frames of a clip, of which each has features for the objective "frames".
+            num_frames: Number of frames in a clip. For "frames", each frame has features.
         """
         model, clips = self.model, self.given["teacher_clips"]
         of_clip = 4 * model.feature_size  # bytes
@@ -409,7 +442,7 @@ class PlannedTeacher:
         return {name: Choice(name, *values) for name, values in found.items()}
 
     def stand_in(self, student: nn.Module, config: Config) -> None:
-        """Give a network that is timed the teacher, or features of the right size."""
+        """Give a network that is timed the teacher, or random features of the right size."""
         clip = student_clip(config)
         model = with_clip(self.model, clip)
         features = None
@@ -420,7 +453,7 @@ class PlannedTeacher:
         give_teacher(student, model, features)
 
     def seconds(self, config: Config) -> float:
-        """Time of the features of all videos, from some; 0 if none are stored."""
+        """Estimate the seconds for the features of all videos, from some; 0 if none are stored."""
         clip = student_clip(config)
         if not clip.fixed:
             return 0.0
@@ -441,33 +474,34 @@ def plan_teacher(
     """Load a teacher, and choose the settings that it decides.
 
     Args:
-        teacher: Network that the user named or that was chosen.
-        facts: Facts of the videos that are trained on.
+        teacher: Name of the network that the user gave or that was chosen.
+        facts: Facts about the training videos.
         given: Settings that the user gave, by name.
-        has_student: Whether there is a network of frames to teach. It learns the frames of an image
-            network.
+        has_student: Whether there is a network that becomes the student of an image network.
 
     Raises:
-        FileNotFoundError: If there is no such teacher.
-        ValueError: If its clip does not fit the videos, or :func:`check_objective` raises it.
+        FileNotFoundError: If the teacher does not exist.
+        ValueError: If its clip does not suit the videos, or :func:`check_objective` raises it.
     """
     source = find_source(teacher)
-    usual = "frames" if has_student and source.per_frame else _OBJECTIVE
+    # Its pooled features, with their motion, are the best target (docs/results.md).
+    usual = "cosine" if has_student and source.per_frame else _OBJECTIVE
     objective = given.get("objective", usual)
-    of_frames = objective == "frames" and has_student
     clips = given.get("teacher_clips")
     if clips is None:
-        clips = clips_of_video(facts, _CLIPS) if of_frames else _CLIPS
+        clips = clips_of_video(facts, _CLIPS) if has_student else _CLIPS
         clips = 0 if objective == "tokens" else clips
     check_objective(objective, clips)
     model = build_model(source.settings, source.checkpoint)
+    if has_student and source.per_frame and objective != "frames":
+        model = with_frame_pool(model, FRAME_POOL)
     decided = {"teacher": model.checkpoint, "objective": objective, "teacher_clips": clips}
     own = None if source.per_frame else source.settings.clip_duration  # None: a whole video
     if own is not None and "clip_duration" not in given:
         if own > facts.duration:
             shorter = max(0.1, round(0.8 * facts.duration, 1))
             raise ValueError(
-                f"the teacher's clips last {own:g} s, the videos {facts.duration:.1f} s: give "
+                f"the teacher's clips last {own:g} s, but the videos {facts.duration:.1f} s. Set "
                 f"--clip-duration {shorter:g} to show it shorter clips"
             )
         decided["clip_duration"] = own

@@ -15,6 +15,7 @@ from mmengine.registry import DefaultScope
 from sce_video.datasets.pipeline import PackedSample
 from sce_video.datasets.video_dataset import SampleRequest, VideoDataset
 from sce_video.models.algorithms import SelfSupervisedModel
+from sce_video.models.memory_format import move_to_device
 from sce_video.registry import DATASETS, MODELS
 from sce_video.runs.choices import samples_of_epoch
 from sce_video.runs.teacher import PlannedTeacher
@@ -104,7 +105,7 @@ def _time_step(cfg: Config, sample: PackedSample, teacher: PlannedTeacher | None
     # Inside mmaction2's recogniser names are looked up in the default scope.
     scope = DefaultScope.overwrite_default_scope("sce_video")
     with cores_for_workers(cfg.train_dataloader.num_workers), scope:
-        model = MODELS.build(settings).to(device).train()
+        model = move_to_device(MODELS.build(settings), device).train()
         if teacher is not None:
             teacher.stand_in(model, cfg)
         for _ in range(1 + _STEPS):

@@ -23,6 +23,14 @@ def usable_cores() -> int:
     return max(1, int(min(cores, _quota())))
 
 
+def cores_of_process() -> int:
+    """Return this process's share of the usable cores, at least 1.
+
+    Processes that a launcher such as torchrun has started on this machine share them.
+    """
+    return max(1, usable_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
+
+
 def free_cores() -> int:
     """Measure for a quarter of a second how many usable cores other programs leave idle.
 

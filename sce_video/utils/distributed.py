@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, TypeVar, cast
@@ -24,6 +24,7 @@ from mmengine.dist import (
 from mmengine.model import is_model_wrapper
 from torch import Tensor, distributed, nn
 
+from sce_video.utils.cores import usable_cores
 from sce_video.utils.errors import UserError
 
 _Result = TypeVar("_Result")
@@ -107,21 +108,76 @@ def gather_objects(value: _Value) -> list[_Value]:
     return cast(list[_Value], all_gather_object(value, group=waiting_group()))
 
 
+def objects_on_main_rank(value: _Value) -> list[_Value] | None:
+    """Return the picklable values of all ranks on rank 0, and None on the others.
+
+    The values are in the order of the ranks. All ranks must call this.
+    """
+    if not is_distributed():
+        return [value]
+    values: list[Any] | None = [None] * get_world_size() if is_main_process() else None
+    distributed.gather_object(value, values, dst=0, group=waiting_group())
+    return values
+
+
+def rows_on_main_rank(parts: Sequence[Tensor]) -> Tensor | None:
+    """Return the rows of all ranks on rank 0, and None on the others, which never hold all rows.
+
+    All ranks must call this.
+
+    Args:
+        parts: Rows (n, C) of this rank in any number of matrices on the CPU. They have one data
+            type and one C on all ranks.
+
+    Returns:
+        (N, C) rows, in the order of the ranks and of their parts; (0, 0) without rows.
+    """
+    shapes = objects_on_main_rank([tuple(part.shape) for part in parts])
+    if shapes is None:
+        for part in parts:
+            distributed.send(part.contiguous(), 0, group=waiting_group())
+        return None
+    counts = [count for of_rank in shapes for count, _ in of_rank]
+    width = max((size for of_rank in shapes for _, size in of_rank), default=0)
+    rows = torch.empty(sum(counts), width, dtype=parts[0].dtype if parts else None)
+    places = iter(rows.split(counts) if counts else ())
+    for part, place in zip(parts, places, strict=False):  # the first ones
+        place.copy_(part)
+    for rank, of_rank in enumerate(shapes[1:], start=1):
+        for _ in of_rank:
+            distributed.recv(next(places), rank, group=waiting_group())
+    return rows
+
+
 def wait_for_all_ranks() -> None:
     """Return when all ranks have called this."""
     if is_distributed():
         distributed.barrier(waiting_group())
 
 
+@contextmanager
+def _threads_of_all_ranks() -> Iterator[None]:
+    """Let torch compute with all cores of this machine in the block, if there are several ranks."""
+    before = torch.get_num_threads()
+    if get_world_size() > 1:
+        torch.set_num_threads(max(before, usable_cores()))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def run_on_main_rank(function: Callable[[], _Result]) -> _Result:
     """Call a function on rank 0; all ranks return its result or raise its exception.
 
-    All ranks must call this. Result and exceptions must be picklable.
+    All ranks must call this. Result and exceptions must be picklable. Rank 0 has a thread for each
+    core meanwhile, because the others wait and torchrun leaves each of them one thread.
     """
     answer: list[Any] = [None, None]
     if is_main_process():
         try:
-            answer[0] = function()
+            with _threads_of_all_ranks():
+                answer[0] = function()
         except Exception as error:  # sent to the other ranks, then raised on all
             answer[1] = error
     broadcast_object_list(answer, src=0, group=waiting_group())

@@ -32,8 +32,23 @@ _given: list[str] = []
 _imported: dict[str, set[str]] = {}
 #: Modules that the ``custom_imports`` of config files name, which are programs.
 _of_configs: dict[str, None] = {}
+
+
+@dataclass(frozen=True)
+class OwnRecipe:
+    """A recipe of the user's own.
+
+    Attributes:
+        file: Config file.
+        command: Command that fills it in, ``pretrain`` or ``finetune``.
+    """
+
+    file: Path
+    command: str
+
+
 #: Recipes of the user's own by their names, see :func:`sce_video.engine.recipes.register_recipe`.
-own_recipes: dict[str, Path] = {}
+own_recipes: dict[str, OwnRecipe] = {}
 
 
 class OwnPartsError(UserError, ImportError):
@@ -144,6 +159,16 @@ def _registering() -> set[str]:
     return set() if registry is None else {part.module for part in registry.own_parts()}
 
 
+def imported_classes(kind: str) -> dict[str, type]:
+    """Return the user's own classes of a registry by name, without importing the registries.
+
+    Args:
+        kind: Name of the registry, for example ``dataset`` or ``metric``.
+    """
+    registry = sys.modules.get("sce_video.registry")
+    return {} if registry is None else registry.own_classes(kind)
+
+
 @dataclass(frozen=True)
 class OwnModules:
     """The user's own modules, for another process.
@@ -192,12 +217,13 @@ def named_modules(modules: Iterable[str]) -> list[str]:
     return [*_given, *(name for name in others if not any(_belongs(name, g) for g in _given))]
 
 
-def advise_imports(recorded: object) -> str:
+def advise_imports(recorded: object, user: str = "The training") -> str:
     """Return a sentence on the ``--import`` that a command lacks for a run; empty for none.
 
     Args:
         recorded: Modules that the file records for its training. The record may be untrusted, so
             anything but names of modules is left out.
+        user: Subject of the sentence, which has used the modules.
     """
     names = recorded if isinstance(recorded, list) else []
     named = [n for n in names[:_MOST_NAMED] if isinstance(n, str) and _MODULE.fullmatch(n)]
@@ -206,6 +232,4 @@ def advise_imports(recorded: object) -> str:
     options = " ".join(f"{_OPTION} {name}" for name in lacking)
     if not lacking:
         return ""
-    return (
-        f"The training used {options}. If you trust this code, add the same, or import it in Python"
-    )
+    return f"{user} used {options}. If you trust this code, add the same, or import it in Python"

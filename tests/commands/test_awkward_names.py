@@ -105,7 +105,7 @@ def test_finetune(folder, reached):
         path.parent.mkdir(exist_ok=True)
         path.touch()
     words = ["finetune", "none", "--train", folder, "--out", "o", "--epochs", "1", "--few", "1"]
-    examine = "sce_video.runs.plan_finetuning.examine_folder"
+    examine = "sce_video.runs.finetune_subject.examine_folder"
     (root, listed, _), _ = reached(words, examine)
     assert root == folder and sorted(listed.labels.tolist()) == [0, 1]
     Path(folder, "t.csv").write_text("v/a.mp4,x\nw/a.mp4,y\n")

@@ -100,7 +100,7 @@ def test_invalid_arguments_are_reported(files, tmp_path, capsys):
         ([*pair, "--group-pattern", "x"], "either --train"),
         ([*pair, "--protocols", "linear", "--k", "3"], "--k"),
         ([*test, "--group-pattern", "("], "file_protocols.py: error: "),
-        ([*test, "--group-pattern", "person"], "must have one group"),
+        ([*test, "--group-pattern", "person"], "must contain one group"),
         (["--test", str(tmp_path / "none.npz"), "--train", files[1]], "none.npz"),
         ([*pair, "--k", "0"], "--k must be at least 1, got 0"),
     ):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
+from helpers.own_parts import registries_restored
 from helpers.tables import write_repacked, write_table
 
 from sce_video.datasets import (
@@ -17,6 +20,7 @@ from sce_video.datasets import (
 )
 from sce_video.datasets.sources import is_table, split_row_path
 from sce_video.datasets.tables.table import TableError
+from sce_video.registry import DATASETS
 from sce_video.utils.storage import ObjectStoreError
 
 
@@ -85,3 +89,39 @@ def test_an_object_is_downloaded_once(tmp_path, bucket, monkeypatch):
         open_video("s3://there-is-no-such-bucket/v.mp4")
     with pytest.raises(ObjectStoreError, match="bucket does not exist"):
         video_exists("s3://there-is-no-such-bucket/v.mp4")
+
+
+class Listed:
+    """A dataset without a parent class, of paths that are absolute or not below its folder."""
+
+    def __init__(self, data_root, names=("b/x.dat", "a.dat")):
+        self.paths = [os.path.join(data_root, name) for name in names]
+        self.labels = [1, 0]
+        self.metainfo = {"classes": ["first", "second"]}
+
+    def __len__(self):
+        return len(self.paths)
+
+    def path(self, index):
+        return self.paths[index]
+
+
+def test_a_dataset_of_the_users_own_lists_a_folder(tmp_path):
+    """In its order, relative to the folder, with its labels."""
+    with registries_restored(tmp_path):
+        DATASETS.register_module(name="Listed", module=Listed)
+        for root in (str(tmp_path), f"{tmp_path}/"):
+            videos = list_videos(root, dataset="Listed")
+            assert [videos.path(i) for i in range(2)] == ["b/x.dat", "a.dat"]
+            assert videos.labels.tolist() == [1, 0]
+            assert [*videos.classes] == ["first", "second"]
+
+
+def test_datasets_that_cannot_list_a_folder(tmp_path):
+    with registries_restored(tmp_path):
+        DATASETS.register_module(name="Listed", module=lambda data_root: Listed(data_root, ()))
+        DATASETS.register_module(name="Needy", module=lambda data_root, depth: None)
+        with pytest.raises(ValueError, match=f"dataset Listed lists no video of {tmp_path}"):
+            list_videos(str(tmp_path), dataset="Listed")
+        with pytest.raises(ValueError, match=r"Needy cannot be built .*'depth'.* a default"):
+            list_videos(str(tmp_path), dataset="Needy")

@@ -8,10 +8,12 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
 import torch
 from helpers.run_tool import free_port, run_ranks
 
 import sce_video
+from sce_video.utils import distributed
 from sce_video.utils.distributed import gather_objects, run_on_main_rank, wait_for_all_ranks
 
 #: Limit of the default group, as ten minutes are of NCCL's.
@@ -29,7 +31,11 @@ def work_alone(rank: int, port: int, folder: Path) -> None:
         time.sleep(SECONDS)
     wait_for_all_ranks()
     ranks = gather_objects(rank)
-    torch.save((metrics, ranks), folder / f"{rank}.pt")
+    torch.set_num_threads(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(distributed, "usable_cores", lambda: 3)
+        threads = run_on_main_rank(torch.get_num_threads), torch.get_num_threads()
+    torch.save((metrics, ranks, threads), folder / f"{rank}.pt")
     os._exit(0)  # gloo's threads occasionally abort a process that ends in the usual way
 
 
@@ -37,12 +43,12 @@ def test_ranks_wait_longer_than_the_limit_of_the_default_group(tmp_path):
     run_ranks(work_alone, free_port(), tmp_path)
     for rank in range(2):
         found = torch.load(tmp_path / f"{rank}.pt", weights_only=True)
-        assert found == ({"top1": 0.5}, [0, 1])
+        assert found == ({"top1": 0.5}, [0, 1], (3, 1))  # rank 0 has all threads meanwhile
 
 
 def test_objects_are_exchanged_in_one_module():
     """Anywhere else, NCCL's watchdog would end the training while one rank is busy."""
-    names = {"all_gather_object", "broadcast_object_list", "barrier"}
+    names = {"all_gather_object", "gather_object", "broadcast_object_list", "barrier"}
     package = Path(sce_video.__file__).parent
     found = [
         f"{path.relative_to(package)}:{node.lineno}"

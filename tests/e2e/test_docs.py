@@ -225,6 +225,7 @@ RECIPES = sorted(name for name, block in FILES.items() if "_base_" in block)
 IMPORTS = {
     "my_array_videos.py": "my_reader",
     "my_arrays.py": "my_dataset",
+    "my_finetuning.py": "my_parts",
     "my_recipe.py": "my_parts",
     "my_test.py": "my_metrics",
 }
@@ -301,7 +302,11 @@ def small_options(recipe: Path, data: Path) -> list[str]:
     return [f"{key}={value}" for key, value in options.items()]
 
 
-@pytest.mark.parametrize("name", [name for name in RECIPES if "test_evaluator" not in FILES[name]])
+#: Recipes that test_own_parts.py trains, and the one that is only tested.
+ELSEWHERE = ("my_finetuning.py", "my_recipe.py", "my_test.py")
+
+
+@pytest.mark.parametrize("name", sorted({*RECIPES}.difference(ELSEWHERE)))
 def test_recipes_of_the_pages_train(name, folder, data):
     options = small_options(folder / name, data)
     with imported(name):
@@ -341,7 +346,8 @@ def test_every_block_with_a_file_name_is_used():
     """A file that no recipe needs, and that is none, would not be tested."""
     text = "".join(page.read_text() for page in PAGES)
     for recipe, module in IMPORTS.items():
-        assert re.search(rf"{recipe}\b[^`\n]* --import {module}\b", text), recipe
+        named = rf'{recipe}\b[^`\n]* --import {module}\b|here / "{recipe}"'
+        assert re.search(named, text), recipe
     used = {*IMPORTS.values(), *re.findall(r"^import (my_\w+)$", FILES["my_parts.py"], re.M)}
     assert {name for name in FILES if name not in RECIPES} == {f"{name}.py" for name in used}
     assert len(RECIPES) >= 5

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import re
 import shutil
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.own_parts import REPO, page_files, registries_restored
-from helpers.run_tool import run_tool
+from helpers.run_tool import run_tool, run_tool_ranks
 from helpers.training import make_videos
 
 import sce_video
@@ -100,10 +101,29 @@ def test_a_run_is_evaluated_with_its_metric(lab):
     assert "Sparsity of my_sparsity" in written["protocol"]["foreign_classes"]
 
 
+def test_a_metric_needs_no_recipe_and_no_gallery(lab):
+    """Of videos, and of a file of features."""
+    words = ("evaluate", "run", "--test", "videos", "--protocols", "Sparsity", "--out", "s.json")
+    line = refused(lab, *words)
+    assert "rankme" in line and "or a metric that a module of --import registers" in line
+    done(lab, *words, "--no-random", *IMPORT)
+    done(lab, "embed", "videos", "--out", "s.npz", "--checkpoint", "run", "--workers", "0", *IMPORT)
+    probe = ("probe", "--test", "s.npz", "--group-pattern", r"(v\d+)", "--json", "probe.json")
+    done(lab, *probe, "--protocols", "Sparsity", *IMPORT)
+    rows = np.load(lab / "s.npz")["features"]
+    for name in ("s.json", "probe.json"):
+        metrics = json.loads((lab / name).read_text())["metrics"]
+        assert metrics["sparsity"] == pytest.approx((rows == 0).mean())
+        assert "knn_top1" not in metrics
+
+
+TUNE = "--epochs 1 --size 32 --frames 2 --clips 1 --crops 1 --workers 0".split()
+
+
 def test_a_run_is_finetuned_and_predicts(lab):
-    words = ("finetune", "run", "--train", "videos", "--out", "tuned", "--epochs", "1")
+    words = ("finetune", "run", "--train", "videos", "--out", "tuned", *TUNE)
     assert ADVICE in refused(lab, *words)
-    done(lab, *words, "--workers", "0", *IMPORT)
+    done(lab, *words, *IMPORT)
     stored = torch.load(lab / "tuned/epoch_1.pth", weights_only=True)
     before = torch.load(lab / "run/epoch_1.pth", weights_only=True)
     name = "backbone.layers.0.weight"
@@ -113,17 +133,73 @@ def test_a_run_is_finetuned_and_predicts(lab):
     assert "6 of 6 files classified" in done(lab, *words, "--workers", "1", *IMPORT)
 
 
+@pytest.mark.parametrize("source", ["none", "run"])
+def test_a_finetuning_has_a_recipe_with_all_parts(lab, source):
+    """Network, classifier, dataset and hook; it is resumed, tested and predicts."""
+    out = f"tuned_{source}"
+    words = ("finetune", source, "--train", "videos", "--out", out, "--recipe", "cosine", *TUNE)
+    assert "--recipe must be one of r3d18_folder, got 'cosine'" in refused(lab, *words)
+    assert "which is a CosineHead" in refused(lab, *words, "--head", "linear", *IMPORT)
+    shown = done(lab, *words, *IMPORT)
+    assert re.search(r"head +CosineHead +of the recipe", shown) and "width" not in shown
+    described = json.loads((lab / out / "run.json").read_text())
+    classes = ["CosineHead of my_head", "LargeFiles of my_videos", "Reminder of my_hooks"]
+    assert described["plan"]["recipe"] == "cosine"
+    assert described["environment"]["foreign_classes"] == [*classes, "SmallConv3d of my_backbone"]
+    weights = torch.load(lab / out / "epoch_1.pth", weights_only=True)["state_dict"]
+    assert weights["cls_head.directions"].shape == (2, 16)
+    assert weights["backbone.layers.0.weight"].shape[0] == 8
+    resume = ("finetune", "--out", out, "--resume")
+    assert ADVICE in refused(lab, *resume)
+    assert "the training is finished" in done(lab, *resume, *IMPORT)
+    predict = ("predict", out, "videos/class1", "--csv", f"{out}.csv")
+    assert ADVICE in refused(lab, *predict)
+    done(lab, *predict, "--workers", "0", *IMPORT)
+    table = (lab / f"{out}.csv").read_text().splitlines()
+    assert len(table) > 6 and all("class" in line for line in table[1:])
+    tested = ("evaluate", out, "--test", "videos", "--gallery", "videos", "--no-random", *IMPORT)
+    assert "top1" in done(lab, *tested)
+
+
 def test_an_index_is_built_searched_and_curated(lab):
     words = ("index", "videos", "--checkpoint", "run", "--out", "index")
     assert ADVICE in refused(lab, *words)
-    done(lab, *words, "--workers", "2", *IMPORT)
+    assert "1 unreadable" in done(lab, *words, "--workers", "2", *IMPORT)
+    assert json.loads((lab / "index/index.json").read_text())["imports"] == ["my_parts"]
     shutil.copy(lab / "videos/class0/v00.mp4", lab / "query.mp4")  # is not in the index
     query = ("search", "--index", "index", "query.mp4", "--no-html", "--device", "cpu")
-    assert "--import MODULE" in refused(lab, *query)
+    line = refused(lab, *query)
+    assert "the network of the index index cannot be built" in line
+    assert "The index used --import my_parts. If you trust this code" in line
     found = done(lab, *query, *IMPORT)
     assert re.search(r"1\s+1\.0000.*class0/v00\.mp4", found)
     done(lab, "curate", "index", "--out", "curated", "--workers", "1", *IMPORT)
     assert "class0/v00.mp4" in (lab / "curated/keep.txt").read_text()
+
+
+def test_a_dataset_lists_what_is_indexed_curated_and_embedded(lab):
+    """Without it, the small file is listed and cannot be decoded."""
+    given = ("--checkpoint", "run", "--dataset", "LargeFiles", "--workers", "0")
+    for command, out in (("index", "large"), ("curate", "kept"), ("embed", "large.npz")):
+        words = (command, "videos", "--out", out, *given)
+        line = refused(lab, *words)
+        assert "--dataset must be the name of a dataset that a module of --import reg" in line, line
+        done(lab, *words, *IMPORT)
+    described = json.loads((lab / "large/index.json").read_text())
+    assert len(described["files"]) == 12 and described["failures"] == []
+    assert described["settings"]["dataset"] == "LargeFiles"
+    embedded = np.load(lab / "large.npz")
+    assert len(embedded["features"]) == 12
+    kept = (lab / "kept/keep.txt").read_text()
+    assert "class0/v00.mp4" in kept and "short.mp4" not in kept
+    windows = ("embed", "videos", "--out", "windows.npz", *given, "--windows", "0.5s", *IMPORT)
+    assert "short.mp4" not in done(lab, *windows)
+    # An update lists the same videos, and asks for the module.
+    update = ("index", "videos", "--out", "large", "--workers", "0")
+    assert "The index used --import my_parts" in refused(lab, *update)
+    assert "12 kept" in done(lab, *update, *IMPORT)
+    line = refused(lab, "index", "a.csv", "--out", "x", *given, *IMPORT)
+    assert "lists the videos of a folder" in line
 
 
 def test_features_are_those_of_an_exported_network(lab):
@@ -154,6 +230,49 @@ def test_a_config_is_trained_resumed_and_tested(lab):
         if '"start"' in line and '"iter": 3' in line
     ]
     assert "SimSiam of my_method" in row["own_parts"]
+
+
+@pytest.mark.distributed
+def test_two_processes_train_and_test_with_the_module(lab):
+    """Each rank imports it, and the network is that of both: the features of all videos agree."""
+    work, launched = ("--work-dir", "ranks"), ("--launcher", "pytorch", *IMPORT)
+    train = ("train.py", "my_recipe.py", *work, *launched)
+    small = {**TRAINING, "train_dataloader.batch_size": 2}
+    # After 12 steps the hook has logged.
+    for ended in run_tool_ranks(*train, *options({**small, "train_cfg.max_epochs": 4}), cwd=lab):
+        assert ended.returncode == 0, ended.stderr[-2000:]
+    (log,) = (lab / "ranks").glob("2*/*.log")
+    assert "10 iterations are done" in log.read_text()
+    record = torch.load(lab / "ranks/epoch_4.pth", weights_only=True)["meta"]["training"]
+    assert record["imports"] == ["my_parts"] and "SimSiam of my_method" in record["foreign_classes"]
+    test = ("test", "my_recipe.py", "ranks/epoch_4.pth", "--work-dir")
+    for ended in run_tool_ranks(*test, "ranks/two", *launched, *options(TEST), cwd=lab):
+        assert ended.returncode == 0, ended.stderr[-2000:]
+    done(lab, *test, "ranks/one", *IMPORT, *options(TEST))
+    two, one = (json.loads((lab / f"ranks/{n}/results.json").read_text()) for n in ("two", "one"))
+    assert two["metrics"] == pytest.approx(one["metrics"])
+
+
+def test_a_ray_cluster_embeds_with_the_module(lab):
+    """Its processes import the module, which they find on their own PYTHONPATH."""
+    pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    words = ("embed", "videos", "--checkpoint", "run", *IMPORT)
+    done(lab, *words, "--out", "here.npz", "--workers", "0")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("RAY_worker_niceness", "0")
+        patch.setenv("PYTHONPATH", f"{REPO}{os.pathsep}{lab}")
+        node = {"num_cpus": 1, "object_store_memory": 100 * 2**20, "include_dashboard": False}
+        cluster = Cluster(True, head_node_args=node)
+        try:
+            done(lab, *words, "--out", "ray.npz", "--ray", cluster.address)
+        finally:
+            cluster.shutdown()
+    here, there = (np.load(lab / name) for name in ("here.npz", "ray.npz"))
+    np.testing.assert_array_equal(here["paths"], there["paths"])
+    np.testing.assert_array_equal(here["features"], there["features"])
 
 
 def test_a_sweep_trains_and_tests_with_the_module(lab):

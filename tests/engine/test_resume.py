@@ -10,7 +10,9 @@ from helpers.recognition import FINETUNE, make_splits, small_options
 from helpers.training import small_config as training_config
 from helpers.training import train
 from mmengine.config import Config
+from mmengine.registry import DefaultScope
 
+from sce_video.engine import runner as runner_module
 from sce_video.engine.checkpoint import describe_checkpoint_file, load_checkpoint_file
 from sce_video.engine.runner import VideoRunner
 from sce_video.runs import launch
@@ -174,12 +176,29 @@ def test_dropout_of_a_resumed_training_draws_what_it_would_have_drawn(
     assert weights_equal(whole.model.state_dict(), resumed.model.state_dict())
 
 
+def test_loader_workers_follow_the_cores_of_the_process(monkeypatch):
+    """A recipe of twelve workers runs on two cores, and says so; no worker stays none."""
+    cfg = {"dataset": [{"inputs": 1}], "batch_size": 1, "persistent_workers": True}
+    cfg |= {"sampler": {"type": "DefaultSampler", "shuffle": False}}
+    told = []
+    monkeypatch.setattr(runner_module, "cores_of_process", lambda: 2)
+    monkeypatch.setattr(runner_module, "print_log", lambda text, *_: told.append(text))
+    built = []
+    for workers in (12, 2, 1, 0):
+        built.append(VideoRunner.build_dataloader({**cfg, "num_workers": workers}, seed=0))
+    assert [loader.num_workers for loader in built] == [2, 2, 1, 0]
+    assert [loader.persistent_workers for loader in built] == [True, True, True, False]
+    (text,) = told
+    assert text.startswith("12 loader workers do not fit on the 2 cores of this process")
+
+
 def test_no_loader_draws_from_the_global_generator(splits, tmp_path):
     """Else what is drawn after a loader is iterated over depends on how often it was."""
     cfg = finetuning(splits, tmp_path, 0).train_dataloader
     own = torch.utils.data.DataLoader([{"inputs": 1}])
     for loader in (cfg, own):
-        built = VideoRunner.build_dataloader(loader, seed=0)
+        with DefaultScope.overwrite_default_scope("sce_video"):  # as a runner sets it
+            built = VideoRunner.build_dataloader(loader, seed=0)
         before = torch.get_rng_state()
         next(iter(built))
         assert torch.equal(torch.get_rng_state(), before)

@@ -96,7 +96,7 @@ def test_a_probe_is_selected_before_the_test(split_videos, trained, tmp_path):
 
 
 def test_a_grid_is_not_tested_without_a_choice(split_videos, trained, tmp_path):
-    with pytest.raises(ValueError, match="is a grid of probes: test_cfg.selection_dataloader"):
+    with pytest.raises(ValueError, match="grid of probes .* Set test_cfg.selection_dataloader"):
         run_test(split_videos, trained[0], tmp_path, **{SELECTION: None})
     with pytest.raises(ValueError, match=r"cls_head.points is \(4, 2\).*another grid of probes"):
         run_test(split_videos, trained[0], tmp_path, model__cls_head__lrs="0.01,0.1,0.2")

@@ -193,7 +193,7 @@ def test_missing_labels_raise_when_they_are_needed(tmp_path):
     some, _ = load_features(external_file(tmp_path / "g.npz", labels=np.array([0, 1, -1, -1])))
     with pytest.raises(ValueError, match=r"g\.npz.* 2 of 4 videos have none.*is b/3\.mp4"):
         check_labelled(some, "retrieval")
-    with pytest.raises(ValueError, match=r"g\.npz holds no videos"):
+    with pytest.raises(ValueError, match=r"g\.npz contains no videos"):
         check_labelled(some.subset(torch.zeros(4, dtype=torch.bool)), "retrieval")
     check_labelled(some.subset(torch.tensor([0, 1])), "retrieval")
 

@@ -12,8 +12,10 @@ from sce_video.evaluation import (
     KNN,
     FeatureStatistics,
     FewShot,
+    LiDAR,
     LinearProbe,
     MeanClassAccuracy,
+    RankMe,
     Retrieval,
     Rows,
     TopKAccuracy,
@@ -23,9 +25,11 @@ from sce_video.evaluation import (
     knn_scores,
     top_k_accuracy,
 )
+from sce_video.evaluation.functional import linear_probe
 from sce_video.evaluation.functional.few_shot import few_shot_hits
 from sce_video.evaluation.functional.neighbours import rank
 from sce_video.evaluation.functional.statistics import bootstrap_intervals
+from sce_video.evaluation.metrics import feature_metrics
 from sce_video.evaluation.metrics.base import (
     format_metric_lines,
     load_outcomes,
@@ -45,6 +49,24 @@ def features(count, seed, groups=3, spread=1.5):
     noise = torch.randn(count, 5, generator=generator)
     paths = [f"class{i % CLASSES}/person{i // CLASSES % groups}_{i}.mp4" for i in range(count)]
     return Rows(centres[labels] + spread * noise, labels, torch.arange(count), paths)
+
+
+@pytest.mark.parametrize("metric", [FeatureStatistics(), RankMe(), LiDAR()])
+def test_matrices_are_decomposed_on_the_device_of_the_metric(metric, monkeypatch):
+    rows, given = features(24, seed=0), []
+    rows = dataclasses.replace(rows, clips=dataclasses.replace(rows, groups=torch.arange(24) // 2))
+    metric.device = torch.device("cuda:1")
+    monkeypatch.setattr(feature_metrics, "float64_device", lambda d: given.append(d) or "cpu")
+    assert all(np.isfinite(value) for value in metric.compute(rows).values())
+    assert given == [torch.device("cuda:1")]
+
+
+def test_a_probe_is_fitted_on_the_device_of_the_metric(monkeypatch):
+    metric, given = LinearProbe(l2_grid=(0.1,)), []
+    metric.device = torch.device("cuda:1")
+    monkeypatch.setattr(linear_probe, "float64_device", lambda d: given.append(d) or "cpu")
+    metric.compute(features(24, seed=0), features(24, seed=1))
+    assert given == [torch.device("cuda:1")]
 
 
 def all_metrics():
@@ -90,7 +112,7 @@ def test_leaving_groups_out_equals_the_pooled_mean_over_groups():
 
 def test_group_patterns_are_checked():
     assert group_ids(["b1", "a2", "b1"], r"([ab])\d")[0].tolist() == [1, 0, 1]
-    with pytest.raises(ValueError, match="must have one group, has 0"):
+    with pytest.raises(ValueError, match="must contain one group, but contains 0"):
         group_ids(["a"], "a")
     with pytest.raises(ValueError, match="1 of 2 paths, the first is 'x'"):
         group_ids(["a1", "x"], r"a(\d)")
@@ -111,7 +133,7 @@ def test_invalid_rows_raise():
     ):
         compute_metrics([KNN(), Retrieval()], queries, unlabelled)
     other = Rows(torch.randn(12, 9), gallery.labels, gallery.indices, gallery.paths)
-    with pytest.raises(ValueError, match="features of different sizes: 5 in the queries, 9"):
+    with pytest.raises(ValueError, match="features have different sizes: 5 in the queries, 9"):
         compute_metrics([KNN(), Retrieval()], queries, other)
 
 

@@ -51,7 +51,7 @@ def test_a_diverged_network_gives_no_results(tmp_path):
     metrics = [{"type": "FeatureStatistics"}]
     run = runner(tmp_path, data(6), load_from=str(tmp_path / "diverged.pth"), evaluator=metrics)
     with pytest.raises(
-        ValueError, match=r"is not finite \(6 of 6 rows\): the network has diverged"
+        ValueError, match=r"is not finite \(6 of 6 rows\), because the network has diverged"
     ):
         run.test()
     assert not list(tmp_path.glob("**/results.json"))

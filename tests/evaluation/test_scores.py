@@ -63,11 +63,14 @@ def test_saved_scores_are_loaded(tmp_path):
     [
         ({"scores": None}, "is not a file of scores.*no 'scores' in it"),
         ({"scores": np.ones(3)}, r": 'scores' must be a matrix of numbers, got shape \(3,\)"),
-        ({"labels": np.array([0, 3, 1])}, r"there are 3 classes: 1 of 3.*row 1, b \(label 3\)"),
-        ({"labels": np.array([0, 1, -2])}, r"labels out of range.*row 2, c \(label -2\)"),
-        ({"scores": np.array([[1], [np.nan], [1]])}, "'scores' holds NaN.*row 1, b"),
-        ({"one_view_scores": np.full((3, 3), np.inf)}, "'one_view_scores' holds NaN.*row 0, a"),
-        ({"one_view_scores": np.ones((3, 2))}, r"central view of shape \(3, 2\)"),
+        (
+            {"labels": np.array([0, 3, 1])},
+            r"there are only 3 classes: 1 of 3.*row 1, b \(label 3\)",
+        ),
+        ({"labels": np.array([0, 1, -2])}, r"labels are out of range.*row 2, c \(label -2\)"),
+        ({"scores": np.array([[1], [np.nan], [1]])}, "'scores' contains NaN.*row 1, b"),
+        ({"one_view_scores": np.full((3, 3), np.inf)}, "'one_view_scores' contains NaN.*row 0, a"),
+        ({"one_view_scores": np.ones((3, 2))}, r"central view with shape \(3, 2\)"),
         ({"scores": np.array([None])}, "is not a file of scores"),
     ],
 )
@@ -106,12 +109,12 @@ def test_fusion_equals_the_weighted_mean_of_videos_matched_by_path(weights):
 
 def test_invalid_sets_raise():
     a, b = score_set(0, source="A.npz"), score_set(1, source="B.npz")
-    with pytest.raises(ValueError, match="two or more sets of scores, got 1"):
+    with pytest.raises(ValueError, match="at least two sets of scores, got 1"):
         weighted_mean([a])
     for weights, message in (
         ([1], "1 weights .* 2 sets"),
         ([0, 0], "not all 0"),
-        ([1, -1], "0 or"),
+        ([1, -1], "at least 0"),
     ):
         with pytest.raises(ValueError, match=message):
             weighted_mean([a, b], weights)
@@ -119,7 +122,7 @@ def test_invalid_sets_raise():
         weighted_mean([a, shuffled(b, [0, 1, 2, 4, 6, 7, 8])])
     with pytest.raises(ValueError, match=r"A\.npz lacks 1 videos of B\.npz, the first is v8\.mp4"):
         weighted_mean([shuffled(a, range(8)), b])
-    with pytest.raises(ValueError, match=r"B\.npz holds v4\.mp4 twice, in rows 4 and 9"):
+    with pytest.raises(ValueError, match=r"B\.npz contains v4\.mp4 twice, in rows 4 and 9"):
         weighted_mean([a, shuffled(b, [*range(9), 4])])
     with pytest.raises(ValueError, match=r"B\.npz has 5 classes, A\.npz has 6"):
         weighted_mean([a, score_set(1, classes=5, source="B.npz")])

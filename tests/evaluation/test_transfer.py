@@ -76,7 +76,7 @@ def test_the_holdout_is_numpys_shuffle_with_seed_0():
         ),
         (
             dict(train=Labelled(np.zeros((3, 6)), np.zeros(3, int))),
-            "all training images are of one class",
+            "all training images belong to one class",
         ),
     ],
 )
@@ -206,18 +206,18 @@ def test_what_does_not_fit_together(tmp_path, capsys):
         assert load("transfer").main(given) == 2
         return capsys.readouterr().err
 
-    needed = "the set has an official validation split: give its features as --val"
+    needed = "the dataset has an official validation split. Give its features as --val"
     assert needed in error("--set", "dtd")
-    refused = "no official validation split: a fifth of --train is held out"
+    refused = "no official validation split, so a fifth of --train is held out"
     assert refused in error("--set", "pets", "--val", files["val"])
     out = ("--json", files["test"])
     assert f"{files['test']} is an input and would be overwritten" in error(
         "--metric", "top1", *out
     )
     for changed, message in (
-        (rows(["test/0.jpg", "b.jpg"], [0, 1]), "test/0.jpg is in the features of train and of"),
-        (rows(["a.jpg", "b.jpg"], [0, -1]), "transfer needs labels, 1 of 2 videos have none"),
-        (rows(["a.jpg", "b.jpg"], [0, 1], size=4), "features of different sizes: 3 in"),
+        (rows(["test/0.jpg", "b.jpg"], [0, 1]), "test/0.jpg is in the features of both train and"),
+        (rows(["a.jpg", "b.jpg"], [0, -1]), "transfer needs labels, but 1 of 2 videos have none"),
+        (rows(["a.jpg", "b.jpg"], [0, 1], size=4), "features have different sizes: 3 in"),
     ):
         save_features(files["train"], changed, {})
         assert message in error("--metric", "top1")

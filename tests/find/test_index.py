@@ -22,7 +22,7 @@ from sce_video.datasets.readers import base
 from sce_video.engine.run_json import Plan, RunDescription, write_run_json
 from sce_video.evaluation import load_features
 from sce_video.find.index import build_index, read_index
-from sce_video.find.store import FileRecord, FileStore
+from sce_video.find.store import FileRecord, FileStore, IndexHeader
 from sce_video.inference.embed import ViewOptions, embed_videos
 from sce_video.inference.model import load_model
 from sce_video.jobs import RecordStore, RunError
@@ -305,7 +305,9 @@ def test_a_network_that_fails_ends_the_run(checkpoint, root, tmp_path):
     assert count_records(tmp_path / "index/records.sqlite", "embed") == 0
 
 
-@pytest.mark.parametrize("wrong", [{"num_clips": 10**9}, {"num_crops": 2}, {"model": []}])
+@pytest.mark.parametrize(
+    "wrong", [{"num_clips": 10**9}, {"num_crops": 2}, {"model": []}, {"dataset": ["A"]}]
+)
 def test_settings_of_an_untrusted_index_are_checked(tmp_path, wrong):
     record = FileRecord(1, 2, np.ones(4, np.float32))
     FileStore(tmp_path / "features.npz").write(HEADER, {"a.mp4": record})
@@ -316,6 +318,19 @@ def test_settings_of_an_untrusted_index_are_checked(tmp_path, wrong):
     np.savez(tmp_path / "features.npz", **{**file, "protocol": np.array(json.dumps(protocol))})
     with pytest.raises(ValueError, match=r"features\.npz is not the file of an index"):
         read_index(tmp_path)
+
+
+def test_an_index_records_own_modules_and_the_dataset_that_lists_its_videos():
+    header = replace(HEADER, dataset="Mine", imports=("my_parts", "others.more"))
+    entry = json.loads(json.dumps(header.to_dict()))
+    assert IndexHeader.from_dict(entry) == header
+    # Other videos would be listed, so a different dataset is refused; a module may be renamed.
+    assert header.settings != HEADER.settings
+    assert replace(header, imports=()).settings == header.settings
+    assert not {"dataset", "imports"} & {*HEADER.to_dict(), *HEADER.settings}
+    for wrong in ("my_parts", [1]):
+        with pytest.raises(ValueError, match="imports must be names of modules, got"):
+            IndexHeader.from_dict({**entry, "imports": wrong})
 
 
 STORE = "s3://evil/v.lance"

@@ -63,7 +63,7 @@ def test_candidates_are_those_of_whitened_features(windows, monkeypatch):
         matches = query_index(index, index.features[row], 10)
         found.append(len(best & {match.row for match in matches}) / 10)
     assert np.mean(found) > 0.9  # 0.58 of candidates by the plain cosine
-    with pytest.raises(ValueError, match="5 dimensions, the gallery 32"):
+    with pytest.raises(ValueError, match="5 dimensions, but the gallery has 32"):
         query_index(index, np.ones(5, dtype=np.float32), 10)
 
 

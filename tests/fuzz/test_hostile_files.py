@@ -286,7 +286,8 @@ def write_columns(path: Path) -> None:
 def index_targets(folder: Path) -> list[Target]:
     cfg = parse_config_text(CONFIG, "a")
     model = settings_from_config(cfg).to_dict()
-    header = IndexHeader("/videos", "/a.pth", "0" * 64, model, num_clips=2, num_crops=1)
+    own = {"dataset": "Mine", "imports": ("my_parts",)}
+    header = IndexHeader("/videos", "/a.pth", "0" * 64, model, num_clips=2, num_crops=1, **own)
     records = {f"{i}.mp4": FileRecord(10, 5, np.arange(4, dtype=np.float32)) for i in range(3)}
     records["bad.mp4"] = FileRecord(0, 1, None, "no video")
     archive = saved(folder, "i.npz", lambda path: FileStore(path).write(header, records))

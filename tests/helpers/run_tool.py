@@ -127,14 +127,18 @@ def run_tool(
 
 
 def run_tool_ranks(
-    tool: str | Path, *arguments: object, count: int = 2, env: dict[str, str] | None = None
+    tool: str | Path,
+    *arguments: object,
+    count: int = 2,
+    cwd: Path = REPO,
+    env: dict[str, str] | None = None,
 ) -> list[subprocess.CompletedProcess]:
     """:func:`run_tool` in ``count`` processes at once, as torchrun starts them on one machine."""
     env = (env or {}) | dict(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()))
     env |= dict(WORLD_SIZE=str(count), LOCAL_WORLD_SIZE=str(count))
     ranks = [{**env, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]
     with ThreadPoolExecutor(count) as pool:
-        return list(pool.map(lambda rank: run_tool(tool, *arguments, env=rank), ranks))
+        return list(pool.map(lambda rank: run_tool(tool, *arguments, cwd=cwd, env=rank), ranks))
 
 
 def run_ranks(function: Callable, *arguments: object, count: int = 2) -> None:

@@ -43,14 +43,22 @@ CALLS = {
         "seeds": (0, 1, 2),
         "mirror": "s3://b/r",
     },
-    "finetune none --train c.csv --out R --fold-column f=2 --few 3 --crops 3 --hours 2": {
+    "finetune none --train c.csv --out R --fold-column f=2 --few 3 --crops 3 --recipe r": {
         "source": "none",
+        "recipe": "r",
         "train": "c.csv",
         "out": "R",
         "fold_column": "f=2",
         "few": 3,
         "crops": 3,
-        "hours": 2,
+    },
+    "finetune RUN --train T --test E --out R --group-column g --route frozen": {
+        "source": "RUN",
+        "train": "T",
+        "test": "E",
+        "out": "R",
+        "group_column": "g",
+        "route": "frozen",
     },
     "train c.py --resume --amp --track wandb --track mlflow --cfg-options a=1 b.c=x=y": {
         "config": "c.py",

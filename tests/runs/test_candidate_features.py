@@ -46,6 +46,10 @@ def clock(monkeypatch):
     return now
 
 
+def no_scores(count):
+    return 0.0
+
+
 def passes(*networks):
     names = (FAST, SLOW)
     return [
@@ -58,7 +62,7 @@ def passes(*networks):
 def test_the_sample_fills_the_budget_and_not_more(clock, budget, workers):
     """Each network has the same videos, and half the budget or more is used."""
     found = embed_within(
-        passes(Network(0.1), Network(1.0)), PATHS, TimeBudget(100.0, budget), workers
+        passes(Network(0.1), Network(1.0)), PATHS, TimeBudget(100.0, budget), workers, no_scores, 20
     )
     spent = clock[0] - 100.0
     assert 0.5 * budget < spent < 0.9 * budget
@@ -70,45 +74,95 @@ def test_the_sample_fills_the_budget_and_not_more(clock, budget, workers):
 
 
 def test_all_videos_if_there_is_time(clock):
-    found = embed_within(passes(Network(0.1)), PATHS[:40], TimeBudget(100.0, 600.0), 1)
+    found = embed_within(
+        passes(Network(0.1)), PATHS[:40], TimeBudget(100.0, 600.0), 1, no_scores, 20
+    )
     assert found.tried == 40 and clock[0] < 110.0
 
 
 def test_a_small_budget_is_an_error_that_names_a_sufficient_one(clock):
     networks = passes(Network(0.1), Network(4.0))
     with pytest.raises(ValueError, match=r"30 s suffices for \d+ of 1000 videos") as raised:
-        embed_within(networks, PATHS, TimeBudget(100.0, 30.0), 1)
+        embed_within(networks, PATHS, TimeBudget(100.0, 30.0), 1, no_scores, 20)
+    with pytest.raises(ValueError, match=r"a comparison needs 50\. Give --budget \d{3}s or more"):
+        clock[0] = 100.0
+        embed_within(networks, PATHS, TimeBudget(100.0, 150.0), 1, no_scores, 50)
     enough = float(re.search(r"--budget (\d+)s", str(raised.value))[1])
     assert 60 < enough < 200
     clock[0] = 100.0
-    assert embed_within(networks, PATHS, TimeBudget(100.0, enough), 1).tried >= 20
+    assert embed_within(networks, PATHS, TimeBudget(100.0, enough), 1, no_scores, 20).tried >= 20
     clock[0] = 100.0
     with pytest.raises(ValueError, match="does not suffice to time 2 networks on 6 videos"):
-        embed_within(networks, PATHS, TimeBudget(100.0, 5.0), 1)
+        embed_within(networks, PATHS, TimeBudget(100.0, 5.0), 1, no_scores, 20)
 
 
 def test_a_network_that_becomes_slow_reduces_the_sample(clock):
     """Videos after the timed ones take ten times as long; the budget still holds nearly."""
     slow = Network(1.0)
-    original = candidate_features._sample_size
+    original = candidate_features._SamplePlan.size
 
     def slower(*arguments):
         slow.seconds = 10.0
         return original(*arguments)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(candidate_features, "_sample_size", slower)
-        found = embed_within(passes(slow, Network(0.1)), PATHS, TimeBudget(100.0, 600.0), 1)
+        patch.setattr(candidate_features._SamplePlan, "size", slower)
+        found = embed_within(
+            passes(slow, Network(0.1)), PATHS, TimeBudget(100.0, 600.0), 1, no_scores, 20
+        )
     assert found.tried < 80 and clock[0] - 100 < 600
     assert len(found.clips[FAST]) == len(found.clips[SLOW])
 
 
 def test_videos_that_one_network_cannot_embed_are_left_out_for_all(clock):
     networks = passes(Network(0.1, broken=("3.mp4",)), Network(0.1, broken=("3.mp4", "9.mp4")))
-    found = embed_within(networks, PATHS[:30], TimeBudget(100.0, 600.0), 1)
+    found = embed_within(networks, PATHS[:30], TimeBudget(100.0, 600.0), 1, no_scores, 20)
     assert found.tried == 30 and found.rows.tolist() == [i for i in range(30) if i not in (3, 9)]
     assert found.failures == [("3.mp4", "is broken"), ("9.mp4", "is broken")]
     assert len(found.clips[FAST]) == 28
     broken = tuple(PATHS[:5])
     with pytest.raises(ValueError, match="0 of 5 videos can be decoded, for example 0.mp4: is br"):
-        embed_within(passes(Network(0.1, broken)), PATHS[:5], TimeBudget(100.0, 600.0), 1)
+        embed_within(
+            passes(Network(0.1, broken)), PATHS[:5], TimeBudget(100.0, 600.0), 1, no_scores, 5
+        )
+
+
+@pytest.mark.parametrize("each", [0.5, 2.0])
+def test_the_time_of_the_scores_is_kept(clock, each):
+    """Scores whose time grows with the square of the videos still end within the budget."""
+
+    def score_seconds(count):
+        return each * (count / 50) ** 2
+
+    budget = TimeBudget(100.0, 300.0)
+    found = embed_within(passes(Network(0.1), Network(1.0)), PATHS, budget, 1, score_seconds, 20)
+    free = embed_within(
+        passes(Network(0.1), Network(1.0)), PATHS, TimeBudget(clock[0], 300.0), 1, no_scores, 20
+    )
+    assert 20 < found.tried < free.tried
+    clock[0] = 100.0
+    embed_within(passes(Network(0.1), Network(1.0)), PATHS, budget, 1, score_seconds, 20)
+    assert 0.5 * 300 < clock[0] + score_seconds(found.tried) - 100.0 < 0.9 * 300
+    with pytest.raises(ValueError, match=r"300 s suffices for \d+ of 1000 videos"):
+        embed_within(
+            passes(Network(0.1)),
+            PATHS,
+            TimeBudget(clock[0], 300.0),
+            1,
+            lambda count: 30.0 * count,
+            20,
+        )
+
+
+def test_processes_that_start_late_do_not_waste_the_features_of_the_others(clock, monkeypatch):
+    """On a busy machine the second start takes 15 s longer than the first one."""
+    started = candidate_features.embed_clips
+
+    def embed_clips(network, paths, workers):
+        clock[0] += 15.0 if len(paths) > 6 else 0.0
+        yield from started(network, paths, workers)
+
+    monkeypatch.setattr(candidate_features, "embed_clips", embed_clips)
+    networks = passes(Network(1.0), Network(0.01))
+    found = embed_within(networks, PATHS, TimeBudget(100.0, 200.0), 1, no_scores, 20)
+    assert found.tried > 100 and clock[0] - 100.0 < 200

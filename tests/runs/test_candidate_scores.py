@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
+from sce_video.evaluation.functional.label_free import clip_hits, lidar, rankme
 from sce_video.runs.candidate_features import Cost
 from sce_video.runs.candidate_scores import (
     DECIDES,
     Score,
     decide,
+    in_row_space,
     mean_interval,
     paired_difference,
-    score_candidate,
+    score_candidates,
 )
 from sce_video.runs.candidate_videos import ChoiceVideos
 from sce_video.runs.candidates import PIXELS, RANDOM_WEIGHTS, Candidate
@@ -126,15 +129,49 @@ def test_scores_of_features_that_separate_classes_and_of_noise():
     noise = rng.normal(size=(COUNT, 4, 8)).astype(np.float32)
     good = noise.copy()
     good[np.arange(COUNT), :, known.labels] += 20
-    scored = score_candidate(A, cost(1.0), good, known)
+    found = score_candidates({A: good, B: noise}, dict.fromkeys((A, B), cost(1.0)), known)
+    scored, chance = found.scores
+    assert not found.note and len(found.measured) == COUNT
     assert scored.metrics[DECIDES] == scored.metrics["knn_top1"] == 1.0
     assert scored.rows.features.shape == (COUNT, 8)
-    chance = score_candidate(B, cost(1.0), noise, known)
     assert chance.metrics[DECIDES] < 0.6
     low, high = chance.intervals[DECIDES]
     assert low < chance.metrics[DECIDES] < high
     assert set(chance.outcomes) == {DECIDES, "knn_top1"}
-    free = score_candidate(A, cost(1.0), good, videos(labelled=False))
+    (free,) = score_candidates({A: good}, {A: cost(1.0)}, videos(labelled=False)).scores
     assert {"rankme", "lidar", "clip_retrieval_r1", "effective_rank"} <= free.metrics.keys()
-    whole = score_candidate(A, cost(1.0), good[:, :1], videos(labelled=False))
+    (whole,) = score_candidates({A: good[:, :1]}, {A: cost(1.0)}, videos(labelled=False)).scores
     assert "lidar" not in whole.metrics and whole.metrics["rankme"] > 1
+
+
+def test_folds_for_which_there_is_no_time_are_left_out_for_all():
+    """Both metrics are those of the tested folds; kNN still searches all other videos."""
+    clips = np.random.default_rng(0).normal(size=(COUNT, 2, 8)).astype(np.float32)
+    known, costs = videos(), {A: cost(1.0), B: cost(1.0)}
+    whole = score_candidates({A: clips, B: clips}, costs, known)
+    found = score_candidates({A: clips, B: clips}, costs, known, stop=0.0)
+    assert found.note.startswith("Only 12 videos, 1 of 5 folds, are tested")
+    first = known.folds == 0
+    assert found.measured.paths == known.subset(np.flatnonzero(first)).paths
+    for score, complete in zip(found.scores, whole.scores, strict=True):
+        assert len(score.rows.paths) == COUNT
+        for name in (DECIDES, "knn_top1"):
+            assert (score.outcomes[name] == complete.outcomes[name][first]).all()
+            assert score.metrics[name] == score.outcomes[name].mean()
+    assert decide([*found.scores], found.measured).best in (A, B)
+
+
+def test_features_in_the_space_of_their_clips_have_equal_measures():
+    """Wide features are replaced by as many numbers as there are clips."""
+    rng = np.random.default_rng(0)
+    wide = rng.normal(size=(20, 1, 300)) + 0.2 * rng.normal(size=(20, 3, 300)) + 0.5
+    wide = wide.astype(np.float32)
+    narrow = in_row_space(wide)
+    assert narrow.shape == (20, 3, 60) and in_row_space(narrow) is narrow
+    gram = [x.reshape(60, -1).astype(np.float64) for x in (wide, narrow)]
+    np.testing.assert_allclose(gram[1] @ gram[1].T, gram[0] @ gram[0].T, atol=1e-3)
+    videos_of = torch.arange(20).repeat_interleave(3)
+    before, after = (torch.from_numpy(x.reshape(60, -1)) for x in (wide, narrow))
+    assert rankme(after) == pytest.approx(rankme(before), rel=1e-4)
+    assert lidar(after, videos_of) == pytest.approx(lidar(before, videos_of), rel=1e-2)
+    assert torch.equal(clip_hits(after, videos_of), clip_hits(before, videos_of))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 
 import numpy as np
 import pytest
@@ -50,8 +51,10 @@ def test_groups_of_paths_and_videos_alone(folder):
     by_person = chosen(folder, labels="folders", group_pattern=r"person(\d)")
     assert by_person.left_out == "one of 10 groups" and len(np.unique(by_person.groups)) == 10
     alone = chosen(folder, labels="folders")
-    assert alone.left_out == "one of 10 folds of 60 groups" and not alone.grouped
+    assert alone.left_out == "one of 5 folds of 60 groups" and not alone.grouped
     assert len(np.unique(alone.groups)) == 60
+    ten = chosen(folder, labels="folders", group_pattern=r"_(\d+)\.", folds=10)
+    assert ten.left_out == "one of 10 folds of 60 groups" and ten.grouped
 
 
 def test_folders_are_no_labels_unless_they_are_said_to_be(folder):
@@ -64,6 +67,14 @@ def test_classes_of_one_fold_cannot_be_compared(folder):
     rows = np.flatnonzero((found.labels == 0) | (found.groups == 3))
     some = found.subset(rows)
     assert (some.comparable() == (some.labels == 0)).all() and (some.labels == 1).any()
+
+
+def test_a_comparison_needs_some_videos_of_each_class(folder):
+    labelled = chosen(folder, labels="folders")
+    assert labelled.least == 20 and chosen(folder).least == 20
+    assert labelled.subset(np.arange(12)).least == 12
+    many = dataclasses.replace(labelled, labels=np.arange(60) // 6)
+    assert many.least == 50
 
 
 def test_mistakes_name_the_file(folder, tmp_path):

@@ -119,5 +119,7 @@ def test_pools_of_one_pass_equal_networks_with_these_pools(image_network, monkey
 def test_a_network_without_frames_has_no_pools(run, monkeypatch):
     model = load_model(run, device="cpu")
     monkeypatch.setattr("sce_video.inference.model.load_model", lambda *_, **__: model)
-    with pytest.raises(ValueError, match="no pools of frames. Give hf:a/b alone, or make a run"):
+    with pytest.raises(
+        ValueError, match="no pools of frames. Give hf:a/b alone, or convert it to a run"
+    ):
         load_passes([Candidate("hf:a/b:mean", "hf:a/b", "mean")], "cpu")

@@ -224,9 +224,9 @@ def test_what_of_timm_is_no_source(tmp_path, changes, match):
 @pytest.mark.parametrize(
     ("name", "match"),
     [
-        ("none", "there is no .*none: give a run"),
+        ("none", r"there is no .*none\. Give a run"),
         ("wide.pth", "of another backbone than the model .*of another shape"),
-        ("grey.pth", r"in_channels of .*grey\.pth is 1, and frames of videos have 3"),
+        ("grey.pth", r"grey\.pth has in_channels=1, but videos have 3 channels"),
         (".", r"no checkpoint epoch_N\.pth"),
     ],
 )
@@ -271,7 +271,7 @@ def test_any_method_is_planned_from_any_network(videos, sources, tmp_path, metho
     assert chosen["keep"] == "best" and "width" not in chosen
     text = "\n".join(planned.plan.lines())
     assert f"starts from    {found.name}" in text
-    assert ("is a classifier: its backbone is taken" in text) == found.is_classifier
+    assert ("is a classifier. Only its backbone is used" in text) == found.is_classifier
     assert ("encodes images" in text) == found.per_frame
     # Read as data, the file of the plan is the same training.
     stored = planned_config(write_planned(planned))
@@ -309,11 +309,17 @@ def test_the_clip_keeps_its_rate_where_the_videos_last(sources):
 @pytest.mark.parametrize(
     ("source", "facts", "given", "how", "match"),
     [
-        ("videomae", dict(duration=0.1), {}, {}, "of 4 frames, and the videos in videos have 2: "),
+        ("videomae", dict(duration=0.1), {}, {}, "of 4 frames, but the videos in videos have 2: "),
         ("r2plus1d.pth", dict(duration=0.4), {}, {}, "have 10: give fewer, --frames 10"),
-        ("videomae", dict(height=16), {}, {}, "takes frames of 32x32 pixels, and the short side"),
-        ("videomae", {}, {"frames": 8}, {}, "^--frames 8: .*videomae takes clips of 4 frames, "),
-        ("videomae", {}, {"size": 64}, {}, "^--size 64: .* frames of 32x32 .*: leave --size out$"),
+        ("videomae", dict(height=16), {}, {}, "needs frames of 32x32 pixels, but the short side"),
+        (
+            "videomae",
+            {},
+            {"frames": 8},
+            {},
+            "^--frames 8: .*videomae accepts only clips of 4 frames",
+        ),
+        ("videomae", {}, {"size": 64}, {}, r"^--size 64: .* frames of 32x32 .*\. Remove --size$"),
         ("dinov2", {}, {"size": 36}, {}, "^--size 36: .* multiples of its patch size of 8 pixels"),
         ("r2plus1d.pth", {}, {}, dict(lora=4), "lora adapts attention and MLP"),
     ],
@@ -336,7 +342,7 @@ def test_local_views_need_a_network_that_takes_them(sources):
         start = Start(find_source(sources / name))
         if refused:
             with pytest.raises(
-                ValueError, match="SCE has local views of 4 frames of 16x16, and .*"
+                ValueError, match="SCE has local views of 4 frames of 16x16, but .*"
             ):
                 continue_from(config, start)
         else:
@@ -365,8 +371,8 @@ def test_local_views_need_a_network_that_takes_them(sources):
         ),
         (["{videos}", "--from", "{root}/s3d.pth"], "have 20: give fewer, --frames 20"),
         (["{videos}", "--from", "{root}/videomae", "--frames", "8"], "--frames 8: "),
-        (["{videos}", "--from", "{root}/head.pth"], "has nothing but a head: give the checkpoint"),
-        (["{videos}", "--from", "{root}/other.pth"], "have the layout of no other code base"),
+        (["{videos}", "--from", "{root}/head.pth"], "contains only a head. Give the checkpoint"),
+        (["{videos}", "--from", "{root}/other.pth"], "do not have the layout of a known code base"),
     ],
 )
 def test_a_wrong_command_line(videos, sources, tmp_path, capsys, words, match):

@@ -241,7 +241,9 @@ def test_segments_of_one_recording_are_cut_in_time(tmp_path):
     assert row.value == "2 segments of 1 recording" and "last quarter" in row.reason
     assert "1 segments reach across" in row.reason
     file = segment_rows(tmp_path, [*rows, ("a", 90, 95, "only at the end")])
-    with pytest.raises(ValueError, match="no 'only at the end': label it in another recording, or"):
+    with pytest.raises(
+        ValueError, match=r"no 'only at the end'\. Label it in another recording, or"
+    ):
         labelled_parts(file, None)
 
 
@@ -311,7 +313,7 @@ def test_errors(videos, tmp_path):
     refused("either hours or epochs, not both", hours=1, epochs=3)
     refused("--few 9 is more", few=9)
     short = make_videos(tmp_path / "short", 4, frames=3)
-    with pytest.raises(ValueError, match="takes clips of 4 frames, and the videos in .* have 3"):
+    with pytest.raises(ValueError, match="needs clips of 4 frames, but the videos in .* have 3"):
         sce_video.finetune(videos / "source.pth", train=short, out=tmp_path / "run")
 
 

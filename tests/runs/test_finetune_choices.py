@@ -42,7 +42,7 @@ def test_the_clip_is_that_of_the_network():
     assert values(R3D, given={"frames": 4})["frames"] == 4
     found = values(IMAGES, machine=CPU)  # several frames, as long as a network of one's own sees
     assert found["frames"] == 4 and found["clip_duration"] == 1.28
-    with pytest.raises(ValueError, match=r"r takes clips of 8 frames, and the videos .* have 5"):
+    with pytest.raises(ValueError, match=r"r needs clips of 8 frames, but the videos .* have 5"):
         values(R3D, duration=0.2)
 
 
@@ -140,9 +140,9 @@ def test_test_views_follow_the_videos():
 def test_notes_name_what_is_unusual():
     assert not list(finetuning_notes([20, 30], 40, 0, 112, 1.0))
     for arguments, words in (
-        (([20, 30], 40, 3, 112, 1.0), "3 videos are trained on and tested"),
-        (([2, 30], 40, 0, 112, 1.0), "the largest class has 30 videos, the smallest 2"),
-        (([20, 30], 12, 0, 112, 1.0), "12 test videos are few"),
+        (([20, 30], 40, 3, 112, 1.0), "3 videos are in both the training and the test set"),
+        (([2, 30], 40, 0, 112, 1.0), "the largest class has 30 videos and the smallest 2"),
+        (([20, 30], 12, 0, 112, 1.0), "only 12 test videos"),
         (([20, 30], 40, 0, 112, 5.0), "--short-side 160"),
     ):
         (note,) = finetuning_notes(*arguments)

@@ -96,10 +96,10 @@ def test_a_training_says_at_its_start_what_differs_from_the_papers(tmp_path):
     )
     launch.run_training(cfg)
     text = next((tmp_path / "run").glob("*/*.log")).read_text()
-    (line,) = [line for line in text.splitlines() if "next to the paper's number" in line]
-    assert "WARNING - this training will not stand next to" in line
+    (line,) = [line for line in text.splitlines() if "with the paper's number" in line]
+    assert "WARNING - this run cannot be compared with" in line
     assert "train_cfg.max_epochs: 1 -> 200; " in line and "7 videos in 2 classes" in line
-    assert text.index("next to the paper's number") < text.index("Epoch(train)")
+    assert text.index("with the paper's number") < text.index("Epoch(train)")
 
 
 def test_an_evaluation_writes_through_no_link(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import sys
 from dataclasses import replace
@@ -52,6 +53,26 @@ def test_gpus():
         found = machine_checks.check_gpu(names, cuda_build, devices)
         assert found.level == level and word in found.what
         assert bool(found.advice) == (level != OK)
+
+
+def test_cores_for_the_workers_of_each_gpu():
+    for usable, gpus, level in ((4, 0, OK), (104, 8, OK), (64, 8, WARNING), (1, 2, WARNING)):
+        found = machine_checks.check_cores(usable, 128, gpus)
+        assert found.level == level and f"cores: {usable} of 128, by the affinity" in found.what
+        assert bool(found.advice) == (level != OK)
+    found = machine_checks.check_cores(64, 64, 8)
+    assert " of 64" not in found.what and "8 GPUs use 104" in found.what
+    assert "Each gets 8 loader workers at most" in found.what
+
+
+def test_shared_memory_is_computed_from_the_gpus():
+    """Two batches of 154 MB under way for each of 12 workers."""
+    for gpus, amount, level in ((1, 9, OK), (8, 16, WARNING), (8, 28, OK), (0, 9, OK)):
+        found = machine_checks.check_amount("shared memory", amount * GIB, gpus=gpus)
+        assert found.level == level
+    advice = machine_checks.check_amount("shared memory", 16 * GIB, gpus=8).advice
+    assert "--ipc=host, or --shm-size=28g" in advice
+    assert math.ceil(8 * 12 * 2 * 64 * 2 * 8 * 224 * 224 * 3 / GIB) == 28
 
 
 def test_amounts():
@@ -110,7 +131,7 @@ def test_the_command(videos, monkeypatch, capsys, tmp_path):
     for word in ("Python", "FFmpeg", "shared memory", "11 videos", "clips of 8 frames a second"):
         assert word in shown
     monkeypatch.setattr(
-        machine_checks, "check_amount", lambda *_: machine_checks.Finding(FAILURE, "none")
+        machine_checks, "check_amount", lambda *_, **__: machine_checks.Finding(FAILURE, "none")
     )
     assert main(["doctor"]) == 1
 

@@ -178,7 +178,7 @@ def test_a_budget_makes_the_length(videos, tmp_path):
 def test_resuming_takes_everything_from_the_run(trained, tmp_path, capsys):
     run = shutil.copytree(trained[0], tmp_path / "run")
     assert main(["pretrain", "--out", str(tmp_path / "none"), "--resume"]) == 2
-    assert "no training in" in capsys.readouterr().err
+    assert "contains no training run" in capsys.readouterr().err
     assert main(["pretrain", "--out", str(run), "--resume"]) == 0  # has nothing left to do
 
 
@@ -225,7 +225,7 @@ def test_a_stopped_seed_ends_all(videos, tmp_path, monkeypatch, capsys):
     assert "seed0 (1 of 2)\n" in shown and "seed1 (" not in shown
     with pytest.raises(ValueError, match="give either seed or seeds, not both"):
         sce_video.pretrain(videos, out=tmp_path, seeds=[0, 1], seed=3)
-    with pytest.raises(ValueError, match="no training in .* to resume"):
+    with pytest.raises(ValueError, match="cannot resume: .* contains no training run"):
         sce_video.pretrain(out=tmp_path / "none", seeds=[0], resume=True)
 
 

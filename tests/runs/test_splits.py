@@ -30,7 +30,7 @@ def test_lists_of_another_split():
     assert splits.for_split(original, 1).train_dataloader == original.train_dataloader
     with pytest.raises(ValueError, match="has no splits"):
         splits.for_split(config(split=None), 2)
-    with pytest.raises(ValueError, match="no ann_file has 'split2'"):
+    with pytest.raises(ValueError, match="no ann_file contains 'split2'"):
         splits.for_split(config(split=2), 3)
 
 
@@ -102,7 +102,7 @@ def test_an_interrupted_run_resumes_and_finished_splits_are_kept(
     tests = [json.loads((tmp_path / f"split{n}/results.json").read_text()) for n in (1, 2)]
     lists = [result["protocol"]["test"]["ann_file"].rpartition("/")[2] for result in tests]
     assert lists == ["test_split1.txt", "test_split2.txt"]
-    with pytest.raises(ValueError, match=r"split1 holds a run with other settings"):
+    with pytest.raises(ValueError, match=r"split1 contains a run with other settings"):
         splits.run_splits(*prepare(split_videos, tmp_path, train_cfg__max_epochs=3), [1, 2])
 
 
@@ -111,7 +111,7 @@ def test_bad_splits_are_refused_before_anything_is_trained(split_videos, tmp_pat
     for wanted, message in (
         ([], "once each"),
         ([1, "1"], "once each"),
-        ([1, 4], r"split 4 has no list train_split4\.txt"),
+        ([1, 4], r"the list train_split4\.txt of split 4 does not exist"),
     ):
         with pytest.raises(ValueError, match=message):
             splits.run_splits(training, testing, wanted)

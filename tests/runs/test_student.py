@@ -8,18 +8,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from helpers.hf_models import save_model
 from helpers.training import make_videos, planned_pretraining, write_planned
 from helpers.videos import write_video
 from runs.test_roads import FACTS
 
 import sce_video
 from sce_video.engine.checkpoint import load_checkpoint_file
+from sce_video.engine.config.load import load_config
 from sce_video.engine.weights import load_backbone
 from sce_video.inference.features import read_features
 from sce_video.inference.model import load_model
 from sce_video.models import EfficientNetLite
 from sce_video.runs.planned_config import planned_config
-from sce_video.runs.student import clip_duration, clips_of_video
+from sce_video.runs.student import FRAME_POOL, clip_duration, clips_of_video
 from sce_video.utils.run_files import TEACHER_FEATURES, has_public_teacher, newest_checkpoint
 
 needs_teacher = pytest.mark.skipif(
@@ -56,7 +58,7 @@ def test_the_plan_of_a_student(tmp_path):
     planned = planned_pretraining(videos, tmp_path / "run", teacher="efficientnet-lite0")
     found = {choice.setting: choice.value for choice in planned.choices}
     assert found["recipe"] == "distill_efficientnet_lite0_folder"
-    assert found["starts from"] == "efficientnet-lite0" and found["objective"] == "frames"
+    assert found["starts from"] == "efficientnet-lite0" and found["objective"] == "cosine"
     assert found["size"] == 40  # the videos have no more
     assert planned.config.model.backbone.temporal
     assert planned.config.model.projector.num_layers == 0
@@ -65,19 +67,57 @@ def test_the_plan_of_a_student(tmp_path):
     folder = write_planned(planned)
     assert planned_config(folder).pretrained == planned.config.pretrained  # is read again as data
     assert "width" not in found and "queue" not in found
+    relations = planned_pretraining(
+        videos, tmp_path / "relations", teacher="efficientnet-lite0", objective="relations"
+    )
+    assert relations.config.model.backbone.type == "EfficientNetLite"
+    assert relations.config.model.queue_size < 6  # fewer keys than videos
     given = planned_pretraining(videos, tmp_path / "other", teacher="efficientnet-lite0", width=8)
     assert given.config.model.backbone.type == "ResNet3dSlowPath"
 
 
 @needs_teacher
-def test_a_student_is_trained_and_approaches_its_teacher(tmp_path):
-    """The whole command: features of frames in half precision, a run that other commands read."""
+def test_a_teacher_pools_frames_as_its_student(tmp_path):
+    teacher = tmp_path / "teacher"
+    sce_video.encoder("efficientnet-lite0", out=str(teacher), pool="mean")
+    planned = planned_pretraining(
+        make_videos(tmp_path / "videos", count=6), tmp_path / "run", teacher=str(teacher)
+    )
+    model = planned.config.model
+    recipe = load_config("distill_efficientnet_lite0_folder").model
+    assert model.backbone.frame_pool == recipe.backbone.frame_pool == FRAME_POOL
+    assert model.teacher_channels == recipe.teacher_channels == 3 * 1280
+    assert model.projector.num_layers == 0  # their features correspond one to one
+
+
+@needs_teacher
+def test_a_linear_layer_leads_to_features_of_another_size(tmp_path):
+    pytest.importorskip("transformers", reason="no transformers: pip install 'sce-video[hf]'")
+    save_model("dinov2", tmp_path / "dinov2")
+    planned = planned_pretraining(
+        make_videos(tmp_path / "videos", count=6),
+        tmp_path / "run",
+        teacher=str(tmp_path / "dinov2"),
+    )
+    model = planned.config.model
+    assert model.backbone.type == "EfficientNetLite" and model.objective == "cosine"
+    assert model.projector.num_layers == 1 and model.teacher_channels not in (1280, 2560)
+
+
+@needs_teacher
+@pytest.mark.parametrize(
+    ("objective", "size", "dtype"),
+    [("cosine", 3 * 1280, np.float32), ("frames", 4 * 1280, np.float16)],
+)
+def test_a_student_is_trained_and_read_by_other_commands(objective, size, dtype, tmp_path):
+    """The whole command. The features of frames are many, so they have half the precision."""
     videos = make_videos(tmp_path / "videos", count=8, write=write_video)
     run = tmp_path / "run"
     result = sce_video.pretrain(
         videos=str(videos),
         out=str(run),
         teacher="efficientnet-lite0",
+        objective=objective,
         size=32,
         frames=4,
         epochs=6,
@@ -87,9 +127,9 @@ def test_a_student_is_trained_and_approaches_its_teacher(tmp_path):
     )
     assert result.status == 0
     stored = read_features(run / TEACHER_FEATURES)
-    assert stored.values.shape == (8, 4 * 1280)
+    assert stored.values.shape == (8, size)
     with np.load(run / TEACHER_FEATURES) as file:
-        assert file["features"].dtype == np.float16
+        assert file["features"].dtype == dtype
     checkpoint = load_checkpoint_file(newest_checkpoint(run))
     layers = [v for name, v in checkpoint["state_dict"].items() if ".temporal." in name]
     assert len(layers) == 4 and all(layer.abs().max() > 0 for layer in layers)

@@ -188,7 +188,7 @@ def test_a_sweep_that_runs_out_of_time_is_requeued(sweep, monkeypatch, capsys):
     thread.join()
     assert (folder / "signals").read_text().split() == [str(signal.SIGTERM.value)]
     assert "job 7_2 is requeued" in capsys.readouterr().err and calls == ["7_2"]
-    assert "since its start no step has advanced" in sweep_function._requeue("7_2", False)
+    assert "no step has advanced since it started" in sweep_function._requeue("7_2", False)
     monkeypatch.setattr("sce_video.engine.restarts.call_scontrol", lambda job: "status 1")
     assert "could not be requeued: status 1" in sweep_function._requeue("7_2", True)
 

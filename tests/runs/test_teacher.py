@@ -165,7 +165,9 @@ def test_a_resumed_run_equals_the_uninterrupted_one_and_loads_no_network(
 
 def test_a_teacher_that_has_gone_is_named(videos, tmp_path):
     cfg = config(videos, tmp_path / "gone.pth", tmp_path / "run")
-    with pytest.raises(FileNotFoundError, match=r"no teacher at .*gone\.pth\. Bring it back"):
+    with pytest.raises(
+        FileNotFoundError, match=r"the teacher .*gone\.pth does not exist\. Restore it"
+    ):
         prepare_teacher(cfg)
 
 
@@ -197,7 +199,7 @@ def test_features_are_computed_again_for_another_teacher_list_or_clips(
     whole = file.read_bytes()
     for content in (whole[: len(whole) // 2], b"x" * 100, b""):
         file.write_bytes(content)
-        with pytest.raises(ValueError, match=r"run/teacher\.npz is not .*; remove it"):
+        with pytest.raises(ValueError, match=r"run/teacher\.npz is not .*\. Remove it"):
             prepare_teacher(config(videos, network, run))
     cfg = config(videos, network, run)
     features = StoredFeatures(cfg, student_clip(cfg))
@@ -299,16 +301,21 @@ def test_what_the_teacher_decides(videos, network, tmp_path):
 def test_one_sentence_before_the_first_step(videos, network, tmp_path, capsys, monkeypatch):
     long = save_tiny(tmp_path / "long.pth", text=CONFIG.replace("0.48", "2.0"))
     for settings, message in (
-        (dict(teacher=long), r"clips last 2 s, the videos 0\.8 s: give --clip-duration 0\.6 "),
+        (dict(teacher=long), r"clips last 2 s, but the videos 0\.8 s\. Set --clip-duration 0\.6 "),
         (dict(teacher=network, objective="l2"), "objective must be one of cosine, tokens, rel"),
         (dict(teacher=network, teacher_clips=2.5), "teacher_clips must be a whole number, got 2.5"),
-        (dict(teacher=network, objective="tokens", teacher_clips=3), "give --teacher-clips 0, no"),
+        (
+            dict(teacher=network, objective="tokens", teacher_clips=3),
+            "Set --teacher-clips to 0 instead",
+        ),
     ):
         with pytest.raises(ValueError, match=message):
             plan(videos, tmp_path, **settings)
-    with pytest.raises(FileNotFoundError, match="there is no .*none.pth"):
+    with pytest.raises(FileNotFoundError, match="none.pth does not exist"):
         plan(videos, tmp_path, teacher=tmp_path / "none.pth")
-    with pytest.raises(ValueError, match="needs a teacher: sce-video pretrain --teacher SOURCE"):
+    with pytest.raises(
+        ValueError, match="needs a teacher. Run sce-video pretrain --teacher SOURCE"
+    ):
         prepare_teacher(config(videos, network, tmp_path, teacher_checkpoint=None))
     out = ["--out", str(tmp_path / "run")]
     command = ["pretrain", str(videos), *out, "--method", "sce", "--teacher", str(network)]

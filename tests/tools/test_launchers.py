@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,10 @@ import pytest
 TOOLS = Path(__file__).resolve().parents[2] / "tools"
 SCRIPTS = ["dist_train.sh", "dist_test.sh", "slurm_train.sh", "slurm_sweep.sh"]
 
-# Writes its arguments, one a line, and the variables that matter.
+# Writes its arguments, one a line, and the variables that matter. Asked for the CPUs that a config
+# needs, it says 13.
 RECORDER = """#!/bin/bash
+[ "$1" != -c ] || { echo cpus 13; exit; }
 {
     printf '%s\\n' "$0" "$@"
     env | grep -E '^(NNODES|NODE_RANK|MASTER_ADDR|PORT|PYTHONPATH)=' || true
@@ -113,9 +116,24 @@ def test_slurm_asks_for_machines(root):
     record = _recorded(
         root, "slurm_train.sh", "p", "j", "c.py", GPUS="2", SRUN_ARGS="--time=1:00 -x a,b"
     )
-    machines = "--nodes=1 --ntasks=1 --ntasks-per-node=1 --gres=gpu:2 --cpus-per-task=16"
+    machines = "--nodes=1 --ntasks=1 --ntasks-per-node=1 --gres=gpu:2 --cpus-per-task=26"
     rest = "--kill-on-bad-exit=1 --time=1:00 -x a,b"
     assert record[3 : record.index("bash")] == [*machines.split(), *rest.split()]
+
+
+@pytest.mark.parametrize(
+    ("config", "cpus"),
+    [("sce/sce_r3d50_8xb64-8x224-200e_k400.py", 8 * 13), ("sce/sce_r3d18_folder.py", 8 * 5)],
+)
+def test_slurm_asks_for_the_loader_workers_of_the_recipe(root, config, cpus):
+    """And for a core of the training process, for each GPU."""
+    _executable(root.parent / "bin/srun", RECORDER)
+    _executable(root.parent / "bin/python3", f'#!/bin/bash\nexec "{sys.executable}" "$@"\n')
+    words = ("p", "j", str(TOOLS.parent / "configs" / config))
+    record = _recorded(root, "slurm_train.sh", *words, PYTHONPATH=str(TOOLS.parent))
+    assert f"--cpus-per-task={cpus}" in record
+    done = _run(root, "slurm_train.sh", "p", "j", "none.py", PYTHONPATH=str(TOOLS.parent))
+    assert done.returncode == 2 and "cannot read none.py here. Set CPUS_PER_TASK" in done.stderr
 
 
 def test_restarts_use_a_rendezvous_that_can_start_again(root):
@@ -156,7 +174,7 @@ def test_a_job_that_is_requeued_is_submitted(root):
     record = _recorded(
         root, "slurm_train.sh", "a part", "a job", "my c.py", "--seed", "1 $2", **env
     )
-    machines = "--nodes=2 --ntasks=2 --ntasks-per-node=1 --gres=gpu:8 --cpus-per-task=64".split()
+    machines = "--nodes=2 --ntasks=2 --ntasks-per-node=1 --gres=gpu:8 --cpus-per-task=104".split()
     rest = "--requeue --open-mode=append --signal=USR1@300 --time=24:00:00 -q x".split()
     submitted = (root.parent / "record.sbatch").read_text().splitlines()
     assert submitted == ["--partition=a part", "--job-name=a job", *machines, *rest]

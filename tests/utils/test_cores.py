@@ -37,6 +37,13 @@ def test_a_control_group_limits_the_cores(eight_cores, files, expected):
     assert cores.usable_cores() == expected
 
 
+def test_the_processes_of_a_launcher_share_the_cores(monkeypatch):
+    assert cores.cores_of_process() == 8
+    for processes, share in ((2, 4), (3, 2), (16, 1)):
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", str(processes))
+        assert cores.cores_of_process() == share
+
+
 @pytest.mark.parametrize(
     ("idle_shares", "expected"),
     [([1.0] * 8, 8), ([1, 1, 1, 0, 0, 0, 0, 0], 3), ([0.0] * 8, 2), ([0.5] * 8, 4)],

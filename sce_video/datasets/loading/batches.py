@@ -38,8 +38,10 @@ def shared_tensor(shape: Sequence[int], dtype: torch.dtype, what: str) -> Tensor
         storage = first.untyped_storage()._new_shared(size)
     except RuntimeError as error:  # torch reserves the pages here, so this is where it fails
         reason = str(error).partition("\n")[0]
+        worker = get_worker_info()
+        needed = shared_memory_needed(size, 1 if worker is None else worker.num_workers)
         advice = (
-            "provide more (docker run --shm-size=16g, or --ipc=host), or lower batch_size, "
+            f"provide more (docker run --ipc=host, or --shm-size={needed}), or lower batch_size, "
             "num_workers or prefetch_factor"
         )
         if os.strerror(errno.EFBIG) in reason:
@@ -53,6 +55,20 @@ def shared_tensor(shape: Sequence[int], dtype: torch.dtype, what: str) -> Tensor
             f"no shared memory for {what} of {size / 2**20:.1f} MiB ({reason}; {there}): {advice}"
         ) from error
     return first.set_(storage).view(tuple(shape))
+
+
+def shared_memory_needed(batch: int, workers: int) -> str:
+    """Return the shared memory that all processes of this machine need, for docker: ``30g``.
+
+    Each loader worker has two batches under way (``prefetch_factor``), and every process that a
+    launcher has started has workers.
+
+    Args:
+        batch: Size of a batch in bytes.
+        workers: Loader workers of each process.
+    """
+    processes = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    return f"{math.ceil(2 * batch * workers * processes / 2**30)}g"
 
 
 class BatchTensor(Tensor):

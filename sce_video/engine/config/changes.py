@@ -1,12 +1,12 @@
-"""Changes of a config: ``KEY=VALUE``, steps by name, and settings that stand at several places.
+"""Changes of a config: ``KEY=VALUE``, steps by name, and settings with several places.
 
 A recipe declares settings::
 
     settings = dict(frames=["train_dataloader.dataset.pipeline.RandomClips.num_frames",
                             "test_dataloader.dataset.pipeline.UniformClips.num_frames"])
 
-so that ``frames=16`` changes training and evaluation alike. A recipe that inherits the declaration
-and lacks a place, as a method without queue does, leaves that place out.
+so that ``frames=16`` changes training and evaluation alike. If a recipe inherits the declaration
+but lacks one of the places, for example the queue of another method, that place is skipped.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def source_of(sources: Sources, path: tuple[str, ...]) -> str | None:
 
 
 def child(node: Any, part: str) -> Any:
-    """What a dict or a list has under a key or a number; None where there is nothing."""
+    """Return the entry of a dict or list at a key or number, or None if there is none."""
     if isinstance(node, dict | Config):
         return node.get(part)
     in_list = isinstance(node, list | tuple) and part.isdecimal() and int(part) < len(node)
@@ -62,15 +62,15 @@ def child(node: Any, part: str) -> Any:
 
 
 def node_at(root: Any, path: Iterable[str]) -> Any:
-    """What stands at a path of keys and numbers; None where there is nothing."""
+    """Return the value at a path of keys and numbers, or None if there is none."""
     return reduce(child, path, root)
 
 
 def numbered_path(root: Any, parts: Sequence[str]) -> tuple[str, ...]:
-    """A path with numbers in place of the names of steps, as far as the config reaches.
+    """Replace the names of steps in a path by numbers, as far as the config reaches.
 
-    The parts of a name with scope, ``("sce_video", "RandomClips")``, become one; unknown and
-    ambiguous names are left for :func:`step_index` to refuse.
+    A name with a scope, ``("sce_video", "RandomClips")``, becomes one entry. Unknown and ambiguous
+    names are left for :func:`step_index` to refuse.
     """
     numbered: list[str] = []
     node, rest = root, list(parts)
@@ -87,7 +87,7 @@ def numbered_path(root: Any, parts: Sequence[str]) -> tuple[str, ...]:
 
 
 def named_path(root: Any, path: Sequence[str]) -> str:
-    """A path of keys and numbers as text, with the names of steps where a name is unique."""
+    """Format a path of keys and numbers as text, with the names of steps that are unique."""
     names = []
     node = root
     for part in path:
@@ -112,11 +112,11 @@ def leaves(node: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, .
 
 
 def step_index(steps: Sequence, part: str, path: str) -> int:
-    """The index of an entry of the list at ``path``, given by number or by the name of its type.
+    """Return the index of an entry of the list at ``path`` by its number or by its type's name.
 
     Raises:
-        ValueError: no such number or name, or a name that several entries have; with entries and
-            near names, or the numbers.
+        ValueError: If the number or name does not exist, or several entries share the name. The
+            message lists the entries and similar names.
     """
     if part.isdecimal() and int(part) < len(steps):
         return int(part)
@@ -141,17 +141,18 @@ def step_index(steps: Sequence, part: str, path: str) -> int:
 def read_config(path: str | Path, sources: Sources | None = None) -> Config:
     """Read a config file like ``Config.fromfile``, and change steps of inherited lists by name.
 
-    Where a base has a list of typed dicts and a child config a dict, the keys of the dict are names
-    (or numbers) of steps and its values are merged into them, at any level of ``_base_``.
+    If a base contains a list of typed dicts and the child config a dict, the dict's keys are names
+    (or numbers) of steps, and its values are merged into these steps, at any level of ``_base_``.
     ``_delete_=True`` in a step replaces it at its position. Steps cannot be added this way.
 
     Args:
         path: The config file.
-        sources: Is filled with the file that sets each value. It stays empty if the config imports
+        sources: Filled with the file that sets each value. It stays empty if the config imports
             its bases (``with read_base()``) instead of naming them.
 
     Raises:
-        StepError: If a step has an unknown or ambiguous name, or is not a dict; names the file.
+        StepError: If a step's name is unknown or ambiguous, or its value is not a dict. The message
+            names the file.
     """
     path = str(path)
     if Config._is_lazy_import(path):  # inherits by Python's import, without merging dicts
@@ -177,7 +178,7 @@ def read_config(path: str | Path, sources: Sources | None = None) -> Config:
 
 @dataclass
 class _Content:
-    """Values of a config file with what it inherits, the text of all files, and used variables."""
+    """Values of a config file and its bases, the text of all files, and the variables used."""
 
     values: dict[str, Any]
     text: str
@@ -187,7 +188,7 @@ class _Content:
 def _read_with_bases(path: str, sources: Sources | None = None) -> _Content:
     """Read the bases of a config file, then the file, and merge its values into theirs.
 
-    ``sources`` is filled as by :func:`read_config`.
+    ``sources`` is filled in the same way as by :func:`read_config`.
 
     mmengine 0.10 does the same, but refuses a dict over a list ("cannot inherit from base"), and
     its functions that read files cannot be told to merge in another way.
@@ -229,15 +230,15 @@ def _read_with_bases(path: str, sources: Sources | None = None) -> _Content:
 
 
 def _base_file(name: str, path: str) -> tuple[str, str | None]:
-    """Path of a base that a config file names; the package of ``package::config``, or None.
+    """Return the path of a config's base, and the package if it is given as ``package::config``.
 
-    mmengine's own function needs ``pkg_resources``, which setuptools 81 removed, and fails for the
-    configs of mmaction2 1.1, whose list of models it cannot read.
+    mmengine's own function needs ``pkg_resources``, which setuptools 81 removed. It also fails for
+    the configs of mmaction2 1.1, because it cannot read their list of models.
     """
     package, external, config = name.partition("::")
     if not external:
         return os.path.join(os.path.dirname(path), name), None
-    if package == "sce_video":  # its recipes also lie in a checkout, and need no scope
+    if package == "sce_video":  # recipes also exist in a checkout, and need no scope
         return str(recipes_folder() / config), None
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
@@ -246,7 +247,7 @@ def _base_file(name: str, path: str) -> tuple[str, str | None]:
 
 
 def _own_values(path: str, filled: str, inherited: ConfigDict) -> dict[str, Any]:
-    """Values that a config file itself sets.
+    """Return the values that a config file sets itself.
 
     Args:
         path: The file.
@@ -268,9 +269,9 @@ def _own_values(path: str, filled: str, inherited: ConfigDict) -> dict[str, Any]
 
 
 def _note_file(sources: Sources, file: str, changes: dict, base: dict) -> None:
-    """Note what a child config sets, before it is merged into its base."""
+    """Record what a child config sets before it is merged into its base."""
     text = read_text(file, errors="replace")
-    # A file hands on whole lists and dicts of its bases: pipeline=_base_.train_pipeline.
+    # A file may reuse whole lists and dicts of its bases: pipeline=_base_.train_pipeline.
     variables = {
         name: base[name]
         for name in re.findall(r"\b_base_\.(\w+)", text)
@@ -287,7 +288,7 @@ def _note_file(sources: Sources, file: str, changes: dict, base: dict) -> None:
 def _set_values(
     changes: dict, base: Any, path: tuple[str, ...]
 ) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Paths and values that a child config sets; those in a dict or step of its base one by one."""
+    """Yield paths and values that a child config sets, including single values in base dicts."""
     for key, value in changes.items():
         in_list = isinstance(base, list | tuple)
         (number, *_) = numbered_path(base, str(key).split(".")) if in_list else (str(key),)
@@ -302,7 +303,7 @@ def _set_values(
 
 
 def _containers(node: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """All dicts and lists of a value with their paths, itself included."""
+    """Yield all dicts and lists in a value with their paths, including the value itself."""
     if isinstance(node, dict | list | tuple):
         yield path, node
         for key, value in node.items() if isinstance(node, dict) else enumerate(node):
@@ -310,7 +311,7 @@ def _containers(node: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, .
 
 
 def config_files(path: str | Path) -> list[str]:
-    """A config file and all files that it is based on, each once."""
+    """Return a config file and all files that it is based on, without duplicates."""
     files = [str(path)]
     for base in Config._get_base_files(str(path)):
         base_path, _ = _base_file(base, str(path))
@@ -319,11 +320,11 @@ def config_files(path: str | Path) -> list[str]:
 
 
 class StepError(ValueError):
-    """A wrong step in a child config; the message begins with the file."""
+    """Wrong step in a child config. The message begins with the file name."""
 
 
 def _resolve_steps(changes: dict, base: dict, path: tuple[str, ...]) -> dict:
-    """The changes of a child config, every dict over a list of steps replaced by the new list."""
+    """Return a child config's changes with each dict over a list of steps made a full list."""
     resolved = dict(changes)
     for key, value in changes.items():
         below, here = base.get(key), (*path, str(key))
@@ -340,7 +341,7 @@ def _resolve_steps(changes: dict, base: dict, path: tuple[str, ...]) -> dict:
 
 
 def _merge_into_step(steps: list, step: str, change: Any, path: tuple[str, ...]) -> None:
-    """Make the changes of a child config in a step, given by its name or number."""
+    """Apply a child config's changes to one step, given by its name or number."""
     where = ".".join(path)
     try:
         index = step_index(steps, step, where)
@@ -356,7 +357,7 @@ def _merge_into_step(steps: list, step: str, change: Any, path: tuple[str, ...])
 
 
 def _find(steps: Sequence, name: str) -> list[int]:
-    """Indices of the entries whose type has this name; a scope counts where both have one."""
+    """Return the indices of entries whose type has this name, and this scope if both state one."""
     scope, _, last = name.rpartition(".")
     typed = [(i, _type(step).rpartition(".")) for i, step in enumerate(steps)]
     named = [(i, own_scope) for i, (own_scope, _, own) in typed if name and own == last]
@@ -364,21 +365,21 @@ def _find(steps: Sequence, name: str) -> list[int]:
 
 
 def _type(step: Any) -> str:
-    """The type of an entry, with its scope; "" where it has none."""
+    """Return the type of an entry with its scope, or "" if it has none."""
     kind = step.get("type") if isinstance(step, dict) else None
     return kind if isinstance(kind, str) else getattr(kind, "__name__", "")
 
 
 def type_name(step: Any) -> str:
-    """The name of an entry's type, without scope; "" where it has none."""
+    """Return the name of an entry's type without its scope, or "" if it has none."""
     return _type(step).rpartition(".")[2]
 
 
 def parse_options(options: Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:
-    """``["a.b=1", "c=[x,y]"]`` to ``{"a.b": 1, "c": ["x", "y"]}``; a dict stays what it is.
+    """Convert ``["a.b=1", "c=[x,y]"]`` to ``{"a.b": 1, "c": ["x", "y"]}``, and copy a dict.
 
     Raises:
-        ValueError: an option without "=" or with brackets that do not match.
+        ValueError: If an option has no "=" or has unbalanced brackets.
     """
     if isinstance(options, Mapping):
         return dict(options)
@@ -397,13 +398,13 @@ def parse_options(options: Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parse_value(text: str) -> Any:
-    """The value of a typed text, as of mmengine's ``DictAction``.
+    """Parse a value as it is typed on the command line, like mmengine's ``DictAction``.
 
-    ``1e-3``, ``true`` and ``None`` are a number, a switch and None, ``a,b`` and ``[(1,2),c]`` are
-    sequences, and any other text is itself, as is whatever stands in quotes: ``'2023'``.
+    ``1e-3``, ``true`` and ``None`` become a number, a boolean and None. ``a,b`` and ``[(1,2),c]``
+    become sequences. Any other text is kept, and so is text in quotes: ``'2023'``.
 
     Raises:
-        ValueError: brackets do not match.
+        ValueError: If the brackets are unbalanced.
     """
     if text[:1] in ("'", '"'):
         with suppress(ValueError, SyntaxError):
@@ -421,10 +422,10 @@ def parse_value(text: str) -> Any:
 def available_settings(
     cfg: Config, known: Callable[[dict, tuple[str, ...]], Any] | None = None
 ) -> dict[str, tuple[str, ...]]:
-    """The places of every setting that the recipe declares and has, by name.
+    """Return the places of every setting that the recipe declares and contains, by name.
 
-    With ``known`` (:func:`~sce_video.engine.config.check.known_keys`, whose import takes seconds)
-    it also has what its classes take by default.
+    With ``known`` (:func:`~sce_video.engine.config.check.known_keys`, which takes seconds to
+    import), arguments that classes accept but the recipe leaves at their defaults also count.
     """
 
     def has(place: str) -> bool:

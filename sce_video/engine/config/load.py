@@ -1,7 +1,7 @@
-"""Reading a config and changing it from the command line; mistyped keys are refused.
+"""Reading of a config and its changes from the command line, which refuses mistyped keys.
 
-mmengine adds an unknown ``--cfg-options`` key to the config without a warning. Here a key has to
-exist in the config, or be an argument of the class that the dict around it names by ``type``, or be
+mmengine adds an unknown ``--cfg-options`` key to the config without a warning. Here, a key must
+exist in the config, be an argument of the class that the surrounding dict names by ``type``, or be
 a setting that the runner reads.
 """
 
@@ -52,31 +52,32 @@ __all__ = ["check_config", "load_config", "parse_options", "set_backend"]
 def load_config(
     path: str | Path | Config, cfg_options: Sequence[str] | Mapping[str, Any] | None = None
 ) -> Config:
-    """Read a config file and change it as the command line asks.
+    """Read a config file and apply the changes from the command line.
 
     Args:
         path: A Python, JSON or YAML config, the ``config.json`` of a pretrained network
             (:mod:`sce_video.engine.weights`), or the name of a recipe
-            (:func:`~sce_video.engine.recipes.find_recipe`); or a config, to change a copy of it.
-        cfg_options: ``["train_cfg.max_epochs=100", ...]`` as typed, or the values by key. An
-            entry of a list is given by the name of its type, ``pipeline.RandomClips.num_frames``,
-            or by its number, ``pipeline.1.num_frames``.
+            (:func:`~sce_video.engine.recipes.find_recipe`). A config object is copied and changed.
+        cfg_options: ``["train_cfg.max_epochs=100", ...]`` as typed, or a dict of values by key. An
+            entry of a list is selected by the name of its type,
+            ``pipeline.RandomClips.num_frames``, or by its number, ``pipeline.1.num_frames``.
 
     Returns:
-        The changed config. ``key=None`` sets a setting to None, whatever it was.
+        The changed config. ``key=None`` sets a setting to None, whatever its value was.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: a file that cannot be read, an option without "=", an unknown key (with near
-            ones), an unknown or ambiguous entry of a list, a plain value in place of a dict.
+        FileNotFoundError: If the file does not exist.
+        ValueError: If the file cannot be read, an option has no "=", a key is unknown (the message
+            suggests similar ones), a list entry is unknown or ambiguous, or a plain value would
+            replace a dict.
     """
     cfg = copy.deepcopy(path) if isinstance(path, Config) else _read(find_recipe(path))
     options = [
-        # Names refer to the types in the file, whatever type an option sets before.
+        # Names refer to the types in the file, even if another option changes a type.
         (numbered_path(cfg, key.split(".")), key, value)
         for key, value in _flat(cfg, parse_options(cfg_options or {}))
     ]
-    # Types first: a type decides which keys its dict takes.
+    # Set types first, because a type decides which keys its dict accepts.
     options.sort(key=lambda option: option[0][-1] != "type")
     begun: set[tuple[str, ...]] = set()
     for parts, key, value in options:
@@ -92,11 +93,11 @@ def value_sources(
     """Find out which file or option sets each value of the config of :func:`load_config`.
 
     Args:
-        path: As in :func:`load_config`, with its errors. The values of a config that was read
-            before have no source.
-        cfg_options: As in :func:`load_config`.
-        option_of: Name of the option that stands for a key of ``cfg_options``, if it is another
-            one than ``--cfg-options``.
+        path: A config file, recipe name or config, as for :func:`load_config`, which raises the
+            same errors. The values of a config object have no recorded source.
+        cfg_options: Changes as for :func:`load_config`.
+        option_of: Command-line option behind a key of ``cfg_options``, by key. Keys that are not
+            listed come from ``--cfg-options``.
     """
     sources: Sources = {}
     cfg = path if isinstance(path, Config) else _read(find_recipe(path), sources)
@@ -107,7 +108,7 @@ def value_sources(
 
 
 def _read(path: str | Path, sources: Sources | None = None) -> Config:
-    """The config of a file; whatever fails in it is a ValueError with file and line."""
+    """Read a config file and turn every error in it into a ValueError with file and line."""
     if Path(path).name == MODEL_CONFIG:
         stored = read_json(path)
         if isinstance(stored, dict) and stored.get("format") == FORMAT:
@@ -119,12 +120,12 @@ def _read(path: str | Path, sources: Sources | None = None) -> Config:
         return read_config(path, sources)
     except (StepError, FileNotFoundError):
         raise
-    except Exception as error:  # the file is code: it may raise anything
+    except Exception as error:  # a config file is code, so it may raise any error
         frames = traceback.extract_tb(error.__traceback__)
         lines = [f"{f.filename}, line {f.lineno}" for f in frames if f.name == "<module>"]
         where, reason = lines[-1] if lines else str(path), str(error)
         if not reason and frames[-1].filename.endswith("lazy.py"):
-            # mmengine reads a config that imports from other packages as names of classes.
+            # mmengine treats what such a config imports from other packages as names of classes.
             reason = (
                 "what this config imports names a type and cannot be called; with _base_ = [] in "
                 "the file it is imported as in any program"
@@ -137,7 +138,7 @@ def set_backend(cfg: Config, backend: str) -> None:
     """Set the decoding backend of every ``OpenVideo`` of a config.
 
     Raises:
-        ValueError: the backend is unknown or not installed, or the config opens no video files.
+        ValueError: If the backend is unknown or missing, or the config opens no video files.
     """
     try:
         check_backend(backend)
@@ -152,7 +153,7 @@ def set_backend(cfg: Config, backend: str) -> None:
 
 
 def _flat(node: Any, options: Mapping, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
-    """Nested dicts of options as dotted keys, where the config has a dict to merge them into."""
+    """Flatten nested options to dotted keys wherever the config has a dict to merge them into."""
     for key, value in options.items():
         target = node_at(node, numbered_path(node, str(key).split(".")))
         replaces = not isinstance(value, dict) or value.get("_delete_")
@@ -167,13 +168,15 @@ def _flat(node: Any, options: Mapping, path: tuple[str, ...] = ()) -> Iterator[t
 def _set(
     cfg: Config, begun: set[tuple[str, ...]], parts: Sequence[str], full_key: str, value: Any
 ) -> None:
-    """Check and set one key, given as ``parts`` and, for messages, as the user wrote it.
+    """Check and set one key.
 
-    Dicts on the way that are None or a switch so far are created; ``begun`` has their paths.
+    ``parts`` is the key split into its components, and ``full_key`` is the user's spelling for
+    messages. Dicts on the path that are None or a boolean so far are created and added to
+    ``begun``.
     """
     parts = numbered_path(cfg._cfg_dict, parts)
     node: Any = cfg._cfg_dict
-    steps: list[tuple[Any, Any]] = []  # containers on the way, and the key taken in each
+    steps: list[tuple[Any, Any]] = []  # containers on the path, and the key used in each
     for depth, part in enumerate(parts):
         path = tuple(parts[:depth])
         key: Any = part
@@ -199,7 +202,7 @@ def _set(
     if not isinstance(container, dict) or last in container:
         _check_kind(container[last], value, full_key)
     value = ConfigDict(value) if isinstance(value, dict) else value
-    for container, key in reversed(steps):  # a tuple is made again, so all above it are set too
+    for container, key in reversed(steps):  # tuples are rebuilt, so everything above is set too
         if isinstance(container, tuple):
             value = (*container[:key], value, *container[key + 1 :])
         else:
@@ -210,7 +213,7 @@ def _set(
 def _check_key(
     cfg: Config, node: dict, path: tuple[str, ...], parts: Sequence[str], full_key: str, begun: bool
 ) -> None:
-    """Raise if the dict at ``path`` may not have the first of ``parts``, which it lacks so far."""
+    """Raise ValueError if the dict at ``path`` does not accept the first key of ``parts``."""
     part, *rest = parts
     known = known_keys(node, path)
     if not path:
@@ -218,7 +221,7 @@ def _check_key(
     elif path == ("default_hooks",):
         known = KnownKeys(set(DEFAULT_HOOKS), False, "default_hooks")
     if known is None and begun:
-        # A number or the name of a class: what the user takes for a list does not exist.
+        # A number or a class name shows that the user expects a list here.
         if part.isdecimal() or (part[:1].isupper() and registered(part)):
             raise ValueError(f"{full_key}: options cannot begin the list {'.'.join(path)}")
         return
@@ -232,7 +235,7 @@ def _check_key(
 
 
 def _check_kind(old: Any, new: Any, full_key: str) -> None:
-    """Refuse a plain value for a dict or a list of dicts, and text for a number or a switch."""
+    """Refuse a plain value for a dict or a list of dicts, and text for a number or a boolean."""
     gives_dicts = isinstance(new, list | tuple) and all(isinstance(v, dict) for v in new)
     holds_dicts = isinstance(old, list | tuple) and any(isinstance(v, dict) for v in old)
     message = ""
@@ -251,13 +254,13 @@ def _check_kind(old: Any, new: Any, full_key: str) -> None:
 
 
 def recipe_config(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The resolved config of a shipped recipe, with the batch of all processes in its name.
+    """Return the resolved config of a shipped recipe, with the global batch that its name states.
 
     Args:
-        name: ``sce_r3d18_8xb64-8x224-200e_k400``: 8 processes.
-        options: What a row of an ablation changes, by key.
+        name: Name of the recipe. ``sce_r3d18_8xb64-8x224-200e_k400`` trains on 8 processes.
+        options: Settings that a row of an ablation table changes, by key.
     """
-    cfg = load_config(recipe_names()[name], options)  # no other file of that name
+    cfg = load_config(recipe_names()[name], options)  # a path, so no other file has precedence
     processes = re.search(r"_(\d+)xb\d+-", name)
     loader = cfg.get("train_dataloader") or {}
     batch = int(processes[1]) * loader.get("batch_size", 1) if processes else None

@@ -1,8 +1,8 @@
-"""The resolved config of a training or a test as JSON: stored, read as data, compared.
+"""Resolved configs of training and test runs as JSON, which are stored, read as data and compared.
 
-Every checkpoint holds that of its training as JSON text. Network, views and method of whatever is
-made from the checkpoint are read from it, and a result stands beside a number of the paper if it
-equals that of the shipped recipe.
+Every checkpoint contains its training run's config as JSON text. Commands that use the checkpoint
+read network, views and method from it. A result is listed next to a number of the paper only if
+its config equals the config of the shipped recipe.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from sce_video.utils.own_parts import advise_imports, named_modules
 #: Key of the JSON text in the ``meta`` of a checkpoint.
 SNAPSHOT = "config"
 _MAX_CHARACTERS = 2**21
-#: Top-level keys that make a training what it is; the others are paths, validation and test, where
-#: it runs and what it logs.
+#: Top-level keys that define a training run. The other keys are paths, validation and test, the
+#: machine and logging.
 TRAINING = (
     *("model", "data_preprocessor", "train_dataloader", "train_cfg", "optim_wrapper"),
     *("param_scheduler", "auto_scale_lr", "custom_hooks", "default_hooks", "sync_bn"),
@@ -35,33 +35,34 @@ TEST = (
     *("model", "data_preprocessor", "test_dataloader", "test_cfg", "test_evaluator"),
     "custom_imports",
 )
-#: Keys at any depth that are paths, workers, devices, intervals of validation, the seed, or say how
-#: the same numbers are computed: by which decoder, in which layout, in how many parts.
+#: Keys at any depth that do not define a training run: paths, workers, devices, intervals of
+#: validation, the seed, and how the same numbers are computed (decoder, memory layout, chunks).
 _LEFT_OUT = re.compile(
     r".*_(file|root|dir|path)|actions|csv|out|dump|storage_options|block_size"
     r"|num_workers|persistent_workers|pin_memory|prefetch_factor|max_views|num_threads|backend|timeout"
     r"|val_interval|val_begin|seed|deterministic|with_cp|channels_last|chunk_size|_scope_"
     r"|allow_failed_imports"
 )
-#: Optimiser wrappers, which differ in the precision of the arithmetic only, and its key.
+#: Optimiser wrappers, which differ only in arithmetic precision. The key of the precision follows.
 _WRAPPERS = ("OptimWrapper", "AmpOptimWrapper", "MixedPrecisionOptimWrapper")
 PRECISION = "optim_wrapper.dtype"
-#: Hooks that change no weight: they log, write files and evaluate.
+#: Hooks that do not change weights, because they only log, write files and evaluate.
 _LOGGING_HOOKS = (
     *("AlarmHook", "BadFileHook", "BudgetHook", "ChanceLevelHook", "CheckpointHook", "LoggerHook"),
     *("LogReductionHook", "MirrorHook", "OnlineEvaluationHook", "ProgressHook"),
     "ScreenProgressHook",
 )
-_SCHEDULES, _SCHEDULES_BASE_BATCH = "ScheduleHook", 256  # the hook, and its default
+_SCHEDULES, _SCHEDULES_BASE_BATCH = "ScheduleHook", 256  # the hook's name and default base batch
 _ABSENT = object()
 
 
 def resolved_config(cfg: Mapping[str, Any], global_batch: int | None = None) -> dict[str, Any]:
-    """A config as JSON data, with the batch of all processes and the learning rate for it.
+    """Convert a config to JSON data with the global batch and the learning rate for it.
 
-    ``train_dataloader.batch_size`` is the global batch, not accumulated (``global_batch`` samples;
-    None: the config's batch is that of all), and the optimiser's ``lr`` is the rate for it
-    (``base_batch_size`` of the ScheduleHook is None): on one process the same training.
+    ``train_dataloader.batch_size`` becomes the global batch without accumulation: ``global_batch``
+    samples, or the config's own batch if it is None. The optimiser's ``lr`` becomes the learning
+    rate for this batch, and ScheduleHook's ``base_batch_size`` becomes None. On one process, the
+    resolved config gives the same training run.
     """
     config = plain(cfg)
     loader, wrapper = config.get("train_dataloader"), config.get("optim_wrapper")
@@ -80,7 +81,7 @@ def resolved_config(cfg: Mapping[str, Any], global_batch: int | None = None) -> 
 
 
 def plain(node: Any) -> Any:
-    """A part of a config as JSON data; what is not (a class, a built object) becomes its name."""
+    """Convert part of a config to JSON data, with the names of classes and built objects."""
     if isinstance(node, Mapping) or hasattr(node, "_cfg_dict"):
         return {str(key): plain(value) for key, value in node.items()}
     if isinstance(node, list | tuple | set):
@@ -99,10 +100,10 @@ def has_config(content: dict[str, Any]) -> bool:
 
 
 def stored_config(content: dict[str, Any], checkpoint: str | Path) -> dict[str, Any]:
-    """The config in a checkpoint, which may be a stranger's: JSON data, nothing is executed.
+    """Return the config in a checkpoint. It may be untrusted, so it is read as JSON only.
 
     Raises:
-        ValueError: there is none, or it is no JSON object of a config's size.
+        ValueError: If there is no config, or it is not a JSON object of reasonable size.
     """
     meta = content.get("meta")
     text = meta.get(SNAPSHOT) if isinstance(meta, dict) else None
@@ -111,7 +112,7 @@ def stored_config(content: dict[str, Any], checkpoint: str | Path) -> dict[str, 
             f"{checkpoint} contains no config (a converted file, or weights only): give the config "
             "file of its network (config=)"
         )
-    _check_size(text, str(checkpoint))  # before it is parsed
+    _check_size(text, str(checkpoint))  # parsing could exhaust memory
     try:
         config = parse_json(text, "it")
     except ValueError as error:
@@ -123,13 +124,13 @@ def stored_config(content: dict[str, Any], checkpoint: str | Path) -> dict[str, 
 
 
 def recorded_training(content: dict[str, Any]) -> dict[str, Any] | None:
-    """What a checkpoint says about its training, with its ``config``; None if it has no record."""
+    """Return the record of a checkpoint's training run with its ``config``, or None."""
     meta = content.get("meta")
     record = meta.get("training") if isinstance(meta, dict) else None
     if not isinstance(record, dict):
         return None
     with suppress(ValueError):
-        return {"config": stored_config(content, ""), **record}  # an exported network's names it
+        return {"config": stored_config(content, ""), **record}  # exported networks include theirs
     return record
 
 
@@ -150,10 +151,10 @@ def _check_size(text: Any, name: str) -> None:
 
 
 def foreign_classes(config: Mapping[str, Any], keys: Sequence[str] = TRAINING) -> list[str]:
-    """Classes of other packages that some parts of a config name, as ``SCE of my_package.sce``.
+    """Return classes of other packages in the given config keys, as ``SCE of my_package.sce``.
 
-    A config names its classes only: another class registered under the name of one of ours gives
-    the same config.
+    A config contains only class names, so a foreign class that is registered under the name of
+    one of this package's classes is not detected.
     """
     return sorted({f"{name} of {module}" for name, module in _own_classes(config, keys)})
 
@@ -187,9 +188,9 @@ class ConfigDifference:
     """A setting in which two resolved configs differ: ``train_cfg.max_epochs: 100 -> 200``.
 
     Attributes:
-        key: Its dotted name.
-        ours: Its value in the first config, as text.
-        recipes: Its value in the second config, the recipe.
+        key: Dotted name of the setting.
+        ours: Value in the first config, as text.
+        recipes: Value in the recipe's config, as text.
     """
 
     key: str
@@ -203,11 +204,11 @@ class ConfigDifference:
 def differences(
     ours: Mapping[str, Any], recipe: Mapping[str, Any], keys: Sequence[str] = TRAINING
 ) -> list[ConfigDifference]:
-    """Settings in which two resolved configs differ, but for paths, workers, devices and logging.
+    """Compare two resolved configs, except for paths, workers, devices and logging.
 
-    Compared are the parts in ``keys``, :data:`TRAINING` or :data:`TEST`. A setting that is not
-    there has the default of its class. Neither the memory layout nor more precise arithmetic than
-    the recipe's is a difference.
+    Only the keys in ``keys``, :data:`TRAINING` or :data:`TEST`, are compared. A missing setting
+    counts as its class's default. A different memory layout or arithmetic that is more precise
+    than the recipe's is not a difference.
     """
     both = [dict(_flat(_compared(config, keys), (), keys)) for config in (ours, recipe)]
     found = []
@@ -215,7 +216,7 @@ def differences(
         mine, theirs = (side.get(path, _ABSENT) for side in both)
         if _ABSENT in (mine, theirs):
             owner = (*path[:-1], "type")
-            # Of the recipe's class only: the other config may come from any file.
+            # Use defaults of the recipe's class only, because the other config may be untrusted.
             known = owner in both[1] and both[0].get(owner) == both[1][owner]
             default = _default(both[1][owner], path[-1]) if known else None
             mine, theirs = (default if v is _ABSENT else v for v in (mine, theirs))
@@ -226,7 +227,7 @@ def differences(
 
 
 def _compared(config: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
-    """The parts of a config that are compared, without hooks that log."""
+    """Return the parts of a config to compare, without hooks that only log."""
     found = {key: config[key] for key in keys if config.get(key) is not None}
     for key in ("custom_hooks", "default_hooks"):
         hooks = found.pop(key, None) or []
@@ -248,7 +249,7 @@ def _compared(config: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
 def _flat(
     node: Any, path: tuple[str, ...], keys: Sequence[str]
 ) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Single values by path; entries of a list by their types, where these are unique."""
+    """Yield single values by path, with list entries named by their types if these are unique."""
     if isinstance(node, dict) and node:
         for key, value in node.items():
             if key == "type":
@@ -256,12 +257,12 @@ def _flat(
                 kind = str(value).rpartition(".")[2]
                 yield (*path, key), "VideoDataset" if kind == "LanceVideoDataset" else kind
             elif key == "batch_size" and "test_dataloader" in keys:
-                continue  # of a test
+                continue  # an argument of a test only
             elif not _LEFT_OUT.fullmatch(key):
                 yield from _flat(value, (*path, key), keys)
     elif isinstance(node, list | tuple) and any(isinstance(value, dict) for value in node):
         names = [_type(value) for value in node]
-        yield path, ", ".join(names)  # their order
+        yield path, ", ".join(names)  # records the order of the entries
         for index, value in enumerate(node):
             unique = names[index] and names.count(names[index]) == 1
             yield from _flat(value, (*path, names[index] if unique else str(index)), keys)
@@ -270,13 +271,13 @@ def _flat(
 
 
 def _type(node: Any) -> str:
-    """``SCE`` of ``type="sce_video.SCE"``; empty if there is none."""
+    """Return the class name without its module, ``SCE`` for ``type="sce_video.SCE"``, or ""."""
     kind = node.get("type") if isinstance(node, dict) else None
     return "" if kind is None else str(kind).rpartition(".")[2]
 
 
 def _default(kind: str, argument: str) -> Any:
-    """What the class of that name has for an argument that a config leaves out."""
+    """Return the default of a class's argument that a config leaves out, as JSON data."""
     from sce_video.engine.config.check import registered  # needs torch
 
     for part in registered(kind):
@@ -288,7 +289,7 @@ def _default(kind: str, argument: str) -> Any:
 
 def _equal(mine: Any, theirs: Any) -> bool:
     if isinstance(mine, int | float) and isinstance(theirs, int | float):
-        with suppress(OverflowError):  # of a whole number beyond all floats
+        with suppress(OverflowError):  # an integer may exceed the range of floats
             return math.isclose(mine, theirs, rel_tol=1e-9)
     if isinstance(mine, list) and isinstance(theirs, list) and len(mine) == len(theirs):
         return all(map(_equal, mine, theirs))
@@ -299,14 +300,14 @@ def _equal(mine: Any, theirs: Any) -> bool:
 
 
 def parse_config_text(text: str, name: str) -> dict[str, Any]:
-    """The values that a config file assigns to names, read as data.
+    """Read the values that a config file assigns to names, without executing the file.
 
-    Allowed are ``key = value`` lines whose values are numbers, strings, True, False, None, lists,
-    tuples, sets, ``{...}`` and ``dict(key=value)``, as ``mmengine.Config.pretty_text`` writes them.
-    Messages begin with ``name``, that of the file.
+    The text may contain ``key = value`` lines whose values are numbers, strings, True, False, None,
+    lists, tuples, sets, ``{...}`` and ``dict(key=value)``, as written by
+    ``mmengine.Config.pretty_text``. Messages begin with ``name``, the name of the file.
 
     Raises:
-        ValueError: the text holds anything else; the message names the line. Nothing is executed.
+        ValueError: If the text contains anything else. The message names the line.
     """
     _check_size(text, name)
     found = {}
@@ -332,17 +333,17 @@ def parse_config_text(text: str, name: str) -> dict[str, Any]:
 
 
 class _NotDataError(ValueError):
-    """A part of the text that is not plain data."""
+    """Part of a config text that is not plain data."""
 
 
 class _Literals(ast.NodeTransformer):
-    """``dict(a=1)``, ``dict({...})``, ``inf`` and ``nan`` as literals; refuses other calls."""
+    """Transformer of ``dict(a=1)``, ``inf`` and ``nan`` into literals. It refuses other calls."""
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         function = node.func.id if isinstance(node.func, ast.Name) else None
         names = [keyword.arg for keyword in node.keywords]
         if function == "set" and not node.args and not names:
-            return node  # an empty one, which has no literal
+            return node  # set() has no literal form
         if function != "dict" or None in names or len(set(names)) != len(names):
             called = function or "an expression"
             raise _NotDataError(f"line {node.lineno}: a call of {called}")

@@ -1,4 +1,4 @@
-"""Alarms of a training, in the log and in ``alarms.jsonl`` (docs/logging.md): hooks, detectors."""
+"""Hooks and detectors for training alarms in the log and ``alarms.jsonl`` (docs/logging.md)."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from sce_video.utils.files import read_json_lines
 from sce_video.utils.run_files import ALARMS, METRICS
 
 Row = Mapping[str, Any]
-# Logged rows without the condition after which an alarm has ended, so that a value that hovers
-# about its threshold is not reported at every row.
+# An alarm ends after this many logged rows without its condition. A value that hovers around its
+# threshold is therefore not reported at every row.
 _ROWS_TO_CLEAR = 10
-#: Rates of SGD and LARS per 256 samples that the recipes of the papers use, and a factor of five.
+#: Learning rates of SGD and LARS per 256 samples in the papers' recipes, with a margin factor of 5.
 LR_PER_256 = {"SGD": (0.01, 6.0), "LARS": (0.06, 18.0)}
-#: Largest share of the clips of RGB differences in which frames repeat.
+#: Largest share of RGB-difference clips that may contain repeated frames.
 MAX_REPEATS = 0.25
 
 
 def report_alarm(runner: Any, alarm: NamedWarning, iteration: int, to_log: bool = True) -> None:
-    """Write an alarm to ``alarms.jsonl`` and, unless it is there already, to the log; on rank 0."""
+    """Write an alarm to ``alarms.jsonl`` on rank 0, and to the log unless ``to_log`` is False."""
     message = printable_utf8(alarm)
     if to_log:
-        # A warning in both cases: to errors mmengine's format adds a line of the source.
+        # Log errors as warnings too, because mmengine's format adds a source line to errors.
         runner.logger.warning(f"alarm {alarm.alarm}: {message}")
     row = {"alarm": alarm.alarm, "level": alarm.level, "message": message}
     _write_row(runner, iteration, {**row, "value": alarm.value, "threshold": alarm.threshold})
@@ -53,26 +53,27 @@ def _write_row(runner: Any, iteration: int, row: dict[str, Any]) -> None:
 
 @dataclass
 class Detector:
-    """Raises an alarm when its condition begins, and again only after it has ended.
+    """Base class of conditions that raise an alarm when they begin.
 
-    A detector is a function of the rows that it was given: a resumed training gives it those of
-    ``metrics.jsonl`` again and has the state of the interrupted one.
+    An alarm can be raised again only after its condition has ended. A detector depends only on the
+    rows that it receives. A resumed training run passes it the rows of ``metrics.jsonl`` again and
+    so restores its state.
     """
 
     name: ClassVar[str]
     active = False
     _rows_without = 0
-    #: Of some metrics the (iteration, value) of the rows of the last iterations.
+    #: Pairs (iteration, value) of the last iterations, by metric.
     _recent: dict[str, deque[tuple[int, float]]] = field(default_factory=dict, init=False)
 
     @abstractmethod
     def condition(self, row: Row) -> NamedWarning | None:
-        """The alarm while its condition holds, else None; called once for every row of training."""
+        """Return the alarm if the condition holds for a row. Called once per training row."""
 
     def update(self, row: Row) -> NamedWarning | None:
-        """The alarm if its condition begins with this row.
+        """Process a row, and return the alarm if its condition begins with this row.
 
-        Afterwards ``active`` tells whether it goes on; ten rows without the condition end it.
+        Afterwards, ``active`` is True until ten rows in succession do not meet the condition.
         """
         alarm = self.condition(row)
         begins = alarm is not None and not self.active
@@ -81,9 +82,9 @@ class Detector:
         return alarm if begins else None
 
     def mean(self, metric: str, row: Row, window: int) -> float:
-        """The mean of a metric over the last ``window`` iterations up to this row.
+        """Return the mean of a metric over the last ``window`` iterations up to this row.
 
-        NaN without any value. Every row must be given once.
+        The mean is NaN if there are no values. Every row must be passed exactly once.
         """
         rows = self._recent.setdefault(metric, deque())
         if row.get(metric) is not None:
@@ -95,16 +96,16 @@ class Detector:
 
 @dataclass
 class Collapse(Detector):
-    """The representations or embeddings of a batch have become alike.
+    """Detector of a collapse, in which a batch's representations or embeddings become alike.
 
-    A metric must be below its minimum, and below a share of its largest value so far: the features
-    of some networks, such as transformers, are alike before they are trained.
+    A metric must be below its minimum and below a share of its largest value so far, because some
+    networks, such as transformers, have similar features before they are trained.
     """
 
     minima: Mapping[str, float]  # smallest healthy value by name of the metric
     share: float
-    steps: int  # iterations that a metric must stay there
-    first: int  # iterations at the start that do not count
+    steps: int  # iterations that a metric must stay below its limits
+    first: int  # number of initial iterations that are ignored
     name = "collapse"
     _largest: dict[str, float] = field(default_factory=dict, init=False)
     _since: dict[str, int] = field(default_factory=dict, init=False)
@@ -135,14 +136,15 @@ class Collapse(Detector):
 
 @dataclass
 class ChanceLevel(Detector):
-    """The loss stays at that of a network that tells no samples apart, such as log(K+1).
+    """Detector of a loss that stays at chance level, such as log(K+1).
 
-    Many trainings start above it, where wrong samples are near, and pass it on their way down.
+    Many training runs start above chance level, because other samples are close to the queries,
+    and pass it on the way down.
     """
 
-    chance: Callable[[], float | None]  # the method's chance level, None while not known
-    steps: int  # iterations that the loss may stay there
-    margin: float  # it is there within this share of the chance level
+    chance: Callable[[], float | None]  # the method's chance level, None until it is known
+    steps: int  # iterations for which the loss may stay at chance level
+    margin: float  # relative distance up to which the loss counts as chance level
     window: int  # iterations over which the loss is averaged
     name = "chance_level"
     _last_apart = 0
@@ -165,16 +167,16 @@ class ChanceLevel(Detector):
 
 @dataclass
 class DataWait(Detector):
-    """A larger share of the time than the threshold is spent on waiting for data."""
+    """Detector of training time that is spent waiting for data, as a share above a threshold."""
 
     threshold: float
-    steps: int  # iterations of the mean, and those at the start that do not count
+    steps: int  # iterations of the mean, and the number of initial iterations that are ignored
     on_gpu: bool
     name = "data_wait"
 
     def condition(self, row: Row) -> NamedWarning | None:
         if row["iter"] <= self.steps:
-            return None  # workers start, files are read for the first time
+            return None  # workers are still starting, and files are not cached yet
         share = self.mean("data_wait", row, self.steps)
         if not share > self.threshold:
             return None
@@ -197,13 +199,13 @@ class DataWait(Detector):
 
 @dataclass
 class QueueFill(Detector):
-    """The queue still holds its random start values when the training ends."""
+    """Detector of a queue that still contains random initial vectors when training ends."""
 
     runner: Any
     name = "queue_fill"
 
     def iterations(self) -> int | None:
-        """Iterations that fill the method's queue; None if it has none, or is not known yet."""
+        """Return the iterations that fill the method's queue; None without a queue or so far."""
         steps = getattr(unwrap_model(self.runner.model), "queue_steps", lambda: None)()
         return None if steps is None else steps * self.runner.optim_wrapper._accumulative_counts
 
@@ -220,10 +222,10 @@ class QueueFill(Detector):
 
 @dataclass
 class RepeatedFrames(Detector):
-    """Frames repeat in many clips of RGB differences, so that less of them is as in the paper."""
+    """Detector of repeated frames, which turn clips of RGB differences grey, unlike the paper's."""
 
-    threshold: float  # largest share of these clips
-    steps: int  # iterations of the mean; half of them at the start do not count
+    threshold: float  # largest share of RGB-difference clips with repeated frames
+    steps: int  # iterations of the mean; half as many are ignored at the start
     name = "repeated_frames"
 
     def condition(self, row: Row) -> NamedWarning | None:
@@ -243,17 +245,17 @@ class RepeatedFrames(Detector):
 
 
 class _DetectorHook(Hook):
-    """Gives every logged row of the training to detectors and reports their alarms."""
+    """Base class of hooks that pass every training row to detectors and report their alarms."""
 
     priority = "LOW"
     _detectors: Sequence[Detector] = ()
 
     @abstractmethod
     def detectors(self, runner) -> Sequence[Detector]:
-        """The detectors of a training that begins."""
+        """Return new detectors for a training run that begins."""
 
     def before_train(self, runner) -> None:
-        """Prepare the detectors; those of a resumed run get its earlier rows again."""
+        """Create the detectors, and pass them the earlier rows of a resumed run."""
         self._detectors = self.detectors(runner)
         path = Path(runner.work_dir, METRICS)
         if not (runner.iter and is_main_process() and path.is_file()):
@@ -270,7 +272,7 @@ class _DetectorHook(Hook):
                     detector.update(numbers)
 
     def after_row(self, runner, row: Row) -> None:
-        """Report alarms that begin or end with a row."""
+        """Report alarms that begin or end with this row."""
         for detector in self._detectors if row["kind"] == "train" else ():
             was_active, alarm = detector.active, detector.update(row)
             if alarm is not None:
@@ -284,29 +286,32 @@ class _DetectorHook(Hook):
 
 @HOOKS.register_module()
 class AlarmHook(_DetectorHook):
-    """Collapse, waiting for data, queue, repeated frames, learning rate, evaluated training files.
+    """Hook that reports alarms of a training run.
 
-    Each alarm is reported once, and again only if its condition has ended meanwhile. None of them
-    changes the training.
+    It detects a collapse, waiting for data, a queue that never fills, repeated frames, an unusual
+    learning rate, and files that are both trained and evaluated on. Each alarm is reported once,
+    and again only after its condition has ended. No alarm changes the training run.
 
     Args:
-        min_z_std: Spread of the embeddings z below which the network has collapsed. Of
-            100 finished trainings of eight methods the least is 0.16; None for no alarm.
-        min_h_std: The same for the spread of h; there the least is 0.23.
-        min_h_rank: The same for the effective rank of h, 1 if all lie on a line; the least is 2.6.
-        collapse_share: Share of its largest value so far below which it must be, too.
-        collapse_steps: Iterations that this must last.
-        first_steps: Iterations at the start in which nothing counts as collapse.
-        max_data_wait: Largest share of the time spent on waiting for data; by default 0.3 on a GPU,
-            and 0.7 on a CPU, which decodes on the cores that it trains on.
-        data_wait_steps: Iterations of the mean of that share.
-        lr_per_256: By optimiser, the least and the largest peak learning rate scaled to a batch of
-            256 (linear rule); optimisers that are not named, such as AdamW, have no rule.
-        max_compared_files: Files of training and evaluation up to which their content is compared,
-            not only their paths.
+        min_z_std: Spread of the embeddings z below which the network counts as collapsed. The
+            smallest spread in 100 finished runs of eight methods is 0.16. None disables the alarm.
+        min_h_std: The same limit for the spread of h, which is at least 0.23 in these runs.
+        min_h_rank: The same limit for the effective rank of h, which is 1 if all h lie on a line
+            and at least 2.6 in these runs.
+        collapse_share: Share of a metric's largest value so far. A collapsed metric is also below
+            this share.
+        collapse_steps: Iterations for which a collapse must last.
+        first_steps: Number of initial iterations in which nothing counts as a collapse.
+        max_data_wait: Largest share of the time that may be spent waiting for data. The default is
+            0.3 on a GPU, and 0.7 on a CPU, which decodes on the cores that it trains on.
+        data_wait_steps: Iterations over which this share is averaged.
+        lr_per_256: Smallest and largest usual peak learning rate per optimiser, scaled to a batch
+            of 256 (linear rule). Optimisers that are not listed, such as AdamW, are not checked.
+        max_compared_files: Largest number of training and evaluation files whose content is
+            compared. With more files, only their paths are compared.
 
     Raises:
-        ValueError: a number of steps below 1, or ``max_data_wait`` outside 0 to 1.
+        ValueError: If a number of steps is below 1, or ``max_data_wait`` is not from 0 to 1.
     """
 
     def __init__(
@@ -346,17 +351,17 @@ class AlarmHook(_DetectorHook):
         )
 
     def before_train(self, runner) -> None:
-        """Begin the file, or continue that of a resumed run; check what is known before."""
+        """Begin or continue the alarm file, and report alarms that are known before training."""
         self._queue_told = runner.iter > 0
         continue_rows(runner, ALARMS)
         super().before_train(runner)
         if not is_main_process():
             return
-        known: set[str] = set()  # messages of an earlier start
+        known: set[str] = set()  # messages that an earlier start has already reported
         with suppress(OSError, ValueError):
             rows = read_json_lines(Path(runner.work_dir, ALARMS))
             known = {str(row.get("message")) for _, row in rows}
-        warnings = getattr(runner.train_loop, "warnings", ())  # in the log already
+        warnings = getattr(runner.train_loop, "warnings", ())  # the log contains them already
         logged = [warning for warning in warnings if isinstance(warning, NamedWarning)]
         found = evaluated_files(runner, self.max_compared_files)
         schedules = [hook for hook in runner.hooks if isinstance(hook, ScheduleHook)]
@@ -370,7 +375,7 @@ class AlarmHook(_DetectorHook):
                 report_alarm(runner, alarm, runner.iter, to_log=alarm not in logged)
 
     def after_row(self, runner, row: Row) -> None:
-        """Report alarms; once tell when the queue will be full of keys."""
+        """Report alarms, and log once when the queue will be full of keys."""
         super().after_row(runner, row)
         if row["kind"] == "train" and not self._queue_told:
             iterations = self._queue.iterations()
@@ -384,20 +389,20 @@ class AlarmHook(_DetectorHook):
 
 @HOOKS.register_module()
 class ChanceLevelHook(_DetectorHook):
-    """An alarm where the loss stays at that of a network that tells no samples apart.
+    """Hook that reports a loss that stays at chance level.
 
-    The chance level is the method's (``chance_level()``, see
-    :class:`~sce_video.models.algorithms.base.SelfSupervisedModel`); a method without one is not
-    watched.
+    The method states its chance level (``chance_level()``, see
+    :class:`~sce_video.models.algorithms.base.SelfSupervisedModel`). A method without a chance level
+    is not watched.
 
     Args:
-        share: Share of the training, from 0 to 1, that the loss may spend there.
+        share: Share of the training steps, from 0 to 1, that the loss may spend at chance level.
         window: Iterations over which the loss is averaged.
-        margin: The loss counts as that of chance within this share of the chance level.
-        min_steps: Iterations that it may spend there in a short training, too.
+        margin: Relative distance from the chance level up to which the loss counts as chance.
+        min_steps: Iterations that the loss may spend at chance level in a short run, too.
 
     Raises:
-        ValueError: ``share`` or ``margin`` outside 0 to 1, or ``window`` below 1.
+        ValueError: If ``share`` or ``margin`` is not from 0 to 1, or ``window`` is below 1.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""When checkpoints are written and removed."""
+"""Hooks that write, remove and copy checkpoints."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from sce_video.utils.storage import (
 
 
 class _RemovesLater(LocalBackend):
-    """Files in the local file system; ``remove`` only notes what is removed later."""
+    """Local file backend whose ``remove`` only notes the files to remove later."""
 
     def __init__(self) -> None:
         self.noted: set[str] = set()
@@ -46,35 +46,35 @@ class _RemovesLater(LocalBackend):
         self.noted.add(os.fspath(filepath))
 
     def isfile(self, filepath: str | Path) -> bool:
-        """Also one that is in a mirror alone, where it is outdated like those that are here."""
+        """Accept a file that exists only in a mirror, where it must be removed as well."""
         return not super().isdir(filepath)
 
     def isdir(self, filepath: str | Path) -> bool:
-        """No checkpoint is a folder: mmengine would remove it with all that is in it."""
+        """Return False, because mmengine would remove a folder with all its contents."""
         return False
 
 
 @HOOKS.register_module()
 class CheckpointHook(mmengine.hooks.CheckpointHook):
-    """mmengine's hook, which removes an outdated checkpoint only when its successor is complete.
+    """mmengine's hook, changed to remove an outdated checkpoint only after writing its successor.
 
-    mmengine 0.10.7 removes first, also with ``save_best``: where the disk is full then, a run that
-    keeps one checkpoint has none. The arguments are mmengine's; the disk needs room for one
-    checkpoint more than ``max_keep_ckpts``.
+    mmengine 0.10.7 removes first, also for ``save_best``. If the disk is full at that moment, a run
+    that keeps one checkpoint has none left. The arguments are the same as in mmengine. The disk
+    needs space for one checkpoint more than ``max_keep_ckpts``.
     """
 
     def before_train(self, runner) -> None:
-        """Prepare as mmengine does; removes what a lower ``max_keep_ckpts`` no longer keeps."""
+        """Prepare like mmengine, and remove what a lower ``max_keep_ckpts`` no longer keeps."""
         super().before_train(runner)
         self.file_backend = _RemovesLater()
 
     def _save_checkpoint_with_step(self, runner, step: int, meta: dict) -> None:
-        """Write a checkpoint and its name to ``last_checkpoint``; then remove the outdated one."""
+        """Write a checkpoint and its name to ``last_checkpoint``, then remove outdated ones."""
         last = Path(runner.work_dir, "last_checkpoint")
         try:
-            check_regular(last, written=True)  # mmengine writes into it
+            check_regular(last, written=True)  # mmengine writes into the existing file
             super()._save_checkpoint_with_step(runner, step, meta)
-        except WriteError:  # of the checkpoint, and says so
+        except WriteError:  # the message names the checkpoint already
             raise
         except OSError as error:
             raise write_error(last, error) from error
@@ -89,7 +89,7 @@ class CheckpointHook(mmengine.hooks.CheckpointHook):
     def _remove_outdated(self, runner) -> None:
         several = getattr(self, "best_ckpt_path_dict", {})
         best = {getattr(self, "best_ckpt_path", None), *several.values()}
-        # Those that were written again since they were noted stay.
+        # Keep files that have been written again since they were noted.
         removed = sorted(self.file_backend.noted - {self.last_ckpt, *best})
         for path in removed:
             Path(path).unlink(missing_ok=True)
@@ -97,18 +97,18 @@ class CheckpointHook(mmengine.hooks.CheckpointHook):
         runner.call_hook("after_removal", names=[Path(path).name for path in removed])
 
 
-#: Names the machine whose training copies to a folder.
+#: File that names the machine whose training run copies to the folder.
 MARK = "mirror.json"
-#: Suffixes of the files of a work folder that are copied beside the checkpoints.
+#: Suffixes of the files in a work folder that are copied together with the checkpoints.
 LOGS = (".py", ".json", ".jsonl", ".html")
 _LOCK = "mirror.lock"
 
 
 def add_mirror(cfg: Config, url: str | None) -> None:
-    """Let a training copy its checkpoints and logs to a folder of an object store, in place.
+    """Let a training run copy its checkpoints and logs to an object store. Changes ``cfg``.
 
     Raises:
-        ValueError: not a URL of a store.
+        ValueError: If ``url`` is not the URL of an object store.
     """
     if url is None:
         return
@@ -119,17 +119,17 @@ def add_mirror(cfg: Config, url: str | None) -> None:
 
 
 def mirror_of(cfg: Config) -> str | None:
-    """The URL of :func:`add_mirror`; None without one."""
+    """Return the URL set by :func:`add_mirror`, or None if there is none."""
     hooks = cfg.get("custom_hooks") or ()
     return next((hook["url"] for hook in hooks if hook.get("type") == "MirrorHook"), None)
 
 
 def claim_mirror(url: str, new: bool) -> None:
-    """See that a folder of a store can be listed and written, and that no other run is in it.
+    """Check that an object store's folder is readable, writable and free, and mark it as used.
 
     Raises:
-        ObjectStoreError, WriteError: no such bucket, or the store cannot be read or written.
-        ValueError: the folder holds checkpoints, and the training is ``new`` and keeps them.
+        ObjectStoreError, WriteError: If the bucket does not exist or cannot be read or written.
+        ValueError: If the run is ``new`` and the folder contains an earlier run's checkpoints.
     """
     stored = stored_checkpoints(url)
     if new and stored:
@@ -143,36 +143,36 @@ def claim_mirror(url: str, new: bool) -> None:
 
 
 def restore_run(url: str, work_dir: str | Path) -> None:
-    """Download logs and newest readable checkpoint of a run, if the work folder has no newer one.
+    """Download a run's logs and newest readable checkpoint if they are newer than the work folder.
 
-    Processes of one machine download once.
+    Of several processes on one machine, only one downloads.
 
     Raises:
-        ObjectStoreError: no such bucket, or the store cannot be read.
-        WriteError: the work folder cannot be written.
+        ObjectStoreError: If the bucket does not exist or cannot be read.
+        WriteError: If the work folder cannot be written.
     """
     folder = Path(work_dir)
     folder.mkdir(parents=True, exist_ok=True)
-    from filelock import FileLock  # imported here: only restoring a run needs it
+    from filelock import FileLock  # only restoring a run needs it
 
     def download(file: StoredFile) -> Path:
         path = folder / file.name
         with atomic_file(path) as unfinished:
             get_file(join(url, file.name), unfinished)
-        os.utime(path, (file.time, file.time))  # checkpoints are sorted by time
+        os.utime(path, (file.time, file.time))  # because checkpoints are sorted by time
         return path
 
     check_regular(folder / _LOCK, written=True)
-    # The files of a training that is running here must not be replaced.
+    # Without the lock, this could replace the files of a training run on this machine.
     with FileLock(folder / _LOCK), locked_folder(folder):
         local = find_checkpoints(folder)
         stored = [f for f in stored_checkpoints(url) if not local or _is_newer(f, local[0])]
         if not stored:
             return
-        # The logs first: without them the checkpoint would be taken for a complete restoration,
-        # and the logs of the continued run would replace the longer ones in the store.
+        # Download the logs first. If the checkpoint came first and the download then failed, a
+        # resumed run would start with empty logs and later overwrite the full logs in the store.
         for file in list_files(url):
-            # Beside them the best checkpoint, of which the training that continues knows the value.
+            # The resumed run knows the score of the best checkpoint, so it needs this file, too.
             if (file.name.endswith(LOGS) or file.name == KEPT) and file.name != MARK:
                 download(file)
         for path in map(download, stored):
@@ -184,8 +184,8 @@ def restore_run(url: str, work_dir: str | Path) -> None:
 
 
 def _is_newer(stored: StoredFile, local: Path) -> bool:
-    """Whether a checkpoint in a store is of a later step than a local one."""
-    # By its number; an epoch and an iteration are compared by the time of writing.
+    """Return whether a stored checkpoint is newer than a local one."""
+    # Compare the numbers in the names. An epoch and an iteration are compared by their time.
     kinds = [CHECKPOINT_NAME.fullmatch(name) for name in (stored.name, local.name)]
     if kinds[0] and kinds[1] and kinds[0][1] == kinds[1][1]:
         return int(kinds[0][2]) > int(kinds[1][2])
@@ -194,15 +194,15 @@ def _is_newer(stored: StoredFile, local: Path) -> bool:
 
 @HOOKS.register_module()
 class MirrorHook(Hook):
-    """Copies every finished checkpoint, and the logs with it, to a folder of an object store.
+    """Hook that copies every finished checkpoint, and the logs, to an object store's folder.
 
-    One thread of rank 0 uploads to ``s3://bucket/runs/name`` while the training goes on. A
-    checkpoint that is removed here is removed there, after all newer ones have arrived. A failed
-    upload is a warning with the number of failures, and is repeated with the next checkpoint and at
-    the end; what is missing then is named. The work folder is complete in any case.
+    A thread of rank 0 uploads to ``s3://bucket/runs/name`` while training continues. A checkpoint
+    that is removed locally is removed from the store after all newer ones have arrived. A failed
+    upload logs a warning with the number of failures. It is repeated with the next checkpoint and
+    at the end, where files that are still missing are named. The work folder is always complete.
 
     Raises:
-        ValueError: not a URL of a store.
+        ValueError: If ``url`` is not the URL of an object store.
     """
 
     priority = "VERY_LOW"
@@ -213,31 +213,31 @@ class MirrorHook(Hook):
         self.url = url.rstrip("/")
         self.failures = 0
         self._copied = 0
-        self._error: Exception | None = None  # of the last attempt
+        self._error: Exception | None = None  # raised by the last attempt
         self._waiting: deque[Path] = deque()
         self._outdated: dict[str, None] = {}
         self._sent: dict[str, tuple[int, int]] = {}
         self._thread: ThreadPoolExecutor | None = None
 
     def before_train(self, runner: Any) -> None:
-        """Note what the store lacks; for a training from scratch, what it has of an earlier one.
+        """List checkpoints to upload, or an earlier run's to remove when starting from scratch.
 
         Raises:
-            ObjectStoreError: the store cannot be read. On all ranks.
+            ObjectStoreError: If the object store cannot be read. All ranks raise it.
         """
         stored = run_on_main_rank(lambda: [file.name for file in list_files(self.url)])
         if is_main_process():
             if runner.resumed_from is None:
                 self._outdated = dict.fromkeys(name for name in stored if name.endswith(".pth"))
             else:
-                # The best one is written again under its name: that in the store may be older.
+                # The best checkpoint is overwritten under one name, so the stored one may be old.
                 self._waiting.extend(filter(Path.is_file, [Path(runner.work_dir, KEPT)]))
                 local = reversed(find_checkpoints(runner.work_dir))
                 self._waiting.extend(path for path in local if path.name not in stored)
             self._thread = ThreadPoolExecutor(1, "mirror")
 
     def after_checkpoint(self, runner: Any, path: Path) -> None:
-        if self._thread is not None:  # else this is a test
+        if self._thread is not None:  # before_train was not called, as in tests
             self._outdated.pop(path.name, None)
             self._waiting.append(path)
             self._thread.submit(self._copy, runner)
@@ -246,13 +246,13 @@ class MirrorHook(Hook):
         self._outdated.update(dict.fromkeys(names))
 
     def after_stop(self, runner: Any) -> None:
-        """Wait for the uploads, try once more what has failed, and say what is missing."""
+        """Wait for the uploads, retry failed ones, and report which files are missing."""
         if self._thread is None:
             return
         self._thread.submit(self._copy, runner, last=True)
         try:
             self._thread.shutdown()
-        except BaseException:  # Ctrl-C again: else Python waits for the uploads at its end
+        except BaseException:  # a second Ctrl-C; without this, Python would wait for the uploads
             self._waiting.clear()
             self._thread.shutdown(wait=False, cancel_futures=True)
             cancel_uploads()
@@ -272,19 +272,19 @@ class MirrorHook(Hook):
         )
 
     def after_page(self, runner: Any) -> None:
-        """Copy the page of the run, which is written after the training."""
+        """Copy the run's page, which is written after training."""
         self._copy(runner)
 
     def _copy(self, runner: Any, last: bool = False) -> None:
-        """Copy checkpoints and logs, then remove outdated checkpoints; a failure ends the attempt.
+        """Copy checkpoints and logs, then remove outdated checkpoints. Stop at the first failure.
 
-        It is a warning, but for the ``last`` one: :meth:`after_stop` says what is missing.
+        A failure logs a warning. After the ``last`` attempt, :meth:`after_stop` reports instead.
         """
         self._error = None
         try:
             while self._waiting:
                 path = self._waiting[0]
-                if path.exists():  # else a newer one has replaced it
+                if path.exists():  # a newer checkpoint may have replaced it
                     put_file(path, join(self.url, path.name))
                     self._copied += 1
                 self._waiting.popleft()
@@ -297,7 +297,7 @@ class MirrorHook(Hook):
             for name in list(self._outdated):
                 remove(join(self.url, name))
                 self._outdated.pop(name, None)
-        except Exception as error:  # whatever a store's client raises must not end the training
+        except Exception as error:  # no error of an object store client may end training
             self._error = error
             self.failures += 1
             if not last:

@@ -1,4 +1,4 @@
-"""What a training measures and logs: losses, speed, rows of numbers, files not decoded."""
+"""Hooks that measure and log training: losses, speed, metrics and files that failed to decode."""
 
 from __future__ import annotations
 
@@ -32,33 +32,33 @@ BAD_FILES = "bad_files.jsonl"
 
 @HOOKS.register_module()
 class BadFileHook(Hook):
-    """Collects the decoding failures that come with the batches; stops when there are too many.
+    """Hook that collects decoding failures from the batches and stops when there are too many.
 
-    Every rank counts its own failures as they come. At the end of an epoch those of all ranks are
-    merged, so that the report of rank 0 (JSON lines: path, count, error) is complete. A training
-    whose share of unreadable files is above ``max_bad_share`` ends on all ranks, after a
-    checkpoint, by a TooManyBadFilesError.
+    Every rank counts its own failures. At the end of each epoch, the failures of all ranks are
+    merged, so the report of rank 0 (JSON lines: path, count, error) is complete. If the share of
+    unreadable files exceeds ``max_bad_share``, training ends on all ranks with a checkpoint and a
+    TooManyBadFilesError.
 
     Raises:
-        ValueError: ``max_bad_share`` outside 0 to 1.
+        ValueError: If ``max_bad_share`` is not from 0 to 1.
     """
 
     def __init__(self, max_bad_share: float = 0.05) -> None:
         if not 0.0 <= max_bad_share <= 1.0:
             raise ValueError(f"max_bad_share must be from 0 to 1, got {max_bad_share}")
-        self.max_bad_share, self._logged = max_bad_share, 0  # files in the log's last count
+        self.max_bad_share, self._logged = max_bad_share, 0  # number of files logged so far
         self._fresh: list[tuple[str, str]] = []
 
     def before_train(self, runner) -> None:
-        """Start a report, or continue that of a resumed run."""
+        """Start a report, or continue the report of a resumed run."""
         path = Path(runner.work_dir, BAD_FILES) if is_main_process() else None
         if path is not None and runner.iter == 0:
-            path.unlink(missing_ok=True)  # of an earlier run in the same folder
+            path.unlink(missing_ok=True)  # left by an earlier run in the same folder
         files = len(runner.train_dataloader.dataset)
         self.report = BadFileReport(path, num_files=files, max_bad_share=self.max_bad_share)
 
     def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs=None) -> None:
-        """End the training when this rank has met too many bad files."""
+        """End training if this rank has read too many bad files."""
         failures = [tuple(failure) for failure in data_batch.get("failures", [])]
         for path, error in failures:
             if path not in self.report.counts:
@@ -68,7 +68,7 @@ class BadFileHook(Hook):
         self._add(runner, failures)
 
     def after_train_epoch(self, runner) -> None:
-        """Merge all ranks' failures; end the training when they are too many together."""
+        """Merge the failures of all ranks, and end training if there are too many in total."""
         of_all_ranks: list[list[tuple[str, str]]] = gather_objects(self._fresh)
         own, self._fresh = set(self._fresh), []
         self._add(runner, [f for failures in of_all_ranks for f in failures if f not in own])
@@ -89,36 +89,37 @@ class BadFileHook(Hook):
 
 
 class NonFiniteLossError(UserError, FloatingPointError):
-    """The loss is infinite or NaN."""
+    """Error raised if the loss is infinite or NaN."""
 
 
 class _Values(NamedTuple):
-    """The logged values of one iteration, which may not have been computed yet."""
+    """Logged values of one iteration, which the GPU may still have to compute."""
 
     iteration: int
     tensors: dict[str, torch.Tensor]
     deferred: dict[str, DeferredNumber]
-    samples: torch.Tensor | None  # indices of the samples of the batch
+    samples: torch.Tensor | None  # dataset indices of the samples in the batch
 
 
 @HOOKS.register_module()
 class LogReductionHook(Hook):
-    """Reads the logged values from the device, as means over all ranks; stops on NaN.
+    """Hook that reads the logged values from the device, averages over ranks, and stops on NaN.
 
-    Reading waits for the device, and a GPU that waits for its next kernels idles. So on a GPU the
-    values of all iterations since the last line of the log are read together, when the next line is
-    due, at the end of an epoch, and before a checkpoint. In between, the ``outputs`` that other
-    hooks get are without them. A :class:`~sce_video.utils.tensors.DeferredNumber`
-    (the effective rank on a GPU) is read from the last of these iterations and logged for all.
+    Reading waits for the device, and a GPU that waits for its next kernels idles. On a GPU, the
+    values of all iterations since the last log line are therefore read together: for the next log
+    line, at the end of an epoch, and before a checkpoint. In between, other hooks get ``outputs``
+    without these values. A :class:`~sce_video.utils.tensors.DeferredNumber` (the effective rank on
+    a GPU) is read from the last of these iterations and logged for all of them.
 
     Args:
-        max_nonfinite: Consecutive iterations whose loss may be infinite or NaN (a few are normal
-            while the fp16 loss scaler finds its scale) before the training stops: at the latest
-            ``interval`` iterations after that.
-        interval: Iterations that are read together; None: 1 on a CPU, on a GPU that of the log.
+        max_nonfinite: Number of consecutive iterations whose loss may be infinite or NaN. A few are
+            normal while the fp16 loss scaler finds its scale. Training stops at most ``interval``
+            iterations later.
+        interval: Number of iterations that are read together. None means 1 on a CPU and the log
+            interval on a GPU.
 
     Raises:
-        ValueError: ``max_nonfinite`` is negative, or ``interval`` below 1.
+        ValueError: If ``max_nonfinite`` is negative or ``interval`` is below 1.
     """
 
     priority = "HIGHEST"
@@ -132,7 +133,7 @@ class LogReductionHook(Hook):
         self._waiting: list[_Values] = []
 
     def before_train(self, runner) -> None:
-        """Find the interval of the log."""
+        """Read the log interval from the runner's LoggerHook."""
         self._waiting = []
         on_gpu = next(unwrap_model(runner.model).parameters()).device.type != "cpu"
         if on_gpu or self.interval is not None:
@@ -142,7 +143,7 @@ class LogReductionHook(Hook):
     def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs=None) -> None:
         """Raise NonFiniteLossError after too many losses that are not finite.
 
-        The message names the last checkpoint and the files of the batch.
+        The message names the last checkpoint and the files in the batch.
         """
         if not outputs:
             return
@@ -157,16 +158,16 @@ class LogReductionHook(Hook):
         if full or is_logged or (runner.iter + 1) % runner.train_loop.iters_per_epoch == 0:
             *before, current = self._read(runner)
             _to_history(runner, before)
-            outputs.update(current)  # for the hooks of this iteration; one of them keeps it
+            outputs.update(current)  # some hooks of this iteration read them, and one keeps them
 
     def before_checkpoint(self, runner) -> None:
-        """Complete the histories, which a checkpoint holds; called on all ranks."""
+        """Complete the histories, which are part of the checkpoint. All ranks call this."""
         _to_history(runner, self._read(runner) if self._waiting else ())
 
     after_train = before_checkpoint
 
     def _read(self, runner) -> list[dict[str, float]]:
-        """Read and check the values of all iterations since the last time."""
+        """Read and check the values of all iterations since the last call."""
         waiting, self._waiting = self._waiting, []
         names = list(waiting[-1].tensors)
         values = torch.stack([torch.stack([w.tensors[n].float() for n in names]) for w in waiting])
@@ -192,7 +193,7 @@ class LogReductionHook(Hook):
         if found := find_checkpoints(runner.work_dir):
             last = f"the last checkpoint is {found[0]} (its weights may have grown already)"
         path_of = getattr(runner.train_dataloader.dataset, "path", None)
-        if path_of is not None and entry.samples is not None:  # of this rank
+        if path_of is not None and entry.samples is not None:  # only this rank's files are known
             paths = [path_of(int(index)) for index in entry.samples]
             more = f" and {len(paths) - 8} more" if len(paths) > 8 else ""
             files = f"; files of this batch: {', '.join(paths[:8])}{more}"
@@ -204,7 +205,7 @@ class LogReductionHook(Hook):
         numbers = self._nonfinite, self.max_nonfinite
         alarm = NamedWarning(text, "loss_not_finite", *numbers, "error")
         self._waiting = []
-        report_alarm(runner, alarm, entry.iteration + 1, to_log=False)  # the error ends the run
+        report_alarm(runner, alarm, entry.iteration + 1, to_log=False)  # the error is logged anyway
         raise NonFiniteLossError(text)
 
 
@@ -216,22 +217,22 @@ def _to_history(runner, rows: Iterable[dict[str, float]]) -> None:
 
 @HOOKS.register_module()
 class ProgressHook(Hook):
-    """Logs ``videos_per_s`` (all ranks) and ``data_wait``, the share of time spent on waiting.
+    """Hook that logs ``videos_per_s`` (all ranks) and ``data_wait``, the time share of waiting.
 
-    Of the clips of RGB differences also ``diff_repeats``, the share in which frames repeat, and
-    ``diff_as_rgb``, the share that keep their colours (of rank 0). A GPU works while the host waits
-    for data: there only the time counts in which it had nothing to do, between the end of a step
-    and the beginning of the next one, by its own clock.
+    For clips of RGB differences, it also logs ``diff_repeats``, the share in which frames repeat,
+    and ``diff_as_rgb``, the share that keep their colours (both on rank 0). A GPU works while the
+    host waits for data. On a GPU, only its idle time between two steps therefore counts as waiting,
+    measured by the GPU's own clock.
 
-    Entries of mmengine's histories have a value and a count, and a mean is the sum of values over
-    the sum of counts. The count here is the iteration's time in microseconds, so that the logged
-    mean of a window is its videos over its seconds and not a mean of rates.
+    Each entry in mmengine's histories has a value and a count, and a mean is the sum of values
+    divided by the sum of counts. The count here is the iteration's time in microseconds. The logged
+    mean is therefore videos per second over the window instead of a mean of rates.
     """
 
-    priority = "NORMAL"  # custom hooks follow IterTimerHook of the same priority
+    priority = "NORMAL"  # IterTimerHook has the same priority and runs before custom hooks
 
     def __init__(self) -> None:
-        self._ended = self._begun = None  # the GPU's end of the last step, and begin of this one
+        self._ended = self._begun = None  # GPU events: end of the last step, start of this step
         self._waiting: deque[tuple[int, float, Any, Any]] = deque()
         self._on_gpu = False
 
@@ -245,7 +246,7 @@ class ProgressHook(Hook):
 
     def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs=None) -> None:
         hub = runner.message_hub
-        # counts are integers, in mmengine and in checkpoints
+        # Counts must be integers, in mmengine and in checkpoints.
         spent = max(1, round(hub.get_scalar("train/time").current() * 1e6))
         waited = hub.get_scalar("train/data_time").current() * 1e6
         videos = runner.train_dataloader.batch_size * get_world_size()
@@ -259,24 +260,24 @@ class ProgressHook(Hook):
         self._log_waits(hub)
 
     def before_checkpoint(self, runner) -> None:
-        """Complete the history, which a checkpoint holds."""
+        """Complete the history, which is part of the checkpoint."""
         if self._ended is not None:
             self._ended.synchronize()
         self._log_waits(runner.message_hub)
 
     def _log_waits(self, hub: Any) -> None:
-        """Log the waits of iterations that the GPU has begun, without waiting for it."""
+        """Log the waiting times of iterations that the GPU has started, without blocking."""
         while self._waiting:
             spent, waited, ended, begun = self._waiting[0]
             if begun is not None and not begun.query():
                 return
-            if ended is not None:  # a wait in which the GPU still worked costs nothing
+            if ended is not None:  # waiting costs nothing while the GPU still works
                 waited = min(waited, 1e3 * ended.elapsed_time(begun))
             hub.update_scalar("train/data_wait", min(waited, float(spent)), count=spent)
             self._waiting.popleft()
 
     def _event(self) -> Any:
-        """A point in the GPU's time; None on a CPU."""
+        """Record an event on the GPU's timeline; None on a CPU."""
         if not self._on_gpu:
             return None
         event = torch.cuda.Event(enable_timing=True)
@@ -284,13 +285,13 @@ class ProgressHook(Hook):
         return event
 
 
-# mmengine's name of a value: its name in a row, where `time` is the time of day.
+# mmengine's names of values that are renamed in a row, where `time` is the time of day.
 _RENAMED = {"time": "step_seconds", "data_time": "data_seconds"}
 _NO_METRICS = ("step", "epoch", "iter")
 
 
 def log_row(runner: Any, kind: str, iteration: int, epoch: int, values: Mapping[str, Any]) -> None:
-    """Hand a row of numbers to all hooks that have ``after_row(runner, row)``.
+    """Pass a row of numbers to all hooks that define ``after_row(runner, row)``.
 
     :class:`LoggerHook` writes it to ``metrics.jsonl``.
 
@@ -298,8 +299,8 @@ def log_row(runner: Any, kind: str, iteration: int, epoch: int, values: Mapping[
         runner: The runner.
         kind: ``train``, ``online``, ``val`` or ``random``, a comparison with random weights.
         iteration: Number of iterations done.
-        epoch: Epoch, from 1; 0 before the first step.
-        values: By name; those that are no numbers are left out.
+        epoch: Epoch, counted from 1; 0 before the first step.
+        values: Values by name. Entries that are not numbers are left out.
     """
     row: dict[str, Any] = {"kind": kind, "iter": iteration, "epoch": epoch, "time": time.time()}
     for name, value in values.items():
@@ -310,18 +311,18 @@ def log_row(runner: Any, kind: str, iteration: int, epoch: int, values: Mapping[
 
 @HOOKS.register_module()
 class LoggerHook(mmengine.hooks.LoggerHook):
-    """mmengine's hook, whose rows also go to ``metrics.jsonl`` and to the other hooks.
+    """mmengine's hook, which also writes rows to ``metrics.jsonl`` and passes them to other hooks.
 
-    The arguments are mmengine's. A resumed training removes the rows that it computes again; a new
-    one begins the file. Where the file cannot be written, one warning says so.
+    The arguments are the same as in mmengine. A resumed run removes the rows that it computes
+    again, and a new run starts a new file. If the file cannot be written, one warning is logged.
     """
 
     def before_train(self, runner) -> None:
-        """Begin the file, or continue that of a resumed run."""
+        """Begin the file, or continue the file of a resumed run."""
         continue_rows(runner, METRICS)
 
     def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs=None) -> None:
-        """Log every ``interval`` iterations of an epoch, and its last one (``ignore_last``)."""
+        """Log every ``interval`` iterations of an epoch and, unless ``ignore_last``, its last."""
         is_last = self.end_of_epoch(runner.train_dataloader, batch_idx)
         log_last = not self.ignore_last or len(runner.train_dataloader) <= self.interval
         if not self.every_n_inner_iters(batch_idx, self.interval) and not (is_last and log_last):
@@ -329,15 +330,15 @@ class LoggerHook(mmengine.hooks.LoggerHook):
         values, text = runner.log_processor.get_log_after_iter(runner, batch_idx, "train")
         runner.logger.info(text)
         runner.visualizer.add_scalars(values, step=runner.iter + 1, file_path=self.json_log_path)
-        # Of SimCLR it depends on the batch, so a page could not find it from the config.
+        # SimCLR's chance level depends on the batch, so pages cannot compute it from the config.
         chance = getattr(unwrap_model(runner.model), "chance_level", lambda: None)()
         known = {} if chance is None else {"chance_level": chance}
         log_row(runner, "train", runner.iter + 1, runner.epoch + 1, {**values, **known})
 
     def after_val_epoch(self, runner, metrics: dict[str, float] | None = None) -> None:
-        """Log the metrics of a validation."""
+        """Log the metrics of a validation run."""
         super().after_val_epoch(runner, metrics)
-        if runner._train_loop is not None:  # not a validation alone
+        if runner._train_loop is not None:  # not for a validation without training
             log_row(runner, "val", runner.iter, runner.epoch, metrics or {})
 
     def after_row(self, runner, row: dict[str, Any]) -> None:
@@ -347,12 +348,12 @@ class LoggerHook(mmengine.hooks.LoggerHook):
 
 @HOOKS.register_module()
 class OptimizerStepHook(Hook):
-    """Calls the model's ``before_`` and ``after_optimizer_step()`` once per real optimiser step.
+    """Hook that calls the model's ``before_`` and ``after_optimizer_step()`` for real steps only.
 
-    The optimiser itself reports a step: hooks of its ``step`` fire neither for the micro-batches of
-    an accumulated step nor for a step that the fp16 loss scaler skips; for a skipped step
-    ``discard_step()`` is called. Before training the buffers of rank 0 are copied to all ranks, so
-    that all start from the same state.
+    The optimiser itself reports its steps. Its step hooks do not run for the micro-batches of an
+    accumulated step, or for a step that the fp16 loss scaler skips. For a skipped step,
+    ``discard_step()`` is called. Before training, the buffers of rank 0 are copied to all ranks, so
+    all ranks start from the same state.
     """
 
     priority = "HIGH"

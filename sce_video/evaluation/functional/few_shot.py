@@ -16,6 +16,7 @@ from torch import Tensor
 from sce_video.evaluation.functional.linear_probe import fit_logistic, standardiser
 from sce_video.evaluation.functional.neighbours import check_features
 from sce_video.evaluation.functional.statistics import CONFIDENCE, check_class_numbers
+from sce_video.utils.float64 import float64_device
 
 #: Classifiers, in the order of the columns of :func:`few_shot_hits`.
 CLASSIFIERS = ("linear", "class_mean")
@@ -31,8 +32,8 @@ def draw_shots(labels: Tensor, shots: Sequence[int], seed: int) -> list[Tensor]:
     scarce = int(counts.argmin())
     if int(counts[scarce]) < max(shots):
         raise ValueError(
-            f"{max(shots)} shots of each class were asked for, but class {int(classes[scarce])} "
-            f"has {int(counts[scarce])} labelled samples: give fewer shots"
+            f"cannot draw {max(shots)} shots of each class: class {int(classes[scarce])} has "
+            f"{int(counts[scarce])} labelled samples. Give fewer shots"
         )
     # A prefix of one permutation for every number of shots: draws are nested.
     generator, order = torch.Generator().manual_seed(seed), []
@@ -75,8 +76,11 @@ def few_shot_hits(
     check_class_numbers(gallery_labels, len(gallery), "labels of the gallery")
     classes, targets = gallery_labels.cpu().unique(return_inverse=True)
     if len(classes) < 2:
-        raise ValueError(f"two classes or more are needed, all labels are {classes.tolist()}")
+        raise ValueError(
+            f"few-shot evaluation needs two classes or more, but all labels are {classes.tolist()}"
+        )
     # In float64: few samples make ill-conditioned fits.
+    device = float64_device(device)
     x = F.normalize(queries.to(device).double(), dim=1)
     y = F.normalize(gallery.to(device).double(), dim=1)
     hits = torch.zeros(len(x), draws, len(shots), len(CLASSIFIERS), dtype=torch.bool)

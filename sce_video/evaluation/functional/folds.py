@@ -1,4 +1,4 @@
-"""Division of labelled samples into folds, each of which is the test set once."""
+"""Division of labelled samples into folds. Each fold is the test set once."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-#: The word for as many folds as there are groups.
+#: Value of ``folds`` for leave-one-group-out evaluation.
 LEAVE_ONE_OUT = "loo"
-#: Groups from which several share a fold by default.
+#: Number of groups from which on several groups share a fold by default.
 MANY_GROUPS = 20
-#: Folds by default where several groups share one.
+#: Default number of folds if several groups share a fold.
 DEFAULT_FOLDS = 10
 
 
 @dataclass(frozen=True)
 class Folds:
-    """Folds of N samples.
+    """Division of N samples into folds.
 
     Attributes:
-        numbers: (N,) int64, the fold of each sample; samples of one fold are tested together.
-        groups: (N,) int64; no group is in two folds, or in two parts of a validation split.
-        text: What is left out at a time, in words.
-        rule: How the folds were made; empty where each group is a fold of its own.
+        numbers: (N,) int64 fold of each sample. The samples of a fold are tested together.
+        groups: (N,) int64. A group is never split over two folds or over a validation split.
+        text: Description of the samples that are left out together.
+        rule: Description of how the folds were made; empty if each group is a fold.
     """
 
     numbers: Tensor
@@ -34,7 +34,7 @@ class Folds:
     rule: str = ""
 
     def described(self) -> dict[str, Any]:
-        """Entries for the provenance of a result."""
+        """Return the entries for a result's provenance."""
         entries: dict[str, Any] = {"left_out": self.text}
         count = len(self.numbers.unique())
         return entries | ({"folds": {"count": count, "rule": self.rule}} if self.rule else {})
@@ -50,21 +50,21 @@ def divide(
 ) -> Folds:
     """Decide which samples are tested together.
 
-    Each group is a fold where there are fewer than 20 groups. From 20 groups on, there are 10 folds
-    of whole groups: groups are dealt out, the largest first, to the fold that has the smallest
-    share of their classes so far, in an order drawn by the seed.
+    With fewer than 20 groups, each group is a fold. With 20 groups or more, there are 10 folds of
+    whole groups. The groups are assigned one after another, the largest first, to the fold that has
+    the smallest share of their classes so far. The seed orders groups of equal size.
 
     Args:
         labels: (N,) class numbers.
         groups: (N,) group numbers; None if only folds are known.
-        given: (N,) folds that are used as they are.
-        folds: Number of folds of whole groups, or ``"loo"`` for one of each group; None for the
-            rule above.
-        seed: Seed of the order; the same seed gives the same folds for all networks.
+        given: (N,) fold numbers to use unchanged.
+        folds: Number of folds of whole groups, or ``"loo"`` for one fold per group. None applies
+            the rule above.
+        seed: Seed of the order. The same seed gives the same folds for all networks.
 
     Raises:
-        ValueError: If there is neither or both of ``given`` and a rule, or if ``folds`` is not a
-            number from 2 to the number of groups.
+        ValueError: If neither or both of ``given`` and a rule are passed, or ``folds`` is not from
+            2 to the number of groups.
     """
     if given is not None:
         if folds is not None:
@@ -92,21 +92,21 @@ def divide(
 
 
 def _dealt(labels: np.ndarray, groups: np.ndarray, folds: int, seed: int) -> np.ndarray:
-    """The fold (N,) of each sample."""
+    """Assign groups to folds, and return the fold (N,) of each sample."""
     group, sizes = np.unique(groups, return_inverse=True, return_counts=True)[1:]
     kind, totals = np.unique(labels, return_inverse=True, return_counts=True)[1:]
-    # The classes of each group and the samples of each, as runs of a sorted list of pairs.
+    # Count the samples of each (group, class) pair, sorted by group.
     pairs, counts = np.unique(group * len(totals) + kind, return_counts=True)
     of_pair, kinds = np.divmod(pairs, len(totals))
     starts = np.searchsorted(of_pair, np.arange(len(sizes) + 1))
-    left = np.bincount(kinds, minlength=len(totals))  # groups of a class that are not dealt out
+    left = np.bincount(kinds, minlength=len(totals))  # unassigned groups of each class
     filled, dealt = np.zeros((folds, len(totals))), np.zeros(len(sizes), dtype=np.int64)
     drawn = np.random.default_rng(seed).permutation(len(sizes))
     for number in drawn[np.argsort(-sizes[drawn], kind="stable")]:
         own = slice(starts[number], starts[number + 1])
         classes, shares = kinds[own], counts[own] / totals[kinds[own]]
         held = filled[:, classes]
-        # A class must not end in one fold, which could not be predicted from the others.
+        # A class with samples in one fold only could not be learned from the other folds.
         alone = (held > 0) & ((held > 0).sum(axis=0) == 1) & (left[classes] == 1)
         cost = (held * shares).sum(axis=1).round(9) + len(totals) * alone.any(axis=1)
         fold = np.lexsort((filled.sum(axis=1).round(9), cost))[0]

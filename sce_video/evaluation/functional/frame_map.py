@@ -35,18 +35,18 @@ from sce_video.utils.files import atomic_file
 
 Key = tuple[str, int]  # video id and second of the key frame
 Detections = Mapping[Key, tuple[np.ndarray, np.ndarray]]  # boxes (n, 4) and scores (n, 80)
-GroundTruth = Mapping[Key, tuple[np.ndarray, Sequence[Sequence[int]]]]  # and lists of action ids
+GroundTruth = Mapping[Key, tuple[np.ndarray, Sequence[Sequence[int]]]]  # boxes and their action ids
 
-#: Fewer than for other metrics, as each draw adds up all detections of 60 actions: half a minute on
-#: one core for 100,000 detections.
+#: Fewer resamples than for other metrics, because each one accumulates all detections of 60
+#: actions. For 100,000 detections, this takes half a minute on one core.
 RESAMPLES = 500
-_BLOCK = 4_000_000  # numbers at a time
-#: Smallest overlap of a detection with a true box, the one of the official evaluation.
+_BLOCK = 4_000_000  # numbers in memory at a time
+#: Smallest overlap of a detection with a true box, as in the official evaluation.
 _IOU = 0.5
 
 
 def _checked_boxes(boxes: np.ndarray, what: str, key: Key) -> np.ndarray:
-    """Boxes (n, 4) float64; ValueError, with the key frame, if they are not finite boxes."""
+    """Convert boxes to (n, 4) float64, or raise ValueError that names the key frame."""
     boxes = np.asarray(boxes, dtype=np.float64)
     if boxes.size == 0:
         return np.zeros((0, 4))
@@ -64,7 +64,7 @@ def _frame(key: Key) -> str:
 def _checked_detections(
     detections: Detections, key: Key, width: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Boxes (n, 4) and scores (n, width or more) of a key frame; ValueError if they are others."""
+    """Convert a key frame's boxes (n, 4) and scores (n, at least width); check their shapes."""
     boxes = _checked_boxes(detections[key][0], "detected", key)
     scores = np.asarray(detections[key][1])
     if scores.size == 0 and len(boxes) == 0:
@@ -80,10 +80,10 @@ def _checked_detections(
 
 
 def write_result_csv(path: str | Path, detections: Detections, actions: Sequence[Action]) -> int:
-    """Write results in the official form, lines of ``video,timestamp,x1,y1,x2,y2,action,score``.
+    """Write results in the official format: ``video,timestamp,x1,y1,x2,y2,action,score``.
 
-    Sorted by video and second, scored actions alone, with the digits that float32 needs to be read
-    back exactly. The file is written atomically. Gives the number of lines.
+    Lines are sorted by video and second, and contain only scored actions. The numbers have enough
+    digits to restore float32 exactly. The file is written atomically. Return the number of lines.
     """
     ids, lines = sorted(action.id for action in actions if action.scored), 0
     with atomic_file(path) as unfinished:
@@ -102,8 +102,9 @@ def write_result_csv(path: str | Path, detections: Detections, actions: Sequence
 class AvaResult:
     """Average precisions, 0 to 1, of the scored actions by id, and their mean.
 
-    ``mAP`` is over those that have ground truth, of which there are ``num_boxes``; the others have
-    NaN. ``key_frames`` of the ground truth, ``detections`` boxes were evaluated.
+    Actions without ground truth have NaN. ``mAP`` is the mean of the others, which have
+    ``num_boxes`` boxes. ``key_frames`` counts the key frames of the ground truth, and
+    ``detections`` counts the evaluated boxes.
     """
 
     mAP: float  # noqa: N815 - the name in the literature
@@ -115,7 +116,7 @@ class AvaResult:
     interval: tuple[float, float] | None = None
 
     def table(self) -> str:
-        """Text with a line per action, best first, without ground truth last; then the mean."""
+        """Format a line per action, best first and without ground truth last, then the mean."""
         known = self.per_class
         counted = sum(not math.isnan(value) for value in known.values())
         lines = [
@@ -135,27 +136,28 @@ class AvaResult:
 def evaluate_ava(
     ground_truth: GroundTruth, detections: Detections, actions: Sequence[Action], resamples: int = 0
 ) -> AvaResult:
-    """Average precision of every scored action, and their mean.
+    """Compute the average precision of every scored action, and their mean.
 
     Args:
-        ground_truth: By (video, second): boxes (n, 4), (x1, y1, x2, y2) in any one unit, and n
-            lists of action ids.
-        detections: By (video, second): boxes (m, 4) in the same unit and scores (m, 80) with
-            column ``id - 1`` for an action; -inf where the box is no detection of that action.
-        actions: The actions; those with ``scored`` are evaluated.
-        resamples: Draws for the bootstrap interval of the mean, of two or more videos.
+        ground_truth: Boxes (n, 4) as (x1, y1, x2, y2) in any unit, and n lists of action ids, by
+            (video, second).
+        detections: Boxes (m, 4) in the same unit and scores (m, 80), by (video, second). Column
+            ``id - 1`` contains an action's scores, with -inf if a box does not detect the action.
+        actions: All actions. Only actions with ``scored`` are evaluated.
+        resamples: Number of bootstrap resamples for the interval of the mean over two or more
+            videos; 0 for no interval.
 
     Raises:
-        ValueError: no scored action, shapes that do not match, a ground-truth box with inverted
-            corners, numbers that are not finite; the message names the key frame.
+        ValueError: If no action is scored, shapes do not match, a ground-truth box has inverted
+            corners, or a number is not finite. The message names the key frame.
     """
     scored = [action for action in actions if action.scored]
     if not scored:
         raise ValueError("none of the actions is scored: there is nothing to evaluate")
     width, keys = max(action.id for action in scored), sorted(ground_truth)
     names, of_key = np.unique(np.array([video for video, _ in keys]), return_inverse=True)
-    # Of all key frames: scores of the M detections, lists of actions of the G ground-truth boxes,
-    # the video of each, and the pairs of the two that overlap.
+    # Over all key frames, collect the scores of the M detections, the action lists of the G
+    # ground-truth boxes, the video of each, and the overlapping pairs.
     tables, pairs = [np.zeros((0, width))], [np.zeros((0, 3))]
     labels: list[Sequence[int]] = []
     of_found: list[int] = []
@@ -168,7 +170,7 @@ def evaluate_ava(
             raise ValueError(f"{_frame(key)}: a ground-truth box has inverted corners")
         if key in detections:
             found, table = _checked_detections(detections, key, width)
-            # The official programs drop detections without area, not ground truth.
+            # The official code drops detections without area, but keeps ground truth without area.
             solid = (found[:, :2] < found[:, 2:]).all(axis=1)
             pairs.append(_overlapping(found[solid], true))
             pairs[-1][:, :2] += len(of_found), len(of_true)
@@ -178,7 +180,7 @@ def evaluate_ava(
         of_true += [video] * len(own)
     table, videos = np.concatenate(tables), np.array(of_true, dtype=np.int64)
     overlaps = np.concatenate(pairs)
-    # By detection, then descending overlap, then box: the last key is the first to sort by.
+    # Sort by detection, then descending overlap, then box (lexsort sorts by the last key first).
     overlaps = overlaps[np.lexsort((overlaps[:, 1], -overlaps[:, 2], overlaps[:, 0]))]
     found_pairs, true_pairs = overlaps[:, :2].astype(np.int64).T
     action_of = np.array([a for own in labels for a in own], dtype=np.int64)
@@ -189,7 +191,7 @@ def evaluate_ava(
         of_action = np.isin(np.arange(len(labels)), labelled)
         scores = table[:, action.id - 1]
         hits = _hits(found_pairs, true_pairs, of_action, scores)
-        count = len(labelled)  # a box with an action twice counts twice, as in the official code
+        count = len(labelled)  # a box that lists an action twice counts twice, as officially
         per_class[action.id] = average_precision(scores, hits, count)
         num_boxes[action.id] = count
         of_actions.append((scores, hits, videos[labelled]))
@@ -210,20 +212,21 @@ def evaluate_ava(
 
 
 def average_precision(scores: np.ndarray, hits: np.ndarray, count: int) -> float:
-    """Area under the precision-recall curve with monotone precision; NaN without ground truth.
+    """Compute the area under the precision-recall curve with monotone precision.
 
-    Of scores (M,), of equal ones the later ranks first, and hits (M,) bool of ``count`` boxes.
+    ``scores`` (M,) are ordered, with the later of two equal scores first, and ``hits`` (M,) bool
+    are true positives among ``count`` boxes. Return NaN without ground truth.
     """
     if count == 0:
         return math.nan
     ranked = hits[np.argsort(scores, kind="stable")[::-1]]
     precision = np.cumsum(ranked) / np.arange(1, len(ranked) + 1)
-    best = np.maximum.accumulate(precision[::-1])[::-1]  # highest precision at this recall or above
+    best = np.maximum.accumulate(precision[::-1])[::-1]  # best precision at this or higher recall
     return float(best[ranked].sum() / count)  # every hit raises recall by 1 / count
 
 
 def _overlapping(found: np.ndarray, true: np.ndarray) -> np.ndarray:
-    """Detection, ground-truth box and IoU (P, 3) of the overlapping pairs of a key frame."""
+    """Return the overlapping pairs of a key frame as (P, 3): detection, true box, IoU."""
     a, b = found[:, None], true[None]
     sides = np.minimum(a[..., 2:], b[..., 2:]) - np.maximum(a[..., :2], b[..., :2])
     common = np.prod(np.maximum(sides, 0), axis=-1)
@@ -236,22 +239,23 @@ def _overlapping(found: np.ndarray, true: np.ndarray) -> np.ndarray:
 def _hits(
     found: np.ndarray, true: np.ndarray, of_action: np.ndarray, scores: np.ndarray
 ) -> np.ndarray:
-    """Which detections of an action are hits, (M,) bool.
+    """Return which detections of an action are true positives, (M,) bool.
 
-    A detection that overlaps no box of the action by enough has its best box below the threshold
-    as well, so the pairs above it are all that matters; and as a detection has one box only that it
-    can hit, the best detection of each box is the hit, in whatever order they are looked at.
-    Pairs (P,) of detections, ascending, the highest overlap first, and ground-truth boxes; those of
-    the action are ``of_action`` (G,) bool. A score (M,) of -inf is no detection.
+    Only pairs above the threshold matter, because if a detection does not overlap any box of the
+    action enough, its best box is below the threshold as well. A detection can match only one box.
+    The best detection of each box is therefore its match, regardless of the order of detections.
+    ``found`` and ``true`` (P,) are pairs of detections and ground-truth boxes, sorted by detection
+    and then by descending overlap. ``of_action`` (G,) bool marks the action's boxes. A score (M,)
+    of -inf is not a detection.
     """
     hits = np.zeros(len(scores), dtype=bool)
     chosen = of_action[true] & (scores[found] > -np.inf)
     found, true = found[chosen], true[chosen]
-    # A detection can hit one box only, that of its first pair, so any order of them will do.
+    # A detection can match only the box of its first pair, so the order of detections is free.
     found, best = np.unique(found, return_index=True)
     true = true[best]
     order = np.lexsort((found, -scores[found], true))
-    # Sorted by box, then score: the first of each box is its hit.
+    # Sort by box, then score. The first detection of each box is its match.
     _, winners = np.unique(true[order], return_index=True)
     hits[found[order][winners]] = True
     return hits
@@ -263,25 +267,25 @@ def _interval(
     count: int,
     resamples: int,
 ) -> tuple[float, float] | None:
-    """Bootstrap interval over ``count`` videos of the mean; None if no draw holds ground truth.
+    """Compute the mean's bootstrap interval over ``count`` videos; None if no draw has boxes.
 
-    Of each action scores (M,), hits (M,) bool and videos (G,) of the ground truth; ``videos`` (M,)
-    are those of the detections.
+    ``of_actions`` contains scores (M,), hits (M,) bool and the videos (G,) of the ground truth for
+    each action. ``videos`` (M,) are the videos of the detections.
     """
     times = times_drawn(np.random.default_rng(0), resamples, count).astype(np.int32)
     total, actions = np.zeros(resamples), np.zeros(resamples)
     for scores, hits, true_videos in of_actions:
-        # Ground truth of a video that was drawn k times counts k times.
+        # If a video is drawn k times, its ground truth counts k times.
         boxes = times @ np.bincount(true_videos, minlength=count)
         order = np.argsort(scores, kind="stable")[::-1]
         found = np.flatnonzero(hits[order])
-        ranked = videos[order[: found[-1] + 1 if len(found) else 0]]  # up to the last hit
+        ranked = videos[order[: found[-1] + 1 if len(found) else 0]]  # later ones change nothing
         block = max(1, _BLOCK // max(1, len(ranked)))
         for start in range(0, resamples, block):
             part = slice(start, start + block)
             ranks = np.cumsum(times[part, ranked], axis=1, dtype=np.int32)[:, found]
-            # A hit of a video that was drawn k times is k hits in a row. The precision after the
-            # last of them is the highest of the k, so all have the same monotone precision.
+            # A hit in a video that was drawn k times is k hits in succession. The last of them has
+            # the highest precision, so all k have the same monotone precision.
             weights = times[part, ranked[found]]
             precision = np.cumsum(weights, axis=1) / np.maximum(ranks, 1)
             best = np.maximum.accumulate(precision[:, ::-1], axis=1)[:, ::-1]

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from sce_video.evaluation.functional.neighbours import check_features, rank
+from sce_video.utils.float64 import block_rows, float64_blocks
 
 #: Added to each share of a spectrum before its entropy (RankMe, eq. 1; in nats, not renormalised).
 _EPSILON = 1e-7
@@ -16,10 +17,14 @@ def rankme(features: Tensor) -> float:
 
     arXiv 2210.02885: the exponential of the entropy of the singular values, each divided by their
     sum. Unlike :func:`~sce_video.models.losses.effective_rank` the features are not centred.
-    Computed in float64. Raises ValueError: features that are not finite.
+    Computed in float64 on their device. Raises ValueError: features that are not finite.
     """
     check_features(features, "features")
-    return _entropy_rank(torch.linalg.svdvals(features.double()))
+    # R of a QR decomposition has the singular values of the rows so far, and their exactness.
+    triangle = features.new_empty((0, features.shape[1]), dtype=torch.float64)
+    for block in float64_blocks(features):
+        triangle = torch.linalg.qr(torch.cat([triangle, block]), mode="r").R
+    return _entropy_rank(torch.linalg.svdvals(triangle))
 
 
 def lidar(clips: Tensor, videos: Tensor, delta: float = 1e-4) -> float:
@@ -28,26 +33,36 @@ def lidar(clips: Tensor, videos: Tensor, delta: float = 1e-4) -> float:
     arXiv 2312.04000: the effective rank of ``W^-1/2 B W^-1/2``, where B is the covariance of the
     means of the videos, and W that of their clips about these means, plus ``delta`` on its
     diagonal. Directions count in which videos differ more than the clips of one. Computed in
-    float64. Raises ValueError: features that are not finite, or a video with one clip.
+    float64 on their device. Raises ValueError: features that are not finite, or a video with one
+    clip.
     """
     check_features(clips, "clips")
     _, inverse, counts = torch.unique(videos, return_inverse=True, return_counts=True)
     if bool((counts < 2).any()) or len(counts) < 2:
         raise ValueError(
-            f"LiDAR compares {len(counts)} videos of {int(counts.min())} clips or more each: it "
-            "needs two videos, and two clips of each (num_clips of UniformClips)"
+            f"LiDAR needs two videos or more with two clips each, got {len(counts)} videos with at "
+            f"least {int(counts.min())} clips. Set num_clips of UniformClips to 2 or more"
         )
-    values = clips.double()
-    sums = values.new_zeros(len(counts), values.shape[1]).index_add_(0, inverse, values)
-    means = sums / counts[:, None]
-    within, between = values - means[inverse], means - means.mean(dim=0)
-    spread = within.T @ within / len(values)
+    size = clips.shape[1]
+    own = inverse.split(block_rows(size))
+    means = clips.new_zeros(len(counts), size, dtype=torch.float64)
+    for block, numbers in zip(float64_blocks(clips), own, strict=True):
+        means.index_add_(0, numbers, block)
+    means /= counts[:, None]
+    spread = means.new_zeros(size, size)
+    for block, numbers in zip(float64_blocks(clips), own, strict=True):
+        within = block - means[numbers]
+        spread.addmm_(within.T, within)
+    spread /= len(clips)
     spread.diagonal().add_(delta)
     levels, axes = torch.linalg.eigh(spread)
     # Rounding of features in the thousands is larger than delta, which no level is below.
-    whitened = between @ (axes / levels.clamp(min=delta).sqrt())  # by W^-1/2, up to a rotation
-    matrix = whitened.T @ whitened / len(counts)
-    return _entropy_rank(torch.linalg.eigvalsh(matrix).clamp(min=0))
+    axes /= levels.clamp(min=delta).sqrt()
+    middle, matrix = means.mean(dim=0), torch.zeros_like(spread)
+    for block in float64_blocks(means):
+        whitened = (block - middle) @ axes  # by W^-1/2, up to a rotation
+        matrix.addmm_(whitened.T, whitened)
+    return _entropy_rank(torch.linalg.eigvalsh(matrix / len(counts)).clamp(min=0))
 
 
 def clip_hits(clips: Tensor, videos: Tensor) -> Tensor:
@@ -59,8 +74,8 @@ def clip_hits(clips: Tensor, videos: Tensor) -> Tensor:
     alone = torch.bincount(videos)[videos] < 2
     if bool(alone.any()):
         raise ValueError(
-            f"{int(alone.sum())} of {len(videos)} clips are the only one of their video: the "
-            "retrieval of another clip needs two of each (num_clips of UniformClips)"
+            f"{int(alone.sum())} of {len(videos)} clips have no other clip of their video to "
+            "retrieve. Set num_clips of UniformClips to 2 or more"
         )
     rows = torch.arange(len(videos), device=videos.device)
     return rank(clips, clips, videos, videos, k=1, groups=(rows, rows)).hits[:, 0]

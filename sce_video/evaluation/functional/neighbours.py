@@ -1,6 +1,6 @@
-"""Exact nearest neighbours by cosine similarity, in blocks: kNN scores, and rankings of a gallery.
+"""Exact nearest neighbours by cosine similarity, in blocks, for kNN scores and gallery rankings.
 
-Features are neither copied nor normalised as a whole, so a gallery may be larger than the memory.
+Features are neither copied nor normalised as a whole, so a gallery may exceed the memory.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from torch import Tensor
 
 from sce_video.evaluation.functional.statistics import check_class_numbers
 
-#: Rows per block of a check, a mean or a normalisation.
+#: Rows per block when checking, averaging or normalising
 ROW_BLOCK = 8192
-#: One of the queries, one of the gallery.
+#: One tensor for the queries and one for the gallery
 Pair = tuple[Tensor, Tensor]
 
 
 def count_not_finite(features: Tensor) -> tuple[int, int]:
-    """Number of rows of a matrix (N, C) with NaN or infinity, and the first such row or -1."""
-    # In blocks: a mask of a whole memory-mapped matrix would take a quarter of its size.
+    """Count the rows of a matrix (N, C) with NaN or infinity, and find the first one, or -1."""
+    # Use blocks, because a mask of a whole memory-mapped matrix takes a quarter of its size.
     finite = [torch.isfinite(block).all(dim=1) for block in features.split(ROW_BLOCK)]
     rows = torch.nonzero(~torch.cat(finite)).flatten()
     return len(rows), int(rows[0]) if len(rows) else -1
@@ -35,13 +35,13 @@ def check_features(features: Tensor, name: str) -> None:
     bad, first = count_not_finite(features)
     if bad:
         raise ValueError(
-            f"{name}: {bad} of {len(features)} rows hold NaN or infinity, "
-            f"the first is row {first}: the network that made them has diverged"
+            f"{name}: {bad} of {len(features)} rows contain NaN or infinity, the first is row "
+            f"{first}. The network has diverged"
         )
 
 
 def feature_mean(features: Tensor) -> Tensor:
-    """Mean over N of features (N, C), summed in float64: (C,) float64."""
+    """Compute the mean over N of features (N, C), summed in float64: (C,) float64."""
     total = features.new_zeros(features.shape[1], dtype=torch.float64)
     for block in features.split(ROW_BLOCK):
         total += block.double().sum(dim=0)
@@ -49,7 +49,7 @@ def feature_mean(features: Tensor) -> Tensor:
 
 
 def normalised(features: Tensor, mean: Tensor | None = None) -> Tensor:
-    """Rows (N, C) divided by their l2 norm, float32; a ``mean`` (C,) is subtracted first."""
+    """Subtract a ``mean`` (C,) if given, then scale rows (N, C) to l2 norm 1, float32."""
     if mean is not None:
         features = features - mean.to(features.dtype)
     return F.normalize(features.float(), dim=1)
@@ -65,28 +65,29 @@ def nearest_neighbours(
     block: int = 1024,
     gallery_block: int = ROW_BLOCK,
 ) -> tuple[Tensor, Tensor]:
-    """The k most similar rows of a gallery for every query.
+    """Find the k most similar rows of a gallery for every query.
 
-    Exact: every pair is compared, ``block`` queries by ``gallery_block`` rows at a time, so memory
-    is bounded by their product. Of equally similar rows the one of lower index comes first.
+    The search is exact. Every pair is compared, ``block`` queries with ``gallery_block`` rows at a
+    time, so the product of both limits the memory. Of equally similar rows, the one with the lower
+    index comes first.
 
-    Queries (N, C) and gallery (M, C) are on one device and normalised here, after the ``means``
-    (C,) of either have been subtracted, if given. With ``groups``, integers (N,) and (M,), rows of
-    the query's own group are excluded.
+    Queries (N, C) and gallery (M, C) must be on one device. They are normalised here, after
+    subtracting their ``means`` (C,), if given. With ``groups``, integers (N,) and (M,), rows of the
+    query's own group are excluded.
 
     Returns:
         Similarities (N, k') and gallery indices (N, k'), k' = min(k, M), in descending order. If a
         query has fewer than k' rows left, the remaining slots have similarity -inf.
 
     Raises:
-        ValueError: sizes differ, ``k < 1``, features not finite, a block below 1.
+        ValueError: If sizes differ, ``k < 1``, a feature is not finite, or a block is below 1.
     """
     check_features(queries, "queries")
-    check_features(gallery[:1], "gallery")  # for its shape: its values are checked below
+    check_features(gallery[:1], "gallery")  # checks the shape; values are checked below
     if queries.shape[1] != gallery.shape[1]:
         raise ValueError(
-            f"queries have {queries.shape[1]} dimensions, the gallery {gallery.shape[1]}: "
-            "they must come from the same network"
+            f"queries have {queries.shape[1]} dimensions, but the gallery has {gallery.shape[1]}. "
+            "Compute both with the same network"
         )
     if k < 1:
         raise ValueError(f"k must be at least 1, got {k}")
@@ -96,12 +97,12 @@ def nearest_neighbours(
             f"of {len(gallery)} rows"
         )
     if block < 1 or gallery_block < 1:
-        raise ValueError(f"blocks must be 1 row or more, got {block} and {gallery_block}")
+        raise ValueError(f"blocks must have at least 1 row, got {block} and {gallery_block}")
     k = min(k, len(gallery))
-    # -inf marks slots that no row fills: groups may leave fewer than k.
+    # Slots that stay empty have -inf, because groups may leave fewer than k rows.
     similarities = queries.new_full((len(queries), k), float("-inf"), dtype=torch.float32)
     indices = torch.zeros_like(similarities, dtype=torch.long)
-    # Where all queries fit into a block they are normalised once, not per block of the gallery.
+    # If all queries fit into a block, normalise them once instead of per block of the gallery.
     query_mean, gallery_mean = means or (None, None)
     few = normalised(queries, query_mean) if len(queries) <= block else None
     for offset in range(0, len(gallery), gallery_block):
@@ -110,18 +111,18 @@ def nearest_neighbours(
         for start in range(0, len(queries), block):
             rows = slice(start, start + block)
             similar = (normalised(queries[rows], query_mean) if few is None else few) @ candidates.T
-            # Here and not in a pass of its own, which would read a memory-mapped gallery twice.
+            # A separate pass for this check would read a memory-mapped gallery twice.
             if not bool(torch.isfinite(similar).all()):
                 check_features(gallery, "gallery")
             if groups is not None:
                 same = groups[0][rows, None] == groups[1][None, columns]
                 similar.masked_fill_(same, float("-inf"))
             best, at = similarities[rows], indices[rows]
-            # A row that ties with the k-th best has the higher index and so comes after it.
+            # Rows that tie with the k-th best have higher indices, so they rank below it.
             better = torch.nonzero(similar.amax(dim=1) > best[:, -1]).flatten()
             if len(better):
                 new, found = _highest(similar if len(better) == len(best) else similar[better], k)
-                # Earlier rows first: the stable sort keeps them so where values tie.
+                # Put earlier rows first, because the stable sort keeps their order in ties.
                 new = torch.cat([best[better], new], dim=1)
                 found = torch.cat([at[better], found + offset], dim=1)
                 new, order = new.sort(dim=1, descending=True, stable=True)
@@ -130,14 +131,14 @@ def nearest_neighbours(
 
 
 def _highest(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k highest values of each row (n, m), and their columns in ascending order.
+    """Return the k highest values of each row (n, m), and their columns in ascending order.
 
-    Of equal values those of the first columns.
+    Of equal values, the first columns are used.
     """
     k = min(k, values.shape[1])
     top, columns = values.topk(min(k + 1, values.shape[1]), dim=1)
     columns = columns[:, :k]
-    # topk returns any of the values that tie at rank k: sort such rows completely.
+    # topk returns any of the values that tie at rank k, so sort such rows completely.
     if top.shape[1] > k:
         tied = top[:, k - 1] == top[:, k]
         columns[tied] = values[tied].sort(dim=1, descending=True, stable=True).indices[:, :k]
@@ -156,22 +157,22 @@ def knn_scores(
     groups: Pair | None = None,
     block: int = 1024,
 ) -> Tensor:
-    """Class scores of the k nearest neighbours, weighted by ``exp(similarity / temperature)``.
+    """Compute class scores of k nearest neighbours weighted by ``exp(similarity / temperature)``.
 
-    The weights of a query are normalised by a softmax, which does not overflow and keeps the order
-    of the classes. Features, groups and ``block`` are those of :func:`nearest_neighbours`: videos
-    of the query's own group do not vote.
+    A query's weights are normalised by a softmax, which does not overflow and keeps the order of
+    the classes. Features, groups and ``block`` have the same meaning as in
+    :func:`nearest_neighbours`, so videos in the query's own group do not vote.
 
-    ``gallery_labels`` are (M,) integers from 0, below ``num_classes``: by default the largest label
-    plus one. A smaller ``temperature``, above 0, gives more weight to the nearest neighbours.
+    ``gallery_labels`` are (M,) integers from 0 to ``num_classes`` - 1, which defaults to the
+    largest label. A smaller ``temperature``, above 0, gives more weight to the nearest neighbours.
 
     Returns:
-        (N, num_classes) float32, rows sum to 1 over the classes with votes; -inf for a class
-        without votes, which :func:`~sce_video.evaluation.top_k_accuracy` never counts as a hit.
+        (N, num_classes) float32. Rows sum to 1 over the classes with votes. A class without votes
+        has -inf, which :func:`~sce_video.evaluation.top_k_accuracy` never counts as a hit.
 
     Raises:
-        ValueError: ``temperature <= 0``, labels out of range, sizes that differ, or a query without
-            any neighbour.
+        ValueError: If ``temperature <= 0``, labels are out of range, sizes differ, or a query has
+            no neighbour.
     """
     if temperature <= 0:
         raise ValueError(f"temperature must be positive, got {temperature}")
@@ -183,13 +184,13 @@ def knn_scores(
     if bool(alone.any()):
         raise ValueError(
             f"{int(alone.sum())} queries have no neighbour outside their own group, the first is "
-            f"row {int(torch.nonzero(alone)[0])}: at least two groups are needed"
+            f"row {int(torch.nonzero(alone)[0])}. Give at least two groups"
         )
-    # Unused slots have the similarity -inf and so the weight 0.
+    # Empty slots have the similarity -inf and therefore the weight 0.
     weights = torch.softmax(similar / temperature, dim=1)
     labels = gallery_labels[neighbours]
     voted = similar.new_zeros((len(queries), num_classes))
-    # Not in place: voted is zeroed memory for the count of votes below.
+    # Do not add in place, because voted is the zeroed memory for counting votes below.
     scores = voted.scatter_add(1, labels, weights)
     voted.scatter_add_(1, labels, torch.isfinite(similar).float())
     return scores.masked_fill(voted == 0, float("-inf"))
@@ -206,7 +207,7 @@ class Ranking(NamedTuple):
     hits: Tensor
 
     def found(self, ks: Sequence[int]) -> Tensor:
-        """Whether there is a hit among the first k, (N, len(ks)) bool; its mean is R@k."""
+        """Return whether there is a hit among the first k, (N, len(ks)) bool; its mean is R@k."""
         return torch.stack([self.hits[:, :k].any(dim=1) for k in ks], dim=1)
 
 
@@ -222,13 +223,14 @@ def rank(
     block: int = 1024,
     gallery_block: int = ROW_BLOCK,
 ) -> Ranking:
-    """The k nearest gallery videos of every query, and whether they have its label.
+    """Find the k nearest gallery videos of every query, and whether they have its label.
 
-    With ``centred`` the mean of the queries is subtracted from the queries and the mean of the
-    gallery from the gallery before l2 normalisation, as in the authors' code (juliendenize/eztorch,
-    tag MVAP2023); the paper does not mention centring. Labels are (N,) and (M,) integers from 0,
-    all other arguments those of :func:`nearest_neighbours`. Raises ValueError: labels out of range,
-    sizes that differ, ``k < 1``.
+    With ``centred``, the mean of the queries is subtracted from the queries, and the mean of the
+    gallery from the gallery, before l2 normalisation. The authors' code does this
+    (juliendenize/eztorch, tag MVAP2023), although the paper does not mention it. Labels are (N,)
+    and (M,) integers from 0. Other arguments have the same meaning as in
+    :func:`nearest_neighbours`. ValueError is raised if labels are out of range, sizes differ, or
+    ``k < 1``.
     """
     check_class_numbers(query_labels, len(queries), "query_labels")
     check_class_numbers(gallery_labels, len(gallery), "gallery_labels")
@@ -238,6 +240,6 @@ def rank(
     similarities, indices = nearest_neighbours(
         queries, gallery, k, groups=groups, means=means, block=block, gallery_block=gallery_block
     )
-    # An unused slot has the index 0, whose label may be the right one.
+    # An empty slot has the index 0, whose label may be correct by coincidence.
     hits = (gallery_labels[indices] == query_labels[:, None]) & ~torch.isneginf(similarities)
     return Ranking(similarities, indices, hits)

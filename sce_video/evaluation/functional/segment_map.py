@@ -92,7 +92,9 @@ def evaluate_segments(
     if not truth:
         raise ValueError("there is no labelled segment to compare predictions with")
     if any(not 0 < tiou <= 1 for tiou in tious):
-        raise ValueError(f"thresholds of the temporal IoU are above 0 and at most 1, got {tious}")
+        raise ValueError(
+            f"thresholds of the temporal IoU must be above 0 and at most 1, got {tious}"
+        )
     per_class, scores = {}, []
     for name in sorted({s.label for s in truth}):
         own = [s for s in truth if s.label == name]

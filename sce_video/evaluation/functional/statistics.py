@@ -1,4 +1,4 @@
-"""Accuracies from class scores, their bootstrap intervals, and paired tests of two models."""
+"""Accuracies of class scores, their bootstrap intervals, and paired tests of two models."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from torch import Tensor
 
 #: Confidence level of all intervals.
 CONFIDENCE = 0.95
-#: Bootstrap resamples by default.
+#: Default number of bootstrap resamples.
 RESAMPLES = 2000
 _BLOCK = 2_000_000  # numbers drawn at a time
-#: Sign flips of the permutation test; the smallest p-value is one over this plus one.
+#: Sign flips in the permutation test. The smallest possible p-value is 1 / (PERMUTATIONS + 1).
 PERMUTATIONS = 10_000
-_FLIPS = 500  # at a time
+_FLIPS = 500  # sign flips in memory at a time
 
 
 def check_class_numbers(
     labels: Tensor, count: int, name: str, num_classes: int | None = None
 ) -> None:
-    """Raise ValueError unless ``labels`` is (count,) integers from 0 (below ``num_classes``)."""
+    """Raise ValueError unless ``labels`` is (count,) integers in 0 to ``num_classes`` - 1."""
     if labels.shape != (count,) or labels.is_floating_point():
         raise ValueError(
             f"{name} must be {count} integers, got shape {tuple(labels.shape)} of {labels.dtype}"
@@ -40,17 +40,17 @@ def check_class_numbers(
 
 
 def check_ranks(ks: Sequence[int]) -> None:
-    """Raise ValueError unless there are ranks, all of them 1 or more."""
+    """Raise ValueError unless ``ks`` contains ranks and all of them are at least 1."""
     if not ks or min(ks) < 1:
         raise ValueError(f"ks must be ranks of 1 or more, got {tuple(ks)}")
 
 
 def top_k_hits(scores: Tensor, labels: Tensor, k: int) -> Tensor:
-    """Whether the true class is among the k classes of the highest score: (N,) bool.
+    """Return whether the true class is among the k classes with the highest scores, (N,) bool.
 
-    Scores are (N, number of classes), labels (N,). Of equal scores the class of lower index ranks
-    first. A class of score -inf is never a hit. Raises ValueError: ``k < 1``, or a label that is
-    not an integer below the number of classes.
+    ``scores`` are (N, number of classes) and ``labels`` (N,). Of classes with equal scores, the one
+    with the lower index ranks first. A class with a score of -inf is never a hit. ValueError is
+    raised if ``k < 1`` or a label is not an integer below the number of classes.
     """
     if k < 1:
         raise ValueError(f"k must be at least 1, got {k}")
@@ -62,32 +62,37 @@ def top_k_hits(scores: Tensor, labels: Tensor, k: int) -> Tensor:
 
 
 def top_k_accuracy(scores: Tensor, labels: Tensor, ks: Sequence[int] = (1, 5)) -> dict[int, float]:
-    """Top-k accuracy (0 to 1) for every k of ``ks``; see :func:`top_k_hits`."""
+    """Compute the top-k accuracy (0 to 1) for every k in ``ks`` (see :func:`top_k_hits`)."""
     return {k: float(top_k_hits(scores, labels, k).double().mean()) for k in ks}
 
 
 def mean_class_accuracy(scores: Tensor, labels: Tensor) -> float:
-    """Top-1 accuracy (0 to 1) per class, averaged over the classes that occur in ``labels``."""
+    """Average the classes' top-1 accuracies (0 to 1) over the classes that occur in ``labels``."""
     hits = top_k_hits(scores, labels, 1).double()
     return float(torch.stack([hits[labels == c].mean() for c in labels.unique()]).mean())
 
 
 def group_ids(paths: Sequence[str], pattern: str) -> tuple[Tensor, list[str]]:
-    r"""The group of every path, for leave-one-group-out evaluation.
+    r"""Extract the group of every path, for leave-one-group-out evaluation.
 
-    The pattern is a regular expression with one group, searched in the path: ``r"person(\d+)"``.
-    Gives group numbers (N,) int64, and the names of the groups in the order of their numbers.
+    The pattern is a regular expression with one group, which is searched in the path:
+    ``r"person(\d+)"``. Return group numbers (N,) int64 and the groups' names in order of their
+    numbers.
 
     Raises:
-        ValueError: the pattern does not have exactly one group, a path does not match, or there are
-            fewer than two groups.
+        ValueError: If the pattern does not have exactly one group, a path does not match, or there
+            are fewer than two groups.
     """
     try:
         compiled = re.compile(pattern)
     except re.error as error:
-        raise ValueError(f"group_pattern {pattern!r} is no regular expression: {error}") from None
+        raise ValueError(
+            f"group_pattern {pattern!r} is not a valid regular expression: {error}"
+        ) from None
     if compiled.groups != 1:
-        raise ValueError(f"group_pattern {pattern!r} must have one group, has {compiled.groups}")
+        raise ValueError(
+            f"group_pattern {pattern!r} must contain one group, but contains {compiled.groups}"
+        )
     found = [compiled.search(path) for path in paths]
     unmatched = [path for path, match in zip(paths, found, strict=True) if match is None]
     if unmatched:
@@ -98,20 +103,22 @@ def group_ids(paths: Sequence[str], pattern: str) -> tuple[Tensor, list[str]]:
     values = [match.group(1) for match in found if match is not None]
     names = sorted(set(values))
     if len(names) < 2:
-        raise ValueError(f"group_pattern {pattern!r} gives only the group {names}; two are needed")
+        raise ValueError(
+            f"group_pattern {pattern!r} finds only the group {names}, but two are needed"
+        )
     number = {name: i for i, name in enumerate(names)}
     return torch.tensor([number[value] for value in values]), names
 
 
 def pair_accuracy(scores: Tensor, labels: Tensor, pairs: Sequence[tuple[int, int]]) -> Tensor:
-    """Accuracy of the decision between the two classes of each pair, chance 0.5.
+    """Compute the accuracy of the decision between the two classes of each pair.
 
-    Of the samples of both classes, that class is predicted which has the higher score of the two;
-    equal scores count half. The accuracy of a pair is the mean of those of its classes, so it is
-    0.5 for a classifier that always takes the same one, however many samples each has.
+    For samples of both classes, the class with the higher score of the two is predicted, and equal
+    scores count half. A pair's accuracy is the mean of its classes' accuracies. It is therefore 0.5
+    for a classifier that always predicts the same class, regardless of the numbers of samples.
 
-    Of scores (N, number of classes) and P pairs of labels (P,) float64, from 0 to 1. Raises
-    ValueError: a label out of range, or a class of a pair without samples.
+    ``scores`` are (N, number of classes). Return (P,) float64, from 0 to 1, for P pairs of labels.
+    ValueError is raised if a label is out of range or a class of a pair has no samples.
     """
     check_class_numbers(labels, len(scores), "labels", scores.shape[1])
     accuracies = []
@@ -131,14 +138,14 @@ def pair_accuracy(scores: Tensor, labels: Tensor, pairs: Sequence[tuple[int, int
 
 
 def times_drawn(random: np.random.Generator, draws: int, count: int) -> np.ndarray:
-    """How often each of ``count`` units is in each of the bootstrap's draws: (draws, count)."""
-    # Offsets of count for each draw: one bincount then counts all draws apart.
+    """Return how often each of ``count`` units is drawn in each resample, (draws, count)."""
+    # Offset each draw by a multiple of count, so that one bincount counts all draws separately.
     drawn = random.integers(count, size=(draws, count)) + count * np.arange(draws)[:, None]
     return np.bincount(drawn.reshape(-1), minlength=draws * count).reshape(draws, count)
 
 
 def percentile_ends(means: np.ndarray) -> np.ndarray:
-    """Lower and upper ends (2, ...) of the intervals of means (draws, ...)."""
+    """Return the lower and upper ends (2, ...) of the intervals of means (draws, ...)."""
     tail = (1 - CONFIDENCE) / 2
     return np.quantile(means, [tail, 1 - tail], axis=0)
 
@@ -151,20 +158,21 @@ def bootstrap_intervals(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> np.ndarray | None:
-    """Percentile bootstrap intervals of the mean of each column of ``outcomes``.
+    """Compute percentile bootstrap intervals of the mean of each column of ``outcomes``.
 
-    scipy.stats.bootstrap draws rows, not units of several, and is an optional dependency here.
+    scipy.stats.bootstrap resamples single rows instead of units, and is an optional dependency.
 
     Args:
-        outcomes: (N, M), for example 1 where a sample is classified rightly, else 0.
-        units: (N,) what is drawn: rows of equal values belong to one video. None: each row alone.
-        classes: (N,) labels; the mean over rows becomes the mean of the class means, over the
-            classes that occur in a draw.
-        resamples: Number of draws, the same ones for all columns.
-        seed: Of the draws.
+        outcomes: (N, M), for example 1 if a sample is classified correctly, else 0.
+        units: (N,) resampled units. Rows with equal values belong to one unit, such as a video.
+            None resamples single rows.
+        classes: (N,) labels. The statistic becomes the mean of the class means over the classes
+            that occur in a draw. None averages over rows.
+        resamples: Number of draws, which all columns share.
+        seed: Random seed of the draws.
 
     Returns:
-        (M, 2) lower and upper ends; None for fewer than two units, of which there is no interval.
+        (M, 2) lower and upper ends; None if there are fewer than two units.
     """
     outcomes = np.asarray(outcomes, dtype=np.float64)
     if not np.isfinite(outcomes).all():
@@ -186,7 +194,7 @@ def bootstrap_intervals(
         draws = min(block, resamples - start)
         times = times_drawn(random, draws, count)[:, members].astype(np.float64)
         total, seen = np.zeros((draws, outcomes.shape[1])), np.zeros((draws, 1))
-        # Where a class was not drawn, the mean is that of the others.
+        # If a class was not drawn, average over the other classes.
         for rows in parts:
             sizes = times[:, rows].sum(axis=1, keepdims=True)
             total += (times[:, rows] @ outcomes[rows]) / np.maximum(sizes, 1)
@@ -203,11 +211,12 @@ def paired_differences(
     *,
     centred: bool = False,
 ) -> np.ndarray:
-    """What each video contributes to mean(second) - mean(first).
+    """Return each video's contribution to mean(second) - mean(first).
 
-    Outcomes are (N,), of the same samples in the same order; units and classes are those of
-    :func:`bootstrap_intervals`. Returns (number of units,): their sum is the difference of means.
-    ``centred``: of the differences less the mean of their class.
+    ``first`` and ``second`` (N,) are outcomes of the same samples in the same order. ``units`` and
+    ``classes`` have the same meaning as in :func:`bootstrap_intervals`. The contributions (number
+    of units,) sum to the difference of means. With ``centred``, the mean of its class is subtracted
+    from each difference.
     """
     values = np.subtract(second, first, dtype=np.float64)
     labels = np.zeros(len(values), dtype=np.int64)
@@ -216,7 +225,7 @@ def paired_differences(
     sizes = np.bincount(labels)
     if centred:
         values = values - (np.bincount(labels, weights=values) / sizes)[labels]
-    # A mean of class means gives each sample the weight 1 / (classes * size of its class).
+    # In a mean of class means, a sample has the weight 1 / (classes * size of its class).
     parts = values / (len(sizes) * sizes[labels])
     if units is None:
         return parts
@@ -225,12 +234,13 @@ def paired_differences(
 
 
 def paired_p_value(differences: np.ndarray) -> float:
-    """Two-sided p-value of "both models are equally good on each video".
+    """Return the two-sided p-value of the hypothesis that both models are equal on each video.
 
-    Under it each difference is as likely as its negative. Where all differences that are not 0
-    have one size, as for accuracies, this is McNemar's exact test (McNemar 1947): the binomial
-    distribution of the videos that only one of the two classifies rightly. Otherwise the signs are
-    flipped at random (Fisher's permutation test), and the observed signs count as one flip.
+    Under this hypothesis, each difference is as likely as its negative. If all nonzero differences
+    have the same size, as for accuracies, this is McNemar's exact test (McNemar 1947). It uses the
+    binomial distribution of the videos that only one model classifies correctly. Otherwise the
+    signs are flipped at random (Fisher's permutation test), and the observed signs count as one
+    flip.
     """
     changed = differences[differences != 0]
     if len(changed) == 0:
@@ -238,7 +248,7 @@ def paired_p_value(differences: np.ndarray) -> float:
     sizes = np.abs(changed)
     if np.ptp(sizes) <= 1e-9 * sizes.max():
         return mcnemar_p_value(int((changed > 0).sum()), int((changed < 0).sum()))
-    observed = abs(changed.sum()) - 1e-9 * sizes.sum()  # sums in another order are as extreme
+    observed = abs(changed.sum()) - 1e-9 * sizes.sum()  # tolerance for the order of summation
     random = np.random.default_rng(0)
     extreme = 0
     for _ in range(0, PERMUTATIONS, _FLIPS):
@@ -253,22 +263,22 @@ def seeds_test(
     units: np.ndarray | None = None,
     classes: np.ndarray | None = None,
 ) -> tuple[tuple[float, float], float]:
-    """Interval and two-sided p-value of the difference of two settings trained with several seeds.
+    """Compare two settings trained with several seeds: interval and two-sided p-value.
 
-    Both are about other seeds and other videos. Runs and videos are drawn at random, and all runs
-    see the same videos: the readers and cases of Obuchowski and Rockette (1995), with readers
-    nested in the treatment. The variance of the difference of the means over runs is ::
+    Both generalise to other seeds and other videos. Runs and videos are random draws, and all runs
+    use the same videos. This is the model of readers and cases by Obuchowski and Rockette (1995),
+    with readers nested in the treatment. The difference of the means over runs has the variance ::
 
         spread / runs of both settings + max(0, variance over videos - noise / runs of both)
 
-    where the noise, of single runs on single videos, is what both other terms contain. Student's t
-    has the degrees of freedom of Satterthwaite (1946), nearly those of the runs where their spread
-    decides. A setting of one run is taken to spread as the other does.
+    where both other terms contain the noise of single runs on single videos. Student's t has the
+    degrees of freedom of Satterthwaite (1946), which are close to the number of runs if the spread
+    of the runs dominates. A setting with one run is assumed to spread like the other setting.
 
-    Outcomes are (runs, N), of the same samples; one of the two settings has two runs or more, and
-    there are two or more different units (as of :func:`bootstrap_intervals`).
+    ``first`` and ``second`` are outcomes (runs, N) of the same samples. At least one setting must
+    have two or more runs, and there must be two or more units (see :func:`bootstrap_intervals`).
     """
-    from scipy.special import stdtr, stdtrit  # 0.4 s
+    from scipy.special import stdtr, stdtrit  # imported here because it takes 0.4 s
 
     means, centres, spread, noise = [], [], [], []
     videos = units, classes
@@ -281,13 +291,13 @@ def seeds_test(
         if len(runs) > 1:
             spread.append(means[-1].var(ddof=1))
             noise.append(scale * own.var(axis=0, ddof=1).sum())
-    # A setting of one run borrows the spread of the other.
+    # A setting with one run uses the spread of the other setting.
     counts = np.array([len(first), len(second)])
     terms = np.resize(spread, 2) / counts
     over_videos = scale * ((centres[1] - centres[0]) ** 2).sum()
     rest = max(0.0, over_videos - (np.resize(noise, 2) / counts).sum())
     change, variance = float(means[1].mean() - means[0].mean()), float(terms.sum() + rest)
-    if variance <= 1e-18:  # no run and no video differs from another
+    if variance <= 1e-18:  # the runs are equal and so are the videos' differences
         parts = paired_differences(first.mean(axis=0), second.mean(axis=0), *videos)
         return (change, change), paired_p_value(parts)
     known = counts[counts > 1] - 1
@@ -300,22 +310,23 @@ def seeds_test(
 
 
 def mcnemar_p_value(only_first: int, only_second: int) -> float:
-    """McNemar's exact two-sided p-value of the videos that only one model classifies rightly.
+    """Return McNemar's exact two-sided p-value.
 
-    Twice the binomial tail of the rarer case, at most 1.
+    ``only_first`` and ``only_second`` count the videos that only one model classifies correctly.
+    The p-value is twice the binomial tail of the rarer case, at most 1.
     """
     count, term, tail = only_first + only_second, 1, 0
-    for i in range(min(only_first, only_second) + 1):  # whole numbers: no rounding, no scipy
+    for i in range(min(only_first, only_second) + 1):  # integers avoid rounding and SciPy
         tail += term
         term = term * (count - i) // (i + 1)
     return min(1.0, 2 * tail / 2**count)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """P-values adjusted for being several (Holm 1979), in the given order.
+    """Adjust p-values for multiple tests (Holm 1979), in the given order.
 
-    Calling those below alpha differences is wrong once or more with a probability of alpha at most,
-    whatever the dependence of the tests.
+    If all tests with an adjusted p-value below alpha are called significant, the probability of one
+    or more false positives is at most alpha, even if the tests depend on each other.
     """
     adjusted = [0.0] * len(p_values)
     largest = 0.0

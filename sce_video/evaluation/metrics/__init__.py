@@ -12,6 +12,7 @@ from sce_video.evaluation.metrics.feature_metrics import (
 )
 from sce_video.evaluation.metrics.sense_of_time import SenseOfTime
 from sce_video.options.shared import PROTOCOLS as NAMES
+from sce_video.registry import own_classes
 
 _OF_NAMES = (
     ClipRetrieval,
@@ -25,3 +26,8 @@ _OF_NAMES = (
 )
 #: Protocols of frozen features by their names on the command line.
 PROTOCOLS: dict[str, type[RowMetric]] = dict(zip(NAMES, _OF_NAMES, strict=True))
+
+
+def protocol_class(name: str) -> type[RowMetric]:
+    """Return the metric of a protocol, or the user's own metric of that name."""
+    return PROTOCOLS.get(name) or own_classes("metric")[name]

@@ -1,4 +1,4 @@
-"""The base class of metrics, from the rows of a data set to named numbers; outcomes and tables.
+"""Base class of metrics, which map a dataset's rows to named numbers; outcomes and tables.
 
 A custom metric is one class in one file::
 
@@ -31,42 +31,43 @@ from sce_video.inference.npz_files import as_integers, as_matrix, as_strings, re
 from sce_video.utils.command import Progress
 from sce_video.utils.metric_names import NOT_FRACTIONS, is_trivial
 
-#: Keys of a data sample: of mmaction2 1.2, of 1.1 (entries are ``{"item": tensor}``), and of plain
-#: dicts.
+#: Keys of a data sample in mmaction2 1.2, in mmaction2 1.1 (entries are ``{"item": tensor}``), and
+#: in plain dicts
 _VALUE_KEYS = ("pred_score", "pred_scores", "feature")
 _LABEL_KEYS = ("gt_label", "gt_labels", "label")
 
 
 class RowMetric(BaseMetric):
-    """A metric that computes named numbers from the rows of a data set.
+    """Metric that computes named numbers from the rows of a dataset.
 
-    Our loops call :meth:`compute` once, on rank 0, with the rows of all ranks. In a plain test loop
-    of mmengine it collects ``pred_score`` (or ``feature``) and ``gt_label`` of the data samples.
+    Loops of this package call :meth:`compute` once, on rank 0, with the rows of all ranks. In a
+    plain test loop of mmengine, the metric collects ``pred_score`` (or ``feature``) and
+    ``gt_label`` of the data samples.
 
     Attributes:
         key: Name of its settings under ``protocols`` in results.json; empty if it has none.
-        options: Attributes that :meth:`settings` gives.
+        options: Names of the attributes that :meth:`settings` returns.
         kinds: Kinds of rows that it accepts: "recognition" (class scores), "representation"
             (features), "detection" (scores of boxes); empty for any.
         needs_gallery: Whether queries are compared with a gallery or with other groups.
-        alterations: Altered clips whose values it needs too (``rows.altered``), of
+        alterations: Alterations of clips whose values it also needs (``rows.altered``), from
             :data:`~sce_video.evaluation.alterations.ALTERATIONS`.
-        needs_clips: Whether it needs the representations of the single clips (``rows.clips``).
+        needs_clips: Whether it needs the representations of single clips (``rows.clips``).
         class_means: Names of metrics with ``outcomes`` that are the mean of class means.
-        device: Device for large tensors in :meth:`compute`; loops set that of the model.
-        folder: Folder of files that the metric writes; loops set the work dir.
+        device: Device for large tensors in :meth:`compute`. Loops set it to the model's device.
+        folder: Folder for files that the metric writes. Loops set it to the work folder.
 
-    :meth:`compute` may set, besides the numbers that it returns:
+    In addition to the numbers that it returns, :meth:`compute` may set:
 
     Attributes:
-        details: Added to results.json; ``provenance`` to its ``protocol``.
-        text: For the log, printed after the metrics, of which it shows those ``in_text``.
-        outcomes: For each metric that is a mean over samples, its values (N,), 0 or 1 for an
-            accuracy: for its confidence interval and for paired tests.
-        intervals: 95 % intervals of metrics that are no means over samples, or None.
+        details: Entries to add to results.json. ``provenance`` is added to its ``protocol``.
+        text: Text for the log, printed after the metrics, which then omit those ``in_text``.
+        outcomes: Values (N,) of each metric that is a mean over samples, 0 or 1 for an accuracy.
+            They are used for its confidence interval and for paired tests.
+        intervals: 95 % intervals of metrics that are not means over samples, or None.
     """
 
-    default_prefix = ""  # mmengine warns of None
+    default_prefix = ""  # mmengine would warn about None
     key = ""
     options: tuple[str, ...] = ()
     needs_gallery = False
@@ -92,19 +93,19 @@ class RowMetric(BaseMetric):
         return {name: float(values.double().mean()) for name, values in outcomes.items()}
 
     def settings(self) -> dict[str, Any]:
-        """The options that the metric depends on, as plain data for the provenance."""
+        """Return the options on which the metric depends, as plain data for the provenance."""
         return {name: getattr(self, name) for name in self.options}
 
     @abstractmethod
     def compute(self, rows: Rows, gallery: Rows | None = None) -> dict[str, float]:
-        """Metric names and values of N samples.
+        """Compute metric names and values for N samples.
 
-        They are compared with the labelled samples of a gallery, or, where it is None, with each
-        other except those of the same fold (``rows.tested_together``).
+        The samples are compared with the labelled samples of a gallery. If it is None, they are
+        compared with each other, except within a fold (``rows.tested_together``).
         """
 
     def process(self, data_batch: Any, data_samples: Sequence[dict]) -> None:
-        """Collect values and labels of a batch; called by mmengine's own test loop."""
+        """Collect values and labels of a batch. mmengine's own test loop calls this."""
         for sample in data_samples:
             value = next((sample[key] for key in _VALUE_KEYS if key in sample), None)
             label = next((sample[key] for key in _LABEL_KEYS if key in sample), -1)
@@ -118,12 +119,12 @@ class RowMetric(BaseMetric):
             self.results.append((value.detach().cpu().float(), int(label.reshape(-1)[0])))
 
     def compute_metrics(self, results: list) -> dict[str, float]:
-        """The metrics of all collected samples; called by mmengine's own test loop."""
-        # mmengine gives a metric the tested samples alone.
+        """Compute the metrics of all collected samples. mmengine's own test loop calls this."""
+        # mmengine passes only the test samples to a metric, so there is no gallery.
         if self.needs_gallery:
             raise ValueError(
-                f"{type(self).__name__} compares with a gallery, which a plain test loop does not "
-                "have: test_cfg = dict(type='MultiViewTestLoop', gallery_dataloader=...)"
+                f"{type(self).__name__} needs a gallery, which a plain test loop does not have. "
+                "Set test_cfg = dict(type='MultiViewTestLoop', gallery_dataloader=...)"
             )
         if not results:
             raise ValueError(f"{type(self).__name__}: no data samples to evaluate")
@@ -136,10 +137,10 @@ class RowMetric(BaseMetric):
 def compute_metrics(
     metrics: Sequence[BaseMetric], rows: Rows, gallery: Rows | None = None
 ) -> dict[str, float]:
-    """Names and values of all metrics, see :meth:`RowMetric.compute`.
+    """Compute names and values of all metrics (see :meth:`RowMetric.compute`).
 
-    A metric of mmengine or mmaction2 (``AccMetric``) gets the rows as data samples with
-    ``pred_score`` and ``gt_label``. Raises ValueError: two metrics give a value of the same name.
+    A metric of mmengine or mmaction2 (``AccMetric``) receives the rows as data samples with
+    ``pred_score`` and ``gt_label``. ValueError is raised if two metrics return the same name.
     """
     numbers: dict[str, float] = {}
     for metric in metrics:
@@ -147,7 +148,7 @@ def compute_metrics(
             metric.outcomes = {}
             new = metric.compute(rows, gallery)
         else:
-            # A metric collects over batches: what an earlier set has left must not count.
+            # Such a metric collects over batches, so remove what an earlier set has left.
             metric.results.clear()
             for value, label in zip(rows.values, rows.labels.reshape(-1, 1), strict=True):
                 of_1_2 = {"pred_score": value, "gt_label": label}
@@ -165,10 +166,10 @@ def compute_metrics(
 
 @dataclass(frozen=True)
 class Outcomes:
-    """Outcomes (N, M) float32 of N samples, those of one path are one video, for M metrics.
+    """Outcomes (N, M) float32 of N samples for M metrics. Equal paths belong to one video.
 
-    A metric, of the name in results.json, is the mean of its column over the samples, or, of those
-    ``by_class`` (M,) bool, the mean of the class means.
+    A metric is the mean of its column over the samples or, if ``by_class`` (M,) bool is True, the
+    mean of the class means. Its name is the name in results.json.
     """
 
     paths: list[str]
@@ -178,7 +179,7 @@ class Outcomes:
     by_class: np.ndarray
 
     def means(self) -> dict[str, float]:
-        """The metrics themselves, by name."""
+        """Compute the metrics themselves, by name."""
         values = self.values.astype(np.float64)
         classes = [self.labels == label for label in np.unique(self.labels)]
         of_classes = np.mean([values[members].mean(axis=0) for members in classes], axis=0)
@@ -186,8 +187,8 @@ class Outcomes:
         return dict(zip(self.names, numbers.tolist(), strict=True))
 
     def intervals(self) -> dict[str, list[float] | None]:
-        """95 % intervals by metric, see ``bootstrap_intervals``; None where there is one video."""
-        # Clips of one video are no independent samples: whole videos are drawn.
+        """Compute 95 % intervals by metric (``bootstrap_intervals``); None with only one video."""
+        # Clips of a video are not independent, so whole videos are resampled.
         units = np.unique(self.paths, return_inverse=True)[1]
         found: dict[str, list[float] | None] = dict.fromkeys(self.names)
         for classes in (None, self.labels):
@@ -201,7 +202,7 @@ class Outcomes:
 
 
 def outcomes_of(metrics: Sequence[BaseMetric], rows: Rows) -> Outcomes | None:
-    """The outcomes that the metrics have kept in ``compute(rows)``; None if none has."""
+    """Collect the outcomes that the metrics kept in ``compute(rows)``; None if none has any."""
     kept = [metric for metric in metrics if isinstance(metric, RowMetric)]
     columns = {name: values for metric in kept for name, values in metric.outcomes.items()}
     for name, values in columns.items():
@@ -219,7 +220,7 @@ def outcomes_of(metrics: Sequence[BaseMetric], rows: Rows) -> Outcomes | None:
 
 
 def outcomes_path(results: str | Path) -> str:
-    """The file of the outcomes beside a file of results: ``results_outcomes.npz``."""
+    """Return the file of outcomes next to a results file: ``results_outcomes.npz``."""
     return str(results).removesuffix(".json") + "_outcomes.npz"
 
 
@@ -236,7 +237,7 @@ def save_outcomes(path: str | Path, outcomes: Outcomes) -> None:
 
 
 def load_outcomes(path: str | Path) -> Outcomes:
-    """Read a file of :func:`save_outcomes`; FileNotFoundError or ValueError if it is none."""
+    """Read a file of :func:`save_outcomes`; raise FileNotFoundError or ValueError otherwise."""
     required = ("paths", "labels", "names", "outcomes", "by_class")
     arrays, _ = read_npz(path, "a file of outcomes", required)
     values = as_matrix(path, arrays["outcomes"], "outcomes")
@@ -253,7 +254,7 @@ def load_outcomes(path: str | Path) -> Outcomes:
 
 
 def place_metrics(metrics: Sequence[BaseMetric], model: nn.Module, folder: str | Path) -> None:
-    """Set the device of row metrics to that of the model, and the folder of their files."""
+    """Set the device of row metrics to the model's device, and the folder of their files."""
     parameter = next(model.parameters(), None)
     for metric in metrics:
         if isinstance(metric, RowMetric):
@@ -262,21 +263,21 @@ def place_metrics(metrics: Sequence[BaseMetric], model: nn.Module, folder: str |
 
 
 def needs_gallery(metrics: Sequence[BaseMetric]) -> bool:
-    """Whether one of the metrics compares with a gallery or with other groups."""
+    """Return whether one of the metrics compares with a gallery or with other groups."""
     return any(getattr(metric, "needs_gallery", False) for metric in metrics)
 
 
 def listed_metrics(
     metrics: Sequence[BaseMetric], numbers: dict[str, float]
 ) -> tuple[dict[str, float], list[str]]:
-    """The numbers that are listed in the log, and the texts that show the others or add to them."""
+    """Return the numbers to list in the log, and texts that show or explain the others."""
     texts = [metric.text for metric in metrics if getattr(metric, "text", "")]
     shown = {name for metric in metrics for name in getattr(metric, "in_text", ())}
     return {name: value for name, value in numbers.items() if name not in shown}, texts
 
 
 def metric_settings(metrics: Sequence[BaseMetric]) -> dict[str, dict[str, Any]]:
-    """Settings of the metrics that have some, by their key."""
+    """Return the settings of the metrics that have any, by key."""
     own = (metric for metric in metrics if isinstance(metric, RowMetric))
     return {metric.key: metric.settings() for metric in own if metric.settings()}
 
@@ -284,12 +285,12 @@ def metric_settings(metrics: Sequence[BaseMetric]) -> dict[str, dict[str, Any]]:
 def for_each_group(
     rows: Rows, gallery: Rows | None, function: Callable[[Rows, Rows, int], Tensor]
 ) -> Tensor:
-    """Results of all queries: against the gallery, or of each fold against all other folds.
+    """Compute results of all queries against the gallery, or of each fold against all others.
 
-    Without a gallery every fold of ``rows`` is the test set once, with all other folds as its
-    gallery; fitting or centring is repeated for each fold. The function maps queries (n samples),
-    gallery and number of classes to results (n, ...); all are (N, ...), in the order of ``rows``.
-    Raises ValueError: see :func:`check_comparable`.
+    Without a gallery, every fold of ``rows`` is the test set once, with all other folds as its
+    gallery. Fitting or centring is repeated for each fold. The function maps queries (n samples),
+    gallery and number of classes to results (n, ...). All results are (N, ...) in the order of
+    ``rows``. ValueError is raised by :func:`check_comparable`.
     """
     check_comparable(rows, gallery)
     if gallery is not None:
@@ -300,7 +301,7 @@ def for_each_group(
     num_classes = int(rows.labels.max()) + 1
     masks = [folds == fold for fold in folds.unique()]
     parts = [function(rows.subset(mask), rows.subset(~mask), num_classes) for mask in masks]
-    # Results come fold by fold and go back into the order of the rows.
+    # Results are sorted by fold. Restore the order of the rows.
     return torch.cat(parts)[folds.argsort(stable=True).argsort()]
 
 
@@ -308,19 +309,19 @@ def for_each_group(
 def fit_progress(
     name: str, fits: int, rows: Rows, gallery: Rows | None
 ) -> Iterator[Callable[[], None]]:
-    """Progress over the fits for the gallery or each fold; gives what to call after each fit."""
+    """Show progress over the fits for the gallery or each fold; yield a callback for each fit."""
     if gallery is None and rows.tested_together is not None:
         fits *= len(rows.tested_together.unique())
     progress = Progress(fits, name, unit="fits", quiet=True)
     yield progress.advance
-    progress.advance(count=fits - progress.count)  # where nothing was to be selected
+    progress.advance(count=fits - progress.count)  # fewer fits if there was nothing to select
     progress.finish()
 
 
 def check_comparable(rows: Rows, gallery: Rows | None) -> None:
-    """Raise ValueError unless queries and gallery have labels, one size, and all query classes.
+    """Raise ValueError unless queries and gallery have labels, equal sizes, and the same classes.
 
-    Without a gallery each class is in two folds or more; the message names the first video.
+    Without a gallery, each class must be in at least two folds. The message names the first video.
     """
     folds = rows.tested_together
     if (gallery is None) == (folds is None):
@@ -334,7 +335,7 @@ def check_comparable(rows: Rows, gallery: Rows | None) -> None:
                 f"evaluation needs labels: {len(unlabelled)} of {len(part)} {name} videos have "
                 f"none, the first is {part.paths[unlabelled[0]]}"
             )
-    # A class without training samples is no fault of the features.
+    # Without training samples, a class cannot be predicted, whatever the features are.
     labels = rows.labels.tolist()
     if gallery is not None:
         check_same_size(rows, gallery)
@@ -349,14 +350,14 @@ def check_comparable(rows: Rows, gallery: Rows | None) -> None:
     if unseen:
         example = rows.paths[labels.index(unseen[0])]
         raise ValueError(
-            f"classes {unseen} occur among the queries (as {example}) but {where}: "
-            "they could never be predicted"
+            f"classes {unseen} occur among the queries (as {example}) but {where}, so they could "
+            "never be predicted"
         )
 
 
-#: A metric whose value by chance is this or more means nothing.
+#: Chance level from which on a metric is meaningless
 MEANINGLESS = 0.9
-#: A confidence interval by metric; None where it is not defined.
+#: Confidence intervals by metric; None if an interval is not defined
 Intervals = Mapping[str, Sequence[float] | None]
 _ONE_VIEW = "one_view_"
 
@@ -367,11 +368,11 @@ def format_metrics(
     intervals: Intervals | None = None,
     baselines: Mapping[str, Mapping[str, float]] | None = None,
 ) -> str:
-    """A title and a line per metric; with one-view metrics, a column for one and for all views.
+    """Format a title and a line per metric, with columns for one and all views if needed.
 
-    Fractions from 0 to 1 are shown in percent, with their 95 % intervals and what each of the
-    ``baselines`` reaches, such as chance. Left out are the top-k accuracy of fewer than 2k classes,
-    and metrics that guessing nearly always fulfils. The provenance is that of
+    Fractions from 0 to 1 are shown in percent, with 95 % intervals and the values of the
+    ``baselines``, such as chance. Top-k accuracies of fewer than 2k classes are omitted, and so are
+    metrics that guessing nearly always fulfils. The provenance comes from
     :func:`~sce_video.evaluation.provenance.describe_evaluation`.
     """
     name = provenance["checkpoint"].get("path") or provenance["checkpoint"]["source"]
@@ -407,10 +408,10 @@ def telling(
     provenance: Mapping[str, Any],
     chance: Mapping[str, float] | None = None,
 ) -> dict[str, float]:
-    """The metrics without those that guessing fulfils, unless there are no others.
+    """Return the metrics without those that guessing fulfils, unless no others are left.
 
     These are top-k accuracies of few classes, whose number is in the provenance, and metrics that
-    ``chance`` fulfils nearly always.
+    ``chance`` nearly always fulfils.
     """
     classes = provenance.get("num_classes", provenance.get("test", {}).get("num_classes"))
     known = chance or {}
@@ -428,9 +429,9 @@ def format_metric_lines(
     intervals: Intervals | None = None,
     baselines: Mapping[str, Mapping[str, float]] | None = None,
 ) -> str:
-    """A title and a line per metric: fractions from 0 to 1 in percent, other values as they are.
+    """Format a title and a line per metric, with fractions from 0 to 1 in percent.
 
-    Each line ends with what the ``baselines`` reach, by their names.
+    Each line ends with the values of the ``baselines`` and their names.
     """
     width = max(map(len, metrics), default=0)
     lines = []
@@ -443,7 +444,7 @@ def format_metric_lines(
 
 
 def _cell(name: str, value: float | None, width: int) -> str:
-    """A right-aligned value of ``width`` characters and its unit; a dash for None."""
+    """Right-align a value to ``width`` characters and add its unit; use a dash for None."""
     if value is None:
         return f"{'-':>{width}}  "
     if name in NOT_FRACTIONS or not 0 <= value <= 1:
@@ -452,7 +453,7 @@ def _cell(name: str, value: float | None, width: int) -> str:
 
 
 def _interval(name: str, intervals: Intervals | None) -> str:
-    """``  [81.20, 85.90]`` in percent; empty for a metric without an interval."""
+    """Format ``  [81.20, 85.90]`` in percent; empty for a metric without an interval."""
     if intervals is None or name not in intervals:
         return ""
     ends = intervals[name]
@@ -464,10 +465,10 @@ def _interval(name: str, intervals: Intervals | None) -> str:
 def format_columns(
     metrics: dict[str, float], columns: Sequence[str], measures: dict[str, str], title: str
 ) -> str:
-    """A line per measure and a column per suffix of its metric names; absent ones are a dash.
+    """Format a line per measure with a column per suffix of metric names; a dash if absent.
 
     Names are ``<measure>_<column>`` and, for a second line, ``<measure>_<column>_from_<first
-    column>``; ``measures`` maps the prefix of the names to the title of the line.
+    column>``. ``measures`` maps the prefix of the names to the title of the line.
     """
     second = "  against " + columns[0]
     width = max(map(len, [second, *measures.values()]))

@@ -1,4 +1,4 @@
-"""Metrics of class scores: accuracy over all views and the central one, frame mAP of boxes."""
+"""Metrics of class scores: accuracy over all views and the central view, and frame mAP of boxes."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from sce_video.registry import METRICS
 
 @METRICS.register_module()
 class TopKAccuracy(RowMetric):
-    """``top1, top5`` (0 to 1) and, of samples with several views, ``one_view_top1, one_view_top5``.
+    """``top1, top5`` (0 to 1) and, with several views, ``one_view_top1, one_view_top5``.
 
-    For ``ks`` of 1 or more. With k classes or fewer the top-k accuracy is 1.
+    Every k in ``ks`` is at least 1. With k classes or fewer, the top-k accuracy is 1.
     """
 
     kinds = ("recognition",)
@@ -30,7 +30,7 @@ class TopKAccuracy(RowMetric):
         self.ks = tuple(ks)
 
     def compute(self, rows: Rows, gallery: Rows | None = None) -> dict[str, float]:
-        """See the class."""
+        """Compute the top-k accuracies over all views and the central view."""
         hits = {
             f"{prefix}top{k}": top_k_hits(scores, rows.labels, k)
             for prefix, scores in _all_and_one_view(rows)
@@ -41,16 +41,16 @@ class TopKAccuracy(RowMetric):
 
 @METRICS.register_module()
 class MeanClassAccuracy(RowMetric):
-    """``mean_class_accuracy``: top-1 accuracy per class, averaged over the classes that occur.
+    """``mean_class_accuracy``: top-1 accuracy averaged over the classes that occur.
 
-    With one-view scores also ``one_view_mean_class_accuracy``.
+    With one-view scores, ``one_view_mean_class_accuracy`` is added.
     """
 
     kinds = ("recognition",)
     class_means = frozenset({"mean_class_accuracy", "one_view_mean_class_accuracy"})
 
     def compute(self, rows: Rows, gallery: Rows | None = None) -> dict[str, float]:
-        """See the class."""
+        """Compute the mean class accuracy over all views and the central view."""
         metrics = {}
         for prefix, scores in _all_and_one_view(rows):
             name = f"{prefix}mean_class_accuracy"
@@ -60,7 +60,7 @@ class MeanClassAccuracy(RowMetric):
 
 
 def _all_and_one_view(rows: Rows) -> Iterator[tuple[str, Tensor]]:
-    """Yield prefix and scores (N, C) of all views, then of the central view if kept."""
+    """Yield a prefix and scores (N, C) for all views, then for the central view if stored."""
     if len(rows) == 0:
         raise ValueError(f"{rows.name}: no videos to compute an accuracy of")
     outside = (rows.labels < 0) | (rows.labels >= rows.num_classes)
@@ -74,15 +74,15 @@ def _all_and_one_view(rows: Rows) -> Iterator[tuple[str, Tensor]]:
 class AVAMeanAP(RowMetric):
     """``mAP`` (0 to 1) at IoU 0.5 over the scored actions that have ground truth.
 
-    The rows are scores of person boxes; :class:`~sce_video.datasets.AVADataset` gives ``key`` and
-    ``boxes`` of every key frame. The average precision of each action is added to results.json,
-    and the 95 % bootstrap interval of the mean over videos.
+    The rows are scores of person boxes. :class:`~sce_video.datasets.AVADataset` provides ``key``
+    and ``boxes`` for every key frame. Each action's average precision and the 95 % bootstrap
+    interval of the mean over videos are added to results.json.
 
     Args:
-        ann_file: Key frames with ground truth; None uses that of the data set.
-        actions: ``ava_actions.json``; both are written by ``sce-video prepare ava``.
-        csv: File for the detections in the official form (a line per box and action), relative to
-            the work dir; None for no file.
+        ann_file: List of key frames with ground truth. None uses the dataset's list.
+        actions: Path of ``ava_actions.json``. ``sce-video prepare ava`` writes both files.
+        csv: File for the detections in the official format (a line per box and action), relative
+            to the work folder; None for no file.
     """
 
     kinds = ("detection",)
@@ -99,17 +99,17 @@ class AVAMeanAP(RowMetric):
         self.csv = csv
 
     def compute(self, rows: Rows, gallery: Rows | None = None) -> dict[str, float]:
-        """See the class; ValueError: the data set gives no boxes, or no list of key frames."""
+        """Compute the mAP; raise ValueError if the dataset has no boxes or key-frame list."""
         if rows.counts is None or not {"key", "boxes"} <= rows.columns.keys():
-            raise ValueError("AVAMeanAP needs scores of boxes, of an AVADataset")
+            raise ValueError("AVAMeanAP needs scores of boxes from an AVADataset")
         ann_file = self.ann_file or (self.dataset_meta or {}).get("ann_file")
         if ann_file is None:
             raise ValueError(
-                "AVAMeanAP needs an ann_file with the key frames: the data set has none"
+                "AVAMeanAP needs an ann_file with the key frames, because the dataset has none"
             )
         frames = read_key_frames(ann_file)
         truth = {(frame.video, frame.timestamp): (frame.boxes, frame.actions) for frame in frames}
-        # Row i of the matrix belongs to a box, not to a key frame.
+        # The rows of the matrix belong to boxes, so regroup them by key frame.
         per_frame = rows.values.split(rows.counts.tolist())
         scored = zip(rows.columns["key"], rows.columns["boxes"], per_frame, strict=True)
         found = {key: (boxes, scores.numpy()) for key, boxes, scores in scored if len(scores)}
@@ -131,5 +131,5 @@ class AVAMeanAP(RowMetric):
         }
         self.text = result.table()
         self.intervals = {"mAP": result.interval and list(result.interval)}
-        # No scored action has ground truth: JSON has no NaN.
+        # Without ground truth for any scored action, mAP is NaN, which JSON cannot store.
         return {"mAP": 0.0 if math.isnan(result.mAP) else result.mAP}

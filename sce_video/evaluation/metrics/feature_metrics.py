@@ -1,4 +1,4 @@
-"""Metrics of frozen features: retrieval, kNN, linear probe, few-shot, collapse statistics."""
+"""Metrics of frozen features: retrieval, kNN, linear probe, few-shot and collapse statistics."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ from sce_video.evaluation.metrics.base import (
 from sce_video.evaluation.rows import Rows, check_labelled, check_same_size
 from sce_video.models.losses import effective_rank, feature_std
 from sce_video.registry import METRICS
+from sce_video.utils.float64 import float64_device
 
-#: Prefix of the metric names for centred and plain features.
+#: Prefixes of the metrics' names for centred and plain features
 _PREFIXES = {"centred": "retrieval", "plain": "retrieval_plain"}
 
 
@@ -32,8 +33,8 @@ _PREFIXES = {"centred": "retrieval", "plain": "retrieval_plain"}
 class Retrieval(RowMetric):
     """``retrieval_r1, ...`` (centred features) and ``retrieval_plain_r1, ...``, 0 to 1.
 
-    The fraction of queries with a hit among the first k, ``ks`` (1 or more); see
-    :func:`~sce_video.evaluation.functional.neighbours.rank`.
+    R@k is the share of queries with a hit among the first k neighbours, for every k in ``ks`` (at
+    least 1). See :func:`~sce_video.evaluation.functional.neighbours.rank`.
     """
 
     key = "retrieval"
@@ -47,10 +48,10 @@ class Retrieval(RowMetric):
         self.ks = tuple(ks)
 
     def compute(self, rows: Rows, gallery: Rows | None = None) -> dict[str, float]:
-        """See the class. With folds, each fold is centred with the mean of its own gallery."""
+        """Compute R@k. Each fold is centred with the mean of its own gallery."""
         found: dict[str, Tensor] = {}
         for name, prefix in _PREFIXES.items():
-            # Each fold is centred by its own gallery: no test feature enters a mean of another.
+            # With a shared mean, a fold's test features would affect other folds.
             hits = for_each_group(rows, gallery, partial(self._hits, name == "centred"))
             found |= {f"{prefix}_r{k}": hits[:, column] for column, k in enumerate(self.ks)}
         return self.means_of(found)
@@ -62,10 +63,10 @@ class Retrieval(RowMetric):
 
 
 class RetrievalResult(NamedTuple):
-    """R@k (0 to 1) by k with centred and plain features, and the rankings under these names.
+    """R@k (0 to 1) by k with centred and plain features, and the rankings by these names.
 
-    ``shared`` is the number of queries whose path is in the gallery too, each excluded as a
-    neighbour of itself, ``unseen`` that of queries of a class that is not in the gallery.
+    ``shared`` counts the queries whose path is also in the gallery. Each of them is excluded as its
+    own neighbour. ``unseen`` counts the queries of classes that are not in the gallery.
     """
 
     centred: dict[int, float]
@@ -75,7 +76,7 @@ class RetrievalResult(NamedTuple):
     unseen: int
 
     def metrics(self) -> dict[str, float]:
-        """``retrieval_r1, ...`` (centred) and ``retrieval_plain_r1, ...``, 0 to 1."""
+        """Return ``retrieval_r1, ...`` (centred) and ``retrieval_plain_r1, ...``, 0 to 1."""
         centred = {f"retrieval_r{k}": value for k, value in self.centred.items()}
         return centred | {f"retrieval_plain_r{k}": value for k, value in self.plain.items()}
 
@@ -88,20 +89,20 @@ def rank_gallery(
     block: int = 1024,
     gallery_block: int = ROW_BLOCK,
 ) -> RetrievalResult:
-    """R@k of queries in a gallery, centred and plain.
+    """Compute R@k of queries in a gallery, with centred and plain features.
 
-    A gallery video with the path of the query is excluded, so the two labelled sets may overlap or
-    be the same. Centring uses the means of the whole sets. The ranks ``ks`` are in any order,
-    ``block`` queries and ``gallery_block`` gallery rows are compared at a time. Raises ValueError:
-    no labels, features of different sizes, a rank below 1, a query without any gallery video; the
-    message names files and videos.
+    A gallery video with the query's path is excluded, so the two labelled sets may overlap or be
+    the same. Centring uses the means of the whole sets. The ranks ``ks`` may have any order. At a
+    time, ``block`` queries are compared with ``gallery_block`` gallery rows. ValueError is raised
+    if labels are missing, features have different sizes, a rank is below 1, or a query has no
+    gallery video. The message names files and videos.
     """
     check_ranks(ks)
     for features in (queries, gallery):
         check_labelled(features, "retrieval")
     check_same_size(queries, gallery)
-    # A video must not be found by itself where the two sets overlap: groups by path, in which no
-    # query has the group -1 of the gallery videos that are no queries.
+    # If the sets overlap, a video must not find itself, so paths are used as groups. Gallery videos
+    # that are not queries get the group -1, which no query has.
     number = {path: i for i, path in enumerate(queries.paths)}
     own, others = (
         torch.tensor([number.get(path, -1) for path in part.paths]) for part in (queries, gallery)
@@ -114,10 +115,10 @@ def rank_gallery(
     alone = torch.nonzero(torch.isneginf(rankings["plain"].similarities[:, 0])).flatten().tolist()
     if alone:
         raise ValueError(
-            f"{gallery.source or 'the gallery'} holds only the query itself for "
+            f"{gallery.source or 'the gallery'} contains no video except the query itself for "
             f"{len(alone)} queries, the first is {queries.paths[alone[0]]}"
         )
-    # They count as misses, so the user is told how many there are.
+    # Such queries count as misses, so report their number to the user.
     unseen = int((~torch.isin(queries.labels, gallery.labels.unique())).sum())
     centred, plain = (
         dict(zip(ks, rankings[name].found(ks).double().mean(dim=0).tolist(), strict=True))
@@ -130,7 +131,7 @@ def rank_gallery(
 class KNN(RowMetric):
     """``knn_top1, knn_top5`` (0 to 1) of :func:`.functional.neighbours.knn_scores`.
 
-    Of ``k`` neighbours (1 or more), whose weights have the ``temperature`` (above 0).
+    ``k`` is the number of neighbours (at least 1) and ``temperature`` (above 0) scales the weights.
     """
 
     key = "knn"
@@ -148,15 +149,15 @@ class KNN(RowMetric):
         self.temperature = temperature
 
     def compute(self, rows: Rows, gallery: Rows | None = None) -> dict[str, float]:
-        """See the class. Folds are excluded by masking, since nothing is fitted on a gallery."""
+        """Compute the kNN accuracies. Folds are masked, since nothing is fitted to a gallery."""
         folds = None
         if gallery is not None:
             check_comparable(rows, gallery)
         elif rows.tested_together is None:
-            raise ValueError("kNN needs either a gallery or groups: give one of them")
+            raise ValueError("kNN needs either a gallery or groups. Give one of them")
         else:
             folds = (rows.tested_together.to(self.device),) * 2
-        # Folds: the rows are their own gallery, without those of the same fold.
+        # With folds, the rows are their own gallery, except for rows of the same fold.
         other = rows if gallery is None else gallery
         num_classes = int(max(rows.labels.max(), other.labels.max())) + 1
         options = {**self.settings(), "num_classes": num_classes, "groups": folds}
@@ -167,10 +168,10 @@ class KNN(RowMetric):
 
 @METRICS.register_module()
 class LinearProbe(RowMetric):
-    """``linear_top1, linear_top5, linear_mean_class`` (0 to 1) of a probe fitted on the gallery.
+    """``linear_top1, linear_top5, linear_mean_class`` (0 to 1) of a probe fitted to the gallery.
 
-    Of the weight decays of ``l2_grid`` one is selected on ``val_fraction`` of the gallery, or of
-    its groups, see :func:`~sce_video.evaluation.functional.linear_probe.fit_linear_probe`.
+    The best weight decay in ``l2_grid`` is selected on ``val_fraction`` of the gallery or of its
+    groups (see :func:`~sce_video.evaluation.functional.linear_probe.fit_linear_probe`).
     """
 
     key = "linear"
@@ -191,31 +192,32 @@ class LinearProbe(RowMetric):
         self.seed, self.max_iter = seed, max_iter
 
     def compute(self, rows: Rows, gallery: Rows | None = None) -> dict[str, float]:
-        """See the class."""
+        """Compute the accuracies of a linear probe for each gallery."""
 
         with fit_progress("linear probe:", num_fits(self.l2_grid), rows, gallery) as on_fit:
 
             def score(queries: Rows, training: Rows, num_classes: int) -> Tensor:
                 options = {**self.settings(), "groups": training.groups, "on_fit": on_fit}
+                options["device"] = self.device
                 probe = fit_linear_probe(training.values, training.labels, **options)
                 return probe.scores(queries.values, num_classes)
 
             scores = for_each_group(rows, gallery, score)
         hits = {k: top_k_hits(scores, rows.labels, k) for k in (1, 5)}
         metrics = self.means_of({f"linear_top{k}": values for k, values in hits.items()})
-        # Its mean over samples is not the metric: class_means names it.
+        # This metric is not the mean over samples, so class_means lists it.
         self.outcomes["linear_mean_class"] = hits[1]
         return {**metrics, "linear_mean_class": mean_class_accuracy(scores, rows.labels)}
 
 
 @METRICS.register_module()
 class FewShot(RowMetric):
-    """``few_shot_linear_1, ..., few_shot_class_mean_1, ...``: accuracy (0 to 1) from 1, ... labels.
+    """``few_shot_linear_1, ..., few_shot_class_mean_1, ...``: accuracy (0 to 1) from few labels.
 
-    The mean over the draws, 2 or more; results.json has their 95 % confidence intervals under
-    ``few_shot``: of the draw of the labelled samples, with the queries as they are. ``shots`` are
-    labelled samples of each class, ``l2`` (above 0) is the weight decay of the linear classifier.
-    See :func:`~sce_video.evaluation.functional.few_shot.few_shot_hits`.
+    Each value is the mean over ``draws`` (2 or more) of labelled samples. results.json contains
+    95 % confidence intervals over these draws, with fixed queries, under ``few_shot``. ``shots``
+    are numbers of labelled samples per class, and ``l2`` (above 0) is the linear classifier's
+    weight decay. See :func:`~sce_video.evaluation.functional.few_shot.few_shot_hits`.
     """
 
     key = "few_shot"
@@ -232,15 +234,15 @@ class FewShot(RowMetric):
     ) -> None:
         super().__init__()
         if not shots or min(shots) < 1 or len(set(shots)) < len(shots):
-            raise ValueError(f"shots must be different numbers of 1 or more, got {tuple(shots)}")
+            raise ValueError(f"shots must be distinct numbers of at least 1, got {tuple(shots)}")
         if draws < 2:
-            raise ValueError(f"an interval needs two draws or more, got draws={draws}")
+            raise ValueError(f"an interval needs at least two draws, got draws={draws}")
         if l2 <= 0:
             raise ValueError(f"l2 must be above 0, got {l2}")
         self.shots, self.draws, self.l2, self.seed = tuple(shots), draws, l2, seed
 
     def compute(self, rows: Rows, gallery: Rows | None = None) -> dict[str, float]:
-        """See the class."""
+        """Compute the mean accuracy over draws for each number of shots."""
 
         fits = self.draws * len(self.shots)
         with fit_progress("few-shot classifiers:", fits, rows, gallery) as on_fit:
@@ -255,7 +257,7 @@ class FewShot(RowMetric):
         table: list[dict[str, Any]] = []
         for kind, name in enumerate(CLASSIFIERS):
             for column, shots in enumerate(self.shots):
-                draws = accuracy[:, column, kind]  # of (draws, shots, 2)
+                draws = accuracy[:, column, kind]  # accuracy is (draws, shots, 2)
                 mean, half = interval_of_mean(draws)
                 row = {"classifier": name, "shots": shots, "mean": mean}
                 ends = [mean - half, mean + half]
@@ -272,31 +274,33 @@ class FeatureStatistics(RowMetric):
     kinds = ("representation",)
 
     def compute(self, rows: Rows, gallery: Rows | None = None) -> dict[str, float]:
-        """See :func:`~sce_video.models.losses.feature_std` and ``effective_rank``."""
+        """Compute :func:`~sce_video.models.losses.feature_std` and ``effective_rank``."""
+        values = rows.values.to(float64_device(self.device))
         return {
-            "feature_std": float(feature_std(rows.values)),
-            "effective_rank": float(effective_rank(rows.values)),
+            "feature_std": float(feature_std(values)),
+            "effective_rank": float(effective_rank(values)),
         }
 
 
 class _ClipMetric(RowMetric):
-    """Of the single clips of videos, without labels."""
+    """Base class of metrics that use the single clips of videos and no labels."""
 
     needs_clips = True
     kinds = ("representation",)
 
     def clips_of(self, rows: Rows) -> tuple[Tensor, Tensor]:
-        """Features (M, C) of the clips, and the numbers (M,) of their videos.
+        """Return the features (M, C) of the clips and the numbers (M,) of their videos.
 
         Raises:
-            ValueError: only the means over the clips are known.
+            ValueError: If only the means over the clips are known.
         """
         if rows.clips is None or rows.clips.groups is None:
             raise ValueError(
-                f"{type(self).__name__} needs the features of the single clips, {rows.name} are "
-                "means over them"
+                f"{type(self).__name__} needs the features of single clips, but {rows.name} are "
+                "means over clips"
             )
-        return rows.clips.values.to(self.device), rows.clips.groups.to(self.device)
+        device = float64_device(self.device)
+        return rows.clips.values.to(device), rows.clips.groups.to(device)
 
 
 @METRICS.register_module()
@@ -307,13 +311,13 @@ class RankMe(_ClipMetric):
     """
 
     def compute(self, rows: Rows, gallery: Rows | None = None) -> dict[str, float]:
-        """See the class."""
+        """Compute the effective rank."""
         return {"rankme": rankme(self.clips_of(rows)[0])}
 
 
 @METRICS.register_module()
 class LiDAR(_ClipMetric):
-    """``lidar`` (1 to C): rank of the LDA matrix of several clips of each video.
+    """``lidar`` (1 to C): rank of the LDA matrix computed from several clips per video.
 
     See :func:`~sce_video.evaluation.functional.label_free.lidar`.
     """
@@ -328,19 +332,19 @@ class LiDAR(_ClipMetric):
         self.delta = delta
 
     def compute(self, rows: Rows, gallery: Rows | None = None) -> dict[str, float]:
-        """See the class."""
+        """Compute the rank with the regularisation ``delta``."""
         return {"lidar": lidar(*self.clips_of(rows), delta=self.delta)}
 
 
 @METRICS.register_module()
 class ClipRetrieval(_ClipMetric):
-    """``clip_retrieval_r1`` (0 to 1): is the nearest of all other clips one of the same video?
+    """``clip_retrieval_r1`` (0 to 1): share of clips whose nearest other clip is of their video.
 
-    See :func:`~sce_video.evaluation.functional.label_free.clip_hits`; the mean over the clips.
+    See :func:`~sce_video.evaluation.functional.label_free.clip_hits`.
     """
 
     def compute(self, rows: Rows, gallery: Rows | None = None) -> dict[str, float]:
-        """See the class. The outcome of a video is the share of its clips."""
+        """Compute the retrieval rate. A video's outcome is the rate of its clips."""
         clips, videos = self.clips_of(rows)
         hits = clip_hits(clips, videos).double().cpu()
         counts = torch.bincount(videos.cpu(), minlength=len(rows))

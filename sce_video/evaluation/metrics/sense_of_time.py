@@ -1,4 +1,4 @@
-"""Sense of time: what is left of a representation when the frames change their order."""
+"""Sense of time: evaluation of representations on clips with a changed order of frames."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from sce_video.evaluation.metrics.base import (
 from sce_video.evaluation.rows import Rows
 from sce_video.registry import METRICS
 
-#: Pairs of classes of Something-Something V2 that differ by the direction of time.
+#: Pairs of Something-Something V2 classes that differ by the direction of time
 OPPOSITES: tuple[tuple[str, str], ...] = (
     ("Approaching something with your camera", "Moving away from something with your camera"),
     ("Burying something in something", "Digging something out of something"),
@@ -59,21 +59,24 @@ OPPOSITES: tuple[tuple[str, str], ...] = (
 def class_pairs(
     classes: Sequence[str], pairs: str | Sequence[Sequence[str]]
 ) -> list[tuple[int, int]]:
-    """Labels of the pairs of names of which both are in ``classes``; "ssv2" are :data:`OPPOSITES`.
+    """Return the labels of the pairs with both names in ``classes``. "ssv2" is :data:`OPPOSITES`.
 
-    Raises ValueError: an unknown list, an entry that is no pair, or no pair with both classes.
+    ValueError is raised if the list is unknown, an entry is not a pair, or no pair has both
+    classes.
     """
     if isinstance(pairs, str):
         if pairs != "ssv2":
             raise ValueError(
-                f"no pairs of opposite classes are known as {pairs!r}: choose from ssv2, or give "
-                "pairs of class names"
+                f"unknown list of opposite classes {pairs!r}. Use ssv2, or give pairs of class "
+                "names"
             )
         pairs = OPPOSITES
     label = {name: number for number, name in enumerate(classes)}
     for pair in pairs:
         if isinstance(pair, str) or len(pair) != 2 or pair[0] == pair[1]:
-            raise ValueError(f"a pair of opposite classes is two different names, got {pair!r}")
+            raise ValueError(
+                f"a pair of opposite classes must be two different names, got {pair!r}"
+            )
     found = [(label[a], label[b]) for a, b in pairs if a in label and b in label]
     if not found:
         raise ValueError(
@@ -85,13 +88,15 @@ def class_pairs(
 
 
 def class_factors(classes: Sequence[str], template: str) -> dict[str, Tensor]:
-    """Numbers (classes,) int64 of the value of each factor of a class name, by label.
+    """Return (classes,) int64 numbers, by label, for each factor in a class name.
 
-    In the template, "{appearance}_{motion}", a word in braces is a factor, of one character or
-    more, as few as possible; all else is text. Its values are numbered in alphabetical order.
+    In the template, "{appearance}_{motion}", a word in braces is a factor, which matches one or
+    more characters, as few as possible. Everything else is literal text. A factor's values are
+    numbered in alphabetical order.
 
     Raises:
-        ValueError: a template without factors, a name of another form, or a factor of one value.
+        ValueError: If the template has no factors, a name does not match it, or a factor has only
+            one value.
     """
     parts = re.split(r"\{(\w+)\}", template)
     names = parts[1::2]
@@ -100,14 +105,14 @@ def class_factors(classes: Sequence[str], template: str) -> dict[str, Tensor]:
             "the form of the class names must have different factors in braces, as in "
             f"'{{appearance}}_{{motion}}', got {template!r}"
         )
-    # Odd parts of the split are the names in braces.
+    # The odd parts of the split are the names in braces.
     pattern = "".join(
         f"(?P<{part}>.+?)" if number % 2 else re.escape(part) for number, part in enumerate(parts)
     )
     matches = []
     for name in classes:
         if (match := re.fullmatch(pattern, name)) is None:
-            raise ValueError(f"the class {name!r} has not the form {template!r}")
+            raise ValueError(f"the class {name!r} does not match the form {template!r}")
         matches.append(match)
     factors = {}
     for factor in names:
@@ -136,24 +141,26 @@ _TITLES = {
 class SenseOfTime(RowMetric):
     """``time_MEASURE_CLIPS``: accuracy on unaltered, shuffled, reversed and still clips, 0 to 1.
 
-    Measures are ``knn``, ``linear`` (probe) and ``retrieval`` (R@1, centred). With CLIPS
-    ``shuffled`` gallery and queries are both shuffled; with ``shuffled_from_unaltered`` the gallery
-    is not, so that neighbours and probe are those of unaltered clips. ``time_cosine_shuffled`` is
-    the mean cosine of a sample and its altered version, ``time_centred_cosine_shuffled`` that after
-    the mean of the unaltered queries has been subtracted from both.
+    Measures are ``knn``, ``linear`` (probe) and ``retrieval`` (R@1, centred). If CLIPS is
+    ``shuffled``, both gallery and queries are shuffled. If it is ``shuffled_from_unaltered``, only
+    the queries are, so neighbours and probe use unaltered clips. ``time_cosine_shuffled`` is the
+    mean cosine similarity of a sample and its altered version. ``time_centred_cosine_shuffled`` is
+    the same after subtracting the mean of the unaltered queries from both.
 
     Args:
-        alterations: Which altered clips, see
+        alterations: Alterations of the clips, see
             :func:`~sce_video.evaluation.alterations.frame_order`.
-        measures: Which of the three; without ``linear``, which takes nearly all of the time, there
-            are no pairs and factors.
-        pairs: Pairs of opposite classes, "ssv2" or names; adds ``time_pairs_CLIPS``, the linear
-            probe's accuracy within pairs (mean over pairs, chance 0.5), and each pair to
-            results.json. See :func:`~sce_video.evaluation.functional.statistics.pair_accuracy`.
-        factors: Form of the class names, "{appearance}_{motion}"; adds ``time_appearance_CLIPS``
-            and ``time_motion_CLIPS``, the accuracy of linear probes fitted to each alone.
-        k: Neighbours of kNN, whose weights have the ``temperature``.
-        temperature: See ``k``.
+        measures: Measures to compute. ``linear`` takes nearly all of the time. Without it, pairs
+            and factors are not computed.
+        pairs: Pairs of opposite classes as names, or "ssv2". They add ``time_pairs_CLIPS``, the
+            linear probe's accuracy within pairs (mean over pairs, chance 0.5), and each pair's
+            accuracy to results.json. See
+            :func:`~sce_video.evaluation.functional.statistics.pair_accuracy`.
+        factors: Template of the class names, "{appearance}_{motion}". It adds
+            ``time_appearance_CLIPS`` and ``time_motion_CLIPS``, the accuracies of linear probes
+            that are fitted to one factor each.
+        k: Number of neighbours of kNN.
+        temperature: Temperature of the neighbours' weights.
     """
 
     key = "sense_of_time"
@@ -180,11 +187,11 @@ class SenseOfTime(RowMetric):
         if not measures or not set(measures) <= set(MEASURES):
             raise ValueError(f"measures must be some of {', '.join(MEASURES)}, got {self.measures}")
         if "linear" not in measures and (pairs is not None or factors is not None):
-            raise ValueError("pairs and factors are those of the linear probe: add it to measures")
+            raise ValueError("pairs and factors need the linear probe. Add linear to measures")
         self.pairs, self.factors, self.k, self.temperature = pairs, factors, k, temperature
 
     def compute(self, rows: Rows, gallery: Rows | None = None) -> dict[str, float]:
-        """See the class."""
+        """Compute all measures on unaltered and altered clips."""
         for part in (rows,) if gallery is None else (rows, gallery):
             self._check(part)
         classes: list[str] = []
@@ -192,9 +199,8 @@ class SenseOfTime(RowMetric):
             classes = list((self.dataset_meta or {}).get("classes") or ())
             if not classes:
                 raise ValueError(
-                    "pairs and factors need the names of the classes, which the data set does not "
-                    "give: use a folder with a sub-folder for each class, or class_file of the "
-                    "data set"
+                    "pairs and factors need class names, which the dataset does not have. Use a "
+                    "folder with a sub-folder for each class, or set class_file"
                 )
         factors = {} if self.factors is None else class_factors(classes, self.factors)
         pairs: list[tuple[int, int]] = []
@@ -204,8 +210,7 @@ class SenseOfTime(RowMetric):
             pairs = [p for p in class_pairs(classes, self.pairs) if present.issuperset(p)]
             if not pairs:
                 raise ValueError(
-                    f"{rows.name} lack the pairs of opposite classes: of no pair are there samples "
-                    "of both classes"
+                    f"{rows.name} contain no pair of opposite classes with samples of both classes"
                 )
         metrics: dict[str, float] = {}
         for name in self.measures:
@@ -226,7 +231,7 @@ class SenseOfTime(RowMetric):
                     for (a, b), column in zip(pairs, table.T.tolist(), strict=True)
                 ]
         for prefix, mean in (("", 0.0), ("centred_", rows.values.double().mean(dim=0))):
-            # The mean of the unaltered queries for both sides, so the alteration is not hidden.
+            # Subtracting each side's own mean would hide the effect of the alteration.
             plain = rows.values.double() - mean
             for name in self.alterations:
                 cosines = F.cosine_similarity(plain, rows.altered[name].double() - mean, dim=1)
@@ -237,7 +242,7 @@ class SenseOfTime(RowMetric):
             found = self._probes(f"linear probes of {factor}:", queries, training)
             metrics |= self._accuracies(factor, found, queries.labels)
         metrics |= opposites
-        # The table shows all of them: a list of 30 lines would hide the others.
+        # The table shows all of these values. A list of 30 lines would hide the other metrics.
         own = [n.removesuffix(f"_{_PLAIN}") for n in metrics if n.endswith(f"_{_PLAIN}")]
         measures = [*(name for name in own if not name.endswith("_from")), *_COSINES]
         titles = {name: _TITLES.get(name, name.removeprefix("time_")) for name in measures}
@@ -250,25 +255,24 @@ class SenseOfTime(RowMetric):
         missing = [name for name in self.alterations if name not in rows.altered]
         if missing:
             raise ValueError(
-                f"{rows.name} hold no features of {' and '.join(missing)} clips: they are computed "
-                "by the test loop (sce-video evaluate --protocols time, or dump of "
-                "MultiViewTestLoop for a file of them)"
+                f"{rows.name} contain no features of {' and '.join(missing)} clips. Compute them "
+                "with sce-video evaluate --protocols time, or with dump of MultiViewTestLoop"
             )
         if len(rows.labels.unique()) < 2:
             raise ValueError(
-                f"{rows.name} have one class only ({rows.labels.unique().tolist()}), so every "
-                "accuracy would be 1: two classes or more are needed"
+                f"{rows.name} have only one class ({rows.labels.unique().tolist()}), so every "
+                "accuracy would be 1. Give two classes or more"
             )
 
     # -- scores: (n, combinations of tested and trained clips, classes) --------------------
 
     def _names(self) -> list[str]:
-        """Suffixes of the combinations: first all tested on their own gallery."""
+        """Return suffixes of the combinations, first the clips tested on their own gallery."""
         own = [_PLAIN, *self.alterations]
         return [*own, *(f"{name}_from_{_PLAIN}" for name in self.alterations)]
 
     def _combinations(self, queries: Rows, training: Rows) -> Iterator[tuple[Tensor, Tensor]]:
-        """Features to test and features to train on, in the order of :meth:`_names`."""
+        """Yield features to test and features to train on, in the order of :meth:`_names`."""
         yield queries.values, training.values
         for name in self.alterations:
             yield queries.altered[name], training.altered[name]
@@ -276,7 +280,7 @@ class SenseOfTime(RowMetric):
             yield queries.altered[name], training.values
 
     def _neighbours(self, measure: str, queries: Rows, training: Rows, num_classes: int) -> Tensor:
-        """Class scores of kNN, or hits of retrieval."""
+        """Compute class scores of kNN, or hits of retrieval."""
         labels = queries.labels.to(self.device), training.labels.to(self.device)
         options: dict[str, Any] = {"k": self.k, "temperature": self.temperature}
         found = []
@@ -289,13 +293,14 @@ class SenseOfTime(RowMetric):
         return torch.stack(found, dim=1)
 
     def _probes(self, name: str, rows: Rows, gallery: Rows | None) -> Tensor:
-        """Scores of linear probes, fitted to unaltered clips and to each alteration."""
+        """Compute scores of linear probes fitted to unaltered clips and to each alteration."""
         fits = num_fits() * (1 + len(self.alterations))
         with fit_progress(name, fits, rows, gallery) as on_fit:
 
             def linear(queries: Rows, training: Rows, num_classes: int) -> Tensor:
-                fitted: dict[int, FittedProbe] = {}  # by what it is fitted to: each once
+                fitted: dict[int, FittedProbe] = {}  # by training features, to fit each probe once
                 options: dict[str, Any] = {"groups": training.groups, "on_fit": on_fit}
+                options["device"] = self.device
                 scores = []
                 for x, y in self._combinations(queries, training):
                     if id(y) not in fitted:
@@ -308,7 +313,7 @@ class SenseOfTime(RowMetric):
     # -- numbers ---------------------------------------------------------------------------
 
     def _accuracies(self, measure: str, scores: Tensor, labels: Tensor) -> dict[str, float]:
-        """Top-1 accuracy of scores (n, combinations, classes), or the mean of hits."""
+        """Compute the top-1 accuracy of scores (n, combinations, classes), or mean hits."""
         hits = scores
         if scores.ndim == 3:
             hits = torch.stack([top_k_hits(one, labels, 1) for one in scores.unbind(1)], dim=1)

@@ -1,4 +1,4 @@
-"""Texts as queries of a video-text model: its tokenizer and text encoder."""
+"""Text queries for video-text models, by their tokenizer and text encoder."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from sce_video.models.backbones.hf_encoder import FAMILIES, config_of, family_of
 from sce_video.utils.files import read_json, read_text
 
 _PREFIX = "text_encoder."
-#: A tokenizer, or the two files of one like CLIP's.
+#: Files of a tokenizer: either the first, or the other two as for CLIP
 _TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "merges.txt")
-#: By the kind of SigLIP's tokenizer: the token that fills a text up to its length, and what is
-#: removed from it (big_vision, pp/ops_text.py; transformers, convert_siglip_to_hf.py).
+#: Padding token and removed characters for each kind of SigLIP tokenizer (big_vision,
+#: pp/ops_text.py; transformers, convert_siglip_to_hf.py)
 _SIGLIP = {"BPE": ("<pad>", ""), "Unigram": ("</s>", string.punctuation)}
 
 
 def stored_text(folder: Path, config: Any) -> dict[str, Any] | None:
-    """The tokenizer of a model as plain data for its checkpoint; None if the folder has none."""
+    """Return a model's tokenizer as plain data for its checkpoint; None if it has none."""
     from tokenizers import Regex, Tokenizer, normalizers
 
-    # By the files alone: the configs beside them may name classes and code.
+    # Read only these files, because the configs next to them may name classes and code.
     whole, vocabulary, merges = (folder / name for name in _TOKENIZER_FILES)
     try:
         if whole.is_file():
@@ -39,7 +39,7 @@ def stored_text(folder: Path, config: Any) -> dict[str, Any] | None:
             tokenizer = transformers().CLIPTokenizer(read_json(vocabulary), pairs)
             backend = tokenizer.backend_tokenizer
     except Exception:  # tokenizers raises Exception itself
-        return None  # weights alone: videos can be embedded, texts cannot
+        return None  # videos can still be embedded without a tokenizer, but texts cannot
     backend.no_padding()
     backend.no_truncation()
     longest = config.text_config.max_position_embeddings
@@ -59,7 +59,7 @@ def stored_text(folder: Path, config: Any) -> dict[str, Any] | None:
 
 
 def has_text(backbone: Any) -> bool:
-    """Whether a backbone of this config gives the embeddings that a model shares with texts."""
+    """Return whether a backbone with this config embeds videos in the same space as texts."""
     config = backbone if isinstance(backbone, dict) else {}
     architecture = config.get("architecture")
     kind = architecture.get("model_type") if isinstance(architecture, dict) else None
@@ -68,15 +68,15 @@ def has_text(backbone: Any) -> bool:
 
 
 def text_feature(checkpoint: str | os.PathLike, backbone: dict[str, Any], text: str) -> np.ndarray:
-    """The embedding (D,) float32 of a text by a video-text model, not normalised.
+    """Compute the embedding (D,) float32 of a text by a video-text model, not normalised.
 
     Args:
-        checkpoint: From ``sce-video encoder`` or ``hf:MODEL``.
-        backbone: Config of its backbone.
-        text: What the videos should show.
+        checkpoint: Checkpoint from ``sce-video encoder``, or ``hf:MODEL``.
+        backbone: Config of the checkpoint's backbone.
+        text: Description of what the videos should show.
 
     Raises:
-        ValueError: the checkpoint has no text encoder, the text is empty or longer than it takes.
+        ValueError: If the checkpoint has no text encoder, or the text is empty or too long.
     """
     from tokenizers import Tokenizer
 
@@ -100,14 +100,14 @@ def text_feature(checkpoint: str | os.PathLike, backbone: dict[str, Any], text: 
         tokenizer = Tokenizer.from_str(found["tokenizer"])
     except Exception as error:  # tokenizers raises Exception itself
         raise ValueError(f"the tokenizer in the checkpoint cannot be read: {error}") from error
-    tokens = tokenizer.encode(text).ids  # with those that begin and end it
+    tokens = tokenizer.encode(text).ids  # including the start and end tokens
     if len(tokens) > found["max_tokens"]:
         raise ValueError(
             f"the text has {len(tokens)} tokens, the model takes {found['max_tokens']}: shorten it"
         )
     config = config_of(checked_backbone(backbone)["architecture"])
     family = family_of(config.model_type)
-    # First without memory: a table of positions would be computed before it is counted.
+    # Build on "meta" first. Otherwise a table of positions would be allocated before it is counted.
     for device in ("meta", "cpu"):
         with bounded_network(stored["state_dict"]), torch.device(device):
             model: Any = getattr(transformers(), family.model)(config)
@@ -117,13 +117,13 @@ def text_feature(checkpoint: str | os.PathLike, backbone: dict[str, Any], text: 
         raise ValueError("the text encoder in the checkpoint does not fit its network")
     model.load_state_dict(weights, strict=False)
     inputs = {"input_ids": torch.tensor([tokens])}
-    if not family.siglip_text:  # which was trained to see what fills a text up
+    if not family.siglip_text:  # SigLIP was trained without a mask, so padding stays visible
         inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
     model.eval()
     with torch.inference_mode():
         if family.text_projection is None:
             embedded = model.get_text_features(**inputs).pooler_output
-        else:  # PeVideoModel, whose get_text_features cannot be called (transformers 5.23)
+        else:  # PeVideoModel, whose get_text_features fails in transformers 5.23
             first = model.text_model(**inputs).last_hidden_state[:, 0]
             embedded = getattr(model, family.text_projection)(first)
     return embedded[0].numpy()

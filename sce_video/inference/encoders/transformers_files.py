@@ -1,4 +1,4 @@
-"""A model of transformers: its files, its settings, its weights."""
+"""Files, settings and weights of models in the format of transformers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sce_video.models.backbones.hf_encoder import config_of, family_of, transfor
 from sce_video.utils.errors import MissingPackageError, UserError
 from sce_video.utils.files import read_json
 
-#: Files that are fetched from the hub: settings and weights, no code.
+#: Patterns of the files to download from the hub: settings and weights, but no code
 _SETTINGS = ["*.json", "*.txt", "*.model"]
 _WEIGHTS = ("model*.safetensors", "pytorch_model*.bin")
 _WEIGHT_FILES = (
@@ -34,7 +34,7 @@ _CONFIG = "config.json"
 TIMM_OWNER = "timm/"
 
 
-#: Errors of a network of sizes that none has, negative ones for example.
+#: Errors raised when a network is built with impossible sizes, such as negative ones
 UNBUILT = (
     *(ArithmeticError, AttributeError, ImportError, LookupError, RuntimeError),
     *(TypeError, ValueError),
@@ -42,17 +42,17 @@ UNBUILT = (
 
 
 class EncoderError(UserError, ValueError):
-    """A model cannot be found, read or used as an encoder."""
+    """Error raised if a model cannot be found, read or used as an encoder."""
 
 
 def find_model(name: str) -> Path:
-    """The local folder of a model: the given one, or a copy of that name on the hub.
+    """Return the local folder of a model: the given one, or a copy of a model on the hub.
 
-    Only settings and weights are fetched, no code.
+    Only settings and weights are downloaded, no code.
 
     Raises:
-        EncoderError: it is neither a folder with a ``config.json`` nor the name of a model in the
-            local cache or on a hub that can be reached.
+        EncoderError: If ``name`` is neither a folder with a ``config.json`` nor the name of a model
+            in the local cache or on a reachable hub.
     """
     if os.path.isdir(name):
         if not os.path.isfile(os.path.join(name, _CONFIG)):
@@ -63,8 +63,8 @@ def find_model(name: str) -> Path:
             f"{name} is neither a folder nor a name on the hub (owner/model): give the folder of a "
             "model, as save_pretrained() writes it, or such a name"
         )
-    # The message of a missing package comes before any request. timm has no other files on the hub
-    # than its own, which need no transformers.
+    # A missing package must be reported before any request is sent. On the hub, timm has only files
+    # of its own, which need no transformers.
     if not name.startswith(TIMM_OWNER):
         transformers()
     try:
@@ -72,18 +72,18 @@ def find_model(name: str) -> Path:
         from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
     except ImportError as error:
         raise MissingPackageError(
-            f"names on the hub need the package huggingface_hub ({error}): pip install "
+            f"names on the hub need the package huggingface_hub ({error}). Run pip install "
             "'sce-video[hf]', or give a local folder"
         ) from error
 
-    # safetensors if there are some: pickles are read as data alone, but are twice the download.
+    # Prefer safetensors. Pickles are read as data only, but both together are twice the download.
     try:
         for weights in _WEIGHTS:
             folder = Path(snapshot_download(name, allow_patterns=[*_SETTINGS, weights]))
             if any(folder.glob(weights)):
                 break
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        # OSError: no network, no room. A hub that answers with an error names the reason.
+        # An OSError means no network or no disk space. Errors of the hub state their reason.
         reason = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error)
         raise EncoderError(
             f"{name} is no local folder, not in the local cache, and cannot be fetched from the "
@@ -93,11 +93,11 @@ def find_model(name: str) -> Path:
 
 
 def read_encoder_config(folder: Path) -> Any:
-    """The ``PreTrainedConfig`` of a model; EncoderError where its family is not known."""
+    """Read the ``PreTrainedConfig`` of a model; raise EncoderError if its family is unknown."""
     stored = read_json(folder / _CONFIG)
     if not isinstance(stored, dict):
         raise EncoderError(f"{folder / _CONFIG} is no config of a model")
-    if stored.get("model_type") == "pe_audio_video":  # Perception Encoder is published with sound
+    if stored.get("model_type") == "pe_audio_video":  # Perception Encoder is published with audio
         held = stored.pop("audio_video_config", None)
         video = held.get("video_config") if isinstance(held, dict) else None
         stored |= {"model_type": "pe_video", "video_config": video}
@@ -108,7 +108,7 @@ def read_encoder_config(folder: Path) -> Any:
 
 
 def brought_pool(folder: Path, config: Any) -> str | None:
-    """The pool that a classifier brings, None for other models."""
+    """Return the pooling that a classifier provides; None for other models."""
     classifier = family_of(config.model_type).classifier
     architectures = read_json(folder / _CONFIG).get("architectures")
     if classifier is None or not isinstance(architectures, list):
@@ -119,7 +119,7 @@ def brought_pool(folder: Path, config: Any) -> str | None:
 
 @contextmanager
 def bounded_by_files(folder: Path) -> Iterator[None]:
-    """Limit the networks built inside to the size of the weights' files, on no memory."""
+    """Build networks inside the block without memory, limited to the size of the weight files."""
     paths = {path for pattern in _WEIGHT_FILES for path in folder.glob(pattern)}
     size = sum(path.stat().st_size for path in paths)
     with torch.device("meta"), bounded_network({"": torch.empty(size, dtype=torch.uint8)}):
@@ -127,15 +127,15 @@ def bounded_by_files(folder: Path) -> Iterator[None]:
 
 
 def load_parts(folder: Path, config: Any, pool: str) -> tuple[dict[str, nn.Module], int]:
-    """The parts of a model with its weights in float32, and the number of weights of other parts.
+    """Load the parts of a model in float32, and count the weights of unused parts.
 
-    The parts are ``network``, and where the model has them ``pooler`` (if ``pool`` is that of a
-    classifier or a projection) and those of its family's ``text``; others are a decoder, a
-    classifier, or an encoder of sound.
+    The parts are ``network`` and, if the model has them, ``pooler`` (if ``pool`` belongs to a
+    classifier or a projection) and the parts for its family's ``text``. Unused parts are a decoder,
+    a classifier, or an audio encoder.
 
     Raises:
-        EncoderError: the files lack weights of the encoder, have some that it has no place for, or
-            cannot be read.
+        EncoderError: If the files lack weights of the encoder, contain weights that do not belong
+            to it, or cannot be read.
     """
     package = transformers()
     family = family_of(config.model_type)
@@ -149,8 +149,8 @@ def load_parts(folder: Path, config: Any, pool: str) -> tuple[dict[str, nn.Modul
             f"{folder} lacks {len(missing)} weights of {name}, first {missing[0]}: it is a model "
             "of another task or another network"
         )
-    # A weight of a decoder or a classifier is not used; one of a part of the encoder must be. Files
-    # of transformers 4 have the numbers of positions, which are no weights.
+    # Weights of a decoder or classifier may be unused, but weights of the encoder may not. Files of
+    # transformers 4 also contain position ids, which are not weights.
     prefix = f"{model.base_model_prefix}."
     whole = model if name == family.model else model.base_model
     stray = sorted(
@@ -171,19 +171,19 @@ def load_parts(folder: Path, config: Any, pool: str) -> tuple[dict[str, nn.Modul
 
 
 def _with_weights(kind: Any, config: Any, folder: Path) -> tuple[Any, dict[str, Any]]:
-    """A model of transformers with the weights of a folder, and what did not fit.
+    """Load a transformers model with the weights in a folder, and what did not match.
 
-    transformers sees neither the folder nor its files, among which it would look for adapters and
-    other configs, but a config of ours and tensors that were read as data.
+    transformers gets a config built here and tensors that were read as data. It gets neither the
+    folder nor its files, because it would look there for adapters and other configs.
     """
     logging = transformers().utils.logging
     level = logging.get_verbosity()
-    logging.set_verbosity_error()  # what was not used is counted and said here
+    logging.set_verbosity_error()  # unused weights are counted and reported here instead
     bars = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
-        # Its texts, too, which the encoder that was built before has not: from_pretrained makes
-        # lists and tables of any size before it looks at the weights.
+        # This also checks the text parts, which the encoder does not have. from_pretrained creates
+        # lists and tables of any size before it reads the weights.
         with bounded_by_files(folder):
             kind(config)
         return kind.from_pretrained(
@@ -193,7 +193,7 @@ def _with_weights(kind: Any, config: Any, folder: Path) -> tuple[Any, dict[str, 
             local_files_only=True,
             dtype=torch.float32,
             output_loading_info=True,
-            ignore_mismatched_sizes=True,  # of a classifier, which is not used
+            ignore_mismatched_sizes=True,  # occurs in a classifier, which is not used
         )
     except EncoderError:
         raise
@@ -207,9 +207,9 @@ def _with_weights(kind: Any, config: Any, folder: Path) -> tuple[Any, dict[str, 
 
 
 def read_weights(folder: Path) -> dict[str, torch.Tensor]:
-    """The weights of a model of transformers or timm, in one file or in several.
+    """Read the weights of a transformers or timm model from one or several files.
 
-    Raises EncoderError, ValueError or FileNotFoundError: they are damaged or missing.
+    EncoderError, ValueError or FileNotFoundError is raised if they are damaged or missing.
     """
     for pattern in _WEIGHT_FILES:
         weights: dict[str, torch.Tensor] = {}
@@ -225,36 +225,37 @@ def read_weights(folder: Path) -> dict[str, torch.Tensor]:
     raise FileNotFoundError(f"no weights in {folder}: no {' and no '.join(_WEIGHT_FILES[::2])}")
 
 
-#: Files of a processor, with the entry that holds its settings.
+#: Files of a processor, each with the entry that contains its settings
 _FILES = (
     ("video_preprocessor_config.json", ""),
     ("preprocessor_config.json", ""),
     ("processor_config.json", "video_processor"),
     ("processor_config.json", "image_processor"),
 )
-#: Interpolations by their numbers in Pillow, which processors store.
+#: Names of Pillow's interpolation numbers, which processors store
 _INTERPOLATIONS = {2: "bilinear", 3: "bicubic"}
-#: The only factor on pixels that is supported. It maps bytes to 0 to 1.
+#: The only supported factor on pixel values, which maps bytes to 0 to 1
 _SCALE = 1 / 255
-#: Frames of a clip where neither processor nor config names a number.
+#: Number of frames per clip if neither processor nor config states one
 _NUM_FRAMES = 16
 
 
 @dataclass(frozen=True)
 class ProcessorSettings:
-    """The input of an encoder.
+    """Input settings of an encoder.
 
     Attributes:
-        mean: Per channel, of frames in 0..1.
-        std: Likewise.
-        short_side: Pixels.
-        crop_size: Side of the square that the encoder sees.
-        interpolation: "bilinear" or "bicubic", antialiased.
-        square: Frames are squashed to a square instead of cropped.
-        in_float: Resized after scaling to 0..1, so without rounding (DINOv3, and SigLIP 2 of
-            variable resolution, whose ``crop_size`` is the side of a square with all its patches).
-        num_frames: T, frames of a clip.
-        clip_duration: Seconds; None spreads the frames over the whole video.
+        mean: Mean per channel of frames in 0..1.
+        std: Standard deviation per channel of frames in 0..1.
+        short_side: Length of a frame's short side after resizing, in pixels.
+        crop_size: Side of the square that the encoder sees, in pixels.
+        interpolation: "bilinear" or "bicubic", both antialiased.
+        square: Whether frames are squashed to a square instead of cropped.
+        in_float: Whether frames are resized after scaling to 0..1, and so without rounding. DINOv3
+            does this, and so does SigLIP 2 with variable resolution, whose ``crop_size`` is the
+            side of a square with all its patches.
+        num_frames: T, number of frames in a clip.
+        clip_duration: Duration of a clip in seconds; None spreads the frames over the whole video.
     """
 
     mean: tuple[float, ...]
@@ -268,7 +269,7 @@ class ProcessorSettings:
     clip_duration: float | None
 
     def with_clip(self, frames: int | None, fps: float | None) -> ProcessorSettings:
-        """The same with another number or rate of frames; ValueError if one is not positive."""
+        """Return a copy with another number or rate of frames, which must be positive."""
         if frames is not None and frames < 1:
             raise ValueError(f"frames must be at least 1, got {frames}")
         if fps is not None and not 0 < fps < float("inf"):
@@ -280,7 +281,7 @@ class ProcessorSettings:
 
 
 def read_processor(folder: Path, config: Any) -> ProcessorSettings:
-    """The settings in a processor's files; EncoderError if none, or with an unknown step."""
+    """Read a processor's settings; raise EncoderError if none exist or a step is unknown."""
     path, stored = _stored(folder)
     family = family_of(config.model_type)
     try:
@@ -335,7 +336,7 @@ def _stored(folder: Path) -> tuple[Path, dict[str, Any]]:
 
 
 def _sizes(stored: dict[str, Any], config: Any) -> tuple[int, int, bool]:
-    """Short side, crop, and whether frames are squashed."""
+    """Return short side, crop side, and whether frames are squashed."""
     off = any(stored.get(f"do_{step}", True) is False for step in ("resize", "rescale"))
     if off or stored.get("do_pad"):
         raise ValueError("do_resize or do_rescale is off, or do_pad is on")
@@ -355,8 +356,8 @@ def _sizes(stored: dict[str, Any], config: Any) -> tuple[int, int, bool]:
         if side != width:
             raise ValueError(f"size is {side}x{width}, no square")
         return side, side, True
-    # transformers' classes of images crop, unless told not to; without a crop frames of different
-    # shapes could not be stacked.
+    # Image processors of transformers crop unless they are configured otherwise. Without a crop,
+    # frames of different shapes could not be stacked.
     if stored.get("do_center_crop") is False or stored.get("crop_size") is None:
         raise ValueError("there is no crop (do_center_crop, crop_size)")
     crop = stored["crop_size"]

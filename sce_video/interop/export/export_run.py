@@ -1,4 +1,4 @@
-"""``sce-video export``: networks, videos with features, and segments for other programs."""
+"""``sce-video export``, which writes networks, videos with features, or segments."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ExportResult:
-    """Result of an export, of which one is not None.
+    """Result of an export, in which exactly one field is not None.
 
     Attributes:
-        network: What was written of a network.
-        segments: What was written of a file of segments.
-        videos: What was written of an index or a feature file.
+        network: Report on an exported network.
+        segments: Report on exported segments.
+        videos: Report on an exported index or feature file.
     """
 
     network: NetworkReport | None = None
@@ -35,10 +35,10 @@ def export(options: ExportOptions) -> ExportResult:
     """Write a network, videos with features, or segments for another program.
 
     Raises:
-        FileExistsError: If there is something at the output.
+        FileExistsError: If the output already exists.
         FileNotFoundError: If the source or a list is missing.
         ValueError: If the source contains nothing to export, or a network cannot be traced.
-        MissingPackageError: If a package of the format is not installed.
+        MissingPackageError: If a package for the format is not installed.
         WriteError: If the output cannot be written.
     """
     check_out(options.out)
@@ -46,7 +46,7 @@ def export(options: ExportOptions) -> ExportResult:
         raise FileExistsError(f"{options.out} exists: remove it, or give another --out")
     if options.to in NETWORK_FORMATS:
         check_run(options.source)
-        # Imported here because wrong names are answered before torch is imported.
+        # Import these only here, because wrong names must be reported before torch is imported.
         from sce_video.interop.export.networks import export_network
         from sce_video.interop.pretrained import load_network
 

@@ -1,4 +1,4 @@
-"""What every writer of an export gets: the folder, places in the plane, thumbnails."""
+"""Data and helpers that all writers of an export share: folder, map, thumbnails and neighbours."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from sce_video.pages.feature_map import MAX_NEIGHBOUR_MAP, projections
 from sce_video.pages.gallery import encode_jpeg, read_frames
 from sce_video.utils.files import WriteError, remove_unfinished, unfinished_path, write_error
 
-_QUALITY = 80  # of a thumbnail
-_SECONDS = 60.0  # for a file; reading its frames has a shorter limit of its own
+_QUALITY = 80  # JPEG quality of a thumbnail
+_SECONDS = 60.0  # time limit per file; reading its frames has a shorter limit
 
 
 def thumbnails(
     files: Sequence[str], side: int, workers: int
 ) -> Iterator[tuple[int, bytes | None, str]]:
-    """Yield the index of every file, in order, the JPEG file of its middle frame, and a problem.
+    """Yield each file's index, in order, the JPEG of its middle frame, and a problem.
 
-    The JPEG file, whose longest side has ``side`` pixels, is None if there is a problem, which is
-    otherwise "". With 0 workers they are read in this process.
+    The longest side of the JPEG image is ``side`` pixels. The JPEG is None if there is a problem;
+    otherwise the problem is "". With 0 workers, files are read in this process.
     """
     items = ((index, (file, side)) for index, file in enumerate(files))
     outcomes = ((index, call(video_thumbnail, given)) for index, given in items)
@@ -51,10 +51,10 @@ def thumbnails(
 
 
 def video_thumbnail(file_and_side: tuple[str, int]) -> bytes:
-    """The JPEG file of the middle frame of a video or of an image.
+    """Return the middle frame of a video or of an image as a JPEG file.
 
     Raises:
-        VideoDecodeError: the file is missing or cannot be decoded.
+        VideoDecodeError: If the file is missing or cannot be decoded.
     """
     file, side = file_and_side
     if not os.path.exists(file):
@@ -67,7 +67,7 @@ def video_thumbnail(file_and_side: tuple[str, int]) -> bytes:
 
 
 def fitted(frame: np.ndarray, side: int) -> np.ndarray:
-    """The frame (H, W, 3) with its longest side of ``side`` pixels or less."""
+    """Shrink a frame (H, W, 3) until its longest side has at most ``side`` pixels."""
     import cv2
 
     scale = min(1.0, side / max(frame.shape[:2]))
@@ -76,7 +76,7 @@ def fitted(frame: np.ndarray, side: int) -> np.ndarray:
 
 
 def decode_jpeg(jpeg: bytes) -> np.ndarray:
-    """A frame (H, W, 3) uint8 RGB of a JPEG file."""
+    """Decode a JPEG file to a frame (H, W, 3) uint8 RGB."""
     import cv2
 
     frame = cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR)
@@ -85,23 +85,23 @@ def decode_jpeg(jpeg: bytes) -> np.ndarray:
 
 @dataclass(eq=False)
 class Bundle:
-    """Videos, where they lie, and how their thumbnails are read."""
+    """Videos to export, with their places on a map, neighbours and thumbnail settings."""
 
-    videos: Features  # N
+    videos: Features  # N rows
     map_name: str  # "PCA", "UMAP" or "t-SNE"
     points: np.ndarray  # (N, 2) float32, coordinates in the map
     neighbour_rows: np.ndarray  # (N, k) int64, the nearest other videos
     distances: np.ndarray  # (N, k) float32, 1 - cosine
     thumbnail_side: int  # longest side, pixels; 0 for none
     workers: int  # processes that read thumbnails
-    with_embedding: bool  # whether the features are written where that is a choice
+    with_embedding: bool  # whether to write the features, if the format makes them optional
     on_video: Callable[[bool], None]  # called after every video, with whether reading it failed
-    # (path, reason) of the videos without a thumbnail, filled while they are read.
+    # Pairs (path, reason) for videos without a thumbnail, filled while they are read
     failures: list[tuple[str, str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # for the user, filled by the writers
 
     def thumbnails(self) -> Iterator[bytes | None]:
-        """Yield the JPEG file of every video, in order; None without one."""
+        """Yield the JPEG file of every video, in order; None if it has no thumbnail."""
         if not self.thumbnail_side:
             yield from [None] * len(self.videos.files)
             return
@@ -114,12 +114,12 @@ class Bundle:
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """Yield an unfinished folder, renamed to ``path`` if the block succeeds, else removed.
+    """Yield an unfinished folder, which is renamed to ``path`` if the block succeeds.
 
-    What a killed process left of such a folder is removed, too.
+    Otherwise it is removed, and so is an unfinished folder left by a killed process.
 
     Raises:
-        WriteError: from an OSError in the block or of the rename.
+        WriteError: If the block or renaming the folder raises OSError.
     """
     temporary = unfinished_path(path)
     remove_unfinished(path.parent, path.name)
@@ -136,7 +136,7 @@ def new_folder(path: Path) -> Iterator[Path]:
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
-    """Write a text file of a :func:`new_folder` line by line, as UTF-8."""
+    """Write a text file in a :func:`new_folder` line by line, as UTF-8."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "w", encoding="utf-8", newline="\n") as file:
         for line in lines:
@@ -144,15 +144,15 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
 
 
 PCA = "PCA"
-_ROWS = 8192  # of a block
+_ROWS = 8192  # rows of a block
 
 
 def plane(features: np.ndarray) -> tuple[str, np.ndarray]:
-    """The name of the map and coordinates (N, 2) float32.
+    """Compute a map's name and coordinates (N, 2) float32.
 
-    UMAP or t-SNE where they are installed and the videos are few, see
-    :func:`~sce_video.pages.feature_map.projections`; else the principal plane, computed in
-    blocks, so that memory does not grow with N.
+    UMAP or t-SNE is used if it is installed and there are few videos (see
+    :func:`~sce_video.pages.feature_map.projections`). Otherwise the principal plane is computed in
+    blocks, so memory does not grow with N.
     """
     if len(features) == 1:
         return PCA, np.zeros((1, 2), dtype=np.float32)
@@ -164,10 +164,10 @@ def plane(features: np.ndarray) -> tuple[str, np.ndarray]:
 
 
 def principal_plane_in_blocks(features: np.ndarray) -> np.ndarray:
-    """Coordinates (N, 2) float32 of features (N, D), l2-normalised, on the first two components.
+    """Project l2-normalised features (N, D) to their first two components, (N, 2) float32.
 
-    As :func:`~sce_video.pages.neighbour_rows.principal_plane`, N >= 2, but from the covariance:
-    only :data:`_ROWS` rows are held in float64.
+    The result equals :func:`~sce_video.pages.neighbour_rows.principal_plane` for N >= 2. It is
+    computed from the covariance, so only :data:`_ROWS` rows are in float64 at a time.
     """
 
     def blocks() -> Iterator[np.ndarray]:
@@ -184,17 +184,17 @@ def principal_plane_in_blocks(features: np.ndarray) -> np.ndarray:
     _, directions = np.linalg.eigh(products / len(features) - np.outer(mean, mean))
     axes = directions[:, ::-1][:, :2]
     axes = np.pad(axes, ((0, 0), (0, 2 - axes.shape[1])))
-    # An axis may point either way: its largest entry is positive.
+    # The direction of an axis is arbitrary, so make its largest entry positive.
     largest = np.take_along_axis(axes, np.abs(axes).argmax(axis=0)[None], axis=0)
     axes = axes * np.where(largest < 0, -1.0, 1.0)
     return np.concatenate([((block - mean) @ axes).astype(np.float32) for block in blocks()])
 
 
 def neighbours(features: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """The at most k nearest other videos of every video, of features (N, D).
+    """Find up to k nearest other videos of every video, given features (N, D).
 
     Returns:
-        Rows (N, k') int64 and distances (N, k') float32, 1 - cosine, ascending.
+        Rows (N, k') int64 and ascending distances (N, k') float32, 1 - cosine.
     """
     k = min(k, len(features) - 1)
     if k < 1:

@@ -1,4 +1,4 @@
-"""A network as a file for other runtimes: ONNX, or a program of ``torch.export``."""
+"""Export of a network for other runtimes, as ONNX or as a program of ``torch.export``."""
 
 from __future__ import annotations
 
@@ -32,26 +32,26 @@ from sce_video.utils.errors import MissingPackageError
 from sce_video.utils.files import atomic_file, regular_file, write_text
 
 INPUT = "clips"
-#: Clips are traced at these sizes where all sizes may differ: no size of a layer of our networks is
-#: 1 or equal to another there, which the tracer would take for a rule.
+#: Shape (N, T, H, W) of the traced clips if all sizes may vary. It makes no layer's size 1 or equal
+#: to another size, because the tracer would treat that as a rule.
 _TRACED = (2, 18, 162, 178)
-#: Below it the last layers of a ResNet have one cell, which the tracer treats as a case of its own.
+#: Size below which the last layers of a ResNet have one cell, which the tracer specialises on
 _LEAST_SIZE = 33
-#: Batches by which a written file is compared with PyTorch.
+#: Batch sizes with which a written file is compared with PyTorch
 CHECKED_BATCHES = (1, 3)
-#: Largest difference from PyTorch, relative to the largest output.
+#: Largest allowed difference from PyTorch, relative to the largest output
 _TOLERANCE = 1e-4
 
 
 class ClipNetwork(nn.Module):
-    """uint8 clips (N, T, H, W, 3) to features (N, C) and, of a classifier, probabilities (N, K)."""
+    """Network from uint8 clips (N, T, H, W, 3) to features (N, C) and, if it classifies, (N, K)."""
 
     mean: Tensor
     std: Tensor
 
     def __init__(self, network: Network) -> None:
         super().__init__()
-        network_weights(network)  # refuses heads that it does not know
+        network_weights(network)  # raises ValueError for unknown heads
         classifies = isinstance(network, VideoClassifier)
         inner: Any = network.recognizer if isinstance(network, VideoClassifier) else network.encoder
         self.backbone = copy.deepcopy(inner.backbone).cpu().float().eval().requires_grad_(False)
@@ -65,21 +65,21 @@ class ClipNetwork(nn.Module):
 
     @property
     def outputs(self) -> list[str]:
-        """Names of the outputs."""
+        """Names of the outputs, in their order."""
         return ["features"] if self.classifier is None else ["features", "probabilities"]
 
     def any_size(self, shape: tuple[int, int, int, int]) -> bool:
-        """Whether clips of other lengths and sizes than ``shape`` go through one graph.
+        """Return whether one graph accepts clips of other lengths and sizes than ``shape``.
 
-        A transformer computes its positions from the size, which is fixed while it is traced, and
-        S3D pools fewer than five frames otherwise.
+        Tracing fixes a transformer's positions for one size, and S3D pools clips with fewer than
+        five frames in another way.
         """
         if not isinstance(self.backbone, StagedBackbone):
             return False
         return shape[0] >= self.backbone.least_frames and shape[1] >= _LEAST_SIZE
 
     def forward(self, clips: Tensor) -> tuple[Tensor, ...]:
-        """The outputs, in the order of ``outputs``."""
+        """Compute the outputs in the order of ``outputs``."""
         view = clips.permute(0, 4, 1, 2, 3).to(torch.float32) / 255.0
         features = represent(self.backbone, (view - self.mean) / self.std)
         if self.classifier is None:
@@ -88,14 +88,14 @@ class ClipNetwork(nn.Module):
 
 
 def traced(module: ClipNetwork, shape: tuple[int, int, int, int]) -> ExportedProgram:
-    """The network as a graph of torch operators; the batch may have any size.
+    """Trace the network to a graph of torch operators for any batch size.
 
     Args:
-        module: The network.
-        shape: (T, H, W, 3), to which the clips are fixed unless ``module.any_size(shape)``.
+        module: Network to trace.
+        shape: Shape (T, H, W, 3) of the clips. It is fixed unless ``module.any_size(shape)``.
 
     Raises:
-        ValueError: the network cannot be traced.
+        ValueError: If the network cannot be traced.
     """
     sizes: dict[int, Any] = {0: Dim("N")}
     example = (_TRACED[0], *shape)
@@ -104,10 +104,10 @@ def traced(module: ClipNetwork, shape: tuple[int, int, int, int]) -> ExportedPro
         example = (*_TRACED, 3)
     clips = torch.zeros(example, dtype=torch.uint8)
     try:
-        # Without it a last layer of one cell would be a case of its own, and be refused.
+        # Otherwise the tracer would refuse a last layer with one cell as a special case.
         with fx_config.patch(backed_size_oblivious=True):  # type: ignore[attr-defined]
             return torch.export.export(module, (clips,), dynamic_shapes={INPUT: sizes})
-    except Exception as error:  # of the network, or one of the tracer's own
+    except Exception as error:  # the network or the tracer may raise any error
         reason = str(error).strip().splitlines() or [type(error).__name__]
         kind = type(module.backbone).__name__
         raise ValueError(f"{kind} cannot be exported: {reason[0][:500]}") from error
@@ -116,10 +116,12 @@ def traced(module: ClipNetwork, shape: tuple[int, int, int, int]) -> ExportedPro
 def largest_difference(
     module: ClipNetwork, shape: tuple[int, int, int, int], run: Any, name: str
 ) -> float:
-    """Of ``run(clips) -> outputs`` from PyTorch, over random clips at several batch sizes.
+    """Compute the largest difference between ``run(clips)`` and PyTorch.
+
+    ``run`` returns the outputs. They are compared for random clips at several batch sizes.
 
     Raises:
-        ValueError: it is more than 1e-4 of the largest output.
+        ValueError: If the difference exceeds 1e-4 of the largest output.
     """
     largest = 0.0
     for count in CHECKED_BATCHES:
@@ -144,7 +146,7 @@ def largest_difference(
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Hide the tracer's remarks on its own code and on packages that are not needed."""
+    """Hide the tracer's messages about its own code and about packages that are not needed."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -155,25 +157,24 @@ def _quiet() -> Iterator[None]:
         logging.disable(before)
 
 
-#: Key of the metadata of a file that holds the content of ``config.json``.
+#: Metadata key in a file for the content of ``config.json``
 METADATA = "sce_video"
 PROGRAM_METADATA = "sce_video.json"
 _AXES = "NTHW"
-#: A protobuf file holds less than 2 GiB; larger weights would be files beside it.
+#: A protobuf file is limited to 2 GiB. Larger weights would need separate files next to it.
 _MAX_BYTES = 2**31 - 2**20
 
 
 @dataclass(frozen=True)
 class NetworkReport:
-    """What was written.
+    """Report on an exported network.
 
     Attributes:
-        path: The file or folder.
+        path: Path of the file or folder.
         outputs: Names of the outputs.
-        any_size: Whether length and size of the clips may differ from call to call, beside the
-            batch.
-        difference: Largest difference of an output from PyTorch, over random clips at several batch
-            sizes; None where the weights themselves were written.
+        any_size: Whether the length and size of clips may differ between calls, as the batch may.
+        difference: Largest difference of an output from PyTorch, over random clips at several
+            batch sizes; None if the weights themselves were written.
     """
 
     path: Path
@@ -186,13 +187,13 @@ def export_network(network: Network, to: str, out: str | os.PathLike) -> Network
     """Write a network for another runtime, and compare what was written with PyTorch.
 
     Args:
-        network: From :func:`~sce_video.interop.pretrained.load_network`.
+        network: Network from :func:`~sce_video.interop.pretrained.load_network`.
         to: "pretrained" (a folder), "onnx" or "program" (a file of ``torch.export``).
         out: File or folder to write.
 
     Raises:
-        ValueError: If the network cannot be traced, or outputs differ from PyTorch's. Nothing is
-            written then.
+        ValueError: If the network cannot be traced, or outputs differ from PyTorch. Nothing is
+            written in this case.
         MissingPackageError: If onnx, onnxruntime or onnxscript is not installed.
         WriteError: If ``out`` cannot be written.
     """
@@ -201,7 +202,7 @@ def export_network(network: Network, to: str, out: str | os.PathLike) -> Network
     if to == "pretrained":
         return NetworkReport(save_pretrained(network, out), module.outputs, True, None)
     if to == "onnx":
-        _import_onnx()  # before the work, not after it
+        _import_onnx()  # reports a missing package before the work begins
     shape = (settings.num_frames, settings.crop_size, settings.crop_size, 3)
     text = json.dumps(network_config(network))
     with _quiet():
@@ -216,7 +217,7 @@ def export_network(network: Network, to: str, out: str | os.PathLike) -> Network
 def _write_program(
     program: ExportedProgram, module: ClipNetwork, shape: tuple, text: str, path: Path
 ) -> Callable[[np.ndarray], list[np.ndarray]]:
-    """Write a file of ``torch.export.save``; returns what runs it."""
+    """Write a file of ``torch.export.save``, and return a function that runs it."""
     with open(path, "wb") as file:
         torch.export.save(program, file, extra_files={PROGRAM_METADATA: text})
     with open(path, "rb", opener=regular_file) as file:
@@ -227,7 +228,7 @@ def _write_program(
 def _write_onnx(
     program: ExportedProgram, module: ClipNetwork, shape: tuple, text: str, path: Path
 ) -> Callable[[np.ndarray], list[np.ndarray]]:
-    """Write an ONNX file with named axes; returns what runs it."""
+    """Write an ONNX file with named axes, and return a function that runs it."""
     onnxruntime = _import_onnx()
     axes = dict(enumerate(_AXES if module.any_size(shape) else _AXES[:1]))
     written: Any = torch.onnx.export(
@@ -248,7 +249,7 @@ def _write_onnx(
 
 
 def _import_onnx() -> Any:
-    """onnxruntime, or the error that names what is missing of the extra "onnx"."""
+    """Import onnxruntime, or raise an error that names the missing package of the extra "onnx"."""
     try:
         import onnx  # noqa: F401
         import onnxruntime

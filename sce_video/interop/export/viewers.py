@@ -1,4 +1,4 @@
-"""Exports the videos of an index or of a feature file to the viewers that people have."""
+"""Export of the videos in an index or a feature file to common viewers."""
 
 from __future__ import annotations
 
@@ -91,15 +91,15 @@ def serialized(vector: np.ndarray) -> dict[str, object]:
     return {"$binary": {"base64": content, "subType": "00"}}
 
 
-#: Rows of a row group, which is what is held in memory.
+#: Rows per row group, which is the unit kept in memory
 ROW_GROUP = 1000
 
 
 def import_pyarrow() -> tuple[Any, Any]:
-    """pyarrow and its parquet module.
+    """Import pyarrow and its parquet module.
 
     Raises:
-        MissingPackageError: they are not installed.
+        MissingPackageError: If pyarrow is not installed.
     """
     try:
         import pyarrow
@@ -112,11 +112,11 @@ def import_pyarrow() -> tuple[Any, Any]:
 
 
 def write_parquet(path: Path, bundle: Bundle) -> None:
-    """Write the file, a row group at a time.
+    """Write a Parquet file, one row group at a time.
 
     Raises:
-        MissingPackageError: pyarrow is not installed.
-        WriteError: the file cannot be written.
+        MissingPackageError: If pyarrow is not installed.
+        WriteError: If the file cannot be written.
     """
     pa, parquet = import_pyarrow()
     videos, text = bundle.videos, pa.string()
@@ -157,16 +157,16 @@ def write_parquet(path: Path, bundle: Bundle) -> None:
             writer.write_table(pa.table(chosen, schema=schema))
 
 
-#: Largest side of the sprite image that browsers draw (TensorBoard's documentation).
+#: Largest side of a sprite image that browsers can draw (TensorBoard's documentation)
 SPRITE_SIDE = 8192
-#: Smaller thumbnails show nothing.
+#: Smallest side of a thumbnail, below which nothing is recognisable
 _LEAST_SIDE = 16
-#: Points that the projector loads (its LIMIT_NUM_POINTS).
+#: Largest number of points that the projector loads (its LIMIT_NUM_POINTS)
 MAX_POINTS = 100_000
 
 
 def write_projector(path: Path, bundle: Bundle) -> None:
-    """Write the folder; WriteError if it cannot be written."""
+    """Write a folder for TensorBoard's projector; raise WriteError if it cannot be written."""
     from google.protobuf import text_format
     from tensorboard.plugins.projector.projector_config_pb2 import ProjectorConfig
 
@@ -174,7 +174,7 @@ def write_projector(path: Path, bundle: Bundle) -> None:
         values = (row.tolist() for row in bundle.videos.values)
         lines = ("\t".join(f"{value:.7g}" for value in row) for row in values)
         write_lines(folder / "tensors.tsv", lines)
-        # Tabs and line breaks in names are escaped: each video keeps its one line.
+        # Tabs and line breaks in names are escaped, so that each video has exactly one line.
         rows = (
             f"{printable_utf8(path)}\t{printable_utf8(label or 'no label')}"
             for path, label in zip(bundle.videos.paths, bundle.videos.label_names, strict=True)
@@ -198,7 +198,7 @@ def write_projector(path: Path, bundle: Bundle) -> None:
 
 
 def _sprite(folder: Path, bundle: Bundle) -> int:
-    """Write the sprite image, row by row from the upper left; returns the side of a thumbnail."""
+    """Write the sprite image in rows from the upper left, and return a thumbnail's side."""
     count = len(bundle.videos)
     columns = math.ceil(math.sqrt(count))
     side = min(bundle.thumbnail_side, SPRITE_SIDE // columns)
@@ -221,7 +221,7 @@ FORMATS: dict[str, Callable[[Path, Bundle], None]] = {
     "projector": write_projector,
     "fiftyone": write_fiftyone,
 }
-#: Processes that read thumbnails, unless more are asked for.
+#: Default limit on the processes that read thumbnails
 _MOST_WORKERS = 8
 
 
@@ -230,12 +230,12 @@ class VideosReport:
     """Result of exporting videos.
 
     Attributes:
-        path: The file or folder.
+        path: Path of the file or folder.
         videos: Number of videos.
-        labelled: Of these, with a label.
-        map_name: "PCA", "UMAP" or "t-SNE".
-        failures: (path, reason) of the videos without a thumbnail.
-        notes: Remarks, for example on videos left out.
+        labelled: Number of videos with a label.
+        map_name: Name of the map: "PCA", "UMAP" or "t-SNE".
+        failures: Pairs (path, reason) for videos without a thumbnail.
+        notes: Notes for the user, for example about videos that were left out.
     """
 
     path: Path
@@ -252,17 +252,17 @@ def export_videos(
     """Write videos with their paths, labels, map, thumbnails and features.
 
     Args:
-        options: Options of the command, whose source is an index or an .npz file of features.
+        options: Options of the command, whose source is an index or a feature file.
         on_video: Called after every thumbnail with the number of videos and whether it failed.
 
     Raises:
-        ValueError: See :func:`~sce_video.find.stored_features.read_videos`.
-        FileNotFoundError: If there is no such source.
+        ValueError: If :func:`~sce_video.find.stored_features.read_videos` refuses the source.
+        FileNotFoundError: If the source does not exist.
         MissingPackageError: If pyarrow is not installed.
         WriteError: If the output cannot be written.
     """
     if options.to == "parquet":
-        import_pyarrow()  # before the work, not after it
+        import_pyarrow()  # reports a missing package before the work begins
     videos = read_videos(options.source, options.labels, _class_file(options))
     map_name, points = plane(videos.values)
     count = options.neighbours if options.to == "parquet" else 0

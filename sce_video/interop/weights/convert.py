@@ -1,4 +1,4 @@
-"""Convert a file of another code base: read as data, write ours."""
+"""Conversion of files between other code bases and this package, without executing their code."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sce_video.interop.weights.video_networks import (
 )
 from sce_video.version import __version__
 
-#: Code bases that weights are written for.
+#: Code bases to which weights can be exported
 LAYOUTS = (*IMAGE_LAYOUTS, *VIDEO_LAYOUTS)
 
 
@@ -32,19 +32,20 @@ def convert_file(
     add_prefix: str = "",
     load: Callable[[Path], dict[str, Any]] = load_checkpoint_file,
 ) -> Conversion:
-    """Read ``src`` and write ``dst``; nothing is written after an error.
+    """Read ``src`` and write ``dst``. After an error, nothing is written.
 
     Args:
-        read: Content of the file and the prefix to the conversion, e.g. ``from_torchvision``.
+        read: Maps the content of the file and the prefix to a conversion, for example
+            ``from_torchvision``.
         src: Checkpoint of the other code base. No code from it is executed.
         dst: File to write.
-        prefix: Prefix of the network's names in ``src``; None: it is detected.
-        add_prefix: Prefix of the names in ``dst``.
+        prefix: Prefix of the network's names in ``src``; None detects it.
+        add_prefix: Prefix to add to the names in ``dst``.
         load: Reads ``src`` as data.
 
     Raises:
-        FileNotFoundError: no file ``src``.
-        ValueError: ``src`` is unsafe, damaged or another network, or is ``dst`` itself.
+        FileNotFoundError: If ``src`` does not exist.
+        ValueError: If ``src`` is unsafe, damaged, contains another network, or is ``dst`` itself.
     """
     checkpoint = _loaded(src, dst, load)
     try:
@@ -67,20 +68,20 @@ def convert_file(
 
 
 def export_file(src: Path, dst: Path, layout: str) -> Conversion:
-    """Write the weights of one of our checkpoints for another code base; returns what was written.
+    """Write a checkpoint's weights for another code base, and return what was written.
 
     The file is a state dict for torchvision and timm, ``{"state_dict": ...}`` for eztorch, mmdet
-    and mmaction2, ``{"model_state": ...}`` for SlowFast and pytorchvideo, ``{"model": ...}`` with
-    name matching for detectron2.
+    and mmaction2, ``{"model_state": ...}`` for SlowFast and pytorchvideo, and ``{"model": ...}``
+    with name matching for detectron2.
 
     Args:
-        src: A run or a checkpoint, as in :func:`~sce_video.inference.model.load_model`.
+        src: Run or checkpoint, as in :func:`~sce_video.inference.model.load_model`.
         dst: File to write.
         layout: One of :data:`LAYOUTS`.
 
     Raises:
-        FileNotFoundError: no file ``src``.
-        ValueError: ``src`` is damaged or has no such network, or is ``dst`` itself.
+        FileNotFoundError: If ``src`` does not exist.
+        ValueError: If ``src`` is damaged, contains no such network, or is ``dst`` itself.
     """
     src = Path(checkpoint_of(src))
     state = stored_weights(_loaded(src, dst, load_checkpoint_file))
@@ -91,7 +92,7 @@ def export_file(src: Path, dst: Path, layout: str) -> Conversion:
     weights = written.state_dict
     content: dict[str, Any] = dict(weights)
     if layout == "detectron2":
-        # Its loader matches names by their ends.
+        # detectron2's loader matches names by their endings.
         content = {"model": weights, "__author__": "sce_video", "matching_heuristics": True}
     elif layout in ("eztorch", "mmdet", "mmaction2"):
         content = {"state_dict": weights}
@@ -108,7 +109,7 @@ def _loaded(src: Path, dst: Path, load: Callable[[Path], dict[str, Any]]) -> dic
 
 
 def _in_layout(state: dict[str, Tensor], layout: str) -> Conversion:
-    """The weights under the names of a code base, and those that it has no names for."""
+    """Rename the weights for a code base, and list the weights that it has no names for."""
     if layout in VIDEO_LAYOUTS:
         return to_video_layout(state, layout)
     stem = state.get("backbone.conv1.weight", state.get("conv1.weight"))
@@ -117,14 +118,14 @@ def _in_layout(state: dict[str, Tensor], layout: str) -> Conversion:
         trunk = {f"trunk.model.{name}": value for name, value in encoder.state_dict.items()}
         return encoder._replace(state_dict=trunk)
     kept = tuple(EZTORCH_PARTS) if layout == "eztorch" else ("backbone.",)
-    # A file of the backbone alone has no prefix, and nothing to leave out.
+    # A file with a backbone alone has no prefix, so nothing is left out.
     bare = not any(name.startswith("backbone.") for name in state)
     left_out = [name for name in state if not (bare or name.startswith(kept))]
     return Conversion(to_layout(state, layout), {"type": "ResNet2d"}, "", left_out)
 
 
 def summary(conversion: Conversion, dst: Path) -> str:
-    """What was converted and what was dropped, in lines to print."""
+    """Format lines for the user about what was converted and what was dropped."""
     settings = [f"{key}={value}" for key, value in conversion.backbone.items() if key != "type"]
     lines = [
         f"{conversion.backbone['type']}({', '.join(settings)}): {len(conversion.state_dict)} "

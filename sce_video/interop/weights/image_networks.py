@@ -1,6 +1,6 @@
-"""Weights of image networks to and from the layouts of other code bases.
+"""Conversion of image networks from and to the weight layouts of other code bases.
 
-``ResNet2d`` has torchvision's names. The others differ in prefixes and in the names of parts:
+``ResNet2d`` uses torchvision's names. The others differ in prefixes and in the names of layers:
 
 ================ ==========================================================================
 layout           names
@@ -8,12 +8,12 @@ layout           names
 torchvision      ``conv1``, ``bn1``, ``layer1.0.conv1``, ..., ``layer1.0.downsample.0``
 timm             the same (``resnet18`` to ``resnet101``; not the "d" and other variants)
 mmdet            the same; ``layer4`` is the shared head of a C4 detector
-eztorch          ``trunk.`` + torchvision's; heads, target and queue of the whole model beside it
+eztorch          ``trunk.`` + torchvision's, next to the model's heads, target network and queue
 detectron2       ``stem.conv1``, ``stem.conv1.norm``, ``res2.0.conv1``, ..., ``res2.0.shortcut``
 ================ ==========================================================================
 
-eztorch is the authors' code (juliendenize/eztorch); their older release (CEA-LIST/SCE) has the same
-names.
+eztorch is the code of the paper's authors (juliendenize/eztorch). Their older release
+(CEA-LIST/SCE) uses the same names.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ from torch import Tensor
 
 from sce_video.interop.weights.video_networks import Conversion, checked_weights, stored_weights
 
-#: Of every network: dimensions of its convolutions, the first one, the one that has
-#: ``base_channels``, and the prefix of its head.
+#: For each network: dimensions of its convolutions, its first convolution, the convolution with
+#: ``base_channels``, and the prefix of its head
 _NETWORKS = {
     "R2Plus1d": (5, "stem.0.weight", "stem.3.weight", "fc."),
     "S3D": (5, "features.0.0.0.weight", "features.0.1.0.weight", "classifier."),
     "ResNet2d": (4, "conv1.weight", "layer1.0.conv1.weight", "fc."),
 }
-#: Depth from the blocks of the third stage, and whether a block is a bottleneck.
+#: Depth by the number of blocks in the third stage and whether they are bottlenecks
 _DEPTHS = {(2, False): 18, (6, False): 34, (6, True): 50, (23, True): 101}
 
 
 def from_torchvision(checkpoint: dict[str, Any], prefix: str | None = None) -> Conversion:
-    """The backbone of ``r2plus1d_18``, ``s3d`` or ``resnet18`` to ``resnet101`` in torchvision.
+    """Convert torchvision's ``r2plus1d_18``, ``s3d`` or ``resnet18`` to ``resnet101``.
 
-    BN counters (``num_batches_tracked``) that a file lacks are set to 0.
+    BN counters (``num_batches_tracked``) that are missing in the file are set to 0.
 
     Args:
-        checkpoint: The content of the file: weights by name, directly or under ``state_dict`` or
+        checkpoint: Content of the file: weights by name, directly or under ``state_dict`` or
             ``model_state``.
-        prefix: What precedes the names of the network; None: it is detected. Give it for a file
-            with several networks.
+        prefix: Prefix of the network's names; None detects it. It is needed for a file with several
+            networks.
 
     Raises:
-        ValueError: none of these networks, several, or keys that are missing, of another shape or
-            without a counterpart; the message lists them.
+        ValueError: If the file contains none of these networks or several, or keys are missing,
+            have another shape or no counterpart. The message lists them.
     """
     weights = stored_weights(checkpoint)
     prefix, kind = _find_network(weights, prefix)
@@ -65,7 +65,7 @@ def from_torchvision(checkpoint: dict[str, Any], prefix: str | None = None) -> C
 
 
 def _find_network(weights: dict[str, Tensor], prefix: str | None) -> tuple[str, str]:
-    """Prefix and type of the network in a file."""
+    """Find the prefix and type of the network in a file."""
     found = []
     for kind, (dimensions, first, second, _) in _NETWORKS.items():
         for name in weights:
@@ -89,7 +89,7 @@ def _find_network(weights: dict[str, Tensor], prefix: str | None) -> tuple[str, 
 
 
 def _architecture(kind: str, weights: dict[str, Tensor]) -> dict[str, Any]:
-    """The config that builds the network."""
+    """Return the config that builds the network."""
     _, first, second, _ = _NETWORKS[kind]
     widths = {"base_channels": len(weights[second]), "in_channels": weights[first].shape[1]}
     if kind == "S3D":
@@ -103,11 +103,11 @@ def _architecture(kind: str, weights: dict[str, Tensor]) -> dict[str, Any]:
         )
     config = {"type": kind, "depth": _DEPTHS[len(blocks), bottleneck], **widths}
     if kind == "ResNet2d" and weights[first].shape[2:] == (3, 3):
-        config["stem"] = "small"  # CIFAR's, with torchvision's names
+        config["stem"] = "small"  # the stem for CIFAR, under torchvision's names
     return config
 
 
-#: Parts of the authors' model and ours; the queue has its own rule.
+#: Name prefixes in the authors' model and their counterparts here. The queue has its own rule.
 _PARTS = {
     "trunk.": "backbone.",
     "projector.": "projector.",
@@ -115,7 +115,7 @@ _PARTS = {
     "momentum_trunk.": "target.backbone.",
     "momentum_projector.": "target.projector.",
 }
-#: Replaced in this order.
+#: Replacements in the order in which they are applied
 _DETECTRON2 = [
     (re.compile(r"^(conv1|bn1)\."), r"stem.\1."),
     *((re.compile(rf"^layer{stage}\."), f"res{stage + 1}.") for stage in range(1, 5)),
@@ -123,24 +123,25 @@ _DETECTRON2 = [
     (re.compile(r"\bdownsample\.0\."), "shortcut."),
     (re.compile(r"\bdownsample\.1\."), "shortcut.norm."),
 ]
-#: Beginnings of our names that the authors' files have a counterpart of.
+#: Name prefixes of this package that have a counterpart in the authors' files
 EZTORCH_PARTS = (*_PARTS.values(), "queue.keys", "queue.pointer")
 LAYOUTS = ("torchvision", "timm", "mmdet", "eztorch", "detectron2")
 
 
 def from_eztorch(checkpoint: dict[str, Any], prefix: str | None = None) -> Conversion:
-    """A model of the authors, as a state dict of ``SCE`` or, without a queue, of its parts.
+    """Convert the authors' model to a state dict of ``SCE`` or, without a queue, of its parts.
 
     ``backbone`` of the conversion is the config of the online encoder. The queue ``(D, K)`` becomes
-    ``queue.keys`` (K, D). The target's BN statistics are kept.
+    ``queue.keys`` (K, D). The target network's BN statistics are kept.
 
     Args:
-        checkpoint: The content of the file: weights by name, directly or under ``state_dict``.
-        prefix: Prefix of all names; None: none, or that of a wrapper, ``model.`` or ``module.``.
+        checkpoint: Content of the file: weights by name, directly or under ``state_dict``.
+        prefix: Prefix of all names. None stands for no prefix or a wrapper's prefix, ``model.`` or
+            ``module.``.
 
     Raises:
-        ValueError: no ``trunk.``, a trunk that is no ResNet of torchvision, or queue and pointer
-            of other shapes.
+        ValueError: If there is no ``trunk.``, the trunk is not a torchvision ResNet, or queue and
+            pointer have the wrong shapes.
     """
     weights = stored_weights(checkpoint)
     if prefix is None:
@@ -157,9 +158,9 @@ def from_eztorch(checkpoint: dict[str, Any], prefix: str | None = None) -> Conve
     backbone: dict[str, Any] = {}
     for part, own in _PARTS.items():
         found = {n.removeprefix(part): v for n, v in inner.items() if n.startswith(part)}
-        if found and part.endswith("trunk."):  # an encoder is checked name by name
+        if found and part.endswith("trunk."):  # check every name of an encoder
             trunk = from_torchvision(found, "")
-            found, backbone = trunk.state_dict, backbone or trunk.backbone  # the online one's
+            found, backbone = trunk.state_dict, backbone or trunk.backbone  # online encoder first
         state |= {own + name: value for name, value in found.items()}
     if "queue" in inner:
         keys, pointer = inner["queue"], inner.get("queue_ptr")
@@ -180,15 +181,16 @@ def from_eztorch(checkpoint: dict[str, Any], prefix: str | None = None) -> Conve
 
 
 def to_layout(state: dict[str, Tensor], layout: str) -> dict[str, Tensor]:
-    """Our weights under the names of another code base.
+    """Rename weights of this package for another code base.
 
     Args:
         state: State dict of a model with ``backbone.``, or of a bare ``ResNet2d``. Heads, target
-            and queue are written in eztorch's layout and left out of the others.
+            network and queue are written only in eztorch's layout.
         layout: One of :data:`LAYOUTS`.
 
     Raises:
-        ValueError: an unknown layout, no ``ResNet2d``, or one that the layout does not have.
+        ValueError: If the layout is unknown, or the network is not a ``ResNet2d`` or has a form
+            that the layout does not support.
     """
     if layout not in LAYOUTS:
         raise ValueError(f"layout must be one of {', '.join(LAYOUTS)}, got {layout!r}")

@@ -1,7 +1,7 @@
-"""Weights of ResNets for videos to and from the layouts of SlowFast, mmaction2 and pytorchvideo.
+"""Conversion of video ResNets from and to the layouts of SlowFast, mmaction2 and pytorchvideo.
 
 ================ ==================================== ===================================
-ours             SlowFast                             mmaction2
+this package     SlowFast                             mmaction2
 ================ ==================================== ===================================
 conv1, bn1       s1.pathway0_stem.conv, .bn           conv1.conv, conv1.bn
 layer1.0.conv1   s2.pathway0_res0.branch2.a           layer1.0.conv1.conv
@@ -10,15 +10,15 @@ layer1.0.bn1     s2.pathway0_res0.branch2.a_bn        layer1.0.conv1.bn
 .downsample.1    .branch1_bn                          .downsample.bn
 ================ ==================================== ===================================
 
-Sources: facebookresearch/SlowFast, ``slowfast/models/resnet_helper.py``, ``stem_helper.py`` (an
+Sources: facebookresearch/SlowFast, ``slowfast/models/resnet_helper.py`` and ``stem_helper.py`` (an
 ``ARCH: slow`` network); mmaction2 1.1.0, ``ResNet3dSlowOnly`` and, for images and frames,
-``ResNet``. pytorchvideo, on which the authors' code builds, has ``blocks.0.conv``, ``.norm`` and
-``blocks.S.res_blocks.I.branch2.conv_a``, ``norm_a``, ``branch1_conv``; the authors' released
-encoders hold this with or without ``trunk.model.`` before each name.
+``ResNet``. pytorchvideo, on which the authors' code builds, uses the names ``blocks.0.conv``,
+``.norm`` and ``blocks.S.res_blocks.I.branch2.conv_a``, ``norm_a``, ``branch1_conv``. The authors'
+released encoders use these names with or without the prefix ``trunk.model.``.
 
-Both convolutions of a temporal basic block (depth 18, 34) of mmaction2 have three taps in time,
-ours have one in the second. Written are two taps of zeros around ours: the same function. Read
-back, they must be zeros.
+In mmaction2, both convolutions of a temporal basic block (depth 18, 34) have three taps in time. In
+this package, the second one has a single tap. Export adds a tap of zeros before and after it, which
+gives the same function. Import requires these taps to be zero.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ from sce_video.registry import MODELS
 
 
 class Conversion(NamedTuple):
-    """Weights of a backbone under our names or those of another code base."""
+    """Backbone weights under the names of this package or of another code base."""
 
     state_dict: dict[str, Tensor]
-    backbone: dict[str, Any]  # our config that builds it, found from the shapes
-    prefix: str  # what was removed from the names
+    backbone: dict[str, Any]  # config that builds the backbone, found from the shapes
+    prefix: str  # prefix that was removed from the names
     dropped: list[str]  # names outside the backbone: heads, projectors, other branches
 
 
 def stored_weights(checkpoint: dict[str, Any]) -> dict[str, Tensor]:
-    """The tensors by name, directly or under ``state_dict`` or ``model_state``.
+    """Return the tensors by name, found directly or under ``state_dict`` or ``model_state``.
 
     Raises:
-        ValueError: there are none.
+        ValueError: If there are no tensors.
     """
     for key in ("state_dict", "model_state"):
         if isinstance(checkpoint.get(key), dict):
@@ -61,12 +61,12 @@ def stored_weights(checkpoint: dict[str, Any]) -> dict[str, Tensor]:
 
 
 def checked_weights(weights: dict[str, Tensor], backbone: dict[str, Any]) -> dict[str, Tensor]:
-    """The weights in the order of a backbone; BN counters that are missing become 0.
+    """Return the weights in the order of a backbone, with missing BN counters set to 0.
 
     Raises:
-        ValueError: names or shapes differ from those of the network; all of them are listed.
+        ValueError: If names or shapes differ from the network's. The message lists all of them.
     """
-    with torch.device("meta"):  # no memory for weights
+    with torch.device("meta"):  # allocates no memory for weights
         wanted = MODELS.build(backbone).state_dict()
     counters = (n for n in wanted if n.endswith("num_batches_tracked") and n not in weights)
     weights = weights | {name: torch.zeros((), dtype=torch.long) for name in counters}
@@ -89,14 +89,14 @@ def checked_weights(weights: dict[str, Tensor], backbone: dict[str, Any]) -> dic
 
 @dataclass(frozen=True)
 class _Names:
-    """How a code base names the parts of a ResNet; {stage} counts from 1, {res} from 2."""
+    """Names of a ResNet's layers in a code base. {stage} counts from 1 and {res} from 2."""
 
     stem: tuple[str, str]
     block: str
     convolution: tuple[str, str]
     shortcut: tuple[str, str]
     head: str
-    wrapper: str = ""  # before the names in its files
+    wrapper: str = ""  # prefix in the code base's files
 
 
 _LAYOUTS = {
@@ -126,12 +126,12 @@ _LAYOUTS = {
 VIDEO_LAYOUTS = tuple(_LAYOUTS)
 _STEM = re.compile(r"(conv|bn)1\.(\w+)")
 _BLOCK = re.compile(r"layer(\d)\.(\d+)\.(?:(conv|bn)(\d)|downsample\.([01]))\.(\w+)")
-#: The second convolutions of temporal basic blocks, in our names.
+#: Second convolutions of temporal basic blocks, by their names in this package
 _SECOND = re.compile(r"layer[34]\.\d+\.conv2\.weight")
 
 
 def _their_name(name: str, names: _Names) -> str:
-    """The name of one of our tensors in another code base."""
+    """Translate a tensor's name to the name in another code base."""
     stem = _STEM.fullmatch(name)
     if stem:
         return f"{names.stem[stem[1] == 'bn']}.{stem[2]}"
@@ -147,15 +147,16 @@ def _their_name(name: str, names: _Names) -> str:
 
 @cache
 def _names_of(kind: str, depth: int) -> tuple[str, ...]:
-    """Names of the tensors of one of our networks."""
-    with torch.device("meta"):  # no memory for weights
+    """Return the names of a network's tensors in this package."""
+    with torch.device("meta"):  # allocates no memory for weights
         return tuple(MODELS.build({"type": kind, "depth": depth, "base_channels": 1}).state_dict())
 
 
 def _nearest(stem: Tensor, given: Iterable[str], names: _Names | None) -> dict[str, Any]:
-    """Config of the network with that first convolution whose names differ least from the given.
+    """Return the config of the network whose names differ least from the given ones.
 
-    What is missing or too much is then named for that depth.
+    The network has this first convolution. Missing and unexpected names are then reported for its
+    depth.
     """
     kind, given = "ResNet3dSlowPath" if stem.ndim == 5 else "ResNet2d", set(given)
 
@@ -171,19 +172,19 @@ def _nearest(stem: Tensor, given: Iterable[str], names: _Names | None) -> dict[s
 def from_video_layout(
     checkpoint: dict[str, Any], layout: str, prefix: str | None = None
 ) -> Conversion:
-    """The backbone in a file of another code base, under our names.
+    """Convert the backbone in a file of another code base to the names of this package.
 
-    BN counters (``num_batches_tracked``) that a file lacks are set to 0.
+    BN counters (``num_batches_tracked``) that are missing in the file are set to 0.
 
     Args:
-        checkpoint: The content of the file: weights by name, directly or under ``state_dict`` or
+        checkpoint: Content of the file: weights by name, directly or under ``state_dict`` or
             ``model_state``.
         layout: One of :data:`VIDEO_LAYOUTS`.
-        prefix: What precedes the names of the network; None: it is detected.
+        prefix: Prefix of the network's names; None detects it.
 
     Raises:
-        ValueError: an unknown layout, no such network, several, or tensors that are missing, of
-            another shape or without a counterpart; the message lists them.
+        ValueError: If the layout is unknown, the file contains no such network or several, or
+            tensors are missing, have another shape or no counterpart. The message lists them.
     """
     if layout not in _LAYOUTS:
         raise ValueError(f"layout must be one of {', '.join(_LAYOUTS)}, got {layout!r}")
@@ -217,15 +218,15 @@ def from_video_layout(
 
 
 def to_video_layout(state: dict[str, Tensor], layout: str) -> Conversion:
-    """Our backbone under the names of another code base.
+    """Rename a backbone of this package for another code base.
 
     Args:
         state: State dict of a model with ``backbone.``, or of a bare backbone.
         layout: One of :data:`VIDEO_LAYOUTS`.
 
     Raises:
-        ValueError: an unknown layout, or another network than the layout has: SlowFast has no depth
-            34, and its basic blocks (depth 18) have the output channels of bottlenecks.
+        ValueError: If the layout is unknown or lacks the network. SlowFast has no depth 34, and its
+            basic blocks (depth 18) have the output channels of bottlenecks.
     """
     if layout not in _LAYOUTS:
         raise ValueError(f"layout must be one of {', '.join(_LAYOUTS)}, got {layout!r}")
@@ -245,7 +246,7 @@ def to_video_layout(state: dict[str, Tensor], layout: str) -> Conversion:
         )
     weights = checked_weights(inner, backbone)
     if layout == "mmaction2":
-        # Their second convolution of a basic block sees three frames: zeros before and after.
+        # mmaction2's second convolution in a basic block has three taps, so pad ours with zeros.
         for name, weight in weights.items() if _is_basic_3d(backbone) else ():
             if _SECOND.fullmatch(name):
                 weights[name] = torch.nn.functional.pad(weight, (0, 0, 0, 0, 1, 1))
@@ -255,7 +256,7 @@ def to_video_layout(state: dict[str, Tensor], layout: str) -> Conversion:
 
 
 def _prefix(weights: dict[str, Tensor], stem: str, layout: str) -> str:
-    """What precedes the name of the first convolution; blocks have one of that name, too."""
+    """Find the prefix of the first convolution's name, which blocks use as well."""
     whole = re.compile(rf"((?:.*\.)?)(?<!layer\d\.\d\.)(?<!layer\d\.\d\d\.){re.escape(stem)}")
     found = [match[1] for match in map(whole.fullmatch, weights) if match]
     if not found:
@@ -263,7 +264,7 @@ def _prefix(weights: dict[str, Tensor], stem: str, layout: str) -> str:
             f"no weight is called {stem}, with or without a prefix: this is not the layout of "
             f"{layout}; the file has {', '.join(list(weights)[:5])}"
         )
-    # Of an encoder of the authors and its target, the online one.
+    # If the file contains the authors' online encoder and its target, use the online encoder.
     found = [p for p in found if p.removeprefix("module.") == "trunk.model."] or found
     if len(found) > 1:
         raise ValueError(f"the file has several networks, give the prefix of one: {found}")
@@ -275,9 +276,9 @@ def _is_basic_3d(backbone: dict[str, Any]) -> bool:
 
 
 def _without_zero_taps(name: str, weight: Tensor, backbone: dict[str, Any]) -> Tensor:
-    """(O, I, 3, 3, 3) to (O, I, 1, 3, 3) in the second convolution of mmaction2's basic blocks.
+    """Convert (O, I, 3, 3, 3) to (O, I, 1, 3, 3) in mmaction2's second basic-block convolutions.
 
-    A weight of mmaction2's own training has no zeros there and is refused.
+    A weight that mmaction2 itself has trained has no zeros there, and is refused.
     """
     if not (_is_basic_3d(backbone) and _SECOND.fullmatch(name)):
         return weight

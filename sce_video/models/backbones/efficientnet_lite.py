@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from sce_video.models.backbones.common import StagedBackbone, check_frozen
 from sce_video.models.backbones.frame_pools import (
     check_frame_pool,
-    frames_of_clips,
+    fold_frames,
     pool_frames,
 )
 from sce_video.registry import MODELS
@@ -241,7 +241,7 @@ class EfficientNetLite(StagedBackbone):
 
     def frame_maps(self, view: Tensor) -> Tensor:
         """Map (N, 3, T, H, W) to features (N, 1280, T, H/32, W/32) of the frames."""
-        images, (samples, _, frames, *_) = frames_of_clips(view), view.shape
+        images, (samples, _, frames, *_) = fold_frames(view), view.shape
         for layer in self.temporal.values():
             assert isinstance(layer, TemporalDifference)
             layer.frames = frames

@@ -35,7 +35,7 @@ def check_frame_pool(frame_pool: str) -> int:
     return _PARTS_IN_ORDER if frame_pool == "concat" else 1 + len(motion)
 
 
-def frames_of_clips(view: Tensor) -> Tensor:
+def fold_frames(view: Tensor) -> Tensor:
     """Fold the frames of clips into the batch: (N, C, T, H, W) to (N T, C, H, W), clip by clip.
 
     Raises:
@@ -74,21 +74,47 @@ def pool_frames(features: Tensor, frame_pool: str, view: Tensor) -> Tensor:
     """
     if frame_pool == "mean":
         return features
-    frames, (_, _, *positions) = features.mean((3, 4)), features.shape
-    if frame_pool == "concat":
-        parts = [*F.adaptive_avg_pool1d(frames, _PARTS_IN_ORDER).unbind(2)]
-    else:
-        parts = [_motion(frames, name, view) for name in frame_pool.split("+")[1:]]
-    constant = [part[:, :, None, None, None].expand(-1, -1, *positions) for part in parts]
+    changes = (view[:, :, 1:] != view[:, :, :-1]).flatten(3).any(3).any(1)
+    parts = _parts(features.mean((3, 4)), frame_pool, changes)
+    constant = [part[:, :, None, None, None].expand(-1, -1, *features.shape[2:]) for part in parts]
     return torch.cat(constant if frame_pool == "concat" else [features, *constant], 1)
 
 
-def _motion(frames: Tensor, name: str, view: Tensor) -> Tensor:
+def pool_stored_frames(frames: Tensor, frame_pool: str) -> Tensor:
+    """Compute the representation of clips from the stored features of their frames.
+
+    A frame with exactly the features of the frame before it counts as its repetition, see
+    :func:`pool_frames`.
+
+    Args:
+        frames: (N, C, T), averaged over space.
+        frame_pool: A pool that :func:`check_frame_pool` accepts.
+
+    Returns:
+        (N, parts * C).
+    """
+    parts = _parts(frames, frame_pool, (frames.diff(dim=2) != 0).any(1))
+    return torch.cat(parts if frame_pool == "concat" else [frames.mean(2), *parts], 1)
+
+
+def _parts(frames: Tensor, frame_pool: str, changes: Tensor) -> list[Tensor]:
+    """Compute the parts (N, C) of a representation apart from the mean.
+
+    Args:
+        frames: (N, C, T), features of frames.
+        frame_pool: Name of the pool.
+        changes: (N, T - 1), whether a frame differs from the frame before it.
+    """
+    if frame_pool == "concat":
+        return [*F.adaptive_avg_pool1d(frames, _PARTS_IN_ORDER).unbind(2)]
+    return [_motion(frames, name, changes) for name in frame_pool.split("+")[1:]]
+
+
+def _motion(frames: Tensor, name: str, changes: Tensor) -> Tensor:
     """Compute one part of the motion (N, C) of the features of frames (N, C, T)."""
     if frames.shape[2] == 1:
         return torch.zeros_like(frames[:, :, 0])
     if name == "absdiff":
-        changes = (view[:, :, 1:] != view[:, :, :-1]).flatten(3).any(3).any(1)  # (N, T - 1)
         weights = changes.to(frames.dtype) / changes.sum(1, keepdim=True).clamp(min=1)
         return (frames.diff(dim=2).abs() * weights[:, None]).sum(2)
     if name == "std":

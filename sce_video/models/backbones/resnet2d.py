@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from sce_video.models.backbones.common import ResidualBlock, ResNetBase, check_arguments
 from sce_video.models.backbones.frame_pools import (
     check_frame_pool,
-    frames_of_clips,
+    fold_frames,
     pool_frames,
 )
 from sce_video.registry import MODELS
@@ -102,7 +102,7 @@ class ResNet2d(ResNetBase):
 
     def frame_maps(self, view: Tensor) -> Tensor:
         """Map (N, 3, T, H, W) to (N, C, T, H/32, W/32), or H/8 and W/8 with the "small" stem."""
-        maps = self.run_stages(frames_of_clips(view))
+        maps = self.run_stages(fold_frames(view))
         return maps.unflatten(0, (len(view), view.shape[2])).transpose(1, 2)
 
     def forward(self, view: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from sce_video.models.backbones.common import FreezableBackbone, check_frozen
 from sce_video.models.backbones.frame_pools import (
     check_frame_pool,
-    frames_of_clips,
+    fold_frames,
     pool_frames,
 )
 from sce_video.models.backbones.hf_encoder import Refusal
@@ -192,7 +192,7 @@ class TimmEncoder(FreezableBackbone):
         Raises:
             ValueError: If the network does not accept frames of this size.
         """
-        images = frames_of_clips(view)
+        images = fold_frames(view)
         if refused := self.refused(view.shape[2], *view.shape[3:]):
             size = f"{view.shape[3]}x{view.shape[4]}"
             raise ValueError(f"{self.architecture} takes {refused.takes}, got {size}")

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from sce_video.utils.float64 import float64_blocks
 from sce_video.utils.tensors import DeferredNumber, LoggedValue
 
 # Singular values below this fraction of the matrix's norm are float32 rounding noise, not rank.
@@ -71,10 +72,19 @@ def _is_on_host(h: Tensor) -> bool:
 def _gram_and_norm(h: Tensor) -> Tensor:
     """Return the smaller Gram matrix of the centred h as a vector, followed by the norm of h."""
     _check(h)
-    h = h.detach().double()
-    centred = h - h.mean(dim=0)
-    gram = centred @ centred.T if len(h) < h.shape[1] else centred.T @ centred
-    return torch.cat([gram.flatten(), torch.linalg.vector_norm(h).reshape(1)])
+    h = h.detach()
+    mean = torch.stack([block.sum(dim=0) for block in float64_blocks(h)]).sum(dim=0) / len(h)
+    if len(h) < h.shape[1]:
+        centred = h.double() - mean
+        gram = centred @ centred.T
+    else:
+        # A test may have a million rows, of which a copy in float64 does not fit into memory.
+        gram = mean.new_zeros(len(mean), len(mean))
+        for block in float64_blocks(h):
+            centred = block - mean
+            gram.addmm_(centred.T, centred)
+    norms = [torch.linalg.vector_norm(block) for block in float64_blocks(h)]
+    return torch.cat([gram.flatten(), torch.linalg.vector_norm(torch.stack(norms)).reshape(1)])
 
 
 def _rank_of(gram_and_norm: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from sce_video.datasets.loading.batches import (
     SharedMemoryError,
     empty_batch,
     part_of,
+    shared_memory_needed,
     stack_slots,
 )
 from sce_video.utils.command import explain
@@ -175,11 +176,14 @@ def test_too_little_shared_memory_is_reported(folder, monkeypatch):
     dataset = VideoDataset(str(folder), pipeline=PIPELINE)
     monkeypatch.setattr(torch.UntypedStorage, "_new_shared", full)
     assert len(list(DataLoader(dataset, 4, sampler=requests(), collate_fn=collate_views))) == 5
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
     with pytest.raises(SharedMemoryError) as raised:
         list(DataLoader(dataset, 4, sampler=requests(4), collate_fn=collate_views, num_workers=1))
     message = explain(raised.value)
     assert message.startswith("no shared memory for a batch of 0.0 MiB (unable to allocate shared")
-    assert "(28); /dev/shm has" in message and "--shm-size" in message and "\n" not in message
+    assert "(28); /dev/shm has" in message and "--ipc=host, or --shm-size=1g" in message
+    assert "\n" not in message
+    assert shared_memory_needed(154_140_672, workers=12) == "28g"  # of all eight processes
 
 
 # -- Batches of loader workers: sent without a copy, never changed while they are used

@@ -60,7 +60,7 @@ def test_lidar(clips):
     assert lidar(mixed, videos) == pytest.approx(lidar(1e3 * x, videos), rel=1e-3)
     assert 1 <= lidar(torch.ones_like(x), videos) < 1.001  # collapsed: no direction at all
     assert np.isfinite(lidar(1e8 * x, videos))  # where rounding is larger than delta
-    with pytest.raises(ValueError, match="two clips of each"):
+    with pytest.raises(ValueError, match="two clips each"):
         lidar(x, torch.arange(23))
 
 
@@ -74,5 +74,5 @@ def test_retrieval_of_another_clip(clips):
         nearest = max(others, key=lambda j: unit[i] @ unit[j])
         expected.append(bool(videos[nearest] == videos[i]))
     assert clip_hits(x, videos).tolist() == expected and 0 < sum(expected) < 23
-    with pytest.raises(ValueError, match="only one of their video"):
+    with pytest.raises(ValueError, match="have no other clip of their video"):
         clip_hits(x[:3], torch.tensor([0, 0, 1]))

@@ -10,7 +10,12 @@ from scipy.optimize import minimize
 from sce_video.evaluation import LinearProbe, Rows, fit_linear_probe, top_k_accuracy
 from sce_video.evaluation.functional import linear_probe
 from sce_video.evaluation.functional.folds import divide
-from sce_video.evaluation.functional.linear_probe import fit_logistic, fit_path, held_out
+from sce_video.evaluation.functional.linear_probe import (
+    Samples,
+    fit_logistic,
+    fit_path,
+    held_out,
+)
 from sce_video.evaluation.metrics import feature_metrics as metrics_module
 
 
@@ -96,7 +101,7 @@ def test_the_fits_of_a_path_equal_single_plain_fits_in_a_third_of_the_work(
     )
     work, decays = 0, (10.0, 1.0, 0.1, 1e-2, 1e-3, 1e-4)
     start = (x.new_zeros(size, 5), x.new_zeros(5))
-    for l2, (weight, bias) in zip(decays, fit_path(x, y, 5, decays), strict=True):
+    for l2, (weight, bias) in zip(decays, fit_path(Samples(x, y), 5, decays), strict=True):
         *start, evaluations = plain_fit(x, y, 5, l2, start)
         work += evaluations
         found, expected = x @ weight + bias, x @ start[0] + start[1]
@@ -207,9 +212,22 @@ def test_invalid_input_raises():
         fit_linear_probe(x, torch.full((8,), 2))
     with pytest.raises(ValueError, match="labels must be 8 integers"):
         fit_linear_probe(x, y[:5])
-    with pytest.raises(ValueError, match="positive weight decays"):
+    with pytest.raises(ValueError, match="must be positive"):
         fit_linear_probe(x, y, l2_grid=(0.0, 1.0))
     with pytest.raises(ValueError, match="between 0 and 1, got 1"):
         fit_linear_probe(x, y, val_fraction=1.0)
     with pytest.raises(ValueError, match="fitted on 6 dimensions, got 3"):
         fit_linear_probe(x, y, l2_grid=(1.0,)).scores(torch.eye(3))
+
+
+def test_a_probe_is_one_linear_layer():
+    """On features that are not standardised, and with a class that had no sample."""
+    x, y = clusters(60, spread=2.0)
+    x = x.double() * torch.tensor([1, 10, 0.1, 1, 100, 1]) + 3
+    probe = fit_linear_probe(x, y * 2, l2_grid=(0.1,))  # classes 0, 2, 4 and 6
+    weight, bias = probe.as_layer(8)
+    layer = torch.nn.functional.linear(x, weight, bias)
+    known = [0, 2, 4, 6]
+    torch.testing.assert_close(layer[:, known], probe.scores(x)[:, known], rtol=0, atol=1e-9)
+    others = layer[:, [1, 3, 5, 7]].half()  # finite in half precision, and never the answer
+    assert others.isfinite().all() and (others < layer[:, known].amin() - 100).all()

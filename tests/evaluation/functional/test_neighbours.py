@@ -42,7 +42,7 @@ def test_ties_go_to_the_lower_index(gallery_block):
 
 def test_invalid_input_raises():
     good = torch.ones(3, 4)
-    with pytest.raises(ValueError, match="queries have 4 dimensions, the gallery 5"):
+    with pytest.raises(ValueError, match="queries have 4 dimensions, but the gallery has 5"):
         nearest_neighbours(good, torch.ones(3, 5), 1)
     with pytest.raises(ValueError, match="k must be at least 1, got 0"):
         nearest_neighbours(good, good, 0)
@@ -50,7 +50,7 @@ def test_invalid_input_raises():
         nearest_neighbours(good, good, 1, groups=(torch.zeros(3), torch.zeros(2)))
     bad = good.clone()
     bad[2, 1] = float("nan")
-    with pytest.raises(ValueError, match=r"1 of 3 rows hold NaN.*row 2"):
+    with pytest.raises(ValueError, match=r"1 of 3 rows contain NaN.*row 2"):
         check_features(bad, "gallery")
     with pytest.raises(ValueError, match="N, C >= 1"):
         check_features(torch.ones(0, 4), "gallery")
@@ -168,5 +168,7 @@ def test_invalid_sets_and_options_raise():
         with pytest.raises(ValueError, match=r"N\.npz has no 'labels'"):
             rank_gallery(*pair)
     one = queries.subset(torch.tensor([3]))
-    with pytest.raises(ValueError, match=r"Q\.npz holds only the query itself.*v3\.mp4"):
+    with pytest.raises(
+        ValueError, match=r"Q\.npz contains no video except the query itself.*v3\.mp4"
+    ):
         rank_gallery(one, one)

@@ -169,7 +169,7 @@ def test_a_shuffled_order_is_of_seed_and_clip_alone():
 def test_bad_alterations(given):
     with pytest.raises(ValueError, match="clips of 1 frame have no order"):
         frame_order("still", 1, seed=0)
-    with pytest.raises(ValueError, match="alterations must be different ones of shuffled"):
+    with pytest.raises(ValueError, match="alterations must be distinct and among shuffled"):
         check_alterations(given)
 
 

@@ -303,14 +303,14 @@ def test_published_configs_and_shapes():
 
 def test_wrong_clips_are_refused(hf_model):
     for family, clip, message in (
-        ("videomae", (3, SIDE, SIDE), r"takes clips of 4 frames.*got 3"),
+        ("videomae", (3, SIDE, SIDE), r"accepts clips of 4 frames.*got 3"),
         ("videomae", (4, 40, 40), r"frames of 32x32 pixels.*got 40x40"),
-        ("dinov2", (1, 36, 36), r"multiples of its patches of 8"),
+        ("dinov2", (1, 36, 36), r"multiples of its patch size of 8"),
         ("vjepa2", (3, SIDE, SIDE), r"multiple of 2"),
         ("siglip", (1, 40, 40), "frames of 32x32 pixels"),
-        ("siglip2", (1, 40, 36), "multiples of its patches of 8"),
+        ("siglip2", (1, 40, 36), "multiples of its patch size of 8"),
         ("videoprism", (3, SIDE, SIDE), "clips of 4 frames"),
-        ("dinov3_convnext", (1, 48, 64), "multiples of its patches of 32"),
+        ("dinov3_convnext", (1, 48, 64), "multiples of its patch size of 32"),
     ):
         network = HFEncoder(architecture_of(hf_model(family)[1].config))
         with pytest.raises(ValueError, match=message):

@@ -12,6 +12,7 @@ from sce_video.models.backbones.frame_pools import (
     frame_features,
     frame_parts,
     pool_frames,
+    pool_stored_frames,
 )
 from sce_video.options.connect import FRAME_POOLS
 
@@ -99,3 +100,13 @@ def test_features_of_frames_do_not_depend_on_the_pool(network):
 def test_an_unknown_pool_is_named():
     with pytest.raises(ValueError, match="frame_pool must be one of mean, .*, got 'sum'"):
         ResNet2d(18, frame_pool="sum")
+
+
+@pytest.mark.parametrize("frame_pool", FRAME_POOLS)
+def test_stored_features_are_pooled_as_those_of_a_view(frame_pool):
+    torch.manual_seed(0)
+    features = torch.randn(2, 3, 5, 1, 1, dtype=torch.float64)
+    view = torch.rand(2, 3, 5, 2, 2)
+    features[1, :, 2], view[1, :, 2] = features[1, :, 1], view[1, :, 1]  # a repeated frame
+    found = pool_stored_frames(features[..., 0, 0], frame_pool).numpy()
+    np.testing.assert_allclose(found, pooled(features, frame_pool, view), rtol=1e-12, atol=1e-12)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from sce_video.models.backbones.grey_pixels import GreyPixels
+from sce_video.evaluation.grey_pixels import GreyPixels
 
 
 def test_the_parts_equal_a_loop_over_cells():

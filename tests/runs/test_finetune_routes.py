@@ -1,0 +1,224 @@
+"""The routes of a finetuning: the rules, the trial, and the run that frozen features leave."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from helpers.tiny_encoder import CONFIG, save_tiny
+from helpers.training import make_videos
+
+import sce_video
+from sce_video.commands.main import main
+from sce_video.engine.checkpoint import load_checkpoint_file
+from sce_video.engine.config.snapshot import plain
+from sce_video.engine.run_json import Choice, read_run_json
+from sce_video.evaluation.functional.linear_probe import fit_linear_probe
+from sce_video.evaluation.scores import load_scores
+from sce_video.models import EfficientNetLite
+from sce_video.options.connect import FRAME_POOLS
+from sce_video.options.training import FinetuneOptions
+from sce_video.runs import plan_finetuning as plan_finetuning_module
+from sce_video.runs.finetune_routes import Trial, better_route, known_route, trial_seconds
+from sce_video.runs.plan_finetuning import plan_finetuning
+from sce_video.utils.run_files import PROBE, RESULTS, SCORES
+
+SMALL = {"workers": 0, "batch": 4}
+VIDEO = "type='ResNet3dSlowPath', depth=18, base_channels=4, zero_init_residual=False"
+
+
+@pytest.fixture(scope="module")
+def videos(tmp_path_factory):
+    """Ten videos to train and six to test, of two classes, a video and an image network."""
+    root = tmp_path_factory.mktemp("videos")
+    make_videos(root / "train", 10)
+    make_videos(root / "test", 6)
+    save_tiny(root / "source.pth")
+    assert VIDEO in CONFIG.replace("\n            ", " ").replace("(\n", "(")
+    text = CONFIG.replace("type='ResNet3dSlowPath', depth=18, base_channels=4,", "")
+    text = text.replace("zero_init_residual=False,", "type='EfficientNetLite',")
+    torch.manual_seed(0)
+    save_tiny(root / "image.pth", EfficientNetLite().eval(), text)
+    return root
+
+
+def options(videos, out, source="source.pth", **changes):
+    sets = {"train": str(videos / "train"), "test": str(videos / "test"), **SMALL}
+    return FinetuneOptions(source=str(videos / source), out=str(out), **{**sets, **changes})
+
+
+def choices(planned):
+    return {choice.setting: choice for choice in planned.choices}
+
+
+@pytest.fixture(scope="module")
+def frozen(videos, tmp_path_factory):
+    """A run of the image network, frozen; not to be changed."""
+    run = tmp_path_factory.mktemp("frozen") / "run"
+    sets = ["--train", str(videos / "train"), "--test", str(videos / "test"), "--workers", "0"]
+    words = ["finetune", str(videos / "image.pth"), *sets, "--out", str(run), "--route", "frozen"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["sce-video"])
+        assert main(words) == 0
+    return run
+
+
+def test_the_head_is_the_probe_of_the_chosen_features(frozen, videos):
+    """The features of ``sce_video.embed_videos`` and a fit of their own give the same classes."""
+    plan = {choice.setting: choice.value for choice in read_run_json(frozen).plan.choices}
+    assert plan["route"] == "frozen" and plan["frame_pool"] in FRAME_POOLS
+    classifier = sce_video.load_classifier(frozen)
+    network = sce_video.load_model(frozen)
+    clips = sce_video.ViewOptions(num_clips=plan["clips"], num_crops=plan["crops"])
+    sets = [sorted((videos / part).rglob("*.mp4")) for part in ("train", "test")]
+    features, tested = (torch.tensor(sce_video.embed_videos(network, s, clips)) for s in sets)
+    labels = torch.tensor([int(path.parent.name[-1]) for path in sets[0]])
+    expected = fit_linear_probe(features, labels, l2_grid=(plan["l2"],)).scores(tested).softmax(1)
+    assert plan["clips"] == 1  # else the fit would see clips, and the features above are means
+    found = sce_video.class_probabilities(classifier, sets[1])
+    np.testing.assert_allclose(found, expected.numpy(), atol=1e-4)
+    assert found.std() > 0.05
+    scores, _ = load_scores(frozen / SCORES)
+    order = [scores.paths.index(str(path)) for path in sets[1]]
+    np.testing.assert_allclose(scores.values.numpy()[order], found, atol=1e-5)
+
+
+def test_the_network_is_that_of_the_source(frozen, videos):
+    ours, theirs = (
+        load_checkpoint_file(path)["state_dict"]
+        for path in (frozen / "epoch_1.pth", videos / "image.pth")
+    )
+    for name, value in theirs.items():
+        if name.startswith("backbone."):
+            assert torch.equal(ours[name], value), name
+
+
+def test_every_command_takes_the_run(frozen, videos, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["sce-video"])
+    run, tested = str(frozen), str(videos / "test")
+    before = load_checkpoint_file(frozen / "epoch_1.pth")["state_dict"]["cls_head.fc_cls.weight"]
+    for words in (
+        ["predict", run, tested, "--csv", str(tmp_path / "p.csv"), "--workers", "0"],
+        ["test", str(frozen / "config.py"), run, "--out", str(tmp_path / "test.json")],
+        ["index", tested, "--checkpoint", run, "--out", str(tmp_path / "index")],
+        ["export", run, "--to", "pretrained", "--out", str(tmp_path / "export")],
+        ["finetune", "--out", run, "--resume"],
+    ):
+        assert main(words) == 0, capsys.readouterr().err
+    metrics = [
+        json.loads(p.read_text())["metrics"] for p in (tmp_path / "test.json", frozen / RESULTS)
+    ]
+    assert metrics[0]["top1"] == metrics[1]["top1"]
+    assert not (frozen / PROBE).exists()  # the classifier is the probe
+    content = load_checkpoint_file(frozen / "epoch_1.pth")["state_dict"]
+    assert torch.equal(content["cls_head.fc_cls.weight"], before)
+    page = (frozen / "run.html").read_text()
+    assert "held-out videos" in page and "Confusion matrix" in page
+
+
+def test_a_video_network_has_no_pool(videos, tmp_path):
+    planned = plan_finetuning(options(videos, tmp_path, route="frozen"), time.monotonic())
+    found = choices(planned)
+    assert "frame_pool" not in found and "frame_pool" not in planned.config.model.backbone
+    assert "on held-out videos" in found["l2"].reason and found["route"].reason == "given"
+    assert planned.config.train_cfg.l2 == found["l2"].value
+
+
+def test_one_video_of_a_class_is_not_compared(videos, tmp_path):
+    given = options(videos, tmp_path, source="image.pth", few=1, batch=2)
+    found = choices(plan_finetuning(given, time.monotonic()))
+    assert found["route"].value == "frozen"
+    assert (found["frame_pool"].value, found["l2"].value) == ("mean+absdiff", 0.1)
+    assert "too few" in found["l2"].reason
+
+
+@pytest.mark.parametrize("chosen", ["frozen", "finetune"])
+def test_a_trial_leaves_nothing_behind(videos, tmp_path, monkeypatch, chosen):
+    """After it, either route is planned as if it had been given."""
+    monkeypatch.setattr(plan_finetuning_module, "LEAST_STEPS", 4)
+    # However slow the machine is, the trial is not shortened.
+    monkeypatch.setattr(plan_finetuning_module, "trial_seconds", lambda *_: 1e9)
+    trials = []
+
+    def decided(found, units, trial, planned):
+        trials.append((trial, planned))
+        return Choice("route", chosen, "as the test wants it")
+
+    monkeypatch.setattr(plan_finetuning_module, "better_route", decided)
+    plans = {
+        route: plan_finetuning(options(videos, tmp_path, route=route), time.monotonic())
+        for route in ("auto", chosen)
+    }
+    ((trial, planned),) = trials
+    assert len(trial.held) == 2 and trial.epochs == planned == 20
+    assert plain(plans["auto"].config) == plain(plans[chosen].config)
+    assert not any(tmp_path.iterdir())
+
+
+def test_rules_that_need_no_trial():
+    def route(source=True, chosen_head="linear", frozen=-1, **given):
+        asked = FinetuneOptions(source="S", train="T", out="R", **given)
+        subject = SimpleNamespace(source=source or None, given=given)
+        settings = {
+            "head": Choice("head", chosen_head, ""),
+            "frozen": Choice("frozen", frozen, "one video of a class"),
+        }
+        return known_route(asked, subject, settings)
+
+    assert route() is None
+    assert route(source=False).value == "finetune"
+    assert route(route="finetune") == Choice("route", "finetune", "given")
+    assert route(epochs=3).value == "finetune" and "epochs is given" in route(epochs=3).reason
+    assert route(chosen_head="attentive").value == "finetune"
+    assert route(frozen=4) == Choice("route", "frozen", "one video of a class")
+
+
+def test_the_better_route_is_that_of_the_same_videos():
+    """Frozen features are judged by the videos of the trial, not by all of them."""
+    frozen_hits = torch.tensor([1, 1, 0, 0, 0, 0, 0, 0]).double()
+    found, units = SimpleNamespace(hits=frozen_hits), torch.arange(8)
+
+    def route(*hits, held=(0, 1, 2, 3), epochs=5):
+        trial = Trial(torch.tensor(held), torch.tensor(hits).double(), epochs)
+        return better_route(found, units, trial, 20)
+
+    assert route(1, 0, 0, 0).value == "frozen"
+    assert route(0, 0, 1, 1).value == "frozen"  # equal: the cheaper one
+    assert route(1, 1, 1, 0).value == "finetune"
+    assert route(0, 0, 0, 1, held=(4, 5, 6, 7)).value == "finetune"
+    reason = route(1, 1, 1, 0).reason
+    assert "frozen features reach 50.0 %" in reason and "finetuning for 5 of 20 epochs" in reason
+    assert "75.0 %" in reason and "25.0 %" in reason
+    assert "for all epochs" in route(1, 1, 1, 0, epochs=20).reason
+
+
+def test_a_trial_takes_a_part_of_the_time():
+    assert trial_seconds(2.0, 1e6) == 1800
+    assert trial_seconds(None, 10.0) == 60
+    assert trial_seconds(None, 600.0) == 300
+    assert trial_seconds(None, 1e6) == 600
+
+
+def test_a_budget_without_time_for_a_training_leads_to_frozen_features(videos, tmp_path):
+    given = options(videos, tmp_path, source="image.pth", hours=1e-5)
+    found = choices(plan_finetuning(given, time.monotonic()))
+    assert (
+        found["route"].value == "frozen" and "1e-05 hours do not suffice" in found["route"].reason
+    )
+
+
+def test_options_of_a_training_are_refused(tmp_path):
+    def refused(message, **changes):
+        with pytest.raises(ValueError, match=message):
+            sce_video.finetune(train="T", out=tmp_path, route="frozen", **changes)
+
+    refused("needs a pretrained network", source="none")
+    refused("frozen trains no network. Remove lr", source="demo", lr=0.1)
+    refused("frozen trains no network. Remove head", source="demo", head="linear")
+    with pytest.raises(ValueError, match="route must be one of auto, frozen, finetune"):
+        sce_video.finetune("demo", train="T", out=tmp_path, route="both")
