@@ -1,7 +1,7 @@
 # Distillation of an image network into EfficientNet-Lite0 with temporal layers, 8 frames of 88x88,
 # on a folder of your own videos. The student starts from the weights that its teacher has, or from
-# those of another EfficientNet-Lite, and learns the teacher's features of a clip: the mean over its
-# frames, how much they change, and in which direction. These features are computed once.
+# those of another EfficientNet-Lite, and learns the teacher's features of every frame, their mean,
+# their motion and their change. The teacher's features are computed once.
 # Paper: none.
 # Run:      sce-video pretrain VIDEOS --out RUN --teacher efficientnet-lite0
 #           With --plan, this command writes RUN/config.py, for python tools/train.py RUN/config.py.
@@ -36,8 +36,8 @@ model = dict(
         norm_output=True,
         affine_output=True,
     ),
-    teacher_channels=3840,
-    objective="cosine",
+    teacher_channels=1280,
+    objective="frames",
 )
 # Frames as the teacher sees them, without augmentation: it saw them once.
 data_preprocessor = dict(mean=127 / 255, std=128 / 255, channels_last=True, views=[{}])

@@ -484,8 +484,7 @@ def plan_teacher(
         ValueError: If its clip does not suit the videos, or :func:`check_objective` raises it.
     """
     source = find_source(teacher)
-    # Its pooled features, with their motion, are the best target (docs/results.md).
-    usual = "cosine" if has_student and source.per_frame else _OBJECTIVE
+    usual = "frames" if has_student and source.per_frame else _OBJECTIVE
     objective = given.get("objective", usual)
     clips = given.get("teacher_clips")
     if clips is None:
