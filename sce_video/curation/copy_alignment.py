@@ -78,9 +78,9 @@ _FINE_SPEEDS = np.arange(97, 104, 1.5) / 100
 class _PlacementSettings:
     """Settings for aligning two videos in place and time by Gauss-Newton steps."""
 
-    #: Compared frames at most, at equal steps over the stretch.
+    #: Maximum number of compared frames, at equal steps over the stretch.
     frames: int = 12
-    #: Steps at most.
+    #: Maximum number of steps.
     steps: int = 8
     #: Smallest side of the part, relative to the frame: below the 0.4 of the searched parts.
     smallest: float = 0.3
@@ -107,7 +107,7 @@ class _DecisionSettings:
     certain_seconds: float = 1.0
     #: Similarity before the alignment in place below which the alignment is not tried.
     promising: float = 0.2
-    #: Rounds of alignment in place and time at most.
+    #: Maximum number of rounds of alignment in place and time.
     rounds: int = 2
     #: Similarity up to which a round is hopeless, so that no other one follows.
     hopeless: float = 0.4

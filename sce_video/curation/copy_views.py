@@ -84,7 +84,7 @@ def changes(video: Thumbnails) -> Thumbnails:
 class _RectangleSettings:
     """Settings for finding rectangles with still edges, in thumbnails of 32 x 32 pixels."""
 
-    #: Rectangles of a video at most, because each one adds a searched part to every frame.
+    #: Maximum number of rectangles per video, because each one adds a searched part to every frame.
     most: int = 4
     #: Smallest side in pixels, almost a third of the frame.
     smallest: int = 10

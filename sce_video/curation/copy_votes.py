@@ -115,7 +115,7 @@ class _VoteSettings:
     seeds: int = 12
     #: Seconds by which an answer may miss the line: less than the 0.25 s between two frames.
     time_slack: float = 0.2
-    #: How far the place and size of a part may differ from those of the seed, relative to the
+    #: How far the place and size of a part may differ from the seed's, relative to the
     #: frame: a little more than one step between the searched parts.
     part_slack: float = 0.13
     #: Hypotheses on two videos: a second one may be right where the first is not.
@@ -124,7 +124,7 @@ class _VoteSettings:
     least_frames: int = 2
     #: Smallest sum of votes. A frame that correlates by 0.9 adds at most 0.55.
     least_votes: float = 0.4
-    #: Pairs of a video whose votes are counted, as a multiple of those that are compared later:
+    #: Pairs of a video whose votes are counted, as a multiple of the pairs that are compared later:
     #: the order is by an upper bound of the votes, which may be wrong.
     counted: int = 2
 

@@ -24,9 +24,9 @@ _SHIFTS = np.arange(-6, 7, 2) / 64
 class _MomentSettings:
     """Settings for comparing changes in two aligned videos. The values were chosen by hand."""
 
-    #: Compared frames at most, at equal steps over what both videos show.
+    #: Maximum number of compared frames, at equal steps over the time that both videos show.
     frames: int = 32
-    #: Rounds of alignment in time and place at most.
+    #: Maximum number of rounds of alignment in time and place.
     rounds: int = 3
     #: Agreement below which a further round cannot bring it to ``SAME_CHANGES``.
     promising: float = 0.5

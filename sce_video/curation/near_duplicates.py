@@ -23,8 +23,8 @@ from sce_video.evaluation.functional.clusters import as_bytes, nearest_in_cells
 _VOTES_AT_ONCE = 1000
 #: Share of a video below which a stretch is a part of it. A longer stretch makes a copy.
 _PART_SHARE = 0.6
-#: Share of what two stretches of a video show together that they must have in common to be the
-#: same.
+#: Two stretches of a video count as the same if their overlap is at least this share of the time
+#: that they cover together.
 _SAME = 0.6
 
 
@@ -160,7 +160,7 @@ class Removed:
 
     row: int  # its number
     match: int  # the video of its group that it resembles most
-    similarity: float  # of the two: correlation of frames, or cosine of features
+    similarity: float  # correlation of frames, or cosine of features
     # Where the one lies in the other; None if frames were not compared.
     alignment: Alignment | None = None
     inner: bool = True  # whether it lies in ``match``, and not the other way round
@@ -171,8 +171,8 @@ class Removed:
 class CopyQuality:
     """Facts by which one of several copies is preferred."""
 
-    duration: float  # of the whole video, seconds
-    height: int  # of its frames, pixels
+    duration: float  # of the whole video, in seconds
+    height: int  # of its frames, in pixels
     width: int
     bitrate: float  # bits of the file per second; 0 where it is unknown: objects, rows, segments
 
@@ -193,7 +193,7 @@ class DuplicateGroup:
 
     kept: int
     removed: list[Removed]
-    also_kept: list[int] = field(default_factory=list)  # those that stay by decision
+    also_kept: list[int] = field(default_factory=list)  # others that a reader kept
 
     @property
     def rows(self) -> list[int]:
@@ -231,12 +231,12 @@ class SharedPart:
 class Duplicates:
     """Result of the search for near-duplicates."""
 
-    groups: list[DuplicateGroup]  # of two or more videos, the largest first
+    groups: list[DuplicateGroup]  # groups of two or more videos, largest first
     candidates: int  # pairs that were compared
     # (number, reason) of videos that were not compared, since their frames cannot be read.
     unread: list[tuple[int, str]] = field(default_factory=list)
-    shared: list[SharedPart] = field(default_factory=list)  # that of the most videos first
-    quality: dict[int, CopyQuality] = field(default_factory=dict)  # of the videos of groups
+    shared: list[SharedPart] = field(default_factory=list)  # the most shared part first
+    quality: dict[int, CopyQuality] = field(default_factory=dict)  # for the videos in groups
 
 
 def candidate_pairs(similar: Tensor, where: Tensor) -> np.ndarray:

@@ -382,5 +382,5 @@ def kept_of_a_group(found: Curation) -> str:
 
 
 def is_decided(found: Curation, group: DuplicateGroup) -> bool:
-    """Return whether a reader has decided before what a group keeps."""
+    """Return whether a reader has already decided which videos of a group to keep."""
     return any(found.videos.paths[row] in found.decisions.keep for row in group.rows)

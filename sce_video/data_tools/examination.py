@@ -182,7 +182,7 @@ def examine_file(path: str, seconds: float, max_pixels: int = MAX_PIXELS) -> Fil
 
 def _decode_all(path: str, deadline: float, limits: DecodeLimits, reader: AvReader) -> VideoFacts:
     frames = refused = damaged = samples = hidden = skipped = 0
-    end = None  # of the last packet, in ticks of the container
+    end = None  # end of the last packet, in container ticks
     with open_container(path, decoder_options=decoder_options(limits)) as container:
         stream = best_video_stream(path, container)
         codec = stream.codec_context

@@ -37,7 +37,7 @@ _NOISE = 2.0  # standard deviation, grey levels
 _TINT = 0.02  # largest relative deviation of a colour channel from grey
 
 
-#: Of a disc in T frames, (T,) each in units of the frame side: x of its centre from the left edge,
+#: A disc in T frames, (T,) each in units of the frame side: x of its centre from the left edge,
 #: y from the top edge, and radius.
 Motion = tuple[np.ndarray, np.ndarray, np.ndarray]
 

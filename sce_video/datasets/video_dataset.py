@@ -276,8 +276,8 @@ class VideoDataset(Dataset):
 
     def __getitems__(self, requests: Sequence[int | SampleRequest]) -> list[PackedSample]:
         """Return the samples of one batch; called by ``DataLoader``."""
-        # Their views are written to shared memory if their shapes are those of the batch before;
-        # then collating copies nothing.
+        # If the views have the same shapes as in the batch before, they are written to shared
+        # memory, and collating copies nothing.
         self._batch_buffer = SharedBatchBuffer(len(requests), self._view_shapes)
         try:
             return self._make_samples(requests)
@@ -293,7 +293,7 @@ class VideoDataset(Dataset):
 
         def work() -> None:
             for request in requests[len(samples) :]:
-                self._caller.restart(math.inf)  # the limit begins where a file is read
+                self._caller.restart(math.inf)  # the limit starts when a file is read
                 samples.append(self._make_sample(SampleRequest.of(request)))
 
         while len(samples) < len(requests):
@@ -334,7 +334,7 @@ class VideoDataset(Dataset):
         )
 
     def mark_bad(self, path: str, reason: str) -> None:
-        """Make the file at a path (see :meth:`path`) bad, also for workers that start later."""
+        """Mark the file at a path (see :meth:`path`) as bad, also for workers that start later."""
         self._bad_paths[path] = reason
 
     def _sample(self, index: int, seed: int) -> PackedSample:

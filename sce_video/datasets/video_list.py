@@ -16,8 +16,8 @@ from sce_video.utils.files import local_copy, regular_file, text_encoding, write
 from sce_video.utils.seconds import parse_seconds
 from sce_video.utils.storage import exists
 
-#: Of the containers that are read, as cameras, recorders and players name them. Names that sound
-#: and pictures have too (.ogg, .mj2, .heic) are left to :data:`BY_CONTENT`.
+#: Extensions of readable containers, as cameras, recorders and players name them. Extensions that
+#: audio and pictures share (.ogg, .mj2, .heic) are left to :data:`BY_CONTENT`.
 VIDEO_EXTENSIONS = (
     ".264", ".265", ".3g2", ".3gp", ".apng", ".asf", ".avc", ".avi", ".dav", ".dif", ".divx", ".dv",
     ".f4v", ".flv", ".gif", ".h263", ".h264", ".h265", ".hevc", ".ismv", ".ivf", ".m1v", ".m2p",

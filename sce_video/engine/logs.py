@@ -183,7 +183,7 @@ os.register_at_fork(after_in_child=_leave_in_child)
 
 
 def describe_numbers(numbers: Mapping[str, Any]) -> str:
-    """``loss 3.46, kNN 45.2 %, 24 videos/s, data wait 10 %`` of what is there."""
+    """Format the numbers that exist: ``loss 3.46, kNN 45.2 %, 24 videos/s, data wait 10 %``."""
     shown = (
         ("loss", "loss {:.3f}", 1),
         ("knn_top1", "kNN {:.1f} %", 100),
@@ -299,7 +299,7 @@ class MeanLogProcessor(LogProcessor):
         return tag
 
 
-PROJECT = "sce_video"  # of Weights & Biases; the experiment of MLflow
+PROJECT = "sce_video"  # project in Weights & Biases, experiment in MLflow
 
 
 def add_trackers(cfg: Config, names: Sequence[str]) -> None:

@@ -45,7 +45,7 @@ def recipes_folder() -> Path:
 
 
 def recipe_names() -> dict[str, Path]:
-    """Return the file of every recipe by its name, those of :func:`register_recipe` included."""
+    """Return the files of all recipes, also from :func:`register_recipe`, by recipe name."""
     return {**_shipped_recipes(), **{name: own.file for name, own in own_recipes.items()}}
 
 
@@ -61,7 +61,7 @@ def _shipped_recipes() -> dict[str, Path]:
 def methods() -> dict[str, str]:
     """Return the recipe for a folder of videos of every method, by the method's name.
 
-    A recipe of :func:`register_recipe` has the name of its method.
+    A recipe from :func:`register_recipe` is named like its method.
     """
     names = [name for name in sorted(_shipped_recipes()) if name.endswith(_FOLDER_RECIPE)]
     shipped = {name.removesuffix(_FOLDER_RECIPE): name for name in names}

@@ -184,7 +184,7 @@ def _check_durations(arguments: Mapping[str, Any], given: dict[str, Any]) -> Non
 
 
 def _check_values(arguments: Mapping[str, Any], given: dict[str, Any]) -> None:
-    """Raise ValueError for what is no finite number, and for milestones that do not fit."""
+    """Raise ValueError if a value is not a finite number, or if milestones do not fit."""
     for key, value in arguments.items():
         if key not in _LISTS and not (_is_number(value) and math.isfinite(value)):
             raise ValueError(f"{key} must be made of finite numbers in {given}")
@@ -243,7 +243,7 @@ class ScheduleHook(Hook):
         self.lr, self.model, self.base_batch_size = lr, dict(model or {}), base_batch_size
         self.weight_decay, self._is_decayed = weight_decay, [False]
         self._base_lrs: list[float] = []
-        self._lr_scales: list[float] = []  # of layer decay, which the rates contain
+        self._lr_scales: list[float] = []  # layer decay, already in the rates
 
     def before_run(self, runner) -> None:
         """Keep the configured rates: a checkpoint, loaded later, overwrites them."""
@@ -311,7 +311,7 @@ class ScheduleHook(Hook):
         done = runner.iter // self._accumulation
         step = position(done, self._total, runner.train_loop.replans)
         groups = runner.optim_wrapper.optimizer.param_groups
-        # By group: resumed groups hold the rates of their last step, not those of the config.
+        # By group: resumed groups hold the rates of their last step, not the config's rates.
         for group, schedule in zip(groups, self._lr_schedules, strict=True):
             group["lr"] = schedule(step, self._total)
         if self._decay is not None:

@@ -195,7 +195,7 @@ def check_classifier_weights(model: nn.Module, checkpoint: dict, name: str) -> N
 
 
 VERSION = 1
-_MOST_TENSORS = 50_000  # of a file: 3,000 modules in two branches, and two of an optimizer
+_MOST_TENSORS = 50_000  # in a file: 3,000 modules in two branches, and two of an optimizer
 #: Entries of a checkpoint's ``meta`` that the provenance keeps.
 _META = ("epoch", "benchmark", "training", "selected", "pretrained")
 
@@ -425,7 +425,7 @@ def _check_plain(node: Any, what: str) -> None:
 
 
 def _check_type(name: Any, layer: bool, trusted: bool) -> None:
-    """Raise unless ``name`` is that of a network (or ``layer``) that may be built."""
+    """Raise unless ``name`` names a network (or ``layer``) that may be built."""
     scope, _, plain = name.rpartition(".") if isinstance(name, str) else ("", "", None)
     for registry in MODELS.chain():
         whole = isinstance(name, str) and name in registry.module_dict
@@ -483,7 +483,7 @@ def checked_parts(node: Any) -> Any:
 
 @contextmanager
 def bounded_network(state_dict: Mapping[str, Any]) -> Iterator[None]:
-    """Limit the networks built inside to the size of these weights, those of the file.
+    """Limit the networks built inside to the size of the file's weights.
 
     A layer that is too large is refused when it registers its weights, before they are written:
     memory that is only reserved costs nothing.

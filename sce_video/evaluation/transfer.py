@@ -218,7 +218,7 @@ def mean_average_precision(
             raise ValueError(f"class {column}: {none}")
         order = np.argsort(-own, kind="stable")
         found = np.cumsum(shown[order])
-        last = np.flatnonzero(np.append(np.diff(own[order]) != 0, True))  # of images of one score
+        last = np.flatnonzero(np.append(np.diff(own[order]) != 0, True))  # last image of each score
         precision = found[last] / (last + 1)
         best = np.maximum.accumulate(precision[::-1])[::-1]
         values.append(definition(found[last] / found[-1], best))
@@ -403,7 +403,7 @@ def low_shot_svm(
 
     A draw are K images that show each class, for all classes: an image drawn for several classes is
     in it as often, and a class of fewer images gives all. The draws of every K begin with
-    ``random.Random(seed)``, so a draw of K images is part of that of 2 K.
+    ``random.Random(seed)``, so a draw of K images is part of the draw of 2 K.
 
     Features (N, D) of train and val, in the order of the image names, and of test (M, D) are
     divided by their l2 norm plus 1e-5; positives are (N, C) and (M, C) bool, and "difficult" images

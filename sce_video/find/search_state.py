@@ -436,7 +436,7 @@ class SearchState:
             return self.describe_segments(row)
 
     def undo_segment(self, row: int) -> api.SegmentsAnswer:
-        """Undo the last change of the segments of any video, and return those of this one."""
+        """Undo the last change of segments in any video, and return the segments of this video."""
         with self._lock:
             self.segments.undo()
             return self.describe_segments(row)

@@ -69,7 +69,7 @@ _MANY = 1000
 _PARTS = {"data", "_versions", "_transactions", "_deletions", "_indices"}
 #: Folders of a table whose files never change.
 _SUMMED = ("data", "_deletions", "_indices")
-#: The file with the checksums of their files.
+#: File with the checksums of the files in these folders.
 CHECKSUMS = "checksums.json"
 #: Bytes of a file that are read at a time to compute its checksum.
 _READ_BYTES = 1 << 20

@@ -1,4 +1,4 @@
-"""Class scores over time: those of windows, joined to segments where a class is above a threshold.
+"""Class scores over time: window scores, joined to segments where a class is above a threshold.
 
 The score of a class at a moment is the mean over the windows that show it::
 
@@ -35,7 +35,7 @@ class SegmentRule:
 
 
 class ClassTimeline:
-    """Scores of K classes over a video, from those of its windows.
+    """Scores of K classes over a video, computed from the scores of its windows.
 
     Attributes:
         found: Windows, whose ``values`` (W, K) are class probabilities.

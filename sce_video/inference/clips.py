@@ -27,7 +27,7 @@ from sce_video.utils.files import atomic_file
 
 #: Good enough that a cut cannot be told from its source, PSNR of about 45 dB.
 _ENCODER = {"crf": "16", "preset": "veryfast"}
-_TICKS = 90_000  # of a second: time stamps of frames are kept, also of variable frame rates
+_TICKS = 90_000  # ticks per second, which keep timestamps of variable frame rates
 #: FFmpeg's number of the colour matrix to which swscale converts RGB (AVCOL_SPC_SMPTE170M).
 _BT601 = 6
 #: FFmpeg's number of the range to which swscale converts RGB (AVCOL_RANGE_MPEG).

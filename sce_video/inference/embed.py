@@ -142,7 +142,7 @@ def features_of_videos(
 
 
 def _check_rate(arrays: bool, fps: float | None, windows: Windows | None) -> None:
-    """Raise ValueError for a rate that arrays need, or that does not fit to what is given."""
+    """Raise ValueError if arrays lack a frame rate, or if a rate does not suit the inputs."""
     positive = fps is not None and 0 < fps < float("inf")
     if windows is not None and arrays:
         if not positive:

@@ -33,8 +33,8 @@ from sce_video.inference.network_input import (
     resize_steps,
 )
 
-#: Of the frames of a window, those that must exist; the others of a damaged file are replaced by
-#: the nearest.
+#: Share of a window's frames that must exist. Missing frames of a damaged file are replaced by the
+#: nearest ones.
 _FRACTION_NEEDED = 0.75
 #: Seconds that a video may be shorter than its container states: durations are rounded.
 _CUT_OFF = 0.5

@@ -43,8 +43,8 @@ class Difference:
     metric: str  # a fraction
     first: str  # name of a run, or of a group of runs that differ in their seed only
     second: str
-    change: float  # mean of the second minus that of the first, as a fraction
-    interval: tuple[float, float] | None  # of the change, 95 %; None of one video
+    change: float  # mean of the second minus mean of the first, as a fraction
+    interval: tuple[float, float] | None  # 95 % interval of the change; None for one video
     p_value: float  # not corrected
     adjusted: float  # after Holm's correction over the pairs of this metric
     videos: int  # that the test is over
@@ -76,8 +76,8 @@ class Difference:
 class Chance:
     """Statistical statements about the differences of runs."""
 
-    seeds: list[SeedMean] = field(default_factory=list)  # of each group of runs
-    differences: list[Difference] = field(default_factory=list)  # of each two runs or groups
+    seeds: list[SeedMean] = field(default_factory=list)  # one for each group of runs
+    differences: list[Difference] = field(default_factory=list)  # for each two runs or groups
     notes: list[str] = field(default_factory=list)  # what could not be tested, and why
 
     @property

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-#: Seconds that a frame of a strip is shown at least, so that short clips can be followed.
+#: Minimum time that a frame of a strip is shown, in seconds, so that short clips can be followed.
 _FASTEST = 0.06
-#: Seconds that a frame of a strip is shown at most, so that long clips still move.
+#: Maximum time that a frame of a strip is shown, in seconds, so that long clips still move.
 _SLOWEST = 0.4
 _TILE = (132, 110)  # largest width and height of a video in rows of clips, CSS pixels
 #: Height, quality and frames of these clips, best first.
@@ -46,7 +46,7 @@ class Strip:
 
     uri: str  # ``data:`` URI of the image; empty where the budget did not suffice
     count: int
-    width: int  # of a frame, pixels
+    width: int  # width of a frame in pixels
     height: int
     seconds: float  # that all frames are played in
 
@@ -65,7 +65,7 @@ class Quality(NamedTuple):
     """Size, image quality and number of the frames in a strip."""
 
     height: int  # largest, pixels
-    quality: int  # of WebP, 0 to 100
+    quality: int  # WebP quality, 0 to 100
     frames: int  # largest number, at equal steps
 
 

@@ -24,7 +24,7 @@ class Step:
     """One pretraining or evaluation, and the commands that run it."""
 
     folder: str  # below the output folder; its name ends with a hash of the settings
-    commands: tuple[tuple[str, ...], ...]  # arguments of python for each, one after the other
+    commands: tuple[tuple[str, ...], ...]  # arguments of python for each command, in order
     result: str  # file that the last command writes: a checkpoint, or JSON with metrics
     before: Step | None = None  # whose checkpoint this one evaluates
 

@@ -23,7 +23,7 @@ from sce_video.utils.cores import cores_for_workers
 
 #: Steps that are timed, after a first one.
 _STEPS = 3
-#: Videos that are decoded, at most.
+#: Maximum number of decoded videos.
 _DECODED = 12
 #: Seconds after which no further video is decoded.
 _MAX_SECONDS = 20.0

@@ -225,12 +225,12 @@ def explain(error: BaseException) -> str | None:
         return str(error.args[0]) if error.args and set(names) & set(_ASSERTING) else None
     if isinstance(error, ValueError | UserError):
         return message_from_worker(str(error), type(error))
-    if type(error).__name__ == "OutOfMemoryError":  # of torch, which need not be imported here
+    if type(error).__name__ == "OutOfMemoryError":  # torch's error, without an import of torch
         return f"the GPU's memory is full ({str(error).splitlines()[0]}): lower the batch size"
     return None
 
 
-_REDRAW_SECONDS = 0.1  # of a bar
+_REDRAW_SECONDS = 0.1  # time between two drawings of a bar
 
 
 class Progress:

@@ -275,10 +275,10 @@ class Downloads:
 
     layout: str  # shown in messages and by ``--help``
     lists: tuple[str, ...] = ("",)  # sub-folders for the official lists, in order of preference
-    files: tuple[str, ...] = ("",)  # sub-folders for the videos, likewise
-    what: str = "videos"  # what the latter hold, for messages
+    files: tuple[str, ...] = ("",)  # sub-folders for the videos, in order of preference
+    what: str = "videos"  # what ``files`` hold, for messages
     uncut: str = ""  # sub-folder of the long videos that clips are cut from
-    extension: str = ""  # of the videos, where the lists name them without it instead of by paths
+    extension: str = ""  # of the videos, if the lists name them without it
 
     def find(self, root: Path, folder: Path | None, what: str, *names: str) -> Path:
         """Return an official file by any of its names, in ``folder`` if that is given.

@@ -210,7 +210,7 @@ def plan_segments(source: str, data_root: str | None = None) -> RepackPlan:
     return RepackPlan(source, root, list(items.values()), list(items), labels, *names)
 
 
-_VERSION = 1  # of the way files are encoded; a new version repacks all files again
+_VERSION = 1  # version of the encoding; a new version repacks all files
 
 
 @dataclass(frozen=True)

@@ -152,7 +152,7 @@ class RepackJob(jobs.BatchJob):
         return item.source is not None or facts["root"] == self.root
 
     def made_output(self, item: jobs.Item, record: jobs.Record | None) -> bool:
-        """Return whether repack made the file at an output's path, by the record or its comment."""
+        """Return whether repack wrote an output's file, according to its record or its comment."""
         if super().made_output(item, record):
             return True
         assert item.output is not None
@@ -383,7 +383,7 @@ class EncodedRow(RowMaker):
             good = min(made["psnr"], made["psnr_luma"]) >= self._limits.min_psnr
             return bool(made["repack"] == self._settings.as_dict() and good)
         except (ValueError, TypeError, LookupError, RecursionError):
-            return False  # of a file that was imported, or of another program
+            return False  # an imported file, or written by another program
 
 
 @contextlib.contextmanager

@@ -186,7 +186,7 @@ _COMMON = tuple(
 )
 #: Limit on output frames per source frame, for a long still after a burst at a high rate.
 MOST_REPEATS = 8
-_JITTER = 0.1  # of a frame: deviations of time stamps that a constant rate may have
+_JITTER = 0.1  # frames by which timestamps at a constant rate may deviate
 
 
 @dataclass(frozen=True)
@@ -272,9 +272,9 @@ def _usual_rate(timestamps: np.ndarray, stated: Sequence[Fraction], tick: float)
 
 #: A video of this size is decoded once and kept: 2,000 frames of 340 x 256, 67 seconds.
 HELD_BYTES = 256 * 2**20
-#: Of a longer one this much is kept to compare with, and it is decoded a second time.
+#: Part of a longer video that is kept to compare with. The video is decoded a second time.
 SAMPLE_BYTES = 32 * 2**20
-#: Frames of a longer video that are kept at most, whatever their size is.
+#: Largest number of frames that are kept of a longer video, whatever their size is.
 _SAMPLE_FRAMES = 240
 #: FFmpeg's number of the colour matrix of RGB, which has none (AVCOL_SPC_RGB).
 _RGB = 0
@@ -355,7 +355,7 @@ def read_source(
     limits = limits or DecodeLimits()
     table: np.ndarray | None = None
     end = 0.0
-    if span is None:  # of an hour-long file all packets would be read for each of its segments
+    if span is None:  # each segment of an hour-long file would read all its packets
         with AvReader(path, limits=limits) as reader:
             table, end = reader.timestamps, reader.duration
     facts = StreamFacts()

@@ -36,7 +36,7 @@ class RowSource:
     file: str  # its path
     path: str  # as listed, relative to the root of the data set
     label: int = -1  # -1 without one
-    class_name: str | None = None  # of its folder; None for a list
+    class_name: str | None = None  # name of its folder; None for a list
     timeout: float | None = 60.0  # seconds that reading the file may take; None for no limit
     max_pixels: int = DecodeLimits().max_pixels  # height x width of the largest frames
 

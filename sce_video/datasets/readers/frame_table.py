@@ -339,7 +339,7 @@ def is_restart_point(codec: str, extradata: bytes, packet: bytes | memoryview) -
     """
     if codec == "hevc":
         kinds = (unit[0] >> 1 & 63 for unit in nal_units(packet, extradata, 21))
-        return 16 <= next((kind for kind in kinds if kind < 32), 0) <= 23  # of the first slice
+        return 16 <= next((kind for kind in kinds if kind < 32), 0) <= 23  # type of the first slice
     if codec in _PICTURES:
         picture, data = _PICTURES[codec], bytes(packet[:_HEAD_BYTES])
         found = data.find(picture.start_code)

@@ -116,7 +116,7 @@ def _read_encoded(path: str, limits: DecodeLimits) -> tuple[np.ndarray, tuple[in
     try:
         with Image.open(io.BytesIO(content), formats=_FORMATS) as image:
             size = (image.height, image.width)
-            # Of PNG files pillow would decode all to find their EXIF data.
+            # Only JPEG, because pillow would decode a whole PNG file to find its EXIF data.
             upright_jpeg = image.format == "JPEG" and not _is_rotated(image)
     except Image.DecompressionBombError as error:  # more than pillow ever opens
         raise VideoDecodeError(path, f"is too large: {error}") from error

@@ -67,7 +67,7 @@ class FallbackReader(VideoReader):
             return False
         try:
             if av_reader.decode(np.zeros(1, dtype=np.int64)).orientation >= 4:
-                return False  # the libraries turn frames, and do not mirror them
+                return False  # the libraries rotate frames but do not mirror them
         except (VideoDecodeError, FrameCountError):
             return False  # damaged: PyAV reports it
         extradata = av_reader.extradata

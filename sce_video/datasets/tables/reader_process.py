@@ -98,7 +98,7 @@ _WRITES: dict[str, Callable[..., Any]] = {
     "make_vector_index": lambda table, column, options: table.create_index(
         column, replace=True, **options
     ),
-    # Rows that were written since it was made are added to the partitions that it has.
+    # Rows written after the index was made are added to its existing partitions.
     "extend_vector_index": lambda table: table.optimize.optimize_indices(),
     "tidy": _tidy,
 }
@@ -114,7 +114,7 @@ def call_method(dataset: Any, method: str, *arguments: Any) -> Any:
 
 def main() -> None:
     """Answer requests until the other end is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal; the parent decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal: the parent decides
     opened: Any = None
     pipe = Connection(int(sys.argv[1]))
     while True:

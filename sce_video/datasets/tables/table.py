@@ -171,7 +171,7 @@ class RemoteTable:
         self._idle: list[tuple[subprocess.Popen, Connection]] = []
         self.version, self.metadata = self._start()
         if "schema" not in self._arguments:
-            self._arguments["version"] = self.version  # of all processes that are started later
+            self._arguments["version"] = self.version  # for all processes started later
 
     def _start(self) -> Any:
         """Start another process, which is idle then; returns version and metadata."""

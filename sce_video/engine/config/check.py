@@ -309,7 +309,7 @@ def check_config(cfg: Config) -> None:
 def _unknown_top_level_keys(cfg: Config) -> list[str]:
     """A message for each misspelled or misplaced top-level key; warns of others without effect."""
     known = top_level_keys()
-    own_file = Path(cfg.filename or "")  # of a stored config the checkpoint, which is no text
+    own_file = Path(cfg.filename or "")  # a stored config names its checkpoint
     files = config_files(own_file) if own_file.suffix in _FORMATS and own_file.is_file() else []
     variables = [_variables(Path(file).read_text(encoding="utf-8")) for file in files]
     used = set().union(*(read for _, read in variables))

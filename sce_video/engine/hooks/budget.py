@@ -31,10 +31,10 @@ _STEPS_PER_AGREEMENT = 10
 class Budget:
     """How many steps fit into a budget; all times are seconds since the command began."""
 
-    seconds: float  # of the whole command
-    reserved: float = 0.0  # of what comes after the training
+    seconds: float  # budget for the whole command
+    reserved: float = 0.0  # kept for the work after the training
     since: tuple[float, int] | None = None  # time and step: the present speed is measured from them
-    checks: int = 0  # of CHECKS that are done
+    checks: int = 0  # number of CHECKS that are done
 
     def plan(self, elapsed: float, step: int, total: int) -> int:
         """Steps of the training: ``total``, unless the estimate misses the budget.
@@ -53,7 +53,7 @@ class Budget:
         begun, first = self.since
         if elapsed - begun < _MEASURED * self.seconds and step < total / 2:
             return total  # a step or two tell little
-        # Since the last check alone: the speed of the first minutes may not be that of now.
+        # Measure only since the last check, because the speed may have changed.
         each = (elapsed - begun) / (step - first)
         self.since, self.checks = (elapsed, step), passed
         left = self.seconds - self.reserved - elapsed

@@ -31,7 +31,7 @@ def lidar(clips: Tensor, videos: Tensor, delta: float = 1e-4) -> float:
     """Rank of the LDA matrix of clips (M, C) of ``videos`` (M,) (Thilak et al. 2024, section 4).
 
     arXiv 2312.04000: the effective rank of ``W^-1/2 B W^-1/2``, where B is the covariance of the
-    means of the videos, and W that of their clips about these means, plus ``delta`` on its
+    video means, and W the covariance of the clips about these means, plus ``delta`` on its
     diagonal. Directions count in which videos differ more than the clips of one. Computed in
     float64 on their device. Raises ValueError: features that are not finite, or a video with one
     clip.

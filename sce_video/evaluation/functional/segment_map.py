@@ -29,7 +29,8 @@ TIOUS = (0.3, 0.5, 0.7)
 class SegmentResult:
     """Average precisions, 0 to 1, by class for each temporal IoU; and ``mAP``, their means.
 
-    ``f1`` likewise, of all predictions as they are, whatever their scores, averaged over classes.
+    ``f1`` is the F1 score for each temporal IoU, averaged over classes. It uses all predictions,
+    whatever their scores.
     """
 
     tious: tuple[float, ...]

@@ -55,7 +55,7 @@ from sce_video.utils.run_files import (
 )
 from sce_video.utils.storage import is_url
 
-_CLIPS = 4  # of a video, as in sce-video embed and index
+_CLIPS = 4  # clips per video, as in sce-video embed and index
 
 
 def encoder_config(backbone: dict[str, Any], settings: ProcessorSettings) -> dict[str, Any]:
@@ -322,7 +322,7 @@ def import_encoder(
     image_network = find_image_network(name, folder, pool)
     if image_network is not None:
         return _write_image_network(image_network, Path(out), name, frames, fps)
-    assert folder is not None  # of a model of transformers
+    assert folder is not None  # a transformers model has a folder
     config = read_encoder_config(folder)
     family = family_of(config.model_type)
     brought = brought_pool(folder, config)

@@ -98,7 +98,7 @@ def pool_stored_frames(frames: Tensor, frame_pool: str) -> Tensor:
 
 
 def _parts(frames: Tensor, frame_pool: str, changes: Tensor) -> list[Tensor]:
-    """Compute the parts (N, C) of a representation apart from the mean.
+    """Compute the parts (N, C) of a representation that are not the mean.
 
     Args:
         frames: (N, C, T), features of frames.

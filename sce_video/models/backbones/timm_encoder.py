@@ -93,7 +93,7 @@ def build_network(architecture: str, model_args: dict[str, Any], num_classes: in
     ends = {"pretrained": False, "num_classes": num_classes, "in_chans": 3}
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of deprecated names, and of initialising on no memory
+            warnings.simplefilter("ignore")  # about deprecated names and initialising no memory
             return timm().create_model(name, **{**given, **ends})
     except (AssertionError, AttributeError, KeyError, RuntimeError, TypeError) as error:
         reason = " ".join(str(error).split())[:200]
