@@ -64,7 +64,7 @@ _HELP = ("-h", "--help", "help")
 
 
 def usage() -> str:
-    """One page of help."""
+    """Return one page of help."""
     width = max(map(len, COMMANDS))
     about = "Self-supervised learning on videos: pretrain a network without labels, then use it."
     lines = [about, "", "usage: sce-video COMMAND [options]", ""]

@@ -152,7 +152,7 @@ class _Pair:
             has the stretch with the largest sum (Kadane's algorithm).
         """
         every = max(1, round(len(self.middles) / self.inner.end / rate))
-        # Only near the pivot, where the frames are known to be similar, so that memory is bounded.
+        # Stay near the pivot, where the frames are known to be similar, to bound the memory.
         low, high = np.searchsorted(
             self.middles, (line.pivot - MAX_SECONDS, line.pivot + MAX_SECONDS)
         )
@@ -178,7 +178,7 @@ class _Pair:
         similar = np.where(common, table[np.arange(len(own)), where] - _LINES.similar, -1.0)
         total = np.cumsum(np.pad(similar, ((0, 0), (0, 0), (1, 0))), axis=2)
         gain = (total - np.minimum.accumulate(total, axis=2)).max(axis=2)
-        # Of equally good lines, prefer a small displacement and a speed near 1.
+        # Among equally good lines, prefer a small displacement and a speed near 1.
         gain *= 1 - SPEED_COST * np.abs(np.log(line.speed * speeds))[:, None]
         best = np.unravel_index(int((gain - 1e-6 * np.abs(shifts)).argmax()), gain.shape)
         sums = total[best]

@@ -124,7 +124,7 @@ def rectangles(video: Thumbnails) -> list[Part]:
         sums.append(mean[:, low] + mean[:, high])
         mean[:, [0, SIDE]] = np.inf
         worst.append(np.minimum(mean[:, low], mean[:, high]))
-    # By the spans of rows and of columns.
+    # Indexed by the spans of rows and columns.
     inside = (low > 0).astype(np.float32) + (high < SIDE)
     sides = inside[:, None] + inside
     score = (sums[0] + sums[1].T) / np.maximum(sides, 1)

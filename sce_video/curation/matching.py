@@ -54,7 +54,7 @@ class Thumbnails:
     def sampled(self) -> np.ndarray:
         """Return frames (T', 32, 32) of the first minute, ``RATE`` per second."""
         count = max(1, int(min(self.end, MAX_SECONDS) * RATE))
-        # In the middle of each interval, because timestamps are rounded.
+        # Use the middle of each interval, because timestamps are rounded.
         return self.frames[shown_at(self.times, (np.arange(count) + 0.5) / RATE)]
 
 
@@ -79,7 +79,7 @@ def read_thumbnail(file: str, most: float = MAX_SECONDS) -> Thumbnails:
         kept = max(1.0, min(reader.duration, most) * MAX_RATE)
         wanted = np.arange(0, len(times), math.ceil(len(times) / kept))
         small, indices, size = [], [], (0, 0)
-        # In one pass, because every other part would begin at a key frame before it.
+        # Read in one pass, because every other part would begin at a key frame before it.
         for numbers, frames in reader.stream(wanted, patience):
             check_deadline(file, deadline)
             indices.extend(numbers.tolist())
@@ -341,10 +341,10 @@ _SHIFTS = np.arange(-6, 7) / 64
 _STEPS = (0.03, 0.015, 0.0075, 0.004)
 #: Maximum number of moves by each step.
 _MOST_MOVES = 6
-#: What similarity may still gain after a move: about twice 0.24, which is the most that 355
+#: Possible gain in similarity after a move: about twice 0.24, which is the most that 355
 #: alignments at 0.93 or more gained.
 _FIRST_GAIN = 0.4
-#: What it may still gain after all moves of each step: about twice 0.10, 0.08 and 0.01.
+#: Possible gain after all moves of each step: about twice 0.10, 0.08 and 0.01.
 _GAINS = (0.2, 0.15, 0.04, 0.0)
 _MIDDLE = 128  # grey level, subtracted so that sums of squares are small
 

@@ -98,7 +98,7 @@ def _agreement(outer: Thumbnails, inner: Thumbnails, offset: float, part: Part) 
     chosen = common[steps.round().astype(int)]
     times = moments[chosen] + np.array([[0.0], [-_MOMENT.instant], [_MOMENT.instant]])
     numbers = shown_at(outer.times, times.clip(0, outer.times[-1]).ravel())
-    # In float64, because the least squares below subtract numbers that are nearly equal.
+    # Compute in float64, because the least squares below subtract numbers that are nearly equal.
     shown = cut_part(outer.frames[numbers], part, FINE).astype(np.float64)
     theirs, before, after = np.split(shown, 3)
     ours = cut_part(inner.frames[chosen], WHOLE, FINE).astype(np.float64)

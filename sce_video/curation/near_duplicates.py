@@ -115,7 +115,7 @@ def unique_pairs(pairs: np.ndarray) -> np.ndarray:
     if len(pairs) == 0:
         return np.empty((0, 2), dtype=np.int64)
     count = int(pairs.max()) + 1
-    # One number for each pair, because rows of two numbers are sorted much more slowly.
+    # Use one number for each pair, because rows of two numbers are sorted much more slowly.
     keys = np.unique(pairs.min(axis=1).astype(np.int64) * count + pairs.max(axis=1))
     return np.stack(np.divmod(keys, count), axis=1)
 
@@ -143,7 +143,7 @@ def _votes(
     keys, numbers = [], []
     begins = np.searchsorted(askers, np.arange(0, count, _VOTES_AT_ONCE))
     for begin, end in zip(begins, [*begins[1:], len(askers)], strict=True):
-        # In blocks, because the keys of all frames would take as much memory as the answers.
+        # Work in blocks, because the keys of all frames would take as much memory as the answers.
         good = similar[begin:end] >= _CANDIDATES.least
         frame = np.broadcast_to(np.arange(begin, end)[:, None], good.shape)[good]
         once = np.unique(frame * count + owners[where[begin:end][good]])
@@ -161,10 +161,10 @@ class Removed:
     row: int  # its number
     match: int  # the video of its group that it resembles most
     similarity: float  # correlation of frames, or cosine of features
-    # Where the one lies in the other; None if frames were not compared.
+    # Position of one video in the other; None if frames were not compared.
     alignment: Alignment | None = None
     inner: bool = True  # whether it lies in ``match``, and not the other way round
-    edited: EditedCopy | None = None  # what the two share, if that is how they were found
+    edited: EditedCopy | None = None  # content that both share, if they were found by it
 
 
 @dataclass(frozen=True)

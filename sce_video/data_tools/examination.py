@@ -85,7 +85,7 @@ class VideoFacts:
     @property
     def incomplete(self) -> str | None:
         """Return how the stream fails to decode completely; None if it does not fail."""
-        # Of a file cut short there are fewer packets than its header states, if it states a number.
+        # A truncated file has fewer packets than its header states, if it states a number.
         expected = max(self.packets, self.header_frames or 0)
         if self.refused:
             packets = f"{self.refused} packet{'s' if self.refused != 1 else ''}"

@@ -197,7 +197,7 @@ def _draw_motion(how: str, rng: np.random.Generator, seconds: np.ndarray) -> Mot
         x, y = rng.uniform(0.42, 0.58, size=2).tolist()
         around = phase + 2 * math.pi * turns
         return x + reach * np.cos(around), y + reach * np.sin(around), radius * still
-    # In place, except for a slow drift, so that the position does not identify a video.
+    # Stay in place, except for a slow drift, so that the position does not identify a video.
     drift = rng.uniform(0, 2 * math.pi) + rng.uniform(0.6, 1.2) * seconds
     centre_x, centre_y = x + 0.1 * np.cos(drift), y + 0.1 * np.sin(drift)
     if how == "shake":

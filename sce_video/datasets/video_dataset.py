@@ -51,7 +51,7 @@ _MASK64 = 2**64 - 1
 class SampleRequest(NamedTuple):
     """Request of a sampler for one sample of a dataset."""
 
-    #: Index in the data set.
+    #: Index in the dataset.
     index: int  # type: ignore[assignment]  # hides tuple.index, which is not needed
     #: 63-bit number that determines all random decisions of the sample.
     seed: int
@@ -89,7 +89,7 @@ class SampleOrigin:
 
 
 _ON_ERROR = ("replace", "raise", "skip")
-_NUM_CHECKED = 20  # entries of a list whose files must exist when the data set is built
+_NUM_CHECKED = 20  # entries of a list whose files must exist when the dataset is built
 _GRACE = 1.0  # seconds after the deadline for decoders, which check it themselves, to raise
 
 
@@ -126,7 +126,7 @@ class VideoDataset(Dataset):
         ValueError: If there is nothing to read, a label has no name, or an option is wrong.
     """
 
-    kind = "video"  # what the files are, for messages
+    kind = "video"  # kind of file, for messages
     extensions: Sequence[str] = VIDEO_EXTENSIONS
     max_tries = 10  # replacements of a bad file before an error is raised
 

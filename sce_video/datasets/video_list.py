@@ -36,7 +36,7 @@ LABEL_COLUMNS = ("label", "class", "class_name", "label_name", "category")
 MAX_LABEL = 999_999
 
 _INTEGER = re.compile(r"-?[0-9]+")
-_MAX_LINE = 8192  # characters of a line; more are no path
+_MAX_LINE = 8192  # longest line in characters; longer ones are not paths
 #: ``a.mp4@12.5-17``
 MOMENT = re.compile(r"(?s)(.+)@([^@-]{1,20})-([^@-]{1,20})")
 

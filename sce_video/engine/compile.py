@@ -50,7 +50,7 @@ def compile_backbones(model: nn.Module, options: Any) -> int:
     found = _backbones(model)
     try:
         for backbone in found:
-            # In place, because the wrapper of torch.compile has other names of weights.
+            # Compile in place, because the wrapper of torch.compile renames the weights.
             backbone.forward = _CompiledInTraining(backbone, options)
     except (RuntimeError, TypeError) as error:
         raise ValueError(f"compile={options}: {error}") from error
@@ -151,7 +151,7 @@ def guard_small_convolutions(module: nn.Module) -> int:
 
 
 def too_small(conv: nn.Conv3d | nn.Conv2d, sizes: tuple[int, ...]) -> bool:
-    """Whether an input of these sizes, (T, H, W) or (H, W), is one that oneDNN may get wrong.
+    """Return whether oneDNN may get an input of these sizes, (T, H, W) or (H, W), wrong.
 
     Wrong in bf16 alone, among a thousand combinations of kernels (3, 5, 7), sizes and strides, were
     some of those with fewer frames than the kernel, or a height or width below half of the kernel.

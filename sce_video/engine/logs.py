@@ -88,8 +88,8 @@ class ScreenProgressHook(Hook):
     """Two lines at the bottom of a terminal: epoch, time left; loss, kNN, speed, wait for data.
 
     All other messages appear above them, and the lines of the training's log are in the log file
-    only. Where stdout is no terminal nothing changes. Nothing is read from the device: the numbers
-    are those that are logged.
+    only. If stdout is not a terminal, nothing changes. Nothing is read from the device, because the
+    hook shows the logged numbers.
     """
 
     priority = "LOWEST"
@@ -303,7 +303,7 @@ PROJECT = "sce_video"  # project in Weights & Biases, experiment in MLflow
 
 
 def add_trackers(cfg: Config, names: Sequence[str]) -> None:
-    """Let a training also log to trackers, whose local files go to its ``work_dir``.
+    """Let a run also log to trackers, whose local files go to its ``work_dir``.
 
     Args:
         cfg: Config of the training, which is changed.
@@ -408,7 +408,7 @@ class MLflowVisBackend(mmengine.visualization.MLflowVisBackend):
 
     @force_init_env
     def add_config(self, config: Config) -> None:
-        # As a file: single settings are longer than MLflow's parameters.
+        # Log a file, because single settings are longer than MLflow's parameters.
         self._mlflow.log_text(config.pretty_text, "config.py")
 
     @force_init_env

@@ -1,4 +1,4 @@
-"""Recipes by name: the configs of a checkout, or those that an installed package carries."""
+"""Recipes by name: the configs of a checkout or of an installed package."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _COMMANDS = ("pretrain", "finetune")
 
 
 def shipped_folder() -> Path:
-    """The folder with ``configs`` and ``tools``: the checkout, or inside the installed package.
+    """Return the folder with ``configs`` and ``tools``, in the checkout or the installed package.
 
     Raises:
         FileNotFoundError: There is neither.
@@ -40,7 +40,7 @@ def shipped_folder() -> Path:
 
 
 def recipes_folder() -> Path:
-    """``configs`` of :func:`shipped_folder`."""
+    """Return ``configs`` in :func:`shipped_folder`."""
     return shipped_folder() / "configs"
 
 
@@ -115,7 +115,7 @@ def register_recipe(name: str, file: str | Path, command: str = "pretrain") -> N
 
 
 def find_recipe(config: str | Path) -> Path:
-    """The file of a config: a path, a path below ``configs``, or the name of a recipe.
+    """Find the file of a config by a path, a path below ``configs``, or the name of a recipe.
 
     ``my.py``, ``configs/sce/sce_r3d18_folder.py`` (also where there is no such folder, as with an
     installed package) and ``sce_r3d18_folder`` are found; a file that exists wins.
@@ -139,7 +139,7 @@ def find_recipe(config: str | Path) -> Path:
 
 
 def find_sweep(sweep: str | Path) -> Path:
-    """The file of a sweep: a path, or the name of one in ``configs/sweeps``.
+    """Find the file of a sweep by a path, or by its name in ``configs/sweeps``.
 
     Raises:
         FileNotFoundError: There is none; the message names sweeps with similar names.

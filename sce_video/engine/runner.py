@@ -102,7 +102,7 @@ class VideoRunner(Runner):
 
         Memory is pinned if there is a GPU, unless the config says False; ``persistent_workers`` is
         off where there are no workers, of which there are at most as many as this process has
-        cores. A data set that reads ahead is told of later batches. Every loader gets a random
+        cores. A dataset that reads ahead is told of later batches. Every loader gets a random
         generator of its own.
         """
         if isinstance(dataloader, dict):
@@ -323,7 +323,7 @@ class VideoRunner(Runner):
         run_on_main_rank(write)  # a failure ends all ranks
 
     def _ends_epoch(self, meta: dict) -> bool:
-        """Whether the epoch that a checkpoint counts as begun is complete, but for what follows it.
+        """Return whether the epoch in a checkpoint is complete except for the validation after it.
 
         Such a checkpoint is written by iterations, before the validation after the epoch.
         """
@@ -412,7 +412,7 @@ class VideoRunner(Runner):
         self.logger.info(f"loaded {count} tensors of the backbone from {path}")
 
     def _newest_readable_checkpoint(self) -> str | None:
-        """The checkpoint to resume from, None if there is none.
+        """Return the checkpoint to resume from; None if there is none.
 
         Raises:
             ValueError: there are some, and all are damaged.

@@ -488,7 +488,7 @@ class SearchState:
 
 
 def _modified(file: str) -> int:
-    """Modification time of a file, nanoseconds; 0 in a table, which is read as it was opened."""
+    """Return the modification time of a file in ns; 0 in a table, which is read as opened."""
     return 0 if is_elsewhere(file) else os.stat(file).st_mtime_ns
 
 

@@ -44,7 +44,7 @@ def load_action_model(
     cfg_options: Sequence[str] = (),
     device: str | torch.device | None = None,
 ) -> ActionModel:
-    """The detector of a checkpoint trained by a recipe of ``configs/downstream/detection``.
+    """Load the detector of a checkpoint trained by a recipe of ``configs/downstream/detection``.
 
     Raises:
         FileNotFoundError: no such file.
@@ -71,7 +71,7 @@ def score_boxes(
     boxes: np.ndarray,
     begins_at: float = 0.0,
 ) -> np.ndarray:
-    """Probabilities (n, 80) float32 of the actions of AVA for persons at one moment of a video.
+    """Compute (n, 80) float32 probabilities of AVA actions for persons at a moment of a video.
 
     Args:
         model: From :func:`load_action_model`.
@@ -115,7 +115,7 @@ def score_boxes(
 def read_moment(
     path: str | Path, second: float, around: float = 0.0
 ) -> tuple[list[np.ndarray], float]:
-    """The frame displayed at a second of a file or a folder of frames, or all frames around it.
+    """Read the frame at a second of a file or a folder of frames, or all frames around it.
 
     Args:
         path: The file.

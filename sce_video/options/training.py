@@ -36,7 +36,7 @@ OF_GRADIENTS = (
     *("head", "precision", "frozen", "width", "dropout", "flip"),
     *("epochs", "warmup", "lr", "weight_decay"),
 )
-#: What a distillation learns from its teacher.
+#: Objectives of a distillation.
 OBJECTIVES = ("cosine", "tokens", "relations", "frames")
 #: Source of a finetuning that starts from random weights.
 NONE = "none"

@@ -36,7 +36,7 @@ _SIDE = 224  # pixels of a frame on the page
 
 @dataclass(frozen=True, eq=False)
 class MapStrip:
-    """One clip: its frames and their maps."""
+    """Frames of a clip and their maps."""
 
     name: str  # heading, for example the file
     note: str  # what the maps show

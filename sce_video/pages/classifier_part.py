@@ -107,7 +107,7 @@ class _Line(NamedTuple):
     name: str
     value: str
     interval: str
-    # Of the bar and of the interval on it, percent.
+    # Ends of the bar and of the interval on it, in percent.
     width: float
     low: float
     high: float

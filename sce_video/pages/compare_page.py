@@ -47,7 +47,7 @@ class Difference:
     interval: tuple[float, float] | None  # 95 % interval of the change; None for one video
     p_value: float  # not corrected
     adjusted: float  # after Holm's correction over the pairs of this metric
-    videos: int  # that the test is over
+    videos: int  # number of videos in the test
     runs: tuple[int, int] = (1, 1)  # number of runs of the first and of the second
 
     @property

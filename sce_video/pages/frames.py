@@ -48,7 +48,7 @@ class Strip:
     count: int
     width: int  # width of a frame in pixels
     height: int
-    seconds: float  # that all frames are played in
+    seconds: float  # playing time of all frames
 
     @property
     def positions(self) -> list[str]:
@@ -172,7 +172,7 @@ class ClipReader:
                 entry = read_entry(path, path, num_frames=1, seconds=min(left, _FILE_SECONDS))
         except Exception as error:  # a damaged file can raise anything: MemoryError, cv2.error
             entry = GalleryEntry(path, path, problem=f"{type(error).__name__}: {error}")
-        # A slow file that was cut off by the end is no damaged one.
+        # A slow file that was cut off by the time limit is not damaged.
         late = left < _FILE_SECONDS and time.monotonic() >= self._end
         return skipped if entry.problem and late else entry
 

@@ -55,7 +55,7 @@ class GalleryEntry:
     duration: float | None = None  # whole video, seconds; None: an image, or it cannot be read
     problem: str = ""  # why it cannot be read
     skipped: bool = False  # there was no time to read it, as ``problem`` then says
-    rank: int | None = None  # from 1; None if it is no search result, as the query
+    rank: int | None = None  # from 1; None if it is not a search result, such as the query
     similarity: float | None = None  # cosine with the query
     start: float | None = None  # seconds of the moment that is shown; None for the whole video
     end: float | None = None

@@ -1,8 +1,7 @@
 """Parts of a page: pieces of HTML with a title, rendered from templates.
 
-A page includes ``part.html`` of ``templates/`` in its body for each part. It also includes, once,
-``parts.css`` in its head, and ``feature_map.js`` and ``parts.js`` at its end. Parts load nothing
-and need no server.
+From ``templates/``, a page includes ``part.html`` per part, ``parts.css`` in its head, and
+``feature_map.js`` and ``parts.js`` at its end. Parts load nothing and need no server.
 """
 
 from __future__ import annotations

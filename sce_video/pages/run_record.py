@@ -76,7 +76,7 @@ class RunRecord:
     folder: str  # its absolute path
     config: dict[str, Any] = field(default_factory=dict)  # as plain data
     config_text: str = ""  # a line for each setting
-    recipe: str = ""  # that the config comes from
+    recipe: str = ""  # recipe that the config comes from
     description: RunDescription | None = None  # content of run.json
     # (key, value of the recipe, value of the run) of the settings that differ.
     changes: list[tuple[str, str, str]] = field(default_factory=list)

@@ -55,7 +55,7 @@ def size_of(part: str, dataset: Any, split: int | str | None = None) -> Publishe
     return SIZES.get((part, dataset, split)) or SIZES.get((part, dataset, None))
 
 
-#: Data sets with three official splits; of the others the only test set is called ``val``.
+#: Datasets with three official splits; of the others the only test set is called ``val``.
 WITH_SPLITS = frozenset({"ucf101", "hmdb51"})
 #: Protocols on feature files (``sce-video transfer``), whose recipes name no test set.
 TRANSFER = ("many_shot", "low_shot_svm")

@@ -13,7 +13,7 @@ from sce_video.reporting.comparability import unit_of, views_of
 from sce_video.reporting.result_files import Result
 from sce_video.utils.metric_names import NOT_FRACTIONS, is_trivial
 
-#: Names of data sets, networks, methods and metrics, and titles of the paper's tables.
+#: Names of datasets, networks, methods and metrics, and titles of the paper's tables.
 _NAMES = {row["key"]: row["name"] for row in read_published("names.csv")}
 _NAMES |= {key: row["name"] for key, row in PRETRAININGS.items()}
 

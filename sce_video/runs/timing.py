@@ -1,4 +1,4 @@
-"""Measured times of a training: its steps, its videos, an epoch."""
+"""Measured times of a training run: its steps, its videos, an epoch."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MAX_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class Timing:
-    """Measured times of a training.
+    """Measured times of a training run.
 
     Attributes:
         step: Seconds of forward and backward of a batch.
@@ -68,7 +68,7 @@ class Timing:
 
 
 def measure(cfg: Config, teacher: PlannedTeacher | None = None) -> Timing:
-    """Time a few steps and a few videos of a training's dataset, model and loader.
+    """Time a few steps and a few videos of a training run's dataset, model and loader.
 
     Args:
         cfg: Config of the training.

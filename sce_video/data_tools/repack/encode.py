@@ -149,7 +149,7 @@ def choose_crf(
         if crf in found:
             break
         found[crf] = _try_quality(frames, size, rate, encoder_options(settings, crf))
-        # Where the line through the two values nearest to the goal meets it, rounded down.
+        # The line through the two values nearest to the goal meets the goal here, rounded down.
         above = max(((c, p) for c, p in found.items() if p >= goal), default=None)
         below = min(((c, p) for c, p in found.items() if p < goal), default=None)
         if above and below and below[0] > above[0]:

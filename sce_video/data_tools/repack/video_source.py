@@ -231,7 +231,7 @@ def make_schedule(
     nominal = min(nominal, small)
     number = max(1, round(duration * nominal))
     times = np.arange(number) * nominal.denominator / nominal.numerator
-    # The source's time stamps are rounded to ticks, those of the output are exact.
+    # The source's timestamps are rounded to ticks, those of the output are exact.
     slack = min(tick, float(_JITTER / nominal)) + 1e-9
     shown = np.searchsorted(timestamps, times + slack, side="right") - 1
     return Schedule(nominal, np.maximum(shown, 0), False)

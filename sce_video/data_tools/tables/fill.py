@@ -283,7 +283,7 @@ class _Run:
                 self._process((source,) for source in again)
         except BaseException:
             with contextlib.suppress(TableError):  # the first error says more
-                self._commit()  # what was done before, also before an interrupt
+                self._commit()  # rows that are done, also after an interrupt
             raise
         self._commit()
         # If another driver has written rows too, all but the newest of each path are removed: the
@@ -294,7 +294,7 @@ class _Run:
 
     def _read_states(self) -> None:
         """Read the newest row of each path, and the older ones that must be removed."""
-        self._rows = KnownRows(())  # not beside the new ones
+        self._rows = KnownRows(())  # frees them before the new ones are read
         self._rows = KnownRows(self._writer.states(COLUMNS), self._maker.is_current)
         self._replaced += self._rows.older
 
@@ -344,7 +344,7 @@ class _Run:
             result.source_bytes += facts["source_bytes"]
             result.stream_bytes += facts["stream_bytes"]
         elif len(sources) > 1:
-            self._again += sources  # which of them is at fault is not known
+            self._again += sources  # it is not known which one is at fault
             return
         else:
             limit = f"not done after {self._workers.timeout:g} s"

@@ -69,7 +69,7 @@ def write_rows(table: str, rows: Iterable[VideoRow]) -> list[str]:
     def batches() -> Iterator[Any]:
         """Yield one record batch for each row."""
         try:
-            # One by one: a stream may take 2 GiB.
+            # Go one by one, because a stream may take 2 GiB.
             for row in rows:
                 arrays = [
                     lance.blob_array([row.stream])

@@ -201,7 +201,7 @@ class VideoReader(ABC):
 
     #: Module that must be importable for the reader to work; empty if none is needed.
     library: str = ""
-    #: What the library needs, for the error message where it cannot be imported.
+    #: Requirements of the library, for the error message if it cannot be imported.
     import_hint: str = ""
 
     path: str

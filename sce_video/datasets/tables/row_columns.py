@@ -20,7 +20,7 @@ from sce_video.datasets.video_list import VideoList, video_of
 FORMAT = "1"
 FORMAT_KEY = b"sce_video.table"
 STREAM = "stream"
-#: All that a reader needs of a row beside its packets, in one value: see :meth:`FrameIndex.pack`.
+#: All that a reader needs of a row besides its packets, in one value: see :meth:`FrameIndex.pack`.
 INDEX = "index"
 _HEAD = struct.Struct("<II")  # CRC-32 of what follows it, bytes of the JSON
 

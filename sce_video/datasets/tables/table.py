@@ -265,7 +265,7 @@ def _open(arguments: Mapping[str, Any]) -> OpenTable | RemoteTable:
 
 def _may_import() -> bool:
     """Return whether this process may use Lance itself."""
-    if "lance" in sys.modules:  # in a child it may be its parent's
+    if "lance" in sys.modules:  # a child process may inherit it
         return multiprocessing.parent_process() is None or _importer == os.getpid()
     data = sys.modules.get("torch.utils.data")  # not imported here: a search needs no torch
     return data is not None and data.get_worker_info() is not None

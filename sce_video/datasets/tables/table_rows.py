@@ -364,7 +364,7 @@ class TableRows:
         except TableError:
             raise
         except BaseException as error:
-            # Lance raises these, and its panics, on damaged pages, are no Exception.
+            # Lance raises these, and its panics, on damaged pages, are not an Exception.
             panic = type(error).__name__ == "PanicException"
             if not panic and not isinstance(error, OSError | ValueError | RuntimeError):
                 raise

@@ -1,4 +1,4 @@
-"""A budget of time: the length of a training follows from the measured speed of its steps."""
+"""A time budget: the length of a training run follows from the measured speed of its steps."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Budget:
     checks: int = 0  # number of CHECKS that are done
 
     def plan(self, elapsed: float, step: int, total: int) -> int:
-        """Steps of the training: ``total``, unless the estimate misses the budget.
+        """Return the number of steps: ``total``, unless the estimate misses the budget.
 
         A step includes evaluation and saving. Never fewer than the ``step`` that are done: all of
         them once the command cannot end within the tolerance, whenever that is.
@@ -64,7 +64,7 @@ class Budget:
 
 @HOOKS.register_module()
 class BudgetHook(Hook):
-    """Ends a training so that its command ends within a budget of time.
+    """Ends a training run so that its command stays within a time budget.
 
     The time of a step, with evaluation and saving, is measured again in each quarter. Where the
     estimate leaves the budget by more than a tenth, the number of steps is changed, and all

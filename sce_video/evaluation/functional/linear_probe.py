@@ -47,7 +47,7 @@ class FittedProbe(NamedTuple):
     validation: dict[float, float]
 
     def scores(self, features: Tensor, num_classes: int | None = None) -> Tensor:
-        """Logits (N, num_classes) float64 of features (N, C); -inf for classes not trained on."""
+        """Return logits (N, num_classes) float64 of features (N, C); -inf for untrained classes."""
         check_features(features, "features")
         if features.shape[1] != len(self.mean):
             raise ValueError(
@@ -235,7 +235,7 @@ class _Scaled:
         self.scales, self.of_bias = scales, of_bias
 
     def minimum(self, weight: Tensor, bias: Tensor, max_iter: int) -> tuple[Tensor, Tensor]:
-        """Weight^T and bias at the minimum, from those at the start."""
+        """Return weight^T and bias at the minimum, starting from the given ones."""
         u = torch.linalg.solve(self.scales, weight, left=False)
         v = bias / self.of_bias
         options: dict[str, Any] = {"tolerance_grad": 1e-6, "tolerance_change": 1e-10}
@@ -250,7 +250,7 @@ class _Scaled:
         return u @ self.scales, v * self.of_bias
 
     def evaluate(self, u: Tensor, v: Tensor) -> tuple[float, Tensor, Tensor]:
-        """The objective and its gradients with respect to ``u`` and ``v``."""
+        """Return the objective and its gradients with respect to ``u`` and ``v``."""
         weight = u @ self.scales
         bias = (v * self.of_bias)[:, None]
         loss, gradient, of_bias = v.new_zeros(()), torch.zeros_like(weight), torch.zeros_like(v)
@@ -376,7 +376,7 @@ def _validate(samples: Samples, weight: Tensor, bias: Tensor) -> tuple[float, fl
 
 
 def num_fits(l2_grid: Sequence[float] = L2_GRID) -> int:
-    """Fits of :func:`fit_linear_probe` where the classes have several samples."""
+    """Return how often :func:`fit_linear_probe` fits if all classes have several samples."""
     grid = set(l2_grid)
     return len(grid) + 1 if len(grid) > 1 else 1
 

@@ -1,6 +1,6 @@
-"""An encoder of others as the folder of a run: a config and a checkpoint, as a training leaves.
+"""A third-party encoder as a run folder: a config and a checkpoint, as training leaves them.
 
-So every command and function that takes a run or a checkpoint takes it.
+Every command and function that accepts a run or a checkpoint therefore accepts the folder.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _CLIPS = 4  # clips per video, as in sce-video embed and index
 
 
 def encoder_config(backbone: dict[str, Any], settings: ProcessorSettings) -> dict[str, Any]:
-    """A config for ``sce-video embed``, ``index`` and ``evaluate``."""
+    """Return a config for ``sce-video embed``, ``index`` and ``evaluate``."""
     pipeline = evaluation_pipeline(settings)
     videos = {"type": "VideoDataset", "data_root": "data/videos", "pipeline": pipeline}
     loader, gallery = (
@@ -87,7 +87,7 @@ def encoder_config(backbone: dict[str, Any], settings: ProcessorSettings) -> dic
 
 
 def _resize(settings: ProcessorSettings) -> dict[str, Any]:
-    """The transform that resizes frames as the processor does."""
+    """Return the transform that resizes frames as the processor does."""
     side = settings.short_side
     size = (side, side) if settings.square else side
     interpolation = settings.interpolation
@@ -95,7 +95,7 @@ def _resize(settings: ProcessorSettings) -> dict[str, Any]:
 
 
 def evaluation_pipeline(settings: ProcessorSettings) -> list[dict[str, Any]]:
-    """Steps from a file to the clips of a video, as the processor makes them."""
+    """Return the steps from a file to the clips of a video, as the processor makes them."""
     if settings.clip_duration is None:
         clip: dict[str, Any] = {"type": "CenterSegmentClip", "num_frames": settings.num_frames}
     else:
@@ -417,7 +417,7 @@ def write_recipe(
 
 
 def _pipelines(node: Any) -> Iterator[tuple[dict, str]]:
-    """Where the pipelines of a config are."""
+    """Return where the pipelines of a config are."""
     for key, value in list(node.items()):
         if key.endswith("pipeline") and isinstance(value, list | tuple):
             yield node, key
@@ -426,7 +426,7 @@ def _pipelines(node: Any) -> Iterator[tuple[dict, str]]:
 
 
 def _step(step: dict, settings: ProcessorSettings, encoder: Any, recipe: str) -> dict:
-    """A step of a pipeline with the frames and sizes of the encoder."""
+    """Return a step of a pipeline with the frames and sizes of the encoder."""
     step = dict(step)
     kind = str(step.get("type")).rpartition(".")[2]
     if step.get("num_local_views") and getattr(encoder, "takes_one_size", False):

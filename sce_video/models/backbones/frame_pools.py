@@ -13,7 +13,7 @@ from sce_video.options.connect import FRAME_POOLS
 
 #: Parts of the clip that ``concat`` keeps in order: with clips of 4 frames, the frames.
 _PARTS_IN_ORDER = 4
-#: What may follow the mean in the name of a pool, in any order.
+#: Parts that may follow the mean in the name of a pool, in any order.
 _MOTION = tuple(dict.fromkeys(part for pool in FRAME_POOLS for part in pool.split("+")[1:]))
 
 

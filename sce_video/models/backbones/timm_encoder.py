@@ -173,7 +173,7 @@ class TimmEncoder(FreezableBackbone):
             initialize(self, self.init_cfg)
 
     def layers(self) -> Sequence[Sequence[nn.Module | nn.Parameter]]:
-        """The stem and each block or stage, as timm groups them for the decay of learning rates."""
+        """Return the stem and each block or stage, as timm groups them for layer decay."""
         group = timm().models.group_parameters
         try:
             groups = group(self.network, self.network.group_matcher(coarse=True))
