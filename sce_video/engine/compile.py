@@ -76,7 +76,7 @@ def fold_backbones(model: nn.Module) -> int:
     Names and values of the weights stay.
 
     Raises:
-        ValueError: there is none, as in an image network or a transformer.
+        ValueError: If there are no such convolutions, as in image networks and transformers.
     """
     spatial: list[nn.Module] = []
     for conv in (part for backbone in _backbones(model) for part in backbone.modules()):

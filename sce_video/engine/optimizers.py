@@ -60,7 +60,7 @@ class LARS(Optimizer):
         separate_norms: Whether gradient and decay enter the ratio by their own norms.
 
     Raises:
-        ValueError: a value out of its range, an unknown key in a group, a sparse gradient.
+        ValueError: If a value is out of range, a group has an unknown key, or a gradient is sparse.
     """
 
     def __init__(
@@ -189,7 +189,7 @@ class NoNormDecayConstructor:
     ``optim_wrapper_cfg`` is the config of the wrapper and, under ``optimizer``, of the optimiser.
 
     Raises:
-        ValueError: ``paramwise_cfg`` has another key, ``no_decay`` is not a list of names,
+        ValueError: If ``paramwise_cfg`` has another key, ``no_decay`` is not a list of names,
             ``layer_decay`` is not in (0, 1], or the backbone names no layers.
     """
 
@@ -259,7 +259,7 @@ class ProbeGridConstructor:
     evals/video_classification_frozen/eval.py. ``paramwise_cfg`` must be None.
 
     Raises:
-        ValueError: ``paramwise_cfg`` is given, or the model has no such classifier.
+        ValueError: If ``paramwise_cfg`` is given, or the model has no such classifier.
     """
 
     def __init__(self, optim_wrapper_cfg: dict, paramwise_cfg: dict | None = None) -> None:
@@ -315,7 +315,7 @@ class MixedPrecisionOptimWrapper(OptimWrapper):
         init_scale: Initial loss scale, fp16 only.
 
     Raises:
-        ValueError: an unknown dtype.
+        ValueError: If the dtype is unknown.
     """
 
     def __init__(

@@ -31,7 +31,7 @@ def shipped_folder() -> Path:
     """Return the folder with ``configs`` and ``tools``, in the checkout or the installed package.
 
     Raises:
-        FileNotFoundError: There is neither.
+        FileNotFoundError: If neither folder exists.
     """
     for folder in (_PACKAGE.parent, _PACKAGE / _IN_WHEEL):
         if (folder / "configs/_base_").is_dir():
@@ -121,7 +121,7 @@ def find_recipe(config: str | Path) -> Path:
     installed package) and ``sce_r3d18_folder`` are found; a file that exists wins.
 
     Raises:
-        FileNotFoundError: There is none; the message names recipes with similar names.
+        FileNotFoundError: If there is no such config. The message names recipes with similar names.
     """
     path = Path(config)
     if path.is_file():
@@ -142,7 +142,7 @@ def find_sweep(sweep: str | Path) -> Path:
     """Find the file of a sweep by a path, or by its name in ``configs/sweeps``.
 
     Raises:
-        FileNotFoundError: There is none; the message names sweeps with similar names.
+        FileNotFoundError: If there is no such sweep. The message names sweeps with similar names.
     """
     path = Path(sweep)
     known = {other.stem: other for other in (recipes_folder() / "sweeps").glob("*.py")}

@@ -233,7 +233,7 @@ class VideoRunner(Runner):
         a CPU convolutions of inputs smaller than their kernels stay in float32.
 
         Raises:
-            ValueError: another value, or arguments that torch.compile refuses.
+            ValueError: If ``compile`` is something else, or torch.compile refuses the arguments.
         """
         model = unwrap_model(self.model)
         if self.cfg.get("conv_2d"):
@@ -259,8 +259,8 @@ class VideoRunner(Runner):
         """Write everything a resumed run needs. Called on all ranks, rank 0 writes.
 
         Raises:
-            ValueError: a storage backend other than local files is requested.
-            WriteError: it cannot be written; names the newest checkpoint. On all ranks.
+            ValueError: If a storage backend other than local files is requested.
+            WriteError: If writing fails, on all ranks. The message names the newest checkpoint.
         """
         if file_client_args is not None or backend_args is not None:
             raise ValueError(
@@ -338,8 +338,8 @@ class VideoRunner(Runner):
         """Load weights; see :func:`sce_video.engine.checkpoint.load_checkpoint_file`.
 
         Raises:
-            ValueError: no weight of the file fits the model, or one has another shape; if
-                ``strict``, one is missing or too many.
+            ValueError: If no weight of the file fits the model, or one has another shape. If
+                ``strict``, also if one is missing or too many.
         """
         # A training that continues has the adapters themselves; everything else their sum.
         checkpoint = load_checkpoint_file(filename, map_location, merge_adapters=not strict)
@@ -390,7 +390,7 @@ class VideoRunner(Runner):
         """Load the whole backbone from the checkpoint ``pretrained``, if the config has that key.
 
         Raises:
-            ValueError: the config needs a checkpoint and none is given, or the checkpoint has
+            ValueError: If the config needs a checkpoint and none is given, or the checkpoint has
                 another backbone.
         """
         if "pretrained" not in self.cfg:
@@ -415,7 +415,7 @@ class VideoRunner(Runner):
         """Return the checkpoint to resume from; None if there is none.
 
         Raises:
-            ValueError: there are some, and all are damaged.
+            ValueError: If there are checkpoints, but all of them are damaged.
         """
         found = find_checkpoints(self.work_dir)
         readable = first_readable(found, self.logger)
@@ -430,7 +430,7 @@ class VideoRunner(Runner):
         """Restore weights, optimiser, counters and random states of a checkpoint.
 
         Raises:
-            ValueError: the file has no training state, or the weights of another model.
+            ValueError: If the file has no training state, or the weights of another model.
         """
         # Strict: a run that lacks a weight of its queue or target would not be the same run.
         checkpoint = self.load_checkpoint(filename, get_device(), strict=True)

@@ -223,7 +223,7 @@ class ScheduleHook(Hook):
             it constant.
 
     Raises:
-        ValueError: ``base_batch_size`` below 1, or durations of another type.
+        ValueError: If ``base_batch_size`` is below 1, or durations have another type.
     """
 
     priority = "HIGHEST"  # before RuntimeInfoHook, which logs the rates
@@ -257,7 +257,7 @@ class ScheduleHook(Hook):
         """Build the schedules, whose durations may be in epochs, and log the scaled rate.
 
         Raises:
-            ValueError: the model has no such number or refuses its values, or a schedule is
+            ValueError: If the model has no such number or refuses its values, or a schedule is
                 malformed.
         """
         self._accumulation = accumulation = runner.optim_wrapper._accumulative_counts

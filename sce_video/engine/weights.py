@@ -71,8 +71,8 @@ def check_backbone_weights(model: nn.Module, checkpoint: dict, name: str) -> int
         Number of backbone tensors that fit.
 
     Raises:
-        ValueError: none or not all of them fit; the message names the file and the first on both
-            sides.
+        ValueError: If no weight fits, or not all of them fit. The message names the file and the
+            first weight on both sides.
     """
     weights = checkpoint_weights(checkpoint)
     own = checkpoint_weights(model.state_dict())
@@ -121,7 +121,7 @@ def check_weights(model: nn.Module, weights: dict, name: str, strict: bool) -> N
     """Raise if weights cannot be loaded into a bare model, in a shorter message than torch's.
 
     Raises:
-        ValueError: a weight has another shape; if ``strict``, one is missing or too many. The
+        ValueError: If a weight has another shape or, if ``strict``, one is missing or too many. The
             message names the file (``name``).
     """
     if faults := _describe_faults(model.state_dict(), weights, strict):
@@ -173,7 +173,7 @@ def check_classifier_weights(model: nn.Module, checkpoint: dict, name: str) -> N
     Models without these pass; arguments as in :func:`check_backbone_weights`.
 
     Raises:
-        ValueError: the file has no classifier, or one with another number of classes.
+        ValueError: If the file has no classifier, or one with another number of classes.
     """
     weights = checkpoint_weights(checkpoint)
     own = {k: v for k, v in unwrap_model(model).state_dict().items() if k.startswith(_HEADS)}
@@ -206,8 +206,8 @@ def load_weights_file(path: str | Path) -> dict[str, Any]:
     ``meta`` has the config and the provenance of a ``config.json`` next to the file or URL.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: it is damaged, or the JSON file next to it is not one of this package.
+        FileNotFoundError: If there is no such file.
+        ValueError: If the file is damaged, or the JSON file next to it is not one of this package.
     """
     from safetensors import SafetensorError
 
@@ -258,8 +258,8 @@ def read_exported_config(path: str | Path) -> dict[str, Any]:
     """Read a ``config.json`` without checking its values.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: it is not JSON, not one of this package, or of a later version.
+        FileNotFoundError: If there is no such file.
+        ValueError: If it is not JSON, not from this package, or from a later version.
     """
     content = read_json(local_copy(path, newest=True))
     if not isinstance(content, dict) or content.get("format") != FORMAT:
@@ -489,7 +489,7 @@ def bounded_network(state_dict: Mapping[str, Any]) -> Iterator[None]:
     memory that is only reserved costs nothing.
 
     Raises:
-        ValueError: a network is larger than the weights, or has too many layers.
+        ValueError: If a network is larger than the weights, or has too many layers.
     """
     storages = [value.untyped_storage() for value in state_dict.values() if torch.is_tensor(value)]
     stored = sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())

@@ -36,9 +36,9 @@ def load_scores(path: str | Path) -> tuple[Rows, dict]:
     Files of other programs may lack ``one_view_scores``, ``indices`` and ``protocol``.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: not a file of scores, lengths differ, a score is not finite, or a label is out
-            of range; the message names the file and the video.
+        FileNotFoundError: If there is no such file.
+        ValueError: If it is not a file of scores, lengths differ, a score is not finite, or a label
+            is out of range. The message names the file and the video.
     """
     found = read_matrix(path, "a file of scores", "scores", ["labels"], ["one_view_scores"])
     one_view = {name: torch.from_numpy(values) for name, values in found.others.items()}

@@ -84,7 +84,7 @@ def load_transfer_parts(
     With ``tables``, a folder of ``{train,val,test}_labels.txt``, an image has several labels.
 
     Raises:
-        ValueError: no labels, features of different sizes, or an image in two parts.
+        ValueError: If labels are missing, feature sizes differ, or an image is in two parts.
     """
     read: dict[str, FeatureFile] = {}
     labels: dict[str, np.ndarray] = {}

@@ -358,8 +358,8 @@ class TableStore(IndexStore):
         its rows changed, and the next one changes the rest.
 
         Raises:
-            ValueError: A feature holds NaN or infinity; nothing is written.
-            TableError: The table cannot be written.
+            ValueError: If a feature holds NaN or infinity. Nothing is written.
+            TableError: If the table cannot be written.
         """
         changed = {p: r for p, r in records.items() if r is not self._known.get(p)}
         size = None

@@ -106,8 +106,8 @@ def load_classifier(
             trained from lists has none: the names are then "0", "1", ...
 
     Raises:
-        FileNotFoundError: no such checkpoint or config.
-        ValueError: the checkpoint has no classifier, another number of classes than names, or see
+        FileNotFoundError: If there is no such checkpoint or config.
+        ValueError: If the checkpoint has no classifier, or the number of names is wrong. Also as in
             :func:`~sce_video.inference.model.load_model`.
     """
     network = read_network(checkpoint, config)

@@ -46,8 +46,8 @@ def cut_clip(source: str, start: float, end: float, out: str | Path) -> int:
     stretch (AAC), if there is any. Height and width are made even. Some frames are held at a time.
 
     Raises:
-        VideoDecodeError: the file cannot be decoded, or ends before ``start``.
-        WriteError: ``out`` cannot be written.
+        VideoDecodeError: If the file cannot be decoded, or ends before ``start``.
+        WriteError: If ``out`` cannot be written.
     """
     with open_video(source) as reader, atomic_file(out) as unfinished:
         if start >= reader.duration:
@@ -207,7 +207,7 @@ def copy_clip(source: str, start: float, end: float, out: str | Path) -> tuple[f
     Raises:
         VideoDecodeError: If the file cannot be opened, has no video, hides frames that the copy
             would show, or its clock restarts.
-        WriteError: ``out`` cannot be written.
+        WriteError: If ``out`` cannot be written.
     """
     if continuous_table(source, DecodeLimits()) is not None:
         raise VideoDecodeError(source, "has a clock that restarts or jumps: leave out --fast")

@@ -82,9 +82,10 @@ def embed_videos(
         :class:`~sce_video.inference.features.Features`.
 
     Raises:
-        ValueError: no video, an array that is empty or not uint8 (T, H, W, 3), or a wrong option.
-        FileNotFoundError: a file does not exist.
-        VideoDecodeError: a file cannot be decoded. :func:`embed_files` skips such files.
+        ValueError: If there is no video, an array is empty or not uint8 (T, H, W, 3), or an option
+            is wrong.
+        FileNotFoundError: If a file does not exist.
+        VideoDecodeError: If a file cannot be decoded. :func:`embed_files` skips such files.
     """
     check_model(model)
     if windows is None:

@@ -47,8 +47,8 @@ def load_action_model(
     """Load the detector of a checkpoint trained by a recipe of ``configs/downstream/detection``.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: the weights do not fit the network of the recipe.
+        FileNotFoundError: If there is no such file.
+        ValueError: If the weights do not fit the network of the recipe.
     """
     cfg = load_config(config, cfg_options)
     check_config(cfg)
@@ -81,8 +81,8 @@ def score_boxes(
         begins_at: Second at which the file begins: 0, or 900 for the 15-minute cuts of AVA.
 
     Raises:
-        ValueError: boxes outside the frame or with inverted corners.
-        VideoDecodeError: the file cannot be decoded or does not contain the second.
+        ValueError: If a box is outside the frame or has inverted corners.
+        VideoDecodeError: If the file cannot be decoded or does not contain the second.
     """
     boxes = np.asarray(boxes, dtype=np.float32).reshape(-1, 4)
     for box in boxes:

@@ -32,9 +32,9 @@ def stored_test(checkpoint: str | Path) -> Config:
     ``config.json`` next to them.
 
     Raises:
-        FileNotFoundError: no such checkpoint.
-        ValueError: it has no config or one that is not plain data, or names classes that are not
-            those of this package: then the config file has to be named.
+        FileNotFoundError: If there is no such checkpoint.
+        ValueError: If it has no config, the config is not plain data, or it names classes of other
+            packages. The config file must then be given.
     """
     read = load_checkpoint_file(checkpoint)
     stored = stored_config(read, checkpoint)

@@ -50,7 +50,7 @@ def embed_windows(
     of their frames missing are left out, and ``incomplete`` has the reason.
 
     Raises:
-        VideoDecodeError: no window can be decoded, or decoding stops for ``options.timeout``.
+        VideoDecodeError: If no window can be decoded, or decoding stops for ``options.timeout``.
     """
     name = os.fspath(path)
     cuts = None

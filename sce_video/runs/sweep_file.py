@@ -118,8 +118,8 @@ def read_sweep(path: str | Path) -> Sweep:
     """Read and check a sweep file.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: it cannot be read, or has an unknown, missing or wrong entry.
+        FileNotFoundError: If there is no such file.
+        ValueError: If the file cannot be read, or has an unknown, missing or wrong entry.
     """
     if not Path(path).is_file():
         raise FileNotFoundError(f"no sweep file at {path}")

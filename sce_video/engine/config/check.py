@@ -276,8 +276,8 @@ def check_config(cfg: Config) -> None:
     (``norm_cfg``), whose builders take further keys.
 
     Raises:
-        ValueError: lists every unknown key with its path and the near ones, every unknown type and
-            every value of a wrong type.
+        ValueError: If a key or type is unknown, or a value has a wrong type. The message lists all
+            of them, unknown keys with their path and similar keys.
     """
     faults, wrong = _unknown_top_level_keys(cfg), []
     for path, node in walk_dicts(cfg._cfg_dict, ()):
@@ -353,7 +353,7 @@ def options_of_settings(cfg: Config, values: Mapping[str, Any]) -> dict[str, Any
     """Return the config changes, for ``load_config``, that set these settings everywhere.
 
     Raises:
-        ValueError: a setting that the recipe does not have.
+        ValueError: If the recipe does not have a setting.
     """
     known = available_settings(cfg, known_keys)
     for name in values:

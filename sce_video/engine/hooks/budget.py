@@ -78,7 +78,7 @@ class BudgetHook(Hook):
         reserved: Seconds of the command after the training.
 
     Raises:
-        ValueError: ``hours`` is not positive, or the others are negative.
+        ValueError: If ``hours`` is not positive, or the others are negative.
     """
 
     priority = "NORMAL"  # before a checkpoint of the same iteration, which holds the plan

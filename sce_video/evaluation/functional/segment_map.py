@@ -87,7 +87,7 @@ def evaluate_segments(
         tious: Thresholds of the temporal IoU, above 0 and at most 1.
 
     Raises:
-        ValueError: There is no labelled segment, or a threshold is out of range.
+        ValueError: If there is no labelled segment, or a threshold is out of range.
     """
     if not truth:
         raise ValueError("there is no labelled segment to compare predictions with")

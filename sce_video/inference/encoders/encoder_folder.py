@@ -308,9 +308,10 @@ def import_encoder(
         folder: Where the files are, if they have been found already.
 
     Raises:
-        EncoderError: the model cannot be found or read, is of no known family, of another task, or
-            asks for code of its own.
-        ValueError: it has no such pooling, or cannot take such clips; ``out`` holds a training.
+        EncoderError: If the model cannot be found or read, its family is unknown, it was made for
+            another task, or it asks for code of its own.
+        ValueError: If the model has no such pooling or does not accept such clips, or ``out``
+            contains a training run.
         MissingPackageError: If transformers, timm or the package with the weights is needed and not
             installed.
     """
