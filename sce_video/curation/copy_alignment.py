@@ -172,7 +172,7 @@ class _Pair:
         table = _units(ours) @ _units(theirs).T
         moves = _units(_pixels(self.own_changes.frames[own], WHOLE))
         others = _units(_pixels(self.changes.frames[used], part))
-        # Changes count as much as frames. Where nothing moves, their vectors are short.
+        # Changes count as much as frames. If nothing moves, their vectors are short.
         weight = np.outer(np.linalg.norm(moves, axis=1), np.linalg.norm(others, axis=1))
         table = (table + moves @ others.T) / (1 + weight)
         similar = np.where(common, table[np.arange(len(own)), where] - _LINES.similar, -1.0)

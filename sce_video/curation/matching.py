@@ -38,7 +38,7 @@ READ_SECONDS = 60.0
 class Thumbnails:
     """Small frames of a video from its beginning."""
 
-    # (T, 32, 32) uint8 luma: all, or every n-th where there are more than ``MAX_RATE`` per second.
+    # (T, 32, 32) uint8 luma: all, or every n-th if there are more than ``MAX_RATE`` per second.
     frames: np.ndarray
     times: np.ndarray  # (T,) float64, when each begins, seconds
     duration: float  # of the whole video, in seconds
@@ -402,7 +402,7 @@ class _Frames:
         return values
 
     def at_offsets(self, offsets: Sequence[float], part: Part) -> list[float]:
-        """Return the similarity at each displacement; -1 where the videos have no common frames."""
+        """Return the similarity at each displacement; -1 if the videos have no common frames."""
         compared = [self._compared(offset) for offset in offsets]
         shown, place = np.unique(np.concatenate([c[1] for c in compared]), return_inverse=True)
         if len(shown) == 0:

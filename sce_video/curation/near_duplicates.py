@@ -174,7 +174,7 @@ class CopyQuality:
     duration: float  # of the whole video, in seconds
     height: int  # of its frames, in pixels
     width: int
-    bitrate: float  # bits of the file per second; 0 where it is unknown: objects, rows, segments
+    bitrate: float  # bits of the file per second; 0 if it is unknown: objects, rows, segments
 
     def of(self, name: str) -> int:
         """Return a value of one of ``PREFERENCES``, larger for the better video.

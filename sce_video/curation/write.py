@@ -40,7 +40,7 @@ EXAMPLES = 8
 
 @dataclass(frozen=True)
 class RemovedLine:
-    """A line of ``removed.csv``; cells are empty where nothing is known.
+    """A line of ``removed.csv``; cells are empty if nothing is known.
 
     Attributes:
         path: Path of the video.

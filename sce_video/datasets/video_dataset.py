@@ -84,7 +84,7 @@ class SampleOrigin:
     timestamps: np.ndarray = field(default_factory=lambda: np.zeros(0))
     #: Seconds of the video; 0 for images.
     duration: float = 0.0
-    #: Share of the frame's area that each view shows, 0 to 1; empty where it is not known.
+    #: Share of the frame's area that each view shows, 0 to 1; empty if it is not known.
     crops: list[float] = field(default_factory=list)
 
 
@@ -248,7 +248,7 @@ class VideoDataset(Dataset):
         def note(results: PipelineResults) -> PipelineResults:
             """Record clips after sampling, and views before the last step. Nothing is changed."""
             nonlocal origin
-            if results.get("clips"):  # where frames repeat, decoding changes them
+            if results.get("clips"):  # if frames repeat, decoding changes them
                 origin = replace(origin, clips=list(results["clips"]))
                 if "reader" in results:
                     reader = results["reader"]

@@ -71,9 +71,9 @@ class VideoList:
     blob: np.ndarray
     #: (N,) int64, end of each path in ``blob``.
     ends: np.ndarray
-    #: (N,) int64, -1 where there is none.
+    #: (N,) int64, -1 if there is none.
     labels: np.ndarray
-    #: Names of the labels, where they are known.
+    #: Names of the labels, if they are known.
     classes: tuple[str, ...] = ()
 
     @classmethod
@@ -194,7 +194,7 @@ def read_annotation_list(
 
 
 def refuse_table(path: str) -> None:
-    """Raise ValueError for a table of videos, where files are to be read."""
+    """Raise ValueError for a table of videos if files are to be read."""
     named = os.fspath(path).rstrip("/").endswith(".lance")
     if named or os.path.isdir(os.path.join(path, "_versions")):
         raise ValueError(

@@ -117,7 +117,7 @@ def _backbones(model: nn.Module) -> list[nn.Module]:
 class _LeavesBf16(nn.Module):
     """Parent of convolutions that compute in float32 what oneDNN gets wrong in bf16."""
 
-    # Under bf16 autocast on a CPU its gradient of the weights is wrong where the input is smaller
+    # Under bf16 autocast on a CPU its gradient of the weights is wrong if the input is smaller
     # than the kernel: NaN, infinite, or finite and without relation to the right one, as it reads
     # memory that nothing was written to; some sizes also corrupt the heap. Found for two frames and
     # a kernel of three, for inputs of one pixel with a stride, and others (torch 2.6 to 2.13, AMD

@@ -1,7 +1,7 @@
 """Logs of a run: on a terminal, in files, in trackers.
 
-Where a file cannot be written there is one warning, and the run goes on: what a training produces
-are its checkpoints; if these cannot be written either, it ends.
+If a log cannot be written, there is one warning and the run continues, because only checkpoints are
+its result. If these cannot be written either, the run ends.
 """
 
 from __future__ import annotations
@@ -375,7 +375,7 @@ class MLflowVisBackend(mmengine.visualization.MLflowVisBackend):
     """mmengine's, by default with a store in the work folder, and without a copy of that folder.
 
     ``MLFLOW_TRACKING_URI`` names a server; else ``mlflow.db`` in the work folder has the run
-    (``mlflow ui --backend-store-uri sqlite:///RUN/mlflow.db``), or ``mlruns/`` where only
+    (``mlflow ui --backend-store-uri sqlite:///RUN/mlflow.db``), or ``mlruns/`` if only
     mlflow-skinny is installed, which has no database.
 
     Args:

@@ -117,7 +117,7 @@ def register_recipe(name: str, file: str | Path, command: str = "pretrain") -> N
 def find_recipe(config: str | Path) -> Path:
     """Find the file of a config by a path, a path below ``configs``, or the name of a recipe.
 
-    ``my.py``, ``configs/sce/sce_r3d18_folder.py`` (also where there is no such folder, as with an
+    ``my.py``, ``configs/sce/sce_r3d18_folder.py`` (also if there is no such folder, as with an
     installed package) and ``sce_r3d18_folder`` are found; a file that exists wins.
 
     Raises:

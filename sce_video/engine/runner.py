@@ -101,7 +101,7 @@ class VideoRunner(Runner):
         """Build a data loader as mmengine does, with three settings adapted to the machine.
 
         Memory is pinned if there is a GPU, unless the config says False; ``persistent_workers`` is
-        off where there are no workers, of which there are at most as many as this process has
+        off if there are no workers, of which there are at most as many as this process has
         cores. A dataset that reads ahead is told of later batches. Every loader gets a random
         generator of its own.
         """
@@ -131,7 +131,7 @@ class VideoRunner(Runner):
     def set_randomness(
         self, seed: int | None, diff_rank_seed: bool = False, deterministic: bool = False
     ) -> None:
-        """Set the seed as mmengine does; ``deterministic`` takes such algorithms where they exist.
+        """Set the seed as mmengine does; ``deterministic`` uses such algorithms if they exist.
 
         A warning names operations without one, such as the gradient of a 3D max pooling on a GPU,
         where mmengine ends the training.

@@ -57,7 +57,7 @@ def weighted_mean(sets: Sequence[Rows], weights: Sequence[float] | None = None) 
     """Average the class probabilities of several networks, or several inputs, by weights.
 
     The videos are matched by path; the result is in the order of the first set. One-view scores are
-    fused where all sets have them. The weights, by default equal ones, are divided by their sum.
+    fused if all sets have them. The weights, by default equal ones, are divided by their sum.
     Raises ValueError: fewer than two sets, invalid weights, a video that one set lacks or has
     twice, labels or numbers of classes that differ, scores that are not probabilities.
     """

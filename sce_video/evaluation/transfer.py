@@ -79,7 +79,7 @@ class TransferParts(NamedTuple):
 def load_transfer_parts(
     files: dict[str, str | None], tables: str | Path | None = None
 ) -> TransferParts:
-    """Read the feature files of "train", "val" and "test"; None where there is none.
+    """Read the feature files of "train", "val" and "test"; None if there is none.
 
     With ``tables``, a folder of ``{train,val,test}_labels.txt``, an image has several labels.
 

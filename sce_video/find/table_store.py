@@ -268,7 +268,7 @@ class TableIndex(VideoIndex):
         refined = {"refine_factor": _REFINED} if k < _MANY else {}
         how = {"metric": "cosine", "nprobes": _PROBES, **refined}
         nearest = {"column": self._columns.feature, "q": query.astype(np.float32), "k": k, **how}
-        # Reading features takes longest: where few of the rows are kept, only of these.
+        # Reading features takes longest, so read only the kept rows if they are few.
         feature = [self._columns.feature] if kept is None else []
         found = self.call("read", ["_rowoffset", *feature, "_distance"], {"nearest": nearest})
         rows = self._row_numbers(found["_rowoffset"].to_numpy())
@@ -450,7 +450,7 @@ class TableStore(IndexStore):
         table.call("tidy")
 
     def make_vector_index(self, wanted: bool) -> None:
-        """Make or extend the vector index where one is wanted, there, or worth its time."""
+        """Make or extend the vector index if it is wanted, exists, or is worth its time."""
         table = _open_table(self.file)[0]
         with explained("index", self.file, ValueError):
             held, rows = table.call("vector_index", FEATURE), table.call("count", None)

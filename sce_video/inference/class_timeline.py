@@ -60,7 +60,7 @@ class ClassTimeline:
     def scores(self, number: int) -> np.ndarray:
         """Return (C,) float64 for one class, because a day of 400 classes fills the memory.
 
-        0 where no window could be decoded.
+        0 if no window could be decoded.
         """
         # Cells without a window get no score, because the running sum there is not exactly 0.
         covered = np.round(self._counts) > 0

@@ -220,7 +220,7 @@ def class_scores(max_views: int = 30, dtype: torch.dtype = torch.float32) -> Row
     """Compute the class probabilities of each video (a row function).
 
     A row is the mean of the softmax vectors of all views (not the softmax of the mean logits);
-    ``central`` is the softmax vector of the central view. Where G classifiers give logits
+    ``central`` is the softmax vector of the central view. If G classifiers give logits
     (N, G, K), a row holds their softmax vectors one after the other, (G * K,).
     """
 

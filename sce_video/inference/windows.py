@@ -120,7 +120,7 @@ def embed_span(
 ) -> np.ndarray:
     """Compute the feature (D,) of the moment ``[start, end)`` of a video, decoded by itself.
 
-    Raises VideoDecodeError, and ValueError where the video ends before ``start``.
+    Raises VideoDecodeError, and ValueError if the video ends before ``start``.
     """
     with open_patiently(path, options) as reader:
         if start >= reader.duration:
@@ -233,7 +233,7 @@ def window_views(
         clips: Frames by their number.
 
     Returns:
-        Results of a pipeline; None where too many frames are missing.
+        Results of a pipeline; None if too many frames are missing.
     """
     known = np.array([number in held for number in needed.tolist()])
     if known.sum() < max(1.0, _FRACTION_NEEDED * len(needed)):

@@ -136,7 +136,7 @@ def render_comparison(
         }
         for slot, record in enumerate(records)
     ]
-    # The tiles of all runs: name to values, empty where a run has none.
+    # The tiles of all runs: name to values, empty if a run has none.
     standing = [{tile.title: tile.value for tile in tiles(record)} for record in records]
     names = dict.fromkeys(name for one in standing for name in one)
     values = {

@@ -44,7 +44,7 @@ _TILE_SIZES = ((120, 65, 16), (96, 60, 12), (84, 50, 10), (64, 45, 8), (48, 40, 
 class Strip:
     """Frames of one size side by side in one image, which ``parts.css`` shows and plays."""
 
-    uri: str  # ``data:`` URI of the image; empty where the budget did not suffice
+    uri: str  # ``data:`` URI of the image; empty if the budget did not suffice
     count: int
     width: int  # width of a frame in pixels
     height: int

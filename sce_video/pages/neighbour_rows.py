@@ -138,7 +138,7 @@ def neighbour_rows(
 
 
 def label_name(label: int, class_names: Sequence[str]) -> str | None:
-    """Return the name of a class, its number where it has none; None for no label."""
+    """Return the name of a class, its number if it has none; None for no label."""
     if label < 0:
         return None
     return class_names[label] if label < len(class_names) else f"class {label}"

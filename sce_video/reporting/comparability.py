@@ -348,7 +348,7 @@ def _data_obstacles(provenance: Any, dataset: Any, split: int | str | None, what
     """Check whether the training data are the named set, if its size is published."""
     data = at(provenance, "training.data", dict)
     size = sets.size_of("training", dataset, (split or 1) if dataset in sets.WITH_SPLITS else "val")
-    if what == "pretrained":  # the unlabelled images, where a pretraining has those
+    if what == "pretrained":  # the unlabelled images, if a pretraining has those
         size = sets.size_of("pretraining", dataset) or size
     if data is None or size is None:
         return

@@ -18,7 +18,7 @@ A sweep file is Python, like a config::
 ``training`` is what an evaluation trains: ``none``, ``one`` (tools/train.py, then tools/test.py) or
 ``splits`` (sce-video finetune-splits, the three official splits). Columns of one evaluation share
 it, and so do points and sweeps that need the same pretraining: a step is known by its settings.
-A point with ``columns=["K200"]`` has these columns only, where each dataset has its own recipes.
+A point with ``columns=["K200"]`` has only these columns, where each dataset has its own recipes.
 """
 
 from __future__ import annotations

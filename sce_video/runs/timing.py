@@ -129,7 +129,7 @@ def _time_step(cfg: Config, sample: PackedSample, teacher: PlannedTeacher | None
 def _decode(dataset: VideoDataset) -> tuple[PackedSample, float]:
     """Return a sample, and the median seconds that this process needs for one.
 
-    Where a batch is read ahead, its seconds are shared, since latency is paid once for all of it.
+    If a batch is read ahead, its seconds are shared, since latency is paid once for all of it.
     """
     requests = [SampleRequest(index, index) for index in range(min(_DECODED, len(dataset)))]
     if getattr(dataset, "reads_ahead", False):

@@ -43,7 +43,7 @@ MODEL_WEIGHTS = (WEIGHTS, "pytorch_model.bin")
 CARD = "README.md"
 #: mmengine's note of the checkpoint that was written last.
 LAST_CHECKPOINT = "last_checkpoint"
-#: The checkpoint with the best value of an evaluation during the training, where one is kept.
+#: The checkpoint with the best value of an evaluation during the training, if one is kept.
 KEPT = "best.pth"
 #: The config of a run that was planned in its own folder, for people and as a program.
 CONFIG = "config.py"
@@ -64,7 +64,7 @@ MODEL_PREFIX = "hf:"
 #: :mod:`sce_video.inference.encoders.public_networks`.
 PUBLIC_NETWORKS = ("efficientnet-lite0", "efficientnet-lite1", "efficientnet-lite2")
 
-#: The one that teaches, and becomes the student, where the user names no network.
+#: The one that teaches, and becomes the student, if the user names no network.
 PUBLIC_TEACHER = PUBLIC_NETWORKS[0]
 
 #: Files by which the folder of a training is known.

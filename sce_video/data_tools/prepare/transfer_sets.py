@@ -294,7 +294,7 @@ def _read_cifar(files: _Files, cifar: PublishedSet) -> _Content:
         paths = [f"png/{split}/{number:05d}.png" for number in range(len(images))]
         parts[split] = list(zip(images.names(), paths, images.labels.tolist(), strict=True))
         for number, path in enumerate(paths):
-            # An interrupted run goes on where it was.
+            # An interrupted run continues where it stopped.
             if not (root / path).exists():
                 bgr = cv2.cvtColor(images.image(number), cv2.COLOR_RGB2BGR)
                 write_bytes(root / path, cv2.imencode(".png", bgr)[1].tobytes())

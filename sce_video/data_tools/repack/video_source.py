@@ -83,7 +83,7 @@ def decode_part(
     if span is None:
         yield from decode_frames(path, limits, facts)
         return
-    for start in (span[0], None):  # where seeking misses a key frame before it: from the beginning
+    for start in (span[0], None):  # if seeking misses a key frame before it, start at the beginning
         frames = decode_frames(path, limits, facts, start)
         first = next(frames, None)
         if start is None or (first is not None and _seconds(path, first, facts) <= start):
@@ -127,7 +127,7 @@ def decode_frames(
         facts.origin = first if table is None else int(table.pts[table.display_order[0]])
         facts.pixel_aspect = stream.sample_aspect_ratio
         facts.video_bytes = 0
-        if start is not None and table is None:  # where the clock restarts, a time is ambiguous
+        if start is not None and table is None:  # if the clock restarts, a time is ambiguous
             with suppress(av.FFmpegError):  # raw streams and files without an index
                 ticks = math.floor(start / facts.tick)
                 container.seek(facts.origin + ticks, stream=stream, backward=True)
@@ -466,7 +466,7 @@ class Preparation:
         self.turns = orientation_of(first)
         shown = (first.height, first.width) if self.turns % 2 == 0 else (first.width, first.height)
         self.size = settings.target_size(*shown)
-        # Cropped by a row or column, not scaled, where that is all that is missing.
+        # Cropped by a row or column, not scaled, if nothing else is missing.
         cropped = all(0 <= a - b <= 1 for a, b in zip(shown, self.size, strict=True))
         self.scaled = not cropped
         self._scaled_size = shown if cropped else self.size

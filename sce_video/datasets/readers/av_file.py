@@ -354,7 +354,7 @@ class AvStream:
             self._direct = None
 
     def read_table(self, use_index: bool) -> bool:
-        """Read :attr:`table`; False (and an empty table) where packets have no timestamps."""
+        """Read :attr:`table`; False (and an empty table) if packets have no timestamps."""
         if self.file.quick and not self.file.self_describing:
             self.reopen(quick=False)
         while True:

@@ -125,7 +125,7 @@ class AvReader(VideoReader):
     The table of timestamps comes from the index of an mp4, mov or AVI file, so that only the media
     data that leads to requested frames is read. Otherwise it comes from the packets, which are read
     without decoding: once if they fit into 64 MiB, and once per process for a larger file. Variable
-    frame rates are exact. Time continues where a file's clock restarts or jumps, as in joined
+    frame rates are exact. Time continues if a file's clock restarts or jumps, as in joined
     recordings.
 
     Decoding starts at the last restart point at or before a requested frame, and seeks if another
@@ -164,7 +164,7 @@ class AvReader(VideoReader):
             raise
 
     def _take_table(self, use_index: bool) -> None:
-        """Read the table of timestamps; count the frames where the packets have none."""
+        """Read the table of timestamps; count the frames if the packets have none."""
         found = self._stream.read_table(use_index)
         table, file = self._stream.table, self._stream.file
         rate = file.stream.average_rate or file.stream.guessed_rate

@@ -198,7 +198,7 @@ def table_from_index(path: str, stream: av.VideoStream) -> FrameTable | None:
     if (byte_offsets + sizes).max() > file_size:
         return None  # truncated: the packets tell what is left
     steps = np.diff(dts)
-    if name == "avi":  # where a frame is missing, the one before it is displayed longer
+    if name == "avi":  # if a frame is missing, the one before it is displayed longer
         if (steps <= 0).any() or dts[-1] + 1 != stream.frames:
             return None
     elif (steps <= 0).any() or (steps != durations[:-1]).any():

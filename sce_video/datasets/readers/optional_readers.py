@@ -44,7 +44,7 @@ class FallbackReader(VideoReader):
         fallback = AvReader(path, **options)
         self._pixels = fallback.facts[2]
         self.timestamps, self.duration = fallback.timestamps, fallback.duration
-        self._fallback: AvReader | None = fallback  # None where frames come from the library
+        self._fallback: AvReader | None = fallback  # None if frames come from the library
         # With a correction frames are missing, and PyAV knows which ones.
         trusted = options.get("correction") is None and self.can_read(fallback)
         try:

@@ -1,4 +1,4 @@
-"""Open a table in this process where that is safe, else in a process of its own.
+"""Open a table in this process if that is safe, else in a process of its own.
 
 Lance starts threads, and a process that is forked from one with such threads crashes or hangs when
 it uses Lance. Loader workers are forked. So Lance is imported by loader workers, and by programs
@@ -23,7 +23,7 @@ from typing import Any
 from sce_video.datasets.tables import reader_process
 from sce_video.utils.errors import MissingPackageError, UserError, message_from_worker
 
-#: Options of the object store where the caller does not set them: a request that the store is too
+#: Options of the object store if the caller does not set them: a request that the store is too
 #: busy for, or that has no answer, is repeated for 15 seconds with growing random waits. Lance
 #: repeats this 4 to 17 times, for one to four minutes.
 CLIENT_LIMITS = {

@@ -271,7 +271,7 @@ def check_config(cfg: Config) -> None:
     warned of.
 
     Not checked: dicts without ``type``, except the runner's (data loaders, ``randomness``,
-    ``env_cfg``, ``compile``); unknown types where a method of one's own may give them a meaning;
+    ``env_cfg``, ``compile``); unknown types if a method of one's own may give them a meaning;
     classes with ``**kwargs``, which take any key; dicts called ``*_cfg`` inside a model
     (``norm_cfg``), whose builders take further keys.
 

@@ -16,7 +16,7 @@ from sce_video.engine.schedules import position
 from sce_video.registry import HOOKS
 from sce_video.utils.run_files import HISTORY
 
-#: Where the estimate is compared with the budget: shares of its time, or of the steps. Once in each
+#: Points of comparison with the budget: shares of its time, or of the steps. Once in each
 #: quarter, at its end; in the last one half-way, while there is time left.
 CHECKS = (0.25, 0.5, 0.75, 0.875)
 #: Share of the budget by which the estimate may miss it.
@@ -66,8 +66,8 @@ class Budget:
 class BudgetHook(Hook):
     """Ends a training run so that its command stays within a time budget.
 
-    The time of a step, with evaluation and saving, is measured again in each quarter. Where the
-    estimate leaves the budget by more than a tenth, the number of steps is changed, and all
+    The time of a step, with evaluation and saving, is measured again in each quarter. If the
+    estimate misses the budget by more than a tenth, the number of steps is changed, and all
     schedules go on from where they are, in fractions of the training, to their ends. Every change
     is in the checkpoints, so that a resumed training has it too; the time between two starts does
     not count.

@@ -286,7 +286,7 @@ def held_out(labels: Tensor, groups: Tensor | None, fraction: float, seed: int) 
         return held
     names = groups.unique()
     wanted = max(round(fraction * len(names)), 1)
-    # A group is passed over where it has the last training samples of a class.
+    # A group is skipped if it has the last training samples of a class.
     for name in names[torch.randperm(len(names), generator=generator)]:
         more = held | (groups == name)
         if len(labels[~more].unique()) == len(classes):
@@ -384,7 +384,7 @@ def num_fits(l2_grid: Sequence[float] = L2_GRID) -> int:
 def standardiser(x: Tensor) -> tuple[Tensor, Tensor]:
     """Return mean and standard deviation (C,) float64 of each dimension of features (N, C).
 
-    The deviation is 1 where a dimension is constant.
+    The deviation is 1 if a dimension is constant.
     """
     mean = feature_mean(x)
     variance, square = torch.zeros_like(mean), torch.zeros_like(mean)

@@ -82,7 +82,7 @@ def evaluate_segments(
     """Average precision and F1 of predicted segments.
 
     Args:
-        truth: Labelled segments; videos without one count where their paths are predicted.
+        truth: Labelled segments; videos without one count if their paths are predicted.
         predicted: With scores, of the same paths.
         tious: Thresholds of the temporal IoU, above 0 and at most 1.
 

@@ -136,7 +136,7 @@ def frame_features(backbone: Any, view: Tensor) -> Tensor:
     Raises:
         ValueError: If the network's features have no temporal positions.
     """
-    # Only forward() is compiled, so it is used where it does the same.
+    # Only forward() is compiled, so it is used if it does the same.
     features = (backbone if frame_parts(backbone) == 1 else backbone.frame_maps)(view)
     if features.ndim != 5:
         raise ValueError(
