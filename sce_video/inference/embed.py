@@ -82,8 +82,7 @@ def embed_videos(
         :class:`~sce_video.inference.features.Features`.
 
     Raises:
-        ValueError: If there is no video, an array is empty or not uint8 (T, H, W, 3), or an option
-            is wrong.
+        ValueError: If a video is missing or empty, not uint8 (T, H, W, 3), or an option is wrong.
         FileNotFoundError: If a file does not exist.
         VideoDecodeError: If a file cannot be decoded. :func:`embed_files` skips such files.
     """

@@ -310,8 +310,7 @@ def import_encoder(
     Raises:
         EncoderError: If the model cannot be found or read, its family is unknown, it was made for
             another task, or it asks for code of its own.
-        ValueError: If the model has no such pooling or does not accept such clips, or ``out``
-            contains a training run.
+        ValueError: If the model lacks such a pooling, refuses such clips, or ``out`` holds a run.
         MissingPackageError: If transformers, timm or the package with the weights is needed and not
             installed.
     """
