@@ -130,7 +130,7 @@ class ChildRegistry(Registry):
     def chain(self) -> Iterator[Registry]:
         """Yield the registries in lookup order, each after the import of its locations.
 
-        mmaction2, where it is installed, is imported only if its registry is requested.
+        mmaction2, if it is installed, is imported only if its registry is requested.
         """
         self.import_from_location()
         yield self

@@ -14,7 +14,7 @@ from sce_video.utils.command import command, printable, shown_failures
 if TYPE_CHECKING:
     from sce_video.curation.curate import CurateResult
 
-_RECIPE = "sce_r3d18_folder_small"  # that trains on the list
+_RECIPE = "sce_r3d18_folder_small"  # recipe that trains on the list
 
 
 @command(interrupted="interrupted; nothing was written but what a next run uses")

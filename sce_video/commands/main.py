@@ -64,7 +64,7 @@ _HELP = ("-h", "--help", "help")
 
 
 def usage() -> str:
-    """One page of help."""
+    """Return one page of help."""
     width = max(map(len, COMMANDS))
     about = "Self-supervised learning on videos: pretrain a network without labels, then use it."
     lines = [about, "", "usage: sce-video COMMAND [options]", ""]
@@ -86,7 +86,7 @@ def usage() -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a sub-command; returns its exit status.
 
-    It is 0 for help and ``--version``, 2 for an unknown command, and 1 where a required package is
+    It is 0 for help and ``--version``, 2 for an unknown command, and 1 if a required package is
     missing or of a version that does not work.
     """
     words = list(sys.argv[1:] if argv is None else argv)

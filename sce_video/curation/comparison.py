@@ -61,10 +61,10 @@ class StoredThumbnails:
     file: str
     offset: int  # bytes: times (T,) float64 begin here, then frames (T, 32, 32) uint8
     length: int  # T
-    duration: float  # of the whole video, seconds
-    height: int  # of its frames, pixels
+    duration: float  # of the whole video, in seconds
+    height: int  # of its frames, in pixels
     width: int
-    most: float  # of which frames were read, seconds
+    most: float  # seconds of the video from which frames were read
 
     def read(self) -> Thumbnails:
         """Read the thumbnails."""

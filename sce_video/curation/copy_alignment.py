@@ -78,9 +78,9 @@ _FINE_SPEEDS = np.arange(97, 104, 1.5) / 100
 class _PlacementSettings:
     """Settings for aligning two videos in place and time by Gauss-Newton steps."""
 
-    #: Compared frames at most, at equal steps over the stretch.
+    #: Maximum number of compared frames, at equal steps over the stretch.
     frames: int = 12
-    #: Steps at most.
+    #: Maximum number of steps.
     steps: int = 8
     #: Smallest side of the part, relative to the frame: below the 0.4 of the searched parts.
     smallest: float = 0.3
@@ -107,7 +107,7 @@ class _DecisionSettings:
     certain_seconds: float = 1.0
     #: Similarity before the alignment in place below which the alignment is not tried.
     promising: float = 0.2
-    #: Rounds of alignment in place and time at most.
+    #: Maximum number of rounds of alignment in place and time.
     rounds: int = 2
     #: Similarity up to which a round is hopeless, so that no other one follows.
     hopeless: float = 0.4
@@ -152,7 +152,7 @@ class _Pair:
             has the stretch with the largest sum (Kadane's algorithm).
         """
         every = max(1, round(len(self.middles) / self.inner.end / rate))
-        # Only near the pivot, where the frames are known to be similar, so that memory is bounded.
+        # Stay near the pivot, where the frames are known to be similar, to bound the memory.
         low, high = np.searchsorted(
             self.middles, (line.pivot - MAX_SECONDS, line.pivot + MAX_SECONDS)
         )
@@ -172,13 +172,13 @@ class _Pair:
         table = _units(ours) @ _units(theirs).T
         moves = _units(_pixels(self.own_changes.frames[own], WHOLE))
         others = _units(_pixels(self.changes.frames[used], part))
-        # Changes count as much as frames. Where nothing moves, their vectors are short.
+        # Changes count as much as frames. If nothing moves, their vectors are short.
         weight = np.outer(np.linalg.norm(moves, axis=1), np.linalg.norm(others, axis=1))
         table = (table + moves @ others.T) / (1 + weight)
         similar = np.where(common, table[np.arange(len(own)), where] - _LINES.similar, -1.0)
         total = np.cumsum(np.pad(similar, ((0, 0), (0, 0), (1, 0))), axis=2)
         gain = (total - np.minimum.accumulate(total, axis=2)).max(axis=2)
-        # Of equally good lines, prefer a small displacement and a speed near 1.
+        # Among equally good lines, prefer a small displacement and a speed near 1.
         gain *= 1 - SPEED_COST * np.abs(np.log(line.speed * speeds))[:, None]
         best = np.unravel_index(int((gain - 1e-6 * np.abs(shifts)).argmax()), gain.shape)
         sums = total[best]

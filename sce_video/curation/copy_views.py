@@ -84,7 +84,7 @@ def changes(video: Thumbnails) -> Thumbnails:
 class _RectangleSettings:
     """Settings for finding rectangles with still edges, in thumbnails of 32 x 32 pixels."""
 
-    #: Rectangles of a video at most, because each one adds a searched part to every frame.
+    #: Maximum number of rectangles per video, because each one adds a searched part to every frame.
     most: int = 4
     #: Smallest side in pixels, almost a third of the frame.
     smallest: int = 10
@@ -124,7 +124,7 @@ def rectangles(video: Thumbnails) -> list[Part]:
         sums.append(mean[:, low] + mean[:, high])
         mean[:, [0, SIDE]] = np.inf
         worst.append(np.minimum(mean[:, low], mean[:, high]))
-    # By the spans of rows and of columns.
+    # Indexed by the spans of rows and columns.
     inside = (low > 0).astype(np.float32) + (high < SIDE)
     sides = inside[:, None] + inside
     score = (sums[0] + sums[1].T) / np.maximum(sides, 1)

@@ -115,7 +115,7 @@ class _VoteSettings:
     seeds: int = 12
     #: Seconds by which an answer may miss the line: less than the 0.25 s between two frames.
     time_slack: float = 0.2
-    #: How far the place and size of a part may differ from those of the seed, relative to the
+    #: How far the place and size of a part may differ from the seed's, relative to the
     #: frame: a little more than one step between the searched parts.
     part_slack: float = 0.13
     #: Hypotheses on two videos: a second one may be right where the first is not.
@@ -124,7 +124,7 @@ class _VoteSettings:
     least_frames: int = 2
     #: Smallest sum of votes. A frame that correlates by 0.9 adds at most 0.55.
     least_votes: float = 0.4
-    #: Pairs of a video whose votes are counted, as a multiple of those that are compared later:
+    #: Pairs of a video whose votes are counted, as a multiple of the pairs that are compared later:
     #: the order is by an upper bound of the votes, which may be wrong.
     counted: int = 2
 
@@ -161,7 +161,7 @@ def voted(
         # Each frame votes once, though several parts may answer: rows are in order of the frames.
         starts = np.flatnonzero(np.diff(t_in[rows], prepend=-1))
         total = np.maximum.reduceat(weight, starts, axis=2).sum(axis=2)
-        # Where little moves all speeds agree: that nearest to 1 is meant.
+        # If little moves, all speeds agree, so choose the speed nearest to 1.
         total *= 1 - SPEED_COST * np.abs(np.log(speeds))[:, None]
         which, seed = np.unravel_index(int(total.argmax()), total.shape)
         yield float(total[which, seed]), float(speeds[which]), int(seeds[seed])
@@ -230,7 +230,7 @@ def _searched(
         return
     rows = torch.cat(gallery)
     of_queries, of_rows = (torch.from_numpy(x[:, 0].astype(np.int32)) for x in (asker, owner))
-    # As many cells as make assigning rows to them as costly as the search.
+    # With this number of cells, assigning rows to cells costs as much as the search.
     cells = max(1, round(len(rows) ** 0.5 / 2))
     similar, where = nearest_in_cells(
         torch.cat(queries),
@@ -294,7 +294,7 @@ def _agreed(answers: _Answers, edits: Collection[str], most: int) -> list[Hypoth
     starts = np.flatnonzero(np.diff(key, prepend=-1))
     fresh = np.diff(answers.t_in, prepend=-1) != 0
     fresh[starts] = True
-    # What the frames of an answer can vote at most: the sum of the best of each frame.
+    # Upper bound of the votes of an answer: the sum of the best vote of each frame.
     firsts = np.flatnonzero(fresh)
     bound = np.maximum.reduceat(answers.similar, firsts) - _SEARCH.least / 2
     groups = np.searchsorted(firsts, starts)

@@ -62,11 +62,11 @@ def edited_copies(
 
     Args:
         stored: Thumbnails of the videos.
-        edits: Kinds of copies, of ``EDITS``.
+        edits: Kinds of copies to search, from ``EDITS``.
         most: Maximum number of hypotheses per video that are compared.
         workers: Number of processes. 0 compares in this process.
         on_step: Called with ``comparing copies``, the number of videos and False after each video.
-        least: Smallest similarity of a copy.
+        least: Smallest similarity that makes a video a copy.
     """
     numbers = sorted(stored.places)
     copies: list[EditedCopy] = []
@@ -91,7 +91,7 @@ class _Guesses:
     """Hypotheses on pairs that share one video, which one process compares.
 
     Attributes:
-        edits: Kinds of copies, of ``EDITS``.
+        edits: Kinds of copies to search, from ``EDITS``.
         guesses: Hypotheses to compare.
         places: Positions of each video's thumbnails and changes in their file, by its number.
     """

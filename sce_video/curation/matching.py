@@ -26,9 +26,9 @@ from sce_video.datasets.sources import open_video, video_exists
 SIDE = 32
 #: Frames per second of the first comparison.
 RATE = 16.0
-#: Frames per second that are kept at most. The refinement in time uses all of them.
+#: Maximum number of frames per second that are kept. The refinement in time uses all of them.
 MAX_RATE = 32.0
-#: Seconds of a video that are read at most, from its beginning.
+#: Maximum number of seconds that are read from the beginning of a video.
 MAX_SECONDS = 60.0
 #: Seconds after which reading a file is given up. Longer stretches may take as long as they last.
 READ_SECONDS = 60.0
@@ -38,13 +38,13 @@ READ_SECONDS = 60.0
 class Thumbnails:
     """Small frames of a video from its beginning."""
 
-    # (T, 32, 32) uint8 luma: all, or every n-th where there are more than ``MAX_RATE`` per second.
+    # (T, 32, 32) uint8 luma: all, or every n-th if there are more than ``MAX_RATE`` per second.
     frames: np.ndarray
     times: np.ndarray  # (T,) float64, when each begins, seconds
-    duration: float  # of the whole video, seconds
-    height: int  # of its frames, pixels
+    duration: float  # of the whole video, in seconds
+    height: int  # of its frames, in pixels
     width: int
-    most: float = MAX_SECONDS  # of which frames were read, seconds
+    most: float = MAX_SECONDS  # seconds of the video from which frames were read
 
     @property
     def end(self) -> float:
@@ -54,7 +54,7 @@ class Thumbnails:
     def sampled(self) -> np.ndarray:
         """Return frames (T', 32, 32) of the first minute, ``RATE`` per second."""
         count = max(1, int(min(self.end, MAX_SECONDS) * RATE))
-        # In the middle of each interval, because timestamps are rounded.
+        # Use the middle of each interval, because timestamps are rounded.
         return self.frames[shown_at(self.times, (np.arange(count) + 0.5) / RATE)]
 
 
@@ -79,7 +79,7 @@ def read_thumbnail(file: str, most: float = MAX_SECONDS) -> Thumbnails:
         kept = max(1.0, min(reader.duration, most) * MAX_RATE)
         wanted = np.arange(0, len(times), math.ceil(len(times) / kept))
         small, indices, size = [], [], (0, 0)
-        # In one pass, because every other part would begin at a key frame before it.
+        # Read in one pass, because every other part would begin at a key frame before it.
         for numbers, frames in reader.stream(wanted, patience):
             check_deadline(file, deadline)
             indices.extend(numbers.tolist())
@@ -304,7 +304,7 @@ class CopyMatcher:
         for row, begin in zip(similar, (anchors[-1] - anchors).tolist(), strict=True):
             total[begin : begin + self._count] += row
             counts[begin : begin + self._count] += 1
-        # At least one displacement remains: that of the most anchors.
+        # At least one displacement remains: the one with the most anchors.
         least = min(
             counts.max(), max(1, np.ceil(_LEAST_INSIDE * shorter / max(1, shorter // ANCHORS)))
         )
@@ -327,24 +327,24 @@ class CopyMatcher:
 
 #: Similarity from which an alignment is refined, first in time, then in place.
 REFINED = 0.5
-#: Alignments of one pair that are refined in time at most.
+#: Maximum number of alignments per pair that are refined in time.
 MOST_STARTS = 6
-#: Alignments of one pair that are refined in place as well at most, which takes longer.
+#: Maximum number of alignments per pair that are refined in place, too, which takes longer.
 _MOST_CLIMBED = 2
 #: Side of a compared part, pixels. At 8 x 8 pixels similar videos correlate almost like copies.
 FINE = 16
-#: Compared frames at most, at equal steps.
+#: Maximum number of compared frames, at equal steps.
 _ANCHORS = 16
 #: Displacements on either side, in units of seconds: 3/32, half as much again as a sample lasts.
 _SHIFTS = np.arange(-6, 7) / 64
 #: Steps of the hill climbing: shares of the frame for the place, of the part for its size.
 _STEPS = (0.03, 0.015, 0.0075, 0.004)
-#: Moves by each step at most.
+#: Maximum number of moves by each step.
 _MOST_MOVES = 6
-#: What similarity may still gain after a move: about twice 0.24, which is the most that 355
+#: Possible gain in similarity after a move: about twice 0.24, which is the most that 355
 #: alignments at 0.93 or more gained.
 _FIRST_GAIN = 0.4
-#: What it may still gain after all moves of each step: about twice 0.10, 0.08 and 0.01.
+#: Possible gain after all moves of each step: about twice 0.10, 0.08 and 0.01.
 _GAINS = (0.2, 0.15, 0.04, 0.0)
 _MIDDLE = 128  # grey level, subtracted so that sums of squares are small
 
@@ -402,7 +402,7 @@ class _Frames:
         return values
 
     def at_offsets(self, offsets: Sequence[float], part: Part) -> list[float]:
-        """Return the similarity at each displacement; -1 where the videos have no common frames."""
+        """Return the similarity at each displacement; -1 if the videos have no common frames."""
         compared = [self._compared(offset) for offset in offsets]
         shown, place = np.unique(np.concatenate([c[1] for c in compared]), return_inverse=True)
         if len(shown) == 0:

@@ -24,9 +24,9 @@ _SHIFTS = np.arange(-6, 7, 2) / 64
 class _MomentSettings:
     """Settings for comparing changes in two aligned videos. The values were chosen by hand."""
 
-    #: Compared frames at most, at equal steps over what both videos show.
+    #: Maximum number of compared frames, at equal steps over the time that both videos show.
     frames: int = 32
-    #: Rounds of alignment in time and place at most.
+    #: Maximum number of rounds of alignment in time and place.
     rounds: int = 3
     #: Agreement below which a further round cannot bring it to ``SAME_CHANGES``.
     promising: float = 0.5
@@ -98,7 +98,7 @@ def _agreement(outer: Thumbnails, inner: Thumbnails, offset: float, part: Part) 
     chosen = common[steps.round().astype(int)]
     times = moments[chosen] + np.array([[0.0], [-_MOMENT.instant], [_MOMENT.instant]])
     numbers = shown_at(outer.times, times.clip(0, outer.times[-1]).ravel())
-    # In float64, because the least squares below subtract numbers that are nearly equal.
+    # Compute in float64, because the least squares below subtract numbers that are nearly equal.
     shown = cut_part(outer.frames[numbers], part, FINE).astype(np.float64)
     theirs, before, after = np.split(shown, 3)
     ours = cut_part(inner.frames[chosen], WHOLE, FINE).astype(np.float64)

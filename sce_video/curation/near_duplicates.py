@@ -23,8 +23,8 @@ from sce_video.evaluation.functional.clusters import as_bytes, nearest_in_cells
 _VOTES_AT_ONCE = 1000
 #: Share of a video below which a stretch is a part of it. A longer stretch makes a copy.
 _PART_SHARE = 0.6
-#: Share of what two stretches of a video show together that they must have in common to be the
-#: same.
+#: Two stretches of a video count as the same if their overlap is at least this share of the time
+#: that they cover together.
 _SAME = 0.6
 
 
@@ -115,7 +115,7 @@ def unique_pairs(pairs: np.ndarray) -> np.ndarray:
     if len(pairs) == 0:
         return np.empty((0, 2), dtype=np.int64)
     count = int(pairs.max()) + 1
-    # One number for each pair, because rows of two numbers are sorted much more slowly.
+    # Use one number for each pair, because rows of two numbers are sorted much more slowly.
     keys = np.unique(pairs.min(axis=1).astype(np.int64) * count + pairs.max(axis=1))
     return np.stack(np.divmod(keys, count), axis=1)
 
@@ -143,7 +143,7 @@ def _votes(
     keys, numbers = [], []
     begins = np.searchsorted(askers, np.arange(0, count, _VOTES_AT_ONCE))
     for begin, end in zip(begins, [*begins[1:], len(askers)], strict=True):
-        # In blocks, because the keys of all frames would take as much memory as the answers.
+        # Work in blocks, because the keys of all frames would take as much memory as the answers.
         good = similar[begin:end] >= _CANDIDATES.least
         frame = np.broadcast_to(np.arange(begin, end)[:, None], good.shape)[good]
         once = np.unique(frame * count + owners[where[begin:end][good]])
@@ -160,21 +160,21 @@ class Removed:
 
     row: int  # its number
     match: int  # the video of its group that it resembles most
-    similarity: float  # of the two: correlation of frames, or cosine of features
-    # Where the one lies in the other; None if frames were not compared.
+    similarity: float  # correlation of frames, or cosine of features
+    # Position of one video in the other; None if frames were not compared.
     alignment: Alignment | None = None
     inner: bool = True  # whether it lies in ``match``, and not the other way round
-    edited: EditedCopy | None = None  # what the two share, if that is how they were found
+    edited: EditedCopy | None = None  # content that both share, if they were found by it
 
 
 @dataclass(frozen=True)
 class CopyQuality:
     """Facts by which one of several copies is preferred."""
 
-    duration: float  # of the whole video, seconds
-    height: int  # of its frames, pixels
+    duration: float  # of the whole video, in seconds
+    height: int  # of its frames, in pixels
     width: int
-    bitrate: float  # bits of the file per second; 0 where it is unknown: objects, rows, segments
+    bitrate: float  # bits of the file per second; 0 if it is unknown: objects, rows, segments
 
     def of(self, name: str) -> int:
         """Return a value of one of ``PREFERENCES``, larger for the better video.
@@ -193,7 +193,7 @@ class DuplicateGroup:
 
     kept: int
     removed: list[Removed]
-    also_kept: list[int] = field(default_factory=list)  # those that stay by decision
+    also_kept: list[int] = field(default_factory=list)  # others that a reader kept
 
     @property
     def rows(self) -> list[int]:
@@ -231,12 +231,12 @@ class SharedPart:
 class Duplicates:
     """Result of the search for near-duplicates."""
 
-    groups: list[DuplicateGroup]  # of two or more videos, the largest first
+    groups: list[DuplicateGroup]  # groups of two or more videos, largest first
     candidates: int  # pairs that were compared
     # (number, reason) of videos that were not compared, since their frames cannot be read.
     unread: list[tuple[int, str]] = field(default_factory=list)
-    shared: list[SharedPart] = field(default_factory=list)  # that of the most videos first
-    quality: dict[int, CopyQuality] = field(default_factory=dict)  # of the videos of groups
+    shared: list[SharedPart] = field(default_factory=list)  # the most shared part first
+    quality: dict[int, CopyQuality] = field(default_factory=dict)  # for the videos in groups
 
 
 def candidate_pairs(similar: Tensor, where: Tensor) -> np.ndarray:

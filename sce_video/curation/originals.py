@@ -30,11 +30,11 @@ _NEAR = 0.08
 class _OverlaySettings:
     """Settings for finding something before the picture. The values were chosen by hand."""
 
-    #: Compared frames at most, at equal steps over what both videos show.
+    #: Maximum number of compared frames, at equal steps over the time that both videos show.
     frames: int = 32
-    #: Pixels that an overlay covers at least, of 32 x 32.
+    #: Smallest number of pixels, of 32 x 32, that an overlay covers.
     fewest_pixels: int = 3
-    #: Grey levels by which covered pixels of the two videos differ at least.
+    #: Smallest difference, in grey levels, between covered pixels of the two videos.
     different: float = 8.0
     #: The same relative to the median difference, because a new encoding changes all pixels.
     times_median: float = 4.0

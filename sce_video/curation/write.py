@@ -29,7 +29,7 @@ REPORT = "report.json"
 DECISIONS = "decisions.csv"
 INTROS = "intros.csv"
 MOTION = "motion.csv"
-#: What a curation leaves in its folder, besides what a later run uses.
+#: Results that a curation leaves in its folder, besides the files that a later run uses.
 _RESULTS = (
     *(KEEP, SUBSET, CLUSTERS, CLASSES, REMOVED, INTROS, MOTION, REPORT),
     "curation.html",
@@ -40,7 +40,7 @@ EXAMPLES = 8
 
 @dataclass(frozen=True)
 class RemovedLine:
-    """A line of ``removed.csv``; cells are empty where nothing is known.
+    """A line of ``removed.csv``; cells are empty if nothing is known.
 
     Attributes:
         path: Path of the video.
@@ -153,7 +153,7 @@ def write_curation(
     """
     check_curated_folder(folder, keep, overwrite)
     folder = Path(folder)
-    for name in _RESULTS:  # one that is not written again would be of another curation
+    for name in _RESULTS:  # else an old result of another curation would stay
         Path(folder, name).unlink(missing_ok=True)
     videos = found.videos
     labels, classes, notes = _labels(found)
@@ -267,7 +267,7 @@ def _aligned(line: RemovedLine, at: Alignment, inner: bool) -> RemovedLine:
     """Add details of a video that was found by aligned frames."""
     if at.changes is not None:
         line = replace(line, changes=round(at.changes, 4))
-    # Where it lies in its match, if not the match lies in it.
+    # Its position in the match, unless the match lies in it.
     return replace(_placed(line, at), start=round(at.offset, 3)) if inner else line
 
 
@@ -382,5 +382,5 @@ def kept_of_a_group(found: Curation) -> str:
 
 
 def is_decided(found: Curation, group: DuplicateGroup) -> bool:
-    """Return whether a reader has decided before what a group keeps."""
+    """Return whether a reader has already decided which videos of a group to keep."""
     return any(found.videos.paths[row] in found.decisions.keep for row in group.rows)

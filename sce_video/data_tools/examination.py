@@ -85,7 +85,7 @@ class VideoFacts:
     @property
     def incomplete(self) -> str | None:
         """Return how the stream fails to decode completely; None if it does not fail."""
-        # Of a file cut short there are fewer packets than its header states, if it states a number.
+        # A truncated file has fewer packets than its header states, if it states a number.
         expected = max(self.packets, self.header_frames or 0)
         if self.refused:
             packets = f"{self.refused} packet{'s' if self.refused != 1 else ''}"
@@ -182,7 +182,7 @@ def examine_file(path: str, seconds: float, max_pixels: int = MAX_PIXELS) -> Fil
 
 def _decode_all(path: str, deadline: float, limits: DecodeLimits, reader: AvReader) -> VideoFacts:
     frames = refused = damaged = samples = hidden = skipped = 0
-    end = None  # of the last packet, in ticks of the container
+    end = None  # end of the last packet, in container ticks
     with open_container(path, decoder_options=decoder_options(limits)) as container:
         stream = best_video_stream(path, container)
         codec = stream.codec_context

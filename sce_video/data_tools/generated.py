@@ -37,7 +37,7 @@ _NOISE = 2.0  # standard deviation, grey levels
 _TINT = 0.02  # largest relative deviation of a colour channel from grey
 
 
-#: Of a disc in T frames, (T,) each in units of the frame side: x of its centre from the left edge,
+#: A disc in T frames, (T,) each in units of the frame side: x of its centre from the left edge,
 #: y from the top edge, and radius.
 Motion = tuple[np.ndarray, np.ndarray, np.ndarray]
 
@@ -197,7 +197,7 @@ def _draw_motion(how: str, rng: np.random.Generator, seconds: np.ndarray) -> Mot
         x, y = rng.uniform(0.42, 0.58, size=2).tolist()
         around = phase + 2 * math.pi * turns
         return x + reach * np.cos(around), y + reach * np.sin(around), radius * still
-    # In place, except for a slow drift, so that the position does not identify a video.
+    # Stay in place, except for a slow drift, so that the position does not identify a video.
     drift = rng.uniform(0, 2 * math.pi) + rng.uniform(0.6, 1.2) * seconds
     centre_x, centre_y = x + 0.1 * np.cos(drift), y + 0.1 * np.sin(drift)
     if how == "shake":

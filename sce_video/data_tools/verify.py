@@ -167,7 +167,7 @@ def find_problems(
             other = f", which has label {before}; here it is {label}" if before != label else ""
             found.append(("duplicate", f"same file as {where}{other}"))
         else:
-            # Of an entry that repeats another one the file was examined already.
+            # If an entry repeats another one, its file was already examined.
             known = facts(path)
             video = known.video
             found += file_problems(path, known, limits)

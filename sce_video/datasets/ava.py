@@ -17,7 +17,7 @@ from sce_video.registry import DATASETS
 from sce_video.utils.files import parse_json, read_json, regular_file
 
 NUM_ACTIONS = 80  # ids are 1 to 80; scores of action ``id`` are in column ``id - 1``
-_MATCH_IOU = 0.9  # of a training detection with a ground truth box, at least
+_MATCH_IOU = 0.9  # smallest IoU of a training detection and a ground-truth box
 
 
 @dataclass(frozen=True)

@@ -118,7 +118,7 @@ def segment_positions(count: int, num_frames: int, offsets: np.ndarray | float =
 def shared_segment_positions(
     count: int, num_frames: int, offsets: np.ndarray | None = None
 ) -> np.ndarray:
-    """Choose one of ``count`` positions from each of T segments that share ends: (T,) int64.
+    """Choose a position from each of T segments of ``count`` that share their ends: (T,) int64.
 
     The segments divide the ``count - 1`` steps from the first to the last position. Their ends are
     rounded to even, and both ends belong to a segment (SlowFast, ``datasets/ssv2.py``). ``offsets``

@@ -65,15 +65,15 @@ class ImageArrays:
 class PublishedSet:
     """Description of a dataset's official archive."""
 
-    name: str  # in messages
-    folder: str  # that the archive unpacks to
+    name: str  # name in messages
+    folder: str  # folder that the archive unpacks to
     archive: str
     num_classes: int
     counts: dict[str, int]  # images of each part
     splits: dict[str, tuple[str, ...]]  # files of each split of CIFAR, parts of each one of STL10
-    meta: str  # file of the class names
-    names_key: str = ""  # of the class names in it
-    label_key: str = ""  # of the labels in a batch of CIFAR
+    meta: str  # file that contains the class names
+    names_key: str = ""  # key of the class names in ``meta``
+    label_key: str = ""  # key of the labels in a batch of CIFAR
 
     def find(self, root: str, split: str) -> str:
         """Return ``root/folder`` or, if it is the folder, ``root``; ValueError if neither is."""

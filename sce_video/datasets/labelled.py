@@ -112,7 +112,7 @@ class LabelledVideos:
         return len(self.videos.classes) or int(self.videos.labels.max()) + 1
 
     def name(self, label: int) -> str:
-        """Return the name of a label; its number where it has none."""
+        """Return the name of a label; its number if it has none."""
         return self.videos.classes[label] if self.videos.classes else str(label)
 
     def paths(self) -> list[str]:
@@ -371,7 +371,7 @@ def _read_csv(source: str, more: GroupColumns) -> LabelledVideos:
             span = segment_of_row(f"{source}, line {number}", start, end)
             paths[i] = segment_path(paths[i], *span)
     names = {row[label] for _, row in rows}
-    # 2 before 10, where all of them are numbers.
+    # Sort 2 before 10 if all of them are numbers.
     numbers = all(name.isdecimal() and name.isascii() for name in names)
     classes = sorted(names, key=_in_order if numbers else None)
     number_of = {name: number for number, name in enumerate(classes)}

@@ -76,7 +76,7 @@ _VALUES = {"-1": -1, "0": 0, "1": 1}
 class LabelTable:
     """Labels of N images for C classes."""
 
-    #: N paths, relative to the data set's folder.
+    #: N paths, relative to the dataset's folder.
     paths: tuple[str, ...]
     #: (N, C) int8: 1 shows the class, -1 does not, 0 shows it but is "difficult" (VOC).
     labels: np.ndarray

@@ -108,7 +108,7 @@ def tell_others(root: str, extensions: Sequence[str] | None = None) -> None:
     found, others = find_files(root, extensions)
     if not found:
         raise ValueError(no_file(root, extensions, others))
-    if others and os.environ.get("RANK", "0") == "0":  # of a launch with several processes one
+    if others and os.environ.get("RANK", "0") == "0":  # one process per launch
         count = f"{len(found)} video{'s' * (len(found) != 1)}"
         text = f"{root}: {count}, and {describe_others(others, extensions)}"
         print(printable(text, sys.stderr), file=sys.stderr, flush=True)

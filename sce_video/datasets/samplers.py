@@ -14,7 +14,7 @@ from sce_video.datasets.video_dataset import SampleRequest, mix_seed
 from sce_video.registry import DATA_SAMPLERS
 
 _BLOCK = 4096
-#: Of a loader worker, read from object storage: one alone takes longer than to decode a batch.
+#: Batches that a worker reads ahead: object storage takes longer than decoding one batch.
 _BATCHES_AHEAD = 2
 
 
@@ -87,7 +87,7 @@ class ResumableSampler(Sampler):
             order = torch.arange(size * self.passes)
         if self.total_size > len(order):
             order = order.repeat(math.ceil(self.total_size / len(order)))
-        return order[self.rank : self.total_size : self.world_size].clone()  # of this rank alone
+        return order[self.rank : self.total_size : self.world_size].clone()  # this rank
 
     def __iter__(self) -> Iterator[SampleRequest]:
         """Yield this rank's requests of the epoch, without those skipped by :meth:`set_start`."""
@@ -121,7 +121,7 @@ class ResumableSampler(Sampler):
         self.epoch = epoch
 
     def set_total_size(self, total_size: int) -> None:
-        """Give an epoch so many samples of all ranks together, a multiple of their number.
+        """Set the number of samples per epoch over all ranks, a multiple of the number of ranks.
 
         The order of an epoch does not change: it is cut, or continued from its start.
         """

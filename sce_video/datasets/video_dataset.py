@@ -51,7 +51,7 @@ _MASK64 = 2**64 - 1
 class SampleRequest(NamedTuple):
     """Request of a sampler for one sample of a dataset."""
 
-    #: Index in the data set.
+    #: Index in the dataset.
     index: int  # type: ignore[assignment]  # hides tuple.index, which is not needed
     #: 63-bit number that determines all random decisions of the sample.
     seed: int
@@ -84,12 +84,12 @@ class SampleOrigin:
     timestamps: np.ndarray = field(default_factory=lambda: np.zeros(0))
     #: Seconds of the video; 0 for images.
     duration: float = 0.0
-    #: Share of the frame's area that each view shows, 0 to 1; empty where it is not known.
+    #: Share of the frame's area that each view shows, 0 to 1; empty if it is not known.
     crops: list[float] = field(default_factory=list)
 
 
 _ON_ERROR = ("replace", "raise", "skip")
-_NUM_CHECKED = 20  # entries of a list whose files must exist when the data set is built
+_NUM_CHECKED = 20  # entries of a list whose files must exist when the dataset is built
 _GRACE = 1.0  # seconds after the deadline for decoders, which check it themselves, to raise
 
 
@@ -126,7 +126,7 @@ class VideoDataset(Dataset):
         ValueError: If there is nothing to read, a label has no name, or an option is wrong.
     """
 
-    kind = "video"  # what the files are, for messages
+    kind = "video"  # kind of file, for messages
     extensions: Sequence[str] = VIDEO_EXTENSIONS
     max_tries = 10  # replacements of a bad file before an error is raised
 
@@ -248,7 +248,7 @@ class VideoDataset(Dataset):
         def note(results: PipelineResults) -> PipelineResults:
             """Record clips after sampling, and views before the last step. Nothing is changed."""
             nonlocal origin
-            if results.get("clips"):  # where frames repeat, decoding changes them
+            if results.get("clips"):  # if frames repeat, decoding changes them
                 origin = replace(origin, clips=list(results["clips"]))
                 if "reader" in results:
                     reader = results["reader"]
@@ -276,8 +276,8 @@ class VideoDataset(Dataset):
 
     def __getitems__(self, requests: Sequence[int | SampleRequest]) -> list[PackedSample]:
         """Return the samples of one batch; called by ``DataLoader``."""
-        # Their views are written to shared memory if their shapes are those of the batch before;
-        # then collating copies nothing.
+        # If the views have the same shapes as in the batch before, they are written to shared
+        # memory, and collating copies nothing.
         self._batch_buffer = SharedBatchBuffer(len(requests), self._view_shapes)
         try:
             return self._make_samples(requests)
@@ -293,7 +293,7 @@ class VideoDataset(Dataset):
 
         def work() -> None:
             for request in requests[len(samples) :]:
-                self._caller.restart(math.inf)  # the limit begins where a file is read
+                self._caller.restart(math.inf)  # the limit starts when a file is read
                 samples.append(self._make_sample(SampleRequest.of(request)))
 
         while len(samples) < len(requests):
@@ -334,7 +334,7 @@ class VideoDataset(Dataset):
         )
 
     def mark_bad(self, path: str, reason: str) -> None:
-        """Make the file at a path (see :meth:`path`) bad, also for workers that start later."""
+        """Mark the file at a path (see :meth:`path`) as bad, also for workers that start later."""
         self._bad_paths[path] = reason
 
     def _sample(self, index: int, seed: int) -> PackedSample:

@@ -16,8 +16,8 @@ from sce_video.utils.files import local_copy, regular_file, text_encoding, write
 from sce_video.utils.seconds import parse_seconds
 from sce_video.utils.storage import exists
 
-#: Of the containers that are read, as cameras, recorders and players name them. Names that sound
-#: and pictures have too (.ogg, .mj2, .heic) are left to :data:`BY_CONTENT`.
+#: Extensions of readable containers, as cameras, recorders and players name them. Extensions that
+#: audio and pictures share (.ogg, .mj2, .heic) are left to :data:`BY_CONTENT`.
 VIDEO_EXTENSIONS = (
     ".264", ".265", ".3g2", ".3gp", ".apng", ".asf", ".avc", ".avi", ".dav", ".dif", ".divx", ".dv",
     ".f4v", ".flv", ".gif", ".h263", ".h264", ".h265", ".hevc", ".ismv", ".ivf", ".m1v", ".m2p",
@@ -36,7 +36,7 @@ LABEL_COLUMNS = ("label", "class", "class_name", "label_name", "category")
 MAX_LABEL = 999_999
 
 _INTEGER = re.compile(r"-?[0-9]+")
-_MAX_LINE = 8192  # characters of a line; more are no path
+_MAX_LINE = 8192  # longest line in characters; longer ones are not paths
 #: ``a.mp4@12.5-17``
 MOMENT = re.compile(r"(?s)(.+)@([^@-]{1,20})-([^@-]{1,20})")
 
@@ -71,9 +71,9 @@ class VideoList:
     blob: np.ndarray
     #: (N,) int64, end of each path in ``blob``.
     ends: np.ndarray
-    #: (N,) int64, -1 where there is none.
+    #: (N,) int64, -1 if there is none.
     labels: np.ndarray
-    #: Names of the labels, where they are known.
+    #: Names of the labels, if they are known.
     classes: tuple[str, ...] = ()
 
     @classmethod
@@ -194,7 +194,7 @@ def read_annotation_list(
 
 
 def refuse_table(path: str) -> None:
-    """Raise ValueError for a table of videos, where files are to be read."""
+    """Raise ValueError for a table of videos if files are to be read."""
     named = os.fspath(path).rstrip("/").endswith(".lance")
     if named or os.path.isdir(os.path.join(path, "_versions")):
         raise ValueError(

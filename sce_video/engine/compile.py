@@ -50,7 +50,7 @@ def compile_backbones(model: nn.Module, options: Any) -> int:
     found = _backbones(model)
     try:
         for backbone in found:
-            # In place, because the wrapper of torch.compile has other names of weights.
+            # Compile in place, because the wrapper of torch.compile renames the weights.
             backbone.forward = _CompiledInTraining(backbone, options)
     except (RuntimeError, TypeError) as error:
         raise ValueError(f"compile={options}: {error}") from error
@@ -76,7 +76,7 @@ def fold_backbones(model: nn.Module) -> int:
     Names and values of the weights stay.
 
     Raises:
-        ValueError: there is none, as in an image network or a transformer.
+        ValueError: If there are no such convolutions, as in image networks and transformers.
     """
     spatial: list[nn.Module] = []
     for conv in (part for backbone in _backbones(model) for part in backbone.modules()):
@@ -117,7 +117,7 @@ def _backbones(model: nn.Module) -> list[nn.Module]:
 class _LeavesBf16(nn.Module):
     """Parent of convolutions that compute in float32 what oneDNN gets wrong in bf16."""
 
-    # Under bf16 autocast on a CPU its gradient of the weights is wrong where the input is smaller
+    # Under bf16 autocast on a CPU its gradient of the weights is wrong if the input is smaller
     # than the kernel: NaN, infinite, or finite and without relation to the right one, as it reads
     # memory that nothing was written to; some sizes also corrupt the heap. Found for two frames and
     # a kernel of three, for inputs of one pixel with a stride, and others (torch 2.6 to 2.13, AMD
@@ -151,7 +151,7 @@ def guard_small_convolutions(module: nn.Module) -> int:
 
 
 def too_small(conv: nn.Conv3d | nn.Conv2d, sizes: tuple[int, ...]) -> bool:
-    """Whether an input of these sizes, (T, H, W) or (H, W), is one that oneDNN may get wrong.
+    """Return whether oneDNN may get an input of these sizes, (T, H, W) or (H, W), wrong.
 
     Wrong in bf16 alone, among a thousand combinations of kernels (3, 5, 7), sizes and strides, were
     some of those with fewer frames than the kernel, or a height or width below half of the kernel.

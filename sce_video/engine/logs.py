@@ -1,7 +1,7 @@
 """Logs of a run: on a terminal, in files, in trackers.
 
-Where a file cannot be written there is one warning, and the run goes on: what a training produces
-are its checkpoints; if these cannot be written either, it ends.
+If a log cannot be written, there is one warning and the run continues, because only checkpoints are
+its result. If these cannot be written either, the run ends.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ class ScreenProgressHook(Hook):
     """Two lines at the bottom of a terminal: epoch, time left; loss, kNN, speed, wait for data.
 
     All other messages appear above them, and the lines of the training's log are in the log file
-    only. Where stdout is no terminal nothing changes. Nothing is read from the device: the numbers
-    are those that are logged.
+    only. If stdout is not a terminal, nothing changes. Nothing is read from the device, because the
+    hook shows the logged numbers.
     """
 
     priority = "LOWEST"
@@ -183,7 +183,7 @@ os.register_at_fork(after_in_child=_leave_in_child)
 
 
 def describe_numbers(numbers: Mapping[str, Any]) -> str:
-    """``loss 3.46, kNN 45.2 %, 24 videos/s, data wait 10 %`` of what is there."""
+    """Format the numbers that exist: ``loss 3.46, kNN 45.2 %, 24 videos/s, data wait 10 %``."""
     shown = (
         ("loss", "loss {:.3f}", 1),
         ("knn_top1", "kNN {:.1f} %", 100),
@@ -299,11 +299,11 @@ class MeanLogProcessor(LogProcessor):
         return tag
 
 
-PROJECT = "sce_video"  # of Weights & Biases; the experiment of MLflow
+PROJECT = "sce_video"  # project in Weights & Biases, experiment in MLflow
 
 
 def add_trackers(cfg: Config, names: Sequence[str]) -> None:
-    """Let a training also log to trackers, whose local files go to its ``work_dir``.
+    """Let a run also log to trackers, whose local files go to its ``work_dir``.
 
     Args:
         cfg: Config of the training, which is changed.
@@ -375,7 +375,7 @@ class MLflowVisBackend(mmengine.visualization.MLflowVisBackend):
     """mmengine's, by default with a store in the work folder, and without a copy of that folder.
 
     ``MLFLOW_TRACKING_URI`` names a server; else ``mlflow.db`` in the work folder has the run
-    (``mlflow ui --backend-store-uri sqlite:///RUN/mlflow.db``), or ``mlruns/`` where only
+    (``mlflow ui --backend-store-uri sqlite:///RUN/mlflow.db``), or ``mlruns/`` if only
     mlflow-skinny is installed, which has no database.
 
     Args:
@@ -408,7 +408,7 @@ class MLflowVisBackend(mmengine.visualization.MLflowVisBackend):
 
     @force_init_env
     def add_config(self, config: Config) -> None:
-        # As a file: single settings are longer than MLflow's parameters.
+        # Log a file, because single settings are longer than MLflow's parameters.
         self._mlflow.log_text(config.pretty_text, "config.py")
 
     @force_init_env

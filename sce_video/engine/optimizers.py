@@ -60,7 +60,7 @@ class LARS(Optimizer):
         separate_norms: Whether gradient and decay enter the ratio by their own norms.
 
     Raises:
-        ValueError: a value out of its range, an unknown key in a group, a sparse gradient.
+        ValueError: If a value is out of range, a group has an unknown key, or a gradient is sparse.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class LARS(Optimizer):
         return loss
 
     def _step_tensors(self, params: list[Tensor], group: dict[str, Any]) -> None:
-        """One step of tensors of one device and dtype that are all scaled, or all not."""
+        """Step tensors of one device and dtype that are all scaled, or all not."""
         updates, buffers = [], []
         for p in params:
             assert p.grad is not None
@@ -144,7 +144,7 @@ def _check(settings: dict[str, Any]) -> None:
 
 
 def _scaled(params: list[Tensor], grads: list[Tensor], group: dict[str, Any]) -> list[Tensor]:
-    """Gradients with weight decay, scaled to ``trust_coefficient`` times the parameter's norm."""
+    """Scale gradients with weight decay to ``trust_coefficient`` times the parameter's norm."""
     decay, trust = group["weight_decay"], group["trust_coefficient"]
     values: list[Tensor] | tuple[Tensor, ...] = params
     if params[0].dtype in _LOW_PRECISION:  # ratios overflow or underflow in fp16
@@ -189,7 +189,7 @@ class NoNormDecayConstructor:
     ``optim_wrapper_cfg`` is the config of the wrapper and, under ``optimizer``, of the optimiser.
 
     Raises:
-        ValueError: ``paramwise_cfg`` has another key, ``no_decay`` is no list of names,
+        ValueError: If ``paramwise_cfg`` has another key, ``no_decay`` is not a list of names,
             ``layer_decay`` is not in (0, 1], or the backbone names no layers.
     """
 
@@ -237,7 +237,7 @@ class NoNormDecayConstructor:
         return wrapper
 
     def _depths(self, model: nn.Module) -> tuple[dict[nn.Parameter, int], int]:
-        """Depth of each parameter of the backbone, and L; nothing without layer decay."""
+        """Return the depth of each backbone parameter, and L; nothing without layer decay."""
         if self.layer_decay is None:
             return {}, 0
         backbone = getattr(model, "backbone", None)
@@ -259,7 +259,7 @@ class ProbeGridConstructor:
     evals/video_classification_frozen/eval.py. ``paramwise_cfg`` must be None.
 
     Raises:
-        ValueError: ``paramwise_cfg`` is given, or the model has no such classifier.
+        ValueError: If ``paramwise_cfg`` is given, or the model has no such classifier.
     """
 
     def __init__(self, optim_wrapper_cfg: dict, paramwise_cfg: dict | None = None) -> None:
@@ -315,7 +315,7 @@ class MixedPrecisionOptimWrapper(OptimWrapper):
         init_scale: Initial loss scale, fp16 only.
 
     Raises:
-        ValueError: an unknown dtype.
+        ValueError: If the dtype is unknown.
     """
 
     def __init__(

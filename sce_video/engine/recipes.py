@@ -1,4 +1,4 @@
-"""Recipes by name: the configs of a checkout, or those that an installed package carries."""
+"""Recipes by name: the configs of a checkout or of an installed package."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _COMMANDS = ("pretrain", "finetune")
 
 
 def shipped_folder() -> Path:
-    """The folder with ``configs`` and ``tools``: the checkout, or inside the installed package.
+    """Return the folder with ``configs`` and ``tools``, in the checkout or the installed package.
 
     Raises:
-        FileNotFoundError: There is neither.
+        FileNotFoundError: If neither folder exists.
     """
     for folder in (_PACKAGE.parent, _PACKAGE / _IN_WHEEL):
         if (folder / "configs/_base_").is_dir():
@@ -40,12 +40,12 @@ def shipped_folder() -> Path:
 
 
 def recipes_folder() -> Path:
-    """``configs`` of :func:`shipped_folder`."""
+    """Return ``configs`` in :func:`shipped_folder`."""
     return shipped_folder() / "configs"
 
 
 def recipe_names() -> dict[str, Path]:
-    """Return the file of every recipe by its name, those of :func:`register_recipe` included."""
+    """Return the files of all recipes, also from :func:`register_recipe`, by recipe name."""
     return {**_shipped_recipes(), **{name: own.file for name, own in own_recipes.items()}}
 
 
@@ -61,7 +61,7 @@ def _shipped_recipes() -> dict[str, Path]:
 def methods() -> dict[str, str]:
     """Return the recipe for a folder of videos of every method, by the method's name.
 
-    A recipe of :func:`register_recipe` has the name of its method.
+    A recipe from :func:`register_recipe` is named like its method.
     """
     names = [name for name in sorted(_shipped_recipes()) if name.endswith(_FOLDER_RECIPE)]
     shipped = {name.removesuffix(_FOLDER_RECIPE): name for name in names}
@@ -115,13 +115,13 @@ def register_recipe(name: str, file: str | Path, command: str = "pretrain") -> N
 
 
 def find_recipe(config: str | Path) -> Path:
-    """The file of a config: a path, a path below ``configs``, or the name of a recipe.
+    """Find the file of a config by a path, a path below ``configs``, or the name of a recipe.
 
-    ``my.py``, ``configs/sce/sce_r3d18_folder.py`` (also where there is no such folder, as with an
+    ``my.py``, ``configs/sce/sce_r3d18_folder.py`` (also if there is no such folder, as with an
     installed package) and ``sce_r3d18_folder`` are found; a file that exists wins.
 
     Raises:
-        FileNotFoundError: There is none; the message names recipes with similar names.
+        FileNotFoundError: If there is no such config. The message names recipes with similar names.
     """
     path = Path(config)
     if path.is_file():
@@ -139,10 +139,10 @@ def find_recipe(config: str | Path) -> Path:
 
 
 def find_sweep(sweep: str | Path) -> Path:
-    """The file of a sweep: a path, or the name of one in ``configs/sweeps``.
+    """Find the file of a sweep by a path, or by its name in ``configs/sweeps``.
 
     Raises:
-        FileNotFoundError: There is none; the message names sweeps with similar names.
+        FileNotFoundError: If there is no such sweep. The message names sweeps with similar names.
     """
     path = Path(sweep)
     known = {other.stem: other for other in (recipes_folder() / "sweeps").glob("*.py")}

@@ -131,7 +131,7 @@ class _StoredRun(RunDescription):
 
 
 def installed_versions() -> dict[str, str]:
-    """Return the versions of Python and the libraries that a training depends on, by name."""
+    """Return the versions of Python and the libraries that training depends on, by name."""
     versions = {
         "sce_video": __version__,
         "python": platform.python_version(),

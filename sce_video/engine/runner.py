@@ -101,8 +101,8 @@ class VideoRunner(Runner):
         """Build a data loader as mmengine does, with three settings adapted to the machine.
 
         Memory is pinned if there is a GPU, unless the config says False; ``persistent_workers`` is
-        off where there are no workers, of which there are at most as many as this process has
-        cores. A data set that reads ahead is told of later batches. Every loader gets a random
+        off if there are no workers, of which there are at most as many as this process has
+        cores. A dataset that reads ahead is told of later batches. Every loader gets a random
         generator of its own.
         """
         if isinstance(dataloader, dict):
@@ -131,7 +131,7 @@ class VideoRunner(Runner):
     def set_randomness(
         self, seed: int | None, diff_rank_seed: bool = False, deterministic: bool = False
     ) -> None:
-        """Set the seed as mmengine does; ``deterministic`` takes such algorithms where they exist.
+        """Set the seed as mmengine does; ``deterministic`` uses such algorithms if they exist.
 
         A warning names operations without one, such as the gradient of a 3D max pooling on a GPU,
         where mmengine ends the training.
@@ -233,7 +233,7 @@ class VideoRunner(Runner):
         a CPU convolutions of inputs smaller than their kernels stay in float32.
 
         Raises:
-            ValueError: another value, or arguments that torch.compile refuses.
+            ValueError: If ``compile`` is something else, or torch.compile refuses the arguments.
         """
         model = unwrap_model(self.model)
         if self.cfg.get("conv_2d"):
@@ -259,8 +259,8 @@ class VideoRunner(Runner):
         """Write everything a resumed run needs. Called on all ranks, rank 0 writes.
 
         Raises:
-            ValueError: a storage backend other than local files is requested.
-            WriteError: it cannot be written; names the newest checkpoint. On all ranks.
+            ValueError: If a storage backend other than local files is requested.
+            WriteError: If writing fails, on all ranks. The message names the newest checkpoint.
         """
         if file_client_args is not None or backend_args is not None:
             raise ValueError(
@@ -323,7 +323,7 @@ class VideoRunner(Runner):
         run_on_main_rank(write)  # a failure ends all ranks
 
     def _ends_epoch(self, meta: dict) -> bool:
-        """Whether the epoch that a checkpoint counts as begun is complete, but for what follows it.
+        """Return whether the epoch in a checkpoint is complete except for the validation after it.
 
         Such a checkpoint is written by iterations, before the validation after the epoch.
         """
@@ -338,8 +338,8 @@ class VideoRunner(Runner):
         """Load weights; see :func:`sce_video.engine.checkpoint.load_checkpoint_file`.
 
         Raises:
-            ValueError: no weight of the file fits the model, or one has another shape; if
-                ``strict``, one is missing or too many.
+            ValueError: If no weight of the file fits the model, or one has another shape. If
+                ``strict``, also if one is missing or too many.
         """
         # A training that continues has the adapters themselves; everything else their sum.
         checkpoint = load_checkpoint_file(filename, map_location, merge_adapters=not strict)
@@ -390,7 +390,7 @@ class VideoRunner(Runner):
         """Load the whole backbone from the checkpoint ``pretrained``, if the config has that key.
 
         Raises:
-            ValueError: the config needs a checkpoint and none is given, or the checkpoint has
+            ValueError: If the config needs a checkpoint and none is given, or the checkpoint has
                 another backbone.
         """
         if "pretrained" not in self.cfg:
@@ -412,10 +412,10 @@ class VideoRunner(Runner):
         self.logger.info(f"loaded {count} tensors of the backbone from {path}")
 
     def _newest_readable_checkpoint(self) -> str | None:
-        """The checkpoint to resume from, None if there is none.
+        """Return the checkpoint to resume from; None if there is none.
 
         Raises:
-            ValueError: there are some, and all are damaged.
+            ValueError: If there are checkpoints, but all of them are damaged.
         """
         found = find_checkpoints(self.work_dir)
         readable = first_readable(found, self.logger)
@@ -430,7 +430,7 @@ class VideoRunner(Runner):
         """Restore weights, optimiser, counters and random states of a checkpoint.
 
         Raises:
-            ValueError: the file has no training state, or the weights of another model.
+            ValueError: If the file has no training state, or the weights of another model.
         """
         # Strict: a run that lacks a weight of its queue or target would not be the same run.
         checkpoint = self.load_checkpoint(filename, get_device(), strict=True)

@@ -1,7 +1,7 @@
 """Schedules: pure functions ``f(step, total)`` of the optimiser step, 0 <= step < total.
 
-They have no state, so a resumed run gets the same values. Where the length of a training is changed
-on the way, steps are no whole numbers (:func:`position`).
+They have no state, so a resumed run gets the same values. If the length of a run
+is changed during the run, steps are not whole numbers (:func:`position`).
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ Schedule = partial[float]
 
 
 def constant(step: float, total: int, *, value: float) -> float:
-    """Always ``value``."""
+    """Return ``value`` at every step."""
     return value
 
 
 def linear(step: float, total: int, *, start: float, end: float) -> float:
-    """From ``start`` at step 0 to ``end`` at step ``total``."""
+    """Go from ``start`` at step 0 to ``end`` at step ``total``."""
     return start + (end - start) * _share(step, total)
 
 
 def cosine(step: float, total: int, *, start: float, end: float) -> float:
-    """From ``start`` at step 0 to ``end`` at step ``total`` along half a cosine.
+    """Go from ``start`` at step 0 to ``end`` at step ``total`` along half a cosine.
 
     The target's momentum: 0.99 to 1 (paper, appendix D.3).
     """
@@ -44,7 +44,7 @@ def cosine(step: float, total: int, *, start: float, end: float) -> float:
 
 
 def _warmup(step: float, peak: float, warmup_steps: int, start: float | None) -> float:
-    """The value in a linear warm-up; without a start, the first step has its share of the peak."""
+    """Warm up linearly. Without a start, the first step has its share of the peak."""
     if start is None:
         return peak * (step + 1) / warmup_steps
     return start + (peak - start) * step / warmup_steps
@@ -59,7 +59,7 @@ def warmup_cosine(
     end: float = 0.0,
     warmup_start: float | None = None,
 ) -> float:
-    """Linear up to ``peak`` in ``warmup_steps`` steps, then a cosine to ``end`` (appendix D.3).
+    """Rise to ``peak`` in ``warmup_steps`` steps, then follow a cosine to ``end`` (appendix D.3).
 
     The warm-up begins at ``warmup_start``; if that is None, at ``peak / warmup_steps``::
 
@@ -84,7 +84,7 @@ def multistep(
     warmup_steps: int = 0,
     warmup_start: float | None = None,
 ) -> float:
-    """Linear up to ``start`` in ``warmup_steps`` steps, then times ``factor`` at each milestone.
+    """Rise to ``start`` in ``warmup_steps`` steps, then multiply by ``factor`` at each milestone.
 
     The warm-up begins at ``warmup_start``; if that is None, at ``start / warmup_steps``.
     """
@@ -96,12 +96,12 @@ def multistep(
 def steps(
     step: float, total: int, *, values: tuple[float, ...], milestones: tuple[int, ...]
 ) -> float:
-    """``values[i]`` from milestone i - 1 on: the first value at step 0, the last until the end."""
+    """Return ``values[i]`` from milestone i - 1 on: the first at step 0, the last until the end."""
     return values[sum(step >= milestone for milestone in milestones)]
 
 
 def position(step: int, total: int, changes: Sequence[tuple[int, int]]) -> float:
-    """Where a step lies in schedules of ``total`` steps whose length was changed on the way.
+    """Place a step in schedules of ``total`` steps whose length was changed during the run.
 
     After a change the rest of the schedule is stretched over the steps that are left, so that no
     value jumps and each ends where it would have::
@@ -129,15 +129,15 @@ SCHEDULES: dict[str, Callable[..., float]] = {f.__name__: f for f in _FUNCTIONS}
 
 
 def build_schedule(spec: float | Mapping[str, Any], steps_per_epoch: int) -> Schedule:
-    """A schedule from a number (constant) or ``dict(name="cosine", start=0.99, end=1.0)``.
+    """Build a schedule from a number (constant) or ``dict(name="cosine", start=0.99, end=1.0)``.
 
     Durations may be given in epochs: ``warmup_epochs`` for ``warmup_steps`` and
     ``milestone_epochs`` for ``milestones``. The result is a ``functools.partial`` of one of
     :data:`SCHEDULES`.
 
     Raises:
-        ValueError: no number or dict, an unknown name, arguments that the schedule does not take
-            or lacks, or whose values are no numbers or in no order.
+        ValueError: If ``spec`` is not a number or dict, the name is unknown, an argument is missing
+            or not accepted, or values are not numbers or not in order.
     """
     if _is_number(spec):
         return partial(constant, value=float(spec))
@@ -184,7 +184,7 @@ def _check_durations(arguments: Mapping[str, Any], given: dict[str, Any]) -> Non
 
 
 def _check_values(arguments: Mapping[str, Any], given: dict[str, Any]) -> None:
-    """Raise ValueError for what is no finite number, and for milestones that do not fit."""
+    """Raise ValueError if a value is not a finite number, or if milestones do not fit."""
     for key, value in arguments.items():
         if key not in _LISTS and not (_is_number(value) and math.isfinite(value)):
             raise ValueError(f"{key} must be made of finite numbers in {given}")
@@ -223,7 +223,7 @@ class ScheduleHook(Hook):
             it constant.
 
     Raises:
-        ValueError: ``base_batch_size`` below 1, or durations of another type.
+        ValueError: If ``base_batch_size`` is below 1, or durations have another type.
     """
 
     priority = "HIGHEST"  # before RuntimeInfoHook, which logs the rates
@@ -243,7 +243,7 @@ class ScheduleHook(Hook):
         self.lr, self.model, self.base_batch_size = lr, dict(model or {}), base_batch_size
         self.weight_decay, self._is_decayed = weight_decay, [False]
         self._base_lrs: list[float] = []
-        self._lr_scales: list[float] = []  # of layer decay, which the rates contain
+        self._lr_scales: list[float] = []  # layer decay, already in the rates
 
     def before_run(self, runner) -> None:
         """Keep the configured rates: a checkpoint, loaded later, overwrites them."""
@@ -257,7 +257,7 @@ class ScheduleHook(Hook):
         """Build the schedules, whose durations may be in epochs, and log the scaled rate.
 
         Raises:
-            ValueError: the model has no such number or refuses its values, or a schedule is
+            ValueError: If the model has no such number or refuses its values, or a schedule is
                 malformed.
         """
         self._accumulation = accumulation = runner.optim_wrapper._accumulative_counts
@@ -311,7 +311,7 @@ class ScheduleHook(Hook):
         done = runner.iter // self._accumulation
         step = position(done, self._total, runner.train_loop.replans)
         groups = runner.optim_wrapper.optimizer.param_groups
-        # By group: resumed groups hold the rates of their last step, not those of the config.
+        # By group: resumed groups hold the rates of their last step, not the config's rates.
         for group, schedule in zip(groups, self._lr_schedules, strict=True):
             group["lr"] = schedule(step, self._total)
         if self._decay is not None:

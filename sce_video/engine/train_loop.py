@@ -46,7 +46,7 @@ class StopSignals:
 
     A second SIGINT raises KeyboardInterrupt immediately. Ignored signals stay ignored, for example
     SIGINT in background jobs of a shell script and SIGHUP under ``nohup``. Outside the main thread,
-    where Python allows no signal handlers, nothing changes.
+    if Python allows no signal handlers, nothing changes.
     """
 
     def __init__(self) -> None:

@@ -49,7 +49,7 @@ def feature_channels(backbone: Mapping[str, Any]) -> int | None:
 
 
 def checkpoint_weights(checkpoint: dict) -> dict[str, Any]:
-    """The weights of a checkpoint by name, without the prefix of DistributedDataParallel."""
+    """Return the weights of a checkpoint by name, without the DistributedDataParallel prefix."""
     weights = checkpoint.get("state_dict", checkpoint)
     return {name.removeprefix("module."): value for name, value in weights.items()}
 
@@ -71,8 +71,8 @@ def check_backbone_weights(model: nn.Module, checkpoint: dict, name: str) -> int
         Number of backbone tensors that fit.
 
     Raises:
-        ValueError: none or not all of them fit; the message names the file and the first on both
-            sides.
+        ValueError: If no weight fits, or not all of them fit. The message names the file and the
+            first weight on both sides.
     """
     weights = checkpoint_weights(checkpoint)
     own = checkpoint_weights(model.state_dict())
@@ -101,9 +101,9 @@ def check_backbone_weights(model: nn.Module, checkpoint: dict, name: str) -> int
 
 
 def _describe_faults(own: dict, weights: dict, strict: bool = True) -> str:
-    """The numbers of weights that do not fit, and the first two of each kind; "" if all do.
+    """Count the weights that do not fit, and name the first two of each kind; "" if all fit.
 
-    Unless ``strict``, weights that one side alone has are no fault.
+    Unless ``strict``, weights that only one side has are not a fault.
     """
     shape = {k: tuple(v.shape) if torch.is_tensor(v) else None for k, v in weights.items()}
     shapes = [
@@ -121,7 +121,7 @@ def check_weights(model: nn.Module, weights: dict, name: str, strict: bool) -> N
     """Raise if weights cannot be loaded into a bare model, in a shorter message than torch's.
 
     Raises:
-        ValueError: a weight has another shape; if ``strict``, one is missing or too many. The
+        ValueError: If a weight has another shape or, if ``strict``, one is missing or too many. The
             message names the file (``name``).
     """
     if faults := _describe_faults(model.state_dict(), weights, strict):
@@ -134,7 +134,7 @@ def check_weights(model: nn.Module, weights: dict, name: str, strict: bool) -> N
 def load_backbone(
     model: nn.Module, checkpoint: dict, name: str, allow_identity: bool = False
 ) -> int:
-    """Load and count the weights of a bare model's backbone, as of :func:`check_backbone_weights`.
+    """Load and count the weights of a bare model's backbone, as in :func:`check_backbone_weights`.
 
     The target of a self-supervised method becomes equal to the online branch.
 
@@ -170,10 +170,10 @@ def _identity_weights(model: nn.Module) -> dict[str, Tensor]:
 def check_classifier_weights(model: nn.Module, checkpoint: dict, name: str) -> None:
     """Raise unless every weight of a ``cls_head`` or ``roi_head`` is there, in its shape.
 
-    Models without these pass; arguments as of :func:`check_backbone_weights`.
+    Models without these pass; arguments as in :func:`check_backbone_weights`.
 
     Raises:
-        ValueError: the file has no classifier, or one with another number of classes.
+        ValueError: If the file has no classifier, or one with another number of classes.
     """
     weights = checkpoint_weights(checkpoint)
     own = {k: v for k, v in unwrap_model(model).state_dict().items() if k.startswith(_HEADS)}
@@ -195,19 +195,19 @@ def check_classifier_weights(model: nn.Module, checkpoint: dict, name: str) -> N
 
 
 VERSION = 1
-_MOST_TENSORS = 50_000  # of a file: 3,000 modules in two branches, and two of an optimizer
+_MOST_TENSORS = 50_000  # in a file: 3,000 modules in two branches, and two of an optimizer
 #: Entries of a checkpoint's ``meta`` that the provenance keeps.
 _META = ("epoch", "benchmark", "training", "selected", "pretrained")
 
 
 def load_weights_file(path: str | Path) -> dict[str, Any]:
-    """A ``.safetensors`` file as the content of a checkpoint: ``state_dict`` and ``meta``.
+    """Read a ``.safetensors`` file as a checkpoint with ``state_dict`` and ``meta``.
 
-    ``meta`` has the config and the provenance of a ``config.json`` beside the file or URL.
+    ``meta`` has the config and the provenance of a ``config.json`` next to the file or URL.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: it is damaged, or the JSON file beside it is not one of this package.
+        FileNotFoundError: If there is no such file.
+        ValueError: If the file is damaged, or the JSON file next to it is not one of this package.
     """
     from safetensors import SafetensorError
 
@@ -234,7 +234,7 @@ def load_weights_file(path: str | Path) -> dict[str, Any]:
 
 
 def read_tensors(path: str | Path) -> dict[str, Tensor]:
-    """The tensors of a ``.safetensors`` file by name.
+    """Read the tensors of a ``.safetensors`` file by name.
 
     Raises:
         SafetensorError: If the file is damaged.
@@ -255,11 +255,11 @@ def check_count(tensors: int) -> None:
 
 
 def read_exported_config(path: str | Path) -> dict[str, Any]:
-    """The content of a ``config.json``; the values in it are not checked here.
+    """Read a ``config.json`` without checking its values.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: it is not JSON, not one of this package, or of a later version.
+        FileNotFoundError: If there is no such file.
+        ValueError: If it is not JSON, not from this package, or from a later version.
     """
     content = read_json(local_copy(path, newest=True))
     if not isinstance(content, dict) or content.get("format") != FORMAT:
@@ -277,7 +277,7 @@ def read_exported_config(path: str | Path) -> dict[str, Any]:
 
 
 def test_settings(stored: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a test of the network in a ``config.json``: model, data, metrics.
+    """Return the test settings of the network in a ``config.json``: model, data, metrics.
 
     Values that are missing there are None here.
     """
@@ -356,7 +356,7 @@ LAYERS = {
         "TransformerLayerSequence".split()
     ),
 }
-#: Models that :func:`checked_parts` lets a file name, beside data sets, transforms and metrics.
+#: Models that :func:`checked_parts` lets a file name, besides datasets, transforms and metrics.
 _PARTS = (
     *("AttentiveProbeHead", "I3DHead", "RecognizerDataPreprocessor", "VideoDataPreprocessor"),
 )
@@ -381,7 +381,7 @@ _SPARE_BYTES, _BYTES_PER_STORED_BYTE = 2**24, 4
 
 
 def checked_backbone(backbone: Any, trusted: bool = False) -> dict[str, Any]:
-    """A copy of a backbone's config that is safe to build inside :func:`bounded_network`.
+    """Copy a backbone's config so that it is safe to build inside :func:`bounded_network`.
 
     An mmengine registry imports any dotted path given as ``type``; so every ``type`` in the config
     must be a registered name, plain or with its scope, in :data:`BACKBONES` or :data:`LAYERS`, or
@@ -390,8 +390,8 @@ def checked_backbone(backbone: Any, trusted: bool = False) -> dict[str, Any]:
     a file that the user gave, may name every registered network or layer, in any size.
 
     Raises:
-        ValueError: a ``type`` is missing or may not be named, a value is no plain data or a number
-            is too large.
+        ValueError: If a ``type`` is missing or may not be named, a value is not plain data, or a
+            number is too large.
     """
     if not isinstance(backbone, dict) or "type" not in backbone:
         raise ValueError(f"a backbone is a dict with a type, got {backbone!r:.100}")
@@ -425,7 +425,7 @@ def _check_plain(node: Any, what: str) -> None:
 
 
 def _check_type(name: Any, layer: bool, trusted: bool) -> None:
-    """Raise unless ``name`` is that of a network (or ``layer``) that may be built."""
+    """Raise unless ``name`` names a network (or ``layer``) that may be built."""
     scope, _, plain = name.rpartition(".") if isinstance(name, str) else ("", "", None)
     for registry in MODELS.chain():
         whole = isinstance(name, str) and name in registry.module_dict
@@ -448,7 +448,7 @@ def _check_type(name: Any, layer: bool, trusted: bool) -> None:
 
 
 def checked_parts(node: Any) -> Any:
-    """A copy of the config of data sets, transforms, metrics or heads that is safe to build.
+    """Copy the config of datasets, transforms, metrics or heads so that it is safe to build.
 
     Their constructors only keep their arguments, or read lists and videos on this machine.
 
@@ -483,13 +483,13 @@ def checked_parts(node: Any) -> Any:
 
 @contextmanager
 def bounded_network(state_dict: Mapping[str, Any]) -> Iterator[None]:
-    """Limit the networks built inside to the size of these weights, those of the file.
+    """Limit the networks built inside to the size of the file's weights.
 
     A layer that is too large is refused when it registers its weights, before they are written:
     memory that is only reserved costs nothing.
 
     Raises:
-        ValueError: a network is larger than the weights, or has too many layers.
+        ValueError: If a network is larger than the weights, or has too many layers.
     """
     storages = [value.untyped_storage() for value in state_dict.values() if torch.is_tensor(value)]
     stored = sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())

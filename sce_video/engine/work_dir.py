@@ -202,9 +202,9 @@ def _logs_with_steps(folder: Path) -> list[Path]:
 def remove_training(folder: str | Path, current: str | Path = "") -> str:
     """Remove an earlier training run from a work folder before anything new is written to it.
 
-    This removes checkpoints, the logs of starts with steps except for the ``current`` one, and the
-    lists that training hooks write. Other files are kept. Otherwise, if the config were replaced
-    but checkpoints left, a later ``--resume`` would continue them with different settings.
+    This removes checkpoints, the lists that training hooks write and, if any step was logged, the
+    logs of all starts except ``current``. Other files are kept. If only the config were replaced, a
+    later ``--resume`` would continue the old checkpoints with different settings.
 
     Returns:
         Sentence that states how much was removed; empty if there was nothing to remove.

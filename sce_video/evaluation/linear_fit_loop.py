@@ -26,8 +26,8 @@ class LinearFitLoop(ResumableTrainLoop):
     One pass over the training videos computes the features of all their views, without
     augmentation. Each view is a sample of a logistic regression, because a test averages the
     probabilities of the views of a video (:func:`fit_linear_probe`). Hooks, logs, checkpoint and
-    test are those of every other training. A resumed pass begins again, since features are not in
-    a checkpoint.
+    test are the same as in any other training run. A resumed pass starts again, because features
+    are not in a checkpoint.
 
     Args:
         runner: The runner. Its model has a backbone, and a ``cls_head`` with the layer ``fc_cls``.

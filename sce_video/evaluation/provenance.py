@@ -1,4 +1,4 @@
-"""Provenance of a result: everything its metrics depend on, written beside them."""
+"""Provenance of a result: everything its metrics depend on, written next to them."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from sce_video.version import __version__
 #: Python packages of the decoding backends.
 _DECODERS = ("av", "decord", "torchcodec")
 UNKNOWN = "unknown"
-#: What a result states of its pretraining, beside data set, network and clip of the evaluation.
+#: Facts about the pretraining in a result, besides dataset, network and clip of the evaluation.
 _OF_PRETRAINING = ("pretrained_on", "pretraining", "pretraining_epochs")
-#: Entries of a data set's description that are repeated at the top level.
+#: Entries of a dataset's description that are repeated at the top level.
 _OF_DATASET = ("clips", "crops", "crop_size", "decoder", "decoder_version")
 
 
 def describe_evaluation(runner: Runner, dataset: Any, num_views: int, kind: str) -> dict[str, Any]:
-    """Provenance of a test: recipe, checkpoint, data set, views, software.
+    """Describe the provenance of a test: recipe, checkpoint, dataset, views, software.
 
     ``benchmark`` is what the recipe names, with what the checkpoint's recipe names of the
     pretraining, and ``benchmark_problems`` what is unknown of it. ``resolved_config`` is that of
@@ -86,7 +86,7 @@ def describe_evaluation(runner: Runner, dataset: Any, num_views: int, kind: str)
 def stated_benchmark(
     benchmark: dict[str, Any], checkpoint: dict[str, Any]
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """The benchmark of a recipe with what the checkpoint's recipe names of the pretraining.
+    """Return a recipe's benchmark, completed by the pretraining in the checkpoint's recipe.
 
     Its ``pretrained_on``, ``pretraining`` and ``pretraining_epochs`` are None if not pretrained,
     "unknown" if the pretraining has no record; the second dict has the reason for each of these.
@@ -117,9 +117,9 @@ def stated_benchmark(
 
 
 def describe_dataset(dataset: Any, num_views: int) -> dict[str, Any]:
-    """Samples and classes, clips x crops, pipeline and decoder with its version, as plain data.
+    """Describe samples, classes, clips x crops, pipeline and decoder version as plain data.
 
-    Attributes that the data set does not have are left out.
+    Attributes that the dataset does not have are left out.
     """
     described: dict[str, Any] = {**describe_samples(dataset), "views": num_views}
     if "classes" not in described and (classes := _folders_of_classes(dataset)):
@@ -138,7 +138,7 @@ def describe_dataset(dataset: Any, num_views: int) -> dict[str, Any]:
             described["crops"] = transform.num_crops
         if hasattr(transform, "backend"):
             backend, versions = transform.backend, []
-            # Of a backend of other code the versions of all installed decoders.
+            # For a third-party backend, record the versions of all installed decoders.
             for name in (backend,) if backend in _DECODERS else _DECODERS:
                 with contextlib.suppress(importlib.metadata.PackageNotFoundError):
                     versions.append(f"{name} {importlib.metadata.version(name)}")
@@ -147,13 +147,13 @@ def describe_dataset(dataset: Any, num_views: int) -> dict[str, Any]:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether a value is a number, a string, None or a list of them."""
+    """Return whether a value is a number, a string, None or a list of them."""
     values = value if isinstance(value, list | tuple) else (value,)
     return all(isinstance(one, bool | int | float | str | None) for one in values)
 
 
 def _folders_of_classes(dataset: Any) -> list[str] | None:
-    """Names of the classes of a list, if each has its videos in one folder of its own."""
+    """Return a list's class names, if the videos of each class are in a folder of their own."""
     labels = getattr(dataset, "labels", None)
     if labels is None or len(labels) == 0 or labels.min() < 0:
         return None

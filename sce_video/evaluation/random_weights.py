@@ -1,11 +1,11 @@
-"""Has a pretraining helped? The trained network beside random weights, on clips of the same videos.
+"""Has a pretraining helped? The trained network and random weights on clips of the same videos.
 
 The measure is kNN accuracy, each clip classified by the clips of all other videos; without classes
-retrieval: is the nearest of all other clips one of the same video? Beside it stands the effective
-rank of the features (RankMe, arXiv 2210.02885).
+retrieval: is the nearest of all other clips one of the same video? The effective rank of
+the features (RankMe, arXiv 2210.02885) is reported with it.
 
-A network is *better* where the 95 % bootstrap interval of the paired difference, over videos, lies
-above 0. It is *no better* where it does not and the difference is below 5 points; without classes
+A network is *better* if the 95 % bootstrap interval of the paired difference, over videos, lies
+above 0. It is *no better* if it does not and the difference is below 5 points; without classes
 the effective rank must not be a tenth higher, too, since random weights often find the other clip
 of a scene by its colours. Everything else is undecided.
 """
@@ -28,7 +28,7 @@ from sce_video.models.losses import effective_rank
 BETTER = "better"
 NO_BETTER = "no better"
 UNDECIDED = "undecided"
-#: What a network is compared with, by the name in a row.
+#: Networks to compare with, by their names in a row.
 OTHERS = {
     "random": "random weights",
     "start": "the weights it started from",
@@ -52,10 +52,10 @@ _K = 20
 
 
 def compare_features(features: Mapping[str, Tensor], labels: Tensor) -> dict[str, float]:
-    """Scores of networks on the same videos, and intervals of the differences, as numbers of a row.
+    """Compute the scores of networks on the same videos, and the intervals of the differences.
 
-    Features (N, K, C) of K clips of N videos are those of the ``trained`` network and of
-    :data:`OTHERS`, labels (N,) the classes of the videos, -1 for none.
+    Features (N, K, C) of K clips of N videos come from the ``trained`` network and from
+    :data:`OTHERS`. Labels (N,) are the classes of the videos, -1 for none.
 
     A row has ``videos``; ``knn`` or ``retrieval``, and ``rank``, of the trained network; the same
     with ``_random`` and ``_start``; and ``gain_``, ``low_`` and ``high_`` of each: the difference
@@ -90,13 +90,13 @@ def compare_features(features: Mapping[str, Tensor], labels: Tensor) -> dict[str
 
 
 def decision(row: Mapping[str, Any], other: str = "random") -> str:
-    """``better``, ``no better`` or ``undecided`` of a row, by the rule of this module."""
+    """Return ``better``, ``no better`` or ``undecided`` for a row, by the rule of this module."""
     measure = measure_of(row)
     if measure is None or f"low_{other}" not in row or row["videos"] < _MIN_VIDEOS:
         return UNDECIDED
     if row[f"low_{other}"] > 0:
         return BETTER
-    # Where random weights are nearly always right, nothing can be better.
+    # If random weights are nearly always right, nothing can be better.
     decided = row[f"{measure}_{other}"] <= _CEILING and row[f"gain_{other}"] < LEAST_GAIN
     if measure == "retrieval":
         decided = decided and row["rank"] < _HIGHER_RANK * row[f"rank_{other}"]
@@ -104,7 +104,7 @@ def decision(row: Mapping[str, Any], other: str = "random") -> str:
 
 
 def is_comparison(row: Mapping[str, Any]) -> bool:
-    """Whether a row of a log has all numbers of a comparison, none of them NaN."""
+    """Return whether a log row has all numbers of a comparison, none of them NaN."""
     needed, measure = {"videos", "rank"}, measure_of(row)
     for other in OTHERS:
         if f"rank_{other}" in row and measure:
@@ -113,12 +113,12 @@ def is_comparison(row: Mapping[str, Any]) -> bool:
 
 
 def measure_of(row: Mapping[str, Any]) -> str | None:
-    """Name of the measure of a row; None where each video has one clip and no class."""
+    """Name of the measure of a row; None if each video has one clip and no class."""
     return next((name for name in MEASURES if name in row), None)
 
 
 def sentences(row: Mapping[str, Any]) -> Iterator[str]:
-    """The comparison in words, a sentence for each other network."""
+    """Describe the comparison in one sentence for each other network."""
     measure, found = measure_of(row), {BETTER: "better than", NO_BETTER: "no better than"}
     for other, words in OTHERS.items():
         if f"rank_{other}" not in row:

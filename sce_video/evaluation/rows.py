@@ -329,7 +329,7 @@ def collect_rows(
         if progress is not None:
             progress.finish()
     joined = _joined(own) if ranks > 1 else own
-    # Not the result of the function, which would be sent to all ranks.
+    # Do not return the function's result, because it would be sent to all ranks.
     rows: list[Rows] = []
     run_on_main_rank(lambda: rows.append(complete(joined, dataloader.dataset)))
     return rows[0] if rows else None

@@ -1,4 +1,4 @@
-"""Class scores of the videos of a data set: .npz files and late fusion."""
+"""Class scores of the videos of a dataset: .npz files and late fusion."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def load_scores(path: str | Path) -> tuple[Rows, dict]:
     Files of other programs may lack ``one_view_scores``, ``indices`` and ``protocol``.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: not a file of scores, lengths differ, a score is not finite, or a label is out
-            of range; the message names the file and the video.
+        FileNotFoundError: If there is no such file.
+        ValueError: If it is not a file of scores, lengths differ, a score is not finite, or a label
+            is out of range. The message names the file and the video.
     """
     found = read_matrix(path, "a file of scores", "scores", ["labels"], ["one_view_scores"])
     one_view = {name: torch.from_numpy(values) for name, values in found.others.items()}
@@ -54,12 +54,12 @@ def load_scores(path: str | Path) -> tuple[Rows, dict]:
 
 
 def weighted_mean(sets: Sequence[Rows], weights: Sequence[float] | None = None) -> Rows:
-    """The weighted mean of the class probabilities of several networks, or several inputs.
+    """Average the class probabilities of several networks, or several inputs, by weights.
 
     The videos are matched by path; the result is in the order of the first set. One-view scores are
-    fused where all sets have them. The weights, by default equal ones, are divided by their sum.
+    fused if all sets have them. The weights, by default equal ones, are divided by their sum.
     Raises ValueError: fewer than two sets, invalid weights, a video that one set lacks or has
-    twice, labels or numbers of classes that differ, scores that are no probabilities.
+    twice, labels or numbers of classes that differ, scores that are not probabilities.
     """
     if len(sets) < 2:
         raise ValueError(f"fusion needs at least two sets of scores, got {len(sets)}")
@@ -70,7 +70,7 @@ def weighted_mean(sets: Sequence[Rows], weights: Sequence[float] | None = None) 
         raise ValueError(f"weights must be finite and at least 0, and not all 0, got {given}")
     shares = [weight / sum(given) for weight in given]
     first = sets[0]
-    # By path: another run may have had another order, or other workers.
+    # Match by path, because another run may have had another order or other workers.
     aligned = [other.subset(_order(first, other)) for other in sets]
     for scores in sets:
         for values in (scores.values, scores.central):
@@ -96,14 +96,14 @@ def weighted_mean(sets: Sequence[Rows], weights: Sequence[float] | None = None) 
 
 
 def _order(first: Rows, other: Rows) -> Tensor:
-    """Rows (N,) of ``other`` with the videos of ``first``; checks that both sets agree."""
+    """Return the rows (N,) of ``other`` for the videos of ``first``; check that both sets agree."""
     if other.num_classes != first.num_classes:
         raise ValueError(
             f"{other.name} has {other.num_classes} classes, {first.name} has {first.num_classes}"
         )
     row_of: dict[str, int] = {}
     for part, reference in ((first, other), (other, first)):
-        row_of = {}  # in the end that of the other
+        row_of = {}  # after the loop: rows of ``other``
         for row, path in enumerate(part.paths):
             if row_of.setdefault(path, row) != row:
                 twice = f"in rows {row_of[path]} and {row}"

@@ -71,7 +71,7 @@ class TransferParts(NamedTuple):
     notes: list[str]
 
     def results(self, metrics: dict[str, float], settings: dict[str, Any]) -> Results:
-        """The results, with the files of any part that could not be decoded."""
+        """Return the results, with the files of any part that could not be decoded."""
         failures = dict.fromkeys(pair for rows in self.rows.values() for pair in rows.failures)
         return Results(metrics, {**self.provenance, **settings}, tuple(failures))
 
@@ -79,12 +79,12 @@ class TransferParts(NamedTuple):
 def load_transfer_parts(
     files: dict[str, str | None], tables: str | Path | None = None
 ) -> TransferParts:
-    """Read the feature files of "train", "val" and "test"; None where there is none.
+    """Read the feature files of "train", "val" and "test"; None if there is none.
 
     With ``tables``, a folder of ``{train,val,test}_labels.txt``, an image has several labels.
 
     Raises:
-        ValueError: no labels, features of different sizes, or an image in two parts.
+        ValueError: If labels are missing, feature sizes differ, or an image is in two parts.
     """
     read: dict[str, FeatureFile] = {}
     labels: dict[str, np.ndarray] = {}
@@ -140,7 +140,7 @@ def on_dataset(results: Results, dataset: str | None) -> Results:
 
     Args:
         results: The results.
-        dataset: Name of the dataset; None for a dataset of your own, which is no benchmark.
+        dataset: Name of the dataset; None for a dataset of your own, which is not a benchmark.
     """
     stated = results.protocol.get("benchmark")
     benchmark = None
@@ -152,7 +152,7 @@ def on_dataset(results: Results, dataset: str | None) -> Results:
 
 
 def _sklearn(module: str) -> Any:
-    """A module of scikit-learn, which is an extra."""
+    """Import a module of scikit-learn, which is an extra."""
     try:
         return importlib.import_module(f"sklearn.{module}")
     except ImportError as error:
@@ -183,7 +183,7 @@ def _check_matrix(features: np.ndarray, labels: np.ndarray, name: str) -> None:
 
 
 def eleven_point_ap(recall: np.ndarray, best: np.ndarray) -> float:
-    """Mean over recalls r = 0, 0.1, ..., 1 of the highest precision at a recall of r or more.
+    """Average the highest precision at a recall of r or more over r = 0, 0.1, ..., 1.
 
     The definition of VOC2007 (Everingham et al. 2010, section 4.2), on scikit-learn's
     ``precision_recall_curve`` as in ssl-transfer: it begins at recall 0 with precision 1, so the
@@ -195,7 +195,7 @@ def eleven_point_ap(recall: np.ndarray, best: np.ndarray) -> float:
 
 
 def all_points_ap(recall: np.ndarray, best: np.ndarray) -> float:
-    """Area under the curve of the highest precision at a recall of r or more, over all r.
+    """Return the area under the highest precision at a recall of r or more, over all r.
 
     The definition of VOC since 2010, and of PCL.
     """
@@ -205,7 +205,7 @@ def all_points_ap(recall: np.ndarray, best: np.ndarray) -> float:
 def mean_average_precision(
     scores: np.ndarray, positives: np.ndarray, definition: Callable[[np.ndarray, np.ndarray], float]
 ) -> float:
-    """Mean over the classes of the average precision of scores (N, C) and positives (N, C) bool.
+    """Average over classes the average precision of scores (N, C) and positives (N, C) bool.
 
     The definition is of recall and the highest precision at that recall or more, one entry for each
     different score: images of equal score enter together, so the result does not depend on their
@@ -218,7 +218,7 @@ def mean_average_precision(
             raise ValueError(f"class {column}: {none}")
         order = np.argsort(-own, kind="stable")
         found = np.cumsum(shown[order])
-        last = np.flatnonzero(np.append(np.diff(own[order]) != 0, True))  # of images of one score
+        last = np.flatnonzero(np.append(np.diff(own[order]) != 0, True))  # last image of each score
         precision = found[last] / (last + 1)
         best = np.maximum.accumulate(precision[::-1])[::-1]
         values.append(definition(found[last] / found[-1], best))
@@ -229,7 +229,7 @@ def mean_average_precision(
 
 
 class Labelled(NamedTuple):
-    """Features (N, D) of a part of a data set, neither l2-normalised nor standardised, and labels.
+    """Features (N, D) of a part of a dataset, neither l2-normalised nor standardised, and labels.
 
     Labels are (N,) class numbers; for "map11" (N, C) bool, the classes that an image shows.
     """
@@ -241,7 +241,7 @@ class Labelled(NamedTuple):
 def evaluate_many_shot(
     parts: TransferParts, metric: str, official_val: bool, grid: Sequence[float] = C_GRID
 ) -> Results:
-    """The results of many-shot linear transfer, by a metric of METRICS.
+    """Compute the results of many-shot linear transfer, by a metric of METRICS.
 
     Without an official validation split, "val", a fifth of "train" is held out. Raises ValueError:
     a validation part that is missing or not official, or see :func:`many_shot`.
@@ -281,7 +281,7 @@ def evaluate_many_shot(
 
 
 def random_holdout(count: int) -> np.ndarray:
-    """(count,) bool: a fifth of the rows, for validation where a set has no official split.
+    """Select a fifth of the rows, (count,) bool, to validate a set without an official split.
 
     The first of the row numbers after ``numpy.random.seed(0)`` and ``numpy.random.shuffle``, as in
     ssl-transfer. Raises ValueError: none would be held out, or all.
@@ -342,7 +342,7 @@ def many_shot(
 
 
 def _fit_and_score(model: Any, c: float, fit: Labelled, part: Labelled, metric: str) -> float:
-    """The metric on a part, fitted with ``multi_class="multinomial"``, whatever the version.
+    """Fit with ``multi_class="multinomial"``, whatever the version; return a part's metric.
 
     Of two classes ssl-transfer's multinomial model penalises a weight vector for each, which are
     w/2 and -w/2: the binary model, which newer versions of scikit-learn fit, with 2 C.
@@ -370,7 +370,7 @@ def _fit_and_score(model: Any, c: float, fit: Labelled, part: Labelled, metric: 
 def evaluate_low_shot(
     parts: TransferParts, shots: Sequence[int | None], draws: int = 5, seed: int = 0
 ) -> Results:
-    """The results of low-shot SVMs on the union of train and val.
+    """Compute the results of low-shot SVMs on the union of train and val.
 
     ``shots`` are images per class, None is all of train and val. Raises ValueError: no validation
     part, or a class without images.
@@ -399,11 +399,11 @@ def low_shot_svm(
     draws: int = 5,
     seed: int = 0,
 ) -> dict[int | None, list[float]]:
-    """All-points mAP (0 to 1) of every draw, by K; None is the whole training set, once.
+    """Compute the all-points mAP (0 to 1) of every draw, by K. None uses the whole set once.
 
-    A draw are K images that show each class, for all classes: an image drawn for several classes is
-    in it as often, and a class of fewer images gives all. The draws of every K begin with
-    ``random.Random(seed)``, so a draw of K images is part of that of 2 K.
+    A draw consists of K images for each class. An image drawn for several classes occurs as often,
+    and a class with fewer than K images contributes all. The draws of every K begin with
+    ``random.Random(seed)``, so a draw of K images is part of the draw of 2 K.
 
     Features (N, D) of train and val, in the order of the image names, and of test (M, D) are
     divided by their l2 norm plus 1e-5; positives are (N, C) and (M, C) bool, and "difficult" images
@@ -415,7 +415,7 @@ def low_shot_svm(
     for count in shots:
         if count is not None and count < 1:
             raise ValueError(f"the number of images per class must be at least 1, got {count}")
-        # From the same seed for every K, so that it does not depend on the others.
+        # Every K uses the same seed, so that its draws do not depend on the other values.
         generator = random.Random(seed)
         results[count] = []
         for _ in range(1 if count is None else draws):
@@ -430,7 +430,7 @@ def low_shot_svm(
 
 
 def svm_scores(train: np.ndarray, positives: np.ndarray, features: np.ndarray) -> np.ndarray:
-    """(M, C) distances of features (M, D) to the hyperplane of one SVM per class.
+    """Compute (M, C) distances of features (M, D) to the hyperplane of one SVM per class.
 
     They are fitted to features (N, D) and positives (N, C) bool; all other images of a class are
     its negatives, of half its weight. Raises ValueError: shapes that do not match, or a class

@@ -168,7 +168,7 @@ def examples_of_label(index: VideoIndex, labels: LabelList, name: str) -> tuple[
         raise ValueError(f"no video of the index {index.folder} has the label {name!r}")
     found = (np.flatnonzero(own), np.flatnonzero(~own & (label_of_row >= 0)))
     like, unlike = (Example(np.asarray(index.features[rows]), rows) for rows in found)
-    # If all rows are labelled, those with other labels are what can be found.
+    # If all rows are labelled, rows with other labels are the only possible results.
     return like, unlike if index.listed_in is None else replace(unlike, rows=())
 
 

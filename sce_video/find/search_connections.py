@@ -109,8 +109,8 @@ def server_config(app: Any) -> uvicorn.Config:
 async def read_body(receive: Receive, most: int) -> Receive | None:
     """Read the body of a request, and return what receives it again.
 
-    Returns None for a longer body, which is read to its end without being kept, so that its sender
-    gets the answer; and if the sender has gone.
+    Returns None if the sender has gone, or if the body exceeds ``most`` bytes. Such a body is read
+    to its end but not kept, so that its sender gets the answer.
     """
     body, size, more = bytearray(), 0, True
     while more:

@@ -124,7 +124,7 @@ def create_app(
     router = APIRouter(
         prefix=api.PREFIX,
         responses=problems,
-        # For the description alone: the guard has looked at the token.
+        # Only for the description, because the guard has checked the token.
         dependencies=[Depends(HTTPBearer(auto_error=False, description="The token of the link."))],
     )
     _add_media(router, state)

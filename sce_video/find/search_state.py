@@ -436,7 +436,7 @@ class SearchState:
             return self.describe_segments(row)
 
     def undo_segment(self, row: int) -> api.SegmentsAnswer:
-        """Undo the last change of the segments of any video, and return those of this one."""
+        """Undo the last change of segments in any video, and return the segments of this video."""
         with self._lock:
             self.segments.undo()
             return self.describe_segments(row)
@@ -488,7 +488,7 @@ class SearchState:
 
 
 def _modified(file: str) -> int:
-    """Modification time of a file, nanoseconds; 0 in a table, which is read as it was opened."""
+    """Return the modification time of a file in ns; 0 in a table, which is read as opened."""
     return 0 if is_elsewhere(file) else os.stat(file).st_mtime_ns
 
 

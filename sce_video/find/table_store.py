@@ -65,11 +65,11 @@ _PROBES = 80
 _REFINED = 5
 #: Results from which no features of candidates are read here: the caller compares them again.
 _MANY = 1000
-#: What Lance writes into the folder of a table.
+#: Folders that Lance writes into the folder of a table.
 _PARTS = {"data", "_versions", "_transactions", "_deletions", "_indices"}
 #: Folders of a table whose files never change.
 _SUMMED = ("data", "_deletions", "_indices")
-#: The file with the checksums of their files.
+#: File with the checksums of the files in these folders.
 CHECKSUMS = "checksums.json"
 #: Bytes of a file that are read at a time to compute its checksum.
 _READ_BYTES = 1 << 20
@@ -168,7 +168,7 @@ def _open_table(
 def _records_of(
     rows: Any, columns: IndexColumns, feature: np.ndarray | None
 ) -> dict[str, FileRecord]:
-    """Records by path; a file with windows and a failure lacks some of its windows."""
+    """Return records by path. A file with windows and a failure lacks some of its windows."""
     records: dict[str, FileRecord] = {}
     read = [rows[name].to_pylist() for name in columns.state]
     for text, size, mtime, failure in zip(*read, strict=True):
@@ -198,7 +198,7 @@ class TableIndex(VideoIndex):
     """One version of the table ``file`` (a path or URI) of an index, opened for search.
 
     Rows are numbered in the order of the table, those without a feature are left out. ValueError:
-    it is no table of an index, or is damaged.
+    it is not the table of an index, or it is damaged.
     """
 
     def __init__(self, folder: str | Path, file: str | Path, columns: IndexColumns = _OWN) -> None:
@@ -268,7 +268,7 @@ class TableIndex(VideoIndex):
         refined = {"refine_factor": _REFINED} if k < _MANY else {}
         how = {"metric": "cosine", "nprobes": _PROBES, **refined}
         nearest = {"column": self._columns.feature, "q": query.astype(np.float32), "k": k, **how}
-        # Reading features takes longest: where few of the rows are kept, only of these.
+        # Reading features takes longest, so read only the kept rows if they are few.
         feature = [self._columns.feature] if kept is None else []
         found = self.call("read", ["_rowoffset", *feature, "_distance"], {"nearest": nearest})
         rows = self._row_numbers(found["_rowoffset"].to_numpy())
@@ -311,7 +311,7 @@ class TableFeatures:
             begin, end, _ = rows.indices(len(self))
             if end <= begin:
                 return np.empty((0, self.shape[1]), dtype=np.float32)
-            # Of failed files there are rows in between.
+            # Rows of failed files lie in between.
             first, last = self._index.offsets(np.array([begin, end - 1]))
             starts = range(first, last + 1, READ_ROWS)
             blocks = [{"offset": at, "limit": min(READ_ROWS, last + 1 - at)} for at in starts]
@@ -358,8 +358,8 @@ class TableStore(IndexStore):
         its rows changed, and the next one changes the rest.
 
         Raises:
-            ValueError: A feature holds NaN or infinity; nothing is written.
-            TableError: The table cannot be written.
+            ValueError: If a feature holds NaN or infinity. Nothing is written.
+            TableError: If the table cannot be written.
         """
         changed = {p: r for p, r in records.items() if r is not self._known.get(p)}
         size = None
@@ -450,7 +450,7 @@ class TableStore(IndexStore):
         table.call("tidy")
 
     def make_vector_index(self, wanted: bool) -> None:
-        """Make or extend the vector index where one is wanted, there, or worth its time."""
+        """Make or extend the vector index if it is wanted, exists, or is worth its time."""
         table = _open_table(self.file)[0]
         with explained("index", self.file, ValueError):
             held, rows = table.call("vector_index", FEATURE), table.call("count", None)
@@ -464,7 +464,7 @@ class TableStore(IndexStore):
         try:
             _open_table(self.file)
         except ValueError as error:
-            # What is half written or half copied cannot be opened; it goes if all of it is Lance's.
+            # A half-written table cannot be opened. Remove it if it contains only Lance's files.
             damaged = isinstance(error.__cause__, TableError)
             if not damaged or not set(os.listdir(self.file)) <= _PARTS:
                 raise
@@ -498,7 +498,7 @@ def _schema(header: IndexHeader, size: int) -> Any:
 
 
 def _batches(header: IndexHeader, records: Mapping[str, FileRecord], size: int) -> Iterator[Any]:
-    """Tables of rows, some at a time; all rows of a file are in one of them.
+    """Yield tables of some rows each; all rows of a file are in one table.
 
     A row is a file, a window, or why a file or some of its windows are missing.
     """
@@ -522,7 +522,7 @@ def _batches(header: IndexHeader, records: Mapping[str, FileRecord], size: int) 
         if record.feature is not None:
             spans = [(None, None)] if record.spans is None else record.spans.tolist()
             own = [(*state, "", f, *span) for f, span in zip(record.read(), spans, strict=True)]
-        # Without windows a path has one row, so the reason is in the report alone.
+        # Without windows a path has one row, so only the report contains the reason.
         if record.feature is None or (record.reason and record.spans is not None):
             own.append((*state, record.reason or "unknown", None, None, None))
         if some and len(some) + len(own) > step:

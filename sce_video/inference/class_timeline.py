@@ -1,4 +1,4 @@
-"""Class scores over time: those of windows, joined to segments where a class is above a threshold.
+"""Class scores over time: window scores, joined to segments where a class is above a threshold.
 
 The score of a class at a moment is the mean over the windows that show it::
 
@@ -35,7 +35,7 @@ class SegmentRule:
 
 
 class ClassTimeline:
-    """Scores of K classes over a video, from those of its windows.
+    """Scores of K classes over a video, computed from the scores of its windows.
 
     Attributes:
         found: Windows, whose ``values`` (W, K) are class probabilities.
@@ -51,18 +51,18 @@ class ClassTimeline:
         self._counts = self._covered(np.ones(len(found)))
 
     def _covered(self, values: np.ndarray) -> np.ndarray:
-        """(C,), for each cell the sum of (W,) values over the windows that show it."""
+        """Return (C,): for each cell, the sum of (W,) values over the windows that show it."""
         changes = np.zeros(len(self.edges))
         np.add.at(changes, self._first, values)
         np.add.at(changes, self._stop, -values)
         return np.cumsum(changes)[:-1]
 
     def scores(self, number: int) -> np.ndarray:
-        """(C,) float64 of a class: one at a time, since a day of 400 classes fills the memory.
+        """Return (C,) float64 for one class, because a day of 400 classes fills the memory.
 
-        0 where no window could be decoded.
+        0 if no window could be decoded.
         """
-        # Between windows the running sum is not exactly 0: no window is no score.
+        # Cells without a window get no score, because the running sum there is not exactly 0.
         covered = np.round(self._counts) > 0
         sums = self._covered(self.found.values[:, number].astype(np.float64))
         return np.where(covered, sums / np.maximum(self._counts, 1.0), 0.0)
@@ -70,7 +70,7 @@ class ClassTimeline:
     def segments(
         self, path: str, classes: Sequence[str], rule: SegmentRule, background: str | None
     ) -> list[Segment]:
-        """The segments of all classes but the background, by start, then by class."""
+        """Return the segments of all classes except the background, by start, then by class."""
         found = [
             Segment(path, start, end, name, score)
             for number, name in enumerate(classes)

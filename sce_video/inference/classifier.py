@@ -38,7 +38,7 @@ from sce_video.utils.storage import absolute
 from sce_video.utils.stored_arguments import constructor_parameters
 
 _HEAD = "cls_head."
-#: Heads that are built for a config text inside a checkpoint, which may be a stranger's.
+#: Heads that are built for a config text inside a checkpoint, which may be untrusted.
 _KNOWN_HEADS = ("I3DHead", "mmaction.I3DHead", "AttentiveProbeHead")
 
 
@@ -74,12 +74,12 @@ class VideoClassifier:
         return len(self.classes)
 
     def rows(self, batch: dict[str, Any], max_views: int) -> BatchRows:
-        """Class probabilities (n, K) of the videos of a batch: means of the softmax over views."""
+        """Return class probabilities (n, K) of the videos in a batch: mean softmax over views."""
         with torch.inference_mode():
             return class_scores(max_views)(self.recognizer, batch)
 
     def to(self, device: torch.device) -> VideoClassifier:
-        """The network on a device: itself, or a copy."""
+        """Return the network on a device: itself, or a copy."""
         if device == self.device:
             return self
         recognizer = move_to_device(copy.deepcopy(self.recognizer), device)
@@ -92,22 +92,22 @@ def load_classifier(
     device: str | torch.device | None = None,
     classes: Sequence[str] | None = None,
 ) -> VideoClassifier:
-    """The classifier of a finetuning, a linear evaluation or a supervised training.
+    """Load the classifier of a finetuning, a linear evaluation or a supervised training run.
 
-    Network, views and class names are those of the checkpoint: its config's test pipeline, and the
-    sub-folders of its training videos. The config is treated as by
+    Network, views and class names come from the checkpoint: from its config's test pipeline, and
+    from the sub-folders of its training videos. The config is treated as by
     :func:`~sce_video.inference.model.load_model`.
 
     Args:
         checkpoint: A run or a checkpoint.
         config: Config file, for a checkpoint that contains none.
         device: For example "cuda:1"; None selects a GPU if there is one.
-        classes: Names in the order of the outputs; None for those of the checkpoint. A checkpoint
+        classes: Names in the order of the outputs; None for the checkpoint's. A checkpoint
             trained from lists has none: the names are then "0", "1", ...
 
     Raises:
-        FileNotFoundError: no such checkpoint or config.
-        ValueError: the checkpoint has no classifier, another number of classes than names, or see
+        FileNotFoundError: If there is no such checkpoint or config.
+        ValueError: If the checkpoint has no classifier, or the number of names is wrong. Also as in
             :func:`~sce_video.inference.model.load_model`.
     """
     network = read_network(checkpoint, config)
@@ -155,7 +155,7 @@ def load_classifier(
 
 
 def _known_head(head: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any]:
-    """Config of the head, whose sizes are those of the stored weights."""
+    """Return the config of the head, with the sizes of the stored weights."""
     if head.get("type") not in _KNOWN_HEADS or head.get("spatial_type", "avg") != "avg":
         raise ValueError(
             f"cls_head is a {head.get('type')!r} with spatial_type "
@@ -178,7 +178,7 @@ def _known_head(head: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any]:
 
 
 def _build(settings: ModelSettings, head: dict[str, Any], stored: dict[str, Any], name: str) -> Any:
-    """The recogniser with the weights of the checkpoint, in eval mode."""
+    """Build the recogniser with the weights of the checkpoint, in eval mode."""
     preprocessor = dict(type="RecognizerDataPreprocessor", mean=settings.mean, std=settings.std)
     model = dict(type="Recognizer3D", backbone=settings.backbone, cls_head=head)
     weights = stored.get("state_dict", stored)
@@ -200,7 +200,7 @@ def _build(settings: ModelSettings, head: dict[str, Any], stored: dict[str, Any]
 def _class_names(
     stored: dict[str, Any], given: Sequence[str] | None, num_classes: int, checkpoint: str
 ) -> tuple[str, ...]:
-    """Names of the outputs: the given ones, else those of the checkpoint, else ()."""
+    """Return the output names: the given ones, else the checkpoint's, else ()."""
     meta = stored.get("meta")
     names = given if given is not None else meta.get("classes") if isinstance(meta, dict) else None
     if names is None or (given is None and len(names) == 0):
@@ -222,9 +222,9 @@ def class_probabilities(
     *,
     fps: float | None = None,
 ) -> np.ndarray:
-    """Class probabilities of videos: the mean of the softmax vectors over the views of each.
+    """Compute class probabilities of videos: the mean softmax vector over the views of each.
 
-    Arguments and errors are those of :func:`~sce_video.inference.embed.embed_videos`, except that
+    Arguments and errors are as in :func:`~sce_video.inference.embed.embed_videos`, except that
     ``options`` are by default the views of the test pipeline, and that anything but a classifier
     raises TypeError.
 
@@ -240,7 +240,7 @@ def predict_files(
     paths: str | os.PathLike | Sequence[str | os.PathLike],
     options: ViewOptions | None = None,
 ) -> Features:
-    """Class probabilities of files; those that cannot be decoded are listed, not raised.
+    """Compute class probabilities of files; undecodable files are listed, not raised.
 
     Returns:
         ``values`` (M, K), ``paths`` and ``indices`` of the M files that could be decoded, and

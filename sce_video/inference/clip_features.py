@@ -36,7 +36,7 @@ class NetworkPerClip(VideoModel):
         return self.num_clips * self.feature_size
 
     def rows(self, batch: dict[str, Any], max_views: int) -> BatchRows:
-        """Rows (n, K x D) of the videos of a batch."""
+        """Return the rows (n, K x D) of the videos of a batch."""
         with torch.inference_mode():
             found = mean_representation(max_views, clips=True)(self.encoder, batch)
         return BatchRows(found.values.reshape(len(batch["videos"]), -1), found.num_views)

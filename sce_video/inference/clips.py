@@ -27,7 +27,7 @@ from sce_video.utils.files import atomic_file
 
 #: Good enough that a cut cannot be told from its source, PSNR of about 45 dB.
 _ENCODER = {"crf": "16", "preset": "veryfast"}
-_TICKS = 90_000  # of a second: time stamps of frames are kept, also of variable frame rates
+_TICKS = 90_000  # ticks per second, which keep timestamps of variable frame rates
 #: FFmpeg's number of the colour matrix to which swscale converts RGB (AVCOL_SPC_SMPTE170M).
 _BT601 = 6
 #: FFmpeg's number of the range to which swscale converts RGB (AVCOL_RANGE_MPEG).
@@ -42,12 +42,12 @@ _STEM_BYTES = 120
 def cut_clip(source: str, start: float, end: float, out: str | Path) -> int:
     """Write an mp4 of the frames that begin in ``[start, end)`` seconds; returns their number.
 
-    They are re-encoded (h264), with the distances of their time stamps, and the audio of the same
+    They are re-encoded (h264), with the distances of their timestamps, and the audio of the same
     stretch (AAC), if there is any. Height and width are made even. Some frames are held at a time.
 
     Raises:
-        VideoDecodeError: the file cannot be decoded, or ends before ``start``.
-        WriteError: ``out`` cannot be written.
+        VideoDecodeError: If the file cannot be decoded, or ends before ``start``.
+        WriteError: If ``out`` cannot be written.
     """
     with open_video(source) as reader, atomic_file(out) as unfinished:
         if start >= reader.duration:
@@ -97,7 +97,7 @@ class _Sound:
 
     @classmethod
     def of(cls, path: str, start: float, end: float, restarts: bool) -> _Sound | None:
-        """None for a file without audio, or whose audio has no decoder."""
+        """Return None for a file without audio, or whose audio has no decoder."""
         source = open_container(path)
         if not source.streams.audio:
             source.close()
@@ -106,7 +106,7 @@ class _Sound:
         return cls(source, best_video_stream(path, source), table, start, end)
 
     def _frames(self) -> Iterator[Any]:
-        """Decoded audio, from before the start of the stretch on."""
+        """Yield decoded audio, from before the start of the stretch on."""
         base = self._stream.time_base
         before = max(0, int((self._start - _SEEK_BEFORE) / base))
         if self._table is None:
@@ -129,7 +129,7 @@ class _Sound:
                 yield from packet.decode()
 
     def _parts(self, rate: int) -> Iterator[np.ndarray]:
-        """Samples (2, n) float32 of the stretch, in order; silence where there are none."""
+        """Yield samples (2, n) float32 of the stretch in order, and silence for missing ones."""
         resampler = AudioResampler(format="fltp", layout="stereo", rate=rate)
         base, at = self._stream.time_base, 0
         wanted = round((self._end - self._start) * rate)
@@ -179,7 +179,7 @@ class _Sound:
 
 
 def _with_decoding_times(packets: Iterable[Any]) -> Iterator[Any]:
-    """Packets of several streams; the first ones of Matroska streams get their decoding times.
+    """Yield packets of several streams, with decoding times for the first ones in Matroska.
 
     FFmpeg derives these times from later packets, and only for those.
     """
@@ -207,7 +207,7 @@ def copy_clip(source: str, start: float, end: float, out: str | Path) -> tuple[f
     Raises:
         VideoDecodeError: If the file cannot be opened, has no video, hides frames that the copy
             would show, or its clock restarts.
-        WriteError: ``out`` cannot be written.
+        WriteError: If ``out`` cannot be written.
     """
     if continuous_table(source, DecodeLimits()) is not None:
         raise VideoDecodeError(source, "has a clock that restarts or jumps: leave out --fast")
@@ -249,7 +249,7 @@ def copy_clip(source: str, start: float, end: float, out: str | Path) -> tuple[f
 
 
 def clip_name(number: int, source: str, start: float, end: float, fast: bool = False) -> str:
-    """``0001_walk_12.5-17.mp4``, of the number of a result, its file and its seconds."""
+    """Return ``0001_walk_12.5-17.mp4`` from a result's number, its file and its seconds."""
     stem, suffix = os.path.splitext(os.path.basename(source))
     short = os.fsdecode(os.fsencode(stem)[:_STEM_BYTES])
     kept = suffix.lower() if suffix.lower() in _REMUXED[:3] else ".mkv"

@@ -61,7 +61,7 @@ def embed_videos(
     fps: float | None = None,
     windows: Windows | None = None,
 ) -> np.ndarray | list[Features]:
-    """Features of videos: the mean of the representation h over the views of each.
+    """Compute features of videos: the mean of the representation h over the views of each.
 
     A feature is **not** normalised: divide by its l2 norm before comparing by dot products. It is
     a function of its video alone, bit for bit, whatever else is embedded in the same call.
@@ -82,9 +82,9 @@ def embed_videos(
         :class:`~sce_video.inference.features.Features`.
 
     Raises:
-        ValueError: no video, an array that is empty or not uint8 (T, H, W, 3), or a wrong option.
-        FileNotFoundError: a file does not exist.
-        VideoDecodeError: a file cannot be decoded. :func:`embed_files` skips such files.
+        ValueError: If a video is missing or empty, not uint8 (T, H, W, 3), or an option is wrong.
+        FileNotFoundError: If a file does not exist.
+        VideoDecodeError: If a file cannot be decoded. :func:`embed_files` skips such files.
     """
     check_model(model)
     if windows is None:
@@ -113,7 +113,7 @@ def rows_of_videos(
     options: ViewOptions,
     fps: float | None = None,
 ) -> np.ndarray:
-    """The row of every video, (N, D) float32; arguments and errors as of :func:`embed_videos`."""
+    """Return every video's row, (N, D) float32; arguments and errors as in :func:`embed_videos`."""
     parts = features_of_videos(network, videos, options, fps)
     return np.concatenate([part.values for part in parts])
 
@@ -125,7 +125,7 @@ def features_of_videos(
     fps: float | None = None,
     windows: Windows | None = None,
 ) -> list[Features]:
-    """Return the features of every video; arguments and errors as of :func:`embed_videos`."""
+    """Return the features of every video; arguments and errors as in :func:`embed_videos`."""
     count, arrays, paths = split_videos(videos)
     _check_rate(bool(arrays), fps, windows)
     # Arrays are embedded here, files by the job: both keep their positions.
@@ -142,7 +142,7 @@ def features_of_videos(
 
 
 def _check_rate(arrays: bool, fps: float | None, windows: Windows | None) -> None:
-    """Raise ValueError for a rate that arrays need, or that does not fit to what is given."""
+    """Raise ValueError if arrays lack a frame rate, or if a rate does not suit the inputs."""
     positive = fps is not None and 0 < fps < float("inf")
     if windows is not None and arrays:
         if not positive:
@@ -178,7 +178,7 @@ def features_of_files(
     paths: str | os.PathLike | Sequence[str | os.PathLike],
     options: ViewOptions,
 ) -> Features:
-    """Return the rows of all files that can be decoded; arguments as of :func:`embed_files`."""
+    """Return the rows of all files that can be decoded; arguments as in :func:`embed_files`."""
     given = [paths] if isinstance(paths, str | os.PathLike) else paths
     found = iterate_features(network, [os.fspath(path) for path in given], options)
     parts = [replace(part, indices=np.full(len(part), number)) for number, part in enumerate(found)]
@@ -186,5 +186,5 @@ def features_of_files(
 
 
 def count_clips(network: VideoNetwork, options: ViewOptions) -> int:
-    """Clips taken of a video: ``num_clips``, or 1 for segment sampling."""
+    """Return the number of clips per video: ``num_clips``, or 1 for segment sampling."""
     return 1 if network.settings.clip_duration is None else options.num_clips

@@ -1,6 +1,6 @@
 """The job from videos to features: a batch job, whatever the videos and wherever it runs.
 
-An item is a video, or a batch of samples of a data set. The index keeps its records, ``embed``
+An item is a video, or a batch of samples of a dataset. The index keeps its records, ``embed``
 writes them to a file, and :func:`iterate_features` gives them to the caller as they come.
 """
 
@@ -184,13 +184,13 @@ class EmbedJob(BatchJob):
         return str(item.argument)
 
     def source(self, item: Item) -> State:
-        """Size and modification time; rows of a table do not change during a run."""
+        """Return size and modification time; rows of a table do not change during a run."""
         path = item.argument
         unwatched = not item.source or is_elsewhere(path)
         return item.source if unwatched else file_state(video_of(path))
 
     def holds(self, item: Item, record: Record) -> bool:
-        """Whether the file has rows, or could not be decoded and is not to be tried again."""
+        """Return whether the file has rows, or could not be decoded and must not be tried again."""
         return record.done or not self.retry_failed
 
 
@@ -273,7 +273,7 @@ class VideoFiles(VideoDataset):
         super().__init__(pipeline=pipeline, on_error="skip", timeout=options.timeout)
 
     def read(self, path: str | os.PathLike[str]) -> PackedSample:
-        """The sample of a file, which becomes the only one of the data set."""
+        """Return the sample of a file, which becomes the only one of the dataset."""
         # The list is replaced, not extended: an index of millions keeps one path.
         self.videos = VideoList.from_paths([os.fspath(path)], [-1])
         self._known_bad.clear()

@@ -32,7 +32,7 @@ from sce_video.inference.npz_files import (
 
 #: Name of a file of :func:`write_features` in messages
 FEATURE_FILE = "a feature file of this package"
-_CHECKED_BYTES = 1 << 24  # of a matrix at a time, because a mapped one may exceed the memory
+_CHECKED_BYTES = 1 << 24  # checked at a time, because a mapped matrix may exceed the memory
 
 
 @dataclass(frozen=True, eq=False)

@@ -51,7 +51,7 @@ class PartialRows:
         central: Matrices of the central views, one per batch; empty if they are not kept.
         counts: Number of rows of each sample; empty if each has one.
         labels: Label of each sample.
-        indices: Index of each sample in the data set.
+        indices: Index of each sample in the dataset.
         failures: Files that could not be decoded, with the error.
         num_views: Largest number of views of a sample.
     """
@@ -74,7 +74,7 @@ class PartialRows:
 def rows_of_batch(model: Any, batch: dict[str, Any], function: RowFunction) -> PartialRows:
     """Compute the rows of a batch of :func:`sce_video.collate_views`.
 
-    Loops over a data set and the embedding job both get their rows here.
+    Loops over a dataset and the embedding job both get their rows here.
 
     Args:
         model: The first argument of the function.
@@ -145,7 +145,7 @@ def central_view(video: dict[str, Any]) -> int:
 def rows_of_views(
     model: Any, batch: dict[str, Any], function: ViewFunction, max_views: int
 ) -> list[Tensor]:
-    """The rows of all views of every video of a batch: N float32 tensors (views, C).
+    """Return the rows of all views of every video of a batch: N float32 tensors (views, C).
 
     A batch of :func:`sce_video.collate_views` has ``videos`` (frames, from which views are cut
     here, ``max_views`` of a video per forward pass) or ``inputs`` (views already cut; one forward
@@ -168,7 +168,7 @@ def rows_of_views(
 def row_function(
     model: Any, max_views: int = 30, precision: str = "float32", clips: bool = False
 ) -> tuple[str, RowFunction]:
-    """The kind of rows that a model gives, and the function that computes them.
+    """Return the kind of rows that a model gives, and the function that computes them.
 
     "detection" is that of a model with a ``roi_head``, "recognition" with a ``cls_head``, otherwise
     "representation". In "bfloat16" and "float16" the network runs in autocast; ``max_views`` of a
@@ -190,7 +190,7 @@ def row_function(
 def mean_representation(
     max_views: int = 30, dtype: torch.dtype = torch.float32, clips: bool = False
 ) -> RowFunction:
-    """A row function: the mean representation h over all views of each video.
+    """Average the representation h over all views of each video (a row function).
 
     With ``clips`` a row for each clip, the mean over its crops; ``counts`` says how many of each
     video (:func:`~sce_video.evaluation.rows.mean_of_clips`).
@@ -217,10 +217,10 @@ def mean_representation(
 
 
 def class_scores(max_views: int = 30, dtype: torch.dtype = torch.float32) -> RowFunction:
-    """A row function: the class probabilities of each video.
+    """Compute the class probabilities of each video (a row function).
 
     A row is the mean of the softmax vectors of all views (not the softmax of the mean logits);
-    ``central`` is the softmax vector of the central view. Where G classifiers give logits
+    ``central`` is the softmax vector of the central view. If G classifiers give logits
     (N, G, K), a row holds their softmax vectors one after the other, (G * K,).
     """
 
@@ -228,7 +228,7 @@ def class_scores(max_views: int = 30, dtype: torch.dtype = torch.float32) -> Row
         def probabilities(view: Tensor) -> Tensor:
             with torch.autocast(view.device.type, dtype, enabled=dtype != torch.float32):
                 logits = model(inputs=view.unsqueeze(1), mode="tensor", stage="head")
-            # In float32 whatever the precision: the scores are summed over views.
+            # Use float32 whatever the precision, because the scores are summed over views.
             return logits.float().softmax(dim=-1).flatten(1)
 
         videos = rows_of_views(model, batch, probabilities, max_views)
@@ -243,7 +243,7 @@ def class_scores(max_views: int = 30, dtype: torch.dtype = torch.float32) -> Row
 
 
 def box_scores(dtype: torch.dtype = torch.float32) -> RowFunction:
-    """A row function: the action scores of the boxes of every key frame."""
+    """Compute the action scores of the boxes of every key frame (a row function)."""
 
     def function(model: Any, batch: dict[str, Any]) -> BatchRows:
         counts = [len(boxes) for boxes in batch["boxes"]]

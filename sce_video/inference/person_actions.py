@@ -44,11 +44,11 @@ def load_action_model(
     cfg_options: Sequence[str] = (),
     device: str | torch.device | None = None,
 ) -> ActionModel:
-    """The detector of a checkpoint trained by a recipe of ``configs/downstream/detection``.
+    """Load the detector of a checkpoint trained by a recipe of ``configs/downstream/detection``.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: the weights do not fit the network of the recipe.
+        FileNotFoundError: If there is no such file.
+        ValueError: If the weights do not fit the network of the recipe.
     """
     cfg = load_config(config, cfg_options)
     check_config(cfg)
@@ -71,7 +71,7 @@ def score_boxes(
     boxes: np.ndarray,
     begins_at: float = 0.0,
 ) -> np.ndarray:
-    """Probabilities (n, 80) float32 of the actions of AVA for persons at one moment of a video.
+    """Compute (n, 80) float32 probabilities of AVA actions for persons at a moment of a video.
 
     Args:
         model: From :func:`load_action_model`.
@@ -81,8 +81,8 @@ def score_boxes(
         begins_at: Second at which the file begins: 0, or 900 for the 15-minute cuts of AVA.
 
     Raises:
-        ValueError: boxes outside the frame or with inverted corners.
-        VideoDecodeError: the file cannot be decoded or does not contain the second.
+        ValueError: If a box is outside the frame or has inverted corners.
+        VideoDecodeError: If the file cannot be decoded or does not contain the second.
     """
     boxes = np.asarray(boxes, dtype=np.float32).reshape(-1, 4)
     for box in boxes:
@@ -115,7 +115,7 @@ def score_boxes(
 def read_moment(
     path: str | Path, second: float, around: float = 0.0
 ) -> tuple[list[np.ndarray], float]:
-    """The frame displayed at a second of a file or a folder of frames, or all frames around it.
+    """Read the frame at a second of a file or a folder of frames, or all frames around it.
 
     Args:
         path: The file.

@@ -19,22 +19,22 @@ from sce_video.engine.recipes import recipes_folder
 from sce_video.engine.weights import checked_parts, test_settings
 from sce_video.inference.network_input import TEST_CROPS, ModelSettings, settings_from_config
 
-#: Where the data of the recipe are: a test has its own.
+#: Keys for the data of the recipe, because a test has its own data.
 _OF_THE_DATA = ("ann_file", "block_size", "class_file", "data_root", "storage_options")
-#: What a result says of its recipe: plain data.
+#: Keys of the facts about its recipe in a result, as plain data.
 _CLAIMS = ("benchmark", "split")
 
 
 def stored_test(checkpoint: str | Path) -> Config:
-    """The config of a test with the network, views and metrics of the config in a checkpoint.
+    """Return a test config with the network, views and metrics of the config in a checkpoint.
 
     ``checkpoint`` is a file or a URL; or the weights of a pretrained network, with the
-    ``config.json`` beside them.
+    ``config.json`` next to them.
 
     Raises:
-        FileNotFoundError: no such checkpoint.
-        ValueError: it has no config or one that is not plain data, or names classes that are not
-            those of this package: then the config file has to be named.
+        FileNotFoundError: If there is no such checkpoint.
+        ValueError: If it has no config, the config is not plain data, or it names classes of other
+            packages. The config file must then be given.
     """
     read = load_checkpoint_file(checkpoint)
     stored = stored_config(read, checkpoint)
@@ -55,7 +55,7 @@ def stored_test(checkpoint: str | Path) -> Config:
 
 
 def _model(model: dict[str, Any], settings: ModelSettings) -> dict[str, Any]:
-    """The network without what only its training needs, or the classifier."""
+    """Return the network without the parts that only training needs, or the classifier."""
     head, kind = model.get("cls_head"), "Video"
     built: dict[str, Any] = {"type": "Encoder", "backbone": settings.backbone}
     if "roi_head" in model:
@@ -68,7 +68,7 @@ def _model(model: dict[str, Any], settings: ModelSettings) -> dict[str, Any]:
 
 
 def _test(stored: dict[str, Any], settings: ModelSettings) -> dict[str, Any]:
-    """Loader, loop and metrics; those of a pretrained network where the config has none."""
+    """Return loader, loop and metrics; by default as for a pretrained network."""
     loader, loop = stored.get("test_dataloader"), stored.get("test_cfg")
     if not isinstance(loader, dict) or not isinstance(loop, dict):
         own = test_settings({"model": settings.to_dict()})
@@ -85,7 +85,7 @@ def _test(stored: dict[str, Any], settings: ModelSettings) -> dict[str, Any]:
 
 
 def _loader(loader: Any, settings: ModelSettings) -> dict[str, Any]:
-    """A loader without data: a data set of this package, with the test crop of the network."""
+    """Return a loader without data: a dataset of this package, with the network's test crop."""
     dataset = loader.get("dataset") if isinstance(loader, dict) else None
     if not isinstance(dataset, dict):
         raise ValueError(f"a loader is a dict with a dataset, got {loader!r:.100}")

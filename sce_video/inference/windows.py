@@ -33,8 +33,8 @@ from sce_video.inference.network_input import (
     resize_steps,
 )
 
-#: Of the frames of a window, those that must exist; the others of a damaged file are replaced by
-#: the nearest.
+#: Share of a window's frames that must exist. Missing frames of a damaged file are replaced by the
+#: nearest ones.
 _FRACTION_NEEDED = 0.75
 #: Seconds that a video may be shorter than its container states: durations are rounded.
 _CUT_OFF = 0.5
@@ -43,14 +43,14 @@ _CUT_OFF = 0.5
 def embed_windows(
     network: VideoNetwork, path: str | os.PathLike, windows: Windows, options: ViewOptions
 ) -> Features:
-    """Features of the windows of a file, a URL or a row of a table.
+    """Compute the features of the windows of a file, a URL or a row of a table.
 
-    The feature of a window equals that of a video of its frames alone, bit for bit. In damaged
-    files missing frames are replaced by their neighbours; windows of which more than a quarter of
-    the frames is missing are left out, and ``incomplete`` has the reason.
+    The feature of a window is bit-identical to the feature of a video with only its frames. In
+    damaged files, missing frames are replaced by their neighbours. Windows with more than a quarter
+    of their frames missing are left out, and ``incomplete`` has the reason.
 
     Raises:
-        VideoDecodeError: no window can be decoded, or decoding stops for ``options.timeout``.
+        VideoDecodeError: If no window can be decoded, or decoding stops for ``options.timeout``.
     """
     name = os.fspath(path)
     cuts = None
@@ -84,7 +84,7 @@ _CUT = _CutSettings()
 
 
 def find_cuts(reader: VideoReader, patience: float | None = None) -> np.ndarray:
-    """Starts of the shots of a video besides the first, seconds; every frame is decoded.
+    """Return the start of every shot after the first, in seconds; every frame is decoded.
 
     A cut is a change of the colour histogram that is large and far larger than those around it;
     dissolves and fades are not found. ``patience``: seconds that decoding the next frame may take.
@@ -118,9 +118,9 @@ def find_cuts(reader: VideoReader, patience: float | None = None) -> np.ndarray:
 def embed_span(
     network: VideoNetwork, path: str, start: float, end: float, options: ViewOptions
 ) -> np.ndarray:
-    """The feature (D,) of the moment ``[start, end)`` of a video, decoded by itself.
+    """Compute the feature (D,) of the moment ``[start, end)`` of a video, decoded by itself.
 
-    Raises VideoDecodeError, and ValueError where the video ends before ``start``.
+    Raises VideoDecodeError, and ValueError if the video ends before ``start``.
     """
     with open_patiently(path, options) as reader:
         if start >= reader.duration:
@@ -133,7 +133,7 @@ def embed_span(
 
 
 def open_patiently(path: str, options: ViewOptions) -> VideoReader:
-    """A reader whose time limit is that of opening alone."""
+    """Open a reader whose time limit applies to opening only."""
     deadline = None if options.timeout is None else time.monotonic() + options.timeout
     return open_video(path, deadline=deadline)
 
@@ -141,7 +141,7 @@ def open_patiently(path: str, options: ViewOptions) -> VideoReader:
 def windows_of_reader(
     network: VideoNetwork, reader: VideoReader, spans: np.ndarray, options: ViewOptions
 ) -> Features:
-    """Features of windows with these spans; errors as of :func:`embed_windows`."""
+    """Compute features of windows with these spans; errors as in :func:`embed_windows`."""
     # One array from the beginning: a small block of memory for each window, between the large ones
     # of the network, would keep malloc from using these again.
     features = np.empty((len(spans), network.row_size), dtype=np.float32)
@@ -175,7 +175,7 @@ def windows_of_reader(
 def pack_windows(
     network: VideoNetwork, reader: VideoReader, spans: np.ndarray, options: ViewOptions
 ) -> Iterator[PackedSample | None]:
-    """The packed views of each window, None for one that cannot be decoded."""
+    """Return the packed views of each window, None for one that cannot be decoded."""
     settings = network.settings
 
     def planned() -> Iterator[list[ClipIndices]]:
@@ -225,7 +225,7 @@ def pack_windows(
 def window_views(
     held: dict[int, np.ndarray], needed: np.ndarray, clips: Sequence[ClipIndices]
 ) -> PipelineResults | None:
-    """The frames of a window as ``DecodeSharedFrames`` gives those of a video, to be packed.
+    """Return a window's frames, to be packed, in the form that ``DecodeSharedFrames`` returns.
 
     Args:
         held: Resized frames by their number.
@@ -233,7 +233,7 @@ def window_views(
         clips: Frames by their number.
 
     Returns:
-        Results of a pipeline; None where too many frames are missing.
+        Results of a pipeline; None if too many frames are missing.
     """
     known = np.array([number in held for number in needed.tolist()])
     if known.sum() < max(1.0, _FRACTION_NEEDED * len(needed)):

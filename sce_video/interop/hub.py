@@ -27,9 +27,9 @@ class HubNetwork(
     """A network that goes to the hub and comes from there.
 
     ``HubNetwork(network).push_to_hub("user/name")`` and ``HubNetwork.from_pretrained("user/name")``
-    are the mixin's, with its arguments; errors as of
-    ``from_pretrained``; ``save_pretrained`` writes a local folder as the function of that
-    name, and a model card beside it.
+    are inherited from the mixin, with its arguments. Errors are as in ``from_pretrained``.
+    ``save_pretrained`` writes a local folder, like the function of that name, and a model card next
+    to it.
 
     Attributes:
         network: From :func:`~sce_video.interop.pretrained.load_network`, or any other loader.
@@ -53,7 +53,7 @@ class HubNetwork(
         token: str | bool | None,
         device: str | None = None,
     ) -> HubNetwork:
-        """The network of a folder or a repository, on a device as ``load_model`` takes it."""
+        """Load the network of a folder or a repository on a device, as in ``load_model``."""
         download = {
             **{"cache_dir": cache_dir, "force_download": force_download, "token": token},
             "local_files_only": local_files_only,
@@ -62,5 +62,5 @@ class HubNetwork(
         return cls(load_network(folder, device=device))
 
     def generate_model_card(self) -> ModelCard:
-        """The page of the repository, see :func:`~sce_video.interop.pretrained.model_card`."""
+        """Return the repository page, see :func:`~sce_video.interop.pretrained.model_card`."""
         return ModelCard(model_card(self.network))

@@ -55,7 +55,7 @@ class Record:
     data: bytes | None = None
 
 
-#: State of a file that does not exist now: None in place of a dict.
+#: State of a file. None means that the file does not exist now.
 State = dict[str, Any] | None
 
 

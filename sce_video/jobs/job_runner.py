@@ -197,7 +197,7 @@ def is_current(job: BatchJob, item: Item, store: RecordStore) -> bool:
     # Settings are compared as the store gives them back: JSON has no tuples.
     if record is None or record.settings != json.loads(json.dumps(job.settings)):
         return False
-    # Of a source that does not exist now, what was finished stands.
+    # A finished item stays finished if its source no longer exists.
     unchanged = record.done if item.source is None else record.source == item.source
     if not unchanged or not job.holds(item, record):
         return False
@@ -226,7 +226,7 @@ class _Driver:
         on_record: Callable[[Item, Record | None], None],
     ) -> None:
         self.job, self.store, self.counts = job, store, Counts()
-        self.folders: set[Path] = set()  # of outputs
+        self.folders: set[Path] = set()  # folders that hold outputs
         self._run = secrets.token_hex(4)
         self._timeout, self._on_record = timeout, on_record
 

@@ -117,7 +117,7 @@ def _run(
     completed: SimpleQueue[Future] = SimpleQueue()  # unlike futures.wait it keeps their order
     try:
         while True:
-            # Items may be a generator over millions: few are taken that are not yet yielded.
+            # Take only a few items ahead, because ``items`` may be a generator over millions.
             for item in islice(items, ahead - len(pending)):
                 if item is None:
                     break
@@ -226,7 +226,7 @@ def call(function: Callable[[Any], Any], argument: Any) -> Outcome:
         return Outcome(None, "error", f"{type(error).__name__}: {error}")
 
 
-#: Of this process, if it is a worker: the job, and why its setup failed.
+#: State of a worker process: its job, and why the setup failed.
 _job: BatchJob | None = None
 _problem = ""
 

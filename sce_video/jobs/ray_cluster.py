@@ -130,13 +130,13 @@ def check_versions(ray: Any) -> None:
 _AHEAD = 2  # calls scheduled per actor: the one in progress and the next
 #: Seconds that the items of one call should take: short calls would spend their time on overhead.
 _CALL_SECONDS = 1.0
-#: Items of one call at most. If the call is lost, all of them are processed again, one by one.
+#: Maximum number of items per call. If a call is lost, its items are processed again, one by one.
 _MOST_TOGETHER = 64
 #: Attempts of one item that may end in a crash. The item may be the cause.
 _MOST_CRASHES = 2
 #: Attempts of one item that may be lost with their node. The item is rarely the cause.
 _MOST_LOSSES = 5
-_MOST_STARTS = 10  # of processes that end before they process an item, one after the other
+_MOST_STARTS = 10  # consecutive processes that may end before they process an item
 _PATIENCE = 300.0  # seconds without a free slot in the cluster, beyond what items may take
 _LOOK_EVERY = 10.0  # seconds between two looks at the size of the cluster
 
@@ -322,7 +322,7 @@ class _Run:
         except errors.RayTaskError as error:
             self._not_started += 1
             if not isinstance(error.cause, WorkersEndedError) or self._not_started > _MOST_STARTS:
-                reason = str(error.cause).strip().rpartition("\n")[2]  # of a traceback
+                reason = str(error.cause).strip().rpartition("\n")[2]  # a traceback's last line
                 raise WorkersEndedError(f"a process of the cluster failed: {reason}") from error
             self._actors.ended(reference, True)
             self._again += items  # another process may start
@@ -341,7 +341,7 @@ class _Run:
             together = _CALL_SECONDS * len(items) / max(seconds, 1e-6)
             self._together = max(1, min(_MOST_TOGETHER, int(together)))
         of_key = {item.key: item for item in items}
-        for attempt, outcome in outcomes:  # in order of completion, not that of the items
+        for attempt, outcome in outcomes:  # in order of completion, not of items
             key, fault = attempt.key, str(outcome.fault)
             self._faults[key, fault] += 1
             most = {"crash": _MOST_CRASHES, "lost": _MOST_LOSSES}.get(fault, 0)

@@ -19,7 +19,7 @@ from sce_video.options.shared import (
     matching,
 )
 
-# What decides on near-duplicates: aligned frames, features alone, or nothing.
+# Ways to decide on near-duplicates: aligned frames, only features, or nothing.
 FRAMES = "frames"
 FEATURES = "features"
 NONE = "none"
@@ -33,7 +33,7 @@ SHORT = "short"
 LATE = "late"
 #: All kinds of edited copies. Each of them costs processor time, so each is switched on by name.
 EDITS = (MIRRORED, PARTS, SPEED, SHORT, LATE)
-#: What decides which video of a group stays, in this order by default.
+#: Criteria for the video of a group that stays, in their default order.
 PREFERENCES = ("length", "resolution", "bitrate")
 
 

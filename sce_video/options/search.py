@@ -147,7 +147,7 @@ class SearchOptions(Options):
         return self.refine_moments or (MOST_REFINED if self.refine else 0)
 
     def check(self) -> None:
-        """Raise OptionError for a query that is missing, and for what excludes each other."""
+        """Raise OptionError if the query is missing, or if options exclude each other."""
         if self.fast and self.clips is None:
             raise OptionError("{fast} is how {clips} cuts: give {clips} DIR")
         if self.centred and self.plain:
@@ -178,7 +178,7 @@ class SearchOptions(Options):
             )
 
     def _check_page(self) -> None:
-        """Raise OptionError for what a page in the browser does not have."""
+        """Raise OptionError for options that have no effect on a page in the browser."""
         if self.video or self.text or self.more_like or self.unlike or self.where is not None:
             raise OptionError("give a query or {serve}, not both: videos are dropped on the page")
         if self.refined:

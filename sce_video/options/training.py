@@ -36,7 +36,7 @@ OF_GRADIENTS = (
     *("head", "precision", "frozen", "width", "dropout", "flip"),
     *("epochs", "warmup", "lr", "weight_decay"),
 )
-#: What a distillation learns from its teacher.
+#: Objectives of a distillation.
 OBJECTIVES = ("cosine", "tokens", "relations", "frames")
 #: Source of a finetuning that starts from random weights.
 NONE = "none"
@@ -113,7 +113,7 @@ def given_settings(options: Options) -> dict[str, Any]:
 
 
 def request_of(options: Options) -> dict[str, Any]:
-    """Return what the user asked of a training: the given options, except where it is kept."""
+    """Return the options that the user gave for a training run, except where and how it starts."""
     return {name: v for name, v in given_options(options).items() if name not in _OF_THE_START}
 
 

@@ -36,10 +36,10 @@ _SIDE = 224  # pixels of a frame on the page
 
 @dataclass(frozen=True, eq=False)
 class MapStrip:
-    """One clip: its frames and their maps."""
+    """Frames of a clip and their maps."""
 
     name: str  # heading, for example the file
-    note: str  # what the maps are of
+    note: str  # what the maps show
     frames: np.ndarray  # (n, S, S, 3) uint8 RGB
     times: np.ndarray | None  # (n,) seconds; None for an image
     # (n, h, w), a number for every cell of each frame; None draws the frames alone.

@@ -22,8 +22,8 @@ MAX_POINTS = 2 * MAX_BINS
 class Points:
     """A curve of n points."""
 
-    x: np.ndarray  # iterations; of a reduced curve the middle of each bin
-    y: np.ndarray  # values; of a reduced curve the mean of each bin, NaN where none is finite
+    x: np.ndarray  # iterations, or centres of bins if the curve is reduced
+    y: np.ndarray  # values, or means of bins if reduced; NaN if a bin has no finite value
     low: np.ndarray | None = None  # smallest value of each bin; None if it is not reduced
     high: np.ndarray | None = None
     not_finite: int = 0  # logged values that were NaN or infinite
@@ -59,7 +59,7 @@ def reduced(
     return Points(middle, mean, low, high, wrong)
 
 
-#: Of a row, but no value to draw.
+#: Logged keys that are not plotted.
 _NOT_DRAWN = frozenset("iter epoch step time kind eta videos failures chance_level".split())
 _SCHEDULES = frozenset("lr base_lr momentum lambda_ mu eta tau tau_m weight_decay".split())
 
@@ -71,7 +71,7 @@ class Kind:
     id: str
     title: str  # what is drawn
     note: str  # how to read it
-    names: Mapping[str, str] = field(default_factory=dict)  # of logged values, and their labels
+    names: Mapping[str, str] = field(default_factory=dict)  # labels, by the names of logged values
     percent: bool = False  # values are shares, drawn in percent
     online: bool = False  # values are of the online evaluation
     apart: bool = False  # each value has a chart of its own: their sizes differ

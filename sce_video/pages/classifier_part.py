@@ -21,7 +21,7 @@ from sce_video.utils.run_files import PROBE, RESULTS
 
 #: Classes up to which the whole confusion matrix is drawn: its cells must remain readable.
 _MAX_CLASSES = 30
-#: Pairs of confused classes that are listed at most.
+#: Maximum number of listed pairs of confused classes.
 _MAX_PAIRS = 20
 #: Most confident mistakes that are shown, each as a clip.
 _MISTAKES = 12
@@ -62,7 +62,7 @@ class Mistake(NamedTuple):
     row: int
     predicted: int
     score: float
-    own_score: float  # of the true class
+    own_score: float  # score of the true class
 
 
 def confident_mistakes(scores: Tensor, labels: Tensor, most: int) -> list[Mistake]:
@@ -107,7 +107,7 @@ class _Line(NamedTuple):
     name: str
     value: str
     interval: str
-    # Of the bar and of the interval on it, percent.
+    # Ends of the bar and of the interval on it, in percent.
     width: float
     low: float
     high: float
@@ -122,7 +122,7 @@ def _line(name: str, value: float | None, ends: tuple[float, float] | None) -> _
 
 
 def _beside_probe(folder: str) -> str:
-    """Return a sentence on the difference from the linear probe, over the videos of both."""
+    """Compare a classifier with the linear probe on their common videos, in a sentence."""
     try:
         found = [load_outcomes(outcomes_path(Path(folder, name))) for name in (RESULTS, PROBE)]
         columns = [
@@ -180,8 +180,8 @@ class _ShownMistake(NamedTuple):
     name: str  # folder and file name
     own: str | None  # true class
     predicted: str | None
-    score: str  # of the predicted class, percent
-    own_score: str  # of the true class, percent
+    score: str  # score of the predicted class, percent
+    own_score: str  # score of the true class, percent
     tile: ClipTile
 
 

@@ -16,9 +16,9 @@ class ShownClip(NamedTuple):
 
     name: str
     file: str
-    fact: str = ""  # what is said about it
+    fact: str = ""  # text about the clip
     mark: str = ""  # a word in front of that, emphasised
-    decision: str = ""  # what the page begins with, of its choices; empty: nothing to decide
+    decision: str = ""  # initial choice on the page; empty if there is nothing to decide
     quality: Mapping[str, int] = {}  # numbers that are larger for the better video
 
 

@@ -43,11 +43,11 @@ class Difference:
     metric: str  # a fraction
     first: str  # name of a run, or of a group of runs that differ in their seed only
     second: str
-    change: float  # mean of the second minus that of the first, as a fraction
-    interval: tuple[float, float] | None  # of the change, 95 %; None of one video
+    change: float  # mean of the second minus mean of the first, as a fraction
+    interval: tuple[float, float] | None  # 95 % interval of the change; None for one video
     p_value: float  # not corrected
     adjusted: float  # after Holm's correction over the pairs of this metric
-    videos: int  # that the test is over
+    videos: int  # number of videos in the test
     runs: tuple[int, int] = (1, 1)  # number of runs of the first and of the second
 
     @property
@@ -76,8 +76,8 @@ class Difference:
 class Chance:
     """Statistical statements about the differences of runs."""
 
-    seeds: list[SeedMean] = field(default_factory=list)  # of each group of runs
-    differences: list[Difference] = field(default_factory=list)  # of each two runs or groups
+    seeds: list[SeedMean] = field(default_factory=list)  # one for each group of runs
+    differences: list[Difference] = field(default_factory=list)  # for each two runs or groups
     notes: list[str] = field(default_factory=list)  # what could not be tested, and why
 
     @property
@@ -136,7 +136,7 @@ def render_comparison(
         }
         for slot, record in enumerate(records)
     ]
-    # The tiles of all runs: name to values, empty where a run has none.
+    # The tiles of all runs: name to values, empty if a run has none.
     standing = [{tile.title: tile.value for tile in tiles(record)} for record in records]
     names = dict.fromkeys(name for one in standing for name in one)
     values = {

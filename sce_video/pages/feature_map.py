@@ -41,7 +41,7 @@ def projections(features: Tensor, seed: int = 0) -> dict[str, np.ndarray]:
     centred = centred - centred.mean(dim=0)
     _, _, directions = torch.linalg.svd(centred, full_matrices=False)
     x = (centred @ directions[:_COMPONENTS].T).float().numpy()
-    # Of equal features scikit-learn's t-SNE divides by zero and ends the process.
+    # For equal features, scikit-learn's t-SNE divides by zero and ends the process.
     if np.abs(x).max() <= _ROUNDING:
         return found
     if importlib.util.find_spec("umap") is not None:
@@ -141,7 +141,7 @@ def _map_data(
         digits = 4 - int(np.ceil(np.log10(spread)))
         x, y = np.round(np.asarray(plane, np.float64), digits).T.tolist()
         data["projections"][name] = {"x": x, "y": y}
-    # Folders that are just the classes are not offered beside them.
+    # Folders that are just the classes are not offered in addition.
     pairs = set(zip(labels, groups, strict=True))
     if not len(pairs) == len(set(labels)) == len(set(groups)):
         data["group"] = groups

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-#: Seconds that a frame of a strip is shown at least, so that short clips can be followed.
+#: Minimum time that a frame of a strip is shown, in seconds, so that short clips can be followed.
 _FASTEST = 0.06
-#: Seconds that a frame of a strip is shown at most, so that long clips still move.
+#: Maximum time that a frame of a strip is shown, in seconds, so that long clips still move.
 _SLOWEST = 0.4
 _TILE = (132, 110)  # largest width and height of a video in rows of clips, CSS pixels
 #: Height, quality and frames of these clips, best first.
@@ -44,11 +44,11 @@ _TILE_SIZES = ((120, 65, 16), (96, 60, 12), (84, 50, 10), (64, 45, 8), (48, 40, 
 class Strip:
     """Frames of one size side by side in one image, which ``parts.css`` shows and plays."""
 
-    uri: str  # ``data:`` URI of the image; empty where the budget did not suffice
+    uri: str  # ``data:`` URI of the image; empty if the budget did not suffice
     count: int
-    width: int  # of a frame, pixels
+    width: int  # width of a frame in pixels
     height: int
-    seconds: float  # that all frames are played in
+    seconds: float  # playing time of all frames
 
     @property
     def positions(self) -> list[str]:
@@ -65,7 +65,7 @@ class Quality(NamedTuple):
     """Size, image quality and number of the frames in a strip."""
 
     height: int  # largest, pixels
-    quality: int  # of WebP, 0 to 100
+    quality: int  # WebP quality, 0 to 100
     frames: int  # largest number, at equal steps
 
 
@@ -172,7 +172,7 @@ class ClipReader:
                 entry = read_entry(path, path, num_frames=1, seconds=min(left, _FILE_SECONDS))
         except Exception as error:  # a damaged file can raise anything: MemoryError, cv2.error
             entry = GalleryEntry(path, path, problem=f"{type(error).__name__}: {error}")
-        # A slow file that was cut off by the end is no damaged one.
+        # A slow file that was cut off by the time limit is not damaged.
         late = left < _FILE_SECONDS and time.monotonic() >= self._end
         return skipped if entry.problem and late else entry
 

@@ -30,8 +30,8 @@ from sce_video.utils.html_template import render_template
 
 #: Frames that are shown of a video by default.
 _FRAMES = 4
-_FRAME_HEIGHT = 150  # pixels of a frame at most
-_FRAME_WIDTH = 300  # pixels of a frame at most
+_FRAME_HEIGHT = 150  # maximum in pixels
+_FRAME_WIDTH = 300  # maximum in pixels
 #: Quality of a frame, 0 to 100, chosen by hand for small pages.
 _JPEG_QUALITY = 80
 #: Seconds after which reading a video is given up.
@@ -55,7 +55,7 @@ class GalleryEntry:
     duration: float | None = None  # whole video, seconds; None: an image, or it cannot be read
     problem: str = ""  # why it cannot be read
     skipped: bool = False  # there was no time to read it, as ``problem`` then says
-    rank: int | None = None  # from 1; None if it is no search result, as the query
+    rank: int | None = None  # from 1; None if it is not a search result, such as the query
     similarity: float | None = None  # cosine with the query
     start: float | None = None  # seconds of the moment that is shown; None for the whole video
     end: float | None = None
@@ -145,7 +145,7 @@ def small_frame(frame: np.ndarray) -> np.ndarray:
 class _Card(NamedTuple):
     entry: GalleryEntry
     duration: str | None  # None: an image, or it cannot be read
-    link: str = ""  # of the file, relative to the gallery
+    link: str = ""  # link to the file, relative to the gallery
     played: str = ""  # ``data:`` URI of the player's video
     images: Sequence[str] = ()  # ``data:`` URIs of the frames
 

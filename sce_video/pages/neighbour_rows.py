@@ -46,7 +46,7 @@ class ShownVideo:
     label: str  # name of its class; empty without one
     tile: ClipTile
     rank: int = 0  # from 1
-    cosine: float = 1.0  # with the query
+    cosine: float = 1.0  # similarity to the query
     right: bool | None = None  # whether it has the query's label; None if one has none
 
 
@@ -99,7 +99,7 @@ def neighbour_rows(
         )
     except ValueError as error:
         return sentence_part(_ID, _TITLE, f"There are no neighbours to show: {error}")
-    # Where there are fewer than k others, a slot without a video has no finite similarity.
+    # If there are fewer than k others, a slot without a video has no finite similarity.
     found = [
         (int(query), [(int(i), float(c)) for i, c in zip(others, near, strict=True) if c > -2])
         for query, others, near in zip(chosen, nearest, cosines, strict=True)
@@ -138,7 +138,7 @@ def neighbour_rows(
 
 
 def label_name(label: int, class_names: Sequence[str]) -> str | None:
-    """Return the name of a class, its number where it has none; None for no label."""
+    """Return the name of a class, its number if it has none; None for no label."""
     if label < 0:
         return None
     return class_names[label] if label < len(class_names) else f"class {label}"

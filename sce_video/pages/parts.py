@@ -1,7 +1,7 @@
 """Parts of a page: pieces of HTML with a title, rendered from templates.
 
-A page puts ``part.html`` into its body and, once, ``parts.css``, ``feature_map.js`` and
-``parts.js`` of ``templates/`` into its head and at its end. Parts load nothing and need no server.
+From ``templates/``, a page includes ``part.html`` per part, ``parts.css`` in its head, and
+``feature_map.js`` and ``parts.js`` at its end. Parts load nothing and need no server.
 """
 
 from __future__ import annotations

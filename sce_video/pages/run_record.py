@@ -44,7 +44,7 @@ class TrainingEnd:
 
     time: Any = None  # seconds since 1970
     iter: Any = None  # last iteration
-    status: Any = None  # of ``run.json``: finished, interrupted, failed
+    status: Any = None  # status in ``run.json``: finished, interrupted, failed
     message: Any = None  # the error, or what interrupted it
 
 
@@ -72,17 +72,17 @@ class BadFileLine:
 class RunRecord:
     """Content of a run's page except pictures. Unknown values are empty."""
 
-    name: str  # of the folder
+    name: str  # name of the folder
     folder: str  # its absolute path
     config: dict[str, Any] = field(default_factory=dict)  # as plain data
     config_text: str = ""  # a line for each setting
-    recipe: str = ""  # that the config comes from
+    recipe: str = ""  # recipe that the config comes from
     description: RunDescription | None = None  # content of run.json
     # (key, value of the recipe, value of the run) of the settings that differ.
     changes: list[tuple[str, str, str]] = field(default_factory=list)
     scalars: list[dict[str, Any]] = field(default_factory=list)  # see curves.read_scalars
     evaluations: list[dict[str, Any]] = field(default_factory=list)  # the online ones
-    validations: list[dict[str, Any]] = field(default_factory=list)  # of a classifier
+    validations: list[dict[str, Any]] = field(default_factory=list)  # validations of a classifier
     compared: dict[str, Any] = field(default_factory=dict)  # last comparison with random weights
     # Lines of alarms.jsonl, history.jsonl (starts and ends of the training), bad_files.jsonl.
     alarms: list[dict[str, Any]] = field(default_factory=list)
@@ -185,7 +185,7 @@ class AlarmGroup(NamedTuple):
 
     name: str
     level: str
-    message: str  # of the last one
+    message: str  # message of the last alarm
     times: int
     first_iter: Any
     last_iter: Any

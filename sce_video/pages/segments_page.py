@@ -25,7 +25,7 @@ from sce_video.utils.html_template import render_template
 _COLUMNS = 1500
 #: Classes whose curves are drawn at most.
 _LANES = 40
-_COLOURS = 8  # of theme.css
+_COLOURS = 8  # number of colours in theme.css
 _TICKS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400)  # seconds
 
 

@@ -163,12 +163,12 @@ def training_views(
 
 _ID = "views"  # anchor of this part of the page
 _TITLE = "What the network sees"
-#: Frames of the network's size where they fit, so that the sheet shows just its input.
+#: Frames of the network's size if they fit, so that the sheet shows just its input.
 _SIZES = ((160, 85, 16), (112, 80, 16), (96, 70, 12), (64, 60, 8), (48, 50, 8))
 _LEVELS = tuple(Quality(*size) for size in _SIZES)
 #: Height of the largest view on the page, CSS pixels; smaller views are smaller in proportion.
 _SHOWN_HEIGHT = 104
-#: Steps of a time axis at most.
+#: Maximum number of steps on a time axis.
 _AXIS_LABELS = 5
 
 

@@ -21,7 +21,7 @@ from sce_video.published import number_or_text, read_published
 MEAN_OF_SPLITS = "mean of 3"
 #: Dataset and metric of the last cell of tab:many-shot, which is the mean of the others.
 MEAN_OF_SETS = "many_shot_mean"
-#: What a result must state to be compared.
+#: Facts that a result must state to be compared.
 REQUIRED = ("protocol", "dataset", "network", "frames", "size", "pretrained_on", "pretraining")
 
 
@@ -181,7 +181,7 @@ _RESULTS = _read_results()
 #: All numbers on videos, and all on images.
 PAPER_RESULTS = tuple(result for result in _RESULTS if result.frames > 1)
 IMAGE_RESULTS = tuple(result for result in _RESULTS if result.frames == 1)
-#: tab:many-shot without its mean: data set, metric, value.
+#: tab:many-shot without its mean: dataset, metric, value.
 MANY_SHOT = tuple(
     (result.dataset, result.metric.removeprefix("many_shot_"), f"{result.value:.1f}")
     for result in IMAGE_RESULTS

@@ -15,7 +15,7 @@ class PublishedSize:
 
     It is published as ``low``, or as a range up to ``high``, since copies of some sets differ. A
     result on fewer than ``least`` or more than ``most`` does not count as one on this set.
-    ``classes`` is None where samples have no single class.
+    ``classes`` is None if samples have no single class.
     """
 
     low: int
@@ -35,8 +35,8 @@ class PublishedSize:
 
 #: Sizes by part (``test``, ``training`` or ``pretraining``), dataset and split, which is None for
 #: images. A training set of videos is also the gallery of retrieval. The test of images is the
-#: labelled validation split where the test split has no labels; a training set of images includes
-#: the validation split where that is trained on, too. Only sets whose pretraining has other images
+#: labelled validation split if the test split has no labels; a training set of images includes
+#: the validation split if that is trained on, too. Only sets whose pretraining has other images
 #: than the training of a classifier have the part ``pretraining``.
 SIZES = {
     (row["part"], row["dataset"], number_or_text(row["split"])): PublishedSize(
@@ -55,7 +55,7 @@ def size_of(part: str, dataset: Any, split: int | str | None = None) -> Publishe
     return SIZES.get((part, dataset, split)) or SIZES.get((part, dataset, None))
 
 
-#: Data sets with three official splits; of the others the only test set is called ``val``.
+#: Datasets with three official splits; of the others the only test set is called ``val``.
 WITH_SPLITS = frozenset({"ucf101", "hmdb51"})
 #: Protocols on feature files (``sce-video transfer``), whose recipes name no test set.
 TRANSFER = ("many_shot", "low_shot_svm")

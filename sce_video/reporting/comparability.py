@@ -30,8 +30,8 @@ from sce_video.reporting.result_files import Result, count_of
 from sce_video.utils.nested import at
 
 _MAX_FAILED = 0.01  # fraction of failed samples up to which a result still counts for the test set
-_VALUES_OF_C = 45  # of linusericsson/ssl-transfer, linear.py
-_DRAWS = 5  # of salesforce/PCL, eval_svm_voc.py
+_VALUES_OF_C = 45  # from linusericsson/ssl-transfer, linear.py
+_DRAWS = 5  # from salesforce/PCL, eval_svm_voc.py
 #: Entries of a result's ``benchmark_problems`` in words.
 _ENTRIES = {
     "pretrained_on": "pretraining data",
@@ -348,7 +348,7 @@ def _data_obstacles(provenance: Any, dataset: Any, split: int | str | None, what
     """Check whether the training data are the named set, if its size is published."""
     data = at(provenance, "training.data", dict)
     size = sets.size_of("training", dataset, (split or 1) if dataset in sets.WITH_SPLITS else "val")
-    if what == "pretrained":  # the unlabelled images, where a pretraining has those
+    if what == "pretrained":  # the unlabelled images, if a pretraining has those
         size = sets.size_of("pretraining", dataset) or size
     if data is None or size is None:
         return

@@ -13,7 +13,7 @@ from sce_video.reporting.comparability import unit_of, views_of
 from sce_video.reporting.result_files import Result
 from sce_video.utils.metric_names import NOT_FRACTIONS, is_trivial
 
-#: Names of data sets, networks, methods and metrics, and titles of the paper's tables.
+#: Names of datasets, networks, methods and metrics, and titles of the paper's tables.
 _NAMES = {row["key"]: row["name"] for row in read_published("names.csv")}
 _NAMES |= {key: row["name"] for key, row in PRETRAININGS.items()}
 
@@ -62,7 +62,7 @@ def _evaluation_words(result: Result) -> list[str]:
     if (checkpoint := result.at("checkpoint", dict)) is not None:
         digest = str(checkpoint.get("sha256") or "")[:12]
         path = str(checkpoint.get("path") or checkpoint.get("source") or "?")
-        name = path.replace("\\", "/").rsplit("/", 1)[-1]  # of Windows, too
+        name = path.replace("\\", "/").rsplit("/", 1)[-1]  # Windows paths, too
         words.append(f"checkpoint {name} ({digest})" if digest else f"checkpoint {name}")
     places = ("checkpoint.training.foreign_classes", "foreign_classes")
     own = [str(entry) for place in places for entry in result.at(place, list) or []]

@@ -15,7 +15,7 @@ from sce_video.reporting.phrases import describe_metric, format_values, name_of
 from sce_video.utils.files import regular_file, write_text
 from sce_video.utils.html_template import render_template
 
-#: By its title a report is recognised before it is replaced.
+#: Title by which a report is recognised before it is replaced.
 TITLE = "Results compared with those of the paper"
 
 

@@ -26,7 +26,7 @@ _SKIPPED_FOLDERS = frozenset({"vis_data"})  # scalars and configs logged during 
 _NOT_RESULTS = re.compile(r"(^|/)(\d{8}_\d{6}/\d{8}_\d{6}|split_settings|done|failed)\.json$")
 #: ``kind`` of the table of a sweep, whose results lie in files of their own.
 SWEEP = "sweep"
-_MAX_BYTES = 2**26  # of a JSON file with results
+_MAX_BYTES = 2**26  # largest JSON file with results
 _ROUNDING = 1e-5  # outcomes of single samples are stored in float32
 
 
@@ -105,7 +105,7 @@ def collect_results(sources: Iterable[str | os.PathLike[str]]) -> Collection:
     """
     collection = Collection()
     single: dict[str, Result] = {}
-    summaries: dict[str, tuple[str, Any]] = {}  # of splits: shown name and content, by path
+    summaries: dict[str, tuple[str, Any]] = {}  # shown name and content of splits, by path
     seen: set[str] = set()
     for name, path in _find(sources):
         real = os.path.realpath(path)

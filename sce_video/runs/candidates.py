@@ -45,7 +45,7 @@ class Candidate:
 
     @property
     def is_floor(self) -> bool:
-        """Whether it is no network that anyone would use."""
+        """Whether it is only a baseline that nobody would use."""
         return self.source is None
 
 
@@ -190,7 +190,7 @@ def _floors(device: str | None) -> list[NetworkPass]:
         resize="square",
     )
     recipe = settings_from_config(recipe_config("sce_r3d18_folder_small", {}))
-    # As wide as `pretrain` chooses it on a CPU from 100 videos on.
+    # As wide as `pretrain` chooses it on a CPU for 100 videos or more.
     untrained = replace(recipe, backbone={**recipe.backbone, "base_channels": 16})
     floors = {PIXELS: pixels, RANDOM_WEIGHTS: untrained}
     return [

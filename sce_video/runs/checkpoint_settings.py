@@ -304,7 +304,7 @@ def _shapes(part: dict[str, Any], limit: Mapping[str, Any] | None) -> dict[str, 
 
 
 def _test_views(cfg: Config, file: Config, stored: dict[str, Any]) -> dict[_Path, _Setting]:
-    """Return clip and crop for all test pipelines, where the file's do not match the training."""
+    """Return clip and crop for all test pipelines, if the file's do not match the training."""
     planned, trained = (_sampling(config) for config in (file, stored))
     clip = {key: value for key, value in trained.items() if value != planned.get(key, value)}
     sizes: dict[str, int] = {}

@@ -26,7 +26,7 @@ class DoctorResult:
 
     @property
     def failures(self) -> int:
-        """Number of findings that will make a training fail."""
+        """Number of findings that will make training fail."""
         from sce_video.runs.machine_checks import FAILURE  # see doctor()
 
         return sum(finding.level == FAILURE for finding in self.findings)

@@ -29,7 +29,7 @@ class FinetuneResult:
         folder: Folder of the run.
         status: 0 if the classifier is trained and tested, or 128 + n if signal n has stopped it.
         metrics: Metrics of the test by name, as in ``results.json``; empty without a test.
-        alarm: Warning of a classifier that is no better than guessing; None for others.
+        alarm: Warning if the classifier is not better than guessing; otherwise None.
     """
 
     folder: Path

@@ -123,7 +123,7 @@ def _flip(classes: Sequence[str]) -> Choice:
 def _clip(
     source: Source, facts: FolderFacts, machine: Machine, values: Mapping[str, Any]
 ) -> dict[str, Choice]:
-    """Choose frames, duration and size of a clip for the network of a source.
+    """Choose frames, duration and size of the clips for a network.
 
     An image network sees several frames, whose features are averaged. They span the same time as a
     clip for a video network trained from scratch.

@@ -38,7 +38,7 @@ def known_route(
     Args:
         options: Options of the command.
         subject: Source, videos and machine.
-        chosen: Settings of a training by gradient, by name.
+        chosen: Settings of a training run by gradient, by name.
     """
     if options.route != AUTO:
         return Choice("route", options.route, "given")

@@ -15,7 +15,7 @@ from sce_video.evaluation.functional.linear_probe import L2_GRID, Samples, fit_p
 from sce_video.evaluation.functional.statistics import bootstrap_intervals
 from sce_video.models.backbones.frame_pools import pool_stored_frames
 
-#: Folds of a cross-validation, at most.
+#: Maximum number of folds in a cross-validation.
 _FOLDS = 5
 #: Weight decays from strong to weak, because each fit starts from the solution before it.
 _GRID = tuple(sorted(L2_GRID, reverse=True))
@@ -131,7 +131,7 @@ def make_folds(labels: Tensor, units: Tensor, seed: int) -> Tensor | None:
 def cross_validate(features: FrozenFeatures, folds: Tensor) -> CrossValidation:
     """Compare all pools and weight decays by the videos of each fold.
 
-    A video's class is that of the highest mean probability over its clips, as in a test.
+    A video's class is the class with the highest mean probability over its clips, as in a test.
 
     Args:
         features: Features of the videos.

@@ -180,7 +180,7 @@ def check_gpu(names: list[str], built_for_cuda: bool, device_files: bool) -> Fin
 
 
 def check_cores(usable: int, of_machine: int, gpus: int) -> Finding:
-    """Whether the cores that this process may use are enough for the recipes' loader workers.
+    """Check whether this process may use enough cores for the recipes' loader workers.
 
     Args:
         usable: Cores by the affinity and the control group.
@@ -210,7 +210,7 @@ def check_amount(name: str, amount: float, of: str = "", gpus: int = 1) -> Findi
         name: ``shared memory``, ``disk`` or ``open files``.
         amount: Bytes, or the number of files.
         of: Words after the name.
-        gpus: Number of GPUs, all of which a training may use.
+        gpus: Number of GPUs, all of which the training may use.
     """
     needed = _AMOUNTS[name]
     if name == "shared memory":

@@ -196,11 +196,11 @@ class _Training:
 
     @property
     def planned_seconds(self) -> float:
-        """Estimated seconds of a training without a budget."""
+        """Estimated seconds of a training run without a budget."""
         return self.epochs * self.epoch_seconds
 
     def config(self, data: Mapping[str, Any], out: str, epochs: int) -> Config:
-        """Return the config of a training of so many epochs on the videos in ``data``."""
+        """Return the config to train for this many epochs on the videos in ``data``."""
         warmup, _ = warmup_and_momentum(epochs, epochs * self.steps)
         chosen = {"warmup": warmup, **self.chosen, "epochs": Choice("epochs", epochs, "a trial")}
         return _config(self.base, chosen, data, self.subject.source, out)

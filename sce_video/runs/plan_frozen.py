@@ -52,15 +52,15 @@ from sce_video.runs.timing import Timing
 from sce_video.utils.command import Progress
 from sce_video.utils.stored_arguments import constructor_parameters
 
-#: Frames of an image network's clip, at most.
+#: Maximum number of frames in an image network's clip.
 _IMAGE_FRAMES = 8
-#: Seconds of an image network's clip, at most. Motion needs frames that differ.
+#: Maximum length of an image network's clip in seconds. Motion needs frames that differ.
 _IMAGE_SECONDS = 2.56
-#: Clips per video on a GPU, at most.
+#: Maximum number of clips per video on a GPU.
 _CLIPS = 10
-#: Clips per video without a GPU, at most.
+#: Maximum number of clips per video without a GPU.
 _CLIPS_ON_CPU = 5
-#: Videos that are compared, at most: the 95 % interval is then at most three points to each side.
+#: Maximum number of compared videos: the 95 % interval is then at most three points to each side.
 _COMPARED = 1000
 #: Videos that are embedded to measure the time if nothing can be compared.
 _TIMED = 4

@@ -52,7 +52,7 @@ def report(options: ReportOptions) -> ReportResult:
         features = None if options.features is None else Path(options.features)
         shown = PageOptions(options.videos, features)
         pages = tuple(write_run_page(run, shown) for run in runs)
-    # Only runs without results: their pages are all that was asked for.
+    # If all sources are runs without results, only their pages are wanted.
     if len(runs) == len(options.sources) and not collection.results and options.out is None:
         return ReportResult(pages)
     found = assign_results(collection)

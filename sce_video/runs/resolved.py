@@ -27,7 +27,7 @@ _ALIGNED = 88
 
 
 class TrainingOptions(TypedDict, total=False):
-    """Options of a training, see :func:`~sce_video.runs.configs.training_config`."""
+    """Options of a training run, see :func:`~sce_video.runs.configs.training_config`."""
 
     work_dir: str | Path | None
     resume: str | None

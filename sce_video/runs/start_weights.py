@@ -67,7 +67,7 @@ class Source:
         family: "vit", "convolution", or the ``model_type`` of a transformers encoder.
         is_classifier: Whether it was trained on labels. The file then contains classes next to the
             backbone, or a classifier's pooling.
-        per_frame: Whether it encodes images, and a clip frame by frame.
+        per_frame: Whether it encodes images, so that it encodes a clip frame by frame.
         train_size: Side of its training crops in pixels. Test crops may be larger.
         parameters: Number of weights in the backbone.
         channels: Number of channels in its features; 0 if the backbone does not state it.
@@ -228,7 +228,7 @@ _INPUTS: dict[str, dict[str, Any]] = {
     ),
 }
 _HEAD_NAMES = ("fc.", "classifier.", "head.", "cls_head.", "blocks.5.")
-_FORMAT = 1  # increased if the converted files change
+_FORMAT = 1  # increase it when the converted files change
 
 
 def _converted(path: str, content: dict[str, Any]) -> tuple[str, dict[str, Any]]:

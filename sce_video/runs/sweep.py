@@ -50,7 +50,7 @@ def sweep(options: SweepOptions) -> SweepResult:
     Raises:
         FileNotFoundError: If there is no such sweep, or a config is missing.
         ValueError: If two sweeps have the same name, or there is no such point or column.
-        KeyboardInterrupt: After Ctrl-C, SIGTERM, SIGHUP or SIGUSR1; running trainings have written
+        KeyboardInterrupt: After Ctrl-C, SIGTERM, SIGHUP or SIGUSR1. The running steps have written
             a checkpoint.
     """
     files = [find_sweep(name) for name in options.sweeps]
@@ -109,7 +109,7 @@ def _states(out: Path, steps: Sequence[Step]) -> tuple[StepState, ...]:
 
 
 def describe_steps(states: Sequence[StepState]) -> str:
-    """``24 pretrainings and 72 evaluations, 3 of these 96 steps are done``."""
+    """Describe steps: ``24 pretrainings and 72 evaluations, 3 of these 96 steps are done``."""
     trained = sum(one.step.folder.startswith("pretrain/") for one in states)
     done = sum(one.state == "done" for one in states)
     return (

@@ -18,7 +18,7 @@ A sweep file is Python, like a config::
 ``training`` is what an evaluation trains: ``none``, ``one`` (tools/train.py, then tools/test.py) or
 ``splits`` (sce-video finetune-splits, the three official splits). Columns of one evaluation share
 it, and so do points and sweeps that need the same pretraining: a step is known by its settings.
-A point with ``columns=["K200"]`` has these columns only, where each data set has its own recipes.
+A point with ``columns=["K200"]`` has only these columns, where each dataset has its own recipes.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ class Column:
 class Point:
     """A row of the table; the module's text shows the entries of a sweep file.
 
-    ``options`` change its config (None: that of the sweep) after those of the sweep, ``checkpoint``
-    is evaluated in place of a pretraining: a path, or ``random``. ``published`` are numbers of the
-    sweep's ``source`` by the name of the column; ``columns`` names those that it has (all).
+    ``options`` change its config (None: the sweep's) after the sweep's options. ``checkpoint``, a
+    path or ``random``, is evaluated instead of a pretraining. ``published`` are numbers from the
+    sweep's ``source`` by the name of the column. ``columns`` names the point's columns (all).
     """
 
     name: str
@@ -118,8 +118,8 @@ def read_sweep(path: str | Path) -> Sweep:
     """Read and check a sweep file.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: it cannot be read, or has an unknown, missing or wrong entry.
+        FileNotFoundError: If there is no such file.
+        ValueError: If the file cannot be read, or has an unknown, missing or wrong entry.
     """
     if not Path(path).is_file():
         raise FileNotFoundError(f"no sweep file at {path}")

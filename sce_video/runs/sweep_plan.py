@@ -24,7 +24,7 @@ class Step:
     """One pretraining or evaluation, and the commands that run it."""
 
     folder: str  # below the output folder; its name ends with a hash of the settings
-    commands: tuple[tuple[str, ...], ...]  # arguments of python for each, one after the other
+    commands: tuple[tuple[str, ...], ...]  # arguments of python for each command, in order
     result: str  # file that the last command writes: a checkpoint, or JSON with metrics
     before: Step | None = None  # whose checkpoint this one evaluates
 
@@ -53,8 +53,8 @@ def plan(
     or all evaluations; ``root`` has the configs that are not found from the current folder.
 
     Raises:
-        FileNotFoundError: a config is missing.
-        ValueError: unknown keys or values that a command line cannot express.
+        FileNotFoundError: If a config is missing.
+        ValueError: If a key is unknown, or a command line cannot express a value.
     """
     planner = _Planner(Path(out), Path(root))
     cells = []
@@ -169,7 +169,7 @@ def option_texts(options: Mapping[str, Any]) -> list[str]:
     """Write ``{"model.lambda_": (1, 0, 0)}`` as ``["model.lambda_=(1,0,0)"]`` for a command line.
 
     Raises:
-        ValueError: a value that would be read back as another one.
+        ValueError: If a value would be read back as another one.
     """
     texts = []
     for key, value in options.items():

@@ -1,4 +1,4 @@
-"""Measured times of a training: its steps, its videos, an epoch."""
+"""Measured times of a training run: its steps, its videos, an epoch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sce_video.utils.cores import cores_for_workers
 
 #: Steps that are timed, after a first one.
 _STEPS = 3
-#: Videos that are decoded, at most.
+#: Maximum number of decoded videos.
 _DECODED = 12
 #: Seconds after which no further video is decoded.
 _MAX_SECONDS = 20.0
@@ -31,7 +31,7 @@ _MAX_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class Timing:
-    """Measured times of a training.
+    """Measured times of a training run.
 
     Attributes:
         step: Seconds of forward and backward of a batch.
@@ -68,7 +68,7 @@ class Timing:
 
 
 def measure(cfg: Config, teacher: PlannedTeacher | None = None) -> Timing:
-    """Time a few steps and a few videos of a training's dataset, model and loader.
+    """Time a few steps and a few videos of a training run's dataset, model and loader.
 
     Args:
         cfg: Config of the training.
@@ -129,7 +129,7 @@ def _time_step(cfg: Config, sample: PackedSample, teacher: PlannedTeacher | None
 def _decode(dataset: VideoDataset) -> tuple[PackedSample, float]:
     """Return a sample, and the median seconds that this process needs for one.
 
-    Where a batch is read ahead, its seconds are shared, since latency is paid once for all of it.
+    If a batch is read ahead, its seconds are shared, since latency is paid once for all of it.
     """
     requests = [SampleRequest(index, index) for index in range(min(_DECODED, len(dataset)))]
     if getattr(dataset, "reads_ahead", False):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrainResult:
-    """Result of a training.
+    """Result of a training run.
 
     Attributes:
         folder: Folder of logs and checkpoints; None if only the recipe was asked for.

@@ -23,7 +23,7 @@ from typing import Any, TextIO, cast
 from sce_video.utils.errors import UserError, message_from_worker
 from sce_video.utils.own_parts import own_imports
 
-#: What a log may do to a terminal: end a line, go to a tab stop, set the colour.
+#: Control sequences that a log may send to a terminal: line ends, tabs and colours.
 _KEPT = re.compile(r"(\n|\t|\x1b\[[0-9;]*m)")
 
 
@@ -85,7 +85,7 @@ def _escape_controls(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(
-        # Of the surrogates those that stand for bytes of file names are left.
+        # Keep only the surrogates that stand for bytes of file names.
         c if c.isprintable() or 0xDC80 <= ord(c) <= 0xDCFF else ascii(c)[1:-1]
         for c in text
     )
@@ -96,7 +96,7 @@ def _escape_controls(text: str) -> str:
 ERROR = 2
 #: Exit status after Ctrl-C: 128 and the number of SIGINT.
 INTERRUPTED = 130
-#: What a command says after Ctrl-C if its results are recorded one by one.
+#: Message of a command after Ctrl-C if its results are recorded one by one.
 RESUMABLE = "interrupted; the same command resumes from here"
 #: Exit status if the reader of the output has gone: 128 and the number of SIGPIPE.
 BROKEN_PIPE = 141
@@ -135,7 +135,7 @@ def command(main: Main | None = None, *, interrupted: str = "interrupted") -> Ca
             tool = sys.argv[0] if sys.argv[0].startswith("sce-video ") else file
             received: list[int] = []
             try:
-                # Names of files and classes, which are printed, are those of strangers.
+                # Printed names of files and classes may be untrusted.
                 with (
                     _ended_as_by_interrupt(received),
                     printable_stdout(),
@@ -215,7 +215,7 @@ def explain(error: BaseException) -> str | None:
         mendable = isinstance(error, _PATH_ERRORS) or error.filename is not None
         mendable = mendable or error.errno in _SYSTEM_ERRORS
         text = str(error)
-        # Where the system and not our code has raised it, the message is a number and a name.
+        # If the system has raised it, the message is only a number and a name.
         if text.startswith("[Errno") and error.errno == errno.ENOENT and error.filename:
             text = f"there is no file or folder {os.fsdecode(error.filename)}"
         return text if mendable else None
@@ -225,12 +225,12 @@ def explain(error: BaseException) -> str | None:
         return str(error.args[0]) if error.args and set(names) & set(_ASSERTING) else None
     if isinstance(error, ValueError | UserError):
         return message_from_worker(str(error), type(error))
-    if type(error).__name__ == "OutOfMemoryError":  # of torch, which need not be imported here
+    if type(error).__name__ == "OutOfMemoryError":  # torch's error, without an import of torch
         return f"the GPU's memory is full ({str(error).splitlines()[0]}): lower the batch size"
     return None
 
 
-_REDRAW_SECONDS = 0.1  # of a bar
+_REDRAW_SECONDS = 0.1  # time between two drawings of a bar
 
 
 class Progress:

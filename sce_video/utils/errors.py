@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 
 #: Signals by which a process ends that crashes in its own code. Any other comes from outside: from
-#: the system where memory runs out, from a scheduler, or from a user.
+#: the system when memory runs out, from a scheduler, or from a user.
 CRASH_SIGNALS = frozenset(
     (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT)
 )

@@ -39,7 +39,7 @@ class WriteError(UserError, OSError):
 def write_error(path: str | Path, error: OSError) -> WriteError:
     """Return the WriteError for a failed attempt to write ``path``."""
     reason = error.strerror or str(error)
-    name = error.filename  # of a folder in the way, or one that cannot be made
+    name = error.filename  # a folder in the way, or one that cannot be created
     if name not in (None, str(path)) and not os.fsdecode(name).endswith(".part"):
         reason += f": {name}"
     explained = WriteError(f"cannot write {path}: {reason}")
@@ -387,7 +387,7 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", errors="surrogateescape")).hexdigest()[:16]
 
 
-#: Levels of lists and objects in JSON at most: a file may be untrusted, and recursion has a limit.
+#: Maximum depth of lists and objects in JSON: untrusted files must not exhaust the recursion limit.
 _MAX_DEPTH = 50
 
 

@@ -22,7 +22,7 @@ from sce_video.utils.files import regular_file
 
 _KINDS = frozenset("fiub")  # floats, integers, bools: no objects, no records, no dates
 _BYTE_ORDERS = ("<", ">", "|", "=")
-_MAX_DIMENSIONS = 32  # of numpy 1
+_MAX_DIMENSIONS = 32  # limit of numpy 1
 
 
 def _text(value: object) -> object:

@@ -119,7 +119,7 @@ def lenient_record(kind: type[Record], row: Any) -> Record:
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Return whether a value has an annotated type; True where the annotation leaves it open."""
+    """Return whether a value has an annotated type; True if the annotation leaves it open."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in _UNIONS:
         return any(fits(value, option) for option in arguments)

@@ -39,15 +39,15 @@ MODEL_CONFIG = "config.json"
 FORMAT = "sce_video"
 #: Weights in the folder of a third-party model, which may be named instead of the folder.
 MODEL_WEIGHTS = (WEIGHTS, "pytorch_model.bin")
-#: What is known of an exported network, for its users.
+#: Facts about an exported network, for its users.
 CARD = "README.md"
 #: mmengine's note of the checkpoint that was written last.
 LAST_CHECKPOINT = "last_checkpoint"
-#: The checkpoint with the best value of an evaluation during the training, where one is kept.
+#: The checkpoint with the best value of an evaluation during the training, if one is kept.
 KEPT = "best.pth"
 #: The config of a run that was planned in its own folder, for people and as a program.
 CONFIG = "config.py"
-#: What was asked for, chosen and trained there, as data (:mod:`sce_video.engine.run_json`).
+#: Requested and chosen settings and the training, as data (:mod:`sce_video.engine.run_json`).
 RUN_JSON = "run.json"
 #: ``kind`` of this file, by which a report knows that it holds no results.
 RUN_KIND = "run"
@@ -55,16 +55,16 @@ RUN_KIND = "run"
 CHOOSE_KIND = "choose"
 #: Networks that come with the package, made by tools/dev/demo_networks.py: "demo" and "demo-sce".
 PACKAGED = Path(__file__).parents[1] / "published/networks"
-#: In place of a checkpoint: random weights.
+#: Stands for a checkpoint with random weights.
 RANDOM = "random"
-#: What a model of transformers begins with where a run or a checkpoint is expected.
+#: Prefix of a transformers model where a run or a checkpoint is expected.
 MODEL_PREFIX = "hf:"
 
 #: Image networks whose weights an installed package contains, see
 #: :mod:`sce_video.inference.encoders.public_networks`.
 PUBLIC_NETWORKS = ("efficientnet-lite0", "efficientnet-lite1", "efficientnet-lite2")
 
-#: The one that teaches, and becomes the student, where the user names no network.
+#: The one that teaches, and becomes the student, if the user names no network.
 PUBLIC_TEACHER = PUBLIC_NETWORKS[0]
 
 #: Files by which the folder of a training is known.

@@ -36,7 +36,7 @@ _BUSY = (429, 500, 502, 503, 504)
 #: retries end sooner: in its standard mode all requests of a process share a budget, which half
 #: of them failing use up within 250, and each waits for 2 s at most.
 _BUSY_ATTEMPTS = 16
-#: Seconds between two of these attempts at most.
+#: Maximum number of seconds between two of these attempts.
 _LONGEST_WAIT = 10.0
 _ABORT = 2.0  # seconds to remove the parts of an interrupted upload
 #: Words in the names of errors of connections: EndpointConnectionError, ClientConnectorError, ...
@@ -240,7 +240,7 @@ def _filesystem(url: str) -> Any:
     if scheme == "s3":
         events = files.connect().meta.events
         events.register_first("needs-retry.s3", _wait_if_busy, unique_id=__name__)
-    files.retries = 1  # of s3fs, around those of the client
+    files.retries = 1  # retries of s3fs around the client's retries
     return files
 
 
@@ -253,7 +253,7 @@ def _wait_if_busy(attempts: int, response: tuple | None, **event: Any) -> float 
 
 
 def _stored(info: dict[str, Any]) -> StoredFile:
-    time = info.get("LastModified") or info.get("mtime")  # of s3fs, of gcsfs
+    time = info.get("LastModified") or info.get("mtime")  # key of s3fs or gcsfs
     seconds = time.timestamp() if isinstance(time, datetime) else 0.0
     version = str(info.get("ETag") or info.get("etag") or f"{seconds}-{info['size']}")
     return StoredFile(split(info["name"])[1], int(info["size"]), seconds, version)

@@ -55,7 +55,7 @@ class ReusedMemory:
         if fitting:
             found = fitting[-1]
         else:
-            # Free blocks go back to the system, but for the latest ones of at most this size.
+            # Free blocks go back to the system, except the latest ones of at most this size.
             held = 0
             for block in reversed(free):
                 held += len(block) - HEADER
@@ -111,7 +111,7 @@ class DeferredNumber:
         return float(self.compute(self.tensor.cpu()))
 
 
-#: What a method's ``loss()`` returns under a name: a scalar tensor, or a number to compute later.
+#: Value in the result of a method's ``loss()``: a scalar tensor, or a number to compute later.
 LoggedValue = Tensor | DeferredNumber
 
 

@@ -171,7 +171,7 @@ SSV2 = Downloads(
     lists=("labels", ""),
     files=("20bn-something-something-v2",),
 )
-# Goyal et al. 2017 and the data set's page.
+# Goyal et al. 2017 and the dataset's page.
 SSV2_CLASSES = 174
 #: Videos of each split.
 SSV2_PUBLISHED = {"train": 168913, "validation": 24777}

@@ -38,7 +38,7 @@ AVA = Downloads(
 FIRST_SECOND = 902
 #: Last annotated second of each film, by the same file.
 LAST_SECOND = 1798
-OVERSHOOT = 0.005  # of the frame; boxes outside of it by at most this are clipped
+OVERSHOOT = 0.005  # boxes that exceed the frame by at most this share are clipped
 
 Key = tuple[str, int]
 Corners = tuple[float, float, float, float]
@@ -152,7 +152,7 @@ def read_annotations(path: Path, actions: Mapping[int, str]) -> Annotations:
                 f"{min(actions)} to {max(actions)}"
             )
         person = _whole(cells[7], where, "person_id") if len(cells) == 8 and cells[7] else -1
-        # Left out only now: a wrong action must be named in any row.
+        # Rows without a box are skipped only here, so that wrong actions in them are reported.
         if corners is None:
             continue
         own = frame.boxes.setdefault((corners, person), [])
@@ -204,7 +204,7 @@ def read_excluded(path: Path) -> set[Key]:
     return excluded
 
 
-#: Of one detection: where it is, its key frame, corners and score.
+#: One detection: where it is, its key frame, corners and score.
 _Detection = tuple[str, Key, list[float], float]
 
 

@@ -157,7 +157,7 @@ def locate_kinetics(
         by_id: dict[str, str] = {}
         for path in files_below(folder):
             stem = Path(path).stem
-            # Of a clip in two folders the first path counts.
+            # If a clip is in two folders, the first path counts.
             by_clip.setdefault(stem, path)
             by_id.setdefault(stem[:11], path)
         for name in (name for name in names if name.startswith(f"{part}/")):

@@ -66,7 +66,7 @@ class ClassMap:
 class OfficialLists:
     """Content of the official files of a dataset."""
 
-    name: str  # short name of the data set, for file names and messages
+    name: str  # short name of the dataset, for file names and messages
     splits: tuple[Split, ...]  # the lists to write
     class_maps: tuple[ClassMap, ...]  # the class maps to write
     published_videos: int | None = None  # published number of different videos, None without one
@@ -203,7 +203,7 @@ def check_disjoint(what: str, first: Split, second: Split) -> None:
 class Located:
     """Place of a video, or its expected place if it is missing."""
 
-    # Relative to the data set's folder (absolute if it is not below), with ``/``.
+    # Relative to the dataset's folder (absolute if it is not below), with ``/``.
     path: str
     missing: str | None = None  # why it counts as missing; None if it exists
     remark: str | None = None  # what is unusual about its path, for the notes
@@ -251,7 +251,7 @@ def _locate(
     prefix = relative_to_root(folder, root)
     prefix = "" if prefix == "." else prefix + "/"
     by_key: dict[str, list[str]] = {}
-    # Only where something is missing: ImageNet has 1.3 million paths.
+    # Check only if something is missing, because ImageNet has 1.3 million paths.
     if not set(names).issubset(paths):
         for path in sorted(paths):
             by_key.setdefault(key(path), []).append(path)
@@ -275,10 +275,10 @@ class Downloads:
 
     layout: str  # shown in messages and by ``--help``
     lists: tuple[str, ...] = ("",)  # sub-folders for the official lists, in order of preference
-    files: tuple[str, ...] = ("",)  # sub-folders for the videos, likewise
-    what: str = "videos"  # what the latter hold, for messages
+    files: tuple[str, ...] = ("",)  # sub-folders for the videos, in order of preference
+    what: str = "videos"  # what ``files`` hold, for messages
     uncut: str = ""  # sub-folder of the long videos that clips are cut from
-    extension: str = ""  # of the videos, where the lists name them without it instead of by paths
+    extension: str = ""  # extension that the lists leave out of the names of videos
 
     def find(self, root: Path, folder: Path | None, what: str, *names: str) -> Path:
         """Return an official file by any of its names, in ``folder`` if that is given.

@@ -37,7 +37,7 @@ from sce_video.datasets.labels import LabelTable
 from sce_video.options.data_commands import PrepareOptions
 from sce_video.utils.files import read_json, write_bytes
 
-#: Of an image: where it is listed, its path below the folder of the set, and its label.
+#: One image: where it is listed, its path below the folder of the set, and its label.
 _Row = tuple[str, str, int]
 
 
@@ -294,7 +294,7 @@ def _read_cifar(files: _Files, cifar: PublishedSet) -> _Content:
         paths = [f"png/{split}/{number:05d}.png" for number in range(len(images))]
         parts[split] = list(zip(images.names(), paths, images.labels.tolist(), strict=True))
         for number, path in enumerate(paths):
-            # An interrupted run goes on where it was.
+            # An interrupted run continues where it stopped.
             if not (root / path).exists():
                 bgr = cv2.cvtColor(images.image(number), cv2.COLOR_RGB2BGR)
                 write_bytes(root / path, cv2.imencode(".png", bgr)[1].tobytes())

@@ -28,7 +28,7 @@ _HIGHEST_PSNR = 100.0  # reported for equal frames
 #: Frames that are encoded to find the crf: few, because they are encoded several times.
 _PILOT_FRAMES = 16
 _SLOPE = 0.65  # dB that one step of crf costs on average
-_STEP = 0.25  # of crf
+_STEP = 0.25  # step between tried values of crf
 
 
 class Psnr:
@@ -149,7 +149,7 @@ def choose_crf(
         if crf in found:
             break
         found[crf] = _try_quality(frames, size, rate, encoder_options(settings, crf))
-        # Where the line through the two values nearest to the goal meets it, rounded down.
+        # The line through the two values nearest to the goal meets the goal here, rounded down.
         above = max(((c, p) for c, p in found.items() if p >= goal), default=None)
         below = min(((c, p) for c, p in found.items() if p < goal), default=None)
         if above and below and below[0] > above[0]:
@@ -328,7 +328,7 @@ def _write(job: Job, source: VideoSource, crf: float) -> None:
     def frames() -> Iterator[np.ndarray]:
         try:
             yield from source.prepared_frames()
-        except av.FFmpegError as error:  # of reading the source, not of writing the output
+        except av.FFmpegError as error:  # from reading the source, not from writing the output
             raise VideoDecodeError(source.path, f"cannot be decoded: {error}") from error
 
     try:

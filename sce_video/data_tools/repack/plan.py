@@ -46,7 +46,7 @@ class RepackPlan:
     # Keys of the entries of the list in its order; None for a folder.
     listed: list[str] | None = None
     labels: list[int] | None = None  # labels of these entries, -1 without one
-    # Of the names of report and failures: ``LIST.`` for a list, empty for a folder.
+    # Prefix of the files for report and failures: ``LIST.`` for a list, empty for a folder.
     prefix: str = ""
     list_name: str = ""  # file name of the list; empty for a folder
 
@@ -210,7 +210,7 @@ def plan_segments(source: str, data_root: str | None = None) -> RepackPlan:
     return RepackPlan(source, root, list(items.values()), list(items), labels, *names)
 
 
-_VERSION = 1  # of the way files are encoded; a new version repacks all files again
+_VERSION = 1  # version of the encoding; a new version repacks all files
 
 
 @dataclass(frozen=True)

@@ -152,7 +152,7 @@ class RepackJob(jobs.BatchJob):
         return item.source is not None or facts["root"] == self.root
 
     def made_output(self, item: jobs.Item, record: jobs.Record | None) -> bool:
-        """Return whether repack made the file at an output's path, by the record or its comment."""
+        """Return whether repack wrote an output's file, according to its record or its comment."""
         if super().made_output(item, record):
             return True
         assert item.output is not None
@@ -333,14 +333,14 @@ def repack_files(
 
 # -- into a table -----------------------------------------------------------------------------
 
-#: Facts about the encoding that a row keeps, beside the settings.
+#: Facts about the encoding that a row keeps, besides the settings.
 _FACTS = ("crf", "psnr", "psnr_luma", "frames_not_shown", "source_frames", "source_promised")
 
 
 class EncodedRow(RowMaker):
     """Maker of a video's row, which encodes the video."""
 
-    most_files, most_bytes = 64, 256 * 2**20  # which a killed process costs at most
+    most_files, most_bytes = 64, 256 * 2**20  # largest loss if the process is killed
     batches_per_worker = 8
 
     def __init__(self, settings: Settings, limits: EncoderLimits) -> None:
@@ -363,7 +363,7 @@ class EncodedRow(RowMaker):
             except jobs.ItemError as error:
                 return replace(unread, failure=str(error) or "unknown")
             pixels = self._limits.max_pixels
-            # What this process has just written is read without a limit of its own.
+            # A file that this process has just written is read without a separate limit.
             row = video_row(replace(source, file=path, timeout=None, max_pixels=pixels))
         if unread_row(source) != unread:
             return replace(unread, failure="changed while it was being read")
@@ -383,7 +383,7 @@ class EncodedRow(RowMaker):
             good = min(made["psnr"], made["psnr_luma"]) >= self._limits.min_psnr
             return bool(made["repack"] == self._settings.as_dict() and good)
         except (ValueError, TypeError, LookupError, RecursionError):
-            return False  # of a file that was imported, or of another program
+            return False  # an imported file, or written by another program
 
 
 @contextlib.contextmanager

@@ -83,7 +83,7 @@ def decode_part(
     if span is None:
         yield from decode_frames(path, limits, facts)
         return
-    for start in (span[0], None):  # where seeking misses a key frame before it: from the beginning
+    for start in (span[0], None):  # if seeking misses a key frame before it, start at the beginning
         frames = decode_frames(path, limits, facts, start)
         first = next(frames, None)
         if start is None or (first is not None and _seconds(path, first, facts) <= start):
@@ -127,7 +127,7 @@ def decode_frames(
         facts.origin = first if table is None else int(table.pts[table.display_order[0]])
         facts.pixel_aspect = stream.sample_aspect_ratio
         facts.video_bytes = 0
-        if start is not None and table is None:  # where the clock restarts, a time is ambiguous
+        if start is not None and table is None:  # if the clock restarts, a time is ambiguous
             with suppress(av.FFmpegError):  # raw streams and files without an index
                 ticks = math.floor(start / facts.tick)
                 container.seek(facts.origin + ticks, stream=stream, backward=True)
@@ -186,7 +186,7 @@ _COMMON = tuple(
 )
 #: Limit on output frames per source frame, for a long still after a burst at a high rate.
 MOST_REPEATS = 8
-_JITTER = 0.1  # of a frame: deviations of time stamps that a constant rate may have
+_JITTER = 0.1  # frames by which timestamps at a constant rate may deviate
 
 
 @dataclass(frozen=True)
@@ -231,7 +231,7 @@ def make_schedule(
     nominal = min(nominal, small)
     number = max(1, round(duration * nominal))
     times = np.arange(number) * nominal.denominator / nominal.numerator
-    # The source's time stamps are rounded to ticks, those of the output are exact.
+    # The source's timestamps are rounded to ticks, those of the output are exact.
     slack = min(tick, float(_JITTER / nominal)) + 1e-9
     shown = np.searchsorted(timestamps, times + slack, side="right") - 1
     return Schedule(nominal, np.maximum(shown, 0), False)
@@ -272,9 +272,9 @@ def _usual_rate(timestamps: np.ndarray, stated: Sequence[Fraction], tick: float)
 
 #: A video of this size is decoded once and kept: 2,000 frames of 340 x 256, 67 seconds.
 HELD_BYTES = 256 * 2**20
-#: Of a longer one this much is kept to compare with, and it is decoded a second time.
+#: Part of a longer video that is kept to compare with. The video is decoded a second time.
 SAMPLE_BYTES = 32 * 2**20
-#: Frames of a longer video that are kept at most, whatever their size is.
+#: Largest number of frames that are kept of a longer video, whatever their size is.
 _SAMPLE_FRAMES = 240
 #: FFmpeg's number of the colour matrix of RGB, which has none (AVCOL_SPC_RGB).
 _RGB = 0
@@ -355,7 +355,7 @@ def read_source(
     limits = limits or DecodeLimits()
     table: np.ndarray | None = None
     end = 0.0
-    if span is None:  # of an hour-long file all packets would be read for each of its segments
+    if span is None:  # each segment of an hour-long file would read all its packets
         with AvReader(path, limits=limits) as reader:
             table, end = reader.timestamps, reader.duration
     facts = StreamFacts()
@@ -466,7 +466,7 @@ class Preparation:
         self.turns = orientation_of(first)
         shown = (first.height, first.width) if self.turns % 2 == 0 else (first.width, first.height)
         self.size = settings.target_size(*shown)
-        # Cropped by a row or column, not scaled, where that is all that is missing.
+        # Cropped by a row or column, not scaled, if nothing else is missing.
         cropped = all(0 <= a - b <= 1 for a, b in zip(shown, self.size, strict=True))
         self.scaled = not cropped
         self._scaled_size = shown if cropped else self.size

@@ -30,14 +30,14 @@ from sce_video.utils.errors import MissingPackageError
 
 #: Columns that are read of every row.
 COLUMNS = ("path", "source_size", "source_mtime_ns", "label", "class_name", "settings", "failure")
-#: Of a row, beside the 16 bytes of the hash of its path: row id, size and modification time of its
-#: file, number of its label, and two flags: 29 bytes.
+#: Facts about a row in 29 bytes: row id, size and modification time of its file, number of its
+#: label, and flags. The hash of its path takes another 16 bytes.
 _ROW = np.dtype(
     [("row_id", "u8"), ("size", "i8"), ("time", "i8"), ("label", "i4"), ("flags", "u1")]
 )
 #: Flag of a row that holds a failure.
 _FAILED = 1
-#: Flag of a row whose settings are those of this run.
+#: Flag of a row that has the settings of this run.
 _CURRENT = 2
 Label = tuple[int, str | None]
 
@@ -45,11 +45,11 @@ Label = tuple[int, str | None]
 class KnownRow(NamedTuple):
     """State of a row."""
 
-    row_id: int  # of the table
+    row_id: int  # row id in the table
     source: tuple[int, int]  # size and modification time (ns) of its file then
     label: Label  # label and class name
     failed: bool  # whether it holds a failure
-    is_current: bool  # whether its settings are those of this run; a failure is
+    is_current: bool  # whether it has the settings of this run; a failure does
 
 
 class KnownRows:
@@ -89,7 +89,7 @@ class KnownRows:
             rows.append(np.array(list(values), dtype=_ROW))
         self._labels = list(numbers)
         hashed, found = np.concatenate(hashes), np.concatenate(rows)
-        del hashes, rows  # of a hundred million rows there is no room for a third copy
+        del hashes, rows  # memory has no room for a third copy of a hundred million rows
         order = np.lexsort((found["row_id"], hashed))
         hashed, found = hashed[order], found[order]
         last = np.append(hashed[1:] != hashed[:-1], len(hashed) > 0)[: len(hashed)]
@@ -113,7 +113,7 @@ class KnownRows:
 def _hash(path: str) -> bytes:
     """Return 128 bits. Two of a hundred million paths share them with a chance of 1e-23."""
     digest = hashlib.blake2b(path.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-    return digest.rstrip(b"\0")  # as numpy gives out what it stores
+    return digest.rstrip(b"\0")  # numpy also drops trailing zero bytes
 
 
 _GRACE = 2.0  # seconds for a reader that watches the time itself to return
@@ -192,7 +192,7 @@ class RowsJob(jobs.BatchJob):
 
 
 _COMMIT_SECONDS = 30.0  # rows are committed at least this often
-_SUPPOSED_PROCESSES = 256  # of a cluster, for the size of a batch
+_SUPPOSED_PROCESSES = 256  # assumed for a cluster, to choose the batch size
 _LONGEST_BATCH = 3600.0  # seconds, unless one file may take longer
 Progress = Callable[[int, int, bool], None]
 
@@ -283,7 +283,7 @@ class _Run:
                 self._process((source,) for source in again)
         except BaseException:
             with contextlib.suppress(TableError):  # the first error says more
-                self._commit()  # what was done before, also before an interrupt
+                self._commit()  # rows that are done, also after an interrupt
             raise
         self._commit()
         # If another driver has written rows too, all but the newest of each path are removed: the
@@ -294,7 +294,7 @@ class _Run:
 
     def _read_states(self) -> None:
         """Read the newest row of each path, and the older ones that must be removed."""
-        self._rows = KnownRows(())  # not beside the new ones
+        self._rows = KnownRows(())  # frees them before the new ones are read
         self._rows = KnownRows(self._writer.states(COLUMNS), self._maker.is_current)
         self._replaced += self._rows.older
 
@@ -344,7 +344,7 @@ class _Run:
             result.source_bytes += facts["source_bytes"]
             result.stream_bytes += facts["stream_bytes"]
         elif len(sources) > 1:
-            self._again += sources  # which of them is at fault is not known
+            self._again += sources  # it is not known which one is at fault
             return
         else:
             limit = f"not done after {self._workers.timeout:g} s"

@@ -34,9 +34,9 @@ class RowSource:
     """A file to import."""
 
     file: str  # its path
-    path: str  # as listed, relative to the root of the data set
+    path: str  # as listed, relative to the root of the dataset
     label: int = -1  # -1 without one
-    class_name: str | None = None  # of its folder; None for a list
+    class_name: str | None = None  # name of its folder; None for a list
     timeout: float | None = 60.0  # seconds that reading the file may take; None for no limit
     max_pixels: int = DecodeLimits().max_pixels  # height x width of the largest frames
 
@@ -190,7 +190,7 @@ def _read_stream(
             size += len(packets[-1])
             if size > _LARGEST_STREAM:
                 raise NotRepackedError(f"its stream is longer than {_LARGEST_STREAM} bytes")
-        # With B-frames the order of storage is not that of display; repack writes none.
+        # With B-frames, storage order differs from display order; repack writes none.
         if not packets or not keys[0] or (np.diff(pts) <= 0).any():
             raise NotRepackedError("its frames are not stored in the order of display")
         base = opened.stream.time_base

@@ -23,7 +23,7 @@ from sce_video.datasets.tables.table import (
 )
 from sce_video.utils.command import printable_utf8, shown_failures
 
-_STORAGE_VERSION = "2.2"  # of Lance's files, the first with blobs of this kind
+_STORAGE_VERSION = "2.2"  # first version of Lance's files with such blobs
 _LANCE_FOLDERS = {"data", "_versions", "_transactions", "_deletions", "_indices"}
 _LANCE_ERRORS = (OSError, RuntimeError, ValueError)
 _MOST_CONFLICTS = 50  # commits of other processes that come before one of ours
@@ -64,12 +64,12 @@ def write_rows(table: str, rows: Iterable[VideoRow]) -> list[str]:
     import pyarrow as pa
 
     columns = schema()
-    stopped: list[Exception] = []  # by an error of the rows, which Lance would make its own
+    stopped: list[Exception] = []  # the error of ``rows``, which Lance would wrap
 
     def batches() -> Iterator[Any]:
         """Yield one record batch for each row."""
         try:
-            # One by one: a stream may take 2 GiB.
+            # Go one by one, because a stream may take 2 GiB.
             for row in rows:
                 arrays = [
                     lance.blob_array([row.stream])
@@ -136,7 +136,7 @@ class TableWriter:
             if "not found" not in reason or "nosuchbucket" in reason:
                 raise TableError(cannot("open", table, error)) from error
         try:
-            files = list(self._files().list("data"))  # of rows, which a new table would hide
+            files = list(self._files().list("data"))  # a new table would hide these rows
             if not files:
                 return import_lance().write_dataset(
                     schema().empty_table(),
@@ -267,8 +267,8 @@ class ImportResult:
     away: int = 0  # files that do not exist now; their rows, if they have any, stay
     failed_before: int = 0  # known rows that hold a failure
     relabelled: int = 0  # known rows whose label or class was changed
-    source_bytes: int = 0  # of the files of the rows written that hold a stream
-    stream_bytes: int = 0  # of these streams
+    source_bytes: int = 0  # size of the files whose streams were written
+    stream_bytes: int = 0  # size of these streams
 
     @property
     def complete(self) -> bool:

@@ -17,7 +17,7 @@ class LimitExceededError(TimeoutError):
 
 
 class AbandonedError(RuntimeError):
-    """Raised in a thread that exceeded its time limit, to end what it still does."""
+    """Raised in a thread that exceeded its time limit, so that the thread ends."""
 
 
 class TimeLimitedCaller:

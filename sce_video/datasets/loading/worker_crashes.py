@@ -105,7 +105,7 @@ def report_worker_crashes(dataloader: DataLoader) -> Iterator[None]:
         first = _CRASH.search(str(error.__cause__)) or found
         files = [reading[pid] for pid in pids if pid in reading]
         raise _crash_error(pids, files, first[2].strip()) from error
-    except (ConnectionError, EOFError, FileNotFoundError) as error:  # of a batch being fetched
+    except (ConnectionError, EOFError, FileNotFoundError) as error:  # while fetching a batch
         end, ended = time.monotonic() + _PATIENCE, dict[int, str]()
         with _child_signals_deferred(deliver=False):  # torch's handler would raise here
             while not ended and time.monotonic() < end:

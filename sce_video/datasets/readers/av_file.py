@@ -202,7 +202,7 @@ class AvFile:
     @property
     def self_describing(self) -> bool:
         """Return whether the container's header suffices to choose and decode the stream."""
-        # Of several streams FFmpeg chooses the best one by what it decoded of them.
+        # FFmpeg chooses the best of several streams by the frames that it decoded from them.
         name, alone = self.codec.name, len(self.container.streams.video) == 1
         described = bool(self.codec.extradata) or name in ("vp8", "vp9")
         return alone and name in _SELF_DESCRIBING and described
@@ -354,7 +354,7 @@ class AvStream:
             self._direct = None
 
     def read_table(self, use_index: bool) -> bool:
-        """Read :attr:`table`; False (and an empty table) where packets have no timestamps."""
+        """Read :attr:`table`; False (and an empty table) if packets have no timestamps."""
         if self.file.quick and not self.file.self_describing:
             self.reopen(quick=False)
         while True:
@@ -434,7 +434,7 @@ class AvStream:
         return table
 
     def _clock(self, dts: list[int | None]) -> Clock | None:
-        if self.file.format == "avi":  # its time stamps are numbers of frames
+        if self.file.format == "avi":  # its timestamps are numbers of frames
             return None
         tick = Fraction(self.file.stream.time_base or Fraction(1, 1000))
         free = bool(self.file.container.format.flags & Flags.ts_discont.value)

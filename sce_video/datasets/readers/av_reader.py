@@ -125,7 +125,7 @@ class AvReader(VideoReader):
     The table of timestamps comes from the index of an mp4, mov or AVI file, so that only the media
     data that leads to requested frames is read. Otherwise it comes from the packets, which are read
     without decoding: once if they fit into 64 MiB, and once per process for a larger file. Variable
-    frame rates are exact. Time continues where a file's clock restarts or jumps, as in joined
+    frame rates are exact. Time continues if a file's clock restarts or jumps, as in joined
     recordings.
 
     Decoding starts at the last restart point at or before a requested frame, and seeks if another
@@ -139,14 +139,14 @@ class AvReader(VideoReader):
     counted. Without any timestamps, frames are spaced evenly.
     """
 
-    _pts: np.ndarray  # (F,) int64, time stamps of the frames in the order of display
+    _pts: np.ndarray  # (F,) int64, timestamps of the frames in the order of display
 
     def __init__(self, path: str, **options: Unpack[ReaderOptions]) -> None:
         check_regular_file(path)
         super().__init__(path, **options)
         correction = options.get("correction")
         self._closed = False
-        #: Whether frames are found by counting from the start, not by time stamp.
+        #: Whether frames are found by counting from the start, not by timestamp.
         self.by_count = False
         self._stream = AvStream(path, self.num_threads, self.deadline, self.limits)
         try:
@@ -164,7 +164,7 @@ class AvReader(VideoReader):
             raise
 
     def _take_table(self, use_index: bool) -> None:
-        """Read the table of timestamps; count the frames where the packets have none."""
+        """Read the table of timestamps; count the frames if the packets have none."""
         found = self._stream.read_table(use_index)
         table, file = self._stream.table, self._stream.file
         rate = file.stream.average_rate or file.stream.guessed_rate
@@ -201,7 +201,7 @@ class AvReader(VideoReader):
 
     @property
     def stated_duration(self) -> float | None:
-        # FFmpeg computes the duration from the first and the last time stamp.
+        # FFmpeg computes the duration from the first and the last timestamp.
         return None if self.restarts else self._stream.file.stated_duration
 
     @property
@@ -212,9 +212,9 @@ class AvReader(VideoReader):
     @property
     def random_access_at_keys(self) -> bool:
         """Return whether decoding can start at every key frame and return all later frames."""
-        # Not where decoding cannot start at some of them (intra refresh), frames decoded after a
-        # key frame are displayed before it, or the second key frame of h264 is no IDR picture
-        # (open GOP): frames then depend on where decoding started.
+        # Frames depend on where decoding started if it cannot start at every key frame (intra
+        # refresh), if frames decoded after a key frame are displayed before it, or if the second
+        # key frame of h264 is not an IDR picture (open GOP).
         if self.by_count or self._pts[0] < 0 or self.has_false_keys:
             return False
         table = self._stream.table
@@ -233,7 +233,7 @@ class AvReader(VideoReader):
         try:
             self._stream.drop_false_keys()
         except WrongIndexError:
-            return True  # what the index flags is unknown
+            return True  # the flags of the index are unknown
         return self._stream.table.false_keys
 
     @property
@@ -251,7 +251,7 @@ class AvReader(VideoReader):
         try:
             frames = None if self.by_count else self._find_by_pts(indices)
             if frames is None:
-                if not self.by_count:  # the time stamps failed: count the frames instead
+                if not self.by_count:  # the timestamps failed: count the frames instead
                     self._stream.reopen(quick=False)  # a decoder may keep state of its first frame
                     found = [frame.pts for frame in self._stream.frames_from(0)]
                     if len(found) < len(self._pts):

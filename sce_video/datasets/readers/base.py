@@ -71,9 +71,9 @@ class TooManyBadFilesError(UserError, RuntimeError):
         super().__init__(message_from_worker(message, type(self)))
 
 
-#: Of one image: cameras have up to 100 million.
+#: Largest number of pixels in an image. Cameras have up to 100 million.
 MAX_IMAGE_PIXELS = 2**27
-#: Of the decoded frames that a reader holds at a time: 170 frames of 4K video in yuv420p.
+#: Bytes of decoded frames that a reader may hold at a time: 170 frames of 4K video in yuv420p.
 MAX_HELD_BYTES = 2 * 2**30
 
 
@@ -81,9 +81,9 @@ MAX_HELD_BYTES = 2 * 2**30
 class DecodeLimits:
     """Limits on the memory for reading a file. Even a tiny file may state any frame size."""
 
-    #: Of one frame, height x width.
+    #: Largest number of pixels in a frame, height x width.
     max_pixels: int = MAX_PIXELS
-    #: Of the decoded frames held at a time.
+    #: Bytes of decoded frames that may be held at a time.
     max_held_bytes: int = MAX_HELD_BYTES
 
     def __post_init__(self) -> None:
@@ -201,7 +201,7 @@ class VideoReader(ABC):
 
     #: Module that must be importable for the reader to work; empty if none is needed.
     library: str = ""
-    #: What the library needs, for the error message where it cannot be imported.
+    #: Requirements of the library, for the error message if it cannot be imported.
     import_hint: str = ""
 
     path: str

@@ -30,7 +30,7 @@ _MAX_MOOV_BYTES = 256 * 2**20  # a larger header is taken to be corrupt
 class FrameTable:
     """The packets of a video stream, in decoding order."""
 
-    #: (F,) int64, presentation time stamp of each packet, in the stream's time base; continuous
+    #: (F,) int64, presentation timestamp of each packet, in the stream's time base; continuous
     #: where the file's clock restarts.
     pts: np.ndarray
     #: (F,) bool, whether it is a key frame, where decoding can start.
@@ -47,7 +47,7 @@ class FrameTable:
     stored: np.ndarray | None = None
     #: Positions of the packets at which the file's clock restarts or jumps; None for nowhere.
     restarts: np.ndarray | None = None
-    #: (F,) int64, what was added to the packets' own time stamps for that reason; None if nothing.
+    #: (F,) int64, what was added to the packets' own timestamps for that reason; None if nothing.
     shifts: np.ndarray | None = None
 
     @property
@@ -144,7 +144,7 @@ class Clock:
         """
         stamps, end = pts.copy(), None
         for part in np.split(np.arange(len(pts)), restarts):
-            # FFmpeg makes up a missing time stamp from the next packet, here of another recording.
+            # FFmpeg makes up a missing timestamp from the next packet, here of another recording.
             delays = pts[part] - self.dts[part]
             foreign = np.abs(delays) > float(_JUMP / self.tick)
             if foreign.any() and (delays[~foreign] >= 0).any():
@@ -198,7 +198,7 @@ def table_from_index(path: str, stream: av.VideoStream) -> FrameTable | None:
     if (byte_offsets + sizes).max() > file_size:
         return None  # truncated: the packets tell what is left
     steps = np.diff(dts)
-    if name == "avi":  # where a frame is missing, the one before it is displayed longer
+    if name == "avi":  # if a frame is missing, the one before it is displayed longer
         if (steps <= 0).any() or dts[-1] + 1 != stream.frames:
             return None
     elif (steps <= 0).any() or (steps != durations[:-1]).any():
@@ -339,7 +339,7 @@ def is_restart_point(codec: str, extradata: bytes, packet: bytes | memoryview) -
     """
     if codec == "hevc":
         kinds = (unit[0] >> 1 & 63 for unit in nal_units(packet, extradata, 21))
-        return 16 <= next((kind for kind in kinds if kind < 32), 0) <= 23  # of the first slice
+        return 16 <= next((kind for kind in kinds if kind < 32), 0) <= 23  # type of the first slice
     if codec in _PICTURES:
         picture, data = _PICTURES[codec], bytes(packet[:_HEAD_BYTES])
         found = data.find(picture.start_code)

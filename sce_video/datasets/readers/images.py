@@ -26,7 +26,7 @@ from sce_video.utils.files import regular_file
 _FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "GIF", "TIFF", "PPM", "JPEG2000")
 #: libjpeg decodes at these fractions, by leaving out high frequencies; OpenCV's flag for each.
 _REDUCED = {1: 0, **{n: getattr(cv2, f"IMREAD_REDUCED_GRAYSCALE_{n}") for n in (2, 4, 8)}}
-#: Where OpenCV has this flag, libjpeg writes RGB itself; else the image is converted afterwards.
+#: If OpenCV has this flag, libjpeg writes RGB itself. Otherwise the image is converted afterwards.
 _RGB: int = getattr(cv2, "IMREAD_COLOR_RGB", 0)
 
 
@@ -89,7 +89,7 @@ def open_jpeg(
 
 
 def _decode(path: str, encoded: np.ndarray, flags: int) -> np.ndarray:
-    # From memory: cv2.imread fills the missing part of a truncated JPEG file with grey.
+    # Decode from memory: cv2.imread fills the missing part of a truncated JPEG file with grey.
     try:
         image = cv2.imdecode(encoded, flags)
     except (cv2.error, MemoryError) as error:
@@ -116,7 +116,7 @@ def _read_encoded(path: str, limits: DecodeLimits) -> tuple[np.ndarray, tuple[in
     try:
         with Image.open(io.BytesIO(content), formats=_FORMATS) as image:
             size = (image.height, image.width)
-            # Of PNG files pillow would decode all to find their EXIF data.
+            # Only JPEG, because pillow would decode a whole PNG file to find its EXIF data.
             upright_jpeg = image.format == "JPEG" and not _is_rotated(image)
     except Image.DecompressionBombError as error:  # more than pillow ever opens
         raise VideoDecodeError(path, f"is too large: {error}") from error

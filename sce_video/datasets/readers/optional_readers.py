@@ -35,7 +35,7 @@ class FallbackReader(VideoReader):
 
     #: Codecs that the library reads correctly from mp4, mov, Matroska and WebM files.
     codecs: frozenset[str] = frozenset()
-    #: What the library raises for a missing frame.
+    #: Exceptions that the library raises for a missing frame.
     errors: tuple[type[Exception], ...] = (RuntimeError, IndexError)
     _video: Any = None
 
@@ -44,7 +44,7 @@ class FallbackReader(VideoReader):
         fallback = AvReader(path, **options)
         self._pixels = fallback.facts[2]
         self.timestamps, self.duration = fallback.timestamps, fallback.duration
-        self._fallback: AvReader | None = fallback  # None where frames come from the library
+        self._fallback: AvReader | None = fallback  # None if frames come from the library
         # With a correction frames are missing, and PyAV knows which ones.
         trusted = options.get("correction") is None and self.can_read(fallback)
         try:
@@ -67,7 +67,7 @@ class FallbackReader(VideoReader):
             return False
         try:
             if av_reader.decode(np.zeros(1, dtype=np.int64)).orientation >= 4:
-                return False  # the libraries turn frames, and do not mirror them
+                return False  # the libraries rotate frames but do not mirror them
         except (VideoDecodeError, FrameCountError):
             return False  # damaged: PyAV reports it
         extradata = av_reader.extradata
@@ -128,10 +128,10 @@ class DecordReader(FallbackReader):
     # Why decord 0.6.0 reads no other files: it cannot open AV1 or GIF files, and crashes on some
     # truncated AVI files; its random access returns wrong frames for files with open GOPs (MPEG-4
     # with B frames as encoded by FFmpeg), with intra refresh, with very short distances between key
-    # frames (wmv2, some HEVC), and with negative time stamps (Matroska); its colours of interlaced
-    # and 10-bit video differ from FFmpeg's; its time stamps of AVI files with B frames (UCF101 as
+    # frames (wmv2, some HEVC), and with negative timestamps (Matroska); its colours of interlaced
+    # and 10-bit video differ from FFmpeg's; its timestamps of AVI files with B frames (UCF101 as
     # published) and of MPEG program streams are unusable. Where more frames are listed than exist
-    # it may repeat frames or hang; the data set's time limit ends the latter.
+    # it may repeat frames or hang; the dataset's time limit ends the latter.
     library = "decord"
     codecs = frozenset({"h264", "mpeg4", "vp8", "vp9"})
 

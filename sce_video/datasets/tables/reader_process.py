@@ -72,13 +72,13 @@ def _tidy(dataset: Any) -> None:
     dataset.cleanup_old_versions()
 
 
-#: What can be asked of a ``lance.LanceDataset``.
+#: Calls that read from a ``lance.LanceDataset``.
 _READS: dict[str, Callable[..., Any]] = {
     # Columns of some rows, by their numbers.
     "take": lambda table, rows, columns: table.take(rows, columns=columns),
     # Columns of all rows, or of a selection: ``filter``, ``offset``, ``limit``, ``nearest``.
     "read": lambda table, columns, selection=None: table.to_table(columns, **(selection or {})),
-    # Of a blob column, (row, offset, bytes) each.
+    # Ranges of a blob column, (row, offset, bytes) each.
     "read_ranges": lambda table, column, requests: table.read_blob_ranges(
         column, requests, selector="indices"
     ),
@@ -86,7 +86,7 @@ _READS: dict[str, Callable[..., Any]] = {
     "schema": lambda table: table.schema,
     "vector_index": _vector_index,
 }
-#: What can be done to one; nothing is returned, since the pipe could not carry it.
+#: Calls that write to one. They return nothing, because a pipe cannot carry their results.
 _WRITES: dict[str, Callable[..., Any]] = {
     "append": lambda table, rows: table.insert(rows),
     "replace": _replace,
@@ -98,7 +98,7 @@ _WRITES: dict[str, Callable[..., Any]] = {
     "make_vector_index": lambda table, column, options: table.create_index(
         column, replace=True, **options
     ),
-    # Rows that were written since it was made are added to the partitions that it has.
+    # Rows written after the index was made are added to its existing partitions.
     "extend_vector_index": lambda table: table.optimize.optimize_indices(),
     "tidy": _tidy,
 }
@@ -114,7 +114,7 @@ def call_method(dataset: Any, method: str, *arguments: Any) -> Any:
 
 def main() -> None:
     """Answer requests until the other end is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal; the parent decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal: the parent decides
     opened: Any = None
     pipe = Connection(int(sys.argv[1]))
     while True:
@@ -130,7 +130,7 @@ def main() -> None:
                     method, arguments = request
                     value = call_method(opened, method, *arguments)
                 answer = pickle.dumps(("done", value), protocol=5)
-            except BaseException as error:  # Lance's panics are no Exception
+            except BaseException as error:  # Lance's panics are not an Exception
                 answer = pickle.dumps(("error", str(error) or type(error).__name__))
             pipe.send_bytes(answer)
         except (EOFError, ConnectionError):

@@ -15,12 +15,12 @@ import numpy as np
 from sce_video.datasets.tables.table import TableError, cannot, read_table
 from sce_video.datasets.video_list import VideoList, video_of
 
-#: Of the columns and their meaning; stored in the schema's metadata. Rows of another version are
-#: written again.
+#: Version of the columns and their meaning, stored in the schema's metadata. Rows of another
+#: version are written again.
 FORMAT = "1"
 FORMAT_KEY = b"sce_video.table"
 STREAM = "stream"
-#: All that a reader needs of a row beside its packets, in one value: see :meth:`FrameIndex.pack`.
+#: All that a reader needs of a row besides its packets, in one value: see :meth:`FrameIndex.pack`.
 INDEX = "index"
 _HEAD = struct.Struct("<II")  # CRC-32 of what follows it, bytes of the JSON
 
@@ -66,7 +66,7 @@ class FrameIndex:
     time_base: tuple[int, int]
     #: Seconds from the first frame's start to the last frame's end.
     duration: float
-    #: Of the decoder.
+    #: Parameters of the decoder.
     parameters: CodecParameters
     #: Orientation in which frames are displayed: quarter turns counter-clockwise, plus 4 if they
     #: are mirrored left to right before they are turned.
@@ -191,7 +191,7 @@ class RowList:
     videos: VideoList
     #: (N,) int64, row number of each sample in the order of the table.
     rows: np.ndarray
-    #: Of the table.
+    #: Version of the table.
     version: int
 
 
@@ -230,7 +230,7 @@ def _of_content(table: str, content: Any, version: int, listed: VideoList | None
     paths = content["path"].cast(pa.large_string()).combine_chunks()
     order = pc.sort_indices(paths)  # stable: equal paths stay in the order of their rows
     ordered = paths.take(order)
-    last = pc.not_equal(ordered[:-1], ordered[1:])  # of the rows of one path
+    last = pc.not_equal(ordered[:-1], ordered[1:])  # the last row of each path
     newest = order.filter(pa.concat_arrays([last, pa.array([True] * min(1, len(paths)))]))
     if listed is not None:
         wanted = (table_path(video_of(listed.path(index))) for index in range(len(listed)))

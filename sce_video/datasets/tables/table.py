@@ -1,4 +1,4 @@
-"""Open a table in this process where that is safe, else in a process of its own.
+"""Open a table in this process if that is safe, else in a process of its own.
 
 Lance starts threads, and a process that is forked from one with such threads crashes or hangs when
 it uses Lance. Loader workers are forked. So Lance is imported by loader workers, and by programs
@@ -23,7 +23,7 @@ from typing import Any
 from sce_video.datasets.tables import reader_process
 from sce_video.utils.errors import MissingPackageError, UserError, message_from_worker
 
-#: Options of the object store where the caller does not set them: a request that the store is too
+#: Options of the object store if the caller does not set them: a request that the store is too
 #: busy for, or that has no answer, is repeated for 15 seconds with growing random waits. Lance
 #: repeats this 4 to 17 times, for one to four minutes.
 CLIENT_LIMITS = {
@@ -171,7 +171,7 @@ class RemoteTable:
         self._idle: list[tuple[subprocess.Popen, Connection]] = []
         self.version, self.metadata = self._start()
         if "schema" not in self._arguments:
-            self._arguments["version"] = self.version  # of all processes that are started later
+            self._arguments["version"] = self.version  # for all processes started later
 
     def _start(self) -> Any:
         """Start another process, which is idle then; returns version and metadata."""
@@ -265,7 +265,7 @@ def _open(arguments: Mapping[str, Any]) -> OpenTable | RemoteTable:
 
 def _may_import() -> bool:
     """Return whether this process may use Lance itself."""
-    if "lance" in sys.modules:  # in a child it may be its parent's
+    if "lance" in sys.modules:  # a child process may inherit it
         return multiprocessing.parent_process() is None or _importer == os.getpid()
     data = sys.modules.get("torch.utils.data")  # not imported here: a search needs no torch
     return data is not None and data.get_worker_info() is not None

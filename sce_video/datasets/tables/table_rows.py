@@ -49,7 +49,7 @@ from sce_video.datasets.tables.table import (
 )
 
 _ROWS_OF_A_READ = 4
-_READS_AT_ONCE = 20  # of two batches of 32 samples
+_READS_AT_ONCE = 20  # enough for two batches of 32 samples
 
 # Open decoders that are not in use. A table has few kinds of streams, and opening a decoder takes
 # as long as decoding a frame or two. One that raised, or whose thread was abandoned, is dropped.
@@ -163,7 +163,7 @@ def _decode_with(
         packet = make_packet(data)
         packet.pts = packet.dts = pts
         keep(codec.decode(packet))
-    if len(found) < len(wanted):  # those that the decoder still holds back
+    if len(found) < len(wanted):  # the decoder still holds frames back
         keep(codec.decode(None))
         codec.flush_buffers()
     elif count > len(wanted):  # it may hold a frame that was not wanted
@@ -339,7 +339,7 @@ class TableRows:
         """
         if data.reading is not None:
             reading, data.reading = data.reading, None
-            with suppress(VideoDecodeError):  # of one of several rows: read alone below
+            with suppress(VideoDecodeError):  # one of several rows failed: each is read alone below
                 reading.result()
         try:
             self.read_packets({row: positions}, {row: data})
@@ -364,7 +364,7 @@ class TableRows:
         except TableError:
             raise
         except BaseException as error:
-            # Lance raises these, and its panics, on damaged pages, are no Exception.
+            # Lance raises these, and its panics, on damaged pages, are not an Exception.
             panic = type(error).__name__ == "PanicException"
             if not panic and not isinstance(error, OSError | ValueError | RuntimeError):
                 raise
@@ -409,7 +409,7 @@ class NamedRows:
         return self._source.open(row, name, None, options)
 
 
-#: Of this process, and of those that it forks.
+#: Tables opened by this process. Processes that it forks inherit them.
 _opened: dict[str, NamedRows] = {}
 
 

@@ -172,7 +172,7 @@ def _without_repeats(
     repeats: Sequence[np.ndarray],
     decoded: tuple[DecodedFrames, np.ndarray],
 ) -> list[ClipIndices]:
-    """Return the clips with other partners where frames repeat, or without any."""
+    """Return the clips with other partners if frames repeat, or without any."""
     # The frames around are compared in one more pass, a few in memory at a time.
     frames, indices = decoded
     around: dict[int, set[int]] = {}

@@ -95,7 +95,7 @@ _RUNNER_DICTS: dict[str, set[str]] = {
 
 
 def known_keys(node: dict, path: tuple[str, ...]) -> KnownKeys | None:
-    """The keys that the dict at ``path`` may have; None if they are not known."""
+    """Return the keys that the dict at ``path`` may have; None if they are not known."""
     special = _RUNNER_DICTS.get(".".join(path))
     if path and path[-1] in ("gallery", "gallery_dataloader", "selection_dataloader"):
         special = _LOADER_KEYS
@@ -116,15 +116,15 @@ def known_keys(node: dict, path: tuple[str, ...]) -> KnownKeys | None:
 
 
 def top_level_keys() -> set[str]:
-    """Top-level keys that are read: by the runner, or by the tools."""
+    """Return the top-level keys that the runner or the tools read."""
     return (_names(Runner) | _RUNNER_KEYS | _TOOL_KEYS) - {"cfg", "self"}
 
 
 def registered(kind: Any) -> list[Any]:
-    """The class or function that a ``type`` refers to, in a list; of all kinds, as in a lookup.
+    """Return a list with the class or function that a ``type`` refers to, or an empty list.
 
-    No registry has a name of ours of another kind. The registries are asked one after the other:
-    what is found early imports no package of mmaction2.
+    All registries are searched, because no name of this package is in two of them. They are
+    searched one after the other, so that a name found early imports no package of mmaction2.
     """
     if not isinstance(kind, str):
         return [kind] if callable(kind) else []
@@ -140,7 +140,7 @@ def registered(kind: Any) -> list[Any]:
 
 
 def _parameters(part: Any) -> tuple[set[str], bool]:
-    """Names of the arguments of a class or function, and whether it takes others (``**kwargs``)."""
+    """Return a class's or function's argument names, and whether it accepts ``**kwargs``."""
     # A class with ``**kwargs`` usually passes them to its parent: the parent's arguments are then
     # among the names.
     constructors = [part]
@@ -162,7 +162,7 @@ def _parameters(part: Any) -> tuple[set[str], bool]:
 
 
 def walk_dicts(node: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], dict]]:
-    """All dicts below a node, in order, with their paths."""
+    """Yield all dicts below a node, in order, with their paths."""
     if isinstance(node, dict):
         yield path, node
         for key, value in node.items():
@@ -173,7 +173,7 @@ def walk_dicts(node: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ..
 
 
 def _other_dicts_with(key: str, cfg: Config, besides: tuple[str, ...]) -> list[str]:
-    """Where else the config has a key, as up to three dotted names."""
+    """Return up to three dotted names where the config has the key elsewhere."""
     dicts = walk_dicts(cfg._cfg_dict, ())
     return [named_path(cfg, (*p, key)) for p, node in dicts if key in node and p != besides][:3]
 
@@ -181,7 +181,7 @@ def _other_dicts_with(key: str, cfg: Config, besides: tuple[str, ...]) -> list[s
 def explain_unknown(
     known: KnownKeys, part: str, path: tuple[str, ...], cfg: Config, rest: Sequence[str] = ()
 ) -> str:
-    """Which class does not take the key, and near keys, or the same key elsewhere."""
+    """Name the class that does not accept the key, and similar keys or the same key elsewhere."""
     node = node_at(cfg, path)
     present = set(map(str, node)) if isinstance(node, dict) else set()
     keys = (known.keys | present) - {part, "_scope_", "_delete_"}
@@ -223,7 +223,7 @@ _UNCHECKED = ("mmengine", "mmcv", "mmaction")
 
 
 def _unknown_type(node: dict, path: tuple[str, ...]) -> str | None:
-    """A message if the ``type`` of the dict at ``path`` is not in the registry that builds it."""
+    """Return a message if the ``type`` of the dict at ``path`` is not in its registry."""
     kind = node.get("type")
     names = [part for part in path if not part.isdecimal()]
     registry = "HOOKS" if names[:-1] == ["default_hooks"] else _BUILT.get(names[-1])
@@ -271,13 +271,13 @@ def check_config(cfg: Config) -> None:
     warned of.
 
     Not checked: dicts without ``type``, except the runner's (data loaders, ``randomness``,
-    ``env_cfg``, ``compile``); unknown types where a method of one's own may give them a meaning;
+    ``env_cfg``, ``compile``); unknown types if a method of one's own may give them a meaning;
     classes with ``**kwargs``, which take any key; dicts called ``*_cfg`` inside a model
     (``norm_cfg``), whose builders take further keys.
 
     Raises:
-        ValueError: lists every unknown key with its path and the near ones, every unknown type and
-            every value of a wrong type.
+        ValueError: If a key or type is unknown, or a value has a wrong type. The message lists all
+            of them, unknown keys with their path and similar keys.
     """
     faults, wrong = _unknown_top_level_keys(cfg), []
     for path, node in walk_dicts(cfg._cfg_dict, ()):
@@ -307,9 +307,9 @@ def check_config(cfg: Config) -> None:
 
 
 def _unknown_top_level_keys(cfg: Config) -> list[str]:
-    """A message for each misspelled or misplaced top-level key; warns of others without effect."""
+    """Return a message per misspelled or misplaced top-level key; warn of keys without effect."""
     known = top_level_keys()
-    own_file = Path(cfg.filename or "")  # of a stored config the checkpoint, which is no text
+    own_file = Path(cfg.filename or "")  # a stored config names its checkpoint
     files = config_files(own_file) if own_file.suffix in _FORMATS and own_file.is_file() else []
     variables = [_variables(Path(file).read_text(encoding="utf-8")) for file in files]
     used = set().union(*(read for _, read in variables))
@@ -334,7 +334,7 @@ def _unknown_top_level_keys(cfg: Config) -> list[str]:
 
 
 def _variables(text: str) -> tuple[set[str], set[str]]:
-    """Variables that a config file sets at its top level, and those that it reads.
+    """Collect the variables that a config file sets at its top level or reads.
 
     Read are those by name, as ``_base_.name`` or ``{{_base_.name}}``.
     """
@@ -350,10 +350,10 @@ def _variables(text: str) -> tuple[set[str], set[str]]:
 
 
 def options_of_settings(cfg: Config, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The changes of a config that set these settings everywhere, for ``load_config``.
+    """Return the config changes, for ``load_config``, that set these settings everywhere.
 
     Raises:
-        ValueError: a setting that the recipe does not have.
+        ValueError: If the recipe does not have a setting.
     """
     known = available_settings(cfg, known_keys)
     for name in values:

@@ -1,4 +1,4 @@
-"""A budget of time: the length of a training follows from the measured speed of its steps."""
+"""A time budget: the length of a training run follows from the measured speed of its steps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sce_video.engine.schedules import position
 from sce_video.registry import HOOKS
 from sce_video.utils.run_files import HISTORY
 
-#: Where the estimate is compared with the budget: shares of its time, or of the steps. Once in each
+#: Points of comparison with the budget: shares of its time, or of the steps. Once in each
 #: quarter, at its end; in the last one half-way, while there is time left.
 CHECKS = (0.25, 0.5, 0.75, 0.875)
 #: Share of the budget by which the estimate may miss it.
@@ -31,13 +31,13 @@ _STEPS_PER_AGREEMENT = 10
 class Budget:
     """How many steps fit into a budget; all times are seconds since the command began."""
 
-    seconds: float  # of the whole command
-    reserved: float = 0.0  # of what comes after the training
+    seconds: float  # budget for the whole command
+    reserved: float = 0.0  # kept for the work after the training
     since: tuple[float, int] | None = None  # time and step: the present speed is measured from them
-    checks: int = 0  # of CHECKS that are done
+    checks: int = 0  # number of CHECKS that are done
 
     def plan(self, elapsed: float, step: int, total: int) -> int:
-        """Steps of the training: ``total``, unless the estimate misses the budget.
+        """Return the number of steps: ``total``, unless the estimate misses the budget.
 
         A step includes evaluation and saving. Never fewer than the ``step`` that are done: all of
         them once the command cannot end within the tolerance, whenever that is.
@@ -53,7 +53,7 @@ class Budget:
         begun, first = self.since
         if elapsed - begun < _MEASURED * self.seconds and step < total / 2:
             return total  # a step or two tell little
-        # Since the last check alone: the speed of the first minutes may not be that of now.
+        # Measure only since the last check, because the speed may have changed.
         each = (elapsed - begun) / (step - first)
         self.since, self.checks = (elapsed, step), passed
         left = self.seconds - self.reserved - elapsed
@@ -64,10 +64,10 @@ class Budget:
 
 @HOOKS.register_module()
 class BudgetHook(Hook):
-    """Ends a training so that its command ends within a budget of time.
+    """Ends a training run so that its command stays within a time budget.
 
-    The time of a step, with evaluation and saving, is measured again in each quarter. Where the
-    estimate leaves the budget by more than a tenth, the number of steps is changed, and all
+    The time of a step, with evaluation and saving, is measured again in each quarter. If the
+    estimate misses the budget by more than a tenth, the number of steps is changed, and all
     schedules go on from where they are, in fractions of the training, to their ends. Every change
     is in the checkpoints, so that a resumed training has it too; the time between two starts does
     not count.
@@ -78,7 +78,7 @@ class BudgetHook(Hook):
         reserved: Seconds of the command after the training.
 
     Raises:
-        ValueError: ``hours`` is not positive, or the others are negative.
+        ValueError: If ``hours`` is not positive, or the others are negative.
     """
 
     priority = "NORMAL"  # before a checkpoint of the same iteration, which holds the plan

@@ -23,7 +23,7 @@ CLASSIFIERS = ("linear", "class_mean")
 
 
 def draw_shots(labels: Tensor, shots: Sequence[int], seed: int) -> list[Tensor]:
-    """Samples of labels (N,) drawn for each number of shots; a larger one contains the smaller.
+    """Draw samples of labels (N,) for each number of shots. Larger draws contain smaller ones.
 
     For each entry of ``shots`` ascending indices, ``shots * number of classes`` of them; ValueError
     names a class with fewer samples.
@@ -57,7 +57,7 @@ def few_shot_hits(
     device: torch.device | str = "cpu",
     on_fit: Callable[[], None] = lambda: None,
 ) -> Tensor:
-    """Which queries are classified rightly from a few samples of each class of the gallery.
+    """Classify queries by a few gallery samples of each class, and return which are correct.
 
     Features are divided by their norm. ``class_mean`` takes the class whose mean has the largest
     cosine with the query. ``linear`` is multinomial logistic regression on features standardised
@@ -102,7 +102,7 @@ def few_shot_hits(
 
 
 def interval_of_mean(values: Tensor) -> tuple[float, float]:
-    """Mean of independent values (n,), and half the width of its 95 % Student-t interval."""
+    """Return the mean of independent values (n,) and half its 95 % Student-t interval."""
     from scipy.stats import t  # 0.5 s
 
     mean, deviation = float(values.double().mean()), float(values.double().std())

@@ -13,7 +13,7 @@ _EPSILON = 1e-7
 
 
 def rankme(features: Tensor) -> float:
-    """Effective rank of features (N, C), 1 to about ``min(N, C)`` (Garrido et al. 2023, eq. 1).
+    """Return the effective rank of (N, C), 1 to about ``min(N, C)`` (Garrido et al. 2023, eq. 1).
 
     arXiv 2210.02885: the exponential of the entropy of the singular values, each divided by their
     sum. Unlike :func:`~sce_video.models.losses.effective_rank` the features are not centred.
@@ -28,11 +28,11 @@ def rankme(features: Tensor) -> float:
 
 
 def lidar(clips: Tensor, videos: Tensor, delta: float = 1e-4) -> float:
-    """Rank of the LDA matrix of clips (M, C) of ``videos`` (M,) (Thilak et al. 2024, section 4).
+    """Compute the rank of the LDA matrix of clips (M, C) of ``videos`` (M,) (Thilak et al. 2024).
 
-    arXiv 2312.04000: the effective rank of ``W^-1/2 B W^-1/2``, where B is the covariance of the
-    means of the videos, and W that of their clips about these means, plus ``delta`` on its
-    diagonal. Directions count in which videos differ more than the clips of one. Computed in
+    arXiv 2312.04000, section 4: the effective rank of ``W^-1/2 B W^-1/2``. B is the covariance of
+    the video means, and W the covariance of the clips about these means, plus ``delta`` on its
+    diagonal. Only directions in which videos differ more than the clips of one count. Computed in
     float64 on their device. Raises ValueError: features that are not finite, or a video with one
     clip.
     """
@@ -66,7 +66,7 @@ def lidar(clips: Tensor, videos: Tensor, delta: float = 1e-4) -> float:
 
 
 def clip_hits(clips: Tensor, videos: Tensor) -> Tensor:
-    """Whether the nearest of all other clips is one of the same video, (M,) bool.
+    """Return whether the nearest other clip belongs to the same video, (M,) bool.
 
     By cosine similarity of the centred features (M, C); ``videos`` (M,) are integers from 0.
     Raises ValueError: a video with one clip.

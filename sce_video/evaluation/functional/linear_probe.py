@@ -47,7 +47,7 @@ class FittedProbe(NamedTuple):
     validation: dict[float, float]
 
     def scores(self, features: Tensor, num_classes: int | None = None) -> Tensor:
-        """Logits (N, num_classes) float64 of features (N, C); -inf for classes not trained on."""
+        """Return logits (N, num_classes) float64 of features (N, C); -inf for untrained classes."""
         check_features(features, "features")
         if features.shape[1] != len(self.mean):
             raise ValueError(
@@ -235,7 +235,7 @@ class _Scaled:
         self.scales, self.of_bias = scales, of_bias
 
     def minimum(self, weight: Tensor, bias: Tensor, max_iter: int) -> tuple[Tensor, Tensor]:
-        """Weight^T and bias at the minimum, from those at the start."""
+        """Return weight^T and bias at the minimum, starting from the given ones."""
         u = torch.linalg.solve(self.scales, weight, left=False)
         v = bias / self.of_bias
         options: dict[str, Any] = {"tolerance_grad": 1e-6, "tolerance_change": 1e-10}
@@ -250,7 +250,7 @@ class _Scaled:
         return u @ self.scales, v * self.of_bias
 
     def evaluate(self, u: Tensor, v: Tensor) -> tuple[float, Tensor, Tensor]:
-        """The objective and its gradients with respect to ``u`` and ``v``."""
+        """Return the objective and its gradients with respect to ``u`` and ``v``."""
         weight = u @ self.scales
         bias = (v * self.of_bias)[:, None]
         loss, gradient, of_bias = v.new_zeros(()), torch.zeros_like(weight), torch.zeros_like(v)
@@ -286,7 +286,7 @@ def held_out(labels: Tensor, groups: Tensor | None, fraction: float, seed: int) 
         return held
     names = groups.unique()
     wanted = max(round(fraction * len(names)), 1)
-    # A group is passed over where it has the last training samples of a class.
+    # A group is skipped if it has the last training samples of a class.
     for name in names[torch.randperm(len(names), generator=generator)]:
         more = held | (groups == name)
         if len(labels[~more].unique()) == len(classes):
@@ -376,7 +376,7 @@ def _validate(samples: Samples, weight: Tensor, bias: Tensor) -> tuple[float, fl
 
 
 def num_fits(l2_grid: Sequence[float] = L2_GRID) -> int:
-    """Fits of :func:`fit_linear_probe` where the classes have several samples."""
+    """Return how often :func:`fit_linear_probe` fits if all classes have several samples."""
     grid = set(l2_grid)
     return len(grid) + 1 if len(grid) > 1 else 1
 
@@ -384,7 +384,7 @@ def num_fits(l2_grid: Sequence[float] = L2_GRID) -> int:
 def standardiser(x: Tensor) -> tuple[Tensor, Tensor]:
     """Return mean and standard deviation (C,) float64 of each dimension of features (N, C).
 
-    The deviation is 1 where a dimension is constant.
+    The deviation is 1 if a dimension is constant.
     """
     mean = feature_mean(x)
     variance, square = torch.zeros_like(mean), torch.zeros_like(mean)

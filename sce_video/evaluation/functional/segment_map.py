@@ -29,7 +29,7 @@ TIOUS = (0.3, 0.5, 0.7)
 class SegmentResult:
     """Average precisions, 0 to 1, by class for each temporal IoU; and ``mAP``, their means.
 
-    ``f1`` likewise, of all predictions as they are, whatever their scores, averaged over classes.
+    ``f1``, for each temporal IoU, is a mean over classes and uses predictions of any score.
     """
 
     tious: tuple[float, ...]
@@ -39,7 +39,7 @@ class SegmentResult:
 
 
 def temporal_iou(span: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Intersection over union of ``[start, end)`` (2,) with each of (n, 2): (n,) float64."""
+    """Return the intersection over union of ``[start, end)`` with each of (n, 2): (n,) float64."""
     shared = np.minimum(span[1], others[:, 1]) - np.maximum(span[0], others[:, 0])
     shared = np.maximum(shared, 0.0)
     union = (span[1] - span[0]) + (others[:, 1] - others[:, 0]) - shared
@@ -49,7 +49,7 @@ def temporal_iou(span: np.ndarray, others: np.ndarray) -> np.ndarray:
 def match_segments(
     truth: Sequence[Segment], predicted: Sequence[Segment], tiou: float
 ) -> np.ndarray:
-    """Which predictions of a class are true positives: (N,) bool, the most confident first."""
+    """Return which predictions of a class are true positives: (N,) bool, most confident first."""
     spans: dict[str, np.ndarray] = {}
     for path in {s.path for s in truth}:
         spans[path] = np.array([(s.start, s.end) for s in truth if s.path == path])
@@ -67,7 +67,7 @@ def match_segments(
 
 
 def segment_precision(hits: np.ndarray, count: int) -> float:
-    """Area under precision over recall of ranked predictions (N,) bool; ``count`` are labelled."""
+    """Return the area under precision over recall of ranked hits (N,), with ``count`` labels."""
     if not len(hits):
         return 0.0
     right = np.cumsum(hits)
@@ -82,12 +82,12 @@ def evaluate_segments(
     """Average precision and F1 of predicted segments.
 
     Args:
-        truth: Labelled segments; videos without one count where their paths are predicted.
+        truth: Labelled segments; videos without one count if their paths are predicted.
         predicted: With scores, of the same paths.
         tious: Thresholds of the temporal IoU, above 0 and at most 1.
 
     Raises:
-        ValueError: There is no labelled segment, or a threshold is out of range.
+        ValueError: If there is no labelled segment, or a threshold is out of range.
     """
     if not truth:
         raise ValueError("there is no labelled segment to compare predictions with")

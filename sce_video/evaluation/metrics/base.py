@@ -408,7 +408,7 @@ def telling(
     provenance: Mapping[str, Any],
     chance: Mapping[str, float] | None = None,
 ) -> dict[str, float]:
-    """Return the metrics without those that guessing fulfils, unless no others are left.
+    """Return the metrics except those that guessing fulfils, unless no others are left.
 
     These are top-k accuracies of few classes, whose number is in the provenance, and metrics that
     ``chance`` nearly always fulfils.

@@ -1,6 +1,6 @@
-"""An encoder of others as the folder of a run: a config and a checkpoint, as a training leaves.
+"""A third-party encoder as a run folder: a config and a checkpoint, as training leaves them.
 
-So every command and function that takes a run or a checkpoint takes it.
+Every command and function that accepts a run or a checkpoint therefore accepts the folder.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ from sce_video.utils.run_files import (
 )
 from sce_video.utils.storage import is_url
 
-_CLIPS = 4  # of a video, as in sce-video embed and index
+_CLIPS = 4  # clips per video, as in sce-video embed and index
 
 
 def encoder_config(backbone: dict[str, Any], settings: ProcessorSettings) -> dict[str, Any]:
-    """A config for ``sce-video embed``, ``index`` and ``evaluate``."""
+    """Return a config for ``sce-video embed``, ``index`` and ``evaluate``."""
     pipeline = evaluation_pipeline(settings)
     videos = {"type": "VideoDataset", "data_root": "data/videos", "pipeline": pipeline}
     loader, gallery = (
@@ -87,7 +87,7 @@ def encoder_config(backbone: dict[str, Any], settings: ProcessorSettings) -> dic
 
 
 def _resize(settings: ProcessorSettings) -> dict[str, Any]:
-    """The transform that resizes frames as the processor does."""
+    """Return the transform that resizes frames as the processor does."""
     side = settings.short_side
     size = (side, side) if settings.square else side
     interpolation = settings.interpolation
@@ -95,7 +95,7 @@ def _resize(settings: ProcessorSettings) -> dict[str, Any]:
 
 
 def evaluation_pipeline(settings: ProcessorSettings) -> list[dict[str, Any]]:
-    """Steps from a file to the clips of a video, as the processor makes them."""
+    """Return the steps from a file to the clips of a video, as the processor makes them."""
     if settings.clip_duration is None:
         clip: dict[str, Any] = {"type": "CenterSegmentClip", "num_frames": settings.num_frames}
     else:
@@ -308,9 +308,9 @@ def import_encoder(
         folder: Where the files are, if they have been found already.
 
     Raises:
-        EncoderError: the model cannot be found or read, is of no known family, of another task, or
-            asks for code of its own.
-        ValueError: it has no such pooling, or cannot take such clips; ``out`` holds a training.
+        EncoderError: If the model cannot be found or read, its family is unknown, it was made for
+            another task, or it asks for code of its own.
+        ValueError: If the model lacks such a pooling, refuses such clips, or ``out`` holds a run.
         MissingPackageError: If transformers, timm or the package with the weights is needed and not
             installed.
     """
@@ -322,7 +322,7 @@ def import_encoder(
     image_network = find_image_network(name, folder, pool)
     if image_network is not None:
         return _write_image_network(image_network, Path(out), name, frames, fps)
-    assert folder is not None  # of a model of transformers
+    assert folder is not None  # a transformers model has a folder
     config = read_encoder_config(folder)
     family = family_of(config.model_type)
     brought = brought_pool(folder, config)
@@ -417,7 +417,7 @@ def write_recipe(
 
 
 def _pipelines(node: Any) -> Iterator[tuple[dict, str]]:
-    """Where the pipelines of a config are."""
+    """Return where the pipelines of a config are."""
     for key, value in list(node.items()):
         if key.endswith("pipeline") and isinstance(value, list | tuple):
             yield node, key
@@ -426,7 +426,7 @@ def _pipelines(node: Any) -> Iterator[tuple[dict, str]]:
 
 
 def _step(step: dict, settings: ProcessorSettings, encoder: Any, recipe: str) -> dict:
-    """A step of a pipeline with the frames and sizes of the encoder."""
+    """Return a step of a pipeline with the frames and sizes of the encoder."""
     step = dict(step)
     kind = str(step.get("type")).rpartition(".")[2]
     if step.get("num_local_views") and getattr(encoder, "takes_one_size", False):

@@ -32,7 +32,7 @@ from sce_video.utils.run_files import MODEL_CONFIG
 #: Networks that timm and torchvision define alike, by the depth of a ``ResNet2d``. They do not need
 #: timm.
 RESNETS = {"resnet18": 18, "resnet34": 34, "resnet50": 50, "resnet101": 101}
-#: What timm writes about the ends of every network, which the weights tell or which are dropped.
+#: Entries of timm about the ends of a network, which follow from the weights or are dropped.
 _ENDS = ("in_chans", "num_classes", "global_pool")
 
 

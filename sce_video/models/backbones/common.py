@@ -218,7 +218,7 @@ def checkpointed(layers: Sequence[nn.Module], x: Tensor) -> Tensor:
     if torch.compiler.is_compiling():  # it traces no contexts, and writes statistics once
         # Before torch 2.9 it writes them in both passes: there all activations are kept.
         return run(x) if _WRITES_TWICE else checkpoint(run, x, use_reentrant=False)
-    contexts = nullcontext(), _FixedStatistics(layers)  # of the first and the second pass
+    contexts = nullcontext(), _FixedStatistics(layers)  # for the first and the second pass
     return checkpoint(run, x, use_reentrant=False, context_fn=lambda: contexts)
 
 

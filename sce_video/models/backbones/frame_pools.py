@@ -13,7 +13,7 @@ from sce_video.options.connect import FRAME_POOLS
 
 #: Parts of the clip that ``concat`` keeps in order: with clips of 4 frames, the frames.
 _PARTS_IN_ORDER = 4
-#: What may follow the mean in the name of a pool, in any order.
+#: Parts that may follow the mean in the name of a pool, in any order.
 _MOTION = tuple(dict.fromkeys(part for pool in FRAME_POOLS for part in pool.split("+")[1:]))
 
 
@@ -98,7 +98,7 @@ def pool_stored_frames(frames: Tensor, frame_pool: str) -> Tensor:
 
 
 def _parts(frames: Tensor, frame_pool: str, changes: Tensor) -> list[Tensor]:
-    """Compute the parts (N, C) of a representation apart from the mean.
+    """Compute the parts (N, C) of a representation that are not the mean.
 
     Args:
         frames: (N, C, T), features of frames.
@@ -136,7 +136,7 @@ def frame_features(backbone: Any, view: Tensor) -> Tensor:
     Raises:
         ValueError: If the network's features have no temporal positions.
     """
-    # Only forward() is compiled, so it is used where it does the same.
+    # Only forward() is compiled, so it is used if it does the same.
     features = (backbone if frame_parts(backbone) == 1 else backbone.frame_maps)(view)
     if features.ndim != 5:
         raise ValueError(

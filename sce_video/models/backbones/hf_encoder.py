@@ -51,7 +51,7 @@ class VisionPart(NamedTuple):
     """The vision part of a family whose models also have texts."""
 
     model: str  # name of the class in transformers
-    path: str  # of the network inside a model of this class
+    path: str  # path of the network inside a model of this class
 
 
 class Refusal(NamedTuple):
@@ -90,7 +90,7 @@ class Family:
     # to which learned positions belong. A name that ends with a number, such as a network of
     # timm, stands for this number.
     patch: str = "patch_size"
-    stride: int | None = None  # of a convolutional network, which has no patches
+    stride: int | None = None  # set for a convolutional network, which has no patches
     size: str | None = "image_size"
     fixed_frames: bool = False  # learned positions belong to a number of frames, too
     in_patches: bool = False  # NaFlex: takes patches of frames of any aspect

@@ -93,7 +93,7 @@ def build_network(architecture: str, model_args: dict[str, Any], num_classes: in
     ends = {"pretrained": False, "num_classes": num_classes, "in_chans": 3}
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of deprecated names, and of initialising on no memory
+            warnings.simplefilter("ignore")  # about deprecated names and initialising no memory
             return timm().create_model(name, **{**given, **ends})
     except (AssertionError, AttributeError, KeyError, RuntimeError, TypeError) as error:
         reason = " ".join(str(error).split())[:200]
@@ -173,7 +173,7 @@ class TimmEncoder(FreezableBackbone):
             initialize(self, self.init_cfg)
 
     def layers(self) -> Sequence[Sequence[nn.Module | nn.Parameter]]:
-        """The stem and each block or stage, as timm groups them for the decay of learning rates."""
+        """Return the stem and each block or stage, as timm groups them for layer decay."""
         group = timm().models.group_parameters
         try:
             groups = group(self.network, self.network.group_matcher(coarse=True))

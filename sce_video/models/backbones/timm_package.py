@@ -2,7 +2,7 @@
 
 timm 1.0.31 imports torchvision whenever it is imported: ``timm.layers`` takes the class
 ``FrozenBatchNorm2d`` from it, and ``timm.models`` takes constants from ``timm.data``, which also
-has transforms and data sets. No network of timm needs any of this. A CPU build of torch is often
+has transforms and datasets. No network of timm needs any of this. A CPU build of torch is often
 installed without torchvision, and PyPI's build of torchvision, which is made for CUDA, cannot be
 imported next to it. Stand-ins therefore take the place of these modules while timm is imported, and
 only if torchvision cannot be imported. They are removed afterwards.

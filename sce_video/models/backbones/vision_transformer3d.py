@@ -145,7 +145,7 @@ class VisionTransformer3d(FreezableBackbone):
         drop_path_rate: Probability that a sample skips the attention or MLP of the last block. It
             grows linearly from 0 in the first block.
         frozen_stages: -1 trains everything. 0 freezes the embeddings, which helps unstable
-            trainings (MoCo v3, arXiv 2104.02057, section 4). 1 to 3 also freeze this many quarters
+            runs (MoCo v3, arXiv 2104.02057, section 4). 1 to 3 also freeze this many quarters
             of the blocks, and 4 freezes everything. A frozen layer has no gradient and stays in
             evaluation mode.
         with_cp: Activation checkpointing
