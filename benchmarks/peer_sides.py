@@ -324,15 +324,11 @@ def our_embedding(job: Job) -> None:
     """Run ``sce-video embed`` with one clip per video."""
     with tempfile.TemporaryDirectory() as folder:
         out = os.path.join(folder, "features.npz")
-        subprocess.run(
-            [
-                *(sys.executable, "-m", "sce_video", "embed", job["folder"], "--out", out),
-                *("--checkpoint", f"hf:{job['network']}", "--workers", "0", "--device", "cpu"),
-                *("--cfg-options", "test_dataloader.dataset.pipeline.1.num_clips=1"),
-            ],
-            check=True,
-            stdout=sys.stderr,
-        )
+        words = [sys.executable, "-m", "sce_video", "embed", job["folder"], "--out", out]
+        words += ["--checkpoint", f"hf:{job['network']}", "--workers", "0"]
+        words += ["--cfg-options", "test_dataloader.dataset.pipeline.1.num_clips=1"]
+        only_cpu = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+        subprocess.run(words, check=True, stdout=sys.stderr, env=only_cpu)
         with np.load(out) as found:
             assert len(found["features"]) == job["videos"]
 

@@ -202,7 +202,7 @@ TRANSFORMS = _child("transform", "TRANSFORMS", "datasets.transforms")
 READERS = ChildRegistry("reader", None, None, ["sce_video.datasets.readers"])
 # mmaction2 is left out, because its function registry (1.1.0) names a module that does not exist.
 FUNCTIONS = _child("function", "FUNCTIONS", "datasets", mmaction=False)
-MODELS = _child("model", "MODELS", "models")
+MODELS = _child("model", "MODELS", "models", "evaluation.grey_pixels")
 METRICS = _child("metric", "METRICS", "evaluation")
 
 # These contain no components of ours. mmengine warns if a scope lacks a registry that it uses.

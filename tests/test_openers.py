@@ -86,8 +86,9 @@ def test_no_file_is_opened_in_another_way():
     others = [(name, called) for name, called in found if name not in _OWN_FILES]
     assert sorted(others) == [
         ("curation/comparison.py", "open"),  # a new file, which is removed at the end
-        ("engine/checkpoint.py", "path.read_bytes"),  # sources of the package
+        ("engine/run_json.py", "path.read_bytes"),  # sources of the package
         ("find/search_media.py", "Path(out).read_bytes"),  # that it has just made
+        ("inference/clip_features.py", "status.read_text"),  # of the kernel: memory of the process
         ("utils/command.py", "os.open"),  # /dev/null
         ("utils/cores.py", "(group / 'cpu.max').read_text"),  # of the kernel, like the next ones
         ("utils/cores.py", "(group / f'cpu.cfs_{name}_us').read_text"),

@@ -110,8 +110,11 @@ class VideoRunner(Runner):
             wanted, cores = dataloader.get("num_workers", 0), cores_of_process()
             if wanted > cores:
                 # More would take turns on the cores, and each holds batches in memory.
-                text = f"{wanted} loader workers do not fit on the {cores} cores of this process"
-                print_log(f"{text}, which gets {cores}", "current")
+                print_log(
+                    f"{wanted} loader workers do not fit on the {cores} cores of this process, "
+                    f"which gets {cores}",
+                    "current",
+                )
             kept = {
                 "pin_memory": pin_memory,
                 "num_workers": min(wanted, cores),

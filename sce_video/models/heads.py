@@ -88,8 +88,9 @@ class MLP(BaseModule):
             "num_layers": num_layers,
         }
         for name, value in sizes.items():
-            if value < (0 if name == "num_layers" else 1):
-                raise ValueError(f"{name} must be at least 1, got {value}")
+            least = 0 if name == "num_layers" else 1
+            if value < least:
+                raise ValueError(f"{name} must be at least {least}, got {value}")
         if affine_output and not norm_output:
             raise ValueError("affine_output=True needs an output BN. Set norm_output=True too")
         self.in_channels = in_channels

@@ -55,9 +55,9 @@ def embed(options: EmbedOptions) -> EmbedResult:
     checkpoint = options.checkpoint
     if checkpoint != RANDOM:
         # A model of transformers is converted to a run in the cache.
-        checkpoint = newest_checkpoint(run_of_model(checkpoint))
-        if options.config is None:
-            checkpoint = run_of_weights(checkpoint) or checkpoint
+        # Only a file that the user names can be a state dict of torchvision.
+        converted = None if options.config else run_of_weights(checkpoint)
+        checkpoint = converted or newest_checkpoint(run_of_model(checkpoint))
     with output_file(options.out) as out:
         cfg = launch.extraction_config(
             options.config or stored_test(checkpoint),

@@ -79,8 +79,8 @@ def evaluate(options: EvaluateOptions) -> EvaluateResult:
     # Results cannot be stored next to a model in the cache or a network in the package.
     elsewhere = checkpoint != options.run or packaged_network(options.run)
     folder = Path("work_dirs", Path(checkpoint).name) if elsewhere else folder_of_run(checkpoint)
-    checkpoint = newest_checkpoint(checkpoint)
-    checkpoint = run_of_weights(checkpoint) or checkpoint
+    # Only a file that the user names can be a state dict of torchvision.
+    checkpoint = run_of_weights(options.run) or newest_checkpoint(checkpoint)
     work_dir = Path("work_dirs" if is_url(folder) else folder, "evaluation")
     check_regular(work_dir, written=True)
     out = options.out or str(join(folder, "results_random.json" if options.random else RESULTS))

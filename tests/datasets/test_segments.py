@@ -6,6 +6,7 @@ from threading import Thread
 
 import numpy as np
 import pytest
+import torch
 from helpers.tiny_encoder import moving_frames, write_lossless
 
 from sce_video.datasets import VideoDataset, VideoDecodeError, open_video
@@ -109,7 +110,7 @@ def test_a_row_is_a_sample(folder, tmp_path):
         {"type": "OpenVideo"},
         {"type": "UniformClips", "num_clips": 1, "num_frames": 4, "clip_duration": 1.0},
         {"type": "DecodeClips"},
-        lambda results: {"inputs": np.stack([np.asarray(view) for view in results["views"]])},
+        lambda results: {"inputs": [torch.as_tensor(np.asarray(v)) for v in results["views"]]},
     ]
     data = VideoDataset(**labelled.dataset(tmp_path, "train"), pipeline=steps)
     with open_video(str(folder / "a.mp4")) as whole:

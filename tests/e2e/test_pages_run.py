@@ -33,7 +33,7 @@ ELSEWHERE = {
     "--serve": "a server: tests/find/test_search_page_in_browser.py",
     "s3://": "a store: tests/runs/test_tables.py, tests/engine/hooks",
     "^sce-video demo": "minutes: tools/dev/check_wheel.sh runs it from the wheel",
-    r"hf:facebook/|hf:/models|hf:microsoft|encoder \S+/": "a hub: tests/inference/encoders",
+    r"hf:(facebook|microsoft|timm)/|hf:/models|encoder \S+/": "a hub: tests/inference/encoders",
     "train RUN/": "recipes that encoder writes: tests/inference/encoders",
     r"prepare (?!digits|toy)": "layouts of official data sets: tests/tools/test_prepare.py",
     r" data/(finegym|epic|transfer)": "likewise: tests/e2e/test_transfer.py, test_prepare.py",
@@ -58,8 +58,9 @@ INSTEAD = {
     "match.mp4@12:30-12:35": "match.mp4@1-3", "epoch_100.pth": "epoch_1.pth",
     r"person(\d+)": r"v\d(\d)", "a dog catches a ball": "a dog",
     "'abseiling' and duration > 5": "'red_jump' and duration > 0.5", "weizmann4": "TEST",
-    "wave": "red_jump", "240": "24", "RUN/seed*": "NEW_RUN/seed*", "2,4": "0,0",
-    "RECIPE": "configs/sce/sce_r3d18_folder_small.py",
+    "wave": "red_jump", "jhmdb": "VIDEOS", "240": "24", "RUN/seed*": "NEW_RUN/seed*", "2,4": "0,0",
+    "RECIPE": "configs/sce/sce_r3d18_folder_small.py", "MODEL_FOLDER": "xclip",
+    "efficientnet_b0_rwightman-7f5810bc.pth": "RUN",
 }  # fmt: skip
 RUNS = ("SOURCE", "RUN1", "RUN2", "RUN3")
 CLASSES = ("red_jump", "red_serve", "blue_jump", "blue_serve")

@@ -171,7 +171,7 @@ def test_the_backbone_comes_from_the_checkpoint_or_the_run_does_not_start(
     head = {"cls_head.fc_cls.weight": torch.ones(2, 32)}
     with pytest.raises(ValueError, match="no backbone weight of the model"):
         start(str(save(head, tmp_path / "head.pth")))
-    with pytest.raises(ValueError, match="takes no --pretrained"):
+    with pytest.raises(ValueError, match="from random weights, so --pretrained has no effect"):
         launch.training_config(
             FINETUNE.parents[2] / "sce/sce_r3d18_folder.py", pretrained=str(finetuned)
         )

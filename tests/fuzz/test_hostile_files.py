@@ -15,7 +15,7 @@ import pickle
 import sqlite3
 import zipfile
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from unittest import mock
 
@@ -48,15 +48,19 @@ from sce_video.find.index import read_index
 from sce_video.find.query import query_index
 from sce_video.find.store import FileRecord, FileStore, IndexHeader
 from sce_video.inference.embed import ViewOptions
+from sce_video.inference.encoders.timm_files import timm_config, timm_network
 from sce_video.inference.model import load_model
 from sce_video.inference.network_input import ModelSettings, settings_from_config
 from sce_video.jobs import Record, RecordStore
+from sce_video.models.backbones.resnet2d import ResNet2d
+from sce_video.models.backbones.timm_package import timm
+from sce_video.options.connect import DEFAULT_FRAME_POOL
 from sce_video.pages.curves import read_alarms, read_history, read_online_evaluations, read_scalars
 from sce_video.reporting import comparability
 from sce_video.reporting.paper_cells import assign_results
 from sce_video.reporting.report_pages import render_html, render_markdown
 from sce_video.reporting.result_files import collect_results
-from sce_video.runs import start_weights
+from sce_video.utils.errors import MissingPackageError
 
 ACTIONS = {1: "bend", 2: "sit", 80: "walk"}
 BOX = b"film,0902,0.077,0.151,0.283,0.811,80,1\nfilm,0903,,,,,\n-a,1798,0.1,0.2,0.3,0.4,1,0\n"
@@ -136,9 +140,13 @@ def checkpoint_targets(folder: Path) -> list[Target]:
     def with_text(path: Path, data: bytes) -> None:
         save_tiny(path, backbone, data.decode("latin1"))
 
+    weights = ResNet2d(depth=18, base_channels=1).state_dict()
+    with suppress(MissingPackageError):
+        timm()  # once, in the process whose children read
+
     def beside_weights(path: Path, data: bytes) -> None:
         path.write_bytes(data)
-        torch.save({"a": torch.zeros(1)}, path.with_name("pytorch_model.bin"))
+        torch.save(weights, path.with_name("pytorch_model.bin"))
 
     names = ["LFBInferHead", "Conv3d", "ResNet3d", "mmaction.MViT", "os.system", "Encoder"]
     values = ["2000000000", "(1, ) * 9", "[" * 50, "dict(type='BN3d')", "inf", "-1", "None"]
@@ -161,9 +169,16 @@ TIMM = dict(architecture="resnet18", model_args=dict(in_chans=3), pretrained_cfg
 
 
 def read_timm_folder(path: Path) -> None:
-    found = start_weights._read_timm(str(path.parent))
-    if found is not None:
-        ModelSettings({}, num_frames=1, clip_duration=1.0, **found[2])
+    stored = timm_config(path.parent)
+    if stored is None:
+        return
+    try:
+        found = timm_network(path.parent, stored, DEFAULT_FRAME_POOL).settings
+    except MissingPackageError:  # every name but that of a ResNet is looked up in timm
+        return
+    names = ("mean", "std", "short_side", "crop_size")
+    stated = {name: getattr(found, name) for name in names}
+    ModelSettings({}, num_frames=1, clip_duration=1.0, **stated)
 
 
 def load_on_cpu(path: Path) -> None:

@@ -17,6 +17,7 @@ from sce_video.commands import evaluate
 from sce_video.commands import export as export_command
 from sce_video.data_tools.generated import CLASSES, render_toy_action
 from sce_video.engine.checkpoint import load_checkpoint_file
+from sce_video.engine.weights import read_exported_config
 from sce_video.inference.classifier import load_classifier
 from sce_video.inference.embed import embed_videos
 from sce_video.inference.model import load_model
@@ -111,8 +112,11 @@ def test_bad_folders_are_one_sentence(encoder, tmp_path, monkeypatch):
         (folder / "model.safetensors").write_bytes((encoder / "model.safetensors").read_bytes())
         return folder
 
+    other = changed("other", format="vivit")  # taken for a model of transformers
+    with pytest.raises(ValueError, match=r"other/config\.json: models of type None are not supp"):
+        from_pretrained(other)
     with pytest.raises(ValueError, match="does not describe a network of this package"):
-        from_pretrained(changed("other", format="vivit"))
+        read_exported_config(other / "config.json")
     with pytest.raises(ValueError, match="has version 9, this package reads 1"):
         from_pretrained(changed("later", version=9))
     settings = json.loads((encoder / "config.json").read_text())["model"]

@@ -151,9 +151,9 @@ def test_the_draw_depends_on_seed_and_view_only() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (dict(grey_prob=float("nan")), "grey_prob is a probability"),
+        (dict(grey_prob=float("nan")), "grey_prob must be a probability"),
         (dict(brightness=-0.1), "brightness must be 0 or more"),
-        (dict(hue=0.6), "hue must be 0 to 0.5"),
+        (dict(hue=0.6), "hue must be from 0 to 0.5"),
         (dict(blur_sigma=(2.0, 1.0)), "blur_sigma"),
         (dict(blur_sigma=(0.1, 12.0)), "blur_sigma"),
     ],
@@ -167,11 +167,11 @@ def test_bad_values_are_refused(arguments: dict, message: str) -> None:
     ("config", "message"),
     [
         (dict(name="strong-aplha"), "did you mean 'strong-alpha'"),
-        (dict(name="strong", strength=3.0), "hue must be 0 to 0.5"),
+        (dict(name="strong", strength=3.0), "hue must be from 0 to 0.5"),
         (dict(name="strong", strength=-1.0), "strength must be 0 or more"),
         (dict(name="strong", gray_prob=0.2), "did you mean 'grey_prob'"),
         (dict(name="strong", strenght=1.0), "unknown key 'strenght'"),
-        (dict(brightness=0.4, strength=1.0), "give name"),
+        (dict(brightness=0.4, strength=1.0), "Add name"),
     ],
 )
 def test_bad_configs_are_refused(config: dict, message: str) -> None:

@@ -103,7 +103,7 @@ def test_chunks_and_memory_format_change_no_value(
 
 
 def test_wrong_views_are_refused() -> None:
-    with pytest.raises(ValueError, match="batch has 3 views, the data preprocessor 2"):
+    with pytest.raises(ValueError, match="batch has 3 views, but the data preprocessor has 2"):
         build(views=ALPHA_BETA)(make_batch(2, num_views=3), True)
     for view in (torch.zeros(2, 2, 8, 8, 3), torch.zeros(2, 3, 2, 8, 8, dtype=torch.uint8)):
         with pytest.raises(ValueError, match="view 0 must be uint8"):
@@ -114,7 +114,7 @@ def test_wrong_views_are_refused() -> None:
     ("arguments", "message"),
     [
         (dict(views=dict(name="strong")), "list with one entry per view"),
-        (dict(views=["strong"]), "a view is a dict"),
+        (dict(views=["strong"]), "a view must be a dict"),
         (dict(views=[dict(name="stronk")]), "did you mean 'strong'"),
         (dict(chunk_size=0), "chunk_size must be 1 or more"),
         (dict(std=0.0), "std must be above 0"),

@@ -79,7 +79,9 @@ def test_heads_of_slowfast_begin_as_theirs():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (dict(num_layers=0), "num_layers must be at least 1, got 0"),
+        (dict(num_layers=-1), "num_layers must be at least 0, got -1"),
+        (dict(num_layers=0), "num_layers=0 is .*out_channels to the 8 of the input, got 4"),
+        (dict(num_layers=0, out_channels=8, norm_output=False), "num_layers=0 .*norm_output=True"),
         (dict(out_channels=0), "out_channels must be at least 1, got 0"),
         (dict(norm_output=False, affine_output=True), "affine_output=True needs an output BN"),
     ],
@@ -221,14 +223,14 @@ def test_the_backbone_takes_no_gradient_and_keeps_its_statistics():
     changed = {n for n, value in model.state_dict().items() if not torch.equal(value, before[n])}
     assert changed == {f"cls_head.{name}" for name, _ in model.cls_head.named_parameters()}
     config["backbone"]["frozen_stages"] = 3
-    with pytest.raises(ValueError, match="trained on a frozen backbone.*frozen_stages=4"):
+    with pytest.raises(ValueError, match="needs a frozen backbone.*frozen_stages=4"):
         step(config)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (dict(lrs=()), r"grid is empty: lrs and weight_decays.*lrs=\[\]"),
+        (dict(lrs=()), r"grid is empty\. lrs and weight_decays.*lrs=\[\]"),
         (dict(lrs=(1e-3, 0.001, 0.1)), "given twice: lr0.001_wd0, lr0.001_wd0.5$"),
         (dict(lrs=(0.0,)), "above 0.*lr=0"),
         (dict(weight_decays=(-1.0,)), "weight_decay=-1"),

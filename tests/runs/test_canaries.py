@@ -56,6 +56,10 @@ LINES: dict[str, list[tuple[tuple[str, ...], str]]] = {
         (NETWORKS, "X --test V --gallery V --out O/r.json"),
         (("table",), "N --test X --gallery X --out O/r.json"),
     ],
+    "choose": [
+        (NETWORKS, "V --among X --out O/c --budget 9s"),
+        (("table",), "X --among N --out O/c --budget 9s"),
+    ],
     "encoder": [(("model",), "X --out O")],
     "embed": [
         (NETWORKS, "V --checkpoint X --out O/f.npz --workers 0"),

@@ -26,6 +26,9 @@ from sce_video.utils.errors import MissingPackageError
 
 LITE = "efficientnet-lite0"
 
+#: One pass joins the parts of all pools but "concat", which has no parts in common with them.
+POOLS = [pool for pool in FRAME_POOLS if pool != "concat"]
+
 
 @pytest.fixture
 def run(tmp_path):
@@ -45,7 +48,7 @@ def test_names_runs_and_pools(run, monkeypatch):
         Candidate("hf:a/b:mean", "hf:a/b", "mean"),
         Candidate("s3://b/run:1", "s3://b/run:1"),
     ]
-    every = [Candidate(f"{LITE}:{pool}", LITE, pool) for pool in FRAME_POOLS]
+    every = [Candidate(f"{LITE}:{pool}", LITE, pool) for pool in POOLS]
     assert named_candidates([f"{LITE}:all"]) == every
     assert named_candidates(["hf:mean"]) == [Candidate("hf:mean", "hf:mean")]
     monkeypatch.setattr(module, "weights_file", lambda name: None)
@@ -99,7 +102,7 @@ def test_pools_of_one_pass_equal_networks_with_these_pools(image_network, monkey
     monkeypatch.setattr(
         "sce_video.inference.model.load_model", lambda *_, **__: network("mean+absdiff")
     )
-    names = [Candidate("own", LITE), *(Candidate(pool, LITE, pool) for pool in FRAME_POOLS)]
+    names = [Candidate("own", LITE), *(Candidate(pool, LITE, pool) for pool in POOLS)]
     lite, pixels, untrained = load_passes(names, "cpu")
     assert [*lite.parts] == names and lite.count == 4
     assert [*pixels.parts] == [Candidate(PIXELS)]

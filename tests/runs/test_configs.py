@@ -79,5 +79,5 @@ def test_testing_takes_the_outputs_of_the_checkpoint_or_counts_for_random_weight
     cfg = launch.testing_config(FOLDER, "random", cfg_options=options(split_videos, "train"))
     assert cfg.model.cls_head.num_classes == 2
     torch.save({"state_dict": {"backbone.conv1.weight": torch.zeros(1)}, "meta": {}}, checkpoint)
-    with pytest.raises(ValueError, match=r"five\.pth has no classifier"):
+    with pytest.raises(ValueError, match=r"five\.pth contains no classifier"):
         launch.testing_config(FOLDER, str(checkpoint))

@@ -119,7 +119,7 @@ def test_a_training_on_too_many_unreadable_files_is_refused(tmp_path):
     found = examine_folder(str(tmp_path / "v"))
     found.check_readable()  # one of ten
     (tmp_path / "v/8.mp4").write_bytes(b"no video")
-    with pytest.raises(ValueError, match=r"2 of 10 examined.*allows 10%.*8\.mp4"):
+    with pytest.raises(ValueError, match=r"2 of 10 examined.*allows only 10%.*8\.mp4"):
         examine_folder(str(tmp_path / "v")).check_readable()
     some = replace(found, num_videos=500, unreadable=found.unreadable * 2)
     some.check_readable()  # of all 500 a tenth may be readable
@@ -131,7 +131,7 @@ def test_folders_without_a_readable_video(tmp_path):
     with pytest.raises(ValueError, match="no video in"):
         examine_folder(str(tmp_path))
     (tmp_path / "a.mp4").write_bytes(b"no video")
-    with pytest.raises(ValueError, match=r"none of 1 examined videos.*a\.mp4"):
+    with pytest.raises(ValueError, match=r"none of the 1 examined videos.*a\.mp4"):
         examine_folder(str(tmp_path))
 
 

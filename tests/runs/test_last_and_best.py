@@ -80,7 +80,7 @@ def test_one_command_tests_the_last_and_the_best_epoch(root, kept_best, tmp_path
 def test_what_is_tested(tmp_path, capsys):
     assert checkpoints_to_test("random") == ["random"]
     assert checkpoints_to_test(str(tmp_path / "epoch_1.pth")) == [str(tmp_path / "epoch_1.pth")]
-    with pytest.raises(ValueError, match=r"has no checkpoint epoch_N\.pth"):
+    with pytest.raises(ValueError, match=r"contains no checkpoint epoch_N\.pth"):
         checkpoints_to_test(str(tmp_path))
     for name in ("epoch_9.pth", "epoch_10.pth", "best_top1_epoch_3.pth"):
         (tmp_path / name).touch()

@@ -23,6 +23,7 @@ from sce_video.inference.encoders.transformers_files import (
     ProcessorSettings,
     read_weights,
 )
+from sce_video.inference.network_input import ModelSettings
 from sce_video.models.backbones.timm_encoder import build_network, check_architecture
 from sce_video.models.backbones.timm_package import timm
 from sce_video.registry import MODELS
@@ -211,14 +212,11 @@ def _input(given: Any, path: Path) -> ProcessorSettings:
             raise ValueError(f"crop_mode is {mode!r:.40}, and not center or squash")
         if not all(0 < value < math.inf for value in map(float, given["std"])):
             raise ValueError(f"std is {given['std']!r:.80}, and must be above 0")
-        return image_input(
-            mean=tuple(map(float, given["mean"])),
-            std=tuple(map(float, given["std"])),
-            short_side=math.floor(height / share),
-            crop_size=height,
-            interpolation=interpolation,
-            square=mode == "squash",
-        )
+        mean, std = (tuple(map(float, given[name])) for name in ("mean", "std"))
+        sizes: dict[str, Any] = {"mean": mean, "std": std, "crop_size": height}
+        sizes["short_side"] = math.floor(height / share)
+        ModelSettings({}, num_frames=1, clip_duration=1.0, **sizes)  # refuses what is no input
+        return image_input(**sizes, interpolation=interpolation, square=mode == "squash")
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise EncoderError(
             f"pretrained_cfg in {path} states no input (mean, std, input_size, crop_pct) that is "

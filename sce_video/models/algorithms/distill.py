@@ -16,7 +16,7 @@ from sce_video.models.backbones.common import average_pool, rows_of_positions
 from sce_video.models.backbones.frame_pools import frame_features, frame_parts
 from sce_video.models.losses.frame_losses import FrameScales, frame_scales, frame_terms
 from sce_video.models.losses.sce_losses import check_sce, sce_terms
-from sce_video.models.losses.siamese import byol_loss
+from sce_video.models.losses.siamese import byol_loss, full_precision
 from sce_video.models.modules import KeyQueue, queue_warnings
 from sce_video.registry import MODELS
 from sce_video.utils.stored_arguments import Entries, Outputs, Word
@@ -175,7 +175,7 @@ class Distill(SelfSupervisedModel):
             ValueError: If there is no teacher, or no stored features for ``frames``.
         """
         if self._features is not None and samples is not None and "clip" in samples:
-            return self._features[samples["index"], samples["clip"]].float()
+            return full_precision(self._features[samples["index"], samples["clip"]])
         if self.objective == "frames":
             raise ValueError(
                 "objective 'frames' needs stored features of the teacher. Set teacher_checkpoint, "

@@ -336,8 +336,8 @@ def config_of(architecture: dict[str, Any]) -> Any:
     family = family_of(architecture.get("model_type"))
     kind = getattr(transformers(), family.model).config_class
     values = _checked(architecture, kind, "")
-    if family.needs_timm:
-        timm()  # imported here, because transformers' own import of it needs torchvision
+    if family.needs_timm and timm() and not transformers().utils.is_timm_available():
+        raise MissingPackageError(f"{family.model} needs torchvision next to timm. Install both")
     try:
         return kind(**values)
     except Exception as error:  # huggingface_hub's validation errors have no common class

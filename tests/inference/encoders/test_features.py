@@ -230,7 +230,6 @@ def test_weights_that_are_missing_or_too_many(family, hf_model, tmp_path):
 
 def test_a_perception_encoder_that_is_published_with_sound(hf_model, hf_videos, tmp_path):
     """The layout of facebook/pe-av-base (PeAudioVideoModel): texts are those of the whole."""
-    pytest.importorskip("timm")
     source, model = hf_model("pe_video")
     folder = shutil.copytree(source, tmp_path / "model")
     stored = {"audio_model.audio_encoder.norm.weight": torch.ones(3)}

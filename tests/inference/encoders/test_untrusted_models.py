@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -137,6 +138,14 @@ def test_what_a_perception_encoder_may_not_name(path, value, hf_model, tmp_path)
     (tmp_path / "config.json").write_text(json.dumps(architecture))
     with pytest.raises(EncoderError, match=path.rpartition(".")[0]):
         read_encoder_config(tmp_path)
+
+
+@pytest.mark.skipif(find_spec("timm") is None, reason="no timm")
+def test_a_perception_encoder_needs_torchvision(hf_model, monkeypatch):
+    """transformers itself says that timm is not installed."""
+    monkeypatch.setattr("transformers.utils.is_timm_available", lambda: False)
+    with pytest.raises(MissingPackageError, match="needs torchvision next to timm"):
+        HFEncoder(_architecture(hf_model, "pe_video"))
 
 
 @pytest.mark.parametrize(

@@ -188,11 +188,11 @@ def test_only_loss_is_minimised():
     norm = DeferredNumber(torch.tensor([3.0, 4.0], requires_grad=True), torch.linalg.vector_norm)
     _, logged = model.parse_losses({**scalars, "norm": norm})
     assert logged["norm"].read() == 5.0 and not logged["norm"].tensor.requires_grad
-    with pytest.raises(ValueError, match="scalar tensors, 'loss' is DeferredNumber"):
+    with pytest.raises(ValueError, match="scalar tensors, but 'loss' is DeferredNumber"):
         model.parse_losses({"loss": norm})
     with pytest.raises(ValueError, match=r"must return a 'loss', got \['loss_x'\]"):
         model.parse_losses({"loss_x": torch.tensor(1.0)})
-    with pytest.raises(ValueError, match=r"scalar tensors, 'b' is \(2,\)"):
+    with pytest.raises(ValueError, match=r"scalar tensors, but 'b' is \(2,\)"):
         model.parse_losses({"loss": torch.tensor(1.0), "b": torch.ones(2)})
 
 

@@ -108,7 +108,7 @@ def test_tokens_are_compared_at_every_position_of_the_teachers_grid(backbone):
     assert model.loss([view])["loss"].item() == pytest.approx(wanted, rel=1e-9)
     pooled = torch.zeros(2, 8, 1, 1, 1)
     for features in ((pooled, teacher), (teacher, pooled)):
-        with pytest.raises(ValueError, match=r"compares positions, and the (student|teacher)'s"):
+        with pytest.raises(ValueError, match=r"compares positions, but the (student|teacher)'s"):
             rows_of_positions(*features)
 
 
@@ -196,5 +196,5 @@ def test_frames_need_stored_features_of_frames():
     model = build("frames", IMAGES)
     with pytest.raises(ValueError, match="needs stored features of the teacher"):
         model.loss(make_views(1, 2))
-    with pytest.raises(ValueError, match=r"of each frame \(videos, clips, T, D\), got shape"):
+    with pytest.raises(ValueError, match=r"of each frame, \(videos, clips, T, D\), got shape"):
         model.set_teacher(features=torch.ones(3, 4, D))

@@ -278,11 +278,11 @@ def make(name, **options):
         ("SCE", dict(lambda_=(0.5, 1.0, 0.5)), (1000, 16, 2), ["add up to 1.5, not 1"]),
         ("SCE", dict(lambda_=(0.0, 1.0, 0.0), tau_m=0.1), (1000, 16, 2), ["collapses"]),
         ("MoCo", {}, (1000, 20, 2), ["a step makes 40 keys"]),
-        ("MoCo", dict(symmetric=False), (1000, 20, 2), ["no multiple of the 20 keys"]),
+        ("MoCo", dict(symmetric=False), (1000, 20, 2), ["is not a multiple of the 20 keys"]),
         ("MoCo", {}, (20, 4, 2), ["the queue holds 32 keys"]),
         ("ReSSL", dict(tau_m=0.1), (1000, 16, 2), ["tau_m=0.1 is not below tau=0.1"]),
         ("MoCoV3", {}, (100, 128, 2), ["128 samples and there are 100 training samples"]),
-        ("SwAV", {}, (100, 4, 2), ["less than a sample for each"]),
+        ("SwAV", {}, (100, 4, 2), ["fewer samples than there are prototypes"]),
         ("LeJEPA", {}, (10, 4, None), []),
     ],
 )

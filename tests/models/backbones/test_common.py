@@ -246,7 +246,7 @@ def test_frozen_stages_do_not_change(name, method):
         ("VisionTransformer3d", dict(keep_tokens=0), "must be above 0 and at most 1, got 0"),
         ("VisionTransformer3d", dict(keep_tokens=float("nan")), "and at most 1, got nan"),
         ("VisionTransformer3d", dict(token_pattern="a"), "one of random, tube, got 'a'"),
-        ("HFEncoder", dict(keep_tokens=0.5), "keep_tokens of a dinov2 must be 1, got 0.5"),
+        ("HFEncoder", dict(keep_tokens=0.5), "keep_tokens of dinov2 must be 1, got 0.5"),
     ],
 )
 def test_bad_values(name, bad, message):

@@ -18,11 +18,15 @@ X, OWN = torch.ones(3, 4), torch.arange(3)
         (byol_loss, (X, X[:, :2]), r"query and key must be .* \(3, 4\) and \(3, 2\)"),
         (byol_loss, (X[:0], X[:0]), r"at least 1, got \(0, 4\)"),
         (moco_v3_loss, (X, X[:, :2], OWN), r"got \(3, 4\) and \(3, 2\)"),
-        (moco_v3_loss, (X, X[:0], OWN), r"queries and keys, got \(3, 4\) and \(0, 4\)"),
+        (
+            moco_v3_loss,
+            (X, X[:0], OWN),
+            r"query and keys must not be empty, got \(3, 4\) and \(0, 4\)",
+        ),
         (moco_v3_loss, (X, X, OWN[:2]), r"positives must be \(3,\) of int64, got \(2,\)"),
-        (moco_v3_loss, (X, X, OWN + 1), "rows of the 3 keys, from 0, got 3"),
+        (moco_v3_loss, (X, X, OWN + 1), "rows of the 3 keys, counted from 0, got 3"),
         # It would be ignored by torch's cross_entropy.
-        (moco_v3_loss, (X, X, OWN - 100), "rows of the 3 keys, from 0, got -100"),
+        (moco_v3_loss, (X, X, OWN - 100), "rows of the 3 keys, counted from 0, got -100"),
         (nt_xent_loss, (X, X[:2]), r"first and second must be .* \(3, 4\) and \(2, 4\)"),
     ],
 )

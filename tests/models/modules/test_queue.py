@@ -52,10 +52,20 @@ def test_nothing_enters_before_commit_and_discarded_keys_never_do():
         (16, 16, 1, None),
         (16, 16, None, None),  # the number of target views is not known
         (101, 10, 1, "the queue holds 101 keys and there are 100 training samples"),
-        (50, 16, 2, "no multiple of the 16 keys .* only those of 2 samples are left; 48 keys"),
-        (16, 16, 2, "a step makes 32 keys and model.queue_size=16: all but its last 16"),
+        (
+            50,
+            16,
+            2,
+            "not a multiple of the 16 keys .* keeps only 2 keys of the oldest batch. 48 keys",
+        ),
+        (16, 16, 2, "a step makes 32 keys and model.queue_size=16, so only its last 16 keys"),
         (6, 16, None, "a step makes 16 keys and model.queue_size=6"),
-        (32, 64, 2, "a step makes 128 keys .*a queue of 100 keys or fewer needs a smaller batch$"),
+        (
+            32,
+            64,
+            2,
+            "a step makes 128 keys .*a smaller batch, because the queue can have at most 100 keys$",
+        ),
     ],
 )
 def test_queues_that_do_not_suit_the_data_are_warned_of(size, batch, target_views, match):

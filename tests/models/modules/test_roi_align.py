@@ -169,7 +169,7 @@ GOOD = {
         ({"rois": torch.zeros(3, 4)}, r"rois must be \(R, 5\).*\(3, 4\)"),
         ({"features": torch.zeros(2, 3, 8, 4, 4)}, r"features .*\(2, 3, 8, 4, 4\)"),
         ({"features": torch.zeros(2, 3, 4, 4, dtype=torch.uint8)}, "uint8"),
-        ({"features": torch.zeros(0, 3, 4, 4)}, "features are those of 0 frames"),
+        ({"features": torch.zeros(0, 3, 4, 4)}, "features belong to 0 frames"),
         ({"output_size": 0}, "output_size"),
         ({"output_size": (7, 7, 7)}, "output_size"),
         ({"spatial_scale": 0}, "spatial_scale"),
@@ -204,7 +204,9 @@ def test_a_broken_installation_counts_as_none(tmp_path, monkeypatch, text):
     try:
         found, why = module._import_torchvision()
         assert found is None and why
-        with pytest.raises(ValueError, match=r"needs torchvision\.ops.*does not import.*\"torch\""):
+        with pytest.raises(
+            ValueError, match=r"needs torchvision\.ops.*cannot be imported.*\"torch\""
+        ):
             roi_align(**GOOD, backend="torchvision")
         assert module._choose_backend("auto", torch.device("cpu")) == "torch"
     finally:

@@ -31,14 +31,14 @@ def test_pairs_equal_a_loop(num_views, symmetric):
 
 @pytest.mark.parametrize("wrong", [(), (0, 0), (-1,), (0.0,), (True,), ("0",)])
 def test_wrong_target_views(wrong):
-    with pytest.raises(ValueError, match="one or more different indices of views from 0"):
+    with pytest.raises(ValueError, match="one or more different indices of views, counted from 0"):
         check_target_views(wrong)
     with pytest.raises(ValueError, match="target_views"):
         view_pairs(3, wrong)
 
 
 def test_targets_that_leave_no_query():
-    with pytest.raises(ValueError, match="leave none of the 2 views to be a query"):
+    with pytest.raises(ValueError, match="leave no query among the 2 views"):
         view_pairs(2, (0, 1), symmetric=False)
 
 
@@ -53,7 +53,7 @@ def test_default_target_views():
 def test_a_local_view_is_no_default_key():
     large, small = torch.zeros(2, 3, 4, 8, 8), torch.zeros(2, 3, 4, 4, 4)
     short = torch.zeros(2, 3, 2, 8, 8)
-    message = r"last of these 3 views is a local one of \(4, 4, 4\).*set model.target_views=\[1\]"
+    message = r"last of these 3 views is a local one of \(4, 4, 4\).*Set model.target_views=\[1\]"
     with pytest.raises(ValueError, match=message):
         default_target_views([large, large, small], symmetric=False)
     with pytest.raises(ValueError, match=r"target_views=\[0\]"):
