@@ -95,7 +95,7 @@ class Method:
         return dict(zip(("wall", "cpu"), self.watch.take()["step"], strict=True))
 
     def weight(self) -> dict[str, float]:
-        """Return the backbone's seconds of forward and backward divided by those of forward."""
+        """Return the backbone's time of forward and backward divided by its time of forward."""
         data = self.model.data_preprocessor(next(self.batches), True)
         view = data["inputs"][0]
         with self.optim_wrapper.optim_context(self.model):

@@ -253,7 +253,7 @@ class Step:
         self.batches = copied_ahead(batches, torch.device(self.job.device))
 
     def __call__(self) -> dict[str, Any]:
-        """Run one step, wait for it, and return its seconds and those of its parts."""
+        """Run one step, wait for it, and return its time and the times of its parts, in seconds."""
         watch = self.watch
         if self.job.device == "cuda":
             torch.cuda.synchronize()

@@ -24,7 +24,7 @@ update and queue. The views are random bytes in memory. With --videos, they come
 loader over that folder, and waiting for the loader is a part of the step. ``training_hours`` then
 refers to all epochs of the recipe at the measured speed.
 
-The JSON's ``ratios`` belong to the first network, and ``networks`` contains those of each network:
+The JSON's ``ratios`` belong to the first network, and ``networks`` contains every network's ratios:
 ``best_over_eager``, and ``lars_and_target_share``, the largest share of LARS and the target update
 in a step over the settings. On a CPU with one thread, both use CPU time, which is less sensitive to
 other load, and otherwise wall time (``clock`` names which).

@@ -40,7 +40,7 @@ data_preprocessor = dict(views=[dict(name="strong-alpha", strength=0.5, blur_pro
 train_dataloader = dict(
     dataset=dict(
         pipeline=dict(
-            # The clips are those of the teacher's features, without RGB differences.
+            # The same clips as for the teacher's features, without RGB differences.
             RandomClips=dict(
                 _delete_=True, type="OneOfClips", clip_duration=1.28, num_frames=4, num_clips=4
             )

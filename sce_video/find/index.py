@@ -259,7 +259,7 @@ def _read_known(
 
 
 def _label(labels: LabelList, listed: LabelledVideos) -> None:
-    """Assign the labels of listed videos to those that have none."""
+    """Assign labels from the list to videos that have none."""
     first: dict[str, str] = {}
     for path, label in zip(listed.paths(), listed.videos.labels.tolist(), strict=True):
         first.setdefault(path, listed.name(label))

@@ -21,10 +21,11 @@ from torch import Tensor, nn
 from sce_video.datasets.sources import video_state
 from sce_video.engine.checkpoint import file_sha256
 from sce_video.engine.run_json import Choice
+from sce_video.inference.clip_features import NetworkPerClip
 from sce_video.inference.embed_job import iterate_features
 from sce_video.inference.features import Features, join_features, read_features, write_features
 from sce_video.inference.model import VideoModel, build_model, load_model
-from sce_video.inference.multi_view import BatchRows, mean_representation, rows_of_views
+from sce_video.inference.multi_view import BatchRows, rows_of_views
 from sce_video.inference.network_input import ViewOptions
 from sce_video.models.algorithms.distill import TeacherClip
 from sce_video.models.backbones.frame_pools import frame_features, frame_parts
@@ -82,31 +83,28 @@ def with_frame_pool(model: VideoModel, frame_pool: str | None) -> VideoModel:
 
 
 @dataclass(frozen=True, eq=False)
-class ClipFeatures(VideoModel):
-    """Network whose row of a video contains the features of its K clips in order.
+class ClipFeatures(NetworkPerClip):
+    """Network whose row of a video contains the features of its K clips, or of their positions.
 
     Attributes:
-        clips: K, number of clips.
         positions: T, number of temporal positions in a clip, each with its own features; 0 for one
             feature per clip.
     """
 
-    clips: int = 1
     positions: int = 0
 
     @property
     def row_size(self) -> int:
         """Size of a row, K D or K T D."""
-        return self.clips * max(1, self.positions) * self.feature_size
+        return max(1, self.positions) * super().row_size
 
     def rows(self, batch: dict[str, Any], max_views: int) -> BatchRows:
         """Compute rows (n, K D) or (n, K T D) of the videos in a batch."""
+        if not self.positions:
+            return super().rows(batch, max_views)
         with torch.inference_mode():
-            if not self.positions:
-                found = mean_representation(max_views, clips=True)(self.encoder, batch)
-                return BatchRows(found.values.reshape(-1, self.row_size), found.num_views)
             views = rows_of_views(self.encoder, batch, self._positions_of_view, max_views)
-        return BatchRows(torch.stack(views).cpu().reshape(-1, self.row_size), self.clips)
+        return BatchRows(torch.stack(views).cpu().reshape(-1, self.row_size), self.num_clips)
 
     def _positions_of_view(self, view: Tensor) -> Tensor:
         return frame_features(self.encoder.backbone, view).flatten(1)
@@ -115,13 +113,13 @@ class ClipFeatures(VideoModel):
 def clip_features(model: VideoModel, clips: int, objective: str) -> ClipFeatures:
     """Return a network that computes clip features or, for "frames", features per position."""
     if objective != "frames":
-        return ClipFeatures(**vars(model), clips=clips)
+        return ClipFeatures(**vars(model), num_clips=clips)
     side = model.settings.crop_size
     view = torch.zeros(1, 3, model.settings.num_frames, side, side, device=model.device)
     with torch.inference_mode():
         positions, channels = frame_features(model.encoder.backbone, view).shape[1:]
     own = replace(model, feature_size=channels)
-    return ClipFeatures(**vars(own), clips=clips, positions=positions)
+    return ClipFeatures(**vars(own), num_clips=clips, positions=positions)
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,7 @@ LINES: dict[str, list[tuple[tuple[str, ...], str]]] = {
     "import": [(("list",), "X O/t.lance --workers 1")],
     "verify": [(("list",), "X --workers 1 --out O/t.tsv")],
     "sweep": [],  # takes sweeps, which are programs that are named
-    "finetune-splits": [],  # its weights are those of train
+    "finetune-splits": [],  # takes the same weights as train
     # They read arrays; tests/fuzz has mutated feature and score files.
     "probe": [],
     "retrieve": [],

@@ -204,7 +204,7 @@ def record_errors(work: Workspace) -> Entries:
     return found
 
 
-#: The entries, each after those that it needs.
+#: The entries, each after the entries that it needs.
 RECORDS: dict[str, Callable[[Workspace], Entries]] = {
     "methods": record_methods,
     "resume": record_resume,

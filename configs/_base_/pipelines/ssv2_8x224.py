@@ -1,6 +1,6 @@
 # Something-Something v2, 8 frames, one from each equal segment of the video: random frames, short
 # side U(256, 320), random crop 224 in training; central frames, 1 clip x 1 crop of 256 in testing.
-# There is no flip, because labels distinguish left and right (facebookresearch/SlowFast,
+# Clips are not flipped, because labels distinguish left and right (facebookresearch/SlowFast,
 # datasets/ssv2.py). SlowFast differs in two ways. It draws 1 / short side uniformly, which is the
 # option train_dataloader.dataset.pipeline.ResizeShortSide.inverse_uniform=True here. Its only test
 # crop is the left one (spatial index 0, the upper one in a tall video), and the central one here.

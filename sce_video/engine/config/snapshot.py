@@ -52,7 +52,10 @@ _LOGGING_HOOKS = (
     *("LogReductionHook", "MirrorHook", "OnlineEvaluationHook", "ProgressHook"),
     "ScreenProgressHook",
 )
-_SCHEDULES, _SCHEDULES_BASE_BATCH = "ScheduleHook", 256  # the hook's name and default base batch
+#: Name of the hook of schedules
+_SCHEDULES = "ScheduleHook"
+#: Batch size to which its learning rate refers by default
+_SCHEDULES_BASE_BATCH = 256
 _ABSENT = object()
 
 

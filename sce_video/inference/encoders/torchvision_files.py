@@ -22,7 +22,8 @@ from sce_video.inference.encoders.transformers_files import EncoderError, Proces
 from sce_video.models.backbones.timm_encoder import build_network
 
 #: Mean and deviation of ImageNet, which all but the largest EfficientNet V2 take.
-_MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+_MEAN = (0.485, 0.456, 0.406)
+_STD = (0.229, 0.224, 0.225)
 #: Tables that are computed from the size of a window, and counters of BN.
 _COMPUTED = ("relative_position_index", "num_batches_tracked")
 #: Last parts of names that differ between torchvision and timm.
