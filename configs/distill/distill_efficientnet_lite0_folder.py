@@ -1,7 +1,8 @@
 # Distillation of an image network into EfficientNet-Lite0 with temporal layers, 8 frames of 88x88,
 # on a folder of your own videos. The student starts from the weights that its teacher has, or from
 # those of another EfficientNet-Lite, and learns the teacher's features of every frame, their mean,
-# their motion and their change. The teacher's features are computed once.
+# their motion and their change, which are computed once. The representation of a clip also contains
+# where and when its features change.
 # Paper: none.
 # Run:      sce-video pretrain VIDEOS --out RUN --teacher efficientnet-lite0
 #           With --plan, this command writes RUN/config.py, for python tools/train.py RUN/config.py.
@@ -20,7 +21,7 @@ model = dict(
         type="EfficientNetLite",
         variant="lite0",
         temporal=True,
-        frame_pool="mean+absdiff+delta",
+        frame_pool="mean+absdiff+delta+energy",
         # A small batch has poor statistics, and the published ones suit real videos. The first
         # layers stay as they are: training them takes half of the time and gains nothing.
         norm_eval=True,

@@ -12,7 +12,12 @@ from sce_video.options.shared import CONFIG, DATA_ROOT, LABELS
 POOLS = ("mean", "class", "mean_norm", "attentive", "projection")
 #: How the features of the frames of an image network become one representation.
 FRAME_POOLS = (
-    *("mean", "mean+absdiff", "mean+std", "mean+delta", "mean+absdiff+delta"),
+    "mean",
+    "mean+absdiff",
+    "mean+std",
+    "mean+delta",
+    "mean+absdiff+delta",
+    "mean+absdiff+delta+energy",
     "concat",
 )
 #: How it is done if nothing is said.

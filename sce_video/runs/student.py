@@ -10,14 +10,14 @@ from typing import Any
 from mmengine.config import Config
 
 from sce_video.engine.run_json import Choice
-from sce_video.models.backbones.frame_pools import check_frame_pool
+from sce_video.models.backbones.frame_pools import frame_channels, pooled_channels
 from sce_video.runs.folder_facts import FolderFacts
 from sce_video.runs.start_weights import Source
 
 #: Backbone that can be given temporal layers and then be a student.
 KIND = "EfficientNetLite"
 #: How student and teacher pool the features of frames.
-FRAME_POOL = "mean+absdiff+delta"
+FRAME_POOL = "mean+absdiff+delta+energy"
 #: The following numbers were chosen on J-HMDB (docs/results.md).
 FRAMES = 8
 SIZE = 88
@@ -106,9 +106,11 @@ def become_student(
         facts: Facts about the training videos.
     """
     config.model.backbone.frame_pool = FRAME_POOL
-    of_frame = source.channels // _parts(source.settings.backbone)
-    parts = 1 if target.of_frames else _parts(config.model.backbone)
-    if target.channels != of_frame * parts:
+    own_pool = source.settings.backbone.get("frame_pool", "mean")
+    channels = frame_channels(own_pool, source.channels)
+    if not target.of_frames:
+        channels = pooled_channels(FRAME_POOL, channels)
+    if target.channels != channels:
         config.model.projector.num_layers = 1
     config.model.backbone.variant = source.settings.backbone.get("variant", "lite0")
     config.pretrained = source.checkpoint
@@ -117,8 +119,3 @@ def become_student(
         for step in loader.dataset.pipeline:
             if step.type == "UniformClips":  # more clips of a short video would be equal
                 step.num_clips = clips_of_video(facts, step.num_clips)
-
-
-def _parts(backbone: Mapping[str, Any]) -> int:
-    """Return how many times as large as a frame's feature the feature of a clip is."""
-    return check_frame_pool(backbone.get("frame_pool", "mean"))

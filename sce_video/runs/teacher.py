@@ -28,7 +28,7 @@ from sce_video.inference.model import VideoModel, build_model, load_model
 from sce_video.inference.multi_view import BatchRows, rows_of_views
 from sce_video.inference.network_input import ViewOptions
 from sce_video.models.algorithms.distill import TeacherClip
-from sce_video.models.backbones.frame_pools import frame_features, frame_parts
+from sce_video.models.backbones.frame_pools import features_of_frame, frame_features
 from sce_video.options.training import OBJECTIVES
 from sce_video.registry import DATASETS
 from sce_video.runs.folder_facts import FolderFacts
@@ -394,10 +394,9 @@ class PlannedTeacher:
     @property
     def channels(self) -> int:
         """Size of the feature that the student learns."""
-        size = self.model.feature_size
         if self.given["objective"] != "frames":
-            return size
-        return size // frame_parts(self.model.encoder.backbone)  # motion follows from the frames
+            return self.model.feature_size
+        return features_of_frame(self.model.encoder.backbone)  # motion follows from the frames
 
     @property
     def suits_student(self) -> bool:

@@ -20,6 +20,7 @@ from sce_video.engine.weights import load_backbone
 from sce_video.inference.features import read_features
 from sce_video.inference.model import load_model
 from sce_video.models import EfficientNetLite
+from sce_video.models.backbones.frame_pools import pooled_channels
 from sce_video.runs.planned_config import planned_config
 from sce_video.runs.student import FRAME_POOL, clip_duration, clips_of_video
 from sce_video.utils.run_files import TEACHER_FEATURES, has_public_teacher, newest_checkpoint
@@ -89,7 +90,7 @@ def test_a_teacher_pools_frames_as_its_student(tmp_path):
     model = planned.config.model
     recipe = load_config("distill_efficientnet_lite0_folder").model
     assert model.backbone.frame_pool == recipe.backbone.frame_pool == FRAME_POOL
-    assert model.teacher_channels == 3 * 1280
+    assert model.teacher_channels == pooled_channels(FRAME_POOL, 1280)
     assert model.projector.num_layers == 0  # their features correspond one to one
 
 

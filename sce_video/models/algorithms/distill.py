@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from sce_video.models.algorithms.base import QuerySum, SelfSupervisedModel, unit_vectors
 from sce_video.models.backbones.common import average_pool, rows_of_positions
-from sce_video.models.backbones.frame_pools import frame_features, frame_parts
+from sce_video.models.backbones.frame_pools import features_of_frame, frame_features
 from sce_video.models.losses.frame_losses import FrameScales, frame_scales, frame_terms
 from sce_video.models.losses.sce_losses import check_sce, sce_terms
 from sce_video.models.losses.siamese import byol_loss, full_precision
@@ -93,8 +93,7 @@ class Distill(SelfSupervisedModel):
     ) -> None:
         super().__init__(backbone, data_preprocessor or {"type": "VideoDataPreprocessor"})
         if objective == "frames":
-            channels = self.backbone.out_channels // frame_parts(self.backbone)
-            projector = {"in_channels": channels, **projector}
+            projector = {"in_channels": features_of_frame(self.backbone), **projector}
         self.build_heads({**projector, "out_channels": teacher_channels})
         self.objective = objective
         self.lambda_ = lambda_

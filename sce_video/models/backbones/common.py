@@ -6,7 +6,7 @@ import itertools
 import logging
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any, Self
 
@@ -320,12 +320,19 @@ class StagedBackbone(FreezableBackbone):
 
     def run_stages(self, x: Tensor) -> Tensor:
         """Run stem and stages in the memory format of the weights."""
+        for maps in self.stage_maps(x):
+            x = maps
+        return x
+
+    def stage_maps(self, x: Tensor) -> Iterator[Tensor]:
+        """Run stem and stages in the memory format of the weights, and yield each stage's maps."""
         if self.channels_last:
             x = x.contiguous(memory_format=self._memory_format())
-        if not (self.with_cp and torch.is_grad_enabled()):
-            return self.run([*self.stem_layers(), *self.stages()], x)
-        x = checkpointed(self.stem_layers(), x)
-        return self.run([block for stage in self.stages() for block in stage], x)
+        by_block = self.with_cp and torch.is_grad_enabled()
+        x = checkpointed(self.stem_layers(), x) if by_block else self.run(self.stem_layers(), x)
+        for stage in self.stages():
+            x = self.run([*stage] if by_block else [stage], x)
+            yield x
 
 
 # Depth -> blocks in res2, res3, res4, res5 (He et al. 2016, table 1).

@@ -12,9 +12,10 @@ from torch.nn import functional as F
 
 from sce_video.models.backbones.common import StagedBackbone, check_frozen
 from sce_video.models.backbones.frame_pools import (
-    check_frame_pool,
     fold_frames,
-    pool_frames,
+    pool_stages,
+    pooled_channels,
+    unfold_frames,
 )
 from sce_video.registry import MODELS
 from sce_video.utils.stored_arguments import Switch, Variant
@@ -204,7 +205,7 @@ class EfficientNetLite(StagedBackbone):
             raise ValueError(f"variant must be one of {', '.join(VARIANTS)}, got {variant!r:.60}")
         check_frozen(frozen_stages)
         self.frame_pool = frame_pool
-        self.out_channels = _HEAD_CHANNELS * check_frame_pool(frame_pool)
+        self.out_channels = pooled_channels(frame_pool, _HEAD_CHANNELS)
         scale = VARIANTS[variant]
         self.stem = ConvNorm(3, _STEM_CHANNELS, kernel=3, stride=2)
         before, stages, layers = _STEM_CHANNELS, [], {}
@@ -241,15 +242,19 @@ class EfficientNetLite(StagedBackbone):
 
     def frame_maps(self, view: Tensor) -> Tensor:
         """Map (N, 3, T, H, W) to features (N, 1280, T, H/32, W/32) of the frames."""
-        images, (samples, _, frames, *_) = fold_frames(view), view.shape
-        for layer in self.temporal.values():
-            assert isinstance(layer, TemporalDifference)
-            layer.frames = frames
-        return self.run_stages(images).unflatten(0, (samples, frames)).transpose(1, 2)
+        return unfold_frames(self.run_stages(self._images(view)), view)
 
     def forward(self, view: Tensor) -> Tensor:
         """(N, 3, T, H, W) to features (N, C, T, H/32, W/32), whose mean is the representation."""
-        return pool_frames(self.frame_maps(view), self.frame_pool, view)
+        return pool_stages(self.stage_maps(self._images(view)), self.frame_pool, view)
+
+    def _images(self, view: Tensor) -> Tensor:
+        """Fold the frames of a view into the batch, and tell the temporal layers their number."""
+        images = fold_frames(view)
+        for layer in self.temporal.values():
+            assert isinstance(layer, TemporalDifference)
+            layer.frames = view.shape[2]
+        return images
 
 
 def _rounded(channels: float, divisor: int = 8) -> int:

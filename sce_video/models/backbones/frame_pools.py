@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -15,13 +17,44 @@ from sce_video.options.connect import FRAME_POOLS
 _PARTS_IN_ORDER = 4
 #: Parts that may follow the mean in the name of a pool, in any order.
 _MOTION = tuple(dict.fromkeys(part for pool in FRAME_POOLS for part in pool.split("+")[1:]))
+#: Intervals of a clip, and rows and columns of a frame, for which ``energy`` has a number each.
+ENERGY_CELLS = 7
+#: Length of ``energy`` as a fraction of the length of the mean. On J-HMDB, kNN has the same
+#: accuracy with it as without, and larger fractions cost accuracy.
+_ENERGY_LENGTH = 0.5
+#: Change that counts as little, as a fraction of the size of the features. It keeps the noise of a
+#: clip without motion small.
+_LITTLE_CHANGE = 0.05
 
 
-def check_frame_pool(frame_pool: str) -> int:
-    """Return the number of parts of the representation, each as wide as the features.
+def pooled_channels(frame_pool: str, channels: int) -> int:
+    """Return the size of the representation of a clip whose frames have features of C channels.
 
     Besides :data:`~sce_video.options.connect.FRAME_POOLS`, the mean may be followed by any
     different motions, from which the representations of several pools can be taken.
+
+    Args:
+        frame_pool: Name of the pool.
+        channels: Size of the feature of a frame, C.
+
+    Raises:
+        ValueError: If there is no such way to pool.
+    """
+    return sum(part_sizes(frame_pool, channels))
+
+
+def frame_channels(frame_pool: str, channels: int) -> int:
+    """Return the size of the feature of a frame, for a representation with so many channels.
+
+    Raises:
+        ValueError: If there is no such way to pool.
+    """
+    constant = pooled_channels(frame_pool, 0)
+    return (channels - constant) // (pooled_channels(frame_pool, 1) - constant)
+
+
+def part_sizes(frame_pool: str, channels: int) -> list[int]:
+    """Return the sizes of the parts of a representation, in their order.
 
     Raises:
         ValueError: If there is no such way to pool.
@@ -32,7 +65,9 @@ def check_frame_pool(frame_pool: str) -> int:
         raise ValueError(
             f"frame_pool must be one of {', '.join(FRAME_POOLS)}, got {frame_pool!r:.60}"
         )
-    return _PARTS_IN_ORDER if frame_pool == "concat" else 1 + len(motion)
+    if frame_pool == "concat":
+        return [channels] * _PARTS_IN_ORDER
+    return [ENERGY_CELLS**3 if part == "energy" else channels for part in frame_pool.split("+")]
 
 
 def fold_frames(view: Tensor) -> Tensor:
@@ -45,7 +80,35 @@ def fold_frames(view: Tensor) -> Tensor:
     return view.transpose(1, 2).flatten(0, 1)
 
 
-def pool_frames(features: Tensor, frame_pool: str, view: Tensor) -> Tensor:
+def pool_stages(stages: Iterable[Tensor], frame_pool: str, view: Tensor) -> Tensor:
+    """Compute the representation of clips from the maps of an image network's stages.
+
+    Args:
+        stages: Maps (N T, C, H, W) of the frames after each stage, of falling size.
+        frame_pool: Name of the pool.
+        view: The frames (N, 3, T, H', W').
+
+    Returns:
+        As :func:`pool_frames` for the last stage. ``energy`` is computed from the last stage that
+        has at least :data:`ENERGY_CELLS` rows and columns.
+    """
+    fine = None
+    for maps in stages:
+        if fine is None or min(maps.shape[2:]) >= ENERGY_CELLS:
+            fine = maps
+    assert fine is not None
+    last, fine = (unfold_frames(x, view) for x in (maps, fine))
+    return pool_frames(last, frame_pool, view, fine)
+
+
+def unfold_frames(maps: Tensor, view: Tensor) -> Tensor:
+    """Undo :func:`fold_frames` for the maps of a view: (N T, C, H, W) to (N, C, T, H, W)."""
+    return maps.unflatten(0, (len(view), view.shape[2])).transpose(1, 2)
+
+
+def pool_frames(
+    features: Tensor, frame_pool: str, view: Tensor, fine: Tensor | None = None
+) -> Tensor:
     """Change the features of frames so that their mean over time and space is the representation.
 
     With f_t, the features of frame t averaged over space, a ``+`` appends how they change:
@@ -56,6 +119,7 @@ def pool_frames(features: Tensor, frame_pool: str, view: Tensor) -> Tensor:
     - ``std``: the standard deviation of f_t over the frames;
     - ``delta``: the mean of the last quarter of the frames minus the mean of the first quarter,
       which shows in which direction each feature changes.
+    - ``energy``: how much the features change at each place and time, see :func:`motion_energy`.
 
     ``concat`` keeps the order instead: the means of the four quarters of the clip, one after the
     other, which are the frames if there are four.
@@ -66,21 +130,65 @@ def pool_frames(features: Tensor, frame_pool: str, view: Tensor) -> Tensor:
 
     Args:
         features: (N, C, T, H, W).
-        frame_pool: A pool that :func:`check_frame_pool` accepts.
+        frame_pool: A pool that :func:`pooled_channels` accepts.
         view: The frames (N, 3, T, H', W').
+        fine: Maps (N, C', T, h, w) for ``energy``. Without them, the features are used, or the
+            frames themselves if the features have no positions.
 
     Returns:
-        (N, parts * C, T, H, W), or the features themselves for ``mean``.
+        (N, C', T, H, W), where C' is :func:`pooled_channels`, or the features for ``mean``.
     """
     if frame_pool == "mean":
         return features
     changes = (view[:, :, 1:] != view[:, :, :-1]).flatten(3).any(3).any(1)
-    parts = _parts(features.mean((3, 4)), frame_pool, changes)
+    energy = None
+    if "energy" in frame_pool:
+        if fine is None:
+            fine = view if features.shape[3:] == (1, 1) else features
+        energy = motion_energy(fine, features.mean((2, 3, 4)))
+    parts = _parts(features.mean((3, 4)), frame_pool, changes, energy)
     constant = [part[:, :, None, None, None].expand(-1, -1, *features.shape[2:]) for part in parts]
     return torch.cat(constant if frame_pool == "concat" else [features, *constant], 1)
 
 
-def pool_stored_frames(frames: Tensor, frame_pool: str) -> Tensor:
+def motion_energy(maps: Tensor, mean: Tensor) -> Tensor:
+    """Compute where and when the features of clips change, whatever the features are.
+
+    The absolute difference of neighbouring frames, averaged over channels, is averaged over 7
+    intervals of the clip and 7 x 7 cells of the frame. Its share of all change, times half of the
+    length of the mean, is the result. It tells motions apart that global averages of the features
+    do not distinguish, such as the paths of a hand (docs/results.md). Motion-energy images (Bobick
+    and Davis 2001) are the same for thresholded differences of pixels.
+
+    Args:
+        maps: (N, C', T, h, w), features of the frames or their pixels.
+        mean: (N, C), mean features of the clips.
+
+    Returns:
+        (N, 343), the intervals one after the other, each row by row; 0 for clips of one frame.
+    """
+    if maps.shape[2] == 1:
+        return mean.new_zeros(len(mean), ENERGY_CELLS**3)
+    change = maps.diff(dim=2).abs().mean(1)
+    # Three matrices instead of adaptive_avg_pool3d, which ONNX does not have.
+    intervals, rows, columns = (_averages(size, maps) for size in change.shape[1:])
+    energy = torch.einsum("nthw,it,jh,kw->nijk", change, intervals, rows, columns).flatten(1)
+    little = _LITTLE_CHANGE * maps.abs().mean((1, 2, 3, 4)) + torch.finfo(maps.dtype).tiny
+    share = energy / (energy.mean(1) + little)[:, None]
+    length = mean.norm(dim=1, keepdim=True) / math.sqrt(ENERGY_CELLS**3)
+    return (_ENERGY_LENGTH * length * share).to(mean.dtype)
+
+
+def _averages(size: int, like: Tensor) -> Tensor:
+    """Return the matrix (7, size) that averages as ``adaptive_avg_pool1d`` to 7 cells does."""
+    matrix = torch.zeros(ENERGY_CELLS, size, dtype=torch.float64)
+    for cell in range(ENERGY_CELLS):
+        start, end = cell * size // ENERGY_CELLS, -(-(cell + 1) * size // ENERGY_CELLS)
+        matrix[cell, start:end] = 1 / (end - start)
+    return matrix.to(like)
+
+
+def pool_stored_frames(frames: Tensor, frame_pool: str, energy: Tensor | None = None) -> Tensor:
     """Compute the representation of clips from the stored features of their frames.
 
     A frame with exactly the features of the frame before it counts as its repetition, see
@@ -88,26 +196,35 @@ def pool_stored_frames(frames: Tensor, frame_pool: str) -> Tensor:
 
     Args:
         frames: (N, C, T), averaged over space.
-        frame_pool: A pool that :func:`check_frame_pool` accepts.
+        frame_pool: A pool that :func:`pooled_channels` accepts.
+        energy: (N, 343), the stored :func:`motion_energy`, for pools that contain it.
 
     Returns:
-        (N, parts * C).
+        (N, C'), where C' is :func:`pooled_channels`.
     """
-    parts = _parts(frames, frame_pool, (frames.diff(dim=2) != 0).any(1))
+    parts = _parts(frames, frame_pool, (frames.diff(dim=2) != 0).any(1), energy)
     return torch.cat(parts if frame_pool == "concat" else [frames.mean(2), *parts], 1)
 
 
-def _parts(frames: Tensor, frame_pool: str, changes: Tensor) -> list[Tensor]:
+def _parts(frames: Tensor, frame_pool: str, changes: Tensor, energy: Tensor | None) -> list[Tensor]:
     """Compute the parts (N, C) of a representation that are not the mean.
 
     Args:
         frames: (N, C, T), features of frames.
         frame_pool: Name of the pool.
         changes: (N, T - 1), whether a frame differs from the frame before it.
+        energy: (N, 343); None if the pool does not contain it.
     """
     if frame_pool == "concat":
         return [*F.adaptive_avg_pool1d(frames, _PARTS_IN_ORDER).unbind(2)]
-    return [_motion(frames, name, changes) for name in frame_pool.split("+")[1:]]
+    found = []
+    for name in frame_pool.split("+")[1:]:
+        if name == "energy":
+            assert energy is not None
+            found.append(energy)
+        else:
+            found.append(_motion(frames, name, changes))
+    return found
 
 
 def _motion(frames: Tensor, name: str, changes: Tensor) -> Tensor:
@@ -137,7 +254,8 @@ def frame_features(backbone: Any, view: Tensor) -> Tensor:
         ValueError: If the network's features have no temporal positions.
     """
     # Only forward() is compiled, so it is used if it does the same.
-    features = (backbone if frame_parts(backbone) == 1 else backbone.frame_maps)(view)
+    pools = getattr(backbone, "frame_pool", "mean") != "mean"
+    features = (backbone.frame_maps if pools else backbone)(view)
     if features.ndim != 5:
         raise ValueError(
             "objective 'frames' needs features of temporal positions (N, C, T, H, W), got "
@@ -146,6 +264,6 @@ def frame_features(backbone: Any, view: Tensor) -> Tensor:
     return features.mean((3, 4)).transpose(1, 2)
 
 
-def frame_parts(backbone: Any) -> int:
-    """Return how many times as wide a network's representation is as its features of a frame."""
-    return check_frame_pool(getattr(backbone, "frame_pool", "mean"))
+def features_of_frame(backbone: Any) -> int:
+    """Return the size of a network's feature of a frame, of which its representation is pooled."""
+    return frame_channels(getattr(backbone, "frame_pool", "mean"), backbone.out_channels)

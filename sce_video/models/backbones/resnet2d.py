@@ -6,9 +6,10 @@ from torch import Tensor, nn
 
 from sce_video.models.backbones.common import ResidualBlock, ResNetBase, check_arguments
 from sce_video.models.backbones.frame_pools import (
-    check_frame_pool,
     fold_frames,
-    pool_frames,
+    pool_stages,
+    pooled_channels,
+    unfold_frames,
 )
 from sce_video.registry import MODELS
 from sce_video.utils.stored_arguments import Channels, Features, Layers, Variant
@@ -91,7 +92,7 @@ class ResNet2d(ResNetBase):
 
         self.build_stages(depth, base_channels, block)
         self.frame_pool = frame_pool
-        self.out_channels *= check_frame_pool(frame_pool)
+        self.out_channels = pooled_channels(frame_pool, self.out_channels)
         self.finish(frozen_stages, norm_eval, zero_init_residual, channels_last)
 
     def reset_parameters(self) -> None:
@@ -102,9 +103,8 @@ class ResNet2d(ResNetBase):
 
     def frame_maps(self, view: Tensor) -> Tensor:
         """Map (N, 3, T, H, W) to (N, C, T, H/32, W/32), or H/8 and W/8 with the "small" stem."""
-        maps = self.run_stages(fold_frames(view))
-        return maps.unflatten(0, (len(view), view.shape[2])).transpose(1, 2)
+        return unfold_frames(self.run_stages(fold_frames(view)), view)
 
     def forward(self, view: Tensor) -> Tensor:
         """Map (N, 3, T, H, W) to the features of :meth:`frame_maps`, pooled by ``frame_pool``."""
-        return pool_frames(self.frame_maps(view), self.frame_pool, view)
+        return pool_stages(self.stage_maps(fold_frames(view)), self.frame_pool, view)

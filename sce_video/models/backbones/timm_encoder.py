@@ -13,9 +13,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from sce_video.models.backbones.common import FreezableBackbone, check_frozen
 from sce_video.models.backbones.frame_pools import (
-    check_frame_pool,
     fold_frames,
     pool_frames,
+    pooled_channels,
 )
 from sce_video.models.backbones.hf_encoder import Refusal
 from sce_video.models.backbones.timm_package import timm, without_state
@@ -139,10 +139,10 @@ class TimmEncoder(FreezableBackbone):
         self.frozen_stages = frozen_stages
         self.frame_pool = frame_pool
         self.architecture = architecture
-        parts = check_frame_pool(frame_pool)
+        pooled_channels(frame_pool, 1)  # refuse an unknown pool before the network is built
         self.network = build_network(architecture, model_args or {})
         self.frame_channels: int = self.network.head_hidden_size
-        self.out_channels = self.frame_channels * parts
+        self.out_channels = pooled_channels(frame_pool, self.frame_channels)
         self._size = _only_size(self.network, model_args or {})
         if with_cp:
             self._checkpoint_blocks()

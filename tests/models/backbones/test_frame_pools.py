@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
 
 from sce_video.models import EfficientNetLite, ResNet2d
 from sce_video.models.backbones.frame_pools import (
-    check_frame_pool,
+    ENERGY_CELLS,
+    features_of_frame,
+    frame_channels,
     frame_features,
-    frame_parts,
+    motion_energy,
     pool_frames,
     pool_stored_frames,
+    pooled_channels,
 )
 from sce_video.options.connect import FRAME_POOLS
 
@@ -24,6 +29,22 @@ def pooled(features: torch.Tensor, frame_pool: str, view: torch.Tensor | None = 
     return pool_frames(features, frame_pool, view).mean((2, 3, 4)).numpy()
 
 
+def energy_by_loops(maps: np.ndarray, mean: np.ndarray) -> np.ndarray:
+    """Compute the motion energy (N, 343) of maps (N, C, T, h, w), one cell after the other."""
+
+    def cells(size: int) -> list[slice]:
+        ends = [(i * size / 7, (i + 1) * size / 7) for i in range(7)]
+        return [slice(int(np.floor(start)), int(np.ceil(end))) for start, end in ends]
+
+    change = np.abs(maps[:, :, 1:] - maps[:, :, :-1]).mean(1)
+    found = np.zeros((len(maps), 7, 7, 7))
+    for (i, t), (j, y), (k, x) in itertools.product(*map(enumerate, map(cells, change.shape[1:]))):
+        found[:, i, j, k] = change[:, t, y, x].mean((1, 2, 3))
+    little = 0.05 * np.abs(maps).mean((1, 2, 3, 4))
+    share = found.reshape(len(maps), -1) / (found.mean((1, 2, 3)) + little)[:, None]
+    return 0.5 * np.linalg.norm(mean, axis=1)[:, None] * share / np.sqrt(343)
+
+
 @pytest.mark.parametrize("frame_pool", FRAME_POOLS)
 def test_every_pool_equals_its_formula(frame_pool):
     torch.manual_seed(0)
@@ -32,17 +53,20 @@ def test_every_pool_equals_its_formula(frame_pool):
     mean = frames.mean(2)
     absdiff = np.abs(frames[:, :, 1:] - frames[:, :, :-1]).mean(2)
     delta = frames[:, :, 3] - frames[:, :, 0]
+    energy = energy_by_loops(features.numpy(), mean)
     expected = {
         "mean": [mean],
         "mean+absdiff": [mean, absdiff],
         "mean+std": [mean, frames.std(2)],
         "mean+delta": [mean, delta],
         "mean+absdiff+delta": [mean, absdiff, delta],
+        "mean+absdiff+delta+energy": [mean, absdiff, delta, energy],
         "concat": [frames[:, :, t] for t in range(4)],
     }[frame_pool]
     found = pooled(features, frame_pool)
     np.testing.assert_allclose(found, np.concatenate(expected, 1), atol=1e-12)
-    assert found.shape[1] == 3 * check_frame_pool(frame_pool)
+    assert found.shape[1] == pooled_channels(frame_pool, 3)
+    assert frame_channels(frame_pool, found.shape[1]) == 3
 
 
 def test_a_frame_that_repeats_the_one_before_is_no_moment_of_its_own():
@@ -77,11 +101,11 @@ def test_concat_keeps_the_quarters_of_a_long_clip_in_order():
 @pytest.mark.parametrize("frame_pool", FRAME_POOLS)
 def test_a_clip_of_one_frame_has_no_motion(frame_pool):
     features = torch.randn(2, 3, 1, 2, 2, dtype=torch.float64)
-    found = pooled(features, frame_pool).reshape(2, -1, 3)
+    found = pooled(features, frame_pool)
     mean = features.mean((2, 3, 4)).numpy()
-    np.testing.assert_allclose(found[:, 0], mean, atol=1e-12)
-    others = mean if frame_pool == "concat" else 0 * mean
-    assert all(np.allclose(found[:, part], others) for part in range(1, found.shape[1]))
+    np.testing.assert_allclose(found[:, :3], mean, atol=1e-12)
+    others = np.tile(mean, 3) if frame_pool == "concat" else 0 * found[:, 3:]
+    np.testing.assert_allclose(found[:, 3:], others, atol=1e-12)
 
 
 @pytest.mark.parametrize("network", [ResNet2d(18, base_channels=4), EfficientNetLite()])
@@ -93,7 +117,7 @@ def test_features_of_frames_do_not_depend_on_the_pool(network):
         network.frame_pool = "concat"
         torch.testing.assert_close(frame_features(network, view), expected)
         parts = network(view).mean((3, 4)).mean(2).unflatten(1, (4, -1))
-    assert frame_parts(network) == 4
+    assert features_of_frame(ResNet2d(18, base_channels=4, frame_pool="concat")) == 32
     torch.testing.assert_close(parts, expected)
 
 
@@ -108,5 +132,42 @@ def test_stored_features_are_pooled_as_those_of_a_view(frame_pool):
     features = torch.randn(2, 3, 5, 1, 1, dtype=torch.float64)
     view = torch.rand(2, 3, 5, 2, 2)
     features[1, :, 2], view[1, :, 2] = features[1, :, 1], view[1, :, 1]  # a repeated frame
-    found = pool_stored_frames(features[..., 0, 0], frame_pool).numpy()
+    energy = motion_energy(view, features.mean((2, 3, 4)))
+    found = pool_stored_frames(features[..., 0, 0], frame_pool, energy).numpy()
     np.testing.assert_allclose(found, pooled(features, frame_pool, view), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("size", [(8, 14, 14), (2, 3, 3), (20, 11, 25)])
+def test_energy_has_the_cells_of_adaptive_pooling(size):
+    torch.manual_seed(0)
+    maps = torch.randn(2, 4, *size, dtype=torch.float64)
+    mean = torch.randn(2, 5, dtype=torch.float64)
+    change = maps.diff(dim=2).abs().mean(1)
+    cells = torch.nn.functional.adaptive_avg_pool3d(change, ENERGY_CELLS).flatten(1)
+    found = motion_energy(maps, mean)
+    ratio = found / cells
+    torch.testing.assert_close(ratio, ratio[:, :1].expand_as(ratio), rtol=1e-12, atol=0)
+    np.testing.assert_allclose(found, energy_by_loops(maps.numpy(), mean.numpy()), rtol=1e-12)
+
+
+def test_energy_says_where_and_when_something_moves():
+    """A clip is still except for the top right corner at its end."""
+    maps = torch.ones(1, 2, 8, 7, 7)
+    maps[:, :, 7, 0, 6] = 3.0
+    found = motion_energy(maps, torch.ones(1, 4)).reshape(7, 7, 7)
+    assert found.nonzero().tolist() == [[6, 0, 6]]
+    assert not motion_energy(torch.ones(1, 2, 8, 7, 7), torch.ones(1, 4)).any()
+    assert not motion_energy(torch.zeros(1, 2, 8, 7, 7), torch.ones(1, 4)).any()
+
+
+@pytest.mark.parametrize(("side", "stage"), [(224, -1), (88, 2), (32, 0)])
+def test_energy_comes_from_the_last_stage_with_seven_rows(side, stage):
+    torch.manual_seed(0)
+    network = EfficientNetLite(frame_pool="mean+energy").eval()
+    view = torch.rand(1, 3, 2, side, side)
+    with torch.no_grad():
+        stages = [*network.stage_maps(network._images(view))]
+        fine = stages[stage].unflatten(0, (1, 2)).transpose(1, 2)
+        expected = motion_energy(fine, stages[-1].mean((2, 3)).mean(0, keepdim=True))
+        found = network(view).mean((2, 3, 4))[:, 1280:]
+    torch.testing.assert_close(found, expected)
