@@ -248,7 +248,7 @@ def _joined(
     clips, costs = {}, {}
     for one, part in zip(passes, parts, strict=True):
         values = np.stack([part[row].values for row in rows.tolist()])
-        for candidate in one.parts:
+        for candidate in one.candidates:
             clips[candidate] = one.features(candidate, values)
             costs[candidate] = _cost([part[row] for row in rows.tolist()], one.size(candidate))
     return CandidateFeatures(clips, costs, rows, tried, failures)

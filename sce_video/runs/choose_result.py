@@ -35,7 +35,7 @@ class ChooseResult:
     Attributes:
         scores: Candidates and baselines with metrics, intervals and costs, best first with labels.
         decision: Recommendation that the evidence supports.
-        command: Command line to run next.
+        command: Command line to run next; empty if none is recommended.
         videos: Videos that were compared.
         total: Number of all videos.
         failures: Path and reason of each video that could not be decoded.
@@ -56,15 +56,8 @@ class ChooseResult:
 
     @property
     def recommended(self) -> Candidate | None:
-        """Candidate to use; None if no candidate is shown to exceed the baselines."""
+        """Candidate to use; None if no candidate is shown to exceed the floors."""
         return self.decision.recommended
-
-    @property
-    def heading(self) -> str:
-        """Recommendation in a few words."""
-        if self.recommended is None:
-            return "Train a network on these videos"
-        return f"Use {self.recommended.name}"
 
     @property
     def sample(self) -> str:
@@ -112,7 +105,7 @@ class ChooseResult:
         page = ChoicePage(
             title=name,
             sample=self.sample,
-            heading=self.heading,
+            heading=self.decision.heading,
             command=self.command,
             reasons=self.decision.reasons,
             notes=self.notes,
@@ -170,6 +163,7 @@ class ChooseResult:
             ],
             "best": None if decision.best is None else decision.best.name,
             "recommended": None if decision.recommended is None else decision.recommended.name,
+            "decision": decision.possible,
             "reasons": decision.reasons,
             "command": self.command,
             "notes": self.notes,

@@ -1,24 +1,19 @@
-"""The readout of frozen features by a linear classifier, chosen by cross-validation."""
+"""Frozen features of labelled videos, and the readout by a linear classifier."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from sce_video.evaluation.functional.folds import divide
-from sce_video.evaluation.functional.linear_probe import L2_GRID, Samples, fit_path, standardiser
 from sce_video.evaluation.functional.statistics import bootstrap_intervals
-from sce_video.models.backbones.frame_pools import pool_stored_frames
+from sce_video.models.backbones.frame_pools import pool_stored_clips
 
 #: Maximum number of folds in a cross-validation.
 _FOLDS = 5
-#: Weight decays from strong to weak, because each fit starts from the solution before it.
-_GRID = tuple(sorted(L2_GRID, reverse=True))
 
 
 @dataclass(frozen=True)
@@ -52,6 +47,8 @@ class FrozenFeatures:
         units: (N,) int64; videos of one unit are in one fold.
         pools: Ways to pool the frames; None for the network's own.
         indices: (N,) int64, numbers of the videos in their set.
+        paths: N paths of the videos, with their folder or table.
+        weights: Hash of the weights of the network.
         failures: Path and reason of videos that could not be read.
         seconds: Seconds in which a video was read and embedded.
     """
@@ -61,6 +58,8 @@ class FrozenFeatures:
     units: Tensor
     pools: Sequence[str | None]
     indices: Tensor
+    paths: Sequence[str] = ()
+    weights: str = ""
     failures: Sequence[tuple[str, str]] = ()
     seconds: float = 0.0
 
@@ -68,26 +67,7 @@ class FrozenFeatures:
         """Return the representations (N, V, C) of the clips."""
         if pool is None:
             return self.values.flatten(2)
-        frames = self.values.flatten(0, 1).transpose(1, 2)
-        return pool_stored_frames(frames, pool).unflatten(0, self.values.shape[:2])
-
-
-@dataclass(frozen=True)
-class CrossValidation:
-    """Accuracy of classifiers on frozen features, on videos that they were not fitted on.
-
-    Attributes:
-        readout: The readout that is best over all folds.
-        hits: (N,) float64, 1 for a correctly classified video, else 0. The readout of a fold is
-            the best one of the other folds, so the accuracy includes the cost of the choice.
-        folds: (N,) int64.
-        by_pool: Accuracy of each pool with its best weight decay, over all folds.
-    """
-
-    readout: Readout
-    hits: Tensor
-    folds: Tensor
-    by_pool: Mapping[str | None, float]
+        return pool_stored_clips(self.values, pool)
 
 
 def percent(hits: Tensor, units: Tensor | None = None) -> str:
@@ -126,64 +106,3 @@ def make_folds(labels: Tensor, units: Tensor, seed: int) -> Tensor | None:
             return None
         known[held] = torch.isin(labels[held], classes)
     return folds if 2 * int(known.sum()) >= len(labels) else None
-
-
-def cross_validate(features: FrozenFeatures, folds: Tensor) -> CrossValidation:
-    """Compare all pools and weight decays by the videos of each fold.
-
-    A video's class is the class with the highest mean probability over its clips, as in a test.
-
-    Args:
-        features: Features of the videos.
-        folds: (N,) their folds.
-    """
-    num_classes = int(features.labels.max()) + 1
-    readouts = [Readout(pool, l2) for pool in features.pools for l2 in _GRID]
-    hits, losses = (torch.zeros(len(readouts), len(folds)).double() for _ in range(2))
-    for place, pool in enumerate(features.pools):
-        values, rows = features.pooled(pool), slice(place * len(_GRID), (place + 1) * len(_GRID))
-        for fold in folds.unique():
-            held = folds == fold
-            found = _predictions(values[~held], features.labels[~held], values[held], num_classes)
-            for row, probabilities in zip(range(rows.start, rows.stop), found, strict=True):
-                own = probabilities.gather(1, features.labels[held][:, None])[:, 0]
-                hits[row, held] = (probabilities.argmax(1) == features.labels[held]).double()
-                losses[row, held] = -own.clamp(min=1e-12).log()
-    chosen = torch.zeros(len(folds)).double()
-    for fold in folds.unique():
-        held = folds == fold
-        chosen[held] = hits[_best(hits[:, ~held], losses[:, ~held]), held]
-    means = hits.mean(1).unflatten(0, (-1, len(_GRID))).amax(1).tolist()
-    return CrossValidation(
-        readout=readouts[_best(hits, losses)],
-        hits=chosen,
-        folds=folds,
-        by_pool=dict(zip(features.pools, means, strict=True)),
-    )
-
-
-def _best(hits: Tensor, losses: Tensor) -> int:
-    """Return the row with the highest accuracy, of equal ones the one with the lowest loss."""
-    ranks = np.lexsort((losses.mean(1).numpy(), -hits.mean(1).numpy()))
-    return int(ranks[0])
-
-
-def _predictions(train: Tensor, labels: Tensor, held: Tensor, num_classes: int) -> Iterator[Tensor]:
-    """Yield the class probabilities (n, K) of held-out videos for each weight decay of the grid.
-
-    Args:
-        train: (N, V, C) features of clips to fit on.
-        labels: (N,) their labels.
-        held: (n, V, C) features of clips to classify.
-        num_classes: Number of classes K.
-    """
-    classes, targets = labels.repeat_interleave(train.shape[1]).unique(return_inverse=True)
-    clips = train.flatten(0, 1).double()
-    mean, scale = standardiser(clips)
-    tested = (held.double() - mean) / scale
-    samples = Samples(clips, targets, (mean, scale))
-    for weight, bias in fit_path(samples, len(classes), _GRID):
-        found = F.softmax(tested @ weight + bias, dim=-1).mean(1)
-        every = found.new_zeros(len(held), num_classes)
-        every[:, classes] = found
-        yield every

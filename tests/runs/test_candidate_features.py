@@ -19,7 +19,7 @@ PATHS = [f"{number}.mp4" for number in range(1000)]
 class Network:
     """A network that needs the same time for every video."""
 
-    feature_size = 4
+    feature_size, positions = 4, 0
 
     def __init__(self, seconds, broken=()):
         self.seconds, self.broken = seconds, broken
@@ -52,9 +52,7 @@ def no_scores(count):
 
 def passes(*networks):
     names = (FAST, SLOW)
-    return [
-        NetworkPass(network, {name: (0,)}) for network, name in zip(networks, names, strict=False)
-    ]
+    return [NetworkPass(network, (name,)) for network, name in zip(networks, names, strict=False)]
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,19 +22,39 @@ class ImageNetwork:
 
     Attributes:
         name: Name of the architecture.
-        backbone: Config of a backbone that computes every frame of a clip.
+        backbone: Config of a backbone that computes every frame of a clip, without its pool.
         weights: Weights of this backbone by name.
         settings: Input of the network.
-        is_classifier: Whether the file also contains a classifier.
-        unused: Names of the weights in the file that the backbone does not have.
+        unused: Names of the weights of a classifier, which the backbone does not have.
     """
 
     name: str
     backbone: dict[str, Any]
     weights: dict[str, Tensor]
     settings: ProcessorSettings
-    is_classifier: bool = False
     unused: list[str] = field(default_factory=list)
+
+    @property
+    def is_classifier(self) -> bool:
+        """Whether the file also contains a classifier."""
+        return bool(self.unused)
+
+
+def timm_backbone(architecture: str, model_args: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the config of a backbone that computes a network of timm."""
+    backbone: dict[str, Any] = {"type": "TimmEncoder", "architecture": architecture}
+    return {**backbone, "model_args": dict(model_args)} if model_args else backbone
+
+
+def of_timm(
+    backbone: dict[str, Any],
+    weights: Mapping[str, Tensor],
+    settings: ProcessorSettings,
+    unused: list[str],
+) -> ImageNetwork:
+    """Return a network of :func:`timm_backbone` with weights under timm's names."""
+    own = {f"network.{name}": value for name, value in weights.items()}
+    return ImageNetwork(backbone["architecture"], backbone, own, settings, unused)
 
 
 def image_input(

@@ -97,6 +97,20 @@ def pool_stored_frames(frames: Tensor, frame_pool: str) -> Tensor:
     return torch.cat(parts if frame_pool == "concat" else [frames.mean(2), *parts], 1)
 
 
+def pool_stored_clips(clips: Tensor, frame_pool: str) -> Tensor:
+    """Pool the stored features of the frames of several clips per video.
+
+    Args:
+        clips: (N, K, T, C) for K clips of T frames each.
+        frame_pool: A pool that :func:`check_frame_pool` accepts.
+
+    Returns:
+        (N, K, parts * C).
+    """
+    frames = clips.flatten(0, 1).transpose(1, 2)
+    return pool_stored_frames(frames, frame_pool).unflatten(0, clips.shape[:2])
+
+
 def _parts(frames: Tensor, frame_pool: str, changes: Tensor) -> list[Tensor]:
     """Compute the parts (N, C) of a representation that are not the mean.
 
