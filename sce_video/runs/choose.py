@@ -50,9 +50,9 @@ def choose(options: ChooseOptions) -> ChooseResult:
     budget = TimeBudget(begun, options.seconds)
     sizes = [one.size(candidate) for one in passes for candidate in one.candidates]
     folds = len(np.unique(every.folds)) if every.labelled else 0
-    probes = time_probes(sizes, len(every.classes), folds, DECAYS)
+    probe_seconds = time_probes(sizes, len(every.classes), folds, DECAYS)
     workers = options.workers or usable_cores()
-    found = embed_within(passes, every.paths, budget, workers, probes.total, every.least)
+    found = embed_within(passes, every.paths, budget, workers, probe_seconds, every.least)
     videos, kept, notes = _compared(every, found)
     clips = {candidate: values[kept] for candidate, values in found.clips.items()}
     scored = score_candidates(clips, found.costs, videos, budget.scores_end)
@@ -127,12 +127,10 @@ def _next_command(decision: Decision, options: ChooseOptions) -> str:
         return shlex.join(["sce-video", *words]) if decision.possible else ""
     if options.labels is None:
         words = ["index", options.videos, "--checkpoint", chosen.name, "--out", "INDEX"]
-    elif options.labels == FOLDERS:
-        words = ["finetune", chosen.name, "--train", options.videos, "--out", "CLASSIFIER"]
     else:
-        words = ["finetune", chosen.name, "--train", options.labels, "--data-root", options.videos]
-        words += ["--out", "CLASSIFIER"]
-    if options.labels is not None:
+        words = ["finetune", chosen.name, "--out", "CLASSIFIER", "--train"]
+        listed = [options.labels, "--data-root", options.videos]
+        words += [options.videos] if options.labels == FOLDERS else listed
         for name in ("group_pattern", "group_column", "fold_column"):
             if (value := getattr(options, name)) is not None:
                 words += [f"--{name.replace('_', '-')}", value]

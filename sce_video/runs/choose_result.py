@@ -130,7 +130,6 @@ class ChooseResult:
 
     def _described(self, options: ChooseOptions) -> dict[str, Any]:
         """Convert the result to JSON data."""
-        named = {candidate.candidate: candidate.candidate.name for candidate in self.scores}
         decision = self.decision
         return {
             "kind": CHOOSE_KIND,
@@ -153,8 +152,8 @@ class ChooseResult:
             "differences": [
                 {
                     "metric": d.metric,
-                    "first": named[d.first],
-                    "second": named[d.second],
+                    "first": d.first.name,
+                    "second": d.second.name,
                     "change": d.change,
                     "interval": d.interval,
                     "shown": d.shown,

@@ -17,9 +17,9 @@ from sce_video.evaluation.scores import load_scores
 from sce_video.options.training import AUTO, FINETUNE, FROZEN, OF_GRADIENTS, FinetuneOptions
 from sce_video.runs.configs import testing_config, training_config
 from sce_video.runs.finetune_subject import Subject, data_settings
-from sce_video.runs.fold_probe import CrossValidation
-from sce_video.runs.frozen_readout import FrozenFeatures, percent
+from sce_video.runs.fold_probe import CrossValidation, percent
 from sce_video.runs.launch import run_test, run_training
+from sce_video.runs.plan_frozen import FrozenFeatures
 from sce_video.runs.planned_training import add_budget
 from sce_video.utils.run_files import RESULTS, SCORES, newest_checkpoint
 

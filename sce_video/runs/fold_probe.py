@@ -17,15 +17,57 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from sce_video.evaluation.functional.folds import divide
 from sce_video.evaluation.functional.linear_probe import Samples, fit_path, standardiser
+from sce_video.evaluation.functional.statistics import bootstrap_intervals
 from sce_video.utils.command import Progress
 
 #: Kind of features: a pool, or a candidate of a comparison.
 K = TypeVar("K", bound=Hashable)
+#: Maximum number of folds of :func:`make_folds`.
+_FOLDS = 5
 #: Folds that are tested however late it is: the weight decay of one follows from the other.
 _LEAST_FOLDS = 2
 #: Random videos on which a fit is timed.
 _TIMED = 200
+
+
+def make_folds(labels: Tensor, units: Tensor, seed: int) -> Tensor | None:
+    """Divide videos into folds of whole units.
+
+    Args:
+        labels: (N,) labels.
+        units: (N,) units.
+        seed: Seed of the division.
+
+    Returns:
+        Folds (N,) int64. None if a classifier of the other folds would have one class only, or
+        could not give most videos their class, because they are the only ones of it.
+    """
+    count = min(_FOLDS, len(units.unique()))
+    if count < 2:
+        return None
+    folds = divide(labels, units, folds=count, seed=seed).numbers
+    known = torch.zeros(len(labels), dtype=torch.bool)
+    for fold in folds.unique():
+        held, classes = folds == fold, labels[folds != fold].unique()
+        if len(classes) < 2:
+            return None
+        known[held] = torch.isin(labels[held], classes)
+    return folds if 2 * int(known.sum()) >= len(labels) else None
+
+
+def percent(hits: Tensor, units: Tensor | None = None) -> str:
+    """Return an accuracy with its 95 % interval as text.
+
+    Args:
+        hits: (N,) outcomes.
+        units: (N,) numbers of the units that the bootstrap draws; None to draw single videos.
+    """
+    numbers = None if units is None else units.numpy()
+    ends = bootstrap_intervals(hits.numpy()[:, None], numbers)
+    interval = "" if ends is None else f" [{100 * ends[0][0]:.1f}, {100 * ends[0][1]:.1f}]"
+    return f"{100 * float(hits.mean()):.1f} %{interval}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,20 +90,13 @@ class CrossValidation(Generic[K]):
     tested: Tensor
     folds: Tensor
 
-    def best(self, kinds: Sequence[K], videos: Tensor) -> tuple[int, int]:
-        """Return the numbers of the kind and the weight decay with the highest accuracy.
+    def best(self) -> tuple[K, float]:
+        """Return the kind and the weight decay with the highest accuracy on all videos.
 
         Of equal ones, the lowest loss decides, then the order.
-
-        Args:
-            kinds: Kinds to compare.
-            videos: (m,) mask of the videos to compare on.
         """
-        rows = [self.kinds.index(kind) for kind in kinds]
-        accuracy = self.correct[rows][..., videos].mean(2).flatten()
-        loss = self.losses[rows][..., videos].mean(2).flatten()
-        kind, decay = divmod(int(np.lexsort((loss, -accuracy))[0]), len(self.decays))
-        return rows[kind], decay
+        kind, decay = self._best(self.kinds, torch.ones(len(self.folds), dtype=torch.bool))
+        return self.kinds[kind], self.decays[decay]
 
     def hits(self, kinds: Sequence[K] | None = None) -> Tensor:
         """Return the outcomes (m,) of the kind and the decay that are best on the other folds.
@@ -74,9 +109,17 @@ class CrossValidation(Generic[K]):
         found = torch.zeros(len(self.folds), dtype=torch.float64)
         for fold in self.folds.unique():
             held = self.folds == fold
-            kind, decay = self.best(self.kinds if kinds is None else kinds, ~held)
+            kind, decay = self._best(self.kinds if kinds is None else kinds, ~held)
             found[held] = self.correct[kind, decay, held]
         return found
+
+    def _best(self, kinds: Sequence[K], videos: Tensor) -> tuple[int, int]:
+        """Return the numbers of the best one of some kinds and its decay, on a mask of videos."""
+        rows = [self.kinds.index(kind) for kind in kinds]
+        accuracy = self.correct[rows][..., videos].mean(2).flatten()
+        loss = self.losses[rows][..., videos].mean(2).flatten()
+        kind, decay = divmod(int(np.lexsort((loss, -accuracy))[0]), len(self.decays))
+        return rows[kind], decay
 
 
 def cross_validate(
@@ -146,32 +189,9 @@ def _probabilities(
         yield classes, F.softmax(tested @ weight + bias, dim=-1).mean(1)
 
 
-@dataclass(frozen=True)
-class ProbeTime:
-    """Estimated time of the linear probes of all kinds of features.
-
-    Attributes:
-        seconds: Seconds of the fits on :data:`_TIMED` videos, by kind.
-        sizes: Dimensions of the features, by kind.
-        folds: Number of folds.
-    """
-
-    seconds: tuple[float, ...]
-    sizes: tuple[int, ...]
-    folds: int
-
-    def total(self, count: int) -> float:
-        """Return the seconds in which all folds of ``count`` videos are tested."""
-        # A fit multiplies the videos by their features, or by each other if they are fewer.
-        return self.folds * sum(
-            seconds * count * min(count, size) / (_TIMED * min(_TIMED, size))
-            for seconds, size in zip(self.seconds, self.sizes, strict=True)
-        )
-
-
 def time_probes(
-    sizes: Sequence[int], classes: int, folds: int, decays: Sequence[float], seed: int = 0
-) -> ProbeTime:
+    sizes: Sequence[int], classes: int, folds: int, decays: Sequence[float]
+) -> Callable[[int], float]:
     """Time the fits of a fold on random features of each size.
 
     Args:
@@ -179,18 +199,23 @@ def time_probes(
         classes: Number of classes.
         folds: Number of folds; 0 if nothing is tested, which takes no time.
         decays: Weight decays.
-        seed: Seed of the random features.
+
+    Returns:
+        Function from a number of videos to the estimated seconds in which all folds are tested.
     """
-    if not folds:
-        return ProbeTime((), (), 0)
     classes = max(2, min(classes, _TIMED // 2))
-    labels = torch.arange(_TIMED) % classes
-    taken: dict[int, float] = {}
-    for size in set(sizes):
-        random = torch.Generator().manual_seed(seed)
+    labels, taken = torch.arange(_TIMED) % classes, dict.fromkeys(sizes, 0.0)
+    for size in taken if folds else ():
+        random = torch.Generator().manual_seed(0)
         values = torch.randn(_TIMED, 1, size, generator=random) + labels[:, None, None] / classes
         begun = time.monotonic()
         for _ in _probabilities(values, labels, values[:1], sorted(decays, reverse=True)):
             pass
         taken[size] = time.monotonic() - begun
-    return ProbeTime(tuple(taken[size] for size in sizes), tuple(sizes), folds)
+
+    def seconds(count: int) -> float:
+        # A fit multiplies the videos by their features, or by each other if they are fewer.
+        shares = (min(count, size) / min(_TIMED, size) * taken[size] for size in sizes)
+        return folds * count / _TIMED * sum(shares)
+
+    return seconds

@@ -43,7 +43,7 @@ from sce_video.runs.finetune_subject import (
     examine_labelled,
     step_of_source,
 )
-from sce_video.runs.frozen_readout import percent
+from sce_video.runs.fold_probe import percent
 from sce_video.runs.labelled_parts import recordings_of
 from sce_video.runs.plan_frozen import FrozenPlan, choose_frozen, plan_frozen
 from sce_video.runs.planned_training import PlannedTraining, add_budget, filled_recipe

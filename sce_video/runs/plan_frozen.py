@@ -1,11 +1,11 @@
-"""The plan of a linear classifier on frozen features: clips, readout and config."""
+"""The plan of a linear classifier on frozen features: clips, features, readout and config."""
 
 from __future__ import annotations
 
 import math
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,7 +25,8 @@ from sce_video.evaluation.rows import build_eval_dataloader, collect_rows
 from sce_video.inference.clip_features import clip_network
 from sce_video.inference.model import build_model
 from sce_video.inference.multi_view import BatchRows
-from sce_video.options.connect import FRAME_POOLS
+from sce_video.models.backbones.frame_pools import pool_stored_clips
+from sce_video.options.connect import DEFAULT_FRAME_POOL, FRAME_POOLS
 from sce_video.options.training import FinetuneOptions, request_of
 from sce_video.registry import MODELS
 from sce_video.runs.choices import ChosenSettings
@@ -38,15 +39,7 @@ from sce_video.runs.finetune_subject import (
     describe_source,
     step_of_source,
 )
-from sce_video.runs.fold_probe import CrossValidation, cross_validate
-from sce_video.runs.frozen_readout import (
-    USUAL_L2,
-    USUAL_POOL,
-    FrozenFeatures,
-    Readout,
-    make_folds,
-    percent,
-)
+from sce_video.runs.fold_probe import CrossValidation, cross_validate, make_folds, percent
 from sce_video.runs.labelled_parts import recordings_of
 from sce_video.runs.planned_training import PlannedTraining, filled_recipe
 from sce_video.runs.start_weights import Source
@@ -71,8 +64,44 @@ _TIMED = 4
 _BATCH = 8
 #: Views per forward pass.
 _MAX_VIEWS = 32
+#: Weight decay if nothing can be compared.
+_USUAL_L2 = 0.1
 #: Seconds of the page besides its features.
 _PAGE_SECONDS = 20.0
+
+
+@dataclass(frozen=True)
+class FrozenFeatures:
+    """Features of the clips of N videos.
+
+    Attributes:
+        values: (N, V, T, D) features of V clips with T frames each. If frames cannot be pooled, T
+            is 1.
+        labels: (N,) int64 labels.
+        units: (N,) int64; videos of one unit are in one fold.
+        pools: Ways to pool the frames; None for the network's own.
+        indices: (N,) int64, numbers of the videos in their set.
+        paths: N paths of the videos, with their folder or table.
+        weights: Hash of the weights of the network.
+        failures: Path and reason of videos that could not be read.
+        seconds: Seconds in which a video was read and embedded.
+    """
+
+    values: Tensor
+    labels: Tensor
+    units: Tensor
+    pools: Sequence[str | None]
+    indices: Tensor
+    paths: Sequence[str] = ()
+    weights: str = ""
+    failures: Sequence[tuple[str, str]] = ()
+    seconds: float = 0.0
+
+    def pooled(self, pool: str | None) -> Tensor:
+        """Return the representations (N, V, C) of the clips."""
+        if pool is None:
+            return self.values.flatten(2)
+        return pool_stored_clips(self.values, pool)
 
 
 @dataclass(frozen=True)
@@ -83,20 +112,15 @@ class FrozenPlan:
         settings: Chosen and given settings by name.
         features: Features of the compared videos.
         found: Result of the cross-validation; None if there are too few videos for it.
+        pool: How the features of frames are pooled; None for the network's own way.
+        l2: Weight decay of the classifier, on standardised features.
     """
 
     settings: Mapping[str, Choice]
     features: FrozenFeatures
     found: CrossValidation[str | None] | None
-
-    @property
-    def readout(self) -> Readout:
-        """Readout that is fitted."""
-        pools = self.features.pools
-        if self.found is None:
-            return Readout(USUAL_POOL if USUAL_POOL in pools else pools[0], USUAL_L2)
-        pool, decay = self.found.best(pools, torch.ones(len(self.found.folds), dtype=torch.bool))
-        return Readout(pools[pool], self.found.decays[decay])
+    pool: str | None
+    l2: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +146,7 @@ class PlannedFit(PlannedTraining):
         write_known(self.config.work_dir, key, self.features.paths, views)
 
 
-@dataclass
+@dataclass(frozen=True)
 class HourBudget:
     """Time budget of a command, which is checked while videos are embedded.
 
@@ -181,10 +205,12 @@ def choose_frozen(subject: Subject, hours: float | None, begun: float, pages: in
     budget = HourBudget(hours, begun, count, settings["clips"].value)
     features = _embed(subject, subject.source, settings, drawn, budget)
     folds = make_folds(features.labels, features.units, seed) if possible else None
-    found = None
-    if folds is not None:
-        found = cross_validate(features.pools, features.pooled, features.labels, folds, L2_GRID)
-    return FrozenPlan(settings, features, found)
+    pools = features.pools
+    if folds is None:
+        pool = DEFAULT_FRAME_POOL if DEFAULT_FRAME_POOL in pools else pools[0]
+        return FrozenPlan(settings, features, None, pool, _USUAL_L2)
+    found = cross_validate(pools, features.pooled, features.labels, folds, L2_GRID)
+    return FrozenPlan(settings, features, found, *found.best())
 
 
 def _drawn(labels: Tensor, units: Tensor, most: int, seed: int) -> np.ndarray:
@@ -248,25 +274,24 @@ def _embed(
     """Compute the features of the clips of some videos by the pipeline of the fit."""
     pools, part = pools_of(source), subject.part(drawn)
     frames, seconds = settings["frames"].value, settings["clip_duration"].value
+    batch_size = settings["batch"].value
     own = replace(source.settings, num_frames=frames, clip_duration=seconds)
-    by_frame = pools[0] is not None
     model = build_model(own, source.checkpoint)
-    network = clip_network(model, settings["clips"].value, by_frame)
+    network = clip_network(model, settings["clips"].value, by_position=pools[0] is not None)
     encoder: Any = network.encoder
-
     times: list[float] = []
 
     def rows_of(_: Any, batch: dict[str, Any]) -> BatchRows:
         found = network.rows(batch, _MAX_VIEWS)
         times.append(time.monotonic())
-        if len(times) == 2:  # the first batch also starts the loader
-            size = len(batch["index"])
-            budget.check((times[1] - times[0]) / size, 2 * size)
+        if len(times) in (2, 4):  # the first batch also starts the loader, which reads ahead
+            each = (times[-1] - times[0]) / (len(times) - 1) / batch_size
+            budget.check(each, len(times) * batch_size)
         return found
 
     with tempfile.TemporaryDirectory(prefix="sce_video_") as lists:
         data = data_settings(part, lists, parts=("test",))
-        config = frozen_config(source, settings, Readout(pools[0], USUAL_L2), data, lists)
+        config = frozen_config(source, settings, pools[0], data, lists)
         loader = {k: v for k, v in config.train_dataloader.items() if k != "sampler"}
         loader["dataset"] = {**loader["dataset"], "on_error": "skip"}
         progress = Progress(len(drawn), "features of labelled videos:", unit="videos", quiet=True)
@@ -295,16 +320,15 @@ def _embed(
 def frozen_config(
     source: Source,
     settings: Mapping[str, Choice],
-    readout: Readout,
+    pool: str | None,
     data: Mapping[str, Any],
     out: str,
 ) -> Config:
-    """Return the recipe of a linear fit with the settings, the network and its readout."""
-    base = load_config(FROZEN_FEATURES)
-    config = filled_recipe(base, {**settings, "l2": Choice("l2", readout.l2, "")}, data, out)
+    """Return the recipe of a linear fit with the settings, the network and its pool."""
+    config = filled_recipe(load_config(FROZEN_FEATURES), settings, data, out)
     take_network(config, source, 4)
-    if readout.pool is not None:
-        config.model.backbone.frame_pool = readout.pool
+    if pool is not None:
+        config.model.backbone.frame_pool = pool
     own_size = settings["size"].value == source.settings.crop_size
     for part in ("train", "test"):
         dataset = config[f"{part}_dataloader"].dataset
@@ -333,7 +357,9 @@ def plan_frozen(
     """
     assert subject.source is not None
     data = data_settings(subject, options.out, parts=("test",), write=False)
-    config = frozen_config(subject.source, plan.settings, plan.readout, data, options.out)
+    readout = _readout_rows(plan)
+    settings = {**plan.settings, "l2": readout[-1]}
+    config = frozen_config(subject.source, settings, plan.pool, data, options.out)
     config.run_page = {"videos": pages, "tested": True}
     batch, each = plan.settings["batch"].value, plan.features.seconds
     unknown = math.ceil((len(subject.videos) - len(plan.features.paths)) / batch) * batch
@@ -343,49 +369,41 @@ def plan_frozen(
     about = (Choice("recipe", FROZEN_FEATURES, "of finetune"), describe_source(subject.source))
     shared = {*recordings_of(subject.videos)} & {*recordings_of(subject.tested)}
     tested, size = len(subject.tested), plan.settings["size"].value
-    notes = finetuning_notes(subject.counts.tolist(), tested, len(shared), size, 0.0)
+    notes = [*finetuning_notes(subject.counts.tolist(), tested, len(shared), size, 0.0)]
+    for path, reason in plan.features.failures[:1]:
+        count = len(plan.features.failures)
+        notes.append(
+            f"{count} labelled videos could not be read and were not compared; {path}: {reason}"
+        )
     return PlannedFit(
         command="finetune",
         request=request_of(options),
         config=config,
         facts=subject.facts,
         machine=subject.machine,
-        choices=(*about, *subject.rows, route, *_readout_rows(plan), *plan.settings.values()),
+        choices=(*about, *subject.rows, route, *readout, *plan.settings.values()),
         timing=Timing(batch * each, 0.0, batch, unknown, subject.machine.gpu is not None),
         other_seconds=other,
-        remarks=(*notes, *_failures(plan.features)),
+        remarks=tuple(notes),
         lists={"train": subject.videos, "test": subject.tested},
         features=plan.features,
-        pool=plan.readout.pool,
+        pool=plan.pool,
     )
 
 
 def _readout_rows(plan: FrozenPlan) -> tuple[Choice, ...]:
-    """Return features, pool and weight decay as rows of the plan."""
-    readout, found, features = plan.readout, plan.found, plan.features
+    """Return features, pool and, last, weight decay as rows of the plan."""
+    found, features = plan.found, plan.features
     of_pool = of_decay = "as usual: the labelled videos are too few to compare"
-    if features.pools == (readout.pool,):
-        of_pool = "given"
     if found is not None:
-        if len(features.pools) > 1:
-            accuracies = found.correct.mean(2).amax(1).tolist()
-            pools = zip(features.pools, accuracies, strict=True)
-            of_pool = ", ".join(f"{pool} {100 * share:.1f} %" for pool, share in pools)
-            of_pool = f"held-out videos: {of_pool}"
+        accuracies = zip(found.kinds, found.correct.mean(2).amax(1).tolist(), strict=True)
+        pools = (f"{pool} {100 * share:.1f} %" for pool, share in accuracies)
+        of_pool = f"held-out videos: {', '.join(pools)}"
         reached = percent(found.hits(), features.units)
         of_decay = f"the best weight decay; this choice reaches {reached} on held-out videos"
     seconds = features.seconds * len(features.paths)
     once = f"videos read in {seconds:.0f} s; the fit reads them in {KNOWN_FEATURES}"
     rows = [Choice("features", len(features.paths), once)]
-    if readout.pool is not None:
-        rows.append(Choice("frame_pool", readout.pool, of_pool))
-    return (*rows, Choice("l2", readout.l2, of_decay))
-
-
-def _failures(features: FrozenFeatures) -> tuple[str, ...]:
-    """Return a sentence on videos that could not be read."""
-    if not features.failures:
-        return ()
-    path, reason = features.failures[0]
-    count = len(features.failures)
-    return (f"{count} labelled videos could not be read and were not compared; {path}: {reason}",)
+    if plan.pool is not None:
+        rows.append(Choice("frame_pool", plan.pool, of_pool))
+    return (*rows, Choice("l2", plan.l2, of_decay))

@@ -34,10 +34,6 @@ def run(tmp_path):
     return str(tmp_path / "run")
 
 
-def without_weights(name):
-    raise MissingPackageError(f"{name} needs its package")
-
-
 def test_names_runs_and_pools(run, monkeypatch):
     monkeypatch.setattr(module, "check_run", lambda source: None)
     assert named_candidates([run, f"{LITE}:mean+std", "hf:a/b:mean", "s3://b/run:1"]) == [
@@ -49,7 +45,7 @@ def test_names_runs_and_pools(run, monkeypatch):
     every = [Candidate(f"{LITE}:{pool}", LITE, pool) for pool in FRAME_POOLS]
     assert named_candidates([f"{LITE}:all"]) == every
     assert named_candidates(["hf:mean"]) == [Candidate("hf:mean", "hf:mean")]
-    monkeypatch.setattr(module, "weights_file", lambda name: None)
+    monkeypatch.setattr(module, "has_public_teacher", lambda: True)
     assert named_candidates([]) == every
 
 
@@ -63,7 +59,7 @@ def test_mistakes_are_answered_before_a_network_is_read(run, monkeypatch):
     ):
         with pytest.raises((ValueError, FileNotFoundError), match=message):
             named_candidates(names)
-    monkeypatch.setattr(module, "weights_file", without_weights)
+    monkeypatch.setattr(module, "has_public_teacher", lambda: False)
     with pytest.raises(MissingPackageError, match="no network to compare. Give --among RUN"):
         named_candidates([])
 

@@ -7,7 +7,7 @@ import torch
 
 from sce_video.evaluation.functional.linear_probe import fit_linear_probe
 from sce_video.runs import fold_probe
-from sce_video.runs.fold_probe import cross_validate, time_probes
+from sce_video.runs.fold_probe import cross_validate, make_folds, percent, time_probes
 
 DECAYS = (1e-3, 1e-2, 1e-1, 1.0)
 KINDS = ("a", "b")
@@ -59,7 +59,8 @@ def test_every_number_equals_single_fits():
     assert found.decays == decays and torch.equal(found.correct, hits)
     torch.testing.assert_close(found.losses, losses, rtol=1e-2, atol=1e-3)
     everything = torch.ones(24, dtype=torch.bool)
-    assert found.best(KINDS, everything) == best((0, 1), everything)
+    kind, decay = best((0, 1), everything)
+    assert found.best() == (KINDS[kind], decays[decay])
     for fold in range(4):
         held = folds == fold
         assert torch.equal(found.hits()[held], hits[best((0, 1), ~held)][held])
@@ -112,8 +113,48 @@ def test_the_estimate_grows_with_videos_folds_and_candidates(monkeypatch):
     monkeypatch.setattr(fold_probe, "_probabilities", fit)
     found = time_probes([100, 1000, 1000], 3, 5, DECAYS)
     assert now[0] == pytest.approx(11.0)  # each size once
-    assert found.total(200) == pytest.approx(5 * 21.0)
+    assert found(200) == pytest.approx(5 * 21.0)
     # Twice the videos are twice the work with few dimensions, and at most four times with many.
-    assert found.total(400) == pytest.approx(5 * (2 * 1.0 + 4 * 20.0))
-    assert found.total(4000) == pytest.approx(5 * (20 * 1.0 + 20 * 5 * 20.0))
-    assert time_probes([100], 3, 0, DECAYS).total(1000) == 0
+    assert found(400) == pytest.approx(5 * (2 * 1.0 + 4 * 20.0))
+    assert found(4000) == pytest.approx(5 * (20 * 1.0 + 20 * 5 * 20.0))
+    assert time_probes([100], 3, 0, DECAYS)(1000) == 0
+
+
+def test_units_are_never_divided():
+    """Copies of a video tell its class only if they are on both sides."""
+    random = torch.Generator().manual_seed(0)
+    units = torch.arange(30) // 3
+    labels = units % 2
+    values = torch.randn(10, 1, 30, generator=random, dtype=torch.float64)[units]
+    folds = make_folds(labels, units, seed=1)
+    assert all(len(folds[units == unit].unique()) == 1 for unit in range(10))
+    assert folds.unique().tolist() == [0, 1, 2, 3, 4]
+    across = torch.arange(30) % 3
+
+    def accuracy(folds):
+        return cross_validate((None,), lambda _: values, labels, folds, DECAYS).hits().mean()
+
+    assert accuracy(across) == 1 and accuracy(folds) < 0.8
+
+
+def test_too_few_videos_are_not_compared():
+    def folds(labels, units=None):
+        labels = torch.tensor(labels)
+        return make_folds(labels, torch.arange(len(labels)) if units is None else units, 0)
+
+    assert folds([0, 1, 2, 3]) is None  # no class is known to the others
+    assert folds([0, 0, 0, 0]) is None
+    assert folds([0, 1, 0, 1], torch.zeros(4, dtype=torch.int64)) is None  # one recording
+    assert folds([0, 0, 1, 1]) is not None
+    assert folds([0, 0, 1, 1, 2]) is not None  # one video is the only one of its class
+
+
+def test_an_accuracy_has_an_interval_of_units():
+    hits = torch.tensor([1.0] * 30 + [0.0] * 30).double()
+    ends = {}
+    for name, units in (("video", None), ("ten", torch.arange(60) // 6)):
+        text = percent(hits, units)
+        assert text.startswith("50.0 % [")
+        low, high = text[text.index("[") + 1 : -1].split(", ")
+        ends[name] = float(high) - float(low)
+    assert ends["ten"] > 1.5 * ends["video"]

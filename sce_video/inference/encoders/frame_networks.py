@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -57,28 +58,11 @@ def of_timm(
     return ImageNetwork(backbone["architecture"], backbone, own, settings, unused)
 
 
-def image_input(
-    *,
-    mean: tuple[float, ...],
-    std: tuple[float, ...],
-    short_side: int,
-    crop_size: int,
-    interpolation: str,
-    square: bool = False,
-) -> ProcessorSettings:
-    """Return the input of an image network, with the clips that suit its motion features.
-
-    The arguments are those of
-    :class:`~sce_video.inference.encoders.transformers_files.ProcessorSettings`.
-    """
-    return ProcessorSettings(
-        mean=mean,
-        std=std,
-        short_side=short_side,
-        crop_size=crop_size,
-        interpolation=interpolation,
-        square=square,
-        in_float=False,
-        num_frames=_NUM_FRAMES,
-        clip_duration=_NUM_FRAMES * _SECONDS_APART,
-    )
+#: Input of an image network, with the clips that suit its motion features.
+image_input = partial(
+    ProcessorSettings,
+    square=False,
+    in_float=False,
+    num_frames=_NUM_FRAMES,
+    clip_duration=_NUM_FRAMES * _SECONDS_APART,
+)

@@ -12,6 +12,7 @@ from sce_video.models.backbones.frame_pools import (
     frame_features,
     frame_parts,
     pool_frames,
+    pool_stored_clips,
     pool_stored_frames,
 )
 from sce_video.options.connect import FRAME_POOLS
@@ -110,3 +111,11 @@ def test_stored_features_are_pooled_as_those_of_a_view(frame_pool):
     features[1, :, 2], view[1, :, 2] = features[1, :, 1], view[1, :, 1]  # a repeated frame
     found = pool_stored_frames(features[..., 0, 0], frame_pool).numpy()
     np.testing.assert_allclose(found, pooled(features, frame_pool, view), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("frame_pool", FRAME_POOLS)
+def test_stored_frames_of_several_clips_are_pooled_as_by_the_network(frame_pool):
+    clips = torch.randn(5, 2, 4, 6, generator=torch.manual_seed(0), dtype=torch.float64)
+    maps = clips.flatten(0, 1).transpose(1, 2)[..., None, None].expand(-1, -1, -1, 2, 3)
+    found = pool_stored_clips(clips, frame_pool)
+    np.testing.assert_allclose(found.flatten(0, 1).numpy(), pooled(maps, frame_pool), atol=1e-12)
