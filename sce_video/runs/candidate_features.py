@@ -20,8 +20,7 @@ from sce_video.utils.command import Progress
 _TIMED = 5
 #: Share of the time left after these that features and scores may take. The page needs the rest.
 _SHARE = 0.8
-#: Seconds by which a network may exceed its estimate: stopping too early wastes the features of the
-#: others.
+#: Seconds by which a network may exceed its estimate. All networks lose the videos that it lacks.
 _GRACE = 20.0
 _FLOAT = 4  # bytes of a number of a feature
 
@@ -83,11 +82,6 @@ class TimeBudget:
     def end(self) -> float:
         """Time at which the command must finish, on the clock ``time.monotonic``."""
         return self.begun + self.seconds
-
-    @property
-    def scores_end(self) -> float:
-        """Time at which the scores must be finished. The page needs the last tenth."""
-        return self.begun + 0.9 * self.seconds
 
 
 def embed_within(

@@ -332,6 +332,13 @@ def decide(scores: Sequence[Score], videos: ChoiceVideos, total: int) -> Decisio
         reasons.append(f"{chosen.candidate.name} is the cheapest of them.")
     elif not reasons:
         reasons.append(f"{chosen.candidate.name} is shown to be better than every other one.")
+    alone = [d for d in deciding.values() if d.second.source == best.candidate.source]
+    alone = [d for d in alone if not d.second.keeps_order]
+    if best.candidate.keeps_order and alone and all(d.shown for d in alone):
+        reasons.append(
+            "The order of frames counts here, so a network trained from scratch may be better "
+            "still. Compare one: sce-video pretrain VIDEOS --out RUN --method simclr"
+        )
     return Decision(best.candidate, chosen.candidate, tuple(reasons), differences)
 
 

@@ -55,7 +55,8 @@ def choose(options: ChooseOptions) -> ChooseResult:
     found = embed_within(passes, every.paths, budget, workers, probe_seconds, every.least)
     videos, kept, notes = _compared(every, found)
     clips = {candidate: values[kept] for candidate, values in found.clips.items()}
-    scored = score_candidates(clips, found.costs, videos, budget.scores_end)
+    # The page needs the last tenth of the budget.
+    scored = score_candidates(clips, found.costs, videos, begun + 0.9 * budget.seconds)
     scores, notes = scored.scores, [*notes, *filter(None, [scored.note])]
     decision = decide(scores, scored.measured, len(every))
     # Without labels, the order is the user's: a number would suggest a ranking.

@@ -88,8 +88,7 @@ class ChooseResult:
 
     def _difference_cell(self, score: Score) -> str:
         """Format the difference from the best candidate in the deciding metric."""
-        found = (d for d in self.decision.differences if d.second == score.candidate)
-        first = next(found, None)
+        first = next((d for d in self.decision.differences if d.second == score.candidate), None)
         if first is None:
             return "best"
         return f"{0.0 - 100 * first.change:+.1f}{'' if first.shown else ' (not shown)'}"

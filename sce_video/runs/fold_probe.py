@@ -57,15 +57,14 @@ def make_folds(labels: Tensor, units: Tensor, seed: int) -> Tensor | None:
     return folds if 2 * int(known.sum()) >= len(labels) else None
 
 
-def percent(hits: Tensor, units: Tensor | None = None) -> str:
+def percent(hits: Tensor, units: Tensor) -> str:
     """Return an accuracy with its 95 % interval as text.
 
     Args:
         hits: (N,) outcomes.
-        units: (N,) numbers of the units that the bootstrap draws; None to draw single videos.
+        units: (N,) numbers of the units that the bootstrap draws.
     """
-    numbers = None if units is None else units.numpy()
-    ends = bootstrap_intervals(hits.numpy()[:, None], numbers)
+    ends = bootstrap_intervals(hits.numpy()[:, None], units.numpy())
     interval = "" if ends is None else f" [{100 * ends[0][0]:.1f}, {100 * ends[0][1]:.1f}]"
     return f"{100 * float(hits.mean()):.1f} %{interval}"
 

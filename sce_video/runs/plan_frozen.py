@@ -128,12 +128,10 @@ class PlannedFit(PlannedTraining):
     """A planned linear classifier, with the features that its plan has computed.
 
     Attributes:
-        features: Features of labelled videos.
-        pool: How their frames are pooled; None for the network's own way.
+        frozen: Features of labelled videos, and the pool of their frames.
     """
 
-    features: FrozenFeatures
-    pool: str | None
+    frozen: FrozenPlan
 
     def write_features(self) -> None:
         """Write the features into the folder of the run, so that the fit does not compute them.
@@ -141,9 +139,10 @@ class PlannedFit(PlannedTraining):
         Raises:
             WriteError: If the file cannot be written.
         """
-        key = feature_key(self.config, self.features.weights)
-        views = self.features.pooled(self.pool)
-        write_known(self.config.work_dir, key, self.features.paths, views)
+        features = self.frozen.features
+        key = feature_key(self.config, features.weights)
+        views = features.pooled(self.frozen.pool)
+        write_known(self.config.work_dir, key, features.paths, views)
 
 
 @dataclass(frozen=True)
@@ -177,8 +176,8 @@ class HourBudget:
         fewer = f"--clips {clips}" if clips > 0 else "fewer videos (--few)"
         raise ValueError(
             f"--hours {self.hours:g} does not suffice. The features of {self.videos} videos for "
-            f"fit, test and page take about {needed / 3600:.2g} hours, with {self.clips} clips "
-            f"each. Give --hours {1.1 * (other + needed) / 3600:.2g} or more, or {fewer}"
+            f"fit, test and page take about {needed / 3600:.2g} hours (--clips {self.clips}). "
+            f"Give --hours {1.1 * (other + needed) / 3600:.2g} or more, or {fewer}"
         )
 
 
@@ -386,8 +385,7 @@ def plan_frozen(
         other_seconds=other,
         remarks=tuple(notes),
         lists={"train": subject.videos, "test": subject.tested},
-        features=plan.features,
-        pool=plan.pool,
+        frozen=plan,
     )
 
 

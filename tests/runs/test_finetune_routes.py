@@ -234,7 +234,7 @@ def test_a_budget_that_cannot_hold_the_features_is_refused(videos, tmp_path, bat
     assert "fewer videos (--few)" in str(raised.value)
     given = replace(given, hours=10 * enough)
     planned = plan_finetuning(given, time.monotonic())
-    assert 3600 * planned.hours > planned.features.seconds * 16 + 20
+    assert 3600 * planned.hours > planned.frozen.features.seconds * 16 + 20
 
 
 def test_fewer_clips_are_advised_if_they_suffice():

@@ -152,7 +152,7 @@ def test_too_few_videos_are_not_compared():
 def test_an_accuracy_has_an_interval_of_units():
     hits = torch.tensor([1.0] * 30 + [0.0] * 30).double()
     ends = {}
-    for name, units in (("video", None), ("ten", torch.arange(60) // 6)):
+    for name, units in (("video", torch.arange(60)), ("ten", torch.arange(60) // 6)):
         text = percent(hits, units)
         assert text.startswith("50.0 % [")
         low, high = text[text.index("[") + 1 : -1].split(", ")

@@ -35,6 +35,18 @@ class ImageNetwork:
     settings: ProcessorSettings
     unused: list[str] = field(default_factory=list)
 
+    @classmethod
+    def of_timm(
+        cls,
+        backbone: dict[str, Any],
+        weights: Mapping[str, Tensor],
+        settings: ProcessorSettings,
+        unused: list[str],
+    ) -> ImageNetwork:
+        """Return a network of :func:`timm_backbone` with weights under timm's names."""
+        own = {f"network.{name}": value for name, value in weights.items()}
+        return cls(backbone["architecture"], backbone, own, settings, unused)
+
     @property
     def is_classifier(self) -> bool:
         """Whether the file also contains a classifier."""
@@ -45,17 +57,6 @@ def timm_backbone(architecture: str, model_args: Mapping[str, Any]) -> dict[str,
     """Return the config of a backbone that computes a network of timm."""
     backbone: dict[str, Any] = {"type": "TimmEncoder", "architecture": architecture}
     return {**backbone, "model_args": dict(model_args)} if model_args else backbone
-
-
-def of_timm(
-    backbone: dict[str, Any],
-    weights: Mapping[str, Tensor],
-    settings: ProcessorSettings,
-    unused: list[str],
-) -> ImageNetwork:
-    """Return a network of :func:`timm_backbone` with weights under timm's names."""
-    own = {f"network.{name}": value for name, value in weights.items()}
-    return ImageNetwork(backbone["architecture"], backbone, own, settings, unused)
 
 
 #: Input of an image network, with the clips that suit its motion features.

@@ -17,12 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from sce_video.engine.weights import bounded_network, checked_backbone
-from sce_video.inference.encoders.frame_networks import (
-    ImageNetwork,
-    image_input,
-    of_timm,
-    timm_backbone,
-)
+from sce_video.inference.encoders.frame_networks import ImageNetwork, image_input, timm_backbone
 from sce_video.inference.encoders.transformers_files import (
     EncoderError,
     ProcessorSettings,
@@ -81,7 +76,7 @@ def timm_network(folder: Path, stored: Mapping[str, Any]) -> ImageNetwork:
         raise EncoderError(f"{path}: {error}") from error
     ends = classifier.state_dict().keys() - network.state_dict().keys()
     own, unused = own_weights(network, weights, ends, str(folder))
-    return of_timm(backbone, own, settings, unused)
+    return ImageNetwork.of_timm(backbone, own, settings, unused)
 
 
 def resnet(

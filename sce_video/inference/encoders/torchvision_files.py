@@ -16,12 +16,7 @@ import torch
 from torch import Tensor
 
 from sce_video.engine.weights import bounded_network
-from sce_video.inference.encoders.frame_networks import (
-    ImageNetwork,
-    image_input,
-    of_timm,
-    timm_backbone,
-)
+from sce_video.inference.encoders.frame_networks import ImageNetwork, image_input, timm_backbone
 from sce_video.inference.encoders.timm_files import RESNETS, resnet
 from sce_video.inference.encoders.transformers_files import EncoderError, ProcessorSettings
 from sce_video.models.backbones.timm_encoder import build_network
@@ -161,7 +156,7 @@ def torchvision_network(weights: Mapping[str, Any], source: str) -> ImageNetwork
         found = _same_in_timm(published, kept, tensors)
         if found is not None:
             backbone = timm_backbone(published.architecture, published.model_args)
-            return of_timm(backbone, found, published.settings, unused)
+            return ImageNetwork.of_timm(backbone, found, published.settings, unused)
     return None
 
 
