@@ -27,6 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _lines(result: ChooseResult) -> list[str]:
     """Return the table, what it shows, and the line to run next."""
+    heading = result.decision.heading
     return [
         result.sample,
         *result.table().lines(),
@@ -35,6 +36,5 @@ def _lines(result: ChooseResult) -> list[str]:
         *(f"note: {note}" for note in result.notes),
         *shown_failures(result.failures, f", see {result.data}"),
         f"written: {result.page}, {result.data}",
-        f"{result.heading}:",
-        f"  {result.command}",
+        *([f"{heading}:", f"  {result.command}"] if result.command else [f"{heading}."]),
     ]

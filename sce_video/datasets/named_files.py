@@ -29,11 +29,13 @@ from sce_video.utils.command import printable
 from sce_video.utils.files import read_text, regular_file, text_encoding
 from sce_video.utils.run_files import (
     MODEL_PREFIX,
+    check_pool,
     is_model,
     is_public_network,
     model_folder,
     newest_checkpoint,
     packaged_network,
+    split_pool,
     weights_file,
 )
 from sce_video.utils.storage import is_url
@@ -44,12 +46,15 @@ def check_run(run: str | Path) -> None:
 
     Raises:
         FileNotFoundError: If the folder has no checkpoints, or the file does not exist.
-        ValueError: If ``hf:`` is followed by neither a folder nor a name.
+        ValueError: If ``hf:`` is followed by neither a folder nor a name, or a pool is unknown.
     """
+    run, pool = split_pool(run)
+    if pool is not None:
+        check_pool(run, pool)
     if is_public_network(run):
-        weights_file(str(run))
+        weights_file(run)
     elif is_model(run):
-        name = str(run).removeprefix(MODEL_PREFIX)
+        name = run.removeprefix(MODEL_PREFIX)
         if not os.path.isdir(name) and name.count("/") != 1:
             raise ValueError(f"{name} is neither a folder nor a name on the hub (owner/model)")
     elif is_url(run) or model_folder(run) is not None:
@@ -63,7 +68,7 @@ def check_network(source: str) -> None:
 
     Raises:
         FileNotFoundError: If the run or file does not exist.
-        ValueError: If ``hf:`` is followed by neither a folder nor a name.
+        ValueError: If ``hf:`` is followed by neither a folder nor a name, or a pool is unknown.
     """
     if is_model(source) or packaged_network(source):
         check_run(source)

@@ -6,7 +6,7 @@ import copy
 import math
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -164,6 +164,7 @@ class VideoDataset(Dataset):
         self._caller = TimeLimitedCaller()
         self._reading = -1
         self._known_bad: dict[int, str] = {}
+        self._left_out: frozenset[int] = frozenset()
         self._bad_paths: dict[str, str] = {}
         self._view_shapes: Shapes | None = None
         self._batch_buffer = SharedBatchBuffer()
@@ -308,6 +309,8 @@ class VideoDataset(Dataset):
     def _make_sample(self, request: SampleRequest) -> PackedSample:
         """Return the sample of a request, or its replacement."""
         failures: list[tuple[str, str]] = []
+        if request.index in self._left_out:
+            return {"inputs": None, "failures": failures}
         index = request.index
         for attempt in range(1, self.max_tries + 2):
             try:
@@ -336,6 +339,10 @@ class VideoDataset(Dataset):
     def mark_bad(self, path: str, reason: str) -> None:
         """Mark the file at a path (see :meth:`path`) as bad, also for workers that start later."""
         self._bad_paths[path] = reason
+
+    def leave_out(self, indices: Iterable[int]) -> None:
+        """Make empty samples of these videos, which are not read, in workers that start later."""
+        self._left_out = frozenset(indices)
 
     def _sample(self, index: int, seed: int) -> PackedSample:
         """Return the sample of this video; VideoDecodeError if it is a bad file."""

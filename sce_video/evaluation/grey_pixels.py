@@ -8,6 +8,7 @@ from mmengine.model import BaseModule
 from torch import Tensor
 
 from sce_video.models.backbones.common import check_view
+from sce_video.models.backbones.frame_pools import StoredClips, motion_energy, pooled_channels
 from sce_video.registry import MODELS
 
 #: Rec. 601 luma of red, green and blue.
@@ -18,26 +19,36 @@ _SIZE = (24, 32)
 
 @MODELS.register_module()
 class GreyPixels(BaseModule):
-    """Mean, standard deviation and mean absolute difference of the grey pixels of a clip.
+    """Grey pixels of a clip, pooled over its frames as the features of an image network.
 
     Frames are averaged to 24 x 32 pixels. There is nothing to learn. A network that is not better
     than this one recognises videos by their brightness, or not at all.
+
+    Args:
+        frame_pool: How the frames become a representation, see
+            :func:`~sce_video.models.backbones.frame_pools.pool_frames`: mean, standard
+            deviation and mean absolute difference by default; "concat" for pixels in time order.
+
+    Raises:
+        ValueError: If there is no such pool.
     """
 
     out_channels = 3 * _SIZE[0] * _SIZE[1]
 
+    def __init__(self, frame_pool: str = "mean+std+absdiff") -> None:
+        super().__init__()
+        self.frame_pool = frame_pool
+        self.out_channels = pooled_channels(frame_pool, _SIZE[0] * _SIZE[1])
+
     def forward(self, view: Tensor) -> Tensor:
-        """(N, 3, T, H, W) to features (N, 2304, 1, 1, 1)."""
+        """(N, 3, T, H, W) to features (N, out_channels, 1, 1, 1)."""
         check_view(view)
         grey = torch.einsum("ncthw,c->nthw", view, view.new_tensor(_LUMA))
-        pixels = F.adaptive_avg_pool2d(grey, _SIZE).flatten(2)  # (N, T, 768)
-        if pixels.shape[1] > 1:
-            change = pixels.diff(dim=1).abs().mean(1)
-        else:
-            change = torch.zeros_like(pixels[:, 0])
-        parts = (pixels.mean(1), pixels.std(1, correction=0), change)
-        return torch.cat(parts, 1)[:, :, None, None, None]
+        maps = F.adaptive_avg_pool2d(grey, _SIZE)  # (N, T, 24, 32)
+        pixels = maps.flatten(2)
+        clips = StoredClips(pixels, motion_energy(maps[:, None], pixels.mean(1)))
+        return clips.pooled(self.frame_pool)[:, :, None, None, None]
 
     def pool(self, features: Tensor) -> Tensor:
-        """(N, 2304, 1, 1, 1) to (N, 2304)."""
+        """(N, out_channels, 1, 1, 1) to (N, out_channels)."""
         return features.flatten(1)

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from mmengine.config import Config
+from mmengine.dist import is_main_process
 from mmengine.runner import Runner
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from sce_video.datasets.sources import video_state
+from sce_video.engine.checkpoint import weights_sha256
+from sce_video.engine.config.snapshot import plain
 from sce_video.engine.train_loop import ResumableTrainLoop
 from sce_video.evaluation.functional.linear_probe import fit_linear_probe
 from sce_video.evaluation.functional.statistics import top_k_accuracy
 from sce_video.evaluation.rows import evaluating
+from sce_video.inference.features import Features, read_features, write_features
 from sce_video.inference.multi_view import rows_of_views
 from sce_video.registry import LOOPS
 from sce_video.utils.distributed import gather_objects, unwrap_model
+from sce_video.utils.run_files import KNOWN_FEATURES
 
 
 @LOOPS.register_module()
@@ -24,7 +34,8 @@ class LinearFitLoop(ResumableTrainLoop):
     """Fits the linear head of a recogniser, and changes nothing else in it.
 
     One pass over the training videos computes the features of all their views, without
-    augmentation. Each view is a sample of a logistic regression, because a test averages the
+    augmentation. Videos whose features are in the run's folder (:func:`write_known`) are not read.
+    Each view is a sample of a logistic regression, because a test averages the
     probabilities of the views of a video (:func:`fit_linear_probe`). Hooks, logs, checkpoint and
     test are the same as in any other training run. A resumed pass starts again, because features
     are not in a checkpoint.
@@ -60,9 +71,24 @@ class LinearFitLoop(ResumableTrainLoop):
         self._samples: dict[int, tuple[int, Tensor]] = {}
 
     def run_epoch(self) -> None:
-        """Compute all features, also if an earlier start has computed some, and fit the head."""
-        self._iter, self._samples = 0, {}
-        super().run_epoch()
+        """Compute all unknown features, also if an earlier start has computed some, and fit."""
+        runner, dataset = self.runner, self.dataloader.dataset
+        weights = weights_sha256(unwrap_model(runner.model).backbone.state_dict())
+        known = read_known(runner.work_dir, feature_key(runner.cfg, weights))
+        found = {i: known[p] for i in range(len(dataset)) if (p := dataset.path(i)) in known}
+        if found:
+            runner.logger.info(
+                f"the features of {len(found)} videos are known and are not computed"
+            )
+        # All ranks leave these videos out, and one of them fits on their features.
+        own = found if is_main_process() else {}
+        self._samples = {i: (int(dataset.labels[i]), views) for i, views in own.items()}
+        self._iter = 0
+        dataset.leave_out(found)
+        try:
+            super().run_epoch()
+        finally:
+            dataset.leave_out(())
 
     def run_iter(self, idx: int, data_batch: dict) -> None:
         """Compute the features of a batch; after the last one, fit the head."""
@@ -75,7 +101,9 @@ class LinearFitLoop(ResumableTrainLoop):
         self._iter += 1
 
     def _add(self, batch: dict[str, Any]) -> None:
-        """Add the features of a batch."""
+        """Add the features of a batch, which is empty if all of them are known."""
+        if not len(batch["index"]):
+            return
         with evaluating(self.runner.model) as model:
 
             def pooled(view: Tensor) -> Tensor:
@@ -108,3 +136,58 @@ class LinearFitLoop(ResumableTrainLoop):
             f"{features.shape[1]} features each"
         )
         return {"loss": F.cross_entropy(scores, labels), "top1_acc": torch.tensor(accuracy)}
+
+
+def feature_key(cfg: Config, weights: str) -> dict[str, Any]:
+    """Return all that the features of a video depend on besides its file.
+
+    Args:
+        cfg: Config of a linear fit.
+        weights: Hash of the weights of its backbone.
+    """
+    parts = (cfg.model.backbone, cfg.data_preprocessor, cfg.train_dataloader.dataset.pipeline)
+    return {"weights": weights, "parts": plain(parts)}
+
+
+def write_known(
+    folder: str | Path, key: dict[str, Any], paths: Sequence[str], views: Tensor
+) -> None:
+    """Write features of training videos into a run's folder, before the fit.
+
+    Args:
+        folder: Folder of the run.
+        key: Result of :func:`feature_key`.
+        paths: N paths of videos, with their folder or table.
+        views: (N, V, C) features of their views.
+
+    Raises:
+        WriteError: If the file cannot be written.
+    """
+    states = [video_state(path) for path in paths]
+    provenance = {"key": key, "files": states, "num_views": views.shape[1]}
+    values = views.float().flatten(1).numpy()
+    write_features(Path(folder, KNOWN_FEATURES), Features(values, paths, provenance=provenance))
+
+
+def read_known(folder: str | Path, key: dict[str, Any]) -> dict[str, Tensor]:
+    """Return the features (V, C) that :func:`write_known` has stored, by the path of the video.
+
+    Videos whose files have changed since then are left out, and so are features of another network
+    or pipeline.
+
+    Raises:
+        ValueError: If the file is damaged.
+    """
+    file = Path(folder, KNOWN_FEATURES)
+    if not file.is_file():
+        return {}
+    try:
+        found = read_features(file)
+    except ValueError as error:
+        raise ValueError(f"{error}. Remove it, and the features are computed again") from None
+    states = found.provenance.get("files")
+    if found.provenance.get("key") != key or not isinstance(states, list):
+        return {}
+    views = torch.from_numpy(np.array(found.values)).unflatten(1, (found.num_views, -1))
+    rows = zip(found.paths, states, views, strict=True)
+    return {path: value for path, state, value in rows if video_state(path) == state}

@@ -12,40 +12,88 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from sce_video.inference.embed_job import EmbedJob, failure_of, job_workers, record_features
 from sce_video.inference.model import VideoModel
-from sce_video.inference.multi_view import BatchRows, mean_representation
+from sce_video.inference.multi_view import BatchRows, mean_representation, rows_of_views
 from sce_video.inference.network_input import ViewOptions
 from sce_video.jobs import Facts, Item, iterate_job
+from sce_video.models.backbones.frame_pools import (
+    ENERGY_CELLS,
+    StoredClips,
+    frame_features,
+    stored_clips,
+)
 
 
 @dataclass(frozen=True, eq=False)
 class NetworkPerClip(VideoModel):
-    """A network whose row of a video are the features of its clips, one after the other.
+    """Network whose row of a video contains the features of its K clips, or of their positions.
 
     Attributes:
-        num_clips: Clips of a video, K; 1 for segment sampling, where the whole video is a clip.
+        num_clips: K, number of clips of a video; 1 for segment sampling, where the whole video is a
+            clip.
+        positions: T, number of temporal positions in a clip, each with its own features; 0 for one
+            feature per clip.
+        all_pools: Whether a row has what the representations in all pools are computed from
+            (:class:`~sce_video.models.backbones.frame_pools.StoredClips`).
     """
 
     num_clips: int
+    positions: int = 0
+    all_pools: bool = False
 
     @property
     def row_size(self) -> int:
-        """Size of a row: K x D."""
-        return self.num_clips * self.feature_size
+        """Size of a row: K D, or K T D by position, or K (T D + 343) for all pools."""
+        clip = max(1, self.positions) * self.feature_size
+        return self.num_clips * (clip + ENERGY_CELLS**3 * self.all_pools)
 
     def rows(self, batch: dict[str, Any], max_views: int) -> BatchRows:
-        """Return the rows (n, K x D) of the videos of a batch."""
+        """Compute the rows (n, row_size) of the videos in a batch."""
         with torch.inference_mode():
-            found = mean_representation(max_views, clips=True)(self.encoder, batch)
-        return BatchRows(found.values.reshape(len(batch["videos"]), -1), found.num_views)
+            if self.positions:
+                views = rows_of_views(self.encoder, batch, self._row_of_view, max_views)
+                values = torch.stack(views).cpu()
+            else:
+                values = mean_representation(max_views, clips=True)(self.encoder, batch).values
+        return BatchRows(values.reshape(-1, self.row_size), self.num_clips)
+
+    def stored_clips(self, rows: Tensor) -> StoredClips:
+        """Return the clips (n, K) of rows (n, row_size), or (n, K, row_size / K), for all pools."""
+        clips = rows.reshape(len(rows), self.num_clips, -1)
+        return StoredClips.from_rows(clips, self.positions)
+
+    def _row_of_view(self, view: Tensor) -> Tensor:
+        if self.all_pools:
+            return stored_clips(self.encoder.backbone, view).rows()
+        return frame_features(self.encoder.backbone, view).flatten(1)
 
 
-def clip_network(model: VideoModel, num_clips: int) -> NetworkPerClip:
-    """Return a network that gives the features of up to ``num_clips`` clips of each video."""
+def clip_network(
+    model: VideoModel, num_clips: int, by_position: bool = False, all_pools: bool = False
+) -> NetworkPerClip:
+    """Return a network that gives the features of up to ``num_clips`` clips of each video.
+
+    Args:
+        model: The network.
+        num_clips: Number of clips.
+        by_position: Whether each temporal position has its own features, before frames are pooled.
+        all_pools: Whether the features of an image network suffice for all pools.
+
+    Raises:
+        ValueError: If the network's features have no temporal positions.
+    """
     clips = 1 if model.settings.clip_duration is None else num_clips
-    return NetworkPerClip(**vars(model), num_clips=clips)
+    if not (by_position or all_pools):
+        return NetworkPerClip(**vars(model), num_clips=clips)
+    side = model.settings.crop_size
+    view = torch.zeros(1, 3, model.settings.num_frames, side, side, device=model.device)
+    with torch.inference_mode():
+        positions, channels = frame_features(model.encoder.backbone, view).shape[1:]
+    own = replace(model, feature_size=channels)
+    return NetworkPerClip(**vars(own), num_clips=clips, positions=positions, all_pools=all_pools)
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +102,7 @@ class EmbeddedClips:
 
     Attributes:
         path: Path of the video.
-        values: (K, D) float32; None if the video cannot be embedded.
+        values: (K, D) float32, or (K, T D) by position; None if the video cannot be embedded.
         failure: Why it cannot be embedded; empty if it can.
         seconds: Time in which a process decoded it and the network saw it, seconds.
         work: The same without waiting for other programs: the time of a core, seconds; with a GPU

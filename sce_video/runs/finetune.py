@@ -57,6 +57,7 @@ def finetune(options: FinetuneOptions) -> FinetuneResult:
     from sce_video.runs.launch import end_training
     from sce_video.runs.page import train_with_page
     from sce_video.runs.plan_finetuning import plan_finetuning
+    from sce_video.runs.plan_frozen import PlannedFit
     from sce_video.runs.planned_config import resumable_config
     from sce_video.runs.planned_training import (
         RunFolder,
@@ -74,6 +75,8 @@ def finetune(options: FinetuneOptions) -> FinetuneResult:
             planned = plan_finetuning(options, begun)
             show_plan(planned)
             write_plan(planned, [RunFolder(folder)], options.overwrite)
+            if isinstance(planned, PlannedFit):
+                planned.write_features()
         if options.plan:
             return FinetuneResult(folder)
         cfg = count_seconds(resumable_config(folder / CONFIG, resume=resumed), begun)

@@ -17,8 +17,9 @@ from sce_video.evaluation.scores import load_scores
 from sce_video.options.training import AUTO, FINETUNE, FROZEN, OF_GRADIENTS, FinetuneOptions
 from sce_video.runs.configs import testing_config, training_config
 from sce_video.runs.finetune_subject import Subject, data_settings
-from sce_video.runs.frozen_readout import CrossValidation, FrozenFeatures, percent
+from sce_video.runs.fold_probe import CrossValidation, percent
 from sce_video.runs.launch import run_test, run_training
+from sce_video.runs.plan_frozen import FrozenFeatures
 from sce_video.runs.planned_training import add_budget
 from sce_video.utils.run_files import RESULTS, SCORES, newest_checkpoint
 
@@ -138,13 +139,14 @@ def better_route(found: CrossValidation, units: Tensor, trial: Trial, planned: i
         trial: Short finetuning.
         planned: Number of epochs of the whole training.
     """
-    frozen = found.hits[trial.held]
+    hits = found.hits()
+    frozen = hits[trial.held]
     route = FINETUNE if trial.hits.mean() > frozen.mean() else FROZEN
     own = units[trial.held]
     length = f"{trial.epochs} of {planned} epochs" if trial.epochs < planned else "all epochs"
     reason = (
         f"on {len(own)} held-out videos frozen features reach {percent(frozen, own)}, finetuning "
-        f"for {length} {percent(trial.hits, own)}; frozen on all {len(found.hits)} labelled "
-        f"videos, by cross-validation: {percent(found.hits, units)}"
+        f"for {length} {percent(trial.hits, own)}; frozen on all {len(hits)} labelled "
+        f"videos, by cross-validation: {percent(hits, units)}"
     )
     return Choice("route", route, reason)

@@ -43,7 +43,7 @@ from sce_video.runs.finetune_subject import (
     examine_labelled,
     step_of_source,
 )
-from sce_video.runs.frozen_readout import percent
+from sce_video.runs.fold_probe import percent
 from sce_video.runs.labelled_parts import recordings_of
 from sce_video.runs.plan_frozen import FrozenPlan, choose_frozen, plan_frozen
 from sce_video.runs.planned_training import PlannedTraining, add_budget, filled_recipe
@@ -86,17 +86,17 @@ def plan_finetuning(options: FinetuneOptions, begun: float) -> PlannedTraining:
             "--recipe"
         )
     subject = examine_labelled(options)
-    seed = subject.given.get("seed", 0)
     if options.route == FROZEN:
+        frozen = choose_frozen(subject, options.hours, begun, _PAGE_VIDEOS)
         given = Choice("route", FROZEN, "given")
-        return plan_frozen(options, subject, choose_frozen(subject, seed), given, _PAGE_VIDEOS)
+        return plan_frozen(options, subject, frozen, given, begun, _PAGE_VIDEOS)
     training = _Training(base, subject, options.out, recipe, head)
     route = known_route(options, subject, training.chosen)
     if route is None or route.value == FROZEN:
-        frozen = choose_frozen(subject, seed)
+        frozen = choose_frozen(subject, options.hours, begun, _PAGE_VIDEOS)
         route = route or _compare(options, begun, training, frozen)
         if route.value == FROZEN:
-            return plan_frozen(options, subject, frozen, route, _PAGE_VIDEOS)
+            return plan_frozen(options, subject, frozen, route, begun, _PAGE_VIDEOS)
     return training.plan(options, begun, route)
 
 
@@ -113,7 +113,7 @@ def _compare(
         return Choice("route", FROZEN, reason)
     count, minutes = len(frozen.features.labels), max(1, round(seconds / 60))
     print(
-        f"frozen features reach {percent(frozen.found.hits, frozen.features.units)} on held-out "
+        f"frozen features reach {percent(frozen.found.hits(), frozen.features.units)} on held-out "
         f"videos. Finetuning is tried on {count} labelled videos for up to {minutes} minute"
         f"{'s' * (minutes > 1)} (--route {FROZEN} skips this)",
         flush=True,

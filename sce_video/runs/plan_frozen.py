@@ -1,12 +1,12 @@
-"""The plan of a linear classifier on frozen features: clips, readout and config."""
+"""The plan of a linear classifier on frozen features: clips, features, readout and config."""
 
 from __future__ import annotations
 
 import math
 import tempfile
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,14 +15,18 @@ from mmengine.config import Config
 from mmengine.registry import DefaultScope
 from torch import Tensor
 
+from sce_video.engine.checkpoint import weights_sha256
 from sce_video.engine.config.load import load_config
 from sce_video.engine.recipes import FROZEN_FEATURES
 from sce_video.engine.run_json import Choice
+from sce_video.evaluation.functional.linear_probe import L2_GRID
+from sce_video.evaluation.linear_fit_loop import feature_key, write_known
 from sce_video.evaluation.rows import build_eval_dataloader, collect_rows
+from sce_video.inference.clip_features import clip_network
 from sce_video.inference.model import build_model
-from sce_video.inference.multi_view import BatchRows, rows_of_views
-from sce_video.models.backbones.frame_pools import frame_features
-from sce_video.options.connect import FRAME_POOLS
+from sce_video.inference.multi_view import BatchRows
+from sce_video.models.backbones.frame_pools import StoredClips
+from sce_video.options.connect import DEFAULT_FRAME_POOL, FRAME_POOLS
 from sce_video.options.training import FinetuneOptions, request_of
 from sce_video.registry import MODELS
 from sce_video.runs.choices import ChosenSettings
@@ -35,21 +39,13 @@ from sce_video.runs.finetune_subject import (
     describe_source,
     step_of_source,
 )
-from sce_video.runs.frozen_readout import (
-    USUAL_L2,
-    USUAL_POOL,
-    CrossValidation,
-    FrozenFeatures,
-    Readout,
-    cross_validate,
-    make_folds,
-    percent,
-)
+from sce_video.runs.fold_probe import CrossValidation, cross_validate, make_folds, percent
 from sce_video.runs.labelled_parts import recordings_of
 from sce_video.runs.planned_training import PlannedTraining, filled_recipe
 from sce_video.runs.start_weights import Source
 from sce_video.runs.timing import Timing
 from sce_video.utils.command import Progress
+from sce_video.utils.run_files import KNOWN_FEATURES, split_pool
 from sce_video.utils.stored_arguments import constructor_parameters
 
 #: Maximum number of frames in an image network's clip.
@@ -68,8 +64,44 @@ _TIMED = 4
 _BATCH = 8
 #: Views per forward pass.
 _MAX_VIEWS = 32
+#: Weight decay if nothing can be compared.
+_USUAL_L2 = 0.1
 #: Seconds of the page besides its features.
 _PAGE_SECONDS = 20.0
+
+
+@dataclass(frozen=True)
+class FrozenFeatures:
+    """Features of the clips of N videos.
+
+    Attributes:
+        values: (N, V, D) features of V clips, or the clips (N, V) of a network with pools.
+        labels: (N,) int64 labels.
+        units: (N,) int64; videos of one unit are in one fold.
+        pools: Ways to pool the frames; None for the network's own.
+        indices: (N,) int64, numbers of the videos in their set.
+        paths: N paths of the videos, with their folder or table.
+        weights: Hash of the weights of the network.
+        failures: Path and reason of videos that could not be read.
+        seconds: Seconds in which a video was read and embedded.
+    """
+
+    values: Tensor | StoredClips
+    labels: Tensor
+    units: Tensor
+    pools: Sequence[str | None]
+    indices: Tensor
+    paths: Sequence[str] = ()
+    weights: str = ""
+    failures: Sequence[tuple[str, str]] = ()
+    seconds: float = 0.0
+
+    def pooled(self, pool: str | None) -> Tensor:
+        """Return the representations (N, V, C) of the clips."""
+        if isinstance(self.values, StoredClips):
+            assert pool is not None  # one of ``pools``
+            return self.values.pooled(pool)
+        return self.values
 
 
 @dataclass(frozen=True)
@@ -80,42 +112,104 @@ class FrozenPlan:
         settings: Chosen and given settings by name.
         features: Features of the compared videos.
         found: Result of the cross-validation; None if there are too few videos for it.
+        pool: How the features of frames are pooled; None for the network's own way.
+        l2: Weight decay of the classifier, on standardised features.
     """
 
     settings: Mapping[str, Choice]
     features: FrozenFeatures
-    found: CrossValidation | None
-
-    @property
-    def readout(self) -> Readout:
-        """Readout that is fitted."""
-        if self.found is not None:
-            return self.found.readout
-        pools = self.features.pools
-        return Readout(USUAL_POOL if USUAL_POOL in pools else pools[0], USUAL_L2)
+    found: CrossValidation[str | None] | None
+    pool: str | None
+    l2: float
 
 
-def choose_frozen(subject: Subject, seed: int) -> FrozenPlan:
+@dataclass(frozen=True, kw_only=True)
+class PlannedFit(PlannedTraining):
+    """A planned linear classifier, with the features that its plan has computed.
+
+    Attributes:
+        frozen: Features of labelled videos, and the pool of their frames.
+    """
+
+    frozen: FrozenPlan
+
+    def write_features(self) -> None:
+        """Write the features into the folder of the run, so that the fit does not compute them.
+
+        Raises:
+            WriteError: If the file cannot be written.
+        """
+        features = self.frozen.features
+        key = feature_key(self.config, features.weights)
+        views = features.pooled(self.frozen.pool)
+        write_known(self.config.work_dir, key, features.paths, views)
+
+
+@dataclass(frozen=True)
+class HourBudget:
+    """Time budget of a command, which is checked while videos are embedded.
+
+    Attributes:
+        hours: The budget; None without one.
+        begun: Start of the command on the clock ``time.monotonic``.
+        videos: Number of videos that the command embeds, for fit, test and page.
+        clips: Number of clips per video.
+    """
+
+    hours: float | None
+    begun: float
+    videos: int
+    clips: int
+
+    def check(self, each: float, done: int) -> None:
+        """Raise ValueError if the budget does not suffice.
+
+        Args:
+            each: Seconds of a video.
+            done: Number of videos that have been embedded.
+        """
+        needed = each * self.videos
+        other = time.monotonic() - self.begun - each * done + _PAGE_SECONDS
+        if self.hours is None or other + needed <= 3600 * self.hours:
+            return
+        clips = int(self.clips * (3600 * self.hours - other) / needed)
+        fewer = f"--clips {clips}" if clips > 0 else "fewer videos (--few)"
+        raise ValueError(
+            f"--hours {self.hours:g} does not suffice. The features of {self.videos} videos for "
+            f"fit, test and page take about {needed / 3600:.2g} hours (--clips {self.clips}). "
+            f"Give --hours {1.1 * (other + needed) / 3600:.2g} or more, or {fewer}"
+        )
+
+
+def choose_frozen(subject: Subject, hours: float | None, begun: float, pages: int) -> FrozenPlan:
     """Choose the clips, embed labelled videos, and use them to choose pool and weight decay.
 
     Args:
         subject: Source, videos and machine.
-        seed: Seed of the compared videos and of the folds.
+        hours: Time budget of the command; None without one.
+        begun: Start of the command on the clock ``time.monotonic``.
+        pages: Number of videos on the page of the run.
 
     Raises:
-        ValueError: If the clip of the network does not fit the videos, or none can be read.
+        ValueError: If the clip of the network does not fit the videos, none can be read, or the
+            budget does not suffice for the features.
     """
     assert subject.source is not None
-    settings = _choose_settings(subject, subject.source)
+    settings, seed = _choose_settings(subject, subject.source), subject.given.get("seed", 0)
     units = torch.from_numpy(subject.units)
     labels = torch.from_numpy(np.asarray(subject.videos.videos.labels, dtype=np.int64))
     possible = make_folds(labels, units, seed) is not None
     drawn = _drawn(labels, units, _COMPARED if possible else _TIMED, seed)
-    features = _embed(subject, subject.source, settings, drawn)
+    count = len(labels) + len(subject.tested) + min(pages, len(labels))
+    budget = HourBudget(hours, begun, count, settings["clips"].value)
+    features = _embed(subject, subject.source, settings, drawn, budget)
     folds = make_folds(features.labels, features.units, seed) if possible else None
-    return FrozenPlan(
-        settings, features, None if folds is None else cross_validate(features, folds)
-    )
+    pools = features.pools
+    if folds is None:
+        pool = DEFAULT_FRAME_POOL if DEFAULT_FRAME_POOL in pools else pools[0]
+        return FrozenPlan(settings, features, None, pool, _USUAL_L2)
+    found = cross_validate(pools, features.pooled, features.labels, folds, L2_GRID)
+    return FrozenPlan(settings, features, found, *found.best())
 
 
 def _drawn(labels: Tensor, units: Tensor, most: int, seed: int) -> np.ndarray:
@@ -163,72 +257,79 @@ def _choose_settings(subject: Subject, source: Source) -> dict[str, Choice]:
 def pools_of(source: Source) -> tuple[str | None, ...]:
     """Return the ways to pool the frames of a network; (None,) for the network's own way alone."""
     network: Any = MODELS.get(source.settings.backbone["type"])
-    pooled = source.per_frame and "frame_pool" in constructor_parameters(network)
-    return FRAME_POOLS if pooled else (None,)
+    if not source.per_frame or "frame_pool" not in constructor_parameters(network):
+        return (None,)
+    named = split_pool(source.name)[1]
+    return FRAME_POOLS if named is None else (named,)
 
 
 def _embed(
-    subject: Subject, source: Source, settings: Mapping[str, Choice], drawn: np.ndarray
+    subject: Subject,
+    source: Source,
+    settings: Mapping[str, Choice],
+    drawn: np.ndarray,
+    budget: HourBudget,
 ) -> FrozenFeatures:
     """Compute the features of the clips of some videos by the pipeline of the fit."""
-    pools = pools_of(source)
-    part = subject.part(drawn)
-    first = Readout(pools[0], USUAL_L2)
+    pools, part = pools_of(source), subject.part(drawn)
+    frames, seconds = settings["frames"].value, settings["clip_duration"].value
+    batch_size = settings["batch"].value
+    own = replace(source.settings, num_frames=frames, clip_duration=seconds)
+    model = build_model(own, source.checkpoint)
+    network = clip_network(model, settings["clips"].value, all_pools=pools[0] is not None)
+    encoder: Any = network.encoder
+    times: list[float] = []
+
+    def rows_of(_: Any, batch: dict[str, Any]) -> BatchRows:
+        found = network.rows(batch, _MAX_VIEWS)
+        times.append(time.monotonic())
+        if len(times) in (2, 4):  # the first batch also starts the loader, which reads ahead
+            each = (times[-1] - times[0]) / (len(times) - 1) / batch_size
+            budget.check(each, len(times) * batch_size)
+        return found
+
     with tempfile.TemporaryDirectory(prefix="sce_video_") as lists:
         data = data_settings(part, lists, parts=("test",))
-        config = frozen_config(source, settings, first, data, lists)
+        config = frozen_config(source, settings, pools[0], data, lists)
         loader = {k: v for k, v in config.train_dataloader.items() if k != "sampler"}
         loader["dataset"] = {**loader["dataset"], "on_error": "skip"}
-        model = build_model(source.settings, source.checkpoint)
         progress = Progress(len(drawn), "features of labelled videos:", unit="videos", quiet=True)
         begun = time.monotonic()
         # mmengine looks datasets and samplers up in the default scope.
         with DefaultScope.overwrite_default_scope("sce_video"):
-            rows = collect_rows(
-                model.encoder,
-                build_eval_dataloader(loader, 0),
-                lambda encoder, batch: _clip_rows(encoder, batch, by_frame=pools[0] is not None),
-                progress,
-            )
+            batches = build_eval_dataloader(loader, 0)
+            rows = collect_rows(encoder, batches, rows_of, progress)
     assert rows is not None  # a single process plans
-    frames = settings["frames"].value if pools[0] is not None else 1
-    kept = torch.from_numpy(drawn)[rows.indices]
+    each = (time.monotonic() - begun) / len(drawn)
+    if len(times) == 1:
+        budget.check(each, len(drawn))
     return FrozenFeatures(
-        values=rows.values.unflatten(1, (settings["clips"].value, frames, -1)),
+        values=network.stored_clips(rows.values)
+        if network.all_pools
+        else rows.values.unflatten(1, (network.num_clips, -1)),
         labels=rows.labels,
         units=torch.from_numpy(part.units)[rows.indices],
         pools=pools,
-        indices=kept,
+        indices=torch.from_numpy(drawn)[rows.indices],
+        paths=rows.paths,
+        weights=weights_sha256(encoder.backbone.state_dict()),
         failures=rows.failures,
-        seconds=(time.monotonic() - begun) / len(drawn),
+        seconds=each,
     )
-
-
-def _clip_rows(encoder: Any, batch: dict[str, Any], by_frame: bool) -> BatchRows:
-    """Compute the features (n, V C) of the clips of a batch, or (n, V T D) of their frames."""
-
-    def function(view: Tensor) -> Tensor:
-        if by_frame:
-            return frame_features(encoder.backbone, view).flatten(1)
-        return encoder(inputs=[view], mode="tensor")[0]
-
-    views = rows_of_views(encoder, batch, function, _MAX_VIEWS)
-    return BatchRows(torch.stack(views).flatten(1).cpu(), len(views[0]))
 
 
 def frozen_config(
     source: Source,
     settings: Mapping[str, Choice],
-    readout: Readout,
+    pool: str | None,
     data: Mapping[str, Any],
     out: str,
 ) -> Config:
-    """Return the recipe of a linear fit with the settings, the network and its readout."""
-    base = load_config(FROZEN_FEATURES)
-    config = filled_recipe(base, {**settings, "l2": Choice("l2", readout.l2, "")}, data, out)
+    """Return the recipe of a linear fit with the settings, the network and its pool."""
+    config = filled_recipe(load_config(FROZEN_FEATURES), settings, data, out)
     take_network(config, source, 4)
-    if readout.pool is not None:
-        config.model.backbone.frame_pool = readout.pool
+    if pool is not None:
+        config.model.backbone.frame_pool = pool
     own_size = settings["size"].value == source.settings.crop_size
     for part in ("train", "test"):
         dataset = config[f"{part}_dataloader"].dataset
@@ -238,8 +339,13 @@ def frozen_config(
 
 
 def plan_frozen(
-    options: FinetuneOptions, subject: Subject, plan: FrozenPlan, route: Choice, pages: int
-) -> PlannedTraining:
+    options: FinetuneOptions,
+    subject: Subject,
+    plan: FrozenPlan,
+    route: Choice,
+    begun: float,
+    pages: int,
+) -> PlannedFit:
     """Return the plan of a linear classifier on frozen features.
 
     Args:
@@ -247,52 +353,57 @@ def plan_frozen(
         subject: Source, videos and machine.
         plan: Chosen settings and readout.
         route: Row of the plan with the reason for this route.
+        begun: Start of the command on the clock ``time.monotonic``.
         pages: Number of videos on the page of the run.
     """
     assert subject.source is not None
     data = data_settings(subject, options.out, parts=("test",), write=False)
-    config = frozen_config(subject.source, plan.settings, plan.readout, data, options.out)
+    readout = _readout_rows(plan)
+    settings = {**plan.settings, "l2": readout[-1]}
+    config = frozen_config(subject.source, settings, plan.pool, data, options.out)
     config.run_page = {"videos": pages, "tested": True}
     batch, each = plan.settings["batch"].value, plan.features.seconds
-    samples = math.ceil(len(subject.videos) / batch) * batch
-    after = (len(subject.tested) + min(pages, len(subject.videos))) * each + _PAGE_SECONDS
+    unknown = math.ceil((len(subject.videos) - len(plan.features.paths)) / batch) * batch
+    other = (len(subject.tested) + min(pages, len(subject.videos))) * each + _PAGE_SECONDS
+    if options.hours is not None:
+        other += time.monotonic() - begun
     about = (Choice("recipe", FROZEN_FEATURES, "of finetune"), describe_source(subject.source))
     shared = {*recordings_of(subject.videos)} & {*recordings_of(subject.tested)}
     tested, size = len(subject.tested), plan.settings["size"].value
-    notes = finetuning_notes(subject.counts.tolist(), tested, len(shared), size, 0.0)
-    return PlannedTraining(
+    notes = [*finetuning_notes(subject.counts.tolist(), tested, len(shared), size, 0.0)]
+    for path, reason in plan.features.failures[:1]:
+        count = len(plan.features.failures)
+        notes.append(
+            f"{count} labelled videos could not be read and were not compared; {path}: {reason}"
+        )
+    return PlannedFit(
         command="finetune",
         request=request_of(options),
         config=config,
         facts=subject.facts,
         machine=subject.machine,
-        choices=(*about, *subject.rows, route, *_readout_rows(plan), *plan.settings.values()),
-        timing=Timing(batch * each, 0.0, batch, samples, subject.machine.gpu is not None),
-        other_seconds=after,
-        remarks=(*notes, *_failures(plan.features)),
+        choices=(*about, *subject.rows, route, *readout, *plan.settings.values()),
+        timing=Timing(batch * each, 0.0, batch, unknown, subject.machine.gpu is not None),
+        other_seconds=other,
+        remarks=tuple(notes),
         lists={"train": subject.videos, "test": subject.tested},
+        frozen=plan,
     )
 
 
 def _readout_rows(plan: FrozenPlan) -> tuple[Choice, ...]:
-    """Return pool and weight decay as rows of the plan."""
-    readout, found = plan.readout, plan.found
+    """Return features, pool and, last, weight decay as rows of the plan."""
+    found, features = plan.found, plan.features
     of_pool = of_decay = "as usual: the labelled videos are too few to compare"
     if found is not None:
-        pools = (f"{pool} {100 * share:.1f} %" for pool, share in found.by_pool.items())
+        accuracies = zip(found.kinds, found.correct.mean(2).amax(1).tolist(), strict=True)
+        pools = (f"{pool} {100 * share:.1f} %" for pool, share in accuracies)
         of_pool = f"held-out videos: {', '.join(pools)}"
-        reached = percent(found.hits, plan.features.units)
+        reached = percent(found.hits(), features.units)
         of_decay = f"the best weight decay; this choice reaches {reached} on held-out videos"
-    decay = Choice("l2", readout.l2, of_decay)
-    return (
-        (decay,) if readout.pool is None else (Choice("frame_pool", readout.pool, of_pool), decay)
-    )
-
-
-def _failures(features: FrozenFeatures) -> tuple[str, ...]:
-    """Return a sentence on videos that could not be read."""
-    if not features.failures:
-        return ()
-    path, reason = features.failures[0]
-    count = len(features.failures)
-    return (f"{count} labelled videos could not be read and were not compared; {path}: {reason}",)
+    seconds = features.seconds * len(features.paths)
+    once = f"videos read in {seconds:.0f} s; the fit reads them in {KNOWN_FEATURES}"
+    rows = [Choice("features", len(features.paths), once)]
+    if plan.pool is not None:
+        rows.append(Choice("frame_pool", plan.pool, of_pool))
+    return (*rows, Choice("l2", plan.l2, of_decay))

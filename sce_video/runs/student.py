@@ -13,6 +13,7 @@ from sce_video.engine.run_json import Choice
 from sce_video.models.backbones.frame_pools import frame_channels, pooled_channels
 from sce_video.runs.folder_facts import FolderFacts
 from sce_video.runs.start_weights import Source
+from sce_video.utils.run_files import split_pool
 
 #: Backbone that can be given temporal layers and then be a student.
 KIND = "EfficientNetLite"
@@ -50,6 +51,15 @@ class TeacherTarget:
 def is_student(source: Source) -> bool:
     """Return whether a network can be made a video network that learns an image network."""
     return source.settings.backbone["type"].rpartition(".")[2] == KIND
+
+
+def refuse_pool(network: str) -> None:
+    """Raise ValueError if a student or its teacher is named with a pool other than its own."""
+    name, pool = split_pool(network)
+    if pool not in (None, FRAME_POOL):
+        raise ValueError(
+            f"{network}: a student and its teacher pool frames by {FRAME_POOL}. Give {name} alone"
+        )
 
 
 def clip_duration(facts: FolderFacts) -> float:
@@ -104,7 +114,11 @@ def become_student(
         source: Network that the student starts from.
         target: Features that it learns.
         facts: Facts about the training videos.
+
+    Raises:
+        ValueError: If the student is named with another pool.
     """
+    refuse_pool(source.name)
     config.model.backbone.frame_pool = FRAME_POOL
     own_pool = source.settings.backbone.get("frame_pool", "mean")
     channels = frame_channels(own_pool, source.channels)

@@ -21,19 +21,18 @@ from torch import Tensor, nn
 from sce_video.datasets.sources import video_state
 from sce_video.engine.checkpoint import file_sha256
 from sce_video.engine.run_json import Choice
-from sce_video.inference.clip_features import NetworkPerClip
+from sce_video.inference.clip_features import clip_network
 from sce_video.inference.embed_job import iterate_features
 from sce_video.inference.features import Features, join_features, read_features, write_features
 from sce_video.inference.model import VideoModel, build_model, load_model
-from sce_video.inference.multi_view import BatchRows, rows_of_views
 from sce_video.inference.network_input import ViewOptions
 from sce_video.models.algorithms.distill import TeacherClip
-from sce_video.models.backbones.frame_pools import features_of_frame, frame_features
+from sce_video.models.backbones.frame_pools import features_of_frame
 from sce_video.options.training import OBJECTIVES
 from sce_video.registry import DATASETS
 from sce_video.runs.folder_facts import FolderFacts
 from sce_video.runs.start_weights import find_source, sees_single_frames
-from sce_video.runs.student import FRAME_POOL, TeacherTarget, clips_of_video
+from sce_video.runs.student import FRAME_POOL, TeacherTarget, clips_of_video, refuse_pool
 from sce_video.utils.command import Progress
 from sce_video.utils.cores import usable_cores
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
@@ -80,46 +79,6 @@ def with_frame_pool(model: VideoModel, frame_pool: str | None) -> VideoModel:
         return model
     backbone = {**model.settings.backbone, "frame_pool": frame_pool}
     return build_model(replace(model.settings, backbone=backbone), model.checkpoint, model.device)
-
-
-@dataclass(frozen=True, eq=False)
-class ClipFeatures(NetworkPerClip):
-    """Network whose row of a video contains the features of its K clips, or of their positions.
-
-    Attributes:
-        positions: T, number of temporal positions in a clip, each with its own features; 0 for one
-            feature per clip.
-    """
-
-    positions: int = 0
-
-    @property
-    def row_size(self) -> int:
-        """Size of a row, K D or K T D."""
-        return max(1, self.positions) * super().row_size
-
-    def rows(self, batch: dict[str, Any], max_views: int) -> BatchRows:
-        """Compute rows (n, K D) or (n, K T D) of the videos in a batch."""
-        if not self.positions:
-            return super().rows(batch, max_views)
-        with torch.inference_mode():
-            views = rows_of_views(self.encoder, batch, self._positions_of_view, max_views)
-        return BatchRows(torch.stack(views).cpu().reshape(-1, self.row_size), self.num_clips)
-
-    def _positions_of_view(self, view: Tensor) -> Tensor:
-        return frame_features(self.encoder.backbone, view).flatten(1)
-
-
-def clip_features(model: VideoModel, clips: int, objective: str) -> ClipFeatures:
-    """Return a network that computes clip features or, for "frames", features per position."""
-    if objective != "frames":
-        return ClipFeatures(**vars(model), num_clips=clips)
-    side = model.settings.crop_size
-    view = torch.zeros(1, 3, model.settings.num_frames, side, side, device=model.device)
-    with torch.inference_mode():
-        positions, channels = frame_features(model.encoder.backbone, view).shape[1:]
-    own = replace(model, feature_size=channels)
-    return ClipFeatures(**vars(own), num_clips=clips, positions=positions)
 
 
 @dataclass(frozen=True)
@@ -285,7 +244,7 @@ class StoredFeatures:
     def compute(self) -> Iterator[int]:
         """Compute and write the features; yield the number of finished videos now and then."""
         own = with_clip(load_model(self.teacher), self.clip)
-        model = clip_features(own, self.clips, self.clip.objective)
+        model = clip_network(own, self.clips, self.clip.objective == "frames")
         workers = min(self.workers, _MOST_ON_GPU)
         if self.workers and model.device.type == "cpu":  # this process is idle meanwhile
             workers = usable_cores()
@@ -444,7 +403,7 @@ class PlannedTeacher:
         model = with_clip(self.model, clip)
         features = None
         if clip.fixed:
-            own = clip_features(model, clip.fixed, clip.objective)
+            own = clip_network(model, clip.fixed, clip.objective == "frames")
             places = (own.positions,) if own.positions else ()
             features = torch.rand(2, clip.fixed, *places, own.feature_size)
         give_teacher(student, model, features)
@@ -458,7 +417,7 @@ class PlannedTeacher:
         chosen = np.linspace(0, len(dataset) - 1, _TIMED).astype(int)
         paths = [dataset.path(int(index)) for index in np.unique(chosen)]
         own = with_clip(self.model, clip)
-        network = clip_features(own, clip.fixed, clip.objective)
+        network = clip_network(own, clip.fixed, clip.objective == "frames")
         begun = time.monotonic()
         for _ in iterate_features(network, paths, ViewOptions(num_clips=clip.fixed)):
             pass
@@ -478,9 +437,12 @@ def plan_teacher(
 
     Raises:
         FileNotFoundError: If the teacher does not exist.
-        ValueError: If its clip does not suit the videos, or :func:`check_objective` raises it.
+        ValueError: If its clip does not suit the videos, its pool is not the student's, or
+            :func:`check_objective` raises it.
     """
     source = find_source(teacher)
+    if has_student and source.per_frame:
+        refuse_pool(teacher)
     usual = "frames" if has_student and source.per_frame else _OBJECTIVE
     objective = given.get("objective", usual)
     clips = given.get("teacher_clips")

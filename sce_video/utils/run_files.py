@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from importlib.util import find_spec
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+from sce_video.options.connect import FRAME_POOLS, POOLS
 from sce_video.utils.errors import MissingPackageError
 from sce_video.utils.files import read_json
 from sce_video.utils.storage import StoredFile, is_url, join, list_files
@@ -25,6 +27,8 @@ PAGE = "run.html"
 PAGE_FEATURES = "run_page_features.npz"
 #: The features that the teacher of a distillation has given of the training videos.
 TEACHER_FEATURES = "teacher.npz"
+#: Features of training videos that the plan of a linear classifier has computed.
+KNOWN_FEATURES = "frozen_features.npz"
 #: Results of a test, as JSON.
 RESULTS = "results.json"
 #: Scores of every test video, of a finetuning run.
@@ -82,9 +86,46 @@ def is_run_folder(folder: str | Path) -> bool:
 def is_model(text: Any) -> bool:
     """Return whether a text names a third-party model.
 
-    It is ``hf:FOLDER``, ``hf:OWNER/MODEL``, or a name of :data:`PUBLIC_NETWORKS`.
+    It is ``hf:FOLDER``, ``hf:OWNER/MODEL``, a name of :data:`PUBLIC_NETWORKS`, or a network with
+    its pool (:func:`split_pool`).
     """
-    return str(text).startswith(MODEL_PREFIX) or is_public_network(text)
+    name, pool = split_pool(text)
+    return pool is not None or name.startswith(MODEL_PREFIX) or is_public_network(name)
+
+
+def split_pool(text: Any) -> tuple[str, str | None]:
+    """Split ``NAME:POOL`` into a network and the pool of its features.
+
+    Every command that accepts a network accepts this form. Nothing else divides it.
+
+    Args:
+        text: Name of a network, with or without a pool.
+
+    Returns:
+        Name and pool. The pool is None if the text is a URL or the path of a file, or if the part
+        before the last colon names no network.
+    """
+    text = str(text)
+    name, colon, pool = text.rpartition(":")
+    whole = not colon or "/" in pool or f"{name}:" == MODEL_PREFIX or is_url(text)
+    if whole or os.path.exists(text) or not (is_model(name) or os.path.exists(name)):
+        return text, None
+    return name, pool
+
+
+def check_pool(name: str, pool: str) -> None:
+    """Check the parts of ``NAME:POOL`` without reading a network.
+
+    Raises:
+        ValueError: If there is no such pool, or the network is a run, which keeps its own.
+    """
+    if os.path.isdir(name) and model_folder(name) is None:
+        raise ValueError(f"{name}:{pool}: a run keeps its own pool. Give {name} alone")
+    known: tuple[str, ...] = FRAME_POOLS
+    if not (is_public_network(name) or os.path.isfile(name)):  # may be a model of transformers
+        known = tuple(dict.fromkeys((*FRAME_POOLS, *POOLS)))
+    if pool not in known:
+        raise ValueError(f"{name}:{pool}: the pool must be one of {', '.join(known)}")
 
 
 def model_folder(path: str | Path) -> Path | None:

@@ -155,6 +155,27 @@ CASES = {
     "finetune-splits r3d18_folder --splits 1 1": "--splits must be given once each",
     "test r3d18_folder R --classes V/a.mp4": "--classes names the labels of a list",
 }
+#: Network with a pool that does not exist, wherever a command accepts a network.
+_WITH_POOL = (
+    *("embed V --checkpoint {} --out o.npz", "evaluate {} --test V --gallery V"),
+    *("index V --checkpoint {} --out O", "finetune {} --train L --out O"),
+    *("pretrain V --out O --from {}", "pretrain V --out O --method distill --teacher {}"),
+    *(
+        "choose V --out O --among {}",
+        "encoder {} --out O",
+        "search V/a.mp4 --index I --checkpoint {}",
+    ),
+    *("curate V --out O --checkpoint {}", "export {} --to pretrained --out O"),
+    *("predict {} V", "search V/a.mp4 --index I --checkpoint {}"),
+)
+_POOL = "efficientnet-lite0:foo: the pool must be one of mean, mean+absdiff, mean+std"
+CASES |= {case.format("efficientnet-lite0:foo"): _POOL for case in _WITH_POOL}
+CASES |= {
+    "evaluate E:mean --test V --gallery V": "E:mean: a run keeps its own pool. Give E alone",
+    "embed V --checkpoint hf:a/b:foo --out o.npz": "hf:a/b:foo: the pool must be one of mean",
+    "finetune nowhere:mean --train L --out O": "no run, checkpoint or model",
+    "encoder efficientnet-lite0:mean --pool mean --out O": "names a pool. Remove --pool mean",
+}
 #: Forks for every command line, since a fresh interpreter each would take most of the time.
 _SCRIPT = """
 import importlib, io, json, os, sys

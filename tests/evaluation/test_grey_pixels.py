@@ -25,6 +25,18 @@ def test_the_parts_equal_a_loop_over_cells():
     np.testing.assert_allclose(network.pool(features).numpy(), expected, rtol=1e-12, atol=1e-12)
 
 
+def test_pixels_in_time_order_are_those_of_the_quarters():
+    view = torch.rand(2, 3, 8, 24, 32, generator=torch.manual_seed(0), dtype=torch.float64)
+    network = GreyPixels("concat")
+    found = network.pool(network(view)).unflatten(1, (4, 768))
+    assert network.out_channels == 4 * 768
+    weights = torch.tensor([0.299, 0.587, 0.114], dtype=torch.float64)
+    grey = torch.einsum("ncthw,c->nthw", view, weights).flatten(2)
+    torch.testing.assert_close(found, grey.unflatten(1, (4, 2)).mean(2))
+    backwards = network.pool(network(view.flip(2))).unflatten(1, (4, 768))
+    torch.testing.assert_close(backwards, found.flip(1))
+
+
 def test_a_single_frame_does_not_move():
     found = GreyPixels()(torch.rand(1, 3, 1, 24, 32)).flatten()
     assert (found[768:] == 0).all() and (found[:768] > 0).all()

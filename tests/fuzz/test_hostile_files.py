@@ -54,7 +54,6 @@ from sce_video.inference.network_input import ModelSettings, settings_from_confi
 from sce_video.jobs import Record, RecordStore
 from sce_video.models.backbones.resnet2d import ResNet2d
 from sce_video.models.backbones.timm_package import timm
-from sce_video.options.connect import DEFAULT_FRAME_POOL
 from sce_video.pages.curves import read_alarms, read_history, read_online_evaluations, read_scalars
 from sce_video.reporting import comparability
 from sce_video.reporting.paper_cells import assign_results
@@ -173,7 +172,7 @@ def read_timm_folder(path: Path) -> None:
     if stored is None:
         return
     try:
-        found = timm_network(path.parent, stored, DEFAULT_FRAME_POOL).settings
+        found = timm_network(path.parent, stored).settings
     except MissingPackageError:  # every name but that of a ResNet is looked up in timm
         return
     names = ("mean", "std", "short_side", "crop_size")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ PATHS = [f"{number}.mp4" for number in range(1000)]
 class Network:
     """A network that needs the same time for every video."""
 
-    feature_size = 4
+    feature_size, all_pools = 4, False
 
     def __init__(self, seconds, broken=()):
         self.seconds, self.broken = seconds, broken
@@ -52,9 +53,7 @@ def no_scores(count):
 
 def passes(*networks):
     names = (FAST, SLOW)
-    return [
-        NetworkPass(network, {name: (0,)}) for network, name in zip(networks, names, strict=False)
-    ]
+    return [NetworkPass(network, (name,)) for network, name in zip(networks, names, strict=False)]
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -99,14 +98,13 @@ def test_a_small_budget_is_an_error_that_names_a_sufficient_one(clock):
 def test_a_network_that_becomes_slow_reduces_the_sample(clock):
     """Videos after the timed ones take ten times as long; the budget still holds nearly."""
     slow = Network(1.0)
-    original = candidate_features._SamplePlan.size
 
-    def slower(*arguments):
+    def slower(*arguments, **options):
         slow.seconds = 10.0
-        return original(*arguments)
+        return bisect_right(*arguments, **options)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(candidate_features._SamplePlan, "size", slower)
+        patch.setattr(candidate_features, "bisect_right", slower)
         found = embed_within(
             passes(slow, Network(0.1)), PATHS, TimeBudget(100.0, 600.0), 1, no_scores, 20
         )

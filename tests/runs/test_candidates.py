@@ -16,6 +16,7 @@ from sce_video.models import EfficientNetLite
 from sce_video.options.connect import FRAME_POOLS
 from sce_video.runs import candidates as module
 from sce_video.runs.candidates import (
+    ORDERED_PIXELS,
     PIXELS,
     RANDOM_WEIGHTS,
     Candidate,
@@ -26,18 +27,11 @@ from sce_video.utils.errors import MissingPackageError
 
 LITE = "efficientnet-lite0"
 
-#: One pass joins the parts of all pools but "concat", which has no parts in common with them.
-POOLS = [pool for pool in FRAME_POOLS if pool != "concat"]
-
 
 @pytest.fixture
 def run(tmp_path):
     save_tiny(tmp_path / "run" / "epoch_1.pth")
     return str(tmp_path / "run")
-
-
-def without_weights(name):
-    raise MissingPackageError(f"{name} needs its package")
 
 
 def test_names_runs_and_pools(run, monkeypatch):
@@ -48,22 +42,24 @@ def test_names_runs_and_pools(run, monkeypatch):
         Candidate("hf:a/b:mean", "hf:a/b", "mean"),
         Candidate("s3://b/run:1", "s3://b/run:1"),
     ]
-    every = [Candidate(f"{LITE}:{pool}", LITE, pool) for pool in POOLS]
+    every = [Candidate(f"{LITE}:{pool}", LITE, pool) for pool in FRAME_POOLS]
     assert named_candidates([f"{LITE}:all"]) == every
     assert named_candidates(["hf:mean"]) == [Candidate("hf:mean", "hf:mean")]
-    monkeypatch.setattr(module, "weights_file", lambda name: None)
+    monkeypatch.setattr(module, "has_public_teacher", lambda: True)
     assert named_candidates([]) == every
 
 
 def test_mistakes_are_answered_before_a_network_is_read(run, monkeypatch):
     for names, message in (
         ([run, run], "twice"),
-        ([f"{run}:mean"], "a run keeps its own. Give"),
+        ([f"{run}:mean"], "a run keeps its own pool. Give"),
+        ([f"{run}:all"], "a run keeps its own pool. Give"),
+        (["hf:a/b:most"], "the pool must be one of mean, "),
         (["nowhere"], "no checkpoint at nowhere"),
     ):
         with pytest.raises((ValueError, FileNotFoundError), match=message):
             named_candidates(names)
-    monkeypatch.setattr(module, "weights_file", without_weights)
+    monkeypatch.setattr(module, "has_public_teacher", lambda: False)
     with pytest.raises(MissingPackageError, match="no network to compare. Give --among RUN"):
         named_candidates([])
 
@@ -102,27 +98,35 @@ def test_pools_of_one_pass_equal_networks_with_these_pools(image_network, monkey
     monkeypatch.setattr(
         "sce_video.inference.model.load_model", lambda *_, **__: network("mean+absdiff")
     )
-    names = [Candidate("own", LITE), *(Candidate(pool, LITE, pool) for pool in POOLS)]
-    lite, pixels, untrained = load_passes(names, "cpu")
-    assert [*lite.parts] == names and lite.count == 4
-    assert [*pixels.parts] == [Candidate(PIXELS)]
-    assert [*untrained.parts] == [Candidate(RANDOM_WEIGHTS)]
+    pooled = [Candidate(pool, LITE, pool) for pool in FRAME_POOLS]
+    names = [*pooled, Candidate("own", LITE)]
+    lite, pixels, ordered, untrained = load_passes(names, "cpu")
+    assert lite.candidates == (names[-1], *pooled) and lite.network.positions == 4
+    assert pixels.candidates == (Candidate(PIXELS),)
+    assert ordered.candidates == (Candidate(ORDERED_PIXELS),) and ordered.network.num_clips == 1
+    assert untrained.candidates == (Candidate(RANDOM_WEIGHTS),)
     assert untrained.network.settings.backbone["base_channels"] == 16
     (found,) = embed_clips(lite.network, [video], workers=1)
     for candidate in names:
         pool = candidate.pool or "mean+absdiff"
         own = clip_network(network(pool), 4)
         (expected,) = embed_clips(own, [video], workers=1)
-        values = lite.features(candidate, found.values)
+        (values,) = lite.features(candidate, found.values[None].copy())
         np.testing.assert_allclose(values, expected.values, rtol=1e-5, atol=1e-6)
         assert values.shape == (4, own.feature_size) and lite.size(candidate) == own.feature_size
     assert len({found.values[:, i * 1280 : i * 1280 + 1280].tobytes() for i in range(4)}) == 4
 
 
-def test_a_network_without_frames_has_no_pools(run, monkeypatch):
-    model = load_model(run, device="cpu")
-    monkeypatch.setattr("sce_video.inference.model.load_model", lambda *_, **__: model)
-    with pytest.raises(
-        ValueError, match="no pools of frames. Give hf:a/b alone, or convert it to a run"
-    ):
-        load_passes([Candidate("hf:a/b:mean", "hf:a/b", "mean")], "cpu")
+def test_pools_of_a_network_that_pools_no_frames_are_networks_of_their_own(run, monkeypatch):
+    model, loaded = load_model(run, device="cpu"), []
+
+    def load(name, device):
+        loaded.append(name)
+        return model
+
+    monkeypatch.setattr("sce_video.inference.model.load_model", load)
+    names = [Candidate(f"hf:a/b:{pool}", "hf:a/b", pool) for pool in ("class", "mean")]
+    first, second, *_ = load_passes(names, "cpu")
+    assert loaded == ["hf:a/b:class", "hf:a/b:mean"]
+    assert (first.candidates, second.candidates) == ((names[0],), (names[1],))
+    assert first.size(names[0]) == model.feature_size

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import shlex
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,12 +17,11 @@ import sce_video
 from sce_video.commands.main import main
 from sce_video.options.choose import ChooseOptions
 from sce_video.options.command_line import parse
-from sce_video.options.connect import EncoderOptions
 from sce_video.options.features import IndexOptions
 from sce_video.options.training import FinetuneOptions, PretrainOptions
 from sce_video.reporting.result_files import collect_results
-from sce_video.runs.candidate_scores import DECIDES
-from sce_video.runs.candidates import PIXELS, RANDOM_WEIGHTS, Candidate
+from sce_video.runs.candidate_scores import DECIDES, Decision
+from sce_video.runs.candidates import ORDERED_PIXELS, PIXELS, RANDOM_WEIGHTS, Candidate
 from sce_video.runs.choose import _next_command
 from sce_video.runs.choose_result import DATA, PAGE
 
@@ -55,7 +55,7 @@ def labelled(data):
 
 def test_the_table_the_json_file_and_the_recommendation_agree(data, labelled):
     names = {score.candidate.name for score in labelled.scores}
-    assert names == {str(data / "run"), PIXELS, RANDOM_WEIGHTS}
+    assert names == {str(data / "run"), PIXELS, ORDERED_PIXELS, RANDOM_WEIGHTS}
     assert labelled.sample == "24 of 24 videos, leaving out one of 6 groups"
     values = [score.metrics[DECIDES] for score in labelled.scores]
     assert values == sorted(values, reverse=True)
@@ -100,58 +100,45 @@ def test_without_labels_the_table_has_their_measures(data, tmp_path, monkeypatch
 def test_the_page_in_a_browser(labelled, dark):
     with browser_page(dark=dark) as page:
         page.goto(labelled.page.resolve().as_uri())
-        assert page.locator("#candidates tr").count() == 4
-        assert page.locator("#differences tr").count() == 1 + 2
-        assert page.locator("pre.command").inner_text() == labelled.command
-        assert page.locator("section[id^=neighbours-]").count() == 3
+        assert page.locator("#candidates tr").count() == 5
+        assert page.locator("#differences tr").count() == 1 + 3
+        shown = page.locator("pre.command").all_inner_texts()
+        assert shown == ([labelled.command] if labelled.command else [])
+        assert page.locator("section[id^=neighbours-]").count() == 4
         assert not low_contrast(page)
     with browser_page(width=390) as page:
         page.goto(labelled.page.resolve().as_uri())
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
-OPTIONS = {
-    "encoder": EncoderOptions,
-    "finetune": FinetuneOptions,
-    "index": IndexOptions,
-    "pretrain": PretrainOptions,
-}
+OPTIONS = {"finetune": FinetuneOptions, "index": IndexOptions, "pretrain": PretrainOptions}
 
 
 @pytest.mark.parametrize(
-    ("given", "chosen", "commands"),
+    ("given", "chosen", "command"),
     [
-        ({}, Candidate("run", "run"), ["index"]),
-        ({}, Candidate("lite:mean+absdiff", "lite", "mean+absdiff"), ["index"]),
-        ({}, Candidate("lite:mean", "lite", "mean"), ["encoder", "index"]),
-        ({"labels": "folders"}, Candidate("lite:mean", "lite", "mean"), ["encoder", "finetune"]),
-        (
-            {"labels": "folders", "group_pattern": r"p(\d+) "},
-            Candidate("my run", "my run"),
-            ["finetune"],
-        ),
-        (
-            {"labels": "c.csv", "group_column": "a", "fold_column": "b"},
-            Candidate("run", "run"),
-            ["finetune"],
-        ),
-        ({"labels": "c.csv"}, None, ["pretrain"]),
+        ({}, "run", "index"),
+        ({}, "lite:mean", "index"),
+        ({"labels": "folders"}, "lite:mean", "finetune"),
+        ({"labels": "folders", "group_pattern": r"p(\d+) "}, "my run", "finetune"),
+        ({"labels": "c.csv", "group_column": "a", "fold_column": "b"}, "run", "finetune"),
+        ({"labels": "c.csv"}, None, "pretrain"),
     ],
 )
-def test_the_recommended_line_is_a_command_line(given, chosen, commands):
+def test_the_recommended_line_is_a_command_line(given, chosen, command):
     options = ChooseOptions(videos="my videos", out="out", **given)
-    parts = [shlex.split(part) for part in _next_command(chosen, options).split(" && ")]
-    assert [part[:2] for part in parts] == [["sce-video", name] for name in commands]
-    parsed = [parse(OPTIONS[part[1]], part[2:]) for part in parts]
-    last = parsed[-1]
-    if "labels" in given and chosen is not None:
-        assert isinstance(last, FinetuneOptions)
-        assert last.source == ("out/network" if len(parts) > 1 else chosen.source)
-        assert last.group_pattern == given.get("group_pattern")
-        assert last.fold_column == given.get("fold_column")
-        assert last.data_root == (None if given["labels"] == "folders" else "my videos")
-    if len(parts) > 1:
-        assert parsed[0].pool == "mean" and parsed[0].out == "out/network"
+    candidate = None if chosen is None else Candidate(chosen, chosen)
+    decision = Decision(None, candidate, ())
+    program, name, *words = shlex.split(_next_command(decision, options))
+    assert (program, name) == ("sce-video", command)
+    parsed = parse(OPTIONS[name], words)
+    if name == "finetune":
+        assert parsed.source == chosen and parsed.group_pattern == given.get("group_pattern")
+        assert parsed.fold_column == given.get("fold_column")
+        assert parsed.data_root == (None if given["labels"] == "folders" else "my videos")
+    if name == "pretrain":  # from scratch, also if the weights of a teacher are installed
+        assert parsed.method == "simclr"
+        assert _next_command(replace(decision, possible=False), options) == ""
 
 
 def test_mistakes_are_one_line(data, tmp_path, monkeypatch, capsys):

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,18 +19,22 @@ from helpers.training import make_videos
 
 import sce_video
 from sce_video.commands.main import main
+from sce_video.datasets.video_dataset import VideoDataset
 from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.engine.config.snapshot import plain
 from sce_video.engine.run_json import Choice, read_run_json
 from sce_video.evaluation.functional.linear_probe import fit_linear_probe
+from sce_video.evaluation.linear_fit_loop import LinearFitLoop, read_known, write_known
 from sce_video.evaluation.scores import load_scores
 from sce_video.models import EfficientNetLite
 from sce_video.options.connect import FRAME_POOLS
+from sce_video.options.declare import given_options
 from sce_video.options.training import FinetuneOptions
 from sce_video.runs import plan_finetuning as plan_finetuning_module
 from sce_video.runs.finetune_routes import Trial, better_route, known_route, trial_seconds
 from sce_video.runs.plan_finetuning import plan_finetuning
-from sce_video.utils.run_files import PROBE, RESULTS, SCORES
+from sce_video.runs.plan_frozen import HourBudget, PlannedFit
+from sce_video.utils.run_files import KNOWN_FEATURES, PROBE, RESULTS, SCORES
 
 SMALL = {"workers": 0, "batch": 4}
 VIDEO = "type='ResNet3dSlowPath', depth=18, base_channels=4, zero_init_residual=False"
@@ -181,7 +189,7 @@ def test_rules_that_need_no_trial():
 def test_the_better_route_is_that_of_the_same_videos():
     """Frozen features are judged by the videos of the trial, not by all of them."""
     frozen_hits = torch.tensor([1, 1, 0, 0, 0, 0, 0, 0]).double()
-    found, units = SimpleNamespace(hits=frozen_hits), torch.arange(8)
+    found, units = SimpleNamespace(hits=lambda: frozen_hits), torch.arange(8)
 
     def route(*hits, held=(0, 1, 2, 3), epochs=5):
         trial = Trial(torch.tensor(held), torch.tensor(hits).double(), epochs)
@@ -204,12 +212,80 @@ def test_a_trial_takes_a_part_of_the_time():
     assert trial_seconds(None, 1e6) == 600
 
 
-def test_a_budget_without_time_for_a_training_leads_to_frozen_features(videos, tmp_path):
-    given = options(videos, tmp_path, source="image.pth", hours=1e-5)
+def test_a_budget_without_time_for_a_training_leads_to_frozen_features(
+    videos, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(plan_finetuning_module._Training, "fits", lambda *_: False)
+    given = options(videos, tmp_path, source="image.pth", hours=2.0)
     found = choices(plan_finetuning(given, time.monotonic()))
-    assert (
-        found["route"].value == "frozen" and "1e-05 hours do not suffice" in found["route"].reason
-    )
+    assert found["route"].value == "frozen"
+    assert "2 hours do not suffice to try a finetuning" in found["route"].reason
+
+
+@pytest.mark.parametrize(("batch", "clips"), [(4, 3), (100, 3)])
+def test_a_budget_that_cannot_hold_the_features_is_refused(videos, tmp_path, batch, clips):
+    """It is refused after two batches, or after the only one, and a sufficient one is named."""
+    given = options(videos, tmp_path, route="frozen", hours=1e-4, clips=clips, batch=batch)
+    with pytest.raises(ValueError, match="--hours 0.0001 does not suffice") as raised:
+        plan_finetuning(given, time.monotonic())
+    assert "features of 26 videos" in str(raised.value)  # 10 to fit, 6 to test, 10 on the page
+    enough = float(re.search(r"Give --hours (\S+) or more", str(raised.value))[1])
+    assert enough * 3600 > 20  # the page
+    assert "fewer videos (--few)" in str(raised.value)
+    given = replace(given, hours=10 * enough)
+    planned = plan_finetuning(given, time.monotonic())
+    assert 3600 * planned.hours > planned.frozen.features.seconds * 16 + 20
+
+
+def test_fewer_clips_are_advised_if_they_suffice():
+    budget = HourBudget(hours=1.0, begun=time.monotonic(), videos=1000, clips=5)
+    with pytest.raises(ValueError, match="Give --hours 1.5 or more, or --clips 3$"):
+        budget.check(5.0, done=0)  # 5,000 s and the page
+    budget.check(3.0, done=0)
+
+
+def test_each_clip_is_decoded_once(videos, tmp_path, monkeypatch):
+    """The fit reads what the plan has computed, and equals the fit that computes it again."""
+    decoded, run_pipeline, fit = [], VideoDataset._run_pipeline, LinearFitLoop._fit
+
+    def counted(self, index, seed, given):
+        decoded.append(Path(given["path"]).name)
+        return run_pipeline(self, index, seed, given)
+
+    def fitted(self):
+        counts.append(Counter(decoded))
+        return fit(self)
+
+    counts, weights = [], []
+    monkeypatch.setattr(VideoDataset, "_run_pipeline", counted)
+    monkeypatch.setattr(LinearFitLoop, "_fit", fitted)
+    for name in ("once", "twice"):
+        given = options(videos, tmp_path / name, source="image.pth", route="frozen")
+        decoded.clear()
+        sce_video.finetune(**given_options(given))
+        weights.append(load_checkpoint_file(tmp_path / name / "epoch_1.pth")["state_dict"])
+        monkeypatch.setattr(PlannedFit, "write_features", lambda self: None)
+    names = [path.name for path in (videos / "train").rglob("*.mp4")]
+    assert counts == [dict.fromkeys(names, 1), dict.fromkeys(names, 2)]
+    for name in ("cls_head.fc_cls.weight", "cls_head.fc_cls.bias"):
+        first, second = (one[name] for one in weights)
+        torch.testing.assert_close(first, second, rtol=1e-3, atol=1e-4 * float(second.abs().max()))
+
+
+def test_features_of_other_weights_or_files_are_not_used(tmp_path):
+    paths = [str(tmp_path / name) for name in ("a.mp4", "b.mp4")]
+    for path in paths:
+        Path(path).write_bytes(b"video")
+    views = torch.rand(2, 3, 5)
+    write_known(tmp_path, {"weights": "a"}, paths, views)
+    found = read_known(tmp_path, {"weights": "a"})
+    assert [*found] == paths and torch.equal(torch.stack([*found.values()]), views)
+    assert read_known(tmp_path, {"weights": "b"}) == {} == read_known(tmp_path / "no", {})
+    Path(paths[0]).write_bytes(b"another video")
+    assert [*read_known(tmp_path, {"weights": "a"})] == paths[1:]
+    (tmp_path / KNOWN_FEATURES).write_bytes(b"damaged")
+    with pytest.raises(ValueError, match="Remove it, and the features are computed again"):
+        read_known(tmp_path, {})
 
 
 def test_options_of_a_training_are_refused(tmp_path):

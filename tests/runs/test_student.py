@@ -111,7 +111,7 @@ def test_a_linear_layer_leads_to_features_of_another_size(tmp_path):
 @needs_teacher
 @pytest.mark.parametrize(
     ("objective", "size", "dtype"),
-    [("cosine", 3 * 1280, np.float32), ("frames", 4 * 1280, np.float16)],
+    [("cosine", 3 * 1280 + 343, np.float32), ("frames", 4 * 1280, np.float16)],
 )
 def test_a_student_is_trained_and_read_by_other_commands(objective, size, dtype, tmp_path):
     """The whole command. The features of frames are many, so they have half the precision."""
@@ -138,4 +138,4 @@ def test_a_student_is_trained_and_read_by_other_commands(objective, size, dtype,
     layers = [v for name, v in checkpoint["state_dict"].items() if ".temporal." in name]
     assert len(layers) == 4 and all(layer.abs().max() > 0 for layer in layers)
     model = load_model(run)
-    assert model.settings.num_frames == 4 and model.feature_size == 3 * 1280
+    assert model.settings.num_frames == 4 and model.feature_size == 3 * 1280 + 343

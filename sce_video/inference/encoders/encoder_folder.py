@@ -48,9 +48,11 @@ from sce_video.utils.files import cache_folder, file_identity, write_text
 from sce_video.utils.run_files import (
     CONFIG,
     MODEL_PREFIX,
+    check_pool,
     is_model,
     is_public_network,
     model_folder,
+    split_pool,
     weights_file,
 )
 from sce_video.utils.storage import is_url
@@ -149,29 +151,36 @@ def run_of_model(run: str | os.PathLike) -> str:
     """Return a run or checkpoint unchanged, and for a third-party model the folder of its run.
 
     The folder is in the cache (``SCE_VIDEO_CACHE``, or ``sce_video`` in the user's cache folder),
-    made once for each state of the model's files (size, modification time and inode: reading all
-    weights at every call would take longer than the rest), with all of its own settings.
+    made once for each pool and state of the model's files (size, modification time and inode:
+    reading all weights at every call would take longer than the rest).
 
     Args:
         run: A run or checkpoint; ``hf:MODEL``, or the folder of a model of transformers or timm; or
-            the name of a public network.
+            the name of a public network. A model may be followed by its pool, ``NAME:POOL``.
 
     Raises:
-        ValueError: If :func:`import_encoder` raises it.
+        ValueError: If there is no such pool, or :func:`import_encoder` raises it.
     """
-    name = os.fspath(run).removeprefix(MODEL_PREFIX)
-    if is_public_network(run):
-        return _imported_once(name, [file_sha256(weights_file(name))], name)
-    if is_model(run):
+    given, pool = split_pool(run)
+    if pool is not None:
+        check_pool(given, pool)
+        if os.path.isfile(given) and model_folder(given) is None:
+            if (imported := run_of_weights(given, pool=pool)) is None:
+                raise ValueError(f"{run}: a checkpoint keeps its own pool. Give {given} alone")
+            return str(Path(imported).parent)
+    name = given.removeprefix(MODEL_PREFIX)
+    if is_public_network(given):
+        return _imported_once(name, [file_sha256(weights_file(name))], name, pool)
+    if is_model(given):
         folder = _find_folder(name)
-    elif (local := model_folder(os.fspath(run))) is not None:
+    elif (local := model_folder(given)) is not None:
         folder, name = local, str(local)
     else:
         return os.fspath(run)
     files = sorted(path for path in folder.iterdir() if path.is_file())
     states = [(path.name, file_identity(path)) for path in files]
     short = Path(os.path.abspath(name)).name if os.path.isdir(name) else name.replace("/", "--")
-    return _imported_once(name, [str(folder.resolve()), states], short, folder)
+    return _imported_once(name, [str(folder.resolve()), states], short, pool, folder)
 
 
 def _find_folder(name: str) -> Path:
@@ -189,7 +198,9 @@ def _find_folder(name: str) -> Path:
 
 
 def run_of_weights(
-    checkpoint: str | os.PathLike, content: Mapping[str, Any] | None = None
+    checkpoint: str | os.PathLike,
+    content: Mapping[str, Any] | None = None,
+    pool: str | None = None,
 ) -> str | None:
     """Return the checkpoint of the run of a state dict of torchvision; None for any other file.
 
@@ -198,6 +209,7 @@ def run_of_weights(
     Args:
         checkpoint: A file, or a URL, which is never a state dict of torchvision.
         content: Content of the file, if it has been read.
+        pool: How the features of frames become a representation; None for the default.
 
     Raises:
         ValueError: If the file is damaged.
@@ -208,53 +220,54 @@ def run_of_weights(
     content = load_checkpoint_file(name) if content is None else content
     if not is_published(checkpoint_weights(dict(content))):
         return None
-    run = _imported_once(name, [file_sha256(name)], Path(name).stem)
+    run = _imported_once(name, [file_sha256(name)], Path(name).stem, pool)
     return str(Path(run, CHECKPOINT))
 
 
-def _imported_once(name: str, facts: list[Any], short: str, folder: Path | None = None) -> str:
+def _imported_once(
+    name: str, facts: list[Any], short: str, pool: str | None, folder: Path | None = None
+) -> str:
     """Return the folder in the cache with the run of a model, which is made for these facts."""
+    if pool is not None:
+        facts, short = [*facts, pool], f"{short}_{pool}"
     digest = hashlib.sha256(json.dumps([_FORMAT, *facts]).encode()).hexdigest()[:16]
     out = cache_folder() / "encoders" / digest / short
     # A run without it was interrupted.
     if not (out / CONFIG).is_file():  # written last
-        import_encoder(name, out, folder=folder)
+        import_encoder(name, out, pool=pool, folder=folder)
     return str(out)
 
 
-def find_image_network(name: str, folder: Path | None, pool: str | None) -> ImageNetwork | None:
+def find_image_network(name: str, folder: Path | None) -> ImageNetwork | None:
     """Return a third-party image network whose frames are pooled here; None for any other model.
 
     Args:
         name: Name of a public network, a file, or what :func:`find_model` finds.
         folder: Where the files of ``name`` are, if they are in a folder.
-        pool: How frames become a representation; None for the default.
 
     Raises:
         MissingPackageError: If the package of the network is not installed.
         ValueError: If the network is unknown or its weights do not fit.
     """
-    frame_pool = DEFAULT_FRAME_POOL if pool is None else pool
     if is_public_network(name):
-        return public_network(name, frame_pool)
+        return public_network(name)
     if folder is None:
         weights = checkpoint_weights(load_checkpoint_file(name))
-        if (found := torchvision_network(weights, frame_pool, name)) is None:
+        if (found := torchvision_network(weights, name)) is None:
             raise EncoderError(
                 f"{name} contains no image network of torchvision that is known here. Give the "
                 "folder of a model, or a network of docs/encoders.md"
             )
         return found
     stored = timm_config(folder)
-    return None if stored is None else timm_network(folder, stored, frame_pool)
+    return None if stored is None else timm_network(folder, stored)
 
 
 def _write_image_network(
-    network: ImageNetwork, out: Path, source: str, frames: int | None, fps: float | None
+    network: ImageNetwork, out: Path, source: str, pool: str, settings: ProcessorSettings
 ) -> ImportedEncoder:
-    """Write the folder of a run with an image network."""
-    backbone, pool = network.backbone, network.backbone["frame_pool"]
-    settings = network.settings.with_clip(frames, fps)
+    """Write the folder of a run with an image network and its pool."""
+    backbone = {**network.backbone, "frame_pool": pool}
     model = MODELS.build(checked_backbone(backbone))
     model.load_state_dict(network.weights)
     meta = {"encoder": {"name": source, "pool": pool}, "classifier": network.is_classifier}
@@ -319,9 +332,10 @@ def import_encoder(
     name = name.removeprefix(MODEL_PREFIX)
     if folder is None and not (is_public_network(name) or os.path.isfile(name)):
         folder = _find_folder(name)
-    image_network = find_image_network(name, folder, pool)
+    image_network = find_image_network(name, folder)
     if image_network is not None:
-        return _write_image_network(image_network, Path(out), name, frames, fps)
+        pool, settings = pool or DEFAULT_FRAME_POOL, image_network.settings.with_clip(frames, fps)
+        return _write_image_network(image_network, Path(out), name, pool, settings)
     assert folder is not None  # a transformers model has a folder
     config = read_encoder_config(folder)
     family = family_of(config.model_type)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -21,43 +23,47 @@ class ImageNetwork:
 
     Attributes:
         name: Name of the architecture.
-        backbone: Config of a backbone that computes every frame of a clip.
+        backbone: Config of a backbone that computes every frame of a clip, without its pool.
         weights: Weights of this backbone by name.
         settings: Input of the network.
-        is_classifier: Whether the file also contains a classifier.
-        unused: Names of the weights in the file that the backbone does not have.
+        unused: Names of the weights of a classifier, which the backbone does not have.
     """
 
     name: str
     backbone: dict[str, Any]
     weights: dict[str, Tensor]
     settings: ProcessorSettings
-    is_classifier: bool = False
     unused: list[str] = field(default_factory=list)
 
+    @classmethod
+    def of_timm(
+        cls,
+        backbone: dict[str, Any],
+        weights: Mapping[str, Tensor],
+        settings: ProcessorSettings,
+        unused: list[str],
+    ) -> ImageNetwork:
+        """Return a network of :func:`timm_backbone` with weights under timm's names."""
+        own = {f"network.{name}": value for name, value in weights.items()}
+        return cls(backbone["architecture"], backbone, own, settings, unused)
 
-def image_input(
-    *,
-    mean: tuple[float, ...],
-    std: tuple[float, ...],
-    short_side: int,
-    crop_size: int,
-    interpolation: str,
-    square: bool = False,
-) -> ProcessorSettings:
-    """Return the input of an image network, with the clips that suit its motion features.
+    @property
+    def is_classifier(self) -> bool:
+        """Whether the file also contains a classifier."""
+        return bool(self.unused)
 
-    The arguments are those of
-    :class:`~sce_video.inference.encoders.transformers_files.ProcessorSettings`.
-    """
-    return ProcessorSettings(
-        mean=mean,
-        std=std,
-        short_side=short_side,
-        crop_size=crop_size,
-        interpolation=interpolation,
-        square=square,
-        in_float=False,
-        num_frames=_NUM_FRAMES,
-        clip_duration=_NUM_FRAMES * _SECONDS_APART,
-    )
+
+def timm_backbone(architecture: str, model_args: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the config of a backbone that computes a network of timm."""
+    backbone: dict[str, Any] = {"type": "TimmEncoder", "architecture": architecture}
+    return {**backbone, "model_args": dict(model_args)} if model_args else backbone
+
+
+#: Input of an image network, with the clips that suit its motion features.
+image_input = partial(
+    ProcessorSettings,
+    square=False,
+    in_float=False,
+    num_frames=_NUM_FRAMES,
+    clip_duration=_NUM_FRAMES * _SECONDS_APART,
+)

@@ -21,13 +21,11 @@ _STD = 128 / 255
 _CROP_SHARE = 0.875
 
 
-def public_network(name: str, frame_pool: str) -> ImageNetwork:
+def public_network(name: str) -> ImageNetwork:
     """Return a public image network with its weights.
 
     Args:
         name: One of :data:`~sce_video.utils.run_files.PUBLIC_NETWORKS`.
-        frame_pool: Name of the pooling, see
-            :func:`~sce_video.models.backbones.frame_pools.pool_frames`.
 
     Raises:
         MissingPackageError: If the package with the weights is not installed.
@@ -35,7 +33,7 @@ def public_network(name: str, frame_pool: str) -> ImageNetwork:
     """
     content = load_checkpoint_file(weights_file(name))
     variant = name.removeprefix("efficientnet-")
-    backbone = {"type": "EfficientNetLite", "variant": variant, "frame_pool": frame_pool}
+    backbone = {"type": "EfficientNetLite", "variant": variant}
     network = MODELS.build(backbone)
     network.load_state_dict(from_published(content))
     size = VARIANTS[variant].size

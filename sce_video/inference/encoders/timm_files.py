@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from sce_video.engine.weights import bounded_network, checked_backbone
-from sce_video.inference.encoders.frame_networks import ImageNetwork, image_input
+from sce_video.inference.encoders.frame_networks import ImageNetwork, image_input, timm_backbone
 from sce_video.inference.encoders.transformers_files import (
     EncoderError,
     ProcessorSettings,
@@ -45,14 +45,12 @@ def timm_config(folder: Path) -> dict[str, Any] | None:
     return stored if isinstance(stored, dict) and layout <= stored.keys() else None
 
 
-def timm_network(folder: Path, stored: Mapping[str, Any], frame_pool: str) -> ImageNetwork:
+def timm_network(folder: Path, stored: Mapping[str, Any]) -> ImageNetwork:
     """Return the network in a folder of timm's layout.
 
     Args:
         folder: Folder with the weights.
         stored: Result of :func:`timm_config`.
-        frame_pool: How frames become a representation, see
-            :func:`~sce_video.models.backbones.frame_pools.pool_frames`.
 
     Raises:
         EncoderError: If the network or its input is unknown, or the weights do not fit.
@@ -66,14 +64,11 @@ def timm_network(folder: Path, stored: Mapping[str, Any], frame_pool: str) -> Im
     model_args = stored.get("model_args") or {}
     only_ends = isinstance(model_args, dict) and not {*model_args} - {*_ENDS}
     if isinstance(architecture, str) and architecture in RESNETS and only_ends:
-        return resnet(architecture, weights, settings, frame_pool, str(folder))
+        return resnet(architecture, weights, settings, str(folder))
     try:
         check_architecture(architecture)
         model_args = _shaping_args(architecture, model_args, given)
-        backbone: dict[str, Any] = {"type": "TimmEncoder", "architecture": architecture}
-        if model_args:
-            backbone["model_args"] = model_args
-        checked_backbone(backbone)
+        backbone = checked_backbone(timm_backbone(architecture, model_args))
         with torch.device("meta"), bounded_network(weights):
             network = build_network(architecture, model_args)
             classifier = build_network(architecture, model_args, num_classes=2)
@@ -81,22 +76,11 @@ def timm_network(folder: Path, stored: Mapping[str, Any], frame_pool: str) -> Im
         raise EncoderError(f"{path}: {error}") from error
     ends = classifier.state_dict().keys() - network.state_dict().keys()
     own, unused = own_weights(network, weights, ends, str(folder))
-    return ImageNetwork(
-        name=architecture,
-        backbone={**backbone, "frame_pool": frame_pool},
-        weights={f"network.{name}": value for name, value in own.items()},
-        settings=settings,
-        is_classifier=bool(unused),
-        unused=unused,
-    )
+    return ImageNetwork.of_timm(backbone, own, settings, unused)
 
 
 def resnet(
-    architecture: str,
-    weights: Mapping[str, Tensor],
-    settings: ProcessorSettings,
-    frame_pool: str,
-    source: str,
+    architecture: str, weights: Mapping[str, Tensor], settings: ProcessorSettings, source: str
 ) -> ImageNetwork:
     """Return a ResNet of timm's and torchvision's names as a ``ResNet2d``.
 
@@ -104,7 +88,6 @@ def resnet(
         architecture: One of :data:`RESNETS`.
         weights: State dict, with or without ``fc``.
         settings: Input of the network.
-        frame_pool: How frames become a representation.
         source: File or folder, for messages.
 
     Raises:
@@ -115,12 +98,11 @@ def resnet(
         "type": "ResNet2d",
         "depth": RESNETS[architecture],
         "base_channels": 64 if stem is None else len(stem),
-        "frame_pool": frame_pool,
     }
     with torch.device("meta"), bounded_network(dict(weights)):
         network = MODELS.build(checked_backbone(backbone))
     own, unused = own_weights(network, weights, {"fc.weight", "fc.bias"}, source)
-    return ImageNetwork(architecture, backbone, own, settings, bool(unused), unused)
+    return ImageNetwork(architecture, backbone, own, settings, unused)
 
 
 def own_weights(

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from sce_video.engine.weights import bounded_network
-from sce_video.inference.encoders.frame_networks import ImageNetwork, image_input
+from sce_video.inference.encoders.frame_networks import ImageNetwork, image_input, timm_backbone
 from sce_video.inference.encoders.timm_files import RESNETS, resnet
 from sce_video.inference.encoders.transformers_files import EncoderError, ProcessorSettings
 from sce_video.models.backbones.timm_encoder import build_network
@@ -137,15 +137,11 @@ def _candidates(weights: Mapping[str, Any]) -> Iterator[Published]:
             yield published
 
 
-def torchvision_network(
-    weights: Mapping[str, Any], frame_pool: str, source: str
-) -> ImageNetwork | None:
+def torchvision_network(weights: Mapping[str, Any], source: str) -> ImageNetwork | None:
     """Return the network of torchvision in a state dict; None if it is not one of them.
 
     Args:
         weights: Content of the file.
-        frame_pool: How frames become a representation, see
-            :func:`~sce_video.models.backbones.frame_pools.pool_frames`.
         source: File, for messages.
 
     Raises:
@@ -154,24 +150,13 @@ def torchvision_network(
     """
     tensors = {str(name): value for name, value in weights.items() if torch.is_tensor(value)}
     for published in _candidates(tensors):
-        architecture, settings = published.architecture, published.settings
-        if architecture in RESNETS:
-            return resnet(architecture, tensors, settings, frame_pool, source)
+        if published.architecture in RESNETS:
+            return resnet(published.architecture, tensors, published.settings, source)
         kept, unused = _without_classifier(tensors, published.classifier)
         found = _same_in_timm(published, kept, tensors)
-        if found is None:
-            continue
-        backbone: dict[str, Any] = {"type": "TimmEncoder", "architecture": architecture}
-        if published.model_args:
-            backbone["model_args"] = dict(published.model_args)
-        return ImageNetwork(
-            name=architecture,
-            backbone={**backbone, "frame_pool": frame_pool},
-            weights={f"network.{name}": value for name, value in found.items()},
-            settings=settings,
-            is_classifier=bool(unused),
-            unused=unused,
-        )
+        if found is not None:
+            backbone = timm_backbone(published.architecture, published.model_args)
+            return ImageNetwork.of_timm(backbone, found, published.settings, unused)
     return None
 
 

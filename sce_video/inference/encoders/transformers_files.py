@@ -20,6 +20,7 @@ from sce_video.engine.weights import bounded_network, read_tensors
 from sce_video.models.backbones.hf_encoder import config_of, family_of, transformers
 from sce_video.utils.errors import MissingPackageError, UserError
 from sce_video.utils.files import read_json
+from sce_video.utils.run_files import MODEL_CONFIG
 
 #: Patterns of the files to download from the hub: settings and weights, but no code
 _SETTINGS = ["*.json", "*.txt", "*.model"]
@@ -29,7 +30,6 @@ _WEIGHT_FILES = (
     *("pytorch_model.bin", "pytorch_model-*-of-*.bin"),
 )
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
-_CONFIG = "config.json"
 #: Owner of timm's networks on the hub.
 TIMM_OWNER = "timm/"
 
@@ -55,8 +55,8 @@ def find_model(name: str) -> Path:
             in the local cache or on a reachable hub.
     """
     if os.path.isdir(name):
-        if not os.path.isfile(os.path.join(name, _CONFIG)):
-            raise EncoderError(f"{name} is no folder of a model: it has no {_CONFIG}")
+        if not os.path.isfile(os.path.join(name, MODEL_CONFIG)):
+            raise EncoderError(f"{name} is no folder of a model: it has no {MODEL_CONFIG}")
         return Path(name)
     if not _HUB_NAME.fullmatch(name):
         raise EncoderError(
@@ -94,9 +94,9 @@ def find_model(name: str) -> Path:
 
 def read_encoder_config(folder: Path) -> Any:
     """Read the ``PreTrainedConfig`` of a model; raise EncoderError if its family is unknown."""
-    stored = read_json(folder / _CONFIG)
+    stored = read_json(folder / MODEL_CONFIG)
     if not isinstance(stored, dict):
-        raise EncoderError(f"{folder / _CONFIG} is no config of a model")
+        raise EncoderError(f"{folder / MODEL_CONFIG} is no config of a model")
     if stored.get("model_type") == "pe_audio_video":  # Perception Encoder is published with audio
         held = stored.pop("audio_video_config", None)
         video = held.get("video_config") if isinstance(held, dict) else None
@@ -104,13 +104,13 @@ def read_encoder_config(folder: Path) -> Any:
     try:
         return config_of(stored)
     except ValueError as error:
-        raise EncoderError(f"{folder / _CONFIG}: {error}") from error
+        raise EncoderError(f"{folder / MODEL_CONFIG}: {error}") from error
 
 
 def brought_pool(folder: Path, config: Any) -> str | None:
     """Return the pooling that a classifier provides; None for other models."""
     classifier = family_of(config.model_type).classifier
-    architectures = read_json(folder / _CONFIG).get("architectures")
+    architectures = read_json(folder / MODEL_CONFIG).get("architectures")
     if classifier is None or not isinstance(architectures, list):
         return None
     brings = classifier.model in architectures and getattr(config, "use_mean_pooling", True)

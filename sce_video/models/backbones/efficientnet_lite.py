@@ -13,9 +13,9 @@ from torch.nn import functional as F
 from sce_video.models.backbones.common import StagedBackbone, check_frozen
 from sce_video.models.backbones.frame_pools import (
     fold_frames,
-    pool_stages,
+    last_and_fine,
+    pool_frames,
     pooled_channels,
-    unfold_frames,
 )
 from sce_video.registry import MODELS
 from sce_video.utils.stored_arguments import Switch, Variant
@@ -240,21 +240,18 @@ class EfficientNetLite(StagedBackbone):
             found.append(nn.Sequential(*layer, *blocks))  # type: ignore[misc]
         return [*found, self.head]
 
-    def frame_maps(self, view: Tensor) -> Tensor:
-        """Map (N, 3, T, H, W) to features (N, 1280, T, H/32, W/32) of the frames."""
-        return unfold_frames(self.run_stages(self._images(view)), view)
-
-    def forward(self, view: Tensor) -> Tensor:
-        """(N, 3, T, H, W) to features (N, C, T, H/32, W/32), whose mean is the representation."""
-        return pool_stages(self.stage_maps(self._images(view)), self.frame_pool, view)
-
-    def _images(self, view: Tensor) -> Tensor:
-        """Fold the frames of a view into the batch, and tell the temporal layers their number."""
+    def frame_maps(self, view: Tensor) -> tuple[Tensor, Tensor]:
+        """Map (N, 3, T, H, W) to features (N, 1280, T, H/32, W/32) and to maps for ``energy``."""
         images = fold_frames(view)
         for layer in self.temporal.values():
             assert isinstance(layer, TemporalDifference)
             layer.frames = view.shape[2]
-        return images
+        return last_and_fine(self.stage_maps(images), view)
+
+    def forward(self, view: Tensor) -> Tensor:
+        """(N, 3, T, H, W) to features (N, C, T, H/32, W/32), whose mean is the representation."""
+        features, fine = self.frame_maps(view)
+        return pool_frames(features, self.frame_pool, view, fine)
 
 
 def _rounded(channels: float, divisor: int = 8) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -80,25 +81,23 @@ def fold_frames(view: Tensor) -> Tensor:
     return view.transpose(1, 2).flatten(0, 1)
 
 
-def pool_stages(stages: Iterable[Tensor], frame_pool: str, view: Tensor) -> Tensor:
-    """Compute the representation of clips from the maps of an image network's stages.
+def last_and_fine(stages: Iterable[Tensor], view: Tensor) -> tuple[Tensor, Tensor]:
+    """Select the maps of an image network's stages that its representation is made of.
 
     Args:
         stages: Maps (N T, C, H, W) of the frames after each stage, of falling size.
-        frame_pool: Name of the pool.
         view: The frames (N, 3, T, H', W').
 
     Returns:
-        As :func:`pool_frames` for the last stage. ``energy`` is computed from the last stage that
-        has at least :data:`ENERGY_CELLS` rows and columns.
+        The features, which are the maps of the last stage, and the maps of the last stage that has
+        at least :data:`ENERGY_CELLS` rows and columns, each (N, C, T, H, W).
     """
     fine = None
     for maps in stages:
         if fine is None or min(maps.shape[2:]) >= ENERGY_CELLS:
             fine = maps
     assert fine is not None
-    last, fine = (unfold_frames(x, view) for x in (maps, fine))
-    return pool_frames(last, frame_pool, view, fine)
+    return unfold_frames(maps, view), unfold_frames(fine, view)
 
 
 def unfold_frames(maps: Tensor, view: Tensor) -> Tensor:
@@ -106,9 +105,7 @@ def unfold_frames(maps: Tensor, view: Tensor) -> Tensor:
     return maps.unflatten(0, (len(view), view.shape[2])).transpose(1, 2)
 
 
-def pool_frames(
-    features: Tensor, frame_pool: str, view: Tensor, fine: Tensor | None = None
-) -> Tensor:
+def pool_frames(features: Tensor, frame_pool: str, view: Tensor, fine: Tensor) -> Tensor:
     """Change the features of frames so that their mean over time and space is the representation.
 
     With f_t, the features of frame t averaged over space, a ``+`` appends how they change:
@@ -132,8 +129,7 @@ def pool_frames(
         features: (N, C, T, H, W).
         frame_pool: A pool that :func:`pooled_channels` accepts.
         view: The frames (N, 3, T, H', W').
-        fine: Maps (N, C', T, h, w) for ``energy``. Without them, the features are used, or the
-            frames themselves if the features have no positions.
+        fine: Maps (N, C', T, h, w) for ``energy``; the view of a network without maps.
 
     Returns:
         (N, C', T, H, W), where C' is :func:`pooled_channels`, or the features for ``mean``.
@@ -143,8 +139,6 @@ def pool_frames(
     changes = (view[:, :, 1:] != view[:, :, :-1]).flatten(3).any(3).any(1)
     energy = None
     if "energy" in frame_pool:
-        if fine is None:
-            fine = view if features.shape[3:] == (1, 1) else features
         energy = motion_energy(fine, features.mean((2, 3, 4)))
     parts = _parts(features.mean((3, 4)), frame_pool, changes, energy)
     constant = [part[:, :, None, None, None].expand(-1, -1, *features.shape[2:]) for part in parts]
@@ -188,22 +182,40 @@ def _averages(size: int, like: Tensor) -> Tensor:
     return matrix.to(like)
 
 
-def pool_stored_frames(frames: Tensor, frame_pool: str, energy: Tensor | None = None) -> Tensor:
-    """Compute the representation of clips from the stored features of their frames.
+@dataclass(frozen=True, eq=False)
+class StoredClips:
+    """What the representations of clips in all pools are computed from.
 
-    A frame with exactly the features of the frame before it counts as its repetition, see
-    :func:`pool_frames`.
-
-    Args:
-        frames: (N, C, T), averaged over space.
-        frame_pool: A pool that :func:`pooled_channels` accepts.
-        energy: (N, 343), the stored :func:`motion_energy`, for pools that contain it.
-
-    Returns:
-        (N, C'), where C' is :func:`pooled_channels`.
+    Attributes:
+        frames: (..., T, C), features of the T frames of each clip, averaged over space.
+        energy: (..., 343), the :func:`motion_energy` of each clip.
     """
-    parts = _parts(frames, frame_pool, (frames.diff(dim=2) != 0).any(1), energy)
-    return torch.cat(parts if frame_pool == "concat" else [frames.mean(2), *parts], 1)
+
+    frames: Tensor
+    energy: Tensor
+
+    @classmethod
+    def from_rows(cls, rows: Tensor, num_frames: int) -> StoredClips:
+        """Undo :meth:`rows`, for clips with so many frames."""
+        frames, energy = rows[..., : -(ENERGY_CELLS**3)], rows[..., -(ENERGY_CELLS**3) :]
+        return cls(frames.unflatten(-1, (num_frames, -1)), energy)
+
+    def rows(self) -> Tensor:
+        """Return one vector for each clip, (..., T C + 343)."""
+        return torch.cat([self.frames.flatten(-2), self.energy], dim=-1)
+
+    def pooled(self, frame_pool: str) -> Tensor:
+        """Compute the representations (..., C') of the clips, where C' is :func:`pooled_channels`.
+
+        A frame with exactly the features of the frame before it counts as its repetition, see
+        :func:`pool_frames`.
+        """
+        pooled_channels(frame_pool, 1)  # refuses an unknown pool
+        clips = self.frames.flatten(0, -3).transpose(1, 2)  # (N, C, T)
+        changes = (clips.diff(dim=2) != 0).any(1)
+        parts = _parts(clips, frame_pool, changes, self.energy.flatten(0, -2))
+        whole = torch.cat(parts if frame_pool == "concat" else [clips.mean(2), *parts], 1)
+        return whole.unflatten(0, self.frames.shape[:-2])
 
 
 def _parts(frames: Tensor, frame_pool: str, changes: Tensor, energy: Tensor | None) -> list[Tensor]:
@@ -255,13 +267,25 @@ def frame_features(backbone: Any, view: Tensor) -> Tensor:
     """
     # Only forward() is compiled, so it is used if it does the same.
     pools = getattr(backbone, "frame_pool", "mean") != "mean"
-    features = (backbone.frame_maps if pools else backbone)(view)
+    features = backbone.frame_maps(view)[0] if pools else backbone(view)
     if features.ndim != 5:
         raise ValueError(
             "objective 'frames' needs features of temporal positions (N, C, T, H, W), got "
             f"{tuple(features.shape)}. Use 'cosine' or 'relations' with this network."
         )
     return features.mean((3, 4)).transpose(1, 2)
+
+
+def stored_clips(backbone: Any, view: Tensor) -> StoredClips:
+    """Compute what the representations (N, C) of a view in all pools are computed from.
+
+    Args:
+        backbone: Image network with the option ``frame_pool``.
+        view: (N, 3, T, H, W).
+    """
+    features, fine = backbone.frame_maps(view)
+    energy = motion_energy(fine, features.mean((2, 3, 4)))
+    return StoredClips(features.mean((3, 4)).transpose(1, 2), energy)
 
 
 def features_of_frame(backbone: Any) -> int:

@@ -7,9 +7,9 @@ from torch import Tensor, nn
 from sce_video.models.backbones.common import ResidualBlock, ResNetBase, check_arguments
 from sce_video.models.backbones.frame_pools import (
     fold_frames,
-    pool_stages,
+    last_and_fine,
+    pool_frames,
     pooled_channels,
-    unfold_frames,
 )
 from sce_video.registry import MODELS
 from sce_video.utils.stored_arguments import Channels, Features, Layers, Variant
@@ -101,10 +101,14 @@ class ResNet2d(ResNetBase):
         if isinstance(self.maxpool, nn.Identity):
             self.conv1.reset_parameters()
 
-    def frame_maps(self, view: Tensor) -> Tensor:
-        """Map (N, 3, T, H, W) to (N, C, T, H/32, W/32), or H/8 and W/8 with the "small" stem."""
-        return unfold_frames(self.run_stages(fold_frames(view)), view)
+    def frame_maps(self, view: Tensor) -> tuple[Tensor, Tensor]:
+        """Map (N, 3, T, H, W) to features (N, C, T, H/32, W/32) and to maps for ``energy``.
+
+        With the "small" stem, the features have H/8 rows and W/8 columns.
+        """
+        return last_and_fine(self.stage_maps(fold_frames(view)), view)
 
     def forward(self, view: Tensor) -> Tensor:
         """Map (N, 3, T, H, W) to the features of :meth:`frame_maps`, pooled by ``frame_pool``."""
-        return pool_stages(self.stage_maps(fold_frames(view)), self.frame_pool, view)
+        features, fine = self.frame_maps(view)
+        return pool_frames(features, self.frame_pool, view, fine)

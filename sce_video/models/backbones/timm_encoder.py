@@ -186,8 +186,10 @@ class TimmEncoder(FreezableBackbone):
             return layers if own else layers[1:]
         return [_whole_parts(self.network, set(groups[number])) for number in sorted(groups)]
 
-    def frame_maps(self, view: Tensor) -> Tensor:
-        """(N, 3, T, H, W) to features (N, C, T, 1, 1) of the frames.
+    def frame_maps(self, view: Tensor) -> tuple[Tensor, Tensor]:
+        """(N, 3, T, H, W) to features (N, C, T, 1, 1) of the frames, and the view itself.
+
+        timm's heads pool maps in many ways, so ``energy`` is computed from the pixels.
 
         Raises:
             ValueError: If the network does not accept frames of this size.
@@ -205,11 +207,12 @@ class TimmEncoder(FreezableBackbone):
                 f"{self.architecture} gives features of shape {tuple(features.shape)} for "
                 f"{len(images)} images, and not one vector of {self.frame_channels} for each"
             )
-        return features.unflatten(0, (len(view), -1)).transpose(1, 2)[..., None, None]
+        return features.unflatten(0, (len(view), -1)).transpose(1, 2)[..., None, None], view
 
     def forward(self, view: Tensor) -> Tensor:
         """(N, 3, T, H, W) to features (N, C, T, 1, 1), whose mean is the representation."""
-        return pool_frames(self.frame_maps(view), self.frame_pool, view)
+        features, fine = self.frame_maps(view)
+        return pool_frames(features, self.frame_pool, view, fine)
 
     @property
     def takes_one_size(self) -> bool:

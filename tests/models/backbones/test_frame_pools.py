@@ -11,13 +11,14 @@ import torch
 from sce_video.models import EfficientNetLite, ResNet2d
 from sce_video.models.backbones.frame_pools import (
     ENERGY_CELLS,
+    StoredClips,
     features_of_frame,
     frame_channels,
     frame_features,
     motion_energy,
     pool_frames,
-    pool_stored_frames,
     pooled_channels,
+    stored_clips,
 )
 from sce_video.options.connect import FRAME_POOLS
 
@@ -26,7 +27,7 @@ def pooled(features: torch.Tensor, frame_pool: str, view: torch.Tensor | None = 
     """Return the representations of clips whose frames differ, unless a view is given."""
     if view is None:
         view = torch.rand(len(features), 3, features.shape[2], 2, 2)
-    return pool_frames(features, frame_pool, view).mean((2, 3, 4)).numpy()
+    return pool_frames(features, frame_pool, view, features).mean((2, 3, 4)).numpy()
 
 
 def energy_by_loops(maps: np.ndarray, mean: np.ndarray) -> np.ndarray:
@@ -127,14 +128,18 @@ def test_an_unknown_pool_is_named():
 
 
 @pytest.mark.parametrize("frame_pool", FRAME_POOLS)
-def test_stored_features_are_pooled_as_those_of_a_view(frame_pool):
+def test_stored_clips_are_pooled_as_by_the_network(frame_pool):
     torch.manual_seed(0)
-    features = torch.randn(2, 3, 5, 1, 1, dtype=torch.float64)
-    view = torch.rand(2, 3, 5, 2, 2)
-    features[1, :, 2], view[1, :, 2] = features[1, :, 1], view[1, :, 1]  # a repeated frame
-    energy = motion_energy(view, features.mean((2, 3, 4)))
-    found = pool_stored_frames(features[..., 0, 0], frame_pool, energy).numpy()
-    np.testing.assert_allclose(found, pooled(features, frame_pool, view), rtol=1e-12, atol=1e-12)
+    network = ResNet2d(18, base_channels=4, frame_pool=frame_pool).double().eval()
+    view = torch.rand(6, 3, 5, 40, 48, dtype=torch.float64)
+    view[1, :, 2] = view[1, :, 1]  # a repeated frame
+    with torch.no_grad():
+        expected = network(view).mean((2, 3, 4)).unflatten(0, (3, 2))
+        rows = stored_clips(network, view).rows().unflatten(0, (3, 2))
+    found = StoredClips.from_rows(rows, num_frames=5)
+    torch.testing.assert_close(found.pooled(frame_pool), expected, rtol=1e-10, atol=1e-12)
+    with pytest.raises(ValueError, match="'sum'"):
+        found.pooled("sum")
 
 
 @pytest.mark.parametrize("size", [(8, 14, 14), (2, 3, 3), (20, 11, 25)])
@@ -166,7 +171,7 @@ def test_energy_comes_from_the_last_stage_with_seven_rows(side, stage):
     network = EfficientNetLite(frame_pool="mean+energy").eval()
     view = torch.rand(1, 3, 2, side, side)
     with torch.no_grad():
-        stages = [*network.stage_maps(network._images(view))]
+        stages = [*network.stage_maps(view.transpose(1, 2).flatten(0, 1))]
         fine = stages[stage].unflatten(0, (1, 2)).transpose(1, 2)
         expected = motion_energy(fine, stages[-1].mean((2, 3)).mean(0, keepdim=True))
         found = network(view).mean((2, 3, 4))[:, 1280:]

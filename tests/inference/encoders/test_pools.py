@@ -1,0 +1,132 @@
+"""``NAME:POOL`` in every command that accepts an image network."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+import torch
+from helpers.training import make_videos
+
+from sce_video import embed_videos, load_model
+from sce_video.commands.main import main
+from sce_video.engine.run_json import read_run_json
+from sce_video.find.index import read_index
+from sce_video.inference.encoders.encoder_folder import import_encoder, run_of_model
+from sce_video.models import ResNet2d
+from sce_video.runs.student import FRAME_POOL, refuse_pool
+from sce_video.runs.teacher import plan_teacher
+from sce_video.utils.run_files import is_model, split_pool
+
+#: Channels of the features of a frame. ``concat`` has four times as many, the default twice.
+CHANNELS = 64
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """A small image network in timm's layout, its state dict alone, and six videos."""
+    root = tmp_path_factory.mktemp("pools")
+    torch.manual_seed(0)
+    weights = ResNet2d(18, base_channels=8).state_dict()
+    (root / "net").mkdir()
+    torch.save(weights, root / "net" / "pytorch_model.bin")
+    given = dict(input_size=[3, 32, 32], mean=[0.5] * 3, std=[0.5] * 3, crop_pct=1.0)
+    config = {"architecture": "resnet18", "pretrained_cfg": given}
+    (root / "net" / "config.json").write_text(json.dumps(config))
+    torch.save({"fc.weight": torch.zeros(2, CHANNELS), **weights}, root / "weights.pth")
+    make_videos(root / "videos", 8)
+    return root
+
+
+def features_of(folder, name):
+    return np.load(folder / name)["features"]
+
+
+def planned(folder, name):
+    return read_run_json(folder / name).config["model"]["backbone"]["frame_pool"]
+
+
+def candidates(folder, name):
+    return json.loads((folder / name / "choose.json").read_text())["candidates"]
+
+
+#: Command lines with {} for the network, and how to find the pool in what they leave in OUT.
+COMMANDS = {
+    "embed videos --checkpoint {} --out OUT/f.npz": lambda out: (
+        features_of(out, "f.npz").shape[1] // CHANNELS
+    ),
+    "embed videos --checkpoint {} --windows 0.4s --out OUT/f.npz": lambda out: (
+        features_of(out, "f.npz").shape[1] // CHANNELS
+    ),
+    "index videos --checkpoint {} --out OUT/i --workers 0": lambda out: (
+        read_index(out / "i").features.shape[1] // CHANNELS
+    ),
+    "evaluate {} --test videos --gallery videos --no-random --out OUT/r.json": lambda out: (
+        json.loads((out / "r.json").read_text())["protocol"]["network"]["frame_pool"]
+    ),
+    "finetune {} --train videos --out OUT/r --plan --workers 0": lambda out: planned(out, "r"),
+    "finetune {} --train videos --out OUT/r --plan --workers 0 --route finetune": lambda out: (
+        planned(out, "r")
+    ),
+    "pretrain videos --from {} --out OUT/r --plan --workers 0 --keep last": lambda out: planned(
+        out, "r"
+    ),
+    "encoder {} --out OUT/r": lambda out: load_model(out / "r").settings.backbone["frame_pool"],
+    "export {} --to pretrained --out OUT/e": lambda out: load_model(out / "e").settings.backbone[
+        "frame_pool"
+    ],
+    "choose videos --among {} --out OUT/c --workers 1": lambda out: candidates(out, "c")[0]["pool"],
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_pools_as_it_is_told(command, data, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(data)
+    words = command.format("net:concat").replace("OUT", str(tmp_path)).split()
+    assert main(words) == 0, capsys.readouterr().err
+    assert COMMANDS[command](tmp_path) in ("concat", 4)
+
+
+@pytest.mark.parametrize("name", ["net", "hf:{}/net", "weights.pth", "net/pytorch_model.bin"])
+def test_every_name_of_a_network_may_have_a_pool(name, data, tmp_path, monkeypatch):
+    """``concat`` of a clip of four frames has their features, from which the others follow."""
+    monkeypatch.chdir(data)
+    name = name.format(data)
+    clip = np.random.default_rng(0).integers(0, 256, (4, 32, 32, 3), dtype=np.uint8)
+
+    def embedded(pool):
+        return torch.tensor(embed_videos(load_model(f"{name}:{pool}"), clip))
+
+    frames = embedded("concat").unflatten(1, (4, CHANNELS))
+    mean, delta = frames.mean(1), frames[:, 3] - frames[:, 0]
+    for pool, expected in (("mean", mean), ("mean+delta", torch.cat([mean, delta], 1))):
+        torch.testing.assert_close(embedded(pool), expected, rtol=0, atol=1e-4)
+    assert run_of_model(f"{name}:mean") != run_of_model(f"{name}:concat")
+
+
+def test_what_is_no_pool(data, monkeypatch):
+    monkeypatch.chdir(data)
+    (data / "a:mean").mkdir(exist_ok=True)
+    for text in ("a:mean", "s3://b/run:mean", "hf:mean", "hf:/x/y", "nowhere:mean", "net"):
+        assert split_pool(text) == (text, None)
+    assert split_pool("efficientnet-lite0:x") == ("efficientnet-lite0", "x")
+    assert split_pool("hf:a/b:mean") == ("hf:a/b", "mean") and is_model("net:mean")
+    import_encoder("net", data / "run")
+    for text, message in (
+        ("run:mean", "run:mean: a run keeps its own pool. Give run alone"),
+        ("run/epoch_0.pth:mean", "a checkpoint keeps its own pool. Give run/epoch_0.pth alone"),
+        ("net:most", "net:most: the pool must be one of mean, "),
+    ):
+        with pytest.raises(ValueError, match=message):
+            load_model(text)
+
+
+def test_a_student_fixes_the_pool_of_its_teacher(data, monkeypatch):
+    monkeypatch.chdir(data)
+    message = f"net:mean: a student and its teacher pool frames by {FRAME_POOL}. Give net"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        plan_teacher("net:mean", None, {}, has_student=True)
+    refuse_pool("net")
+    refuse_pool(f"net:{FRAME_POOL}")
