@@ -21,7 +21,7 @@ FRAME_POOLS = (
     "concat",
 )
 #: How it is done if nothing is said.
-DEFAULT_FRAME_POOL = "mean+absdiff"
+DEFAULT_FRAME_POOL = "mean+absdiff+delta+energy"
 # Formats of an export, by what is exported: a network, videos with features, or segments.
 NETWORK_FORMATS = ("pretrained", "onnx", "program")
 VIEWER_FORMATS = ("parquet", "projector", "fiftyone")
@@ -50,7 +50,7 @@ class EncoderOptions(Options):
     out: str = option("folder of the run", metavar="RUN")
     pool: str | None = option(
         "how features become one representation; with '+', how frames of an image network do "
-        "(default: as the model does it; image networks: mean+absdiff)",
+        "(default: as the model does it; image networks: mean+absdiff+delta+energy)",
         None,
         choices=tuple(dict.fromkeys((*POOLS, *FRAME_POOLS))),
     )

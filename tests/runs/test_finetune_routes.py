@@ -27,7 +27,7 @@ from sce_video.evaluation.functional.linear_probe import fit_linear_probe
 from sce_video.evaluation.linear_fit_loop import LinearFitLoop, read_known, write_known
 from sce_video.evaluation.scores import load_scores
 from sce_video.models import EfficientNetLite
-from sce_video.options.connect import FRAME_POOLS
+from sce_video.options.connect import DEFAULT_FRAME_POOL, FRAME_POOLS
 from sce_video.options.declare import given_options
 from sce_video.options.training import FinetuneOptions
 from sce_video.runs import plan_finetuning as plan_finetuning_module
@@ -141,7 +141,7 @@ def test_one_video_of_a_class_is_not_compared(videos, tmp_path):
     given = options(videos, tmp_path, source="image.pth", few=1, batch=2)
     found = choices(plan_finetuning(given, time.monotonic()))
     assert found["route"].value == "frozen"
-    assert (found["frame_pool"].value, found["l2"].value) == ("mean+absdiff", 0.1)
+    assert (found["frame_pool"].value, found["l2"].value) == (DEFAULT_FRAME_POOL, 0.1)
     assert "too few" in found["l2"].reason
 
 

@@ -40,10 +40,18 @@ def test_the_name_gives_mean_and_motion_of_the_published_features(published):
     (found,) = embed_videos(load_model(NAME), clip)
     frames = torch.from_numpy(clip[:, 16:240, 16:240]).permute(0, 3, 1, 2).float()
     with torch.no_grad():
-        features = published.extract_features((frames - 127) / 128).mean((2, 3)).numpy()
-    expected = np.concatenate([features.mean(0), np.abs(np.diff(features, axis=0)).mean(0)])
-    assert expected[1280:].max() > 1e-2
-    np.testing.assert_allclose(found, expected, atol=1e-4)
+        maps = published.extract_features((frames - 127) / 128)
+    features = maps.mean((2, 3)).numpy()
+    absdiff = np.abs(np.diff(features, axis=0)).mean(0)
+    expected = np.concatenate([features.mean(0), absdiff, features[3] - features[0]])
+    assert absdiff.max() > 1e-2
+    np.testing.assert_allclose(found[: len(expected)], expected, atol=1e-4)
+    # The maps have 7 x 7 positions, and three changes of four frames become seven intervals.
+    change = maps.transpose(0, 1).diff(dim=1).abs().mean(0, keepdim=True)
+    energy = torch.nn.functional.adaptive_avg_pool3d(change, 7).flatten().numpy()
+    found = found[len(expected) :]
+    cosine = np.dot(energy, found) / np.linalg.norm(energy) / np.linalg.norm(found)
+    assert cosine > 0.9999
 
 
 def test_a_run_of_the_network_has_other_settings(published, tmp_path):
