@@ -74,7 +74,7 @@ def test_it_is_converted_once(published, tmp_path, monkeypatch):
 
 def test_it_is_a_network_to_start_from(published):
     source = find_source(NAME)
-    assert source.per_frame and source.family == "convolution" and source.channels == 2560
+    assert source.per_frame and source.family == "convolution" and source.channels == 3 * 1280 + 343
 
 
 def test_a_missing_package_is_named(monkeypatch):
