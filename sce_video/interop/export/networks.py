@@ -74,7 +74,7 @@ class ClipNetwork(nn.Module):
         Tracing fixes a transformer's positions for one size, and S3D pools clips with fewer than
         five frames in another way.
         """
-        if not isinstance(self.backbone, StagedBackbone):
+        if not (isinstance(self.backbone, StagedBackbone) and self.backbone.traces_any_size):
             return False
         return shape[0] >= self.backbone.least_frames and shape[1] >= _LEAST_SIZE
 

@@ -264,6 +264,11 @@ class StagedBackbone(FreezableBackbone):
 
     least_frames = 1
 
+    @property
+    def traces_any_size(self) -> bool:
+        """Whether one traced graph accepts clips of any length, height and width."""
+        return True
+
     @abstractmethod
     def stem_layers(self) -> list[nn.Module]:
         """Return the layers before the first stage."""

@@ -228,6 +228,11 @@ class EfficientNetLite(StagedBackbone):
         self.head = nn.Sequential(ConvNorm(before, _HEAD_CHANNELS))
         self.finish(frozen_stages, norm_eval, False, channels_last)
 
+    @property
+    def traces_any_size(self) -> bool:
+        """False, because the padding of a convolution depends on the size of its input."""
+        return False
+
     def stem_layers(self) -> list[nn.Module]:
         """Return the first convolution."""
         return [self.stem]

@@ -102,7 +102,7 @@ def last_and_fine(stages: Iterable[Tensor], view: Tensor) -> tuple[Tensor, Tenso
 
 def unfold_frames(maps: Tensor, view: Tensor) -> Tensor:
     """Undo :func:`fold_frames` for the maps of a view: (N T, C, H, W) to (N, C, T, H, W)."""
-    return maps.unflatten(0, (len(view), view.shape[2])).transpose(1, 2)
+    return maps.unflatten(0, (view.shape[0], view.shape[2])).transpose(1, 2)
 
 
 def pool_frames(features: Tensor, frame_pool: str, view: Tensor, fine: Tensor) -> Tensor:

@@ -101,6 +101,11 @@ class ResNet2d(ResNetBase):
         if isinstance(self.maxpool, nn.Identity):
             self.conv1.reset_parameters()
 
+    @property
+    def traces_any_size(self) -> bool:
+        """Whether the pool has no motion energy, whose maps and cells depend on the size."""
+        return "energy" not in self.frame_pool
+
     def frame_maps(self, view: Tensor) -> tuple[Tensor, Tensor]:
         """Map (N, 3, T, H, W) to features (N, C, T, H/32, W/32) and to maps for ``energy``.
 

@@ -16,6 +16,7 @@ from sce_video.models.backbones.frame_pools import (
     fold_frames,
     pool_frames,
     pooled_channels,
+    unfold_frames,
 )
 from sce_video.models.backbones.hf_encoder import Refusal
 from sce_video.models.backbones.timm_package import timm, without_state
@@ -207,7 +208,7 @@ class TimmEncoder(FreezableBackbone):
                 f"{self.architecture} gives features of shape {tuple(features.shape)} for "
                 f"{len(images)} images, and not one vector of {self.frame_channels} for each"
             )
-        return features.unflatten(0, (len(view), -1)).transpose(1, 2)[..., None, None], view
+        return unfold_frames(features[..., None, None], view), view
 
     def forward(self, view: Tensor) -> Tensor:
         """(N, 3, T, H, W) to features (N, C, T, 1, 1), whose mean is the representation."""
