@@ -72,23 +72,27 @@ class LinearFitLoop(ResumableTrainLoop):
 
     def run_epoch(self) -> None:
         """Compute all unknown features, also if an earlier start has computed some, and fit."""
-        runner, dataset = self.runner, self.dataloader.dataset
-        weights = weights_sha256(unwrap_model(runner.model).backbone.state_dict())
-        known = read_known(runner.work_dir, feature_key(runner.cfg, weights))
-        found = {i: known[p] for i in range(len(dataset)) if (p := dataset.path(i)) in known}
-        if found:
-            runner.logger.info(
-                f"the features of {len(found)} videos are known and are not computed"
-            )
+        known, dataset = self._known(), self.dataloader.dataset
         # All ranks leave these videos out, and one of them fits on their features.
-        own = found if is_main_process() else {}
+        own = known if is_main_process() else {}
         self._samples = {i: (int(dataset.labels[i]), views) for i, views in own.items()}
         self._iter = 0
-        dataset.leave_out(found)
-        try:
-            super().run_epoch()
-        finally:
+        if known:
+            self.runner.logger.info(f"the features of {len(known)} videos are known already")
+            dataset.leave_out(known)
+        super().run_epoch()
+        if known:
             dataset.leave_out(())
+
+    def _known(self) -> dict[int, Tensor]:
+        """Return the features (V, C) of videos that are in the run's folder, by index."""
+        runner, dataset = self.runner, self.dataloader.dataset
+        if not Path(runner.work_dir, KNOWN_FEATURES).is_file():
+            return {}
+        weights = weights_sha256(unwrap_model(runner.model).backbone.state_dict())
+        known = read_known(runner.work_dir, feature_key(runner.cfg, weights))
+        paths = map(dataset.path, range(len(dataset)))
+        return {index: known[path] for index, path in enumerate(paths) if path in known}
 
     def run_iter(self, idx: int, data_batch: dict) -> None:
         """Compute the features of a batch; after the last one, fit the head."""
@@ -176,13 +180,11 @@ def read_known(folder: str | Path, key: dict[str, Any]) -> dict[str, Tensor]:
     or pipeline.
 
     Raises:
+        FileNotFoundError: If there is no such file.
         ValueError: If the file is damaged.
     """
-    file = Path(folder, KNOWN_FEATURES)
-    if not file.is_file():
-        return {}
     try:
-        found = read_features(file)
+        found = read_features(Path(folder, KNOWN_FEATURES))
     except ValueError as error:
         raise ValueError(f"{error}. Remove it, and the features are computed again") from None
     states = found.provenance.get("files")

@@ -332,9 +332,9 @@ def decide(scores: Sequence[Score], videos: ChoiceVideos, total: int) -> Decisio
         reasons.append(f"{chosen.candidate.name} is the cheapest of them.")
     elif not reasons:
         reasons.append(f"{chosen.candidate.name} is shown to be better than every other one.")
-    alone = [d for d in deciding.values() if d.second.source == best.candidate.source]
-    alone = [d for d in alone if not d.second.keeps_order]
-    if best.candidate.keeps_order and alone and all(d.shown for d in alone):
+    own = [d for d in deciding.values() if d.second.source == best.candidate.source]
+    unordered = [d.shown for d in own if not d.second.keeps_order]
+    if best.candidate.keeps_order and unordered and all(unordered):
         reasons.append(
             "The order of frames counts here, so a network trained from scratch may be better "
             "still. Compare one: sce-video pretrain VIDEOS --out RUN --method simclr"
@@ -351,7 +351,7 @@ def _against_floors(
     gain = min(gains, key=lambda one: one.change if one.interval is None else one.interval[0])
     units = len(np.unique(videos.groups))
     what = "groups" if units < len(videos) else "videos"
-    more = "Give a larger --budget" if len(videos) < total else f"Label more {what}"
+    more = "Give a larger --budget" if len(videos) < total else "Label more of them"
     if gain.interval is None:
         return f"All videos are of one group, and 20 or more would be enough. {more}.", False
     low, high = gain.interval

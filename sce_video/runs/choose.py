@@ -117,10 +117,7 @@ def _compared(
 
 
 def _next_command(decision: Decision, options: ChooseOptions) -> str:
-    """Return the command line that uses the recommended network, or trains one.
-
-    The result is empty if neither is recommended.
-    """
+    """Return the command line that uses the recommended network or trains one; empty if neither."""
     chosen = decision.recommended
     if chosen is None:
         # Without a method, an installed image network would teach, which is no better here.

@@ -6,7 +6,6 @@ import json
 import re
 import sys
 import time
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,16 +23,18 @@ from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.engine.config.snapshot import plain
 from sce_video.engine.run_json import Choice, read_run_json
 from sce_video.evaluation.functional.linear_probe import fit_linear_probe
-from sce_video.evaluation.linear_fit_loop import LinearFitLoop, read_known, write_known
+from sce_video.evaluation.linear_fit_loop import read_known, write_known
 from sce_video.evaluation.scores import load_scores
 from sce_video.models import EfficientNetLite
 from sce_video.options.connect import DEFAULT_FRAME_POOL, FRAME_POOLS
-from sce_video.options.declare import given_options
 from sce_video.options.training import FinetuneOptions
 from sce_video.runs import plan_finetuning as plan_finetuning_module
+from sce_video.runs import plan_frozen as plan_frozen_module
+from sce_video.runs.configs import training_config
 from sce_video.runs.finetune_routes import Trial, better_route, known_route, trial_seconds
+from sce_video.runs.launch import run_training
 from sce_video.runs.plan_finetuning import plan_finetuning
-from sce_video.runs.plan_frozen import HourBudget, PlannedFit
+from sce_video.runs.plan_frozen import HourBudget
 from sce_video.utils.run_files import KNOWN_FEATURES, PROBE, RESULTS, SCORES
 
 SMALL = {"workers": 0, "batch": 4}
@@ -244,32 +245,44 @@ def test_fewer_clips_are_advised_if_they_suffice():
     budget.check(3.0, done=0)
 
 
-def test_each_clip_is_decoded_once(videos, tmp_path, monkeypatch):
-    """The fit reads what the plan has computed, and equals the fit that computes it again."""
-    decoded, run_pipeline, fit = [], VideoDataset._run_pipeline, LinearFitLoop._fit
+@pytest.fixture
+def decoded(monkeypatch):
+    """Names of the videos that datasets have decoded."""
+    names, run_pipeline = [], VideoDataset._run_pipeline
 
     def counted(self, index, seed, given):
-        decoded.append(Path(given["path"]).name)
+        names.append(Path(given["path"]).name)
         return run_pipeline(self, index, seed, given)
 
-    def fitted(self):
-        counts.append(Counter(decoded))
-        return fit(self)
-
-    counts, weights = [], []
     monkeypatch.setattr(VideoDataset, "_run_pipeline", counted)
-    monkeypatch.setattr(LinearFitLoop, "_fit", fitted)
-    for name in ("once", "twice"):
-        given = options(videos, tmp_path / name, source="image.pth", route="frozen")
+    return names
+
+
+def test_each_clip_is_decoded_once(videos, tmp_path, decoded, monkeypatch):
+    """The fit reads what the plan has stored, and equals a fit that computes the rest."""
+    given = options(videos, tmp_path / "run", source="image.pth", route="frozen")
+    planned = plan_finetuning(given, time.monotonic())
+    planned.config.run_page = None
+    names = sorted(path.name for path in (videos / "train").rglob("*.mp4"))
+    assert sorted(decoded) == names
+    weights = []
+    for stored in (10, 4, 1):
+
+        def write_some(folder, key, paths, views, stored=stored):
+            write_known(folder, key, paths[:stored], views[:stored])
+
+        monkeypatch.setattr(plan_frozen_module, "write_known", write_some)
+        planned.config.work_dir = str(tmp_path / str(stored))
+        planned.write_features()
         decoded.clear()
-        sce_video.finetune(**given_options(given))
-        weights.append(load_checkpoint_file(tmp_path / name / "epoch_1.pth")["state_dict"])
-        monkeypatch.setattr(PlannedFit, "write_features", lambda self: None)
-    names = [path.name for path in (videos / "train").rglob("*.mp4")]
-    assert counts == [dict.fromkeys(names, 1), dict.fromkeys(names, 2)]
-    for name in ("cls_head.fc_cls.weight", "cls_head.fc_cls.bias"):
-        first, second = (one[name] for one in weights)
-        torch.testing.assert_close(first, second, rtol=1e-3, atol=1e-4 * float(second.abs().max()))
+        run_training(training_config(planned.config, work_dir=planned.config.work_dir))
+        assert len(decoded) == len({*decoded}) == 10 - stored
+        path = tmp_path / str(stored) / "epoch_1.pth"
+        weights.append(load_checkpoint_file(path)["state_dict"])
+    for other in weights[1:]:
+        for name in ("cls_head.fc_cls.weight", "cls_head.fc_cls.bias"):
+            scale = float(other[name].abs().max())
+            torch.testing.assert_close(weights[0][name], other[name], rtol=1e-3, atol=1e-4 * scale)
 
 
 def test_features_of_other_weights_or_files_are_not_used(tmp_path):
@@ -280,7 +293,7 @@ def test_features_of_other_weights_or_files_are_not_used(tmp_path):
     write_known(tmp_path, {"weights": "a"}, paths, views)
     found = read_known(tmp_path, {"weights": "a"})
     assert [*found] == paths and torch.equal(torch.stack([*found.values()]), views)
-    assert read_known(tmp_path, {"weights": "b"}) == {} == read_known(tmp_path / "no", {})
+    assert read_known(tmp_path, {"weights": "b"}) == {}
     Path(paths[0]).write_bytes(b"another video")
     assert [*read_known(tmp_path, {"weights": "a"})] == paths[1:]
     (tmp_path / KNOWN_FEATURES).write_bytes(b"damaged")

@@ -31,11 +31,11 @@ def public_network(name: str) -> ImageNetwork:
         MissingPackageError: If the package with the weights is not installed.
         ValueError: If the file is damaged or contains another network.
     """
-    content = load_checkpoint_file(weights_file(name))
+    published = from_published(load_checkpoint_file(weights_file(name)))
     variant = name.removeprefix("efficientnet-")
     backbone = {"type": "EfficientNetLite", "variant": variant}
     network = MODELS.build(backbone)
-    network.load_state_dict(from_published(content))
+    network.load_state_dict(published)
     size = VARIANTS[variant].size
     settings = image_input(
         mean=(_MEAN,) * 3,
