@@ -13,8 +13,8 @@ from torch import Tensor
 from sce_video.evaluation.functional.statistics import bootstrap_intervals
 from sce_video.evaluation.metrics.base import load_outcomes, outcomes_path
 from sce_video.evaluation.rows import Rows
+from sce_video.pages.feature_map import label_name
 from sce_video.pages.frames import ClipReader, ClipTile, ClipTiles
-from sce_video.pages.neighbour_rows import label_name
 from sce_video.pages.parts import Part, render_part, sentence_part
 from sce_video.pages.run_record import RunRecord
 from sce_video.utils.run_files import PROBE, RESULTS

@@ -15,6 +15,7 @@ from sce_video.datasets.readers.base import TooManyBadFilesError, VideoDecodeErr
 from sce_video.datasets.video_dataset import SampleOrigin, SampleRequest, mix_seed
 from sce_video.models.augmentation import ViewParameters, planned_operations
 from sce_video.models.data_preprocessors import VideoDataPreprocessor
+from sce_video.pages.feature_map import label_name
 from sce_video.pages.frames import (
     Quality,
     Strip,
@@ -22,7 +23,6 @@ from sce_video.pages.frames import (
     fitting,
     make_strip,
 )
-from sce_video.pages.neighbour_rows import label_name
 from sce_video.pages.parts import Part, render_part, sentence_part
 from sce_video.registry import DATASETS, FUNCTIONS, MODELS
 

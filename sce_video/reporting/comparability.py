@@ -17,17 +17,21 @@ from itertools import chain
 from typing import Any
 
 from sce_video.engine.config.snapshot import PRECISION, TEST, differences
-from sce_video.published import sets
 from sce_video.published.paper_results import (
     REQUIRED,
+    TRANSFER,
+    WITH_SPLITS,
+    PublishedSize,
     Recipe,
     Setting,
+    class_list_problem,
     evaluation_recipes,
     pretraining_recipe,
+    size_of,
     variant_of,
 )
 from sce_video.reporting.result_files import Result, count_of
-from sce_video.utils.nested import at
+from sce_video.utils.records import at
 
 _MAX_FAILED = 0.01  # fraction of failed samples up to which a result still counts for the test set
 _VALUES_OF_C = 45  # from linusericsson/ssl-transfer, linear.py
@@ -39,7 +43,7 @@ _ENTRIES = {
     "pretraining_epochs": "pretraining epochs",
 }
 #: Protocols that evaluate the weights of the pretraining itself.
-_OF_PRETRAINING = ("retrieval", *sets.TRANSFER)
+_OF_PRETRAINING = ("retrieval", *TRANSFER)
 # Kinds of findings.
 _OBSTACLE = "obstacle"
 _DEVIATION = "deviation"
@@ -307,14 +311,14 @@ def _check_test_set(result: Result, setting: Setting) -> _Found:
     if result.split is None:
         yield _DEVIATION, "split not stated"
     tested, failed = result.count("videos"), result.count("failures") or 0
-    unit, published = unit_of(result.protocol), sets.size_of("test", dataset, result.split or 1)
+    unit, published = unit_of(result.protocol), size_of("test", dataset, result.split or 1)
     if tested is None:
         yield _OBSTACLE, f"the number of {unit} is not stated"
         return
     classes, wanted = result.count("test.num_classes"), published and published.classes
     if None not in (classes, wanted) and classes != wanted:
         yield _OBSTACLE, f"tested on {classes:,} classes, {dataset} has {wanted:,}"
-    problem = sets.class_list_problem(str(dataset), result.at("test.classes"))
+    problem = class_list_problem(str(dataset), result.at("test.classes"))
     if problem:
         yield _OBSTACLE, f"test set: {problem}"
     if protocol == "detection":  # samples are key frames, the published set is films
@@ -327,7 +331,7 @@ def _check_test_set(result: Result, setting: Setting) -> _Found:
         yield _DEVIATION, f"{failed:,} {unit} failed" if failed > 1 else f"1 {unit[:-1]} failed"
     if protocol == "retrieval":
         size, lost = result.count("bank_videos"), result.count("bank_failures") or 0
-        gallery = sets.size_of("training", dataset, result.split or 1)
+        gallery = size_of("training", dataset, result.split or 1)
         yield from _check_size(None if size is None else size + lost, gallery, "gallery videos")
         if size is not None and lost:
             yield _DEVIATION, f"{lost:,} gallery videos failed"
@@ -339,7 +343,7 @@ def is_published_set(result: Result) -> bool:
     setting = part.benchmark
     if setting is None or setting.protocol is None:
         return False
-    if sets.size_of("test", setting.dataset, part.split or 1) is None:
+    if size_of("test", setting.dataset, part.split or 1) is None:
         return False
     return all(kind != _OBSTACLE for kind, _ in _check_test_set(part, setting))
 
@@ -347,9 +351,9 @@ def is_published_set(result: Result) -> bool:
 def _data_obstacles(provenance: Any, dataset: Any, split: int | str | None, what: str) -> _Found:
     """Check whether the training data are the named set, if its size is published."""
     data = at(provenance, "training.data", dict)
-    size = sets.size_of("training", dataset, (split or 1) if dataset in sets.WITH_SPLITS else "val")
+    size = size_of("training", dataset, (split or 1) if dataset in WITH_SPLITS else "val")
     if what == "pretrained":  # the unlabelled images, if a pretraining has those
-        size = sets.size_of("pretraining", dataset) or size
+        size = size_of("pretraining", dataset) or size
     if data is None or size is None:
         return
     count, unit = data.get("samples"), "images" if data.get("kind") == "image" else "videos"
@@ -366,11 +370,11 @@ def _data_obstacles(provenance: Any, dataset: Any, split: int | str | None, what
     if not isinstance(count, int) or not size.contains(count) or wrong_classes or wrong_set:
         wanted = size.published() + (f" in {size.classes} classes" if size.classes else "")
         yield _OBSTACLE, f"{what} on {shown}; {dataset} has {wanted}"
-    elif (problem := sets.class_list_problem(dataset, data.get("classes"))) is not None:
+    elif (problem := class_list_problem(dataset, data.get("classes"))) is not None:
         yield _OBSTACLE, f"{what} on {shown}: {problem}"
 
 
-def _check_size(count: int | None, published: sets.PublishedSize | None, what: str) -> _Found:
+def _check_size(count: int | None, published: PublishedSize | None, what: str) -> _Found:
     """Check whether a set has its published size."""
     if count is None:
         yield _OBSTACLE, f"the number of {what} is not stated"
@@ -423,11 +427,11 @@ def _of_several(files: list[Any]) -> bool:
 
 def _check_transfer(result: Result, setting: Setting) -> _Found:
     """Check a result on feature files (sce-video transfer)."""
-    if setting.protocol not in sets.TRANSFER:
+    if setting.protocol not in TRANSFER:
         return
     train, val = (result.count(f"images.{part}") for part in ("train", "val"))
     total = None if not train else train + (val or 0)
-    published = sets.size_of("training", setting.dataset)
+    published = size_of("training", setting.dataset)
     yield from _check_size(total, published, "training images")
     if _of_several(_feature_files(result)):
         yield _OBSTACLE, "the features of the parts were made by different checkpoints"

@@ -10,7 +10,7 @@ from sce_video.reporting.comparability import is_published_set, selection_of, un
 from sce_video.reporting.phrases import describe_benchmark, describe_test
 from sce_video.reporting.result_files import Result, count_of
 from sce_video.utils.metric_names import NOT_FRACTIONS, is_trivial
-from sce_video.utils.nested import at
+from sce_video.utils.records import at
 
 #: Metrics in the order in which they are shown; others follow, those with a prefix last.
 _ORDER = ("top1", "mean_class_accuracy", "mAP", "linear_top1", "knn_top1", "retrieval_r1")

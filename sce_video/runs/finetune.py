@@ -53,7 +53,7 @@ def finetune(options: FinetuneOptions) -> FinetuneResult:
     _check_names(options)
     # Imported here because a wrong name is answered before torch is imported.
     from sce_video.engine.work_dir import claimed_folder
-    from sce_video.runs.classifier_test import guessing_alarm
+    from sce_video.runs.after_training import guessing_alarm
     from sce_video.runs.launch import end_training
     from sce_video.runs.page import train_with_page
     from sce_video.runs.plan_finetuning import plan_finetuning

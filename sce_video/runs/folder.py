@@ -16,19 +16,19 @@ from sce_video.engine.run_json import RunDescription, read_run_json
 from sce_video.engine.work_dir import is_locked
 from sce_video.evaluation.random_weights import is_comparison
 from sce_video.models.algorithms import SelfSupervisedModel
-from sce_video.pages.curves import (
+from sce_video.pages.run_record import (
+    RunRecord,
     read_alarms,
     read_history,
     read_online_evaluations,
     read_scalars,
     read_validations,
 )
-from sce_video.pages.run_record import RunRecord
 from sce_video.registry import MODELS, named_class
 from sce_video.reporting.result_files import collect_results
 from sce_video.runs.keep_best import kept_message
 from sce_video.utils.files import read_json_lines
-from sce_video.utils.nested import at
+from sce_video.utils.records import at
 from sce_video.utils.run_files import ALARMS, HISTORY, KEPT, RUN_JSON, check_run_folder
 
 #: Small network for building a method, whose chance level does not depend on the network

@@ -21,7 +21,7 @@ from sce_video.engine.run_json import Choice
 from sce_video.evaluation.functional.linear_probe import held_out
 from sce_video.evaluation.online_evaluation_hook import KEPT_EVENT
 from sce_video.options.training import FOLDERS
-from sce_video.pages.curves import read_history
+from sce_video.pages.run_record import read_history
 from sce_video.runs.folder_facts import FolderFacts
 from sce_video.runs.launch import longest_queue
 

@@ -28,21 +28,19 @@ from sce_video.inference.features import Features, join_features, read_features,
 from sce_video.inference.model import load_model
 from sce_video.inference.network_input import ViewOptions
 from sce_video.pages.classifier_part import classifier_parts
-from sce_video.pages.curves import read_history
-from sce_video.pages.feature_map import feature_map_part
+from sce_video.pages.feature_map import feature_map_part, neighbour_rows
 from sce_video.pages.frames import ClipReader
-from sce_video.pages.neighbour_rows import neighbour_rows
 from sce_video.pages.parts import random_weights_part, sentence_part
 from sce_video.pages.run_page import render_run_page
-from sce_video.pages.run_record import FAILED, RunRecord
+from sce_video.pages.run_record import FAILED, RunRecord, read_history
 from sce_video.pages.view_sheets import view_sheet
 from sce_video.registry import DATASETS
-from sce_video.runs.classifier_test import test_classifier
-from sce_video.runs.does_it_help import (
+from sce_video.runs.after_training import (
     compare_at_end,
     compared_later,
     evenly,
     lacks_comparison,
+    test_classifier,
 )
 from sce_video.runs.folder import read_run
 from sce_video.runs.launch import run_training

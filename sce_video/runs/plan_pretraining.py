@@ -41,7 +41,13 @@ from sce_video.runs.continued import (
 )
 from sce_video.runs.folder_facts import FolderFacts, examine_folder
 from sce_video.runs.keep_best import EVALUATIONS, HeldOut, hold_out, keep_best
-from sce_video.runs.planned_training import PlannedTraining, add_budget, filled_recipe
+from sce_video.runs.planned_training import (
+    PlannedTraining,
+    Timing,
+    add_budget,
+    filled_recipe,
+    measure,
+)
 from sce_video.runs.roads import Road, choose_road
 from sce_video.runs.start_weights import Source, find_source
 from sce_video.runs.student import (
@@ -51,7 +57,6 @@ from sce_video.runs.student import (
     student_choices,
 )
 from sce_video.runs.teacher import PlannedTeacher, plan_teacher
-from sce_video.runs.timing import Timing, measure
 from sce_video.utils.run_files import PUBLIC_TEACHER, has_public_teacher
 
 #: Size of a clip from which SCE is trained with the paper's views

@@ -235,8 +235,7 @@ def _train(
 
 def _has_finished(folder: Path) -> bool:
     """Return whether the last start of a run has finished its training."""
-    from sce_video.pages.curves import read_history
-    from sce_video.pages.run_record import FINISHED
+    from sce_video.pages.run_record import FINISHED, read_history
 
     last = read_history(folder, damaged=[])[-1:]  # damaged: half a line
     return bool(last) and last[0].get("event") == "end" and last[0].get("status") == FINISHED

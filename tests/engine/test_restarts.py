@@ -20,7 +20,7 @@ from sce_video.engine.restarts import (
     is_restart,
     requeued_job,
 )
-from sce_video.pages.curves import read_history
+from sce_video.pages.run_record import read_history
 from sce_video.runs import launch
 
 LAUNCHERS = ("SLURM_", "TORCHELASTIC_", "GROUP_", "SCE_VIDEO_LAUNCH")

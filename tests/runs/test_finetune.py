@@ -26,9 +26,9 @@ from sce_video.evaluation.functional.statistics import top_k_accuracy
 from sce_video.evaluation.scores import load_scores
 from sce_video.models.backbones import VisionTransformer3d
 from sce_video.options.training import FinetuneOptions
-from sce_video.pages.curves import read_scalars
+from sce_video.pages.run_record import read_scalars
 from sce_video.runs import plan_finetuning as plan_finetuning_module
-from sce_video.runs.classifier_test import guessing_alarm
+from sce_video.runs.after_training import guessing_alarm
 from sce_video.runs.folder import read_run
 from sce_video.runs.labelled_parts import labelled_parts
 from sce_video.runs.plan_finetuning import plan_finetuning
@@ -341,7 +341,7 @@ def test_a_classifier_that_guesses_raises_the_alarm_and_recommends_no_prediction
 
 def test_the_end_of_a_finetuning_that_guesses(videos, tmp_path, monkeypatch, capsys):
     alarm = NamedWarning("the classifier is no better than guessing", "no_better", 0.48, 0.5)
-    monkeypatch.setattr("sce_video.runs.classifier_test.guessing_alarm", lambda folder: alarm)
+    monkeypatch.setattr("sce_video.runs.after_training.guessing_alarm", lambda folder: alarm)
     run = tmp_path / "run"
     assert main(finetuning(videos, run)) == 0
     shown = capsys.readouterr().out

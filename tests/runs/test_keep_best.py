@@ -27,10 +27,10 @@ from sce_video.engine.hooks import checkpoint_hook as hook_module
 from sce_video.engine.hooks.checkpoint_hook import add_mirror, restore_run
 from sce_video.engine.hooks.progress import NonFiniteLossError
 from sce_video.evaluation.online_evaluation_hook import BestSoFar
-from sce_video.pages.curves import read_history
+from sce_video.pages.run_record import read_history
 from sce_video.registry import DATASETS
+from sce_video.runs.after_training import compare_at_end
 from sce_video.runs.configs import checkpoints_to_test, training_config
-from sce_video.runs.does_it_help import compare_at_end
 from sce_video.runs.folder import read_run
 from sce_video.runs.folder_facts import examine_folder
 from sce_video.runs.keep_best import (
@@ -345,7 +345,7 @@ def test_labels_that_nothing_can_be_held_out_of(videos, tmp_path):
 def test_one_line_says_whether_the_result_is_better_than_the_start(videos, tmp_path, monkeypatch):
     """The comparison with random weights has other videos, and another measure."""
     compared = []
-    room = "sce_video.runs.does_it_help"
+    room = "sce_video.runs.after_training"
     monkeypatch.setattr(
         f"{room}.compare_with_random", lambda *given: compared.append(given[3]) or {}
     )

@@ -17,7 +17,7 @@ from sce_video.runs import machine_checks
 from sce_video.runs.choices import Machine
 from sce_video.runs.folder_facts import examine_folder
 from sce_video.runs.machine_checks import FAILURE, OK, WARNING
-from sce_video.runs.timing import Timing
+from sce_video.runs.planned_training import Timing
 
 GIB = 2**30
 

@@ -12,7 +12,7 @@ from sce_video.evaluation.functional import linear_probe, neighbours
 from sce_video.evaluation.functional.label_free import lidar, rankme
 from sce_video.models.losses import effective_rank
 from sce_video.utils import float64
-from sce_video.utils.float64 import float64_blocks, float64_device, has_fast_float64
+from sce_video.utils.tensors import float64_blocks, float64_device, has_fast_float64
 
 
 def features(count, size, classes=5):
