@@ -162,17 +162,17 @@ def _results(records: Sequence[RunRecord]) -> list[dict[str, Any]]:
         (file, name)
         for record in records
         for file, found in record.results.items()
-        for name in found
+        for name in found.metrics
     )
     for file, name in keys:
-        values = [record.results.get(file, {}).get(name) for record in records]
+        values = [record.result(file).value(name) for record in records]
         known = [value for value in values if value is not None]
         fractions = all(metric_text(name, value).endswith("%") for value in known)
         best = max(known) if fractions and len(set(known)) > 1 else None
         cells = [
             {
                 "text": "" if v is None else metric_text(name, v),
-                "interval": interval_text(record.intervals.get(file, {}).get(name)),
+                "interval": interval_text(record.result(file).interval(name)),
                 "best": v is not None and v == best,
             }
             for v, record in zip(values, records, strict=True)

@@ -26,7 +26,7 @@ from sce_video.pages.frames import (
     fitting,
     make_strip,
 )
-from sce_video.pages.parts import Part, render_part, sentence_part
+from sce_video.pages.parts import Part, label_name, render_part, sentence_part
 
 #: Features above which only the principal plane is computed: t-SNE and UMAP take minutes.
 MAX_NEIGHBOUR_MAP = 3000
@@ -286,10 +286,3 @@ def neighbour_rows(
         **tiles.values,
     }
     return render_part(_ROWS_ID, _ROWS_TITLE, "neighbour_rows.html", values)
-
-
-def label_name(label: int, class_names: Sequence[str]) -> str | None:
-    """Return the name of a class, its number if it has none; None for no label."""
-    if label < 0:
-        return None
-    return class_names[label] if label < len(class_names) else f"class {label}"

@@ -4,72 +4,77 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from sce_video.engine.run_json import FAILED, FINISHED, INTERRUPTED, RUNNING, RunDescription
 from sce_video.utils.files import read_json_lines
+from sce_video.utils.records import at, lenient_record
 from sce_video.utils.run_files import ALARMS, EVALUATIONS, HISTORY, METRICS
 
 #: State of a run without a log. The others are those of ``run.json``.
 UNKNOWN = "unknown"
 
 
-Line = TypeVar("Line")
-
-
-def line_of(kind: type[Line], row: Mapping[str, Any]) -> Line:
-    """Return a line of a log as a dataclass; values that the line lacks keep their defaults.
-
-    A log is as its writer left it, which may be untrusted, so values are of any type.
-    """
-    names = {known.name for known in fields(kind)}  # type: ignore[arg-type]
-    return kind(**{name: value for name, value in row.items() if name in names})
-
-
 @dataclass(frozen=True)
 class TrainingStart:
-    """A start in the history of a training run. Unknown values are None."""
+    """A start in the history of a training run. Unknown values are empty."""
 
-    time: Any = None  # seconds since 1970
-    model: Any = None  # class of the model
-    resumed_from: Any = None  # checkpoint
-    device: Any = None
-    ranks: Any = None  # number of processes
-    versions: Any = None  # version by package
-    own_parts: Any = None  # classes of the user's own
-    command: Any = None  # words of the command line
+    time: float | None = None  # seconds since 1970
+    model: str = ""  # class of the model
+    resumed_from: str = ""  # checkpoint
+    device: str = ""
+    ranks: int | None = None  # number of processes
+    versions: dict[str, Any] = field(default_factory=dict)  # version by package
+    own_parts: list[str] = field(default_factory=list)  # classes of the user's own
+    command: list[str] = field(default_factory=list)  # words of the command line
 
 
 @dataclass(frozen=True)
 class TrainingEnd:
     """The end of a start in the history of a training run. Unknown values are None."""
 
-    time: Any = None  # seconds since 1970
-    iter: Any = None  # last iteration
-    status: Any = None  # status in ``run.json``: finished, interrupted, failed
-    message: Any = None  # the error, or what interrupted it
+    time: float | None = None  # seconds since 1970
+    iter: int | None = None  # last iteration
+    status: str = ""  # status in ``run.json``: finished, interrupted, failed
+    message: str = ""  # the error, or what interrupted it
 
 
 @dataclass(frozen=True)
 class AlarmLine:
     """An alarm that a training run has raised, or the end of its condition."""
 
-    alarm: Any = "alarm"  # name
-    level: Any = "warning"
-    message: Any = None
-    iter: Any = None
-    cleared: Any = None  # iteration at which its condition ended
+    alarm: str = "alarm"  # name
+    level: str = "warning"
+    message: str = ""
+    iter: int | None = None
+    cleared: int | None = None  # iteration at which its condition ended
 
 
 @dataclass(frozen=True)
 class BadFileLine:
     """A file of the training set that could not be decoded."""
 
-    path: Any = "?"
-    count: Any = 1  # how often it was tried
-    error: Any = ""
+    path: str = "?"
+    count: int = 1  # how often it was tried
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """Content of a file with results: metrics, and the 95 % intervals of some of them."""
+
+    metrics: dict[str, float] = field(default_factory=dict)
+    intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+    def value(self, name: str) -> float | None:
+        """Return a metric; None if it was not measured."""
+        return self.metrics.get(name)
+
+    def interval(self, name: str) -> tuple[float, float] | None:
+        """Return the interval of a metric; None if the file has none."""
+        return self.intervals.get(name)
 
 
 @dataclass(frozen=True)
@@ -92,9 +97,7 @@ class RunRecord:
     alarms: list[dict[str, Any]] = field(default_factory=list)
     history: list[dict[str, Any]] = field(default_factory=list)
     bad_files: list[dict[str, Any]] = field(default_factory=list)
-    # Files with results, and their metrics or the 95 % intervals of these.
-    results: dict[str, dict[str, Any]] = field(default_factory=dict)
-    intervals: dict[str, dict[str, tuple[float, float]]] = field(default_factory=dict)
+    results: dict[str, RunResult] = field(default_factory=dict)  # by name of the file
     data: dict[str, Any] = field(default_factory=dict)  # facts of the training set
     checkpoints: list[str] = field(default_factory=list)  # newest first
     chance: float | None = None  # loss of a network that tells no samples apart
@@ -109,28 +112,37 @@ class RunRecord:
     @property
     def max_epochs(self) -> int | None:
         """Return the planned number of epochs, or the new plan within a time budget."""
-        again = (row for row in reversed(self.history) if row.get("event") == "replanned")
-        for row in again:
-            return row["epochs"] if isinstance(row.get("epochs"), int) else None
-        value = (self.config.get("train_cfg") or {}).get("max_epochs")
-        return value if isinstance(value, int) else None
+        for row in reversed(self.history):
+            if row.get("event") == "replanned":
+                return at(row, "epochs", int)
+        return at(self.config, "train_cfg.max_epochs", int)
 
     @property
     def method(self) -> str:
         """Return the class of the model."""
         start = self.starts[-1].model if self.starts else ""
-        return str((self.config.get("model") or {}).get("type") or start or "")
+        return str(at(self.config, "model.type") or start)
+
+    def result(self, file: str) -> RunResult:
+        """Return the results in a file; empty without the file."""
+        return self.results.get(file, RunResult())
 
     @property
     def starts(self) -> list[TrainingStart]:
         """Return the starts of the training run in its history."""
-        return [line_of(TrainingStart, row) for row in self.history if row.get("event") == "start"]
+        rows = (row for row in self.history if row.get("event") == "start")
+        return [lenient_record(TrainingStart, row) for row in rows]
 
     @property
     def end(self) -> TrainingEnd | None:
         """Return the end that belongs to the last start; None without one."""
-        row = self.history[-1] if self.history else {}
-        return line_of(TrainingEnd, row) if row.get("event") == "end" else None
+        return last_end(self.history)
+
+
+def last_end(history: Sequence[Mapping[str, Any]]) -> TrainingEnd | None:
+    """Return the end of the last start in a history; None if it has not ended or was killed."""
+    row = history[-1] if history else {}
+    return lenient_record(TrainingEnd, row) if row.get("event") == "end" else None
 
 
 #: Levels of an alarm, the most urgent one first.
@@ -160,14 +172,13 @@ def run_state(record: RunRecord) -> State:
         return State(RUNNING, f"A training is running, {reached}; this page shows its log so far.")
     end = record.end
     if end is not None:
-        message = str(end.message or "").strip()
         text = {
             FINISHED: f"The training has ended after {epoch} epochs.",
             INTERRUPTED: f"The training was interrupted {reached}; --resume continues it.",
             FAILED: f"The training failed {reached}.",
         }
         if end.status in text:
-            more = f" {message}" if message and end.status != FINISHED else ""
+            more = "" if end.status == FINISHED else f" {end.message}".rstrip()
             return State(end.status, text[end.status] + more)
     if record.starts:
         return State(
@@ -191,9 +202,9 @@ class AlarmGroup(NamedTuple):
     level: str
     message: str  # message of the last alarm
     times: int
-    first_iter: Any
-    last_iter: Any
-    cleared: Any = None  # iteration at which the condition of the last one ended, if it has
+    first_iter: int | None
+    last_iter: int | None
+    cleared: int | None = None  # iteration at which the condition of the last one ended, if it has
 
 
 def lasting_errors(alarms: Sequence[AlarmGroup]) -> list[str]:
@@ -205,17 +216,17 @@ def lasting_errors(alarms: Sequence[AlarmGroup]) -> list[str]:
 def grouped_alarms(alarms: Sequence[dict[str, Any]]) -> list[AlarmGroup]:
     """Group alarms by kind: first the ones that last, errors before warnings, then by start."""
     groups: dict[str, list[AlarmLine]] = {}
-    for line in (line_of(AlarmLine, row) for row in alarms):
-        groups.setdefault(str(line.alarm), []).append(line)
+    for line in (lenient_record(AlarmLine, row) for row in alarms):
+        groups.setdefault(line.alarm, []).append(line)
     found = []
     for name, lines in groups.items():
-        level = min((str(line.level) for line in lines), key=lambda x: _LEVELS.get(x, 1))
+        levels = (line.level for line in lines if line.level in _LEVELS)
         first, last = lines[0], lines[-1]
-        message = str(last.message or name)
+        message = last.message or name
         found.append(
             AlarmGroup(
                 name=name,
-                level=level if level in _LEVELS else "warning",
+                level=min(levels, key=_LEVELS.__getitem__, default="warning"),
                 message=message[:1].upper() + message[1:],
                 times=len(lines),
                 first_iter=first.iter,

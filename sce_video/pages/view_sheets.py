@@ -15,7 +15,6 @@ from sce_video.datasets.readers.base import TooManyBadFilesError, VideoDecodeErr
 from sce_video.datasets.video_dataset import SampleOrigin, SampleRequest, mix_seed
 from sce_video.models.augmentation import ViewParameters, planned_operations
 from sce_video.models.data_preprocessors import VideoDataPreprocessor
-from sce_video.pages.feature_map import label_name
 from sce_video.pages.frames import (
     Quality,
     Strip,
@@ -23,8 +22,9 @@ from sce_video.pages.frames import (
     fitting,
     make_strip,
 )
-from sce_video.pages.parts import Part, render_part, sentence_part
+from sce_video.pages.parts import Part, label_name, render_part, sentence_part
 from sce_video.registry import DATASETS, FUNCTIONS, MODELS
+from sce_video.utils.records import at
 
 
 class ViewRow(NamedTuple):
@@ -106,7 +106,7 @@ def build_preprocessor(cfg: Config) -> VideoDataPreprocessor:
         ValueError: If the config has no preprocessor or one that is not a
             :class:`VideoDataPreprocessor`.
     """
-    config = (cfg.get("model") or {}).get("data_preprocessor") or cfg.get("data_preprocessor")
+    config: Any = at(cfg, "model.data_preprocessor") or cfg.get("data_preprocessor")
     if config is None:
         raise ValueError(f"{cfg.filename} has no data_preprocessor: add a base of _base_/views/")
     preprocessor = MODELS.build(config)

@@ -402,7 +402,7 @@ def _check_weights(result: Result, setting: Setting) -> _Found:
     for what, file in (("checkpoint", checkpoint), ("pretraining", pretrained)):
         if at(file, "other_weights"):
             yield _OBSTACLE, f"{what}: its weights are not those that its training wrote"
-    if isinstance(checkpoint, dict) and checkpoint.get("path") is None:
+    if isinstance(checkpoint, dict) and at(checkpoint, "path") is None:
         yield _OBSTACLE, f"weights: {checkpoint.get('source', 'no checkpoint')}"
     if pretrained == "random" and setting.protocol != "supervised":
         yield _OBSTACLE, "trained from random weights, not pretrained"

@@ -6,7 +6,7 @@ import copy
 import json
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +22,7 @@ from torch import nn
 from sce_video.engine.hooks.alarms import report_alarm
 from sce_video.engine.hooks.budget import BudgetHook
 from sce_video.engine.hooks.progress import log_row
+from sce_video.engine.run_json import FINISHED
 from sce_video.engine.runner import RANDOM, VideoRunner
 from sce_video.evaluation.grey_pixels import GreyPixels
 from sce_video.evaluation.linear_fit_loop import LinearFitLoop
@@ -33,10 +34,17 @@ from sce_video.evaluation.random_weights import (
     sentences,
 )
 from sce_video.inference.embed_job import iterate_features
-from sce_video.inference.model import VideoModel, build_model, load_model, with_random_weights
+from sce_video.inference.features import Features
+from sce_video.inference.model import (
+    VideoModel,
+    build_model,
+    load_model,
+    untrained_model,
+    with_random_weights,
+)
 from sce_video.inference.multi_view import BatchRows, mean_representation
 from sce_video.inference.network_input import ViewOptions
-from sce_video.pages.run_record import FINISHED, RunRecord, run_state
+from sce_video.pages.run_record import RunRecord, run_state
 from sce_video.runs.configs import testing_config
 from sce_video.runs.keep_best import keeps_best
 from sce_video.runs.launch import run_test
@@ -44,15 +52,18 @@ from sce_video.runs.teacher import compared_teacher
 from sce_video.utils.command import Progress
 from sce_video.utils.errors import NamedWarning
 from sce_video.utils.files import WriteError, append_text, read_json
+from sce_video.utils.records import at
 from sce_video.utils.run_files import ALARMS, METRICS, PROBE, RESULTS, SCORES, newest_checkpoint
 
-_OPTIONS = ViewOptions(num_clips=2, num_workers=1, timeout=20.0)
+#: Clips of each video that is embedded after the training
+TWO_CLIPS = ViewOptions(num_clips=2, num_workers=1, timeout=20.0)
 #: Seconds that the comparison may take if the command has no time budget.
 _SECONDS = 300.0
 #: Share of the remaining budget for the comparison. The page needs the rest.
 _SHARE_OF_REST = 0.75
-#: Smallest share of the whole budget for the comparison, if training has used up the rest.
-_LEAST_SHARE = 0.03
+#: Smallest share of a whole budget for the comparison, and for the page's videos, if training has
+#: used up the rest.
+LEAST_SHARE = 0.03
 
 
 def compare_with_random(
@@ -83,31 +94,19 @@ def compare_with_random(
     Raises:
         ValueError: If a checkpoint cannot be read, or fewer than two videos can be read.
     """
-    end = time.monotonic() + seconds
     compared = [compared_networks(load_model(checkpoint), start)]
     if teacher is not None:
-        compared.append(single_network("teacher", teacher))
-    order = np.random.default_rng(0).permutation(evenly(dataset, videos)).tolist()
-    paths = [str(dataset.path(index)) for index in order]
-    progress = Progress(len(order), "comparing with random weights:", unit="videos", quiet=True)
+        compared.append(side_by_side({"teacher": teacher}))
     found: dict[int, dict[str, np.ndarray]] = {}  # by index in the set
-    with ExitStack() as stack:
-        embedded = [
-            stack.enter_context(closing(iterate_features(networks, paths, _OPTIONS)))
-            for networks in compared
-        ]
-        for index, *rows in zip(order, *embedded, strict=True):
-            failed = any(row.failures for row in rows)
-            progress.advance(failed)
-            if not failed:
-                pairs = zip(compared, rows, strict=True)
-                clips = [networks.clips(row.values[0]) for networks, row in pairs]
-                found[index] = {name: x for one in clips for name, x in one.items()}
-            if len(found) >= 2 and time.monotonic() > end:
-                break
-    progress.finish()
+    title = "comparing with random weights:"
+    for index, rows in embed_some(compared, dataset, videos, seconds, title, least=2):
+        if not any(row.failures for row in rows):
+            pairs = zip(compared, rows, strict=True)
+            clips = [networks.clips(row.values[0]) for networks, row in pairs]
+            found[index] = {name: x for one in clips for name, x in one.items()}
     if len(found) < 2:
-        raise ValueError(f"{len(found)} of {len(order)} videos could be read in {seconds:.0f} s")
+        tried = min(videos, len(dataset))
+        raise ValueError(f"{len(found)} of {tried} videos could be read in {seconds:.0f} s")
     chosen = sorted(found)
     features = {
         name: torch.from_numpy(np.stack([found[index][name] for index in chosen]))
@@ -133,7 +132,7 @@ class ComparedNetworks(VideoModel):
     @property
     def row_size(self) -> int:
         """Size of a row: the clips of the first network, then those of the next one."""
-        return _OPTIONS.num_clips * sum(self.sizes.values())
+        return TWO_CLIPS.num_clips * sum(self.sizes.values())
 
     def rows(self, batch: dict[str, Any], max_views: int) -> BatchRows:
         """Compute rows (n, row_size) of the videos in a batch."""
@@ -145,37 +144,71 @@ class ComparedNetworks(VideoModel):
 
     def clips(self, row: np.ndarray) -> dict[str, np.ndarray]:
         """Split a video's row into the features (clips, C) of each network."""
-        ends = np.cumsum([_OPTIONS.num_clips * size for size in self.sizes.values()])
+        ends = np.cumsum([TWO_CLIPS.num_clips * size for size in self.sizes.values()])
         parts = np.split(row, ends[:-1])
-        shaped = [part.reshape(_OPTIONS.num_clips, -1) for part in parts]
+        shaped = [part.reshape(TWO_CLIPS.num_clips, -1) for part in parts]
         return dict(zip(self.sizes, shaped, strict=True))
 
 
-def single_network(name: str, model: VideoModel) -> ComparedNetworks:
-    """Give a network the interface of several, to compare it by its own input."""
-    encoders = nn.ModuleDict({name: model.encoder})
-    fields = {**vars(model), "encoder": encoders}
-    return ComparedNetworks(**fields, sizes={name: model.feature_size})
+def side_by_side(networks: Mapping[str, VideoModel]) -> ComparedNetworks:
+    """Put networks with the same input next to each other, by name."""
+    encoders = nn.ModuleDict({name: model.encoder for name, model in networks.items()})
+    sizes = {name: model.feature_size for name, model in networks.items()}
+    fields = {**vars(next(iter(networks.values()))), "encoder": encoders}
+    return ComparedNetworks(**fields, sizes=sizes)
 
 
 def compared_networks(trained: VideoModel, start: str | Path | None) -> ComparedNetworks:
     """Put a network next to random weights, pixels and, if it is given, the start's checkpoint."""
+    settings = trained.settings
     networks = {"trained": trained, "random": with_random_weights(trained)}
     if start is not None:
         # A video network can start from an image network, which lacks its temporal layers.
-        settings = trained.settings
         networks["start"] = build_model(settings, start, trained.device, allow_identity=True)
-    of_pixels = replace(trained.settings, backbone={"type": GreyPixels.__name__})
-    networks["pixels"] = with_random_weights(replace(trained, settings=of_pixels))
-    encoders = {name: model.encoder for name, model in networks.items()}
-    sizes = dict.fromkeys(networks, trained.feature_size) | {"pixels": GreyPixels.out_channels}
-    fields = {**vars(trained), "encoder": nn.ModuleDict(encoders)}
-    return ComparedNetworks(**fields, sizes=sizes)
+    of_pixels = replace(settings, backbone={"type": GreyPixels.__name__})
+    networks["pixels"] = untrained_model(of_pixels, trained.device)
+    return side_by_side(networks)
 
 
-def evenly(dataset: Any, videos: int) -> np.ndarray:
-    """Return the indices of up to ``videos`` videos, at equal steps through the set."""
-    return np.linspace(0, len(dataset) - 1, min(videos, len(dataset))).round().astype(int)
+def embed_some(
+    networks: Sequence[VideoModel],
+    dataset: Any,
+    videos: int,
+    seconds: float,
+    title: str,
+    least: int = 0,
+) -> Iterator[tuple[int, list[Features]]]:
+    """Yield the index of some training videos and their features from each network, in two clips.
+
+    Up to ``videos`` videos at equal steps through the set are read in random order. Therefore the
+    videos that are embedded before the time limit come from all of its folders.
+
+    Args:
+        networks: Networks that embed each video.
+        dataset: Training set.
+        videos: Largest number of videos.
+        seconds: Time limit.
+        title: First words of the progress line.
+        least: Number of readable videos for which the limit is exceeded.
+    """
+    end, read = time.monotonic() + seconds, 0
+    chosen = np.linspace(0, len(dataset) - 1, min(videos, len(dataset))).round().astype(int)
+    order = np.random.default_rng(0).permutation(chosen).tolist()
+    paths = [str(dataset.path(index)) for index in order]
+    progress = Progress(len(order), title, unit="videos", quiet=True)
+    with ExitStack() as stack:
+        embedded = [
+            stack.enter_context(closing(iterate_features(network, paths, TWO_CLIPS)))
+            for network in networks
+        ]
+        for index, *rows in zip(order, *embedded, strict=True):
+            failed = any(row.failures for row in rows)
+            progress.advance(failed)
+            yield index, rows
+            read += not failed
+            if read >= least and time.monotonic() > end:
+                break
+    progress.finish()
 
 
 def compare_at_end(runner: VideoRunner, videos: int, budget: BudgetHook | None) -> None:
@@ -185,7 +218,7 @@ def compare_at_end(runner: VideoRunner, videos: int, budget: BudgetHook | None) 
     """
     seconds = _SECONDS
     if budget is not None:
-        seconds = max(_SHARE_OF_REST * budget.left, _LEAST_SHARE * budget.budget.seconds)
+        seconds = max(_SHARE_OF_REST * budget.left, LEAST_SHARE * budget.budget.seconds)
     count = min(videos, len(runner.train_dataloader.dataset))
     runner.logger.info(
         f"comparing the network with random weights on up to {count} videos, for at most "
@@ -230,9 +263,7 @@ def lacks_comparison(record: RunRecord) -> bool:
 
 def _planned(record: RunRecord) -> int:
     """Return the number of videos in the comparison that the config plans."""
-    settings = record.config.get("run_page")
-    videos = settings.get("compared") if isinstance(settings, dict) else None
-    return videos if isinstance(videos, int) and videos > 0 else 0
+    return max(0, at(record.config, "run_page.compared", int) or 0)
 
 
 def compared_later(record: RunRecord, dataset: Any, notes: list[str]) -> RunRecord:
@@ -306,8 +337,8 @@ def guessing_alarm(folder: str | Path) -> NamedWarning | None:
     """
     path = Path(folder, RESULTS)
     content = read_json(path) if path.is_file() else {}
-    top1, ends = (content.get(part, {}).get("top1") for part in ("metrics", "intervals"))
-    guesses = content.get("chance") or {}
+    top1, ends = (at(content, f"{part}.top1") for part in ("metrics", "intervals"))
+    guesses = at(content, "chance") or {}
     if top1 is None or not guesses:
         return None
     level = max(guesses.values())

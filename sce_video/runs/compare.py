@@ -93,7 +93,7 @@ def _seed_means(groups: dict[str, list[RunRecord]], files: Sequence[str]) -> lis
     for group, records in groups.items():
         if len(records) == 1:
             continue
-        tables = [(file, [r.results.get(file, {}) for r in records], None) for file in files]
+        tables = [(file, [r.result(file).metrics for r in records], None) for file in files]
         evaluations = [(record.evaluations or [{}])[-1] for record in records]
         steps = [record.last for record in records]
         for file, rows, wanted in (

@@ -28,6 +28,7 @@ from sce_video.engine.weights import feature_channels
 from sce_video.inference.model import checkpoint_of
 from sce_video.registry import DATASETS
 from sce_video.runs.checkpoint_settings import Use, adopted_config
+from sce_video.utils.records import at
 from sce_video.utils.run_files import RESULTS, newest_checkpoint
 from sce_video.utils.storage import absolute, exists, is_url, list_files, split
 
@@ -238,7 +239,7 @@ def complete_classifier(cfg: Config, content: dict[str, Any] | None = None) -> N
     ``in_channels`` is the backbone's number of channels. ``num_classes`` comes from the classifier
     in the ``content`` of the checkpoint ``cfg.load_from`` or, without one, from the training data.
     """
-    head: Any = (cfg.get("model") or {}).get("cls_head") or {}
+    head: Any = at(cfg, "model.cls_head") or {}
     if head.get("in_channels", 0) is None:
         head.in_channels = feature_channels(cfg.model.backbone)
         if head.in_channels is None:
@@ -345,9 +346,7 @@ def testing_config(
     cfg.pop("lora", None)  # reading a checkpoint merges its adapters into the weights
     cfg.pop("pretrained", None)  # the weights come from the tested checkpoint, or are random
     cfg.work_dir = str(work_dir or cfg.get("work_dir") or Path("work_dirs") / Path(source).stem)
-    meta = (content or {}).get("meta")  # may be of any type in an untrusted file
-    selected = isinstance(meta, dict) and isinstance(meta.get("selected"), dict)
-    loop = cfg.test_cfg
+    selected, loop = at(content, "meta.selected", dict) is not None, cfg.test_cfg
     # Otherwise the results of the best epoch would overwrite the results of the last epoch.
     if selected and (loop.get("type"), loop.get("out", RESULTS)) == ("MultiViewTestLoop", RESULTS):
         loop.out = BEST_RESULTS

@@ -27,9 +27,7 @@ class DoctorResult:
     @property
     def failures(self) -> int:
         """Number of findings that will make training fail."""
-        from sce_video.runs.machine_checks import FAILURE  # see doctor()
-
-        return sum(finding.level == FAILURE for finding in self.findings)
+        return sum(finding.will_fail for finding in self.findings)
 
 
 def doctor(

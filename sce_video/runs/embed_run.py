@@ -49,7 +49,7 @@ def embed(options: EmbedOptions) -> EmbedResult:
     # Import these only here, because wrong names must be reported before torch is imported.
     from sce_video.inference.encoders.encoder_folder import run_of_model, run_of_weights
     from sce_video.inference.stored_test import stored_test
-    from sce_video.runs import launch
+    from sce_video.runs import configs, launch
     from sce_video.utils.distributed import leave_process_group
 
     checkpoint = options.checkpoint
@@ -59,7 +59,7 @@ def embed(options: EmbedOptions) -> EmbedResult:
         converted = None if options.config else run_of_weights(checkpoint)
         checkpoint = converted or newest_checkpoint(run_of_model(checkpoint))
     with output_file(options.out) as out:
-        cfg = launch.extraction_config(
+        cfg = configs.extraction_config(
             options.config or stored_test(checkpoint),
             checkpoint,
             out,

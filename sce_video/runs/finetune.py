@@ -15,7 +15,7 @@ from sce_video.datasets.sources import is_table, listed_extensions
 from sce_video.engine.recipes import finetunings
 from sce_video.options.training import NONE, FinetuneOptions
 from sce_video.utils.files import read_json
-from sce_video.utils.run_files import CONFIG, RESULTS
+from sce_video.utils.run_files import CONFIG, RESULTS, check_planned
 
 if TYPE_CHECKING:
     from sce_video.utils.errors import NamedWarning
@@ -89,13 +89,8 @@ def finetune(options: FinetuneOptions) -> FinetuneResult:
 def _check_names(options: FinetuneOptions) -> None:
     """Raise an error for a recipe, a source, sets or a run that cannot be meant."""
     check_out(options.out)
-    config = Path(options.out, CONFIG)
     if options.resume:
-        if not config.is_file():
-            raise ValueError(
-                f"cannot resume: {options.out} contains no training run, because {config} does not "
-                "exist"
-            )
+        check_planned(options.out)
         return
     if options.recipe is not None and options.recipe not in (known := finetunings()):
         raise ValueError(

@@ -18,6 +18,7 @@ from sce_video.evaluation.random_weights import is_comparison
 from sce_video.models.algorithms import SelfSupervisedModel
 from sce_video.pages.run_record import (
     RunRecord,
+    RunResult,
     read_alarms,
     read_history,
     read_online_evaluations,
@@ -105,7 +106,8 @@ def read_run(folder: str | Path) -> RunRecord:
     found = [*filter(Path.is_file, [path / KEPT]), *find_checkpoints(path)]
     # Results are files in the folder itself, not in its sub-folders.
     files = [file for file in sorted(path.glob("*.json")) if file.is_file()]
-    results = {Path(r.name).name: r for r in collect_results(files).results}
+    found_results = collect_results(files).results
+    results = {Path(r.name).name: RunResult(r.metrics, r.intervals) for r in found_results}
     compared = read_validations(path, [], kind="random")
 
     def rows(read: Callable[[Path, list[str]], list[dict]], name: str) -> list[dict[str, Any]]:
@@ -143,8 +145,7 @@ def read_run(folder: str | Path) -> RunRecord:
         alarms=rows(read_alarms, ALARMS),
         history=history,
         bad_files=rows(_read_bad_files, "bad_files.jsonl"),
-        results={name: result.metrics for name, result in results.items()},
-        intervals={name: result.intervals for name, result in results.items()},
+        results=results,
         data=_data(history, found, notes),
         checkpoints=[checkpoint.name for checkpoint in found],
         chance=(scalars or [{}])[-1].get("chance_level") or chance_level(config),

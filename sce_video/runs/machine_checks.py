@@ -97,6 +97,11 @@ class Finding:
     what: str
     advice: str = ""
 
+    @property
+    def will_fail(self) -> bool:
+        """Return whether training will fail."""
+        return self.level == FAILURE
+
     def line(self) -> str:
         """Format the finding for the terminal."""
         mark = {OK: "ok     ", WARNING: "warning", FAILURE: "FAILURE"}[self.level]

@@ -14,7 +14,7 @@ from sce_video.datasets.named_files import check_exists, check_network, check_ou
 from sce_video.datasets.sources import listed_extensions
 from sce_video.engine.recipes import find_recipe, methods
 from sce_video.options.training import FOLDERS, PretrainOptions, given_settings
-from sce_video.utils.run_files import CONFIG, PUBLIC_TEACHER
+from sce_video.utils.run_files import CONFIG, PUBLIC_TEACHER, check_planned
 from sce_video.utils.storage import join
 
 if TYPE_CHECKING:
@@ -123,13 +123,8 @@ def _check_names(options: PretrainOptions) -> None:
         for name in settings.keys() - available.keys():
             flag = f"--{name.replace('_', '-')}"
             raise ValueError(f"{flag} is not a setting of --method {method}. Remove it")
-    if options.resume and options.mirror is None:
-        out = Path(options.out)
-        if not Path(out, CONFIG).is_file() and not _found_seeds(out):
-            raise ValueError(
-                f"cannot resume: {out} contains no training run, because {out / CONFIG} does not "
-                "exist"
-            )
+    if options.resume and options.mirror is None and not _found_seeds(Path(options.out)):
+        check_planned(options.out)
 
 
 def _run_folders(options: PretrainOptions) -> list[RunFolder]:
@@ -174,14 +169,10 @@ def _check_resumed(options: PretrainOptions, runs: Sequence[RunFolder]) -> None:
 
     found = _found_seeds(Path(options.out))
     for run in runs:
-        missing = run.path / CONFIG
-        if missing.is_file():
-            continue
         if run.seed is None or not found:
-            raise ValueError(
-                f"cannot resume: {options.out} contains no training run, because {missing} does "
-                "not exist"
-            )
+            check_planned(run.path)
+        if Path(run.path, CONFIG).is_file():
+            continue
         with claimed_folder(run.path):
             first = Path(options.out, f"seed{found[0]}")
             write_run(run, planned_config(first, videos=options.videos), read_run_json(first))
@@ -235,7 +226,8 @@ def _train(
 
 def _has_finished(folder: Path) -> bool:
     """Return whether the last start of a run has finished its training."""
-    from sce_video.pages.run_record import FINISHED, read_history
+    from sce_video.engine.run_json import FINISHED
+    from sce_video.pages.run_record import last_end, read_history
 
-    last = read_history(folder, damaged=[])[-1:]  # damaged: half a line
-    return bool(last) and last[0].get("event") == "end" and last[0].get("status") == FINISHED
+    end = last_end(read_history(folder, damaged=[]))  # damaged: half a line
+    return end is not None and end.status == FINISHED

@@ -36,7 +36,7 @@ from mmengine.config import Config
 
 from sce_video.engine.config.changes import parse_value
 from sce_video.engine.config.load import load_config
-from sce_video.utils.records import read_record
+from sce_video.utils.records import at, read_record
 from sce_video.utils.run_files import LAST_CHECKPOINT
 
 #: Tools that an evaluation runs, by its ``training``.
@@ -304,9 +304,8 @@ class _Planner:
         digest = hashlib.sha256(text.encode()).hexdigest()[:10]
         result = None
         if cfg.get("train_cfg"):
-            hook = (cfg.get("default_hooks") or {}).get("checkpoint") or {}
-            by_epoch = hook.get("by_epoch", True)
-            result = f"epoch_{cfg.train_cfg.max_epochs}.pth" if by_epoch else LAST_CHECKPOINT
+            by_iteration = at(cfg, "default_hooks.checkpoint.by_epoch") is False
+            result = LAST_CHECKPOINT if by_iteration else f"epoch_{cfg.train_cfg.max_epochs}.pth"
         return file, result, f"{Path(file).stem}-{digest}"
 
 

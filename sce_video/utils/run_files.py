@@ -215,6 +215,15 @@ def newest_checkpoint(path: str | Path, to_resume: bool = False) -> str:
     return str(found[0])
 
 
+def check_planned(folder: str | Path) -> None:
+    """Raise ValueError unless a folder contains the config of a run that can be resumed."""
+    config = Path(folder, CONFIG)
+    if not config.is_file():
+        raise ValueError(
+            f"cannot resume: {folder} contains no training run, because {config} does not exist"
+        )
+
+
 def check_run_folder(folder: str | Path) -> None:
     """Raise FileNotFoundError or ValueError unless a folder contains a training run."""
     if not Path(folder).is_dir():

@@ -118,7 +118,7 @@ def test_finetune(folder, reached):
     ("words", "function", "place"),
     [
         ("pretrain F --out o", "sce_video.runs.plan_pretraining.examine_folder", 0),
-        ("embed F --checkpoint R --out o.npz", "sce_video.runs.launch.extraction_config", None),
+        ("embed F --checkpoint R --out o.npz", "sce_video.runs.configs.extraction_config", None),
         ("index F --checkpoint R --out o", "sce_video.find.index.build_index", 1),
         ("curate F --checkpoint R --out o", "sce_video.find.index.build_index", 1),
         ("doctor --videos F", "sce_video.runs.machine_checks.examine", 1),

@@ -19,7 +19,7 @@ from sce_video.inference import embed_file
 from sce_video.inference.embed_job import EmbedJob, process_device
 from sce_video.jobs import RunError
 from sce_video.registry import DATASETS, MODELS
-from sce_video.runs import launch
+from sce_video.runs import configs, launch
 
 
 @pytest.fixture(scope="module")
@@ -204,7 +204,7 @@ def configure(
     **changes: object,
 ) -> Config:
     """The config of an extraction; ``changes`` are arguments of its loop."""
-    cfg = launch.extraction_config(
+    cfg = configs.extraction_config(
         config, str(checkpoint), out, data_root=str(videos), ann_file=ann_file, backend=backend,
         cfg_options=[f"{key}={value}" for key, value in OPTIONS.items()], processes=changes,
     )  # fmt: skip

@@ -8,7 +8,7 @@ from scipy.stats import binomtest
 
 from sce_video.evaluation.metrics.base import Outcomes, outcomes_path, save_outcomes
 from sce_video.pages.compare_page import render_comparison
-from sce_video.pages.run_record import RunRecord
+from sce_video.pages.run_record import RunRecord, RunResult
 from sce_video.runs.compare import chance_of_differences, seed_groups
 
 VIDEOS = 60
@@ -32,8 +32,9 @@ def run_of(folder, name, hits, tau=0.1, seed=0, first=0, kept=True):
         name=name,
         folder=str(path),
         config={"model": {"tau": tau}, "randomness": {"seed": seed}},
-        results={"results.json": {"knn_top1": float(np.mean(hits))}},
-        intervals={"results.json": {"knn_top1": (0.1, 0.2)}},
+        results={
+            "results.json": RunResult({"knn_top1": float(np.mean(hits))}, {"knn_top1": (0.1, 0.2)})
+        },
     )
 
 

@@ -90,7 +90,7 @@ def test_the_numbers_equal_those_of_single_clips(run, videos):
     }
     for name, network in networks.items():
         means = embed_videos(network, dataset.files, ViewOptions(num_clips=2))
-        reader = VideoFiles(network, after_training._OPTIONS)
+        reader = VideoFiles(network, after_training.TWO_CLIPS)
         clips = []
         for sample in map(reader.read, dataset.files):
             parts = [{**sample, "positions": positions[None]} for positions in sample["positions"]]
