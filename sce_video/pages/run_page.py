@@ -12,7 +12,6 @@ from markupsafe import Markup
 from sce_video.pages.charts import run_charts
 from sce_video.pages.parts import Part, plotly_script
 from sce_video.pages.run_record import (
-    BadFileLine,
     RunRecord,
     RunResult,
     TrainingStart,
@@ -22,7 +21,7 @@ from sce_video.pages.run_record import (
 )
 from sce_video.utils.html_template import render_template
 from sce_video.utils.metric_names import NOT_FRACTIONS
-from sce_video.utils.records import at, lenient_record
+from sce_video.utils.records import at
 from sce_video.utils.run_files import RESULTS
 from sce_video.version import __version__
 
@@ -261,13 +260,12 @@ def page_frame(charts: list[dict[str, Any]], draws: bool) -> dict[str, Any]:
 
 
 def _bad_files(record: RunRecord) -> dict[str, Any]:
-    lines = [lenient_record(BadFileLine, row) for row in record.bad_files]
-    rows = [(line.path, line.count, line.error) for line in lines]
+    rows = [(line.path, line.count, line.error) for line in record.bad_files]
     samples = record.data.get("samples")
     share = f" of {number_text(samples)}" if isinstance(samples, int) and samples else ""
     return {
         "bad_files": rows[:_MAX_BAD_FILES],
         "bad_files_more": max(0, len(rows) - _MAX_BAD_FILES),
         "bad_count": f"{len(rows)}{share} file{'s' * (len(rows) != 1)} could not be decoded",
-        "bad_total": sum(line.count for line in lines),
+        "bad_total": sum(line.count for line in record.bad_files),
     }

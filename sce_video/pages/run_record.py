@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from sce_video.engine.config.changes import leaves, named_path
+from sce_video.engine.config.snapshot import plain
 from sce_video.engine.run_json import FAILED, FINISHED, INTERRUPTED, RUNNING, RunDescription
 from sce_video.utils.files import read_json_lines
 from sce_video.utils.records import at, lenient_record
@@ -15,6 +17,8 @@ from sce_video.utils.run_files import ALARMS, EVALUATIONS, HISTORY, METRICS
 
 #: State of a run without a log. The others are those of ``run.json``.
 UNKNOWN = "unknown"
+#: A line of a log, with the values that its writer knew, by name
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,8 @@ class AlarmLine:
     message: str = ""
     iter: int | None = None
     cleared: int | None = None  # iteration at which its condition ended
+    value: float | None = None  # number that was compared
+    threshold: float | None = None
 
 
 @dataclass(frozen=True)
@@ -89,14 +95,14 @@ class RunRecord:
     description: RunDescription | None = None  # content of run.json
     # (key, value of the recipe, value of the run) of the settings that differ.
     changes: list[tuple[str, str, str]] = field(default_factory=list)
-    scalars: list[dict[str, Any]] = field(default_factory=list)  # see read_scalars
-    evaluations: list[dict[str, Any]] = field(default_factory=list)  # the online ones
-    validations: list[dict[str, Any]] = field(default_factory=list)  # validations of a classifier
-    compared: dict[str, Any] = field(default_factory=dict)  # last comparison with random weights
+    scalars: list[Row] = field(default_factory=list)  # see read_scalars
+    evaluations: list[Row] = field(default_factory=list)  # the online ones
+    validations: list[Row] = field(default_factory=list)  # validations of a classifier
+    compared: Row = field(default_factory=dict)  # last comparison with random weights
     # Lines of alarms.jsonl, history.jsonl (starts and ends of the training), bad_files.jsonl.
-    alarms: list[dict[str, Any]] = field(default_factory=list)
-    history: list[dict[str, Any]] = field(default_factory=list)
-    bad_files: list[dict[str, Any]] = field(default_factory=list)
+    alarms: list[AlarmLine] = field(default_factory=list)
+    history: list[Row] = field(default_factory=list)
+    bad_files: list[BadFileLine] = field(default_factory=list)
     results: dict[str, RunResult] = field(default_factory=dict)  # by name of the file
     data: dict[str, Any] = field(default_factory=dict)  # facts of the training set
     checkpoints: list[str] = field(default_factory=list)  # newest first
@@ -105,7 +111,7 @@ class RunRecord:
     notes: list[str] = field(default_factory=list)  # what is missing or damaged, a sentence each
 
     @property
-    def last(self) -> dict[str, Any]:
+    def last(self) -> Row:
         """Return the newest logged row; empty if nothing was logged."""
         return self.scalars[-1] if self.scalars else {}
 
@@ -139,10 +145,38 @@ class RunRecord:
         return last_end(self.history)
 
 
-def last_end(history: Sequence[Mapping[str, Any]]) -> TrainingEnd | None:
+def last_end(history: Sequence[Row]) -> TrainingEnd | None:
     """Return the end of the last start in a history; None if it has not ended or was killed."""
     row = history[-1] if history else {}
     return lenient_record(TrainingEnd, row) if row.get("event") == "end" else None
+
+
+#: Config keys that describe a run but are not settings: names, folders and additions by tools
+_NOT_SETTINGS = frozenset(
+    "work_dir launcher experiment_name resume load_from planned settings run_page".split()
+)
+_ABSENT = "not set"
+
+
+def flattened(config: dict[str, Any]) -> dict[str, str]:
+    """Return the settings of a config by dotted name, with list entries named by their types.
+
+    An example is ``train_dataloader.dataset.pipeline.RandomClips.num_frames``.
+    """
+    found: dict[str, str] = {}
+    # plain() converts tuples to lists, because a config file has tuples and run.json has lists.
+    for path, value in leaves(data := plain(config)):
+        if path and path[0] not in _NOT_SETTINGS and not path[0].startswith("_"):
+            found[named_path(data, path)] = str(value) or "''"
+    return found
+
+
+def different_settings(configs: Sequence[dict[str, Any]]) -> dict[str, list[str]]:
+    """Return each config's values of every setting in which the configs differ, by name."""
+    flat = [flattened(config) for config in configs]
+    names = sorted(set().union(*flat))
+    rows = {name: [settings.get(name, _ABSENT) for settings in flat] for name in names}
+    return {name: values for name, values in rows.items() if len(set(values)) > 1}
 
 
 #: Levels of an alarm, the most urgent one first.
@@ -213,10 +247,10 @@ def lasting_errors(alarms: Sequence[AlarmGroup]) -> list[str]:
     return ["collapsed" if name == "collapse" else name.replace("_", " ") for name in names]
 
 
-def grouped_alarms(alarms: Sequence[dict[str, Any]]) -> list[AlarmGroup]:
+def grouped_alarms(alarms: Sequence[AlarmLine]) -> list[AlarmGroup]:
     """Group alarms by kind: first the ones that last, errors before warnings, then by start."""
     groups: dict[str, list[AlarmLine]] = {}
-    for line in (lenient_record(AlarmLine, row) for row in alarms):
+    for line in alarms:
         groups.setdefault(line.alarm, []).append(line)
     found = []
     for name, lines in groups.items():
@@ -244,7 +278,7 @@ _SCALARS = "vis_data/scalars.json"
 _OF_MMENGINE = {"time": "step_seconds", "data_time": "data_seconds"}
 
 
-def read_scalars(work_dir: str | Path, damaged: list[str] | None = None) -> list[dict[str, Any]]:
+def read_scalars(work_dir: str | Path, damaged: list[str] | None = None) -> list[Row]:
     """Return rows that a training run logged, ordered by iteration, over all its resumptions.
 
     The rows are the ones with ``"kind": "train"`` in ``metrics.jsonl`` (docs/logging.md). If only
@@ -261,7 +295,7 @@ def read_scalars(work_dir: str | Path, damaged: list[str] | None = None) -> list
     files = [metrics] if metrics.is_file() else sorted(Path(work_dir).glob(f"*/{_SCALARS}"))
     if not files:
         raise FileNotFoundError(f"no training has logged to {work_dir} ({METRICS})")
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for file in files:  # folders are named by start time
         for where, row in read_json_lines(file, damaged):
             if "loss" in row and "iter" in row and row.get("kind", "train") == "train":
@@ -281,9 +315,7 @@ def read_scalars(work_dir: str | Path, damaged: list[str] | None = None) -> list
     return rows
 
 
-def read_online_evaluations(
-    work_dir: str | Path, damaged: list[str] | None = None
-) -> list[dict[str, Any]]:
+def read_online_evaluations(work_dir: str | Path, damaged: list[str] | None = None) -> list[Row]:
     """Return rows of the online evaluation (``online_evaluation.jsonl``); empty if there are none.
 
     ``damaged`` works as in :func:`read_scalars`.
@@ -294,7 +326,7 @@ def read_online_evaluations(
 
 def read_validations(
     work_dir: str | Path, damaged: list[str] | None = None, kind: str = "val"
-) -> list[dict[str, Any]]:
+) -> list[Row]:
     """Return rows of the validation of a classifier in ``metrics.jsonl``; empty if there are none.
 
     ``kind="random"`` reads comparisons with random weights. ``damaged`` works as in
@@ -306,13 +338,13 @@ def read_validations(
     ]
 
 
-def read_alarms(work_dir: str | Path, damaged: list[str] | None = None) -> list[dict[str, Any]]:
+def read_alarms(work_dir: str | Path, damaged: list[str] | None = None) -> list[Row]:
     """Read the alarms of a training run (``alarms.jsonl``) in their order; empty without any.
 
     An alarm whose condition has ended contains the iteration of the end as ``cleared``. ``damaged``
     works as in :func:`read_scalars`.
     """
-    alarms: list[dict[str, Any]] = []
+    alarms: list[Row] = []
     for row in _rows_of(Path(work_dir, ALARMS), damaged):
         if "alarm" in row:
             alarms.append(dict(row))
@@ -323,7 +355,7 @@ def read_alarms(work_dir: str | Path, damaged: list[str] | None = None) -> list[
     return alarms
 
 
-def read_history(work_dir: str | Path, damaged: list[str] | None = None) -> list[dict[str, Any]]:
+def read_history(work_dir: str | Path, damaged: list[str] | None = None) -> list[Row]:
     """Read starts and ends of a training run (``history.jsonl``) in order; empty without any.
 
     A start without an end belongs to a run that is running or was killed. ``damaged`` works as in
@@ -332,11 +364,11 @@ def read_history(work_dir: str | Path, damaged: list[str] | None = None) -> list
     return [row for row in _rows_of(Path(work_dir, HISTORY), damaged) if "event" in row]
 
 
-def _rows_of(file: Path, damaged: list[str] | None) -> list[dict[str, Any]]:
+def _rows_of(file: Path, damaged: list[str] | None) -> list[Row]:
     return [row for _, row in read_json_lines(file, damaged)] if file.is_file() else []
 
 
-def _numbers(row: dict[str, Any]) -> dict[str, float]:
+def _numbers(row: Row) -> dict[str, float]:
     """Return the values that can be drawn. Null means that a value is not finite."""
     row = {k: math.nan if v is None else v for k, v in row.items()}
     numbers = {k: v for k, v in row.items() if isinstance(v, int | float)}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +21,7 @@ from torch import nn
 from sce_video.engine.hooks.alarms import report_alarm
 from sce_video.engine.hooks.budget import BudgetHook
 from sce_video.engine.hooks.progress import log_row
+from sce_video.engine.restarts import append_row
 from sce_video.engine.run_json import FINISHED
 from sce_video.engine.runner import RANDOM, VideoRunner
 from sce_video.evaluation.grey_pixels import GreyPixels
@@ -44,15 +44,15 @@ from sce_video.inference.model import (
 )
 from sce_video.inference.multi_view import BatchRows, mean_representation
 from sce_video.inference.network_input import ViewOptions
-from sce_video.pages.run_record import RunRecord, run_state
+from sce_video.pages.run_record import AlarmLine, RunRecord, run_state
 from sce_video.runs.configs import testing_config
 from sce_video.runs.keep_best import keeps_best
 from sce_video.runs.launch import run_test
 from sce_video.runs.teacher import compared_teacher
 from sce_video.utils.command import Progress
 from sce_video.utils.errors import NamedWarning
-from sce_video.utils.files import WriteError, append_text, read_json
-from sce_video.utils.records import at
+from sce_video.utils.files import WriteError, read_json
+from sce_video.utils.records import at, lenient_record
 from sce_video.utils.run_files import ALARMS, METRICS, PROBE, RESULTS, SCORES, newest_checkpoint
 
 #: Clips of each video that is embedded after the training
@@ -278,25 +278,16 @@ def compared_later(record: RunRecord, dataset: Any, notes: list[str]) -> RunReco
         text = str(error) or type(error).__name__
         notes.append(f"The network was not compared with random weights: {text}.")
         return record
-    when = {
-        "iter": (record.end and record.end.iter) or 0,
-        "epoch": record.max_epochs,
-        "time": time.time(),
-    }
-    whole = {"kind": "random", **when, **row}
-    _append(record, METRICS, whole)
-    alarms = record.alarms
-    if (alarm := no_better(row)) is not None:
-        entry = {"alarm": alarm.alarm, "level": alarm.level, "message": str(alarm), **when}
-        entry |= {"value": alarm.value, "threshold": alarm.threshold}
-        _append(record, ALARMS, entry)
-        alarms = [*alarms, entry]
-    return replace(record, compared=whole, alarms=alarms)
-
-
-def _append(record: RunRecord, name: str, row: dict[str, Any]) -> None:
+    last = (record.end and record.end.iter) or 0
+    when = {"iter": last, "epoch": record.max_epochs, "time": time.time()}
+    whole, alarm = {"kind": "random", **when, **row}, no_better(row)
+    alarms = [] if alarm is None else [{**alarm.row(), **when}]
     with suppress(WriteError):  # a read-only folder can still be shown
-        append_text(Path(record.folder, name), json.dumps(row) + "\n")
+        append_row(Path(record.folder, METRICS), whole)
+        for entry in alarms:
+            append_row(Path(record.folder, ALARMS), entry)
+    raised = [lenient_record(AlarmLine, entry) for entry in alarms]
+    return replace(record, compared=whole, alarms=[*record.alarms, *raised])
 
 
 #: Number of clips per video whose features are averaged for the probe, as in sce-video embed

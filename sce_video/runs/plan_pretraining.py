@@ -37,7 +37,6 @@ from sce_video.runs.continued import (
     continue_from,
     own_choices,
     remarks,
-    start_from,
 )
 from sce_video.runs.folder_facts import FolderFacts, examine_folder
 from sce_video.runs.keep_best import EVALUATIONS, HeldOut, hold_out, keep_best
@@ -185,7 +184,9 @@ def _examine(options: PretrainOptions) -> _Subject:
     extensions = listed_extensions(options.all_files)
     facts = examine_folder(str(options.videos), extensions=extensions).check_readable()
     given = given_settings(options)
-    start = start_from(options.start, options.freeze, options.lora)
+    start = None
+    if options.start is not None:
+        start = Start(find_source(options.start), options.freeze, options.lora)
     road = choose_road(options, facts, machine, given)
     held = None
     if options.kept == BEST:

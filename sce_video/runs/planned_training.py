@@ -173,10 +173,17 @@ def _decode(dataset: VideoDataset) -> tuple[PackedSample, float]:
 
 @dataclass(frozen=True)
 class RunFolder:
-    """Folder of a run, and its seed; None for the plan's seed."""
+    """Folder of a run.
+
+    Attributes:
+        path: The folder.
+        seed: Seed of the run; None for the plan's seed.
+        mirror: Folder in an object store to which checkpoints and logs are copied; None without.
+    """
 
     path: Path
     seed: int | None = None
+    mirror: str | None = None
 
 
 @dataclass(frozen=True)

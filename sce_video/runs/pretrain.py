@@ -13,6 +13,7 @@ from sce_video.datasets.labelled import GroupColumns, read_labelled, tell_repeat
 from sce_video.datasets.named_files import check_exists, check_network, check_out, check_videos
 from sce_video.datasets.sources import listed_extensions
 from sce_video.engine.recipes import find_recipe, methods
+from sce_video.options.measure import CompareOptions
 from sce_video.options.training import FOLDERS, PretrainOptions, given_settings
 from sce_video.utils.run_files import CONFIG, PUBLIC_TEACHER, check_planned
 from sce_video.utils.storage import join
@@ -68,6 +69,7 @@ def pretrain(options: PretrainOptions) -> PretrainResult:
     begun = time.monotonic()  # a budget in hours counts the imports below, too
     _check_names(options)
     # Imported here because a wrong name is answered before torch is imported.
+    from sce_video.engine.hooks.checkpoint_hook import restore_run
     from sce_video.engine.work_dir import claimed_folder
     from sce_video.runs.plan_pretraining import plan_pretraining
     from sce_video.runs.planned_training import is_restarted, show_plan, write_plan
@@ -76,8 +78,10 @@ def pretrain(options: PretrainOptions) -> PretrainResult:
     resumed = options.resume
     if any(is_restarted(run.path) for run in runs):
         resumed = True
-    elif resumed and options.mirror is not None:
-        _restore(runs, options.mirror)
+    elif resumed:
+        for run in runs:
+            if run.mirror is not None:  # which may have newer checkpoints
+                restore_run(run.mirror, run.path)
     with ExitStack() as claims:
         if resumed:
             _check_resumed(options, runs)
@@ -134,26 +138,20 @@ def _run_folders(options: PretrainOptions) -> list[RunFolder]:
     out, seeds = Path(options.out), options.seeds
     if seeds is None and options.resume and not Path(out, CONFIG).is_file():
         seeds = tuple(_found_seeds(out))
-    return [RunFolder(out / f"seed{seed}", seed) for seed in seeds or ()] or [RunFolder(out)]
+    if not seeds:
+        return [RunFolder(out, mirror=options.mirror)]
+
+    def folder_of(seed: int) -> RunFolder:
+        mirror = None if options.mirror is None else str(join(options.mirror, f"seed{seed}"))
+        return RunFolder(out / f"seed{seed}", seed, mirror)
+
+    return list(map(folder_of, seeds))
 
 
 def _found_seeds(out: Path) -> list[int]:
     """Return the seeds that have a config below a folder, ascending."""
     names = (path.parent.name.removeprefix("seed") for path in out.glob(f"seed*/{CONFIG}"))
     return sorted(int(name) for name in names if name.isdecimal())
-
-
-def _restore(runs: Sequence[RunFolder], mirror: str) -> None:
-    """Restore runs from a mirror that has newer checkpoints."""
-    from sce_video.engine.hooks.checkpoint_hook import restore_run
-
-    for run in runs:
-        restore_run(_own_mirror(run, mirror), run.path)
-
-
-def _own_mirror(run: RunFolder, mirror: str) -> str:
-    """Return the folder of a run in the mirror: each seed has its own."""
-    return mirror if run.seed is None else join(mirror, run.path.name)
 
 
 def _check_resumed(options: PretrainOptions, runs: Sequence[RunFolder]) -> None:
@@ -185,12 +183,12 @@ def _train(
 
     A signal that stops one of them ends all.
     """
-    from sce_video.runs.compare import write_comparison
     from sce_video.runs.keep_best import kept_message
     from sce_video.runs.launch import end_training
     from sce_video.runs.page import train_with_page
     from sce_video.runs.planned_config import resumable_config
     from sce_video.runs.planned_training import count_seconds
+    from sce_video.runs.report import compare
 
     folders, status, stopped = tuple(run.path for run in runs), 0, False
     for number, run in enumerate(runs, 1):
@@ -204,7 +202,7 @@ def _train(
             run.path / CONFIG,
             resume=resumed,
             track=options.track,
-            mirror=None if options.mirror is None else _own_mirror(run, options.mirror),
+            mirror=run.mirror,
             videos=options.videos,
         )
         if run.seed is None:
@@ -220,8 +218,8 @@ def _train(
     if stopped or len(runs) < 2:
         return PretrainResult(folders, status, kept_lines)
     page = Path(options.out, COMPARISON)
-    chance = write_comparison(folders, page)
-    return PretrainResult(folders, status, kept_lines, chance, page)
+    compared = compare(CompareOptions(runs=tuple(map(str, folders)), out=str(page)))
+    return PretrainResult(folders, status, kept_lines, compared.chance, page)
 
 
 def _has_finished(folder: Path) -> bool:

@@ -92,7 +92,7 @@ def test_the_results_are_those_of_predict_and_of_the_frozen_network(trained, vid
     probabilities = sce_video.class_probabilities(classifier, scores.paths)
     np.testing.assert_allclose(probabilities, scores.values.numpy(), atol=1e-5)
     accuracy = (probabilities.argmax(axis=1) == scores.labels.numpy()).mean()
-    assert record.results[RESULTS]["top1"] == pytest.approx(accuracy)
+    assert record.results[RESULTS].metrics["top1"] == pytest.approx(accuracy)
     # The probe: features of the source's network, of as many clips, fitted on the training videos.
     network = sce_video.load_model(videos / "source.pth")
     clips = sce_video.ViewOptions(num_clips=min(4, classifier.options.num_clips))
@@ -101,7 +101,7 @@ def test_the_results_are_those_of_predict_and_of_the_frozen_network(trained, vid
     labels = [torch.tensor([int(p.parent.name[-1]) for p in paths]) for paths in sets]
     probe = fit_linear_probe(features[0], labels[0])
     expected = top_k_accuracy(probe.scores(features[1]), labels[1], (1,))[1]
-    assert record.results[PROBE]["linear_top1"] == pytest.approx(expected)
+    assert record.results[PROBE].metrics["linear_top1"] == pytest.approx(expected)
 
 
 def test_the_page_opens_with_the_test(trained):
@@ -347,5 +347,5 @@ def test_the_end_of_a_finetuning_that_guesses(videos, tmp_path, monkeypatch, cap
     shown = capsys.readouterr().out
     assert "alarm no_better: the classifier is no better" in shown and "next:" not in shown
     assert "no better than guessing" in (run / "run.html").read_text()
-    (row,) = [r for r in read_run(run).alarms if r["alarm"] == "no_better"]
-    assert (row["value"], row["threshold"]) == (0.48, 0.5)
+    (row,) = [r for r in read_run(run).alarms if r.alarm == "no_better"]
+    assert (row.value, row.threshold) == (0.48, 0.5)
