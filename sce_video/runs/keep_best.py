@@ -221,9 +221,7 @@ class _Division:
         return {"batch_size": test.batch_size, "num_workers": test.num_workers, "dataset": dataset}
 
 
-def keep_best(
-    config: Config, facts: FolderFacts, seed: int = 0, held: HeldOut | None = None
-) -> Choice:
+def keep_best(config: Config, facts: FolderFacts, held: HeldOut, seed: int = 0) -> Choice:
     """Let a planned pretraining run keep its best checkpoint, in place, and return the choice.
 
     Before the first step and 20 times during training, the network is evaluated on the held-out
@@ -234,14 +232,13 @@ def keep_best(
     Args:
         config: Config of the run.
         facts: Facts about the videos.
+        held: Held-out videos.
         seed: Seed of the division.
-        held: Held-out videos; None for the default of :func:`hold_out`.
 
     Raises:
-        ValueError: If there are too few videos.
+        ValueError: If a list cannot contain the name of a video.
     """
-    held = hold_out(facts) if held is None else held
-    division, loader = _Division(config, facts, held, int(seed)), config.train_dataloader
+    division, loader = _Division(config, facts, held, seed), config.train_dataloader
     hook: dict[str, Any] = {"type": "OnlineEvaluationHook"}
     if held.measure == LABELLED:
         hook["gallery"] = division.loader("gallery", _MOST)

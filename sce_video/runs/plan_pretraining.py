@@ -160,7 +160,7 @@ def plan_pretraining(options: PretrainOptions, begun: float) -> PlannedTraining:
     config = _config(base, chosen, subject, options.out)
     config.run_page.compared = compared
     if held is not None:
-        chosen["keep"] = keep_best(config, subject.videos, int(subject.given.get("seed", 0)), held)
+        chosen["keep"] = keep_best(config, subject.videos, held, options.seed or 0)
     if options.hours is not None:
         add_budget(config, options.hours, other - after, after)
     shown = {*available_settings(base, known_keys), *_ROWS}
@@ -191,7 +191,7 @@ def _examine(options: PretrainOptions) -> _Subject:
     held = None
     if options.kept == BEST:
         columns = GroupColumns(options.group_column, options.fold_column)
-        held = hold_out(facts, options.labels, columns, int(given.get("seed", 0)))
+        held = hold_out(facts, options.labels, columns, options.seed or 0)
     subject = _Subject(facts, machine, road, given, options.hours, start, held)
     if road.teacher is None:
         return subject
