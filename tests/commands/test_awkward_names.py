@@ -121,7 +121,7 @@ def test_finetune(folder, reached):
         ("embed F --checkpoint R --out o.npz", "sce_video.runs.embed_run.extraction_config", None),
         ("index F --checkpoint R --out o", "sce_video.find.index.build_index", 1),
         ("curate F --checkpoint R --out o", "sce_video.find.index.build_index", 1),
-        ("doctor --videos F", "sce_video.runs.machine_checks.examine", 1),
+        ("doctor --videos F", "sce_video.runs.machine_checks.examine", None),
         ("predict R F", "sce_video.datasets.sources.list_videos", 0),
         ("repack F o", "sce_video.datasets.named_files.scan_folder", 0),
         ("verify F", "sce_video.datasets.named_files.scan_folder", 0),
