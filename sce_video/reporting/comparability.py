@@ -31,7 +31,7 @@ from sce_video.published.paper_results import (
     variant_of,
 )
 from sce_video.reporting.result_files import Result, count_of
-from sce_video.utils.records import at
+from sce_video.utils.records import at, lenient_record
 
 _MAX_FAILED = 0.01  # fraction of failed samples up to which a result still counts for the test set
 _VALUES_OF_C = 45  # from linusericsson/ssl-transfer, linear.py
@@ -348,30 +348,50 @@ def is_published_set(result: Result) -> bool:
     return all(kind != _OBSTACLE for kind, _ in _check_test_set(part, setting))
 
 
+@dataclass(frozen=True)
+class _TrainingSet:
+    """Facts about the training data in a checkpoint's record. Unknown facts are empty."""
+
+    samples: int | None = None
+    films: int | None = None  # of AVA, whose samples are key frames
+    kind: str = "video"
+    name: str = ""
+    split: str = ""
+    ann_file: str = ""
+    data_root: str = ""
+    num_classes: int | None = None
+    classes: tuple[Any, ...] = ()
+
+    @property
+    def count(self) -> int | None:
+        """Return the number that is published for such a set: of films, images or videos."""
+        return self.samples if self.films is None else self.films
+
+    def __str__(self) -> str:
+        unit = "images" if self.kind == "image" else "videos"
+        unit = unit if self.films is None else "films"
+        words = f"an unknown number of {unit}" if self.count is None else f"{self.count:,} {unit}"
+        words += f" in {self.num_classes} classes" if self.num_classes else ""
+        place = self.ann_file or self.data_root
+        return words + f" of {place}" * bool(place) + f", split {self.split}" * bool(self.split)
+
+
 def _data_obstacles(provenance: Any, dataset: Any, split: int | str | None, what: str) -> _Found:
     """Check whether the training data are the named set, if its size is published."""
-    data = at(provenance, "training.data", dict)
+    record = at(provenance, "training.data", dict)
     size = size_of("training", dataset, (split or 1) if dataset in WITH_SPLITS else "val")
     if what == "pretrained":  # the unlabelled images, if a pretraining has those
         size = size_of("pretraining", dataset) or size
-    if data is None or size is None:
+    if record is None or size is None:
         return
-    count, unit = data.get("samples"), "images" if data.get("kind") == "image" else "videos"
-    if isinstance(data.get("films"), int):
-        count, unit = data["films"], "films"
-    # ``36 videos in 4 classes of /path``
-    shown = f"{count:,} {unit}" if isinstance(count, int) else f"an unknown number of {unit}"
-    shown += f" in {data['num_classes']} classes" if data.get("num_classes") else ""
-    place = data.get("ann_file") or data.get("data_root")
-    shown += f" of {place}" if place else ""
-    shown += f", split {data['split']}" if data.get("split") else ""
-    wrong_classes = size.classes is not None and data.get("num_classes") != size.classes
-    wrong_set = data.get("name", dataset) != dataset
-    if not isinstance(count, int) or not size.contains(count) or wrong_classes or wrong_set:
+    data = lenient_record(_TrainingSet, record)
+    wrong_classes = size.classes is not None and data.num_classes != size.classes
+    wrong_set = data.name not in ("", dataset)
+    if data.count is None or not size.contains(data.count) or wrong_classes or wrong_set:
         wanted = size.published() + (f" in {size.classes} classes" if size.classes else "")
-        yield _OBSTACLE, f"{what} on {shown}; {dataset} has {wanted}"
-    elif (problem := class_list_problem(dataset, data.get("classes"))) is not None:
-        yield _OBSTACLE, f"{what} on {shown}: {problem}"
+        yield _OBSTACLE, f"{what} on {data}; {dataset} has {wanted}"
+    elif (problem := class_list_problem(dataset, data.classes)) is not None:
+        yield _OBSTACLE, f"{what} on {data}: {problem}"
 
 
 def _check_size(count: int | None, published: PublishedSize | None, what: str) -> _Found:

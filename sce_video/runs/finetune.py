@@ -62,7 +62,6 @@ def finetune(options: FinetuneOptions) -> FinetuneResult:
         RunFolder,
         count_seconds,
         is_restarted,
-        show_plan,
         write_plan,
     )
 
@@ -72,7 +71,6 @@ def finetune(options: FinetuneOptions) -> FinetuneResult:
         if not resumed:
             claims.enter_context(claimed_folder(folder, options.overwrite))
             planned = plan_finetuning(options, begun)
-            show_plan(planned)
             write_plan(planned, [RunFolder(folder)], options.overwrite)
         if options.plan:
             return FinetuneResult(folder)

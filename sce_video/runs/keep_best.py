@@ -137,6 +137,7 @@ def _hold_out_listed(facts: FolderFacts, source: str, columns: GroupColumns, see
         held = held_out(torch.from_numpy(classes), groups, share, seed).numpy()
         words = f"{words if groups is not None else ''}"
     rest = np.flatnonzero(~held)
+    # kNN finds a held-out video's class only if a video outside the held-out ones has it.
     alone = sorted({*classes[held].tolist()} - {*classes[rest].tolist()})
     if not held.any() or alone:
         name = f"the class {found.name(alone[0])!r}" if alone else "every class"

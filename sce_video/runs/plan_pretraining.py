@@ -260,7 +260,7 @@ def _choices_of_length(
 
 @dataclass(frozen=True)
 class _Costs:
-    """What the command does besides the steps of the training.
+    """Work of the command besides the steps of the training.
 
     Attributes:
         compared: Number of videos in the final comparison with random weights.

@@ -102,7 +102,7 @@ def measure(cfg: Config, teacher: PlannedTeacher | None = None) -> Timing:
     sample, seconds = _decode(dataset)
     step = _time_step(cfg, sample, teacher)
     samples = samples_of_epoch(len(dataset), loader.sampler.get("min_samples") or 0)
-    if not loader.get("drop_last"):
+    if not loader.get("drop_last"):  # a last, smaller batch is a step, too
         samples = math.ceil(samples / batch) * batch
     return Timing(step, seconds, batch, samples, on_gpu=torch.cuda.is_available())
 
@@ -309,15 +309,10 @@ def is_restarted(folder: Path) -> bool:
     return Path(folder, CONFIG).is_file() and is_restart(folder)
 
 
-def show_plan(planned: PlannedTraining) -> None:
-    """Print the findings and choices."""
-    print("\n".join(map(printable, planned.plan.lines())), flush=True)
-
-
 def write_plan(
     planned: PlannedTraining, folders: Sequence[RunFolder], overwrite: bool = False
 ) -> None:
-    """Write the config, ``run.json`` and lists of a planned run into the folders of its runs.
+    """Print a plan, and write its config, ``run.json`` and lists into the folders of its runs.
 
     The caller must have locked the folders (:func:`~sce_video.engine.work_dir.claimed_folder`).
 
@@ -326,6 +321,10 @@ def write_plan(
         folders: Folders of the runs, which differ only in their seeds.
         overwrite: Whether to remove all earlier runs before anything new is written.
     """
+    print("\n".join(map(printable, planned.plan.lines())), flush=True)
+    if len(folders) > 1:
+        hours = len(folders) * planned.hours
+        print(f"{len(folders)} runs, about {hours:.1f} hours in all", flush=True)
     for folder in folders if overwrite else ():
         if removed := remove_training(folder.path):
             print(removed, flush=True)

@@ -72,7 +72,7 @@ def pretrain(options: PretrainOptions) -> PretrainResult:
     from sce_video.engine.hooks.checkpoint_hook import restore_run
     from sce_video.engine.work_dir import claimed_folder
     from sce_video.runs.plan_pretraining import plan_pretraining
-    from sce_video.runs.planned_training import is_restarted, show_plan, write_plan
+    from sce_video.runs.planned_training import is_restarted, write_plan
 
     runs = _run_folders(options)
     resumed = options.resume
@@ -88,12 +88,7 @@ def pretrain(options: PretrainOptions) -> PretrainResult:
         else:
             for run in runs:
                 claims.enter_context(claimed_folder(run.path, options.overwrite))
-            planned = plan_pretraining(options, begun)
-            show_plan(planned)
-            if len(runs) > 1:
-                hours = len(runs) * planned.hours
-                print(f"{len(runs)} runs, about {hours:.1f} hours in all", flush=True)
-            write_plan(planned, runs, options.overwrite)
+            write_plan(plan_pretraining(options, begun), runs, options.overwrite)
         if options.plan:
             return PretrainResult(tuple(run.path for run in runs))
         return _train(options, runs, resumed, begun)

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sce_video.options.measure import CompareOptions, ReportOptions
 from sce_video.reporting import phrases
-from sce_video.reporting.own_results import group_results
-from sce_video.reporting.paper_cells import Half, Report, assign_results
 from sce_video.reporting.phrases import describe_metric, format_values, name_of
+from sce_video.reporting.report_content import Half, Report, assign_results, group_results
 from sce_video.reporting.result_files import collect_results
 from sce_video.utils.files import regular_file, write_text
 from sce_video.utils.html_template import render_template

@@ -205,6 +205,7 @@ def plan(
     planner = _Planner(Path(out), Path(root))
     cells = []
     for sweep, point, seed in ((s, p, n) for s in sweeps for p in s.points for n in s.seeds):
+        # The seed comes last. Otherwise an option could give all runs of a point the same seed.
         config, of_seed = str(point.config or sweep.pretrain.config), f"randomness.seed={seed}"
         options = [
             *option_texts({**sweep.pretrain.options, **point.options}),

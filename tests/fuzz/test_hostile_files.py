@@ -62,7 +62,7 @@ from sce_video.pages.run_record import (
     read_scalars,
 )
 from sce_video.reporting import comparability
-from sce_video.reporting.paper_cells import assign_results
+from sce_video.reporting.report_content import assign_results
 from sce_video.reporting.result_files import collect_results
 from sce_video.runs.report import render_html, render_markdown
 from sce_video.utils.errors import MissingPackageError
