@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import html
 import os
 from collections import Counter
 from dataclasses import dataclass, replace
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,6 +20,9 @@ from sce_video.utils.run_files import check_run_folder, is_run_folder
 
 if TYPE_CHECKING:
     from sce_video.pages.compare_page import Chance
+
+#: Title by which a report is recognised before it is replaced
+TITLE = "Results compared with those of the paper"
 
 
 @dataclass(frozen=True)
@@ -81,10 +84,6 @@ def _places(options: ReportOptions) -> tuple[Path, Path | None]:
     return out, html
 
 
-#: Title by which a report is recognised before it is replaced.
-TITLE = "Results compared with those of the paper"
-
-
 class MissingRow(NamedTuple):
     """The numbers of one row of a table of the paper that have no result, as one text."""
 
@@ -116,12 +115,12 @@ def render_markdown(report: Report) -> str:
     def literal(text: str) -> Markup:
         """Return text that markdown shows as it is, in one line."""
         text = text.translate({ord(character): f"\\{character}" for character in "\\`*_[]|"})
-        return Markup(" ".join(html.escape(text, quote=False).split()))
+        return Markup(" ".join(escape(text, quote=False).split()))
 
     def code(text: str) -> Markup:
         """Return inline code as ``<code>``: in a table, backticks do not protect a bar."""
         entities = {ord(character): f"&#{ord(character)};" for character in "|`*_"}
-        escaped = html.escape(" ".join(text.split()), quote=False).translate(entities)
+        escaped = escape(" ".join(text.split()), quote=False).translate(entities)
         return Markup(f"<code>{escaped}</code>")
 
     values = {**_values(report), "code": code}
