@@ -13,7 +13,7 @@ from sce_video.engine.config.snapshot import plain
 from sce_video.engine.run_json import FAILED, FINISHED, INTERRUPTED, RUNNING, RunDescription
 from sce_video.utils.files import read_json_lines
 from sce_video.utils.records import at, lenient_record
-from sce_video.utils.run_files import ALARMS, EVALUATIONS, HISTORY, METRICS
+from sce_video.utils.run_files import ALARMS, BAD_FILES, EVALUATIONS, HISTORY, METRICS
 
 #: State of a run without a log. The others are those of ``run.json``.
 UNKNOWN = "unknown"
@@ -353,6 +353,11 @@ def read_alarms(work_dir: str | Path, damaged: list[str] | None = None) -> list[
                 alarm["cleared"] = row.get("iter")
                 break
     return alarms
+
+
+def read_bad_files(work_dir: str | Path, damaged: list[str] | None = None) -> list[Row]:
+    """Read the files that could not be decoded (``bad_files.jsonl``); empty without any."""
+    return _rows_of(Path(work_dir, BAD_FILES), damaged)
 
 
 def read_history(work_dir: str | Path, damaged: list[str] | None = None) -> list[Row]:

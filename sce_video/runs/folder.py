@@ -24,6 +24,7 @@ from sce_video.pages.run_record import (
     different_settings,
     flattened,
     read_alarms,
+    read_bad_files,
     read_history,
     read_online_evaluations,
     read_scalars,
@@ -32,9 +33,8 @@ from sce_video.pages.run_record import (
 from sce_video.registry import MODELS, named_class
 from sce_video.reporting.result_files import collect_results
 from sce_video.runs.keep_best import kept_message
-from sce_video.utils.files import read_json_lines
 from sce_video.utils.records import at, lenient_record
-from sce_video.utils.run_files import ALARMS, HISTORY, KEPT, RUN_JSON, check_run_folder
+from sce_video.utils.run_files import ALARMS, BAD_FILES, HISTORY, KEPT, RUN_JSON, check_run_folder
 
 #: Small network for building a method, whose chance level does not depend on the network
 _BACKBONE = {"type": "ResNet2d", "depth": 18, "base_channels": 4}
@@ -100,7 +100,7 @@ def read_run(folder: str | Path) -> RunRecord:
         return read_rows
 
     scalars, history = rows(read_scalars, "log"), rows(read_history, HISTORY)
-    bad_files = rows(_read_bad_files, "bad_files.jsonl")
+    bad_files = rows(read_bad_files, BAD_FILES)
     if kept := kept_message(path):  # states which checkpoint is the result
         notes.append(f"{kept}.")
     if not scalars:
@@ -153,10 +153,6 @@ def _recipe_of(description: RunDescription | None) -> str:
         return description.plan.recipe
     stem = Path(str(description.request.get("config"))).stem
     return stem if stem in recipe_names() else ""
-
-
-def _read_bad_files(path: Path, damaged: list[str]) -> list[Row]:
-    return [row for _, row in read_json_lines(path / "bad_files.jsonl", damaged)]
 
 
 def _data(history: list[Row], found: list[Path], notes: list[str]) -> dict[str, Any]:

@@ -16,6 +16,8 @@ from sce_video.utils.storage import StoredFile, is_url, join, list_files
 METRICS = "metrics.jsonl"
 #: Alarms that a training has raised.
 ALARMS = "alarms.jsonl"
+#: Files of the training set that could not be decoded.
+BAD_FILES = "bad_files.jsonl"
 #: Rows of the online evaluation.
 EVALUATIONS = "online_evaluation.jsonl"
 #: When the training was started, with what, and how each start ended.
