@@ -41,9 +41,8 @@ from sce_video.runs.finetune_subject import (
 )
 from sce_video.runs.fold_probe import CrossValidation, cross_validate, make_folds, percent
 from sce_video.runs.labelled_parts import recordings_of
-from sce_video.runs.planned_training import PlannedTraining, filled_recipe
+from sce_video.runs.planned_training import PlannedTraining, Timing, filled_recipe
 from sce_video.runs.start_weights import Source
-from sce_video.runs.timing import Timing
 from sce_video.utils.command import Progress
 from sce_video.utils.run_files import KNOWN_FEATURES, split_pool
 from sce_video.utils.stored_arguments import constructor_parameters

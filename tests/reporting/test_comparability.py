@@ -25,7 +25,7 @@ from sce_video.reporting.comparability import (
     compare_with_paper,
     views_of,
 )
-from sce_video.reporting.paper_cells import assign_results
+from sce_video.reporting.report_content import assign_results
 from sce_video.reporting.result_files import Collection, parse_result
 
 CLIPS = "train_dataloader.dataset.pipeline.RandomClips"
@@ -304,7 +304,7 @@ def test_classes_of_imagenet100_are_checked():
     content = linear_on_images("imagenet100")
     content["protocol"]["test"]["classes"][0] = "n99999999"
     (obstacle,) = found(content).obstacles
-    assert obstacle == "test set: other classes than those of imagenet100"
+    assert obstacle == "test set: its classes differ from the classes of imagenet100"
 
 
 @pytest.mark.parametrize(

@@ -20,15 +20,17 @@ from sce_video.engine.config.load import recipe_config
 from sce_video.engine.recipes import recipe_names
 from sce_video.evaluation.transfer import LOW_SHOT_PUBLISHED, MANY_SHOT_SETS
 from sce_video.published.paper_results import (
+    CLASS_LISTS,
     IMAGE_RESULTS,
     MEAN_OF_SPLITS,
     PAPER_RESULTS,
     PRETRAININGS,
+    SIZES,
     Setting,
+    class_list_problem,
     evaluation_recipes,
     pretraining_recipe,
 )
-from sce_video.published.sets import CLASS_LISTS, SIZES, class_list_problem
 
 K2, K4, IN100 = "kinetics200", "kinetics400", "imagenet100"
 EVERYTHING = (*PAPER_RESULTS, *IMAGE_RESULTS)
@@ -158,6 +160,6 @@ def test_the_classes_of_imagenet100_count_in_their_order():
     assert {IN100: hashlib.sha256(joined).hexdigest()} == CLASS_LISTS
     assert class_list_problem(IN100, IMAGENET100_CLASSES) is None
     other = [*IMAGENET100_CLASSES[1:], IMAGENET100_CLASSES[0]]
-    assert class_list_problem(IN100, other) == "other classes than those of imagenet100"
+    assert class_list_problem(IN100, other) == "its classes differ from the classes of imagenet100"
     assert all("not known" in class_list_problem(IN100, names) for names in (None, [], 5, "n01"))
     assert class_list_problem("cifar10", None) is None
