@@ -73,6 +73,7 @@ def _recipe(model: dict[str, Any]) -> None:
 def counting() -> Iterator[Recorder]:
     """Record operations on the meta device, a fused function of the augmentation as one."""
     recorder = Recorder("meta")
+    fused_augmentation._shapes.clear()
     with mock.patch.object(fused_augmentation, "compiled", recorder.as_one), recorder:
         yield recorder
 

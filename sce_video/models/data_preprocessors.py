@@ -19,7 +19,7 @@ from sce_video.models.augmentation import (
     build_view,
     draw_parameters,
 )
-from sce_video.models.fused_augmentation import augment_fused, can_compile
+from sce_video.models.fused_augmentation import accepts, augment_fused, can_compile
 from sce_video.models.recognizer import ActionDataSample
 from sce_video.registry import MODELS, mmaction_installed
 from sce_video.utils import tensors as reused_memory
@@ -47,8 +47,8 @@ class VideoDataPreprocessor(BaseDataPreprocessor):
             all samples together.
         fused: Whether torch.compile makes a few large kernels of the augmentation
             (:mod:`~sce_video.models.fused_augmentation`), which changes values only by rounding.
-            None means on a GPU for which it can compile. Kernels are compiled in the first step,
-            and again for views of other sizes.
+            None means on a GPU for which it can compile. Kernels are made in the first step, and
+            for the first four shapes of views and batches only.
     """
 
     mean: Tensor
@@ -148,7 +148,7 @@ class VideoDataPreprocessor(BaseDataPreprocessor):
     def _augment(self, clip: Tensor, parameters: ViewParameters) -> Tensor:
         """Convert uint8 (N, T, H, W, 3) to augmented float32 (N, 3, T, H, W)."""
         fused = can_compile(self.device) if self.fused is None else self.fused
-        if not fused:
+        if not (fused and accepts(tuple(clip.shape))):
             return self._prepare(clip, parameters)
         layout = torch.channels_last_3d if self.channels_last else torch.contiguous_format
         try:

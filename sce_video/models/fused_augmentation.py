@@ -52,6 +52,11 @@ _SHIFT = 8
 _ROTATES = 9  # 1 if the hue is rotated, otherwise 0
 _STAGE_COLUMNS = 10
 
+# Number of shapes of clips for which kernels are made. Each takes seconds to tens of seconds, and
+# torch.compile gives up a function after eight.
+_MOST_SHAPES = 4
+_shapes: set[tuple[int, ...]] = set()
+
 
 class Column(IntEnum):
     """First columns of the parts of the table of a view's parameters."""
@@ -72,6 +77,16 @@ def can_compile(device: torch.device) -> bool:
     compilers = (os.environ.get("CC"), "cc", "gcc", "clang")
     has_compiler = any(name and shutil.which(name) for name in compilers)
     return has_compiler and torch.cuda.get_device_capability(device) >= (7, 0)  # as Triton needs
+
+
+def accepts(shape: tuple[int, ...]) -> bool:
+    """Return whether clips of a shape get kernels. The first four shapes of a process do.
+
+    Other shapes are rare in a training, for example batches from which a bad file was left out.
+    """
+    if len(_shapes) < _MOST_SHAPES:
+        _shapes.add(shape)
+    return shape in _shapes
 
 
 @functools.cache

@@ -22,6 +22,11 @@ FUNCTIONS = ("before_contrast", "contrast_and_after", "solarise_and_normalise")
 VIEWS = [dict(name="strong-gamma", strength=1.0)]
 
 
+@pytest.fixture(autouse=True)
+def _no_shapes_so_far(monkeypatch):
+    monkeypatch.setattr(fused_augmentation, "_shapes", set())
+
+
 @pytest.fixture
 def uncompiled(monkeypatch):
     monkeypatch.setattr(fused_augmentation, "compiled", lambda function: function)
@@ -124,6 +129,21 @@ def test_other_draws_compile_nothing_new(compiled_by):
     for first_seed in (0, 100, 200):
         preprocessor(batch(6, first_seed), training=True)
     assert len(graphs) == len(FUNCTIONS)
+
+
+def test_kernels_are_made_for_few_shapes(compiled_by):
+    graphs = []
+
+    def backend(graph, _):
+        graphs.append(graph)
+        return graph.forward
+
+    compiled_by(backend)
+    one_by_one, fused = (VideoDataPreprocessor(VIEWS, fused=on) for on in (False, True))
+    for n in (3, 4, 5, 6, 7, 8, 3):
+        (want,), (got,) = (p(batch(n), training=True)["inputs"] for p in (one_by_one, fused))
+        assert_equal(got, want)
+    assert len(graphs) == 4 * len(FUNCTIONS)
 
 
 @pytest.mark.skipif(
