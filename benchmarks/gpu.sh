@@ -5,7 +5,7 @@
 #                               [--videos FOLDER] [--parts PART ...] [--smoke]
 # Needs no network and no datasets, and writes only to its output folder. Uses $PYTHON, or the
 # repository's .venv, or python3. Packages may lie in folders of PYTHONPATH.
-# --device cpu --smoke runs everything once at a very small size, in two minutes on two cores.
+# --device cpu --smoke runs everything once at a very small size, in four minutes on two cores.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 python=${PYTHON:-$root/.venv/bin/python}
