@@ -213,6 +213,7 @@ def details(part: Part, step: Step) -> dict[str, Any]:
 def largest_batch(part: Part, job: Job) -> dict[str, Any]:
     """Find the largest batch that fits, by doubling and three bisections, and its speed."""
     step = Step(job)
+    step.model.data_preprocessor.fused = False  # would compile for each size that is tried
     cap = BATCH_CAP[part.device]
 
     def fits(samples: int) -> bool:

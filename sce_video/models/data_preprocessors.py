@@ -48,7 +48,7 @@ class VideoDataPreprocessor(BaseDataPreprocessor):
         fused: Whether torch.compile makes a few large kernels of the augmentation
             (:mod:`~sce_video.models.fused_augmentation`), which changes values only by rounding.
             None means on a GPU for which it can compile. Kernels are made in the first step, and
-            for the first four shapes of views and batches only.
+            for the first eight shapes of clips only.
     """
 
     mean: Tensor

@@ -52,9 +52,9 @@ _SHIFT = 8
 _ROTATES = 9  # 1 if the hue is rotated, otherwise 0
 _STAGE_COLUMNS = 10
 
-# Number of shapes of clips for which kernels are made. Each takes seconds to tens of seconds, and
-# torch.compile gives up a function after eight.
-_MOST_SHAPES = 4
+# Number of shapes of clips for which a process makes kernels, after which torch.compile would give
+# up the functions.
+_MOST_SHAPES = 8
 _shapes: set[tuple[int, ...]] = set()
 
 
@@ -80,7 +80,7 @@ def can_compile(device: torch.device) -> bool:
 
 
 def accepts(shape: tuple[int, ...]) -> bool:
-    """Return whether clips of a shape get kernels. The first four shapes of a process do.
+    """Return whether clips of a shape get kernels. The first eight shapes of a process do.
 
     Other shapes are rare in a training, for example batches from which a bad file was left out.
     """
