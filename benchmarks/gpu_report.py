@@ -1,6 +1,6 @@
 """Measure everything that needs a GPU in one command, which benchmarks/gpu.sh calls.
 
-    bash benchmarks/gpu.sh [--minutes 8] [--json OUT] [--device cuda|cpu] [--out FOLDER]
+    bash benchmarks/gpu.sh [--minutes 11] [--json OUT] [--device cuda|cpu] [--out FOLDER]
         [--videos FOLDER] [--parts PART ...] [--smoke]
 
 These are the parts, the most important first, each in its own process with a share of the time:
@@ -9,7 +9,8 @@ These are the parts, the most important first, each in its own process with a sh
     parity      twenty steps of a small SCE on the device and in fp32 on the CPU, in every
                 precision and layout; queue and target; resuming; SyncBN in a group of one process
     step        the training step: speed by setting, share of the measured matrix peak, memory,
-                largest batch, time by part, copies and waits of the host
+                largest batch, time by part, copies and waits of the host; the augmentation
+    ranks       two ranks on two GPUs: SyncBN, waits of the host, the step next to one GPU's
     input       samples per second of a core, workers that feed the step
     evaluation  the 30-view test, exact neighbours among a million features, RoIAlign
     real        the quickstart's recipe, and ``sce-video pretrain`` on --videos
@@ -44,14 +45,16 @@ REPO = Path(__file__).resolve().parents[1]
 SHARES = {
     "tests": 0.10,
     "parity": 0.20,
-    "step": 0.38,
-    "input": 0.08,
+    "step": 0.34,
+    "ranks": 0.08,
+    "input": 0.06,
     "evaluation": 0.08,
-    "real": 0.16,
+    "real": 0.14,
 }
 MODULES = {
     "parity": "gpu_parts.parity",
     "step": "gpu_parts.training_step",
+    "ranks": "gpu_parts.two_ranks",
     "input": "gpu_parts.input_side",
     "evaluation": "gpu_parts.evaluation",
     "real": "gpu_parts.real_runs",
@@ -64,7 +67,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="gpu.sh", description="All that a GPU can tell, in one command."
     )
-    parser.add_argument("--minutes", type=float, default=8.0, help="for everything (default: 8)")
+    parser.add_argument("--minutes", type=float, default=11.0, help="for everything (default: 11)")
     parser.add_argument("--json", type=Path, metavar="OUT", help="default: FOLDER/gpu.json")
     parser.add_argument(
         "--out", type=Path, metavar="FOLDER", default=REPO / "work_dirs/gpu", help="for all files"

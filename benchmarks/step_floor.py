@@ -23,6 +23,7 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -74,24 +75,53 @@ class Operation:
         return max(self.flops / device.tflops / 1e12, self.bytes / device.gb_per_s / 1e9)
 
 
-class _Recorder(TorchDispatchMode):
-    """Recorder of FLOPs and bytes of every operation that reads or writes memory."""
+class Recorder(TorchDispatchMode):
+    """Recorder of FLOPs and bytes of every operation that reads or writes memory.
 
-    def __init__(self) -> None:
+    Args:
+        device: Type of the device whose operations are recorded. None records all.
+    """
+
+    def __init__(self, device: str | None = None) -> None:
         super().__init__()
         self.operations: list[Operation] = []
+        self._device = device
+        self._within_one = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
         name = func.overloadpacket.__name__
-        if func.namespace == "aten" and not func.is_view and not name.startswith("empty"):
-            leaves = tree_leaves((args, kwargs, result))
-            size = sum(x.numel() * x.element_size() for x in leaves if isinstance(x, torch.Tensor))
+        touches_memory = not func.is_view and not name.startswith("empty")
+        if func.namespace == "aten" and touches_memory and not self._within_one:
             count = flop_registry.get(func.overloadpacket)
             flops = 0 if count is None else count(*args, **kwargs, out_val=result)
-            self.operations.append(Operation(name, flops, size))
+            self._note(name, flops, (args, kwargs, result))
         return result
+
+    def as_one(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function whose operations count as one that reads its arguments once.
+
+        A function that torch.compile fuses is counted like this. What it keeps in memory in between
+        is not.
+        """
+
+        def run(*args: Any) -> Any:
+            self._within_one = True
+            try:
+                result = function(*args)
+            finally:
+                self._within_one = False
+            self._note(function.__name__, 0, (args, result))
+            return result
+
+        return run
+
+    def _note(self, name: str, flops: float, tree: Any) -> None:
+        tensors = [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+        if self._device is None or any(x.device.type == self._device for x in tensors):
+            size = sum(x.numel() * x.element_size() for x in tensors)
+            self.operations.append(Operation(name, flops, size))
 
 
 def operations_of(job: Job) -> list[Operation]:
@@ -101,7 +131,7 @@ def operations_of(job: Job) -> list[Operation]:
         cfg.model.shuffle_bn_splits = None  # copies only, and draws numbers
     model = MODELS.build(cfg.model).to(torch.bfloat16)
     model.collapse_metrics = lambda h, z: {}  # needs values, which fake tensors do not have
-    with FakeTensorMode(allow_non_fake_inputs=True), _Recorder() as recorder:
+    with FakeTensorMode(allow_non_fake_inputs=True), Recorder() as recorder:
         shape = (job.batch, 3, job.frames, job.size, job.size)
         views = [torch.empty(shape, dtype=torch.bfloat16) for _ in range(2)]
         model(views, mode="loss")["loss"].backward()

@@ -26,6 +26,7 @@ from mmengine.config import Config
 from mmengine.logging import MMLogger
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import init_default_scope
+from torch import nn
 from torch.utils.data import DataLoader
 
 import sce_video.engine  # noqa: F401  registers LARS and the optim wrapper
@@ -207,9 +208,14 @@ def synthetic_batches(job: Job) -> Iterator[dict]:
 
 
 class Step:
-    """The training step of one setting, with timed parts."""
+    """The training step of one setting, with timed parts.
 
-    def __init__(self, job: Job) -> None:
+    Args:
+        job: Setting to measure.
+        wrap: Function that wraps the model on its device, for training with several processes.
+    """
+
+    def __init__(self, job: Job, wrap: Callable[[nn.Module], nn.Module] | None = None) -> None:
         torch.set_num_threads(job.threads)
         torch.manual_seed(0)
         if not MMLogger.check_instance_created("train_step"):
@@ -225,7 +231,8 @@ class Step:
         self.model = MODELS.build({**cfg.model, "data_preprocessor": cfg.data_preprocessor})
         self.model.init_weights()
         self.model.to(job.device).train()
-        self.optim_wrapper = build_optim_wrapper(self.model, cfg.optim_wrapper)
+        self.wrapped = self.model if wrap is None else wrap(self.model)
+        self.optim_wrapper = build_optim_wrapper(self.wrapped, cfg.optim_wrapper)
         if "conv_2d" in job.flags:
             fold_backbones(self.model)
         if "graphs" in job.flags:  # compiled, and replayed as CUDA graphs
@@ -279,8 +286,8 @@ class Step:
         with watch.part("augmentation"):
             data = self.model.data_preprocessor(batch, True)
         # The same calls as BaseModel.train_step and the hook that updates the target.
-        with self.optim_wrapper.optim_context(self.model), watch.part("online forward"):
-            losses = self.model(**data, mode="loss")
+        with self.optim_wrapper.optim_context(self.wrapped), watch.part("online forward"):
+            losses = self.wrapped(**data, mode="loss")
             loss, _ = self.model.parse_losses(losses)
         with watch.part("backward"):
             self.optim_wrapper.backward(loss)

@@ -17,11 +17,13 @@ from typing import Any
 
 import torch
 from step_floor import Device, Operation, floor_of, operations_of
-from step_process import RECIPES, Job, Step
+from step_process import RECIPES, Job, Step, job_config, synthetic_batches
 from train_step import obstacle, peak_tflops, shares_of_parts
 
 from gpu_parts.part import Part
 from gpu_parts.profile import profiled_step
+from sce_video.engine.train_loop import copied_ahead
+from sce_video.registry import MODELS
 
 BEST = "bf16+channels_last"
 #: Network, frames, size, and the paper's batch per GPU.
@@ -157,6 +159,29 @@ def measure(part: Part, job: Job, peak: float, after: Callable[[Step], dict]) ->
     return {**found, **after(step)}
 
 
+def augmentation(part: Part) -> dict[str, Any]:
+    """Measure the data preprocessor, fused and operation by operation, and their difference."""
+    job = job_of(part, "r50 8x224", BEST)
+    cfg, batches = job_config(job), copied_ahead(synthetic_batches(job), torch.device(part.device))
+    batch, found = next(batches), {}
+    views = {}
+    for name, fused in (("one by one", False), ("fused", True)):
+        settings = {**cfg.data_preprocessor, "fused": fused}
+        preprocessor = MODELS.build(settings).to(part.device)
+        begin = time.perf_counter()
+        views[name] = preprocessor(batch, training=True)["inputs"]
+        part.synchronize()
+        ready = time.perf_counter()
+        repeats = 10 if part.on_gpu else 1
+        for _ in range(repeats):
+            preprocessor(batch, training=True)
+        part.synchronize()
+        seconds = (time.perf_counter() - ready) / repeats
+        found[name] = dict(ms=1e3 * seconds, first_s=ready - begin, fused=preprocessor.fused)
+    pairs = zip(*views.values(), strict=True)
+    return {**found, "difference": max(float((a - b).abs().max()) for a, b in pairs)}
+
+
 def floor(part: Part, case: str, peaks: dict[str, Any]) -> dict[str, Any]:
     """Return the least seconds of a step by operations and bytes, at measured peak and bandwidth.
 
@@ -188,6 +213,7 @@ def details(part: Part, step: Step) -> dict[str, Any]:
 def largest_batch(part: Part, job: Job) -> dict[str, Any]:
     """Find the largest batch that fits, by doubling and three bisections, and its speed."""
     step = Step(job)
+    step.model.data_preprocessor.fused = False  # would compile for each size that is tried
     cap = BATCH_CAP[part.device]
 
     def fits(samples: int) -> bool:
@@ -227,6 +253,8 @@ def largest_batch(part: Part, job: Job) -> dict[str, Any]:
 def main(argv: Sequence[str] | None = None) -> int:
     part = Part("step", argv)
     found = part.run("peaks", lambda: peaks(part))
+    if part.on_gpu:  # the smoke run leaves this out, because the compiler for CPUs takes a minute
+        part.run("augmentation", lambda: augmentation(part), 30.0)
     peak = (found or {}).get("bf16_tflops", float("nan"))
     order = ORDER[:1] + ORDER[3:4] + ORDER[6:7] + ORDER[11:12] if part.smoke else ORDER
     for number, (case, setting) in enumerate(order):

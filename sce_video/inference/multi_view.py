@@ -13,6 +13,7 @@ from torch import Tensor
 from sce_video.datasets.pipeline import PackedSample
 from sce_video.datasets.transforms import cut_views
 from sce_video.utils.distributed import unwrap_model
+from sce_video.utils.tensors import cudnn_benchmark
 
 # malloc returns larger blocks to the system after each use, and the system zeroes every page again:
 # on a CPU cutting 30 views of 8 x 256 x 256 at once takes six times as long as 10 at a time.
@@ -250,7 +251,9 @@ def box_scores(dtype: torch.dtype = torch.float32) -> RowFunction:
         if sum(counts) == 0:  # no box in any of these key frames
             return BatchRows(torch.empty(0, 0), 1, counts=counts)
         data = model.data_preprocessor(batch, False)
-        with torch.autocast(data["inputs"].device.type, dtype, enabled=dtype != torch.float32):
+        mixed = torch.autocast(data["inputs"].device.type, dtype, enabled=dtype != torch.float32)
+        # Key frames have many sizes, and cuDNN would try all algorithms for each of them.
+        with mixed, cudnn_benchmark(False):
             scores = model(**data, mode="tensor")
         return BatchRows(scores.float().cpu(), 1, counts=counts)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -54,8 +54,13 @@ def _blend(x: Tensor, other: Tensor, factor: Tensor) -> Tensor:
 
 def rgb_to_grey(x: Tensor) -> Tensor:
     """Return the luma (N, 1, T, H, W) of (N, 3, T, H, W)."""
+    return luma(*x.split(1, dim=1))
+
+
+def luma(red: Tensor, green: Tensor, blue: Tensor) -> Tensor:
+    """Return the luma of three channels of one shape."""
     # Rec. 601 with the rounding of torchvision's rgb_to_grayscale, whose sum is 0.9999.
-    return (x[:, 0:1] * 0.2989).add_(x[:, 1:2], alpha=0.587).add_(x[:, 2:3], alpha=0.114)
+    return (red * 0.2989).add_(green, alpha=0.587).add_(blue, alpha=0.114)
 
 
 def adjust_hue(x: Tensor, shift: Tensor) -> Tensor:
@@ -66,22 +71,44 @@ def adjust_hue(x: Tensor, shift: Tensor) -> Tensor:
     turns plus 5/6 for red, 3/6 for green and 1/6 for blue, modulo 1. A channel is then ``V - C *
     clamp(2 - 6 * |k - 1/3|, 0, 1)``.
     """
-    red, green, blue = x.unbind(1)
-    value = x.amax(dim=1)
-    chroma = value - x.amin(dim=1)
-    # Hue times chroma in sixths of a turn, if blue, green or red is the maximum.
-    hue = torch.add(red - green, chroma, alpha=4.0)
-    hue = hue.lerp_(torch.add(blue - red, chroma, alpha=2.0), _mask(torch.eq, green, value))
-    hue = hue.lerp_(green - blue, _mask(torch.eq, red, value))
-    # Grey pixels have chroma 0. Their hue has no effect, but must be finite.
-    hue.div_(chroma.clamp(min=torch.finfo(x.dtype).tiny)).div_(6.0)
-    hue.add_(shift.view(-1, 1, 1, 1) + 1.0)  # never negative, so the fraction is the modulo
+    rotated = RotatedHue.of(x.unbind(1), shift.view(-1, 1, 1, 1))
     out = torch.empty_like(x)
-    for channel, sixths in enumerate((5, 3, 1)):
-        k = (hue + sixths / 6.0).frac_()
-        weight = k.sub_(1.0 / 3.0).abs_().mul_(-6.0).add_(2.0).clamp_(0.0, 1.0)
-        torch.addcmul(value, weight, chroma, value=-1.0, out=out[:, channel])
+    for number, channel in enumerate(out.unbind(1)):
+        rotated.channel(number, out=channel)
     return out
+
+
+class RotatedHue(NamedTuple):
+    """Colours of one shape as value, chroma and rotated hue (:func:`adjust_hue`)."""
+
+    value: Tensor  # the largest channel
+    chroma: Tensor  # the largest channel minus the smallest
+    hue: Tensor  # in turns, at least 0
+
+    @classmethod
+    def of(cls, planes: Sequence[Tensor], shift: Tensor) -> RotatedHue:
+        """Convert red, green and blue, and add ``shift``, which is broadcast, to their hue."""
+        red, green, blue = planes
+        value = torch.maximum(torch.maximum(red, green), blue)
+        chroma = value - torch.minimum(torch.minimum(red, green), blue)
+        # Hue times chroma in sixths of a turn, if blue, green or red is the maximum.
+        hue = torch.add(red - green, chroma, alpha=4.0)
+        hue = hue.lerp_(torch.add(blue - red, chroma, alpha=2.0), _mask(torch.eq, green, value))
+        hue = hue.lerp_(green - blue, _mask(torch.eq, red, value))
+        # Grey pixels have chroma 0. Their hue has no effect, but must be finite.
+        hue.div_(chroma.clamp(min=torch.finfo(chroma.dtype).tiny)).div_(6.0)
+        return cls(value, chroma, hue.add_(shift + 1.0))  # so the fraction is the modulo
+
+    def channel(self, number: int, out: Tensor | None = None) -> Tensor:
+        """Return red (0), green (1) or blue (2)."""
+        k = (self.hue + (5 - 2 * number) / 6.0).frac_()
+        weight = k.sub_(1.0 / 3.0).abs_().mul_(-6.0).add_(2.0).clamp_(0.0, 1.0)
+        return torch.addcmul(self.value, weight, self.chroma, value=-1.0, out=out)
+
+
+def solarise(x: Tensor) -> Tensor:
+    """Return 1 - x for values of 0.5 and more, and x for smaller ones."""
+    return _mask(torch.ge, x, 0.5).sub_(x).abs_()
 
 
 def _mask(compare: Callable[..., Tensor], x: Tensor, other: Tensor | float) -> Tensor:
@@ -280,8 +307,7 @@ _OPERATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "hue": lambda x, v: adjust_hue(x, v[:, 3]),
     "blur": lambda x, v: gaussian_blur(x, v[:, 4]),
     "grey": lambda x, _: rgb_to_grey(x).expand_as(x).contiguous(),
-    # Values of 0.5 and more become 1 - x.
-    "solarise": lambda x, _: _mask(torch.ge, x, 0.5).sub_(x).abs_(),
+    "solarise": lambda x, _: solarise(x),
     "flip": lambda x, _: x.flip(-1),
 }
 _NEUTRAL = np.array([1.0, 1.0, 1.0, 0.0], dtype=np.float32)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
 import torch
+from mmengine.logging import print_log
 from mmengine.model import BaseDataPreprocessor
 from torch import Tensor
 
@@ -17,6 +19,7 @@ from sce_video.models.augmentation import (
     build_view,
     draw_parameters,
 )
+from sce_video.models.fused_augmentation import accepts, augment_fused, can_compile
 from sce_video.models.recognizer import ActionDataSample
 from sce_video.registry import MODELS, mmaction_installed
 from sce_video.utils import tensors as reused_memory
@@ -40,7 +43,12 @@ class VideoDataPreprocessor(BaseDataPreprocessor):
         channels_last: Whether views are returned in ``torch.channels_last_3d`` memory.
         chunk_size: Number of samples that are processed together. It affects speed and memory
             (about five times as many float views), and changes results only by rounding. None means
-            32, or on a CPU as many as fit into its caches of 4 MiB.
+            32, or on a CPU as many as fit into its caches of 4 MiB. A fused augmentation processes
+            all samples together.
+        fused: Whether torch.compile makes a few large kernels of the augmentation
+            (:mod:`~sce_video.models.fused_augmentation`), which changes values only by rounding.
+            None means on a GPU for which it can compile. Kernels are made in the first step, and
+            for the first eight shapes of clips only.
     """
 
     mean: Tensor
@@ -53,6 +61,7 @@ class VideoDataPreprocessor(BaseDataPreprocessor):
         std: float | Sequence[float] = 0.225,
         channels_last: bool = False,
         chunk_size: int | None = None,
+        fused: bool | None = None,
     ) -> None:
         super().__init__(non_blocking=True)
         if isinstance(views, (str, dict)):
@@ -62,6 +71,7 @@ class VideoDataPreprocessor(BaseDataPreprocessor):
         self.views = [build_view(view) for view in views or []]
         self.channels_last = channels_last
         self.chunk_size = chunk_size
+        self.fused = fused
         self.register_buffer("mean", _per_channel("mean", mean), persistent=False)
         self.register_buffer("std", _per_channel("std", std), persistent=False)
         if not bool((self.std > 0).all()):
@@ -108,7 +118,10 @@ class VideoDataPreprocessor(BaseDataPreprocessor):
         if training and self.views and clips:  # a batch of skipped samples has no views
             parameters = self.draw(len(clips[0]), len(clips), data.get("seed"))
         with torch.autocast(self.device.type, enabled=False):
-            return [self._prepare(c, p) for c, p in zip(clips, parameters, strict=True)]
+            return [
+                self._prepare(c, None) if p is None else self._augment(c, p)
+                for c, p in zip(clips, parameters, strict=True)
+            ]
 
     @torch.no_grad()
     def normalise(self, clip: Tensor) -> Tensor:
@@ -131,6 +144,24 @@ class VideoDataPreprocessor(BaseDataPreprocessor):
             seeds = torch.randint(2**63 - 1, (batch_size,))
         numbers = seeds.tolist()
         return [draw_parameters(a, numbers, view) for view, a in enumerate(self.views)]
+
+    def _augment(self, clip: Tensor, parameters: ViewParameters) -> Tensor:
+        """Convert uint8 (N, T, H, W, 3) to augmented float32 (N, 3, T, H, W)."""
+        fused = can_compile(self.device) if self.fused is None else self.fused
+        if not (fused and accepts(tuple(clip.shape))):
+            return self._prepare(clip, parameters)
+        layout = torch.channels_last_3d if self.channels_last else torch.contiguous_format
+        try:
+            return augment_fused(self.cast_data(clip), parameters, self.mean, self.std, layout)
+        except torch._dynamo.exc.TorchDynamoException as error:
+            reason = str(error).strip().splitlines()[0]
+            print_log(
+                f"torch.compile cannot compile the augmentation, which runs unfused: {reason}",
+                logger="current",
+                level=logging.WARNING,
+            )
+            self.fused = False
+            return self._prepare(clip, parameters)
 
     def _prepare(self, clip: Tensor, parameters: ViewParameters | None) -> Tensor:
         """Convert uint8 (N, T, H, W, 3) to float32 (N, 3, T, H, W), chunk by chunk."""

@@ -43,6 +43,7 @@ from sce_video.utils.command import printable
 from sce_video.utils.cores import cores_for_workers
 from sce_video.utils.files import write_text
 from sce_video.utils.run_files import CONFIG
+from sce_video.utils.tensors import cudnn_benchmark
 
 #: Steps that are timed, after a first one.
 _STEPS = 3
@@ -127,7 +128,8 @@ def _time_step(cfg: Config, sample: PackedSample, teacher: PlannedTeacher | None
     seeds, taken = torch.arange(batch), []
     # Inside mmaction2's recogniser names are looked up in the default scope.
     scope = DefaultScope.overwrite_default_scope("sce_video")
-    with cores_for_workers(cfg.train_dataloader.num_workers), scope:
+    tuned = cudnn_benchmark(bool(cfg.get("env_cfg", {}).get("cudnn_benchmark")))
+    with cores_for_workers(cfg.train_dataloader.num_workers), scope, tuned:
         model = move_to_device(MODELS.build(settings), device).train()
         if teacher is not None:
             teacher.stand_in(model, cfg)
@@ -146,7 +148,7 @@ def _time_step(cfg: Config, sample: PackedSample, teacher: PlannedTeacher | None
                 model.discard_step()
             else:
                 model.zero_grad()
-    return median(taken[1:])  # the first step allocates memory and tunes cuDNN
+    return median(taken[1:])  # the first step allocates memory, compiles and tunes cuDNN
 
 
 def _decode(dataset: VideoDataset) -> tuple[PackedSample, float]:

@@ -1,4 +1,4 @@
-"""The only assignments to private attributes of torch and mmengine.
+"""The only assignments to private attributes and settings of torch and mmengine.
 
 Each exists because torch or mmengine has no public way, as its function explains. They were tested
 with torch 2.13.0 and mmengine 0.10.7. ``tests/test_structure.py`` refuses any others.
@@ -7,6 +7,8 @@ with torch 2.13.0 and mmengine 0.10.7. ``tests/test_structure.py`` refuses any o
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+import torch
 
 if TYPE_CHECKING:
     from mmengine.optim import OptimWrapper
@@ -40,3 +42,11 @@ def set_progress(loop: BaseLoop, epoch: int, iteration: int) -> None:
     """
     loop._epoch = epoch
     loop._iter = iteration
+
+
+def set_cudnn_benchmark(on: bool) -> None:
+    """Let cuDNN try its algorithms for each new shape, or not.
+
+    torch's functions for this, ``flags`` and ``set_flags``, also set the precision of float32.
+    """
+    torch.backends.cudnn.benchmark = on

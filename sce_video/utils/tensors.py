@@ -11,12 +11,15 @@ import math
 import os
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Lock
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from sce_video.utils.private_parts import set_cudnn_benchmark
 
 #: Bytes before the tensor in its memory. The first two tell who still uses it: the process that
 #: made it, and one that it was sent to.
@@ -113,6 +116,17 @@ class DeferredNumber:
 
 #: Value in the result of a method's ``loss()``: a scalar tensor, or a number to compute later.
 LoggedValue = Tensor | DeferredNumber
+
+
+@contextmanager
+def cudnn_benchmark(on: bool) -> Iterator[None]:
+    """Let cuDNN try its algorithms for each new shape inside the context, or not."""
+    before = torch.backends.cudnn.benchmark
+    set_cudnn_benchmark(on)
+    try:
+        yield
+    finally:
+        set_cudnn_benchmark(before)
 
 
 def to_device(array: np.ndarray, device: torch.device) -> Tensor:

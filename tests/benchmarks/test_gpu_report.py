@@ -7,6 +7,7 @@ import json
 import sys
 
 import pytest
+import torch
 
 PART = """
 import os, sys, time
@@ -65,6 +66,16 @@ def test_wrong_options(tool, capsys, options, message):
     with pytest.raises(SystemExit):
         tool.main(options.split())
     assert message in capsys.readouterr().err
+
+
+def test_two_ranks_are_left_out_on_one_gpu(tool, tmp_path, monkeypatch):
+    part = importlib.import_module("gpu_parts.two_ranks")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    results = tmp_path / "results.json"
+    options = f"--device cuda --seconds 60 --folder {tmp_path} --results {results}"
+    assert part.main(options.split()) == 0
+    found = {"left_out": "this machine has one GPU, and two ranks need two"}
+    assert json.loads(results.read_text()) == {"two ranks": found}
 
 
 def test_every_gpu_test_is_marked(repo):

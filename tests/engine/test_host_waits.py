@@ -16,8 +16,9 @@ from sce_video.models.losses import collapse
 #: With a queue, shuffled groups of BN, several backward passes, codes, and no target.
 CONFIGS = {"SCE": "sce", "MoCo": "moco", "BYOL": "byol", "SwAV": "swav", "LeJEPA": "lejepa"}
 INTERVAL = 3
-#: What could wait and is off in the quickstart's recipes.
+#: What could wait and is off in the quickstart's recipes or on a CPU.
 CHANGES = {
+    "SCE": dict(data_preprocessor__fused=True),
     "MoCo": dict(model__shuffle_bn_splits=2),
     "BYOL": dict(model__backward_per_query=True),
     # A queue that fills while it trains, few prototypes for few videos.

@@ -24,6 +24,10 @@ def _layout(model):
     model["backbone"]["channels_last"] = model["data_preprocessor"]["channels_last"] = True
 
 
+def _fused(model):
+    model["data_preprocessor"]["fused"] = True
+
+
 def _free_coefficients(model):
     model["lambda_"] = (0.5, 0.5, 0.5)
 
@@ -58,6 +62,7 @@ CASES = {
     "SCE": ("sce", None),
     "SCE, a backward pass per query": ("sce", _many_passes),
     "SCE, channels_last": ("sce", _layout),
+    "SCE, fused augmentation": ("sce", _fused),
     "SCE, free coefficients": ("sce", _free_coefficients),
     "SCE, checkpointing": ("sce", _checkpointing),
     "MoCo, shuffled BN": ("moco", _shuffled),

@@ -11,6 +11,7 @@ from sce_video.datasets.ava import Action
 from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.engine.runner import VideoRunner
 from sce_video.evaluation.functional.frame_map import evaluate_ava
+from sce_video.inference.multi_view import box_scores
 from sce_video.registry import DATASETS
 from sce_video.runs import configs, launch
 
@@ -38,6 +39,23 @@ def tested(root, trained, tmp_path_factory):
     """Folder, metrics and results of a test."""
     folder = tmp_path_factory.mktemp("tested")
     return folder, *run_test(root, trained, folder)
+
+
+def test_cudnn_is_not_tuned_for_each_size_of_a_key_frame(monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
+    seen = []
+
+    class Detector:
+        def data_preprocessor(self, batch, training):
+            return {"inputs": batch["inputs"]}
+
+        def __call__(self, inputs, mode):
+            seen.append(torch.backends.cudnn.benchmark)
+            return torch.zeros(1, 60)
+
+    batch = {"inputs": torch.zeros(1, 3, 2, 8, 8), "boxes": [torch.zeros(1, 4)]}
+    assert box_scores()(Detector(), batch).counts == [1]
+    assert seen == [False] and torch.backends.cudnn.benchmark
 
 
 @pytest.mark.slow

@@ -96,19 +96,26 @@ def meta_model(
     return model, build_optim_wrapper(model, wrapper)
 
 
-def meta_steps(model: nn.Module, wrapper: Any, views: int, steps: int = 2) -> list[str]:
-    """Train whole steps, and return the operations that mix devices.
+def meta_steps(
+    model: nn.Module,
+    wrapper: Any,
+    views: int,
+    steps: int = 2,
+    shape: tuple[int, int, int, int] = (4, 4, 32, 32),
+) -> list[str]:
+    """Train whole steps on views (N, T, H, W), and return the operations that mix devices.
 
     Raises:
         RuntimeError, NotImplementedError: If a value is read.
     """
-    mixed, samples = MixedDevices(), 4
+    mixed, samples = MixedDevices(), shape[0]
     with autocast_on_meta(), mixed:
         for _ in range(steps):
-            clip = torch.zeros(samples, 4, 32, 32, 3, dtype=torch.uint8)
-            data = {"inputs": [clip.to("meta") for _ in range(views)]}
-            for key in ("index", "label", "clip", "seed"):
+            clip = torch.zeros(*shape, 3, dtype=torch.uint8, device="meta")
+            data = {"inputs": [clip for _ in range(views)]}
+            for key in ("index", "label", "clip"):
                 data[key] = torch.zeros(samples, dtype=torch.int64)
+            data["seed"] = torch.arange(samples)
             with wrapper.optim_context(model):
                 prepared = model.data_preprocessor(data, training=True)
                 losses = model(**prepared, mode="loss")

@@ -94,7 +94,8 @@ class Family:
     size: str | None = "image_size"
     fixed_frames: bool = False  # learned positions belong to a number of frames, too
     in_patches: bool = False  # NaFlex: takes patches of frames of any aspect
-    # How its blocks compute some of the tokens: by one "mask", or each block by "positions".
+    # How its blocks compute some of the tokens: its encoder gets only these "tokens", or each block
+    # also gets their "positions".
     drops: str = ""
     # Used if the processor's config names no rate. None spreads frames over the whole video.
     frames_per_second: float | None = 1.0
@@ -135,6 +136,7 @@ class Family:
         for name in (*self.unused, *self.text, *self.head):
             if hasattr(network, name):
                 delattr(network, name)
+        _register_tables(network)
         for name, parameter in network.named_parameters():
             if name.endswith("mask_token"):  # only a masked training uses it
                 parameter.requires_grad_(False)
@@ -191,7 +193,7 @@ FAMILIES: dict[str, Family] = {
         pools=("mean", "mean_norm"),
         classifier=PoolingClassifier("VideoMAEForVideoClassification", "mean_norm"),
         head=("fc_norm",),
-        drops="mask",
+        drops="tokens",
         fixed_frames=True,
         frames_per_second=7.5,
         source="every fourth frame at 30 per second (arXiv 2203.12602, section 4)",
@@ -430,6 +432,18 @@ def _is_dtype(value: Any) -> bool:
     return value is None or isinstance(getattr(torch, name, None), torch.dtype)
 
 
+def _register_tables(network: nn.Module) -> None:
+    """Make buffers of tensors that are plain attributes, such as the positions of VideoMAE.
+
+    They move to the device with the network, and are not copied there again in every pass.
+    """
+    for module in network.modules():
+        for name, value in list(vars(module).items()):
+            if isinstance(value, Tensor):
+                delattr(module, name)
+                module.register_buffer(name, value, persistent=False)
+
+
 @MODELS.register_module()
 class HFEncoder(FreezableBackbone):
     """A vision encoder of transformers, which accepts the clips that it was trained with.
@@ -617,11 +631,13 @@ class HFEncoder(FreezableBackbone):
 
     def _kept_tokens(self, clip: Tensor, kept: Tensor) -> Tensor:
         """Return tokens (N, K, C) at the positions ``kept`` (N, K) of a clip (N, T, 3, H, W)."""
-        if self.family.drops == "mask":
-            shape = len(clip), self.network.embeddings.num_patches
-            dropped = torch.ones(shape, dtype=torch.bool, device=clip.device)
-            dropped.scatter_(1, kept, False)
-            return self.network(clip, bool_masked_pos=dropped).last_hidden_state
+        if self.family.drops == "tokens":
+            # The network's own forward pass selects tokens by a boolean mask, for which the host
+            # waits.
+            tokens = self.network.embeddings(clip, None).take_along_dim(kept[..., None], dim=1)
+            tokens = self.network.encoder(tokens).last_hidden_state
+            norm = self.network.layernorm
+            return tokens if norm is None else norm(tokens)
         # Its own forward pass has masks, but computes all tokens and then selects some.
         encoder = self.network.encoder
         tokens = encoder.embeddings(clip).take_along_dim(kept[..., None], dim=1)

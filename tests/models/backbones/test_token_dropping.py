@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.hf_models import _model
+from helpers.host_waits import host_waits
 from helpers.query_methods import build_method
 
 from sce_video.models.backbones import HFEncoder, VisionTransformer3d
@@ -104,8 +105,10 @@ def hf_encoder(family: str) -> HFEncoder:
 def test_videomae_computes_the_kept_tokens():
     encoder = hf_encoder("videomae")
     view = torch.rand(2, 3, 4, 32, 32, dtype=torch.float64)
-    with encoder.token_dropping.step([3, 4]):
+    tensors = [*encoder.parameters(), *encoder.buffers()]
+    with encoder.token_dropping.step([3, 4]), host_waits(tensors) as waits:
         found = encoder(view)
+    assert not waits
     with encoder.token_dropping.step([3, 4]):
         kept = encoder.token_dropping.draw(2, (2, 4, 4), CPU)
     assert found.shape == (2, 32, 6)
