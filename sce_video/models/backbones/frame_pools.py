@@ -184,7 +184,7 @@ def _averages(size: int, like: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class StoredClips:
-    """What the representations of clips in all pools are computed from.
+    """Stored features of clips, from which their representations in all pools are computed.
 
     Attributes:
         frames: (..., T, C), features of the T frames of each clip, averaged over space.
