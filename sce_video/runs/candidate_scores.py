@@ -332,13 +332,6 @@ def decide(scores: Sequence[Score], videos: ChoiceVideos, total: int) -> Decisio
         reasons.append(f"{chosen.candidate.name} is the cheapest of them.")
     elif not reasons:
         reasons.append(f"{chosen.candidate.name} is shown to be better than every other one.")
-    own = [d for d in deciding.values() if d.second.source == best.candidate.source]
-    unordered = [d.shown for d in own if not d.second.keeps_order]
-    if best.candidate.keeps_order and unordered and all(unordered):
-        reasons.append(
-            "The order of frames counts here, so a network trained from scratch may be better "
-            "still. Compare one: sce-video pretrain VIDEOS --out RUN --method simclr"
-        )
     return Decision(best.candidate, chosen.candidate, tuple(reasons), differences)
 
 

@@ -47,11 +47,6 @@ class Candidate:
         """Whether it is only a baseline that nobody would use."""
         return self.source is None
 
-    @property
-    def keeps_order(self) -> bool:
-        """Whether its features change if a clip is played backwards."""
-        return "delta" in (pool := self.pool or "") or pool == "concat"
-
 
 def named_candidates(names: Sequence[str]) -> list[Candidate]:
     """Return the candidates that a user names, without the floors.

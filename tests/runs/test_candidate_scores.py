@@ -81,19 +81,6 @@ def test_training_is_recommended_if_a_floor_is_at_least_as_good():
     assert "No network exceeds grey pixels by 5 points or more (a: -16.7 [" in found.reasons[-1]
 
 
-@pytest.mark.parametrize("right", [55, 20])
-def test_training_is_suggested_if_the_order_of_frames_counts(right):
-    """That is, if the pools that keep it are shown to be better than all others."""
-    pools = {"concat": 58, "mean+delta": 57, "mean": right, "mean+absdiff": 21}
-    scores = [
-        made_up(Candidate(f"n:{pool}", "n", pool), hits, 10.0) for pool, hits in pools.items()
-    ]
-    found = decide([*scores, *floors()], videos(), COUNT)
-    assert found.recommended.name == "n:concat" or right == 55
-    suggested = [reason for reason in found.reasons if "--method simclr" in reason]
-    assert len(suggested) == (right == 20)
-
-
 @pytest.mark.parametrize(("total", "more"), [(COUNT, "Label more"), (900, "larger --budget")])
 def test_too_few_videos_allow_no_decision(total, more):
     """The number that is named would be enough: the same outcomes of as many videos decide."""
