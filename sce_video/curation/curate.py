@@ -92,13 +92,15 @@ def _check_files(options: CurateOptions) -> None:
     if options.checkpoint is None:
         if folder and not has_index:
             raise ValueError(
-                f"{source} is not an index. Give the folder of sce-video index, or, to embed the "
-                "videos in it, a network (--checkpoint RUN)"
+                f"{source} is not an index. Give the folder of an index, or add --checkpoint RUN "
+                "to embed the videos in it"
             )
         check_exists(source, "index, feature file or table")
         return
     if folder and has_index:
-        raise ValueError(f"{source} is an index, which has features: leave out --checkpoint")
+        raise ValueError(
+            f"{source} is an index, which already contains features. Remove --checkpoint"
+        )
     check_videos(source, listed_extensions(options.all_files), options.dataset)
     check_run(options.checkpoint)
 

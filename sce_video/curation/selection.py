@@ -141,11 +141,11 @@ def curate_videos(
     decisions = decisions or Decisions()
     features = torch.from_numpy(videos.values)
     if len(videos) < 2:
-        raise ValueError(f"{videos.source} has one video: there is nothing to compare it with")
+        raise ValueError(f"{videos.source} contains only one video. Curation needs two or more")
     check_features(features, videos.source)
     x = unit_rows(features, feature_mean(features))
     if float(x.std(dim=0).max()) < 1e-6:
-        raise ValueError(f"{videos.source}: all features are equal, they tell no videos apart")
+        raise ValueError(f"{videos.source}: all features are equal. Use another network")
     similar, where = neighbour_graph(x, max(options.neighbours, _OUTLIER_NEIGHBOURS))
     near, rows = similar[:, : options.neighbours], where[:, : options.neighbours]
     found, motion = Duplicates([], 0), None
@@ -164,13 +164,13 @@ def curate_videos(
     gone = {video.row for group in found.groups for video in group.removed}
     gone |= set() if motion is None else set(motion.removed)
     if len(gone) == len(videos):
-        raise ValueError(f"nothing moves in the videos of {videos.source}: leave out --motion")
+        raise ValueError(f"nothing moves in the videos of {videos.source}. Remove --motion")
     distances = outlier_distances(similar, where, gone)
     limit, outliers = find_outliers(distances, gone)
     dropped = gone | set(outliers) if options.drop_outliers else gone
     keep = [row for row in range(len(videos)) if row not in dropped]
     if options.subset > len(keep):
-        raise ValueError(f"a subset of {options.subset} videos was asked for, {len(keep)} remain")
+        raise ValueError(f"a subset of {options.subset} is too large: only {len(keep)} remain")
     chosen = k_centre_greedy(x[keep], options.subset) if options.subset else []
     clusters = min(options.clusters, len(videos))
     cluster, centrality = assign(x, k_means(x, clusters, seed=options.seed))
@@ -221,9 +221,9 @@ def _by_frames(
         if len(stored.places) < 2:
             row, reason = unread[0]
             raise ValueError(
-                f"no two of the videos of {videos.source} can be read, the first is "
-                f"{files[row]}: {reason}. Run where the videos are, or compare features "
-                "alone (--duplicates features)"
+                f"fewer than two videos of {videos.source} can be read. The first unreadable one "
+                f"is {files[row]}: {reason}. Run the command where the videos are, or compare "
+                "only features (--duplicates features)"
             )
         found, gone = Duplicates([], 0, unread), set()
         if options.duplicates == FRAMES:
@@ -289,7 +289,7 @@ def read_decisions(file: str | os.PathLike) -> Decisions:
         where = f"{file}, line {line}"
         path, decision, other = [*cells, "", ""][:3]
         if not path or len(cells) > 3:
-            raise ValueError(f"{where}: a path, a decision and another path belong there")
+            raise ValueError(f"{where}: expected a path, a decision and another path")
         if decision == KEPT:
             keep.add(path)
         elif decision == NOT_A_COPY and other:

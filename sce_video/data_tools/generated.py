@@ -325,8 +325,8 @@ def write_digits(root: str | Path) -> dict[str, int]:
         from sklearn import datasets
     except ImportError as error:
         raise MissingPackageError(
-            f"the digits are those of scikit-learn, which cannot be imported ({error}): "
-            "pip install -c requirements/constraints.txt -e '.[transfer]'"
+            f"the digits come from scikit-learn, which cannot be imported ({error}). Run pip "
+            "install -c requirements/constraints.txt -e '.[transfer]'"
         ) from error
     root, found = Path(root), datasets.load_digits()
     shades, labels = np.asarray(found.images), np.asarray(found.target)
@@ -350,7 +350,9 @@ def write_digits(root: str | Path) -> dict[str, int]:
             files |= {root / part / str(label) / f"{i:04d}.png": images[i] for i in stretch}
     others = sorted(set(root.glob("*/*/*.png")) - set(files))
     if others:
-        raise ValueError(f"{others[0]} is not of the digits: choose another folder, or remove it")
+        raise ValueError(
+            f"{others[0]} is not a file of the digits. Choose another folder, or remove the file"
+        )
     for path, image in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         write_bytes(path, cv2.imencode(".png", image)[1].tobytes())

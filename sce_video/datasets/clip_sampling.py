@@ -271,9 +271,9 @@ class Windows:
     def from_dict(cls, values: Any) -> Windows:
         """Make windows of the result of :meth:`to_dict`; ValueError for other values."""
         if not isinstance(values, dict) or set(values) != {"seconds", "stride", "shots"}:
-            raise ValueError(f"windows are seconds, stride and shots, got {values!r:.100}")
+            raise ValueError(f"windows must contain seconds, stride and shots, got {values!r:.100}")
         if not isinstance(values["shots"], bool):
-            raise ValueError(f"shots of windows is true or false, got {values['shots']!r:.40}")
+            raise ValueError(f"shots of windows must be True or False, got {values['shots']!r:.40}")
         return cls(**values)
 
     def __str__(self) -> str:

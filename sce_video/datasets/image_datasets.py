@@ -102,8 +102,8 @@ class PublishedSet:
         wrong = labels[(labels < 0) | (labels >= self.num_classes)]
         if len(wrong):
             raise ValueError(
-                f"{path}: label {wrong[0]} is no class, there are {self.num_classes} "
-                "(counted from 0)"
+                f"{path}: label {wrong[0]} is out of range: the labels of {self.num_classes} "
+                "classes are counted from 0"
             )
 
     def check_counts(self, labels: np.ndarray, part: str, what: str) -> None:
@@ -200,8 +200,8 @@ def _read_stl10(root: str, split: str, check_counts: bool) -> ImageArrays:
         size = os.path.getsize(path)
         if size == 0 or size % each:
             raise ValueError(
-                f"{path} has {size:,} bytes, no multiple of the {each:,} of an image: unpack "
-                f"{STL10.archive} again"
+                f"{path} has {size:,} bytes, which is not a multiple of the {each:,} bytes of an "
+                f"image. Unpack {STL10.archive} again"
             )
         # An image is a plane per colour, each column by column.
         shape = (size // each, 3, STL10_SIZE, STL10_SIZE)

@@ -96,7 +96,10 @@ class LanceVideoDataset(VideoDataset):
         if self.ann_file is not None:
             listed = read_annotation_list(self.ann_file, self.kind, self.class_file)
         elif self.class_file is not None:
-            raise ValueError(f"class_file={self.class_file!r} names the labels of an ann_file")
+            raise ValueError(
+                f"class_file={self.class_file!r} has no effect without an ann_file, whose labels "
+                "it names. Remove it"
+            )
         table, options = self.data_root, self._storage_options
         found = list_rows(table, options, listed)
         self._rows = found.rows

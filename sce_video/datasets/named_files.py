@@ -87,7 +87,9 @@ def check_videos(
     """
     if dataset is not None:
         if not os.path.isdir(root) or is_table(root):
-            raise ValueError(f"--dataset {dataset} lists the videos of a folder, and {root} is not")
+            raise ValueError(
+                f"--dataset {dataset} lists the videos of a folder, but {root} is not a folder"
+            )
         return
     if is_table(root):
         check_exists(root, "table")
@@ -165,7 +167,10 @@ def listed_videos(
     """
     if os.path.isdir(source):
         if data_root is not None:
-            raise ValueError(f"{source} is a folder: --data-root goes with an annotation list")
+            raise ValueError(
+                f"{source} is a folder, but --data-root belongs to an annotation list. Remove "
+                "--data-root"
+            )
         check_videos(source, extensions)
         return ListedVideos(scan_folder(source, extensions), source)
     check_exists(source, "list or folder")

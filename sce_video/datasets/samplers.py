@@ -58,7 +58,7 @@ class ResumableSampler(Sampler):
         min_samples: int = 0,
     ) -> None:
         if len(dataset) == 0:
-            raise ValueError("ResumableSampler: the data set is empty")
+            raise ValueError("ResumableSampler: the dataset is empty")
         if min_samples < 0:
             raise ValueError(f"ResumableSampler: min_samples must not be negative: {min_samples}")
         self.rank, self.world_size = get_dist_info()
@@ -127,7 +127,7 @@ class ResumableSampler(Sampler):
         """
         if total_size < self.world_size or total_size % self.world_size:
             raise ValueError(
-                f"set_total_size({total_size}): no positive multiple of {self.world_size} ranks"
+                f"set_total_size({total_size}): not a positive multiple of {self.world_size} ranks"
             )
         self.total_size, self.num_samples = total_size, total_size // self.world_size
 

@@ -75,7 +75,7 @@ def check_segment_files(rows: Iterable[tuple[str, str, float]]) -> None:
             duration = durations[file] = stated_duration(file, end - TOLERANCE)
         if duration is not None and end > duration + TOLERANCE:
             raise ValueError(
-                f"{where}: the segment ends at {format_seconds(end)} s, and {file} at "
+                f"{where}: the segment ends at {format_seconds(end)} s, but {file} ends at "
                 f"{duration:.2f} s"
             )
 
@@ -127,7 +127,7 @@ def numbered_segments(source: str) -> Iterator[tuple[int, Segment]]:
     header = [name.lower() for name in lines[0][1]] if lines else []
     if any(name not in header for name in COLUMNS):
         raise ValueError(
-            f"{source} must begin with a line of the columns {','.join(COLUMNS)}, and begins with "
+            f"{source} must begin with the columns {','.join(COLUMNS)}, but begins with "
             f"{','.join(header)!r:.100}"
         )
     columns = [header.index(name) for name in COLUMNS]
@@ -141,7 +141,7 @@ def numbered_segments(source: str) -> Iterator[tuple[int, Segment]]:
         try:
             value = float(score) if score else None
         except ValueError:
-            raise ValueError(f"{where}: {score!r:.40} is no score") from None
+            raise ValueError(f"{where}: {score!r:.40} is not a score") from None
         yield number, Segment(path, *times, label, value)
 
 

@@ -139,8 +139,8 @@ def check_folder(root: str, kind: str = "video") -> None:
     """Raise ValueError, with advice, for anything but a folder of files."""
     if is_url(root):
         raise ValueError(
-            f"{kind}s are listed from a folder of this machine or a table, got {root!r}: import "
-            "them into a table, sce-video import FOLDER s3://bucket/videos.lance"
+            f"{kind}s must be in a local folder or a table, got {root!r}. Import them into a "
+            "table with sce-video import FOLDER s3://bucket/videos.lance"
         )
     refuse_table(root)
     if os.path.isfile(root):
@@ -265,7 +265,7 @@ def _list_by_dataset(root: str, dataset: str) -> VideoList:
     below = os.path.join(root, "")
     paths = [str(made.path(index)).removeprefix(below) for index in range(len(made))]
     if not paths:
-        raise ValueError(f"the dataset {dataset} lists no video of {root}")
+        raise ValueError(f"the dataset {dataset} found no videos in {root}")
     labels = getattr(made, "labels", [-1] * len(paths))
     return VideoList.from_paths(paths, labels, getattr(made, "metainfo", {}).get("classes", ()))
 

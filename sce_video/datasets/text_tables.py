@@ -58,7 +58,8 @@ def read_csv_table(
     missing = [name for name in columns if name not in header]
     if missing:
         raise ValueError(
-            f"{source}: no column {missing[0]!r}: the header must be {','.join(columns)}"
+            f"{source}: the column {missing[0]!r} is missing. The header must be "
+            f"{','.join(columns)}"
         )
     for number, cells in lines:
         where = f"{source}, line {number}"

@@ -179,14 +179,15 @@ class VideoDataset(Dataset):
     def list_videos(self) -> VideoList:
         if is_url(self.data_root):
             raise ValueError(
-                f"data_root={self.data_root!r}: {self.kind}s are read from a folder of this "
-                "machine; lists, checkpoints, results and Lance tables can be in an object store"
+                f"data_root={self.data_root!r}: {self.kind}s must be in a local folder. Only "
+                "lists, checkpoints, results and Lance tables can be in an object store"
             )
         if self.ann_file is None:
             if self.class_file is not None:
                 raise ValueError(
-                    f"class_file={self.class_file!r} names the labels of an ann_file; those of the "
-                    f"folder {self.data_root!r} are named after its sub-folders"
+                    f"class_file={self.class_file!r} has no effect without an ann_file, because "
+                    f"the classes of the folder {self.data_root!r} are named after its "
+                    "sub-folders. Remove it"
                 )
             return scan_folder(self.data_root, self.extensions, self.kind)
         videos = read_annotation_list(self.ann_file, self.kind, self.class_file)

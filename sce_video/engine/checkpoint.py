@@ -205,7 +205,9 @@ def _check_archive(path: Path) -> None:
         if not zipfile.is_zipfile(file):
             if start[:1] == b"\x80":  # a pickle of torch < 1.6, which has no checksums
                 return
-            raise ValueError("it is truncated" if start == b"PK" else "it is no file of torch.save")
+            raise ValueError(
+                "it is truncated" if start == b"PK" else "it was not written by torch.save"
+            )
         with zipfile.ZipFile(file) as archive:
             records = archive.infolist()
             check_count(len(records))
@@ -215,7 +217,7 @@ def _check_archive(path: Path) -> None:
             if start != b"PK":  # torch reads an archive that follows other bytes as a pickle
                 if start[:1] == b"\x80":
                     return
-                raise ValueError("it is no file of torch.save")
+                raise ValueError("it was not written by torch.save")
             # torch leaves the memory uninitialised if a record is marked as a folder.
             damaged = next((r.filename for r in records if r.external_attr & _FOLDER), None)
             if damaged is None and any(r.CRC for r in records):  # torch may have stored no CRCs

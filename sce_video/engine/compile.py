@@ -43,8 +43,8 @@ def compile_backbones(model: nn.Module, options: Any) -> int:
     """
     if options is not True and not isinstance(options, dict):
         raise ValueError(
-            "compile is True, False or a dict of torch.compile's arguments, e.g. "
-            f"compile.mode=max-autotune; got {options!r}"
+            "compile must be True, False or a dict of arguments for torch.compile, such as "
+            f"compile.mode=max-autotune, got {options!r}"
         )
     options = {"dynamic": False, **({} if options is True else options)}
     found = _backbones(model)

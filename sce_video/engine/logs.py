@@ -253,7 +253,9 @@ class Visualizer(mmengine.visualization.Visualizer):
                 del self._vis_backends[name]
                 with suppress(OSError):
                     backend.close()
-                print_log(f"{name} writes no more in this run: {error}", "current", logging.WARNING)
+                print_log(
+                    f"{name} writes nothing more in this run: {error}", "current", logging.WARNING
+                )
 
 
 @LOG_PROCESSORS.register_module()
@@ -314,7 +316,7 @@ def add_trackers(cfg: Config, names: Sequence[str]) -> None:
     """
     for name in dict.fromkeys(names):
         if name not in TRACKERS:
-            raise ValueError(f"--track takes {' or '.join(TRACKERS)}, got {name!r}")
+            raise ValueError(f"--track must be {' or '.join(TRACKERS)}, got {name!r}")
         backend, package = TRACKERS[name].backend, TRACKERS[name].package
         if importlib.util.find_spec(package) is None:
             raise ValueError(f"--track {name} needs a package: pip install {package}")

@@ -203,9 +203,9 @@ class NoNormDecayConstructor:
         listed = isinstance(names, list | tuple) and all(isinstance(n, str) for n in names)
         if given or not listed:
             raise ValueError(
-                'NoNormDecayConstructor takes paramwise_cfg=dict(no_decay=["bias", ...], '
-                f"layer_decay=0.75) only, got {paramwise_cfg}: "
-                "optim_wrapper.constructor=DefaultOptimWrapperConstructor takes other settings"
+                'NoNormDecayConstructor accepts only paramwise_cfg=dict(no_decay=["bias", ...], '
+                f"layer_decay=0.75), got {paramwise_cfg}. For other settings, set "
+                "optim_wrapper.constructor=DefaultOptimWrapperConstructor"
             )
         factor = 1.0 if self.layer_decay is None else self.layer_decay
         if type(factor) not in (int, float) or not 0 < factor <= 1:
@@ -243,8 +243,9 @@ class NoNormDecayConstructor:
         backbone = getattr(model, "backbone", None)
         if not isinstance(backbone, FreezableBackbone):
             raise ValueError(
-                f"layer_decay={self.layer_decay} needs a backbone that names its layers, and "
-                f"{type(backbone).__name__} does not: leave it out of optim_wrapper.paramwise_cfg"
+                f"layer_decay={self.layer_decay} needs a backbone that names its layers, but "
+                f"{type(backbone).__name__} does not name them. Remove layer_decay from "
+                "optim_wrapper.paramwise_cfg"
             )
         return backbone.depths(), len(backbone.layers())
 
@@ -265,7 +266,7 @@ class ProbeGridConstructor:
     def __init__(self, optim_wrapper_cfg: dict, paramwise_cfg: dict | None = None) -> None:
         if paramwise_cfg:
             raise ValueError(
-                "the classifier names its parameter groups, so ProbeGridConstructor takes no "
+                "the classifier names its parameter groups, so ProbeGridConstructor accepts no "
                 f"paramwise_cfg, got {paramwise_cfg}"
             )
         self.optim_wrapper_cfg = optim_wrapper_cfg

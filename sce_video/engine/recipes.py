@@ -36,7 +36,7 @@ def shipped_folder() -> Path:
     for folder in (_PACKAGE.parent, _PACKAGE / _IN_WHEEL):
         if (folder / "configs/_base_").is_dir():
             return folder
-    raise FileNotFoundError(f"the package in {_PACKAGE} carries no recipes: install it again")
+    raise FileNotFoundError(f"the package in {_PACKAGE} contains no recipes. Install it again")
 
 
 def recipes_folder() -> Path:
@@ -96,15 +96,16 @@ def register_recipe(name: str, file: str | Path, command: str = "pretrain") -> N
     """
     if command not in _COMMANDS:
         raise ValueError(
-            f"the recipe {name!r} is for {command!r}, but only {' and '.join(_COMMANDS)} fill "
-            "recipes in. Give one of them"
+            f"the recipe {name!r} is for {command!r}, but recipes work only with "
+            f"{' and '.join(_COMMANDS)}. Give one of these commands"
         )
     path = Path(file).resolve()
     if not path.is_file():
         raise FileNotFoundError(f"the recipe {name!r} has no file {path}")
     if re.fullmatch(r"[a-z][a-z0-9_]*", name, re.ASCII) is None:
         raise ValueError(
-            f"the name of a recipe has lower-case letters, digits and '_', got {name!r}"
+            "the name of a recipe may contain only lower-case letters, digits and '_', got "
+            f"{name!r}"
         )
     own = OwnRecipe(path, command)
     if own_recipes.get(name) == own:  # the module is imported again
@@ -134,7 +135,8 @@ def find_recipe(config: str | Path) -> Path:
     if len(path.parts) == 1 and path.name.removesuffix(".py") in named:
         return named[path.name.removesuffix(".py")]
     raise FileNotFoundError(
-        f"no config file at {config}, and no recipe of this name{_similar(path.stem, named)}"
+        f"there is neither a config file {config} nor a recipe of this "
+        f"name{_similar(path.stem, named)}"
     )
 
 

@@ -184,8 +184,9 @@ def read_run_json(folder: str | Path) -> RunDescription:
         return _checked_run(content)
     except ValueError as error:
         raise ValueError(
-            f"{path} does not describe a run: {error}. To continue without it: sce-video train "
-            f"{Path(folder, CONFIG)} --resume, which runs the config: only if you trust it"
+            f"{path} does not describe a run: {error}. To continue without it, run sce-video "
+            f"train {Path(folder, CONFIG)} --resume. This executes the config, so run it only if "
+            "you trust the file"
         ) from None
 
 

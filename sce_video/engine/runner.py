@@ -111,8 +111,8 @@ class VideoRunner(Runner):
             if wanted > cores:
                 # More would take turns on the cores, and each holds batches in memory.
                 print_log(
-                    f"{wanted} loader workers do not fit on the {cores} cores of this process, "
-                    f"which gets {cores}",
+                    f"{wanted} loader workers are more than the {cores} cores of this process, so "
+                    f"it starts {cores}",
                     "current",
                 )
             kept = {
@@ -267,8 +267,8 @@ class VideoRunner(Runner):
         """
         if file_client_args is not None or backend_args is not None:
             raise ValueError(
-                "checkpoints are written to local files: drop backend_args (--mirror copies them "
-                "to an object store)"
+                "checkpoints are written to local files. Remove backend_args (--mirror copies "
+                "them to an object store)"
             )
         self.call_hook("before_checkpoint")
         meta = dict(meta or {})
@@ -353,7 +353,7 @@ class VideoRunner(Runner):
         if not set(weights) & set(own):
             raise ValueError(
                 f"no weight of {filename} fits {type(model).__name__}: the file has "
-                f"{sorted(weights)[:3]}..., the model {sorted(own)[:3]}..."
+                f"{sorted(weights)[:3]}..., but the model has {sorted(own)[:3]}..."
             )
         check_weights(model, weights, str(filename), strict)
         missing, extra = model.load_state_dict(weights, strict=False)
@@ -401,7 +401,7 @@ class VideoRunner(Runner):
         path = self.cfg.pretrained
         if path is None:
             raise ValueError(
-                f"{self.cfg.filename or 'this config'} starts from a pretrained backbone: give "
+                f"{self.cfg.filename or 'this config'} starts from a pretrained backbone. Give "
                 f"--pretrained CHECKPOINT, or --pretrained {RANDOM} to start from random weights"
             )
         self._pretrained = RANDOM
@@ -472,9 +472,9 @@ class VideoRunner(Runner):
             set_random_states(states[get_rank()])
         elif states:
             self.logger.warning(
-                f"{filename} was written by {len(states)} ranks, this run has {self.world_size}: "
-                "the random states of the ranks, which dropout uses, are not restored; samples and "
-                "augmentation do not depend on them"
+                f"{filename} was written by {len(states)} ranks, but this run has "
+                f"{self.world_size}. The ranks' random states, which dropout uses, are not "
+                "restored. Samples and augmentations do not depend on them"
             )
         self._has_loaded = True
         self.resumed_from = str(filename)

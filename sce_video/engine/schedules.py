@@ -160,7 +160,7 @@ def build_schedule(spec: float | Mapping[str, Any], steps_per_epoch: int) -> Sch
     if unknown or missing:
         raise ValueError(
             f"schedule {name!r} in {given}: unknown arguments {unknown}, missing {missing}; it "
-            f"takes {sorted(taken)}"
+            f"accepts {sorted(taken)}"
         )
     _check_values(arguments, given)
     return partial(SCHEDULES[name], **arguments)

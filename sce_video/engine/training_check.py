@@ -53,7 +53,7 @@ def check_training(loop: Any) -> None:
         if loader.batch_size == 1:
             raise ValueError(
                 "train_dataloader.batch_size=1: BN of the MLP heads normalises over the batch and "
-                "needs two samples per process at least"
+                "needs at least two samples per process"
             )
         if not loader.drop_last and len(loader.sampler) % loader.batch_size == 1:
             raise ValueError(
@@ -92,8 +92,8 @@ def _check_targets(num_views: int, num_local: int, model: nn.Module) -> None:
     local = [view for view in chosen or () if num_local and view >= num_views - num_local]
     if local:
         raise ValueError(
-            f"view {local[0]} is one of the {num_local} local views of {num_views}, and as a "
-            f"target it must be a global one: set model.{name}, e.g. [{num_views - num_local - 1}]"
+            f"view {local[0]} is one of the {num_local} local views of {num_views}, but a target "
+            f"view must be a global one. Set model.{name}, e.g. [{num_views - num_local - 1}]"
         )
 
 

@@ -94,8 +94,8 @@ def check_backbone_weights(model: nn.Module, checkpoint: dict, name: str) -> int
     }
     if faults := _describe_faults(backbone, of_backbone):
         raise ValueError(
-            f"{name} is of another backbone than the model ({faults}): is the depth or width of "
-            "the config right?"
+            f"{name} contains a different backbone from the model's ({faults}). Check the depth "
+            "and width in the config"
         )
     return len(backbone)
 
@@ -126,8 +126,8 @@ def check_weights(model: nn.Module, weights: dict, name: str, strict: bool) -> N
     """
     if faults := _describe_faults(model.state_dict(), weights, strict):
         raise ValueError(
-            f"{name} is of another network than {type(model).__name__} of the config ({faults}): "
-            "are the options that change the network those of its training?"
+            f"{name} contains a different network from {type(model).__name__} of the config "
+            f"({faults}). Use the same network options as in its training"
         )
 
 
@@ -186,9 +186,9 @@ def check_classifier_weights(model: nn.Module, checkpoint: dict, name: str) -> N
     for key, value in own.items():
         if key in weights and weights[key].shape != value.shape:
             raise ValueError(
-                f"{name}: {key} is {tuple(weights[key].shape)}, the config's classifier has "
-                f"{tuple(value.shape)}: another number of classes, another backbone or "
-                "another grid of probes"
+                f"{name}: {key} is {tuple(weights[key].shape)}, but the config's classifier has "
+                f"{tuple(value.shape)}. The number of classes, the backbone or the grid of probes "
+                "differs"
             )
     if missing:
         raise ValueError(f"{name} lacks {len(missing)} weights of the classifier: {missing[:2]}...")
@@ -394,7 +394,7 @@ def checked_backbone(backbone: Any, trusted: bool = False) -> dict[str, Any]:
             number is too large.
     """
     if not isinstance(backbone, dict) or "type" not in backbone:
-        raise ValueError(f"a backbone is a dict with a type, got {backbone!r:.100}")
+        raise ValueError(f"a backbone must be a dict with a type, got {backbone!r:.100}")
     values = itertools.count(1)
 
     def clean(node: Any, key: str, depth: int) -> Any:
@@ -421,7 +421,7 @@ def checked_backbone(backbone: Any, trusted: bool = False) -> dict[str, Any]:
 
 def _check_plain(node: Any, what: str) -> None:
     if not (node is None or isinstance(node, bool | int | float | str)):
-        raise ValueError(f"{what} holds plain data, got a {type(node).__name__}")
+        raise ValueError(f"{what} must contain only plain data, got a {type(node).__name__}")
 
 
 def _check_type(name: Any, layer: bool, trusted: bool) -> None:
@@ -441,9 +441,8 @@ def _check_type(name: Any, layer: bool, trusted: bool) -> None:
                 return
             break  # the registry takes the first of this name, too
     raise ValueError(
-        f"type {name!r:.100} is not the name of a registered network or layer that a checkpoint "
-        "may name; only those are built. Name the module of your own network by --import MODULE, "
-        "or give the config file"
+        f"type {name!r:.100} is not a registered network or layer that a checkpoint may name. If "
+        "it is your own network, give its module with --import MODULE, or give the config file"
     )
 
 
@@ -471,7 +470,7 @@ def checked_parts(node: Any) -> Any:
                 "read as data may name only these"
             )
         if node.get("storage_options"):
-            raise ValueError("storage_options name a store")
+            raise ValueError("storage_options are not accepted, because they name an object store")
         return {key: checked_parts(value) for key, value in node.items() if key != "_scope_"}
     if isinstance(node, list | tuple):
         return type(node)([checked_parts(value) for value in node])
@@ -502,8 +501,8 @@ def bounded_network(state_dict: Mapping[str, Any]) -> Iterator[None]:
             left["modules"] -= 1
         if min(left.values()) < 0:
             raise ValueError(
-                f"it is larger than the weights in the file ({stored:,} bytes): are depth and "
-                "width in the config right?"
+                f"it is larger than the weights in the file ({stored:,} bytes). Check depth and "
+                "width in the config"
             )
 
     with ExitStack() as stack:

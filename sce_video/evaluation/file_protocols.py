@@ -332,7 +332,9 @@ def transfer(options: TransferOptions) -> TransferResult:
     """
     known = sorted(name for name, *_ in MANY_SHOT)
     if options.set is not None and options.set not in known:
-        raise ValueError(f"no set {options.set!r} in tab:many-shot. Choose of {', '.join(known)}")
+        raise ValueError(
+            f"no set {options.set!r} in tab:many-shot. Choose one of {', '.join(known)}"
+        )
     files = {"train": options.train, "val": options.val, "test": options.test}
     _check_files([*files.values(), options.labels], [options.json])
     # Imported here because a wrong path is answered without torch.

@@ -271,7 +271,7 @@ class MultiViewTestLoop(BaseLoop):
                 raise ValueError(
                     f"{type(metric).__name__} is a metric of {' and '.join(metric.kinds)}, but "
                     f"{type(unwrap_model(self.runner.model)).__name__} is evaluated by "
-                    f"{self.kind}: it has {_WHY[self.kind]}"
+                    f"{self.kind}, because it has {_WHY[self.kind]}"
                 )
         place_metrics(evaluator.metrics, self.runner.model, self.runner.work_dir)
         self.evaluator = evaluator

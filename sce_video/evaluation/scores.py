@@ -119,8 +119,8 @@ def _order(first: Rows, other: Rows) -> Tensor:
     if differ:
         row = differ[0]
         raise ValueError(
-            f"{len(differ)} labels differ, the first is that of {first.paths[row]}: "
-            f"{int(first.labels[row])} in {first.name}, "
-            f"{int(other.labels[order[row]])} in {other.name}"
+            f"{len(differ)} labels differ, the first for {first.paths[row]}: "
+            f"{int(first.labels[row])} in {first.name}, {int(other.labels[order[row]])} in "
+            f"{other.name}"
         )
     return order

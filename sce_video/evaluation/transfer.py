@@ -157,8 +157,8 @@ def _sklearn(module: str) -> Any:
         return importlib.import_module(f"sklearn.{module}")
     except ImportError as error:
         raise MissingPackageError(
-            "the transfer protocols are those of scikit-learn, which cannot be imported "
-            f"({error}): pip install -c requirements/constraints.txt -e '.[transfer]'"
+            f"the transfer protocols use scikit-learn, which cannot be imported ({error}). Run "
+            "pip install -c requirements/constraints.txt -e '.[transfer]'"
         ) from error
 
 

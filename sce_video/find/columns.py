@@ -82,7 +82,7 @@ class VideoColumn:
         if not (
             texts and isinstance(number, bool) and all(isinstance(v, str) for v in (name, *values))
         ):
-            raise ValueError("a column is described otherwise")
+            raise ValueError("the description of a column has the wrong types")
         return cls(name, number, tuple(values))
 
 
@@ -194,7 +194,7 @@ class _Database:
         request = f"{count}\n{where}".encode()
         if self._process is None and self._start() != self.facts:
             self.close()
-            raise ValueError("the database was replaced meanwhile: open the index again")
+            raise ValueError("the database has been replaced in the meantime. Open the index again")
         with self._conversation() as (asked, answers):
             column_process.send(asked, request)
             longest = column_process.LONGEST_CELL + 1
@@ -260,7 +260,7 @@ def columns_file(folder: str | Path, given: str | os.PathLike | None) -> Path | 
     if file.is_file():
         return file
     if given is not None:
-        raise FileNotFoundError(f"no file of columns at {file}")
+        raise FileNotFoundError(f"there is no file of columns at {file}")
     return None
 
 
@@ -510,7 +510,8 @@ class _Lines:
                 raise ValueError(f"{source}, line {number}: {what}")
             if (longest := max(map(len, row))) > _MOST_TEXT:
                 raise ValueError(
-                    f"{source}, line {number}: a cell of {longest} characters, at most {_MOST_TEXT}"
+                    f"{source}, line {number}: a cell has {longest} characters, more than "
+                    f"{_MOST_TEXT}"
                 )
             path = row.pop(self._path)
             path = os.path.relpath(path, self._root) if os.path.isabs(path) else path
@@ -521,8 +522,8 @@ class _Lines:
                 continue
             if line_of[key]:
                 raise ValueError(
-                    f"{source}, line {number}: {path} has a line already, line {line_of[key]}: "
-                    "remove one of them"
+                    f"{source}, line {number}: {path} is already listed in line {line_of[key]}. "
+                    "Remove one of the lines"
                 )
             line_of[key] = number
             for place, cell in enumerate(row):
@@ -532,8 +533,8 @@ class _Lines:
         self.missing = int((line_of == 0).sum())
         if key_of and self.missing == len(key_of):
             raise ValueError(
-                f"{source}, line {first[1]}: none of its {count} paths is in the index, the first "
-                f"is {first[0]}; the index has {min(key_of)}"
+                f"{source}, line {first[1]}: none of its {count} paths is in the index, for "
+                f"example {first[0]}. The index contains {min(key_of)}"
             )
 
 

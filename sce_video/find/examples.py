@@ -127,7 +127,7 @@ def embed_query(model: VideoModel, query: Query, views: ViewOptions) -> np.ndarr
 
     if is_image(query.video):
         if query.start is not None:
-            raise ValueError(f"{query.video} is an image: it has no moments")
+            raise ValueError(f"{query.video} is an image, so it has no moments")
         return embed_videos(model, read_image(query.video, DecodeLimits())[None], views)[0]
     if query.start is not None and query.end is not None:
         return embed_span(model, query.video, query.start, query.end, views)

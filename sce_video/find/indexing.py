@@ -124,7 +124,7 @@ def _check_index(out: str) -> IndexResult:
 
     store = find_store(Path(out))
     if store is None:
-        raise ValueError(f"there is no index in {out}: give the folder of one with --out")
+        raise ValueError(f"there is no index in {out}. Give the folder of an index with --out")
     return IndexResult(out, None, checked=store.file, damaged=store.check())
 
 
@@ -141,22 +141,24 @@ def _checked_source(options: IndexOptions) -> str | LabelledVideos:
         check_videos(videos, dataset=options.dataset)
     is_list = os.path.isfile(videos) and not videos.lower().endswith(VIDEO_EXTENSIONS)
     if is_list and options.windows is not None:
-        raise ValueError(f"--windows divides whole videos, and {videos} lists segments")
+        raise ValueError(f"--windows divides whole videos, but {videos} lists segments")
     if not is_list and data_root is not None and (os.path.isdir(videos) or is_table(videos)):
         raise ValueError(
-            f"--data-root belongs to a list or a CSV file, and {videos} is neither. Remove it"
+            f"--data-root belongs to a list or a CSV file, but {videos} is neither. Remove it"
         )
     if not is_list and (data_root is not None or videos.lower().endswith(_LISTS)):
         raise ValueError(
-            f"there is no list or CSV file {videos!r}: if it was moved, give its new path, and "
-            "with --data-root the folder of its videos"
+            f"there is no list or CSV file {videos!r}. If it was moved, give its new path, and "
+            "the folder of its videos with --data-root"
         )
     if not is_list and options.dataset is None:
         check_videos(videos, listed_extensions(options.all_files))
     if options.checkpoint is not None:
         check_run(options.checkpoint)
     elif options.rebuild or not any(Path(options.out).glob("features*")):
-        raise ValueError(f"give --checkpoint: there is no index in {options.out} that names one")
+        raise ValueError(
+            f"give --checkpoint, because there is no index in {options.out} that names one"
+        )
     if not is_list:
         return videos
     listed = read_labelled(videos, data_root, fewest=1)
@@ -187,7 +189,9 @@ def _network(options: IndexOptions, stored: VideoIndex | None) -> VideoModel:
     if options.checkpoint is not None:
         return load_model(options.checkpoint, options.config, options.device)
     if stored is None:
-        raise ValueError(f"give --checkpoint: there is no index in {options.out} that names one")
+        raise ValueError(
+            f"give --checkpoint, because there is no index in {options.out} that names one"
+        )
     return model_of_index(stored, IndexNetwork(config=options.config, device=options.device))
 
 

@@ -156,8 +156,9 @@ def _loaded(
         views = replace(views, num_clips=clips, num_crops=crops)
     if not classifier.named:
         print(
-            f"sce-video predict: {classifier.checkpoint} contains no class names (its training "
-            "read lists, not folders): classes are numbers, --classes FILE names them",
+            f"sce-video predict: {classifier.checkpoint} contains no class names, because it was "
+            "trained on lists. Classes are printed as numbers. Give their names with --classes "
+            "FILE",
             file=sys.stderr,
         )
     return classifier, views
@@ -237,7 +238,7 @@ def _labelled(options: PredictOptions) -> list[Segment]:
         found.append(replace(segment, path=os.path.realpath(file)))
     check_segment_files(rows)
     if not found:
-        raise ValueError(f"{source} has a header and no segment")
+        raise ValueError(f"{source} contains a header but no segments")
     return found
 
 
@@ -281,7 +282,7 @@ def _segment(
         except KeyboardInterrupt:  # inside: what was found is kept
             interrupted = True
     if interrupted:
-        raise KeyboardInterrupt("interrupted; files have the videos so far")
+        raise KeyboardInterrupt("interrupted; the files contain the results so far")
     result.done = report.videos
     if options.clips is not None:
         from sce_video.inference.clips import write_clips

@@ -242,7 +242,7 @@ class MediaWorkers:
             if problem:
                 raise CallError(problem)
             return value
-        raise CallError("the processes that decode videos end at once: start the page again")
+        raise CallError("the processes that decode videos exit immediately. Start the page again")
 
     def close(self) -> None:
         """End all running processes. Calls in progress and later ones raise CallError."""

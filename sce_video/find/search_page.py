@@ -310,7 +310,9 @@ def _add_upload(router: APIRouter, state: SearchState, video_limit: int) -> None
         kind = os.path.splitext(name)[1].lower()
         if kind not in VIDEO_EXTENSIONS + IMAGE_EXTENSIONS:
             known = " ".join(VIDEO_EXTENSIONS + IMAGE_EXTENSIONS)
-            raise ValueError(f"{name!r} is no video or image, by its name: {known}")
+            raise ValueError(
+                f"{name!r} does not have the name of a video or an image. Known endings: {known}"
+            )
         what: Literal["image", "video"] = "image" if kind in IMAGE_EXTENSIONS else "video"
         limit = min(IMAGE_LIMIT, video_limit) if what == "image" else video_limit
         too_large = HTTPException(
@@ -418,8 +420,8 @@ def serve(options: SearchOptions) -> None:
     folder = options.folder
     if is_table_folder(folder):
         raise ValueError(
-            f"{folder} is a table of videos: the page needs the folder of an index, where it "
-            "keeps labels (sce-video index TABLE --out INDEX)"
+            f"{folder} is a table of videos, but the page needs the folder of an index, where it "
+            "keeps labels. Run sce-video index TABLE --out INDEX first"
         )
     index = read_index(folder)
     if len(index) == 0:
@@ -437,7 +439,7 @@ def serve(options: SearchOptions) -> None:
         print(printable(f"{len(index)} videos of {index.root}; labels: {label_list.file}"))
         if problem := state.network_problem():
             print(printable(f"note: {problem}"))
-        print(f"open {link}\nCtrl-C ends it", flush=True)
+        print(f"open {link}\nPress Ctrl-C to stop", flush=True)
         # A text browser would take over the terminal.
         displays = {"DISPLAY", "WAYLAND_DISPLAY"} & set(os.environ)
         desktop = sys.platform in ("darwin", "win32") or displays
@@ -486,5 +488,5 @@ def _listen(port: int) -> socket.socket:
     except OSError as error:
         reason = os.strerror(error.errno or 0)
         raise ValueError(
-            f"port {port} of {HOST} cannot be used ({reason}): give another --port, or none"
+            f"port {port} of {HOST} cannot be used ({reason}). Give another --port, or omit it"
         ) from error

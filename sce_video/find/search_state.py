@@ -185,7 +185,7 @@ class SearchState:
         inside = not os.path.isabs(path) and ".." not in path.split(os.sep)
         file, named = self.index.file(path), path.lower().endswith(VIDEO_EXTENSIONS)
         if not inside or not (named or holds_video(file)):
-            raise NoRowError(f"row {row} of the index is no video of its folder")
+            raise NoRowError(f"row {row} of the index is not a video of its folder")
         if is_elsewhere(file):  # in a table
             return file
         try:
@@ -194,7 +194,7 @@ class SearchState:
             regular = False
         if not regular:
             raise GoneError(
-                f"{self.names[row]} has gone since the index was made: {self.update_command()}"
+                f"{self.names[row]} no longer exists. Update the index: {self.update_command()}"
             )
         return file
 
@@ -293,7 +293,7 @@ class SearchState:
             example = Query(file, *moment)
             feature = self._features.get(key, lambda: self._embed(media.embed_moment, example))
         elif self._spans is not None and given.path is not None:
-            raise ValueError("a row of this index is a window: give start and end, or the row")
+            raise ValueError("the rows of this index are windows. Give start and end, or the row")
         else:
             feature = np.array(self.index.features[row])
             if self._spans is not None:
@@ -417,7 +417,9 @@ class SearchState:
         least = end - TOLERANCE
         duration = self._pictures.call(stated_duration, file, least, timeout=_PICTURE_SECONDS)
         if duration is not None and end > duration + TOLERANCE:
-            raise ValueError(f"the segment ends at {end:.2f} s, and the video at {duration:.2f} s")
+            raise ValueError(
+                f"the segment ends at {end:.2f} s, but the video ends at {duration:.2f} s"
+            )
         with self._lock:
             self.segments.add(self._videos[row], start, end, label)
             return self.describe_segments(row)
@@ -431,7 +433,7 @@ class SearchState:
         with self._lock:
             own: list[Segment] = self.segments.of(self._videos[self._checked(row)])
             if not 0 <= number < len(own) or printable_utf8(own[number].label) != label:
-                raise ValueError("there is no such segment any more")
+                raise ValueError("this segment no longer exists")
             self.segments.remove(own[number])
             return self.describe_segments(row)
 
@@ -451,8 +453,8 @@ class SearchState:
         check_span("the clip", start, end)
         if not 0 <= start < end <= start + media.LONGEST_CLIP:
             raise ValueError(
-                f"a clip is at most {media.LONGEST_CLIP:g} s long, got {start:.2f} to {end:.2f} s: "
-                "cut a longer one by sce-video predict or search --clips"
+                f"a clip is at most {media.LONGEST_CLIP:g} s long, got {start:.2f} to {end:.2f} "
+                "s. Cut a longer one with sce-video predict or search --clips"
             )
         return self._pictures.call(media.cut, self.file(row), start, end, timeout=_EMBED_SECONDS)
 

@@ -368,8 +368,8 @@ class TableStore(IndexStore):
                 feature = record.read()
                 if not np.isfinite(feature).all():
                     raise ValueError(
-                        f"the feature of {path} holds NaN or infinity: the network that made it "
-                        "has diverged"
+                        f"the feature of {path} contains NaN or infinity, because the network "
+                        "that computed it has diverged"
                     )
                 size = feature.shape[-1]
         held = any(r.feature is not None for r in self._known.values())

@@ -29,9 +29,11 @@ class SegmentRule:
 
     def __post_init__(self) -> None:
         if not 0 < self.threshold <= 1:
-            raise ValueError(f"a threshold is above 0 and at most 1, got {self.threshold}")
+            raise ValueError(f"a threshold must be above 0 and at most 1, got {self.threshold}")
         if not self.least >= 0:
-            raise ValueError(f"the least length of a segment is in seconds, got {self.least}")
+            raise ValueError(
+                f"the minimum length of a segment must be a number of seconds, got {self.least}"
+            )
 
 
 class ClassTimeline:

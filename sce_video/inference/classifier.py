@@ -139,8 +139,9 @@ def load_classifier(
     recognizer = move_to_device(_build(settings, head, stored, checkpoint), selected)
     if getattr(recognizer.cls_head, "selected", 0) is None:
         raise ValueError(
-            f"the classifier of {checkpoint} is a grid of probes: model.cls_head.selected in the "
-            "config gives the index of one (its test selects one, see its results.json)"
+            f"the classifier of {checkpoint} is a grid of probes. Set model.cls_head.selected in "
+            "the config to the index of one of them. The test writes the index that it selects to "
+            "results.json"
         )
     names = _class_names(stored, classes, recognizer.cls_head.num_classes, checkpoint)
     return VideoClassifier(
@@ -159,8 +160,8 @@ def _known_head(head: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any]:
     if head.get("type") not in _KNOWN_HEADS or head.get("spatial_type", "avg") != "avg":
         raise ValueError(
             f"cls_head is a {head.get('type')!r} with spatial_type "
-            f"{head.get('spatial_type', 'avg')!r}; built from a checkpoint are only "
-            f"{_KNOWN_HEADS[0]} with 'avg' and {_KNOWN_HEADS[2]}"
+            f"{head.get('spatial_type', 'avg')!r}, but only {_KNOWN_HEADS[0]} with 'avg' and "
+            f"{_KNOWN_HEADS[2]} can be built from a checkpoint"
         )
     weights, probes = stored.get("state_dict", stored), head["type"] == _KNOWN_HEADS[2]
     name = f"{_HEAD}probes.0.fc_cls.weight" if probes else f"{_HEAD}fc_cls.weight"
@@ -174,7 +175,7 @@ def _known_head(head: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any]:
                 own = {option: head[option] for option in taken}
                 return {"type": _KNOWN_HEADS[2], **own, **found}
             return {"type": _KNOWN_HEADS[0], **found}
-    raise ValueError(f"the file has no weights of a classifier ({name})")
+    raise ValueError(f"the file contains no classifier weights ({name})")
 
 
 def _build(settings: ModelSettings, head: dict[str, Any], stored: dict[str, Any], name: str) -> Any:
@@ -209,7 +210,7 @@ def _class_names(
     if len(names) != num_classes:
         source = "given" if given is not None else f"in {checkpoint}"
         raise ValueError(
-            f"{len(names)} class names are {source}, the classifier of {checkpoint} has "
+            f"{len(names)} class names are {source}, but the classifier of {checkpoint} has "
             f"{num_classes} classes"
         )
     return names
@@ -253,7 +254,7 @@ def predict_files(
 def _check_classifier(classifier: object) -> None:
     if not isinstance(classifier, VideoClassifier):
         given = repr(classifier) if isinstance(classifier, str) else type(classifier).__name__
-        raise TypeError(f"a classifier is wanted, from load_classifier(CHECKPOINT), got {given}")
+        raise TypeError(f"expected a classifier from load_classifier(CHECKPOINT), got {given}")
 
 
 def top_classes(
@@ -264,6 +265,6 @@ def top_classes(
     ``k`` is at least 1, else ValueError; there may be fewer classes.
     """
     if k < 1:
-        raise ValueError(f"the number of classes to name must be at least 1, got {k}")
+        raise ValueError(f"the number of classes to return must be at least 1, got {k}")
     order = np.argsort(-probabilities, kind="stable")[:k]
     return [(classes[i], float(probabilities[i])) for i in order]

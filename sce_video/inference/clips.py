@@ -210,7 +210,7 @@ def copy_clip(source: str, start: float, end: float, out: str | Path) -> tuple[f
         WriteError: If ``out`` cannot be written.
     """
     if continuous_table(source, DecodeLimits()) is not None:
-        raise VideoDecodeError(source, "has a clock that restarts or jumps: leave out --fast")
+        raise VideoDecodeError(source, "has timestamps that restart or jump. Remove --fast")
     with open_container(source) as given, atomic_file(out) as unfinished:
         video = best_video_stream(source, given)
         base = video.time_base
@@ -236,7 +236,7 @@ def copy_clip(source: str, start: float, end: float, out: str | Path) -> tuple[f
                 if begin is None or time < begin or (is_video and stop < float("inf")):
                     continue
                 if is_video and packet.is_discard and (time >= zero or kind != "mp4"):
-                    raise VideoDecodeError(source, "hides frames by an edit list: leave out --fast")
+                    raise VideoDecodeError(source, "hides frames by an edit list. Remove --fast")
                 if is_video:
                     reached = max(reached, time + float((packet.duration or 0) * packet.time_base))
                 shift = round(max(begin, zero) / packet.time_base)
@@ -275,7 +275,7 @@ def write_clips(
         try:
             if fast:
                 if is_elsewhere(file):
-                    raise VideoDecodeError(file, "is copied from files alone: leave out --fast")
+                    raise VideoDecodeError(file, "can be copied only from files. Remove --fast")
                 copy_clip(file, start, end, out)
             else:
                 cut_clip(file, start, end, out)

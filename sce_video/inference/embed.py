@@ -148,9 +148,13 @@ def _check_rate(arrays: bool, fps: float | None, windows: Windows | None) -> Non
         if not positive:
             raise ValueError(f"windows of arrays need positive frames per second, got fps={fps}")
         if windows.shots:
-            raise ValueError("shots are found in files: give windows of arrays without shots")
+            raise ValueError(
+                "shots can be found only in files. Give windows without shots for arrays"
+            )
     elif fps is not None and not arrays:
-        raise ValueError("fps is for arrays: files contain the time stamps of their frames")
+        raise ValueError(
+            "fps is only for arrays, because files contain the timestamps of their frames"
+        )
     elif fps is not None and not positive:
         raise ValueError(f"fps must be positive frames per second, got {fps}")
 

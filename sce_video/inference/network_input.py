@@ -368,7 +368,7 @@ def embed_batch(
     if not bool(torch.isfinite(rows.values).all()):
         raise ValueError(
             f"the output for {name} is not finite: the network of {network.checkpoint} has "
-            "diverged. Take a checkpoint from before that"
+            "diverged. Use an earlier checkpoint"
         )
     return rows
 
@@ -429,7 +429,9 @@ def resize_steps(settings: ModelSettings, num_crops: int) -> list[Transform]:
         return [ResizeShortSide(settings.short_side)]
     side, square = settings.short_side, settings.resize in _SQUARES.values()
     if square and num_crops != 1:
-        raise ValueError(f"frames squashed to a square have one crop, got num_crops={num_crops}")
+        raise ValueError(
+            f"frames squashed to a square allow only one crop, got num_crops={num_crops}"
+        )
     crop = settings.crop_size if num_crops == 1 else None
     interpolation = "bicubic" if settings.resize.endswith("bicubic") else "bilinear"
     return [ResizeAsProcessor((side, side) if square else side, crop, interpolation)]
@@ -476,7 +478,7 @@ def split_videos(videos: Any) -> tuple[int, dict[int, np.ndarray], dict[int, str
         videos = [videos]
     items = list(videos)
     if not items:
-        raise ValueError("no video to embed: the list is empty")
+        raise ValueError("there is no video to embed, because the list is empty")
     paths = {i: os.fspath(v) for i, v in enumerate(items) if isinstance(v, str | os.PathLike)}
     arrays = {i: checked_frames(v, i) for i, v in enumerate(items) if i not in paths}
     for i, path in paths.items():

@@ -249,8 +249,8 @@ def read_npz(
             # A decompression bomb has members that are far larger than the file.
             if len(members) > _MAX_MEMBERS or total > _MAX_EXPANSION * size + _SMALL_BYTES:
                 raise ValueError(
-                    f"its {len(members)} members become {total:,} bytes, the file has {size:,}: "
-                    "that is no file of arrays"
+                    f"its {len(members)} members unpack to {total:,} bytes, but the file has only "
+                    f"{size:,}, so it is not a file of arrays"
                 )
             arrays = _members(path, stored, lazy)
         provenance = json.loads(str(arrays.pop("protocol", "{}")))
@@ -281,7 +281,7 @@ def _member_header(
         except ValueError:
             raise ValueError(f"{name!r} is not an array") from None
         if version not in ((1, 0), (2, 0)):
-            raise ValueError(f"{name!r} is an array of a kind that is not read here")
+            raise ValueError(f"{name!r} is an array of a type that is not accepted")
         read = getattr(np.lib.format, f"read_array_header_{version[0]}_0")
         shape, fortran, dtype = read(member)
         stored = info.file_size - member.tell()

@@ -374,11 +374,11 @@ def _check_format(connection: sqlite3.Connection, job: str) -> str:
     found = dict(connection.execute(sql))
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     if found != _SCHEMA or application != _APPLICATION:
-        raise sqlite3.DatabaseError("its tables are others")
+        raise sqlite3.DatabaseError("its tables differ")
     sql = "SELECT name, value FROM meta WHERE name IN ('job', 'id') AND length(value) <= 100"
     meta = dict(connection.execute(sql))
     if meta.get("job") != job or "id" not in meta:
-        raise sqlite3.DatabaseError(f"it holds those of {meta.get('job')!r}")
+        raise sqlite3.DatabaseError(f"it contains records of {meta.get('job')!r}")
     return str(meta["id"])
 
 
@@ -428,7 +428,7 @@ def _record(row: tuple[Any, ...]) -> Record:
     kinds = (dict, dict | None, text, text, text, text | None, int | None, number | None, number)
     values = (facts, source, key, kind, reason, output, size, limit, when)
     if not all(map(isinstance, (*values, data), (*kinds, bytes | None))):
-        raise ValueError("a record holds something else")
+        raise ValueError("a record has fields of the wrong types")
     settings = _parsed_settings(settings)
     return Record(
         *(key, bool(done), source, settings, facts, kind, reason, output, size, limit, when, data)
@@ -454,7 +454,7 @@ def _records(connection: sqlite3.Connection) -> Iterator[Record]:
 def _parsed_settings(text: str) -> dict[str, Any]:
     settings = parse_json(text, "settings")
     if not isinstance(settings, dict):
-        raise ValueError("settings are something else")
+        raise ValueError("settings must be a JSON object")
     return settings
 
 

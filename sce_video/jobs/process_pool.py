@@ -151,8 +151,8 @@ def _run(
                 breaks += 1
                 if breaks == _MOST_BREAKS:
                     raise WorkersEndedError(
-                        "the worker processes end before they process an item; a script of one's "
-                        'own starts them under if __name__ == "__main__":'
+                        "the worker processes exit before they process an item. A script of your "
+                        'own must start them under if __name__ == "__main__":'
                     )
                 pool.stop()
                 pool.join()
@@ -255,7 +255,7 @@ def pack(job: BatchJob) -> PackedJob:
         return PackedJob(pickle.dumps(job), type(job).__module__, own_modules())
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise WorkersEndedError(
-            f"{job.name} cannot be sent to other processes: {error}. Work in this process: "
+            f"{job.name} cannot be sent to other processes: {error}. To work in this process, set "
             "--workers 0"
         ) from error
 

@@ -98,8 +98,8 @@ class MLP(BaseModule):
         layers: list[nn.Module] = []
         if num_layers == 0 and not (norm_output and in_channels == out_channels):
             raise ValueError(
-                "num_layers=0 is the output BN alone: set norm_output=True, and out_channels to "
-                f"the {in_channels} of the input, got {out_channels}"
+                "num_layers=0 leaves only the output BN. Set norm_output=True, and out_channels "
+                f"to the {in_channels} of the input, got {out_channels}"
             )
         for _ in range(num_layers - 1):
             layers.append(nn.Linear(in_channels, hidden_channels, bias=bias))

@@ -35,7 +35,7 @@ class Parser(argparse.ArgumentParser):
         if rest:
             word = next((word for word in rest if word.startswith("-")), rest[0]).partition("=")[0]
             near = difflib.get_close_matches(word, self._option_string_actions, 1)
-            what = "no option" if word.startswith("-") else "one argument too many,"
+            what = "no option" if word.startswith("-") else "there is one argument too many:"
             self.error(f"{what} {word}{f', meant {near[0]}?' if near else ''}")
         return given
 

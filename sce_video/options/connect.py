@@ -157,7 +157,9 @@ class ExportOptions(Options):
         of_network = self.to in NETWORK_FORMATS
         if self.of_segments and not of_network and self.to not in SEGMENT_FORMATS:
             known = " or ".join(SEGMENT_FORMATS)
-            raise OptionError(f"segments are exported {{to}} {known}, not {{to}} {self.to}")
+            raise OptionError(
+                f"segments can be exported only with {{to}} {known}, not with {{to}} {self.to}"
+            )
         if not self.of_segments and not of_network:
             self._check_videos()
         ending = ENDINGS.get(self.to, "")

@@ -197,7 +197,7 @@ class PrepareOptions(Options):
         if self.k200_ids and not (self.k200 or self.k200_classes is not None):
             raise OptionError("{k200_ids} needs {k200} or {k200_classes}")
         if self.k200_ids and len(self.k200_ids) != 2:
-            raise OptionError("{k200_ids} takes the file of train and the file of val")
+            raise OptionError("{k200_ids} needs two files, first train, then val")
         if self.videos is not None and self.frames is not None:
             raise OptionError("give {videos} or {frames}, not both")
         if self.detections and self.no_detections:

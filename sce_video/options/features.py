@@ -214,7 +214,7 @@ class IndexOptions(Options):
         check_dataset(self, "all_files", "data_root")
         if self.column is not None and not is_table(self.videos):
             raise OptionError(
-                f"{{column}} names a column of a table of videos, and {self.videos} is not a table"
+                f"{{column}} names a column of a table of videos, but {self.videos} is not a table"
             )
         if self.column is not None and self.windows is not None:
             raise OptionError(

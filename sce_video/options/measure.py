@@ -109,9 +109,11 @@ class EvaluateOptions(Options):
         if needs_labels and self.gallery is None and not self.grouped:
             raise OptionError("give {gallery}, {group_pattern} or {group_column}")
         if self.folds is not None and (not self.grouped or self.fold_column):
-            raise OptionError("{folds} needs groups. Give {group_pattern} or {group_column} alone")
+            raise OptionError("{folds} needs groups. Give only {group_pattern} or {group_column}")
         if "=" in (self.fold_column or ""):
-            raise OptionError("each fold is tested. Give {fold_column} the name alone")
+            raise OptionError(
+                "every fold is tested. Give {fold_column} only the name of the column"
+            )
         if self.random and self.no_random:
             raise OptionError("give {random} or {no_random}, not both")
 

@@ -212,12 +212,12 @@ class RepackOptions(Options):
         names = dict.fromkeys(name for name in self.tune.split(",") if name)
         unknown = [name for name in names if name not in TUNES]
         if unknown:
-            raise OptionError(f"{{tune}} must be of {', '.join(TUNES)}", unknown[0])
+            raise OptionError(f"{{tune}} must be some of {', '.join(TUNES)}", unknown[0])
         # x264 accepts one of the others; of several it drops all but one with a warning only.
         alone = [name for name in names if name != "fastdecode"]
         if len(alone) > 1:
             raise OptionError(
-                f"{alone[0]!r} and {alone[1]!r} of {{tune}} exclude each other: choose one of them"
+                f"{alone[0]!r} and {alone[1]!r} of {{tune}} exclude each other. Choose one of them"
             )
 
 

@@ -174,7 +174,7 @@ class SearchOptions(Options):
             raise OptionError("give the index to search in: {index} INDEX")
         if self.html is not None and not self.video:
             raise OptionError(
-                "{html} shows the frames of a query's videos, and there are none. Give {json}"
+                "{html} shows the frames of a query's videos, but this query has none. Give {json}"
             )
 
     def _check_page(self) -> None:

@@ -213,7 +213,7 @@ def test_thumbnails_are_kept_until_a_file_changes(tmp_path, monkeypatch):
         (["FOLDER"], "is not an index"),
         (["FEATURES", "--similarity", "2"], "similarity must be above 0"),
         (["FEATURES", "--subset", "99", "--duplicates", "none"], "14 remain"),
-        (["FEATURES", "--column", "a"], "is no table of videos"),
+        (["FEATURES", "--column", "a"], "is not a table of videos"),
     ],
 )
 def test_wrong_input_is_one_sentence(videos, tmp_path, capsys, words, message):

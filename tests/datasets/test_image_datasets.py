@@ -75,7 +75,7 @@ def test_bad_files_raise_the_error_of_bad_videos(tmp_path):
     (tmp_path / "text.jpg").write_text("no image " * 100)
     for name, word in [
         ("empty.png", "is empty"),
-        ("text.jpg", "no image that can be decoded"),
+        ("text.jpg", "not an image that can be decoded"),
         ("none.png", "cannot be opened: No such file"),
     ]:
         with pytest.raises(VideoDecodeError, match=word) as error:

@@ -82,7 +82,7 @@ def test_lists_of_other_tools(tmp_path, name, text, encoding):
         ("x.txt", "run\\a.mp4 0\njump\\b.mp4 1\n", "backslashes, as Windows"),
         ("x.txt", "run/a.mp4 run\njump/b.mp4 jump\n", "'run' is no label, which is a whole number"),
         ("x.txt", "path label\nrun/a.mp4 0\n", "line 1: 'path label' is a header. A list has none"),
-        ("x.txt", "run/a.mp4,0\n", r"Name a table with the columns path and label \.csv"),
+        ("x.txt", "run/a.mp4,0\n", r"columns path and label, let its name end with \.csv"),
     ],
 )
 def test_lists_that_look_like_something_else_get_advice(tmp_path, name, text, message):
@@ -214,7 +214,7 @@ def test_names_that_no_list_holds(tmp_path):
         ("x.csv", "a.mp4\nb.mp4\n", "has no column path"),
         ("x.csv", "path,label\na.mp4,run\nb.mp4,\n", "line 3: there is no path or no label"),
         ("x.csv", "path,label\na.mp4,run\nb.mp4\n", "line 3: there is no path or no label"),
-        ("x.csv", "path,label\n", "has a header and no video"),
+        ("x.csv", "path,label\n", "contains a header but no videos"),
         ("x.csv", "", "is empty"),
         ("x.csv", "path,label\na.mp4,run\n", "has 1 class, a classifier needs two"),
         ("x.csv", "path,label\n" + "a" * 200_000 + ",run\n", "is not a line of a CSV file"),
@@ -241,7 +241,7 @@ def test_folders_that_cannot_be_used(tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             read_labelled(str(touch(tmp_path / str(number), *paths)))
-    with pytest.raises(ValueError, match="is a folder: --data-root goes with a list"):
+    with pytest.raises(ValueError, match="is a folder, but --data-root belongs to a list"):
         read_labelled(str(tmp_path), ".")
 
 

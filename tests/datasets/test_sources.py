@@ -69,7 +69,7 @@ def test_what_is_no_table_is_one_sentence(tmp_path):
         list_videos(str(tmp_path / "none.lance"))
     write_repacked(tmp_path / "files/v.mp4")
     write_table(tmp_path / "files", tmp_path / "unnamed")
-    with pytest.raises(ValueError, match=r"is a table \(Lance\), and this reads files"):
+    with pytest.raises(ValueError, match=r"is a Lance table, but files are needed"):
         list_videos(str(tmp_path / "unnamed"))
     with pytest.raises(ValueError, match=r"'s3://b/videos': import them into a table"):
         list_videos("s3://b/videos")

@@ -37,7 +37,7 @@ def test_lists_with_and_without_labels(tmp_path):
         ("a.mp4 1\nb.mp4 -2\n", ["list.txt", "line 2", "-2", "negative"]),
         ("a.mp4 1\nb.mp4\n", ["list.txt", "line 2", "b.mp4", "label"]),
         ("a.mp4 1\nb.mp4 99999999999999999999\n", ["line 2", "99999999999999999999", "999999"]),
-        ("a.mp4 1000000\n", ["list.txt", "line 1", "no class number"]),
+        ("a.mp4 1000000\n", ["list.txt", "line 1", "is too large"]),
         ("17\n", ["list.txt", "line 1", "without a path"]),
         ("a.mp4\n\nb.mp4 1\n", ["list.txt", "line 3", "b.mp4 1", "label"]),
         ("a.mp4 1\nb/a.mp4 zero\n", ["list.txt", "line 2", "'zero' is no label", "whole number"]),
@@ -157,7 +157,7 @@ def test_parts_of_a_folder_are_disjoint_and_of_the_seed(gallery):
     assert [int((labels[held_out] == name).sum()) for name in (-1, 0, 1, 2)] == shares
     assert held_out.tolist() != subset_indices(labels, "held_out", 20, seed=4).tolist()
     if not gallery:
-        with pytest.raises(ValueError, match="each part needs videos"):
+        with pytest.raises(ValueError, match="each part needs at least one video"):
             subset_indices(labels, "gallery", 20, gallery)
         return
     others = subset_indices(labels, "gallery", 20, gallery, seed=3)

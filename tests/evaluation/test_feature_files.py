@@ -137,7 +137,7 @@ def member(array, **header):
         (member(np.zeros((4, 3)), descr="|O"), "object arrays are never unpickled"),
         (member(np.zeros(4), descr="<U100000000"), "takes 1,600,000,000 bytes, not 32"),
         (member(np.zeros((4, 3)))[:-1], "takes 96 bytes, not 95"),
-        (b"\x93NUMPY\x03\x00" + bytes(99), "of a kind that is not read"),
+        (b"\x93NUMPY\x03\x00" + bytes(99), "of a type that is not accepted"),
         (b"no array", "'features' is not an array"),
     ],
 )

@@ -166,7 +166,7 @@ def test_the_backbone_comes_from_the_checkpoint_or_the_run_does_not_start(
         )  # fmt: skip
         return launch.run_training(cfg)
 
-    with pytest.raises(ValueError, match="starts from a pretrained backbone: give --pretrained"):
+    with pytest.raises(ValueError, match="starts from a pretrained backbone. Give --pretrained"):
         start(None)
     head = {"cls_head.fc_cls.weight": torch.ones(2, 32)}
     with pytest.raises(ValueError, match="no backbone weight of the model"):

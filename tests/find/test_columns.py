@@ -201,7 +201,7 @@ def test_a_database_of_columns_is_read(tmp_path):
         base.execute("UPDATE facts SET text = ?", (facts(without=1),))
         base.commit()
     found._base.close()
-    with pytest.raises(ValueError, match="was replaced meanwhile: open the index again"):
+    with pytest.raises(ValueError, match="has been replaced in the meantime. Open the index again"):
         found.matching("camera = 'south'")
 
 

@@ -146,7 +146,7 @@ def test_other_networks_and_wrong_features_are_refused(table, features):
         write_feature_column(table, "new", PATHS, features[:3], HEADER)
     with pytest.raises(ValueError, match=r"1 features hold NaN or infinity.*b/1\.mp4"):
         write_feature_column(table, "new", PATHS[:1], features[:1] * np.nan, HEADER)
-    with pytest.raises(ValueError, match="name a column"):
+    with pytest.raises(ValueError, match="name of a column"):
         write_feature_column(table, "a b", PATHS, features[:4], HEADER)
     with pytest.raises(TableError, match="there is no table"):
         write_feature_column(f"{table}2", "net", PATHS, features[:4], HEADER)

@@ -163,7 +163,7 @@ def test_an_index_by_a_stranger_serves_nothing_outside_its_folder(
     stranger = [path.format(folder=searched.folder)] * 5
     monkeypatch.setattr(searched.state, "_videos", stranger)
     error = error_of(client.get("/api/v1/video/0"), 404)
-    assert "is no video of its folder" in error
+    assert "is not a video of its folder" in error
 
 
 def test_a_file_of_another_name_is_served_if_it_holds_a_video(searched, state, monkeypatch):
@@ -173,7 +173,7 @@ def test_a_file_of_another_name_is_served_if_it_holds_a_video(searched, state, m
     (folder / "secret.rec").write_text("secret")
     monkeypatch.setattr(state, "_videos", ["camera.rec", "secret.rec"])
     assert state.file(0) == str(folder / "camera.rec")
-    with pytest.raises(NoRowError, match="is no video of its folder"):
+    with pytest.raises(NoRowError, match="is not a video of its folder"):
         state.file(1)
 
 

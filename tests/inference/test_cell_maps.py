@@ -156,7 +156,7 @@ def test_mistakes(classifier, model, video, tmp_path):
     head.spatial_type = "max"
     try:
         with pytest.raises(
-            ValueError, match="maps are those of a linear layer on the mean of features"
+            ValueError, match="maps need a linear layer on the mean of the features"
         ):
             class_activation(classifier, video)
     finally:

@@ -290,7 +290,7 @@ def read_diving48(root: Path, annotations: Path | None = None) -> OfficialLists:
     for number, words in enumerate(_load(vocabulary, list, form)):
         where = f"{vocabulary}, entry {number}"
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-            raise ValueError(f"{where}: {words!r:.80} is no list of words")
+            raise ValueError(f"{where}: {words!r:.80} is not a list of words")
         name = "+".join(words)
         if not words or name in classes:
             raise ValueError(f"{where}: {name!r} is empty or listed twice")
@@ -365,7 +365,8 @@ def read_ntu60(root: Path, videos: Path | None = None) -> tuple[OfficialLists, d
             entries[list_name].append(Entry(name, action - 1))
     if not any(entries.values()):
         raise ValueError(
-            f"{folder} holds no video named like S001C001P001R001A001_rgb.avi, of {len(names)}"
+            f"none of the {len(names)} videos in {folder} has a name like "
+            "S001C001P001R001A001_rgb.avi"
         )
     official = OfficialLists(
         name="ntu60",

@@ -272,8 +272,8 @@ def _read_official(options: PrepareOptions) -> tuple[list[Action], list[_Split]]
     common = sorted(set(train.videos()) & set(first))
     if common:
         raise ValueError(
-            f"{first[common[0]]}: video {common[0]!r} is in {train.path.name}"
-            f" too, and {len(common) - 1} more: use the official files unchanged"
+            f"{first[common[0]]}: video {common[0]!r} is also in {train.path.name}, as are "
+            f"{len(common) - 1} others. Use the official files unchanged"
         )
     return actions, splits
 

@@ -126,14 +126,14 @@ def read_mat(path: Path, key: str) -> Any:
         from scipy.io import loadmat
     except ImportError as error:
         raise MissingPackageError(
-            f"reading {path} needs scipy, which cannot be imported ({error}): "
-            "pip install -c requirements/constraints.txt -e '.[transfer]'"
+            f"reading {path} needs scipy, which cannot be imported ({error}). Run pip install -c "
+            "requirements/constraints.txt -e '.[transfer]'"
         ) from error
     try:
         content = loadmat(path, squeeze_me=True, variable_names=[key])
     except Exception as error:  # a damaged file can raise anything
         reason = str(error)[:200] or type(error).__name__
-        raise ValueError(f"{path} is no readable MATLAB file: {reason}") from error
+        raise ValueError(f"{path} is not a readable MATLAB file: {reason}") from error
     if key not in content:
         raise ValueError(f"{path} has no variable {key!r}")
     return content[key]

@@ -101,7 +101,10 @@ def prepare_transfer_set(options: PrepareOptions) -> bool:
     def checked(rows: Iterable[_Row]) -> Iterator[_Row]:
         for where, path, label in rows:
             if classes is not None and not 0 <= label < classes:
-                raise ValueError(f"{where}: {path!r} has class number {label} of {classes} classes")
+                raise ValueError(
+                    f"{where}: {path!r} has class number {label}, but there are only {classes} "
+                    "classes"
+                )
             yield where, path, label
 
     splits = [
@@ -211,7 +214,7 @@ def _read_pets(files: _Files) -> _Content:
             parts[part].append((where, f"images/{match[1]}.jpg", number - 1))
     gap = next((number for number in range(1, max(breeds)) if number not in breeds), None)
     if gap is not None:
-        raise ValueError(f"{files.root / 'annotations'}: no image of class {gap}")
+        raise ValueError(f"{files.root / 'annotations'}: class {gap} has no image")
     return _Content(parts, [breeds[number] for number in sorted(breeds)])
 
 
@@ -235,7 +238,7 @@ def _read_caltech101(files: _Files) -> _Content:
 def _name_class(classes: dict[int, str], number: int, name: str, where: str) -> None:
     """Note the name of a class; ValueError if it had another one before."""
     if classes.setdefault(number, name) != name:
-        raise ValueError(f"{where}: class {number} is {classes[number]!r} before")
+        raise ValueError(f"{where}: class {number} was {classes[number]!r} on an earlier line")
 
 
 def _read_cars(files: _Files) -> _Content:
@@ -270,7 +273,9 @@ def _read_flowers(files: _Files) -> _Content:
         for value in np.atleast_1d(read_mat(setid, key)):
             number = _whole_number(setid, value)
             if not 1 <= number <= len(labels):
-                raise ValueError(f"{setid}: {key} names image {number} of {len(labels)} labels")
+                raise ValueError(
+                    f"{setid}: {key} names image {number}, but there are only {len(labels)} labels"
+                )
             rows.append((str(setid), f"jpg/image_{number:05d}.jpg", labels[number - 1]))
     return _Content(parts, [f"class {number}" for number in range(1, max(labels) + 2)])
 

@@ -181,7 +181,9 @@ def plan_segments(source: str, data_root: str | None = None) -> RepackPlan:
             except ValueError:
                 seconds.append(math.nan)
             if not 0 <= seconds[-1] < math.inf:
-                raise ValueError(f"{where}: {name} {text!r:.40} must be seconds from 0 on")
+                raise ValueError(
+                    f"{where}: {name} {text!r:.40} must be a number of seconds of at least 0"
+                )
         start, end = seconds
         if end <= start:
             raise ValueError(f"{where}: end {end:g} must lie after start {start:g}")
@@ -204,7 +206,7 @@ def plan_segments(source: str, data_root: str | None = None) -> RepackPlan:
         outputs.add(inner)
         labels.append(-1 if label is None else int(label))
     if not items:
-        raise ValueError(f"{source} lists no segment")
+        raise ValueError(f"{source} lists no segments")
     stem = os.path.splitext(os.path.basename(source))[0]
     names = f"{stem}.", f"{stem}.txt"
     return RepackPlan(source, root, list(items.values()), list(items), labels, *names)

@@ -173,7 +173,10 @@ def check_results(plan: RepackPlan, folder: Path, force: bool) -> None:
     paths = result_paths(folder, plan)
     for path in paths:
         if os.path.isdir(path):
-            raise ValueError(f"{path} is a folder, but a list or report must have that name")
+            raise ValueError(
+                f"{path} is a folder, but a list or report would be written with this name. "
+                "Remove it or choose another output folder"
+            )
     existing = [path for path in paths if os.path.lexists(path)]
     if force or not existing:
         return
@@ -228,8 +231,8 @@ def check_outputs(
         path = wanted.get(output, made_from)
         if path != made_from:
             raise ValueError(
-                f"{output!r} in the output folder was made from {made_from!r}, now it would be "
-                f"made from {path!r}: choose another output folder"
+                f"{output!r} in the output folder was made from {made_from!r}, but would now be "
+                f"made from {path!r}. Choose another output folder"
             )
     # Equal relative paths below two roots are two files, of which an output can show one.
     for item in [] if force else items:
@@ -240,13 +243,16 @@ def check_outputs(
         if item.source is not None and item.source != record.source:
             raise ValueError(
                 f"{item.output!r} in the output folder was made from {item.key!r} in "
-                f"{record.facts['root']!r}, and the one in {job.root!r} is another file: choose "
-                "another output folder, or replace such files with --force"
+                f"{record.facts['root']!r}, but the file of this name in {job.root!r} is another "
+                "one. Choose another output folder, or replace such files with --force"
             )
     for item in todo:
         output = os.path.join(job.folder, item.output or "")
         if os.path.isdir(output):
-            raise ValueError(f"{output} is a folder, but an output must have that name")
+            raise ValueError(
+                f"{output} is a folder, but an output would be written with this name. Remove it "
+                "or choose another output folder"
+            )
         there = os.path.lexists(output) and not force
         if there and not job.made_output(item, store.get(item.key)):
             raise ValueError(

@@ -146,7 +146,7 @@ def decode_frames(
 
 def _seconds(path: str, frame: av.VideoFrame, facts: StreamFacts) -> float:
     if frame.pts is None:
-        raise VideoDecodeError(path, "has frames without time stamps: repack the whole file first")
+        raise VideoDecodeError(path, "has frames without timestamps: repack the whole file first")
     return float((frame.pts - facts.origin) * facts.tick)
 
 
@@ -172,8 +172,8 @@ def _within(
         if not last + _SLACK >= span[1]:
             raise VideoDecodeError(
                 path,
-                f"ends {max(last, 0):.3f} s after its start, the segment is {span[0]:g} to "
-                f"{span[1]:g} s",
+                f"ends {max(last, 0):.3f} s after its start, but the segment goes from "
+                f"{span[0]:g} to {span[1]:g} s",
             )
     if not given:
         if before is None:

@@ -144,7 +144,7 @@ def _with_content(row: VideoRow, source: RowSource) -> VideoRow:
             source.file, frames.orientation, reader.duration, deadline, limits
         )
         if reader.by_count or not np.array_equal(index.timestamps, reader.timestamps):
-            raise NotRepackedError("its packets do not have the time stamps of its frames")
+            raise NotRepackedError("its packets and its frames have different timestamps")
 
         def fetch(positions: np.ndarray) -> list[bytes]:
             return [stream[index.offsets[p] : index.offsets[p + 1]] for p in positions.tolist()]
@@ -155,7 +155,7 @@ def _with_content(row: VideoRow, source: RowSource) -> VideoRow:
             raise NotRepackedError("it has no duration")
         decoded = alone.decode(ends)
         if not all(np.array_equal(decoded[i], frames[i]) for i in range(len(ends))):
-            raise NotRepackedError("its packets alone do not give its frames")
+            raise NotRepackedError("its packets do not decode to the same frames as the file")
     return replace(
         row,
         index=index.pack(),
@@ -183,7 +183,7 @@ def _read_stream(
         packets, pts, keys, size = [], [], [], 0
         for packet in opened.packets(deadline):
             if packet.pts is None or packet.is_discard:
-                raise NotRepackedError("it has packets without a frame of their own")
+                raise NotRepackedError("it has packets that do not belong to exactly one frame")
             packets.append(bytes(packet))
             pts.append(packet.pts)
             keys.append(packet.is_keyframe and is_restart_point(codec.name, extradata, packets[-1]))
@@ -192,7 +192,7 @@ def _read_stream(
                 raise NotRepackedError(f"its stream is longer than {_LARGEST_STREAM} bytes")
         # With B-frames, storage order differs from display order; repack writes none.
         if not packets or not keys[0] or (np.diff(pts) <= 0).any():
-            raise NotRepackedError("its frames are not stored in the order of display")
+            raise NotRepackedError("its frames are not stored in display order")
         base = opened.stream.time_base
         sizes = np.array([len(packet) for packet in packets], dtype=np.int64)
         parameters = CodecParameters(

@@ -128,7 +128,7 @@ class TableWriter:
                     "another path"
                 )
         elif not is_remote(table) and os.path.lexists(table):
-            raise TableError(f"{table!r} exists and is no table: choose another path")
+            raise TableError(f"{table!r} exists but is not a table. Choose another path")
         try:
             return self._open()
         except _LANCE_ERRORS as error:

@@ -421,7 +421,7 @@ class AvStream:
             else:
                 held.append(packet)
         if all(hidden for *_, hidden in rows):
-            raise VideoDecodeError(self.path, "holds no video packets")
+            raise VideoDecodeError(self.path, "contains no video packets")
         self._held = held or None
         if any(pts is None for pts, *_ in rows):
             return None

@@ -404,7 +404,7 @@ class AvReader(VideoReader):
         else:
             keep = np.isin(self._pts, np.asarray(found, dtype=np.int64))
         if not keep.any() or keep.all():
-            return VideoDecodeError(self.path, "its time stamps do not match its frames")
+            return VideoDecodeError(self.path, "its timestamps do not match its frames")
         seconds, rows = self.timestamps[keep], np.flatnonzero(keep)
         return FrameCountError(self.path, len(keep), seconds - seconds[0], rows)
 

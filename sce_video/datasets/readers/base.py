@@ -219,7 +219,7 @@ class VideoReader(ABC):
     def __init__(self, path: str, **options: Unpack[ReaderOptions]) -> None:
         unknown = options.keys() - ReaderOptions.__annotations__.keys()
         if unknown:  # a misspelt one would be without effect
-            raise TypeError(f"a reader has no option {', '.join(sorted(unknown))}")
+            raise TypeError(f"readers have no option {', '.join(sorted(unknown))}")
         self.path = path
         self.num_threads = options.get("num_threads", 1)
         self.deadline = options.get("deadline")
@@ -373,8 +373,8 @@ class VideoReader(ABC):
         indices = np.asarray(indices, dtype=np.int64)
         if indices.ndim != 1 or indices.size == 0 or (np.diff(indices) <= 0).any():
             raise ValueError(
-                "read() takes a non-empty 1-d array of strictly ascending indices (sort them and "
-                f"drop duplicates), got shape {indices.shape}"
+                "read() accepts a non-empty 1-d array of strictly ascending indices (sort them "
+                f"and drop duplicates), got shape {indices.shape}"
             )
         count = len(self.timestamps)
         if indices[0] < 0 or indices[-1] >= count:
@@ -398,7 +398,10 @@ class SegmentReader(VideoReader):
     def __init__(self, path: str, reader: VideoReader, start: float, end: float) -> None:
         if start >= reader.duration:
             reader.close()
-            raise VideoDecodeError(path, f"the video ends at {reader.duration:.2f} s, before it")
+            raise VideoDecodeError(
+                path,
+                f"the video ends at {reader.duration:.2f} s, before the start at {start:.2f} s",
+            )
         super().__init__(path, num_threads=reader.num_threads, limits=reader.limits)
         self._reader = reader
         self.first, stop = frames_between(reader.timestamps, start, end)

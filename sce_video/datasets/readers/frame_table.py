@@ -292,7 +292,7 @@ def _runs(box: memoryview, name: str, count: int) -> np.ndarray:
     pairs = np.frombuffer(box, dtype=">i4", count=2 * rows, offset=8).reshape(rows, 2)
     lengths = pairs[:, 0].astype(np.int64)
     if (lengths < 0).any() or lengths.sum() != count:
-        raise ValueError(f"{name} lists another number of samples")
+        raise ValueError(f"{name} does not list {count} samples")
     return np.repeat(pairs[:, 1].astype(np.int64), lengths)
 
 

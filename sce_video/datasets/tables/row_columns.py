@@ -238,7 +238,7 @@ def _of_content(table: str, content: Any, version: int, listed: VideoList | None
         if kept.null_count:
             first = table_path(video_of(listed.path(pc.index(kept.is_null(), True).as_py())))
             raise ValueError(
-                f"{kept.null_count} of the {len(listed)} videos of the list are not in the table "
+                f"{kept.null_count} of the {len(listed)} listed videos are not in the table "
                 f"{table!r}, for example {first!r}: import them with sce-video import"
             )
         rows = newest.take(kept).to_numpy().astype(np.int64)
@@ -246,7 +246,7 @@ def _of_content(table: str, content: Any, version: int, listed: VideoList | None
     failures = content["failure"].combine_chunks().take(newest)
     kept = newest.filter(pc.equal(pc.fill_null(failures, ""), ""))
     if len(kept) == 0:
-        raise ValueError(f"the table {table!r} holds no video that can be read")
+        raise ValueError(f"the table {table!r} contains no video that can be read")
     names = content["class_name"].combine_chunks().take(kept)
     classes = pc.unique(names).drop_null().sort()
     labels = content["label"].combine_chunks().take(kept)
@@ -265,9 +265,9 @@ def check_format(table: str, metadata: Mapping[bytes, bytes]) -> None:
     """Raise TableError unless a schema's metadata belong to a table of this format."""
     found = metadata.get(FORMAT_KEY)
     if found is None:
-        raise TableError(f"{table!r} is no table of videos: make one with sce-video import")
+        raise TableError(f"{table!r} is not a table of videos. Make one with sce-video import")
     if found.decode() != FORMAT:
         raise TableError(
-            f"the table {table!r} has format {found.decode()}, this version of sce_video reads "
-            f"format {FORMAT}: make it again with sce-video import"
+            f"the table {table!r} has format {found.decode()}, but this version of sce_video "
+            f"reads format {FORMAT}. Make the table again with sce-video import"
         )

@@ -67,7 +67,7 @@ def import_lance() -> Any:
         import lance
     except ImportError as error:
         raise MissingPackageError(
-            "a table of videos needs Lance: pip install 'sce-video[lance]'"
+            "a table of videos needs Lance. Run pip install 'sce-video[lance]'"
         ) from error
     return lance
 

@@ -155,7 +155,9 @@ class LazyView:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
-            raise ValueError("a LazyView holds no array: np.array(view, copy=False) is impossible")
+            raise ValueError(
+                "a LazyView contains no array, so np.array(view, copy=False) is impossible"
+            )
         return self.render().astype(dtype or np.uint8, copy=False)
 
 

@@ -132,9 +132,9 @@ def step_index(steps: Sequence, part: str, path: str) -> int:
     entries = f" ({', '.join(f'{i}: {name}' for i, name in names.items())})" if names else ""
     near = difflib.get_close_matches(part, sorted(set(names.values())), 3)
     raise ValueError(
-        f"{path} is a list of {len(steps)} entries{entries}; {part!r} is not the index of one"
-        + (", nor the name of its type" if names else "")
-        + (f"; did you mean {' or '.join(near)}?" if near else "")
+        f"{path} is a list of {len(steps)} entries{entries}. {part!r} is not the index of an entry"
+        + (" and not the type of one" if names else "")
+        + (f". Did you mean {' or '.join(near)}?" if near else "")
     )
 
 
@@ -198,7 +198,7 @@ def _read_with_bases(path: str, sources: Sources | None = None) -> _Content:
     path = os.path.abspath(os.path.expanduser(path))
     check_file_exist(path)
     if not path.endswith((".py", ".json", ".yaml", ".yml")):
-        raise OSError("Only py/yml/yaml/json type are supported now!")
+        raise OSError(f"only .py, .json, .yaml and .yml files can be read as a config, got {path}")
     inherited, texts = ConfigDict(), []
     with tempfile.TemporaryDirectory() as folder:
         filled = str(Path(folder, f"config{Path(path).suffix}"))

@@ -88,8 +88,8 @@ class BudgetHook(Hook):
     def __init__(self, hours: float, spent: float = 0.0, reserved: float = 0.0) -> None:
         if not hours > 0 or spent < 0 or reserved < 0:
             raise ValueError(
-                "a budget has positive hours, and seconds that are not negative before and after "
-                f"the training; got hours={hours}, spent={spent}, reserved={reserved}"
+                "the hours of a budget must be positive, and spent and reserved must be at least "
+                f"0 seconds, got hours={hours}, spent={spent}, reserved={reserved}"
             )
         self.budget = Budget(3600 * hours, reserved)
         self._before, self._begun = spent, self.clock()

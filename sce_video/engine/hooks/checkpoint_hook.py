@@ -113,7 +113,7 @@ def add_mirror(cfg: Config, url: str | None) -> None:
     if url is None:
         return
     if not is_url(url):
-        raise ValueError(f"--mirror takes s3://BUCKET/FOLDER or gs://BUCKET/FOLDER, got {url!r}")
+        raise ValueError(f"--mirror must be s3://BUCKET/FOLDER or gs://BUCKET/FOLDER, got {url!r}")
     hooks = [hook for hook in cfg.get("custom_hooks") or () if hook.get("type") != "MirrorHook"]
     cfg.custom_hooks = [*hooks, {"type": "MirrorHook", "url": url.rstrip("/")}]
 
@@ -209,7 +209,9 @@ class MirrorHook(Hook):
 
     def __init__(self, url: str) -> None:
         if not is_url(url):
-            raise ValueError(f"MirrorHook copies to an object store (s3://..., gs://...), {url!r}")
+            raise ValueError(
+                f"MirrorHook copies only to an object store (s3://... or gs://...), got {url!r}"
+            )
         self.url = url.rstrip("/")
         self.failures = 0
         self._copied = 0

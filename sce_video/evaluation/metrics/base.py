@@ -159,7 +159,9 @@ def compute_metrics(
             new = {f"{prefix}{name}": float(value) for name, value in found.items()}
             metric.results.clear()
         if twice := sorted(set(new) & set(numbers)):
-            raise ValueError(f"two metrics of the evaluator give {', '.join(twice)}")
+            raise ValueError(
+                f"two metrics of the evaluator return the same values: {', '.join(twice)}"
+            )
         numbers.update(new)
     return numbers
 
@@ -209,7 +211,7 @@ def outcomes_of(metrics: Sequence[BaseMetric], rows: Rows) -> Outcomes | None:
         shape = tuple(values.shape)
         if shape != (len(rows),):
             raise ValueError(
-                f"the outcomes of {name} have the shape {shape}, there are {len(rows)} samples"
+                f"the outcomes of {name} have the shape {shape}, but there are {len(rows)} samples"
             )
     if not columns:
         return None

@@ -150,9 +150,9 @@ def from_eztorch(checkpoint: dict[str, Any], prefix: str | None = None) -> Conve
     inner = {name.removeprefix(prefix): value for name, value in weights.items()}
     if "trunk.conv1.weight" not in inner:
         raise ValueError(
-            f"no weight is called {prefix}trunk.conv1.weight: no image model of eztorch; the file "
-            f"has {', '.join(list(weights)[:5])}. A trunk that was extracted from one has "
-            "torchvision's names; 3-D trunks: tools/convert/from_pytorchvideo.py"
+            f"no weight is called {prefix}trunk.conv1.weight, so this is not an image model of "
+            f"eztorch. The file has {', '.join(list(weights)[:5])}. A trunk that was extracted "
+            "from one has torchvision's names; 3-D trunks: tools/convert/from_pytorchvideo.py"
         )
     state: dict[str, Tensor] = {}
     backbone: dict[str, Any] = {}
@@ -199,7 +199,9 @@ def to_layout(state: dict[str, Tensor], layout: str) -> dict[str, Tensor]:
     backbone = conversion.state_dict
     kind = {key: conversion.backbone.get(key) for key in ("type", "stem", "depth")}
     if kind["type"] != "ResNet2d":
-        raise ValueError(f"only weights of ResNet2d are converted, these are of {kind['type']}")
+        raise ValueError(
+            f"only weights of ResNet2d can be converted, but these belong to {kind['type']}"
+        )
     if layout == "eztorch":
         renamed = {f"trunk.{name}": value for name, value in backbone.items()}
         for part, own in list(_PARTS.items())[1:]:

@@ -261,8 +261,8 @@ def _prefix(weights: dict[str, Tensor], stem: str, layout: str) -> str:
     found = [match[1] for match in map(whole.fullmatch, weights) if match]
     if not found:
         raise ValueError(
-            f"no weight is called {stem}, with or without a prefix: this is not the layout of "
-            f"{layout}; the file has {', '.join(list(weights)[:5])}"
+            f"no weight is called {stem}, with or without a prefix, so this is not the layout of "
+            f"{layout}. The file has {', '.join(list(weights)[:5])}"
         )
     # If the file contains the authors' online encoder and its target, use the online encoder.
     found = [p for p in found if p.removeprefix("module.") == "trunk.model."] or found
@@ -284,7 +284,7 @@ def _without_zero_taps(name: str, weight: Tensor, backbone: dict[str, Any]) -> T
         return weight
     if weight.ndim != 5 or weight.shape[2] != 3 or weight[:, :, ::2].any():
         raise ValueError(
-            f"{name} looks at three frames in mmaction2's network; ResNet3dSlowPath of depth "
+            f"{name} covers three frames in mmaction2's network. ResNet3dSlowPath of depth "
             f"{backbone['depth']} has one there, and cannot compute the same"
         )
     return weight[:, :, 1:2].clone()

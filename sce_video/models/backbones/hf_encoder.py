@@ -518,7 +518,7 @@ class HFEncoder(FreezableBackbone):
             getattr(self.network, name, getattr(self.network, old))({"use_reentrant": False})
         if self.pool_name == "projection" and not getattr(vision, "vision_use_head", True):
             raise ValueError(
-                "the model has no head and so no embedding that is shared with texts. Use "
+                "the model has no head and so no embedding that is shared with text. Use "
                 "pool='mean'"
             )
         projected = family.projected if self.pool_name == "projection" else None

@@ -72,7 +72,7 @@ def check_model_args(model_args: Any) -> dict[str, Any]:
         if refused or not fine or not str(name).isidentifier():
             raise ValueError(
                 f"model_args.{name} = {value!r:.80} is refused. Only numbers, switches and lists "
-                f"of these are accepted, and words for {', '.join(_WORD_ARGUMENTS)}"
+                f"of numbers or switches are accepted, and words for {', '.join(_WORD_ARGUMENTS)}"
             )
     return dict(model_args)
 
@@ -195,7 +195,7 @@ class TimmEncoder(FreezableBackbone):
         images = fold_frames(view)
         if refused := self.refused(view.shape[2], *view.shape[3:]):
             size = f"{view.shape[3]}x{view.shape[4]}"
-            raise ValueError(f"{self.architecture} takes {refused.takes}, got {size}")
+            raise ValueError(f"{self.architecture} accepts {refused.takes}, got {size}")
         try:
             features = self.network(images)
         except AssertionError as error:

@@ -34,7 +34,7 @@ class FrozenBatchNorm2d(nn.Module):
     """Stand-in for torchvision's class, which timm uses only if a caller asks for it by name."""
 
     def __init__(self, *sizes: Any) -> None:
-        raise NotImplementedError("FrozenBatchNorm2d is torchvision's. Install torchvision")
+        raise NotImplementedError("FrozenBatchNorm2d belongs to torchvision. Install torchvision")
 
 
 @lru_cache

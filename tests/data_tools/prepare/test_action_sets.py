@@ -321,5 +321,5 @@ def test_ntu60(tmp_path, capsys):
     assert "1 files of actions from A061 on" in out and "1 files with another name" in out
     assert "40,320" in out and len(set(NTU60_CLASSES)) == 60
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match="holds no video named like S001"):
+    with pytest.raises(ValueError, match="has a name like S001"):
         read_ntu60(tmp_path, tmp_path / "empty")

@@ -121,11 +121,11 @@ LACKS = "lacks 1 of 3 class folders: n01443537. Unpack ILSVRC2012_img"
 BAD = [
     ("flat", without(f"train/{WNID}"), f"train {LACKS}_train.tar again"),
     ("folders", without(f"train/{WNID}"), f"val/{WNID} has no folder of that name in .*train"),
-    ("folders", without(f"train/{WNID}/*"), f"{WNID} holds no image"),
+    ("folders", without(f"train/{WNID}/*"), f"{WNID} contains no images"),
     ("flat", lambda root: (root / "train/n99999999").mkdir(), "n99999999 is no class folder of"),
     ("folders", tars, r"holds 1 archives as n01440764\.tar: unpack each .*tar xf"),
     ("flat", without("train"), "no folder of training"),
-    ("flat", without("val/*"), "val holds no image: unpack ILSVRC2012_img_val.tar again"),
+    ("flat", without("val/*"), "val contains no images: unpack ILSVRC2012_img_val.tar again"),
     ("flat", without("ILSVRC2012_devkit_t12"), "no ground truth of the validation images, which"),
     ("flat", text(f"{DEVKIT}/meta.mat", "no mat file" * 20), "meta.mat is no readable MATLAB"),
     ("flat", mat, "meta.mat has no variable 'synsets'"),

@@ -157,7 +157,7 @@ def test_no_other_folder_or_file_is_taken_for_a_table(folder, tmp_path, in_proce
     (tmp_path / "v.lance/data").mkdir(parents=True)  # killed while it was made: is made again
     assert run(folder, tmp_path / "v.lance").imported == 6
     (tmp_path / "file.lance").write_text("")
-    with pytest.raises(TableError, match="exists and is no table"):
+    with pytest.raises(TableError, match="exists but is not a table"):
         run(folder, tmp_path / "file.lance")
     with pytest.raises(TableError, match="folder with other files, for example 'a'"):
         run(folder, shutil.copytree(folder, tmp_path / "other.lance"))

@@ -408,7 +408,7 @@ def test_errors_name_folder_and_file(tmp_path):
     path = write(tmp_path / "film", [1, 2])
     (tmp_path / "film/other_2.jpg").write_bytes(b"x")
     for folder, message in (
-        (str(tmp_path / "none"), "no folder of frames"),
+        (str(tmp_path / "none"), "not a folder of frames"),
         (write(tmp_path / "empty", []), "no image with a number of 1 or more"),
         (path, "two images with number 2"),
     ):

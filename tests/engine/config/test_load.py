@@ -173,7 +173,7 @@ def test_a_file_a_path_below_configs_and_a_name_are_found(repo, tmp_path, monkey
 
 @pytest.mark.parametrize("name", ["sce_r3d18_foldr", "configs/sce/sce_r3d18_foldr.py"])
 def test_unknown_names_are_refused_with_similar_ones(name):
-    with pytest.raises(FileNotFoundError, match=r"no config file at .*sce_r3d18_folder"):
+    with pytest.raises(FileNotFoundError, match=r"neither a config file .*sce_r3d18_folder"):
         find_recipe(name)
 
 
