@@ -22,7 +22,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "finetune_splits.main",
             "finetune and test on every split of a dataset",
         ),
-        "sweep": ("sweep.main", "run a table of pretrainings and evaluations"),
+        "sweep": ("sweep.main", "run a table of pretraining and evaluation runs"),
     },
     "measure": {
         "evaluate": ("evaluate.main", "measure a network by kNN, linear probe and retrieval"),

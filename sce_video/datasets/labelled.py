@@ -1,7 +1,7 @@
-"""Labelled videos as users have them: class folders, a table, a list, a CSV of path and label,
-or of segments.
+"""Labelled videos in the formats of users.
 
-Nothing here needs torch: a wrong set is refused before the libraries are imported.
+They are class folders, a table, a list, or a CSV file of videos or segments. Nothing here needs
+torch, so wrong input is refused before the libraries are imported.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ class FoldedConv3d(nn.Conv3d):
     """
 
     def forward(self, input: Tensor) -> Tensor:
-        """(N, C, T, H, W) to (N, C', T, H', W')."""
+        """Map (N, C, T, H, W) to (N, C', T, H', W')."""
         n, _, t = input.shape[:3]
         images = input.transpose(1, 2).flatten(0, 1)
         assert not isinstance(self.padding, str)

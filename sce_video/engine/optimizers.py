@@ -109,7 +109,7 @@ class LARS(Optimizer):
         return loss
 
     def _step_tensors(self, params: list[Tensor], group: dict[str, Any]) -> None:
-        """Step tensors of one device and dtype that are all scaled, or all not."""
+        """Step tensors of one device and dtype. Either all of them are scaled or none."""
         updates, buffers = [], []
         for p in params:
             assert p.grad is not None

@@ -27,7 +27,7 @@ class GreyPixels(BaseModule):
     out_channels = 3 * _SIZE[0] * _SIZE[1]
 
     def forward(self, view: Tensor) -> Tensor:
-        """(N, 3, T, H, W) to features (N, 2304, 1, 1, 1)."""
+        """Map clips (N, 3, T, H, W) to features (N, 2304, 1, 1, 1)."""
         check_view(view)
         grey = torch.einsum("ncthw,c->nthw", view, view.new_tensor(_LUMA))
         pixels = F.adaptive_avg_pool2d(grey, _SIZE).flatten(2)  # (N, T, 768)
@@ -39,5 +39,5 @@ class GreyPixels(BaseModule):
         return torch.cat(parts, 1)[:, :, None, None, None]
 
     def pool(self, features: Tensor) -> Tensor:
-        """(N, 2304, 1, 1, 1) to (N, 2304)."""
+        """Reshape (N, 2304, 1, 1, 1) to (N, 2304)."""
         return features.flatten(1)

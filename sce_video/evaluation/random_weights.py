@@ -113,7 +113,7 @@ def is_comparison(row: Mapping[str, Any]) -> bool:
 
 
 def measure_of(row: Mapping[str, Any]) -> str | None:
-    """Name of the measure of a row; None if each video has one clip and no class."""
+    """Return the name of a row's measure, or None if each video has one clip and no class."""
     return next((name for name in MEASURES if name in row), None)
 
 

@@ -163,7 +163,7 @@ def _sklearn(module: str) -> Any:
 
 
 def _convergence_warnings_ignored() -> warnings.catch_warnings:
-    """Context in which the protocol's number of iterations need not be enough to converge."""
+    """Ignore convergence warnings, because the protocol fixes the number of iterations."""
     category = _sklearn("exceptions").ConvergenceWarning
     return warnings.catch_warnings(action="ignore", category=category)
 

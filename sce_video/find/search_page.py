@@ -221,7 +221,7 @@ def _content(*kinds: str) -> dict[int | str, dict[str, Any]]:
 
 
 def _add_media(router: APIRouter, state: SearchState) -> None:
-    """Files by their row; the content of a row does not change while the server runs."""
+    """Add frames, clips and files. The content of a row does not change while the server runs."""
     kept = {"Cache-Control": "private, max-age=3600"}
 
     def played(content: bytes, kind: str = "video") -> Response:
@@ -232,20 +232,20 @@ def _add_media(router: APIRouter, state: SearchState) -> None:
 
     @router.get("/thumb/{row}", response_class=Response, responses=_content("image/jpeg"))
     def thumb(row: int) -> Response:
-        """A small frame from the middle of a video."""
+        """Return a small frame from the middle of a video."""
         picture = state.picture(row, middle_frame)
         return Response(picture, media_type="image/jpeg", headers=kept)
 
     @router.get("/clip/{row}", response_class=Response, responses=_content("video/mp4"))
     def clip(row: int) -> Response:
-        """Three seconds from the middle of a video, small."""
+        """Return a small clip of three seconds from the middle of a video."""
         return played(state.picture(row, animation))
 
     shown = _content("video/mp4", "image/jpeg")
 
     @router.get("/upload/{upload}", response_class=Response, responses=shown)
     def uploaded(upload: str) -> Response:
-        """A small clip of an uploaded video, or the uploaded image."""
+        """Return a small clip of an uploaded video, or the uploaded image."""
         found = state.upload(upload)
         return played(found.content, found.kind)
 
@@ -253,7 +253,7 @@ def _add_media(router: APIRouter, state: SearchState) -> None:
 
     @router.get("/video/{row}", response_class=Response, responses=kinds)
     def video(row: int) -> Response:
-        """The file itself, of which ranges may be asked for; of a table of videos an mp4."""
+        """Return the file itself, or an mp4 for a row of a table. Range requests are answered."""
         file = state.file(row)
         if is_elsewhere(file):
             return Response(state.picture(row, whole), media_type="video/mp4", headers=kept)
@@ -272,17 +272,17 @@ def _add_search(router: APIRouter, state: SearchState) -> None:
     def missing(
         rows: Annotated[list[int], Body(embed=True, max_length=api.MAX_RESULTS)],
     ) -> api.RowsAnswer:
-        """Rows whose files no longer exist."""
+        """Return the rows whose files no longer exist."""
         return api.RowsAnswer(rows=state.missing(rows))
 
     @router.post("/rows")
     def rows(filters: api.FilterRequest) -> api.RowsAnswer:
-        """The rows that pass filters."""
+        """Return the rows that pass filters."""
         return api.RowsAnswer(rows=np.flatnonzero(state.matching(filters)).tolist())
 
     @router.post("/search")
     def search(search: api.SearchRequest) -> api.ResultsAnswer:
-        """The videos, or moments, that are most similar to examples, a text or a label."""
+        """Return the videos or moments that are most similar to examples, a text or a label."""
         found = state.search(search)
         failures: list[tuple[str, str]] = []
         more = len(found) == search.k
@@ -337,7 +337,7 @@ def _add_upload(router: APIRouter, state: SearchState, video_limit: int) -> None
 
 
 def _add_labels(router: APIRouter, state: SearchState) -> None:
-    """Add what writes files, for the page and for programs of a page with --writable."""
+    """Add the requests that write files, which programs may send with --writable."""
 
     @router.post("/label")
     def label(
@@ -355,11 +355,11 @@ def _add_labels(router: APIRouter, state: SearchState) -> None:
 
 
 def _add_segments(router: APIRouter, state: SearchState) -> None:
-    """Labelled stretches of the video that is played, and clips of it."""
+    """Add requests for labelled segments of a video, and for clips of it."""
 
     @router.get("/segments/{row}")
     def segments(row: int) -> api.SegmentsAnswer:
-        """The labelled segments of a video."""
+        """Return the labelled segments of a video."""
         return state.describe_segments(row)
 
     @router.post("/segments/{row}")
@@ -369,9 +369,10 @@ def _add_segments(router: APIRouter, state: SearchState) -> None:
         end: Annotated[float, Body()],
         label: Annotated[str, Body(max_length=1000)],
     ) -> api.SegmentsAnswer:
-        """Label a stretch of a video, start and end in seconds.
+        """Label the segment of a video from start to end, in seconds.
 
-        Segments of a video may overlap. 422: it has no length, or it ends beyond the video.
+        Segments of a video may overlap. The status is 422 if the segment has no length or ends
+        after the video.
         """
         return state.add_segment(row, start, end, label)
 
@@ -381,20 +382,21 @@ def _add_segments(router: APIRouter, state: SearchState) -> None:
     ) -> api.SegmentsAnswer:
         """Remove a segment by its number in the list of the video.
 
-        422: it has another label, since the list has changed meanwhile.
+        The status is 422 if the segment has another label, because the list has changed in the
+        meantime.
         """
         return state.remove_segment(row, number, label)
 
     @router.post("/segments/{row}/undo")
     def undo_segment(row: int) -> api.SegmentsAnswer:
-        """Take the last change of the segments back, of whatever video."""
+        """Undo the last change of the segments of any video."""
         return state.undo_segment(row)
 
     @router.get("/cut/{row}", response_class=Response, responses=_content("video/mp4"))
     def cut(row: int, start: float, end: float) -> Response:
-        """A clip of a video as mp4, exact to the frame, with its audio.
+        """Return a frame-accurate clip of a video as mp4, with its audio.
 
-        Start and end in seconds, ten minutes at most; it is encoded again.
+        Start and end are in seconds, at most ten minutes apart. The clip is encoded again.
         """
         content = state.cut(row, start, end)
         name = quote(os.fsencode(clip_name(row, state.index.path(row), start, end)))

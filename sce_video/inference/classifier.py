@@ -260,7 +260,7 @@ def _check_classifier(classifier: object) -> None:
 def top_classes(
     probabilities: np.ndarray, classes: Sequence[str], k: int
 ) -> list[tuple[str, float]]:
-    """Name and probability of the k most probable classes; of equal ones the first comes first.
+    """Return name and probability of the k most probable classes. Ties keep the order of classes.
 
     ``k`` is at least 1, else ValueError; there may be fewer classes.
     """

@@ -137,7 +137,7 @@ def _cut_on_device(
 
 
 def central_view(video: dict[str, Any]) -> int:
-    """Index of the view of a one-view test: clip ``K // 2``, crop ``C // 2``."""
+    """Return the index of the view of a one-view test: clip ``K // 2``, crop ``C // 2``."""
     clips, crops = len(video["positions"]), len(video["offsets"])
     return clips // 2 * crops + crops // 2
 

@@ -160,7 +160,7 @@ class _Digests:
 
 
 def text_stream(texts: Sequence[str]) -> RowStream:
-    """Stream texts as a column as wide as the longest; an array needs 4 bytes per character."""
+    """Stream texts as a column that is as wide as the longest one, 4 bytes per character."""
     width = max(map(len, texts), default=0)
     return RowStream((len(texts),), np.dtype(f"<U{max(1, width)}"), texts)
 

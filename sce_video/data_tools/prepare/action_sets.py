@@ -1,7 +1,7 @@
-"""Sets of labelled clips from their official lists: UCF101, HMDB51, Something-Something V2,
-Diving48 and NTU RGB+D.
+"""Datasets of labelled clips, read from their official lists.
 
-Each ``read_SET`` reads the official files below ``root``, or in ``annotations`` if given.
+The datasets are UCF101, HMDB51, Something-Something V2, Diving48 and NTU RGB+D. Each ``read_SET``
+reads the official files below ``root``, or in ``annotations`` if given.
 """
 
 from __future__ import annotations

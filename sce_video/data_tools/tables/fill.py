@@ -323,7 +323,8 @@ class _Run:
     def _process(self, batches: Iterator[tuple[RowSource, ...]]) -> None:
         """Let workers write the rows of batches. Their records live as long as this call.
 
-        The table itself shows which rows are still missing."""
+        The table itself shows which rows are still missing.
+        """
         timeout = self._workers.timeout
         job = RowsJob(self._writer.table, self._maker, timeout)
         # Every file has a limit of its own in the worker; this one is for all else.

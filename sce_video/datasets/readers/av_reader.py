@@ -360,7 +360,9 @@ class AvReader(VideoReader):
         return frames if len(frames) == len(found) else None
 
     def _stretches(self, wanted: np.ndarray) -> list[tuple[int, int]]:
-        """Return first and last packet of each stretch that is decoded without a seek::
+        """Return first and last packet of each stretch that is decoded without a seek.
+
+        ::
 
             packets   K . . . . K . . . . K . . . .
             wanted          x x               x x      two stretches: 0 to 4, 10 to 12

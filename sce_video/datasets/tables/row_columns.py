@@ -26,7 +26,7 @@ _HEAD = struct.Struct("<II")  # CRC-32 of what follows it, bytes of the JSON
 
 
 def table_path(path: str) -> str:
-    """Return a path as the table's text. Bytes that are not UTF-8 are written as ``\\xff``."""
+    r"""Return a path as the table's text. Bytes that are not UTF-8 are written as ``\xff``."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 

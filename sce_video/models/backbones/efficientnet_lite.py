@@ -248,7 +248,7 @@ class EfficientNetLite(StagedBackbone):
         return self.run_stages(images).unflatten(0, (samples, frames)).transpose(1, 2)
 
     def forward(self, view: Tensor) -> Tensor:
-        """(N, 3, T, H, W) to features (N, C, T, H/32, W/32), whose mean is the representation."""
+        """Map clips (N, 3, T, H, W) to features (N, C, T, H/32, W/32)."""
         return pool_frames(self.frame_maps(view), self.frame_pool, view)
 
 

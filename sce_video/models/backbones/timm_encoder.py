@@ -187,7 +187,7 @@ class TimmEncoder(FreezableBackbone):
         return [_whole_parts(self.network, set(groups[number])) for number in sorted(groups)]
 
     def frame_maps(self, view: Tensor) -> Tensor:
-        """(N, 3, T, H, W) to features (N, C, T, 1, 1) of the frames.
+        """Map clips (N, 3, T, H, W) to features (N, C, T, 1, 1) of their frames.
 
         Raises:
             ValueError: If the network does not accept frames of this size.
@@ -208,7 +208,7 @@ class TimmEncoder(FreezableBackbone):
         return features.unflatten(0, (len(view), -1)).transpose(1, 2)[..., None, None]
 
     def forward(self, view: Tensor) -> Tensor:
-        """(N, 3, T, H, W) to features (N, C, T, 1, 1), whose mean is the representation."""
+        """Map clips (N, 3, T, H, W) to features (N, C, T, 1, 1) to be averaged."""
         return pool_frames(self.frame_maps(view), self.frame_pool, view)
 
     @property
