@@ -228,7 +228,7 @@ def test_bad_cifar_files(tree):
         (b"\x80\x02cos\nsystem\nU\x04trueR.", "no pickle of plain data: it names os.system"),
         (pickle.dumps([1]), "must hold a dict, not a list"),
         (two_images(1), "data_batch_4 has 1 labels for 2 images"),
-        (two_images(1, 10), "data_batch_4: label 10 is no class, there are 10"),
+        (two_images(1, 10), "data_batch_4: label 10 is out of range: the labels of 10"),
     ):
         path.write_bytes(content)
         with pytest.raises(ValueError, match=message):
@@ -253,11 +253,11 @@ def test_bad_stl10_files(tree):
     with pytest.raises(ValueError, match="has 6 images, published are 100,000"):
         build_it(check=True)
     for path, content, message in (
-        (images, images.read_bytes()[:-5], "bytes, no multiple of the 27,648"),
+        (images, images.read_bytes()[:-5], "bytes, which is not a multiple of the 27,648"),
         (images, b"", "has 0 bytes"),
         (root / "class_names.txt", b"cat\n", "must name 10 classes"),
         (root / "train_y.bin", b"\x01", "1 labels for 10"),
-        (root / "train_y.bin", bytes(10), "label -1 is no class"),
+        (root / "train_y.bin", bytes(10), "label -1 is out of range"),
     ):
         whole = path.read_bytes()
         path.write_bytes(content)

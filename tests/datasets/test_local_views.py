@@ -106,5 +106,7 @@ def test_wrong_settings():
         run([CROPS], **given)
     same_size = {key: value for key, value in CROPS.items() if key != "local_size"}
     state = run([same_size], num_local_views=1, **given)
-    with pytest.raises(ValueError, match="local view 5 has 4 frames of 16x16, as much as view 0"):
+    with pytest.raises(
+        ValueError, match="local view 5 has 4 frames of 16x16, and so is not smaller than view 0"
+    ):
         run([dict(type="PackClips")], **state)

@@ -116,7 +116,7 @@ def test_a_table_with_commas_is_refused_with_what_to_give(tmp_path, text):
 def test_a_binary_file_a_folder_and_a_file_in_the_wrong_place(tmp_path):
     video = tmp_path / "clip.mp4"
     video.write_bytes(b"\0\0\0\x20ftypisom" * 10)
-    with pytest.raises(ValueError, match=r"clip\.mp4, line 1: this is no text file"):
+    with pytest.raises(ValueError, match=r"clip\.mp4, line 1: this is not a text file"):
         read_annotation_list(str(video))
     with pytest.raises(ValueError, match="is a folder: give it as data_root, and ann_file=None"):
         read_annotation_list(str(tmp_path))

@@ -40,7 +40,7 @@ def test_each_command_fills_in_its_own_recipes(tmp_path):
 @pytest.mark.parametrize(
     ("name", "command", "message"),
     [
-        ("mine", "embed", "for 'embed', but only pretrain and finetune fill recipes in"),
+        ("mine", "embed", "for 'embed', but recipes work only with pretrain and finetune"),
         ("tuned", "pretrain", "there is a recipe 'tuned' already"),
         ("sce", "pretrain", "there is a recipe 'sce' already"),
         (FINETUNING, "finetune", f"there is a recipe '{FINETUNING}' already"),

@@ -93,7 +93,7 @@ def test_a_config_file_may_name_every_registered_network():
         ({**THEIRS, "conv1_kernel": (1, 99, 99)}, "conv1_kernel of the backbone is 99"),
         ({**THEIRS, "a": {"window_size": [17]}}, "window_size of the backbone is 17"),
         ({**THEIRS, "a": [0] * 3000}, "at most 2000 values"),
-        ({**THEIRS, "a": b"bytes"}, "holds plain data, got a bytes"),
+        ({**THEIRS, "a": b"bytes"}, "must contain only plain data, got a bytes"),
     ],
 )
 def test_large_values(config, message):

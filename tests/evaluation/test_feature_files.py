@@ -151,7 +151,7 @@ def test_headers_that_do_not_fit_the_stored_bytes(tmp_path, data, message):
 def test_a_compressed_file_that_expands_a_thousand_times(tmp_path):
     np.savez_compressed(tmp_path / "bomb.npz", features=np.zeros((300_000, 100), np.float32))
     assert (tmp_path / "bomb.npz").stat().st_size < 150_000
-    with pytest.raises(ValueError, match=r"bomb\.npz .* members become 120,000,\d+ bytes"):
+    with pytest.raises(ValueError, match=r"bomb\.npz .* members unpack to 120,000,\d+ bytes"):
         load_features(tmp_path / "bomb.npz")
 
 

@@ -115,7 +115,9 @@ def test_no_uploaded_file_is_left(client, monkeypatch, tmp_path, originals):
 def test_bad_uploads(client):
     assert "cannot be decoded" in error_of(upload(client, b"no video at all"), 422)
     assert "empty" in error_of(upload(client, b""), 422)
-    assert "'notes.txt' is no video" in error_of(upload(client, b"x", "notes.txt"), 422)
+    assert "'notes.txt' does not have the name of a video" in error_of(
+        upload(client, b"x", "notes.txt"), 422
+    )
     assert error_of(upload(client, b"x" * 200_001), 413).startswith("the video is larger than")
     parts = (b"x" * 50_000 for _ in range(5))  # without a length in the header
     assert "larger than" in error_of(upload(client, parts), 413)
@@ -183,7 +185,7 @@ def test_a_video_that_has_gone(client, state, changed):
     row = state.names.index("top.mp4")
     for path in ("thumb", "clip", "video"):
         message = error_of(client.get(f"/api/v1/{path}/{row}"), 410)
-        assert message.startswith("top.mp4 has gone since the index was made: sce-video index ")
+        assert message.startswith("top.mp4 no longer exists. Update the index: sce-video index ")
     rows = client.post("/api/v1/missing", json={"rows": [0, row]}).json()["rows"]
     assert rows == [row]
     assert client.post("/api/v1/search", json=like(row)).status_code == 200
@@ -251,7 +253,7 @@ def test_segments_of_a_row(client, state, tmp_path):
     assert (tmp_path / "labels_segments.csv").read_text().endswith("\ntop.mp4,0.1,0.5,jump\n")
     assert client.get("/api/v1/segments/3").json()["segments"] == []
     late = error_of(client.post("/api/v1/segments/4", json={**body, "end": 9.0}), 422)
-    assert late.startswith("the segment ends at 9.00 s, and the video at 0.")
+    assert late.startswith("the segment ends at 9.00 s, but the video ends at 0.")
     early = error_of(client.post("/api/v1/segments/4", json={**body, "end": 0.05}), 422)
     assert "before its start" in early
     equal = error_of(client.post("/api/v1/segments/4", json={**body, "end": 0.1}), 422)

@@ -115,7 +115,7 @@ def test_bad_files_of_finegym(tmp_path):
         list(finegym_clips(root))
     path = root / "annotations/gym99_val_element.txt"
     for line, message in {
-        f"{EVENT}_A_0002_0003 99": "line 1: label 99 has no name, there are 99",
+        f"{EVENT}_A_0002_0003 99": "line 1: label 99 has no name, because there are only 99",
         "0LtLS9wROrk 3": "line 1: .* must be 'VIDEO_E_",
         f"{VALIDATION} 1\n{VALIDATION} 1": "line 2: .* is listed twice",
         f"{next(iter(ELEMENTS))} 6": "1 videos are in train and in val",

@@ -127,9 +127,9 @@ BAD = [
     ("flat", without("train"), "no folder of training"),
     ("flat", without("val/*"), "val contains no images: unpack ILSVRC2012_img_val.tar again"),
     ("flat", without("ILSVRC2012_devkit_t12"), "no ground truth of the validation images, which"),
-    ("flat", text(f"{DEVKIT}/meta.mat", "no mat file" * 20), "meta.mat is no readable MATLAB"),
+    ("flat", text(f"{DEVKIT}/meta.mat", "no mat file" * 20), "meta.mat is not a readable MATLAB"),
     ("flat", mat, "meta.mat has no variable 'synsets'"),
-    ("flat", text(TRUTH, "1\n2\n9\n"), "ground_truth.txt, line 3: '9' is no id of a class"),
+    ("flat", text(TRUTH, "1\n2\n9\n"), "ground_truth.txt, line 3: '9' is not the id of a class"),
 ]
 
 

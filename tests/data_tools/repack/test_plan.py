@@ -147,7 +147,7 @@ def test_a_table_becomes_files_a_list_and_records(long_video, tmp_path, in_proce
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        (("v.mp4", "x", 1, "b.mp4", 0), "line 3: start 'x' must be seconds"),
+        (("v.mp4", "x", 1, "b.mp4", 0), "line 3: start 'x' must be a number of seconds"),
         (("v.mp4", 2, 1, "b.mp4", 0), "line 3: end 1 must lie after start 2"),
         (("", 0, 1, "b.mp4", 0), "line 3: column 'path' is empty"),
         (("v.mp4", 0, 1, "../b.mp4", 0), "line 3: output '../b.mp4' must be a path below"),
@@ -165,5 +165,5 @@ def test_bad_rows(tmp_path, row, message):
 def test_tables_without_columns_or_rows(tmp_path):
     with pytest.raises(ValueError, match="no column 'end': the header must be path,start,end"):
         plan_segments(table(tmp_path / "s.csv", [], ("path", "start", "output")))
-    with pytest.raises(ValueError, match="lists no segment"):
+    with pytest.raises(ValueError, match="lists no segments"):
         plan_segments(table(tmp_path / "s.csv", []))

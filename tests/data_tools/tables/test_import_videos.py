@@ -78,7 +78,7 @@ def test_a_row_holds_the_packets_of_the_file(tmp_path, keyint):
         ),
         (
             lambda p: trim(write_video(p.with_name("w.mp4"), numbered_frames(20)), p, 0.2),
-            "packets without a frame of their own: repack it",
+            "packets that do not belong to exactly one frame: repack it",
         ),
     ],
 )

@@ -409,8 +409,8 @@ def test_errors_name_folder_and_file(tmp_path):
     (tmp_path / "film/other_2.jpg").write_bytes(b"x")
     for folder, message in (
         (str(tmp_path / "none"), "not a folder of frames"),
-        (write(tmp_path / "empty", []), "no image with a number of 1 or more"),
-        (path, "two images with number 2"),
+        (write(tmp_path / "empty", []), "no image that is numbered 1 or higher"),
+        (path, "two images with the number 2"),
     ):
         with pytest.raises(VideoDecodeError, match=message):
             FrameFolderReader(folder)

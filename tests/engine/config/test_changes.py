@@ -117,7 +117,7 @@ def test_an_option_finds_a_step_by_name_or_number(base, part):
                 f"did you mean {PIPELINE}.StepTestClips.num_frames?",
             ],
         ),
-        ("val_evaluator.AccMetric.k=1", ["options cannot begin the list val_evaluator"]),
+        ("val_evaluator.AccMetric.k=1", ["has no list val_evaluator"]),
     ],
 )
 def test_an_option_that_fits_no_step_is_refused(base, option, messages):

@@ -77,7 +77,7 @@ def test_a_mistyped_key_is_refused_with_a_suggestion(option, suggestion):
         ("model.tau=O.1", "give a number, got 'O.1'"),
         ("train_dataloader.persistent_workers=Flase", "give true or false, got 'Flase'"),
         ("model.tau.start=1", "model.tau is 0.1, it has no keys"),
-        ("param_scheduler.0.type=LinearLR", "cannot begin the list param_scheduler"),
+        ("param_scheduler.0.type=LinearLR", "has no list param_scheduler"),
     ],
 )
 def test_a_value_of_the_wrong_kind_is_refused(option, message):
