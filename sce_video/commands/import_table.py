@@ -1,4 +1,4 @@
-"""``sce-video import``; its function is ``import_videos``: Python reserves the word ``import``."""
+"""``sce-video import``. Its function is ``import_videos``, because Python reserves ``import``."""
 
 from __future__ import annotations
 

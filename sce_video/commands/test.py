@@ -11,7 +11,7 @@ from sce_video.utils.command import command
 
 @command
 def main(argv: Sequence[str] | None = None) -> int:
-    """Test, which prints a table for each checkpoint, and return the exit status."""
+    """Test each checkpoint, print its table, and return the exit status."""
     options = parse(TestOptions, argv)
     # Imported here because a page of help does not need NumPy.
     from sce_video.runs.measure import test

@@ -81,7 +81,7 @@ def curate(options: CurateOptions) -> CurateResult:
 
 
 def _check_files(options: CurateOptions) -> None:
-    """Raise an error for files that are missing, or a source that cannot be meant."""
+    """Raise an error for missing files, or a source of the wrong kind."""
     check_out(options.out)
     check_exists(options.labels, "file")
     check_exists(options.decisions, "file")

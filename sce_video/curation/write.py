@@ -160,7 +160,7 @@ def write_curation(
     lists: dict[str, str] = {}
 
     def add(name: str, file: str | os.PathLike, rows: list[int], labels: list[int]) -> list[str]:
-        """Write a list and return the paths that it cannot hold."""
+        """Write a list and return the paths that it cannot contain."""
         lists[name] = os.fspath(file)
         paths = [videos.paths[row] for row in rows]
         return write_annotation_list(lists[name], paths, [labels[row] for row in rows])

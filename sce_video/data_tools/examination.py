@@ -1,4 +1,4 @@
-"""Facts about a file that a complete decoding finds out."""
+"""Facts about a file that only decoding it completely reveals."""
 
 from __future__ import annotations
 

@@ -2,10 +2,10 @@
 
 A class is **what** moves (the pattern of a disc: stripes, checks or rings) and **how** it moves
 (bouncing along straight lines, moving in a circle, shaking, or growing and shrinking in place).
-Either alone does not determine the class. Mirroring, reversing or recolouring a video keeps its
-class: position, size, direction, speed, phase, orientation, shades and background are random. Light
-and background drift, so two clips of a video share little except what moves and how. The colours
-are muted, because with bright random colours a network matches two views only by colour.
+Neither alone determines the class. Mirroring, reversing or recolouring a video keeps its class:
+position, size, direction, speed, phase, orientation, shades and background are random. Light and
+background drift, so two clips of a video share little except what moves and how. The colours are
+muted, because with bright random colours a network matches two views only by colour.
 """
 
 from __future__ import annotations
@@ -118,8 +118,8 @@ def generate_toy_actions(
 def write_pattern_lists(root: str | Path) -> list[Path]:
     """Write ``root/PART_patterns.txt``: the videos of each part, labelled only by their pattern.
 
-    For image networks: a frame shows what moves, not how it moves. Labels are positions in
-    ``WHATS``, and the paths in the lists are relative to ``root``. Returns the lists.
+    The lists are meant for image networks, because a frame shows what moves but not how. Labels are
+    positions in ``WHATS``, and the paths in the lists are relative to ``root``. Returns the lists.
     """
     root = Path(root)
     lists = []
@@ -250,7 +250,8 @@ def _video_path(root: Path, part: str, number: int) -> Path:
 def encode_h264(frames: np.ndarray, fps: int, options: Mapping[str, str]) -> bytes:
     """Return an mp4 of frames (T, H, W, 3) uint8 RGB.
 
-    The same bytes every time: one thread, and the preset that looks at no later frames.
+    The bytes are the same every time, because one thread encodes with a preset that looks at no
+    later frames.
 
     Args:
         frames: Frames (T, H, W, 3) uint8 of even height and width.

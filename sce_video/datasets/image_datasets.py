@@ -33,7 +33,7 @@ class ImageDataset(VideoDataset):
 
 @dataclass(frozen=True)
 class ImageArrays:
-    """Images that loader workers share: they only read, so forked processes copy no page."""
+    """Images that loader workers share. They only read, so forked processes copy no page."""
 
     #: (n_i, H, W, 3) uint8 each, of any strides, in memory or mapped from a file.
     parts: tuple[np.ndarray, ...]
@@ -243,9 +243,9 @@ class ImageArrayDataset(VideoDataset):
     Args:
         name: ``cifar10``, ``cifar100`` or ``stl10``.
         data_root: Folder in which the archive was unpacked.
-        split: ``train`` or ``test``; of STL10 also ``unlabeled`` and ``train+unlabeled``.
-        pipeline: Transforms, built or as configs; they also get ``image``, (H, W, 3) uint8.
-        check_counts: Refuse other numbers of images than the published ones.
+        split: ``train`` or ``test``. STL10 also has ``unlabeled`` and ``train+unlabeled``.
+        pipeline: Transforms, built or as configs. They also get ``image``, (H, W, 3) uint8.
+        check_counts: Whether to refuse other numbers of images than the published ones.
     """
 
     kind = "image"

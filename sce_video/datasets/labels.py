@@ -25,7 +25,7 @@ def check_same_classes(
 ) -> None:
     """Raise ValueError if the classes of two datasets differ.
 
-    Labels are indices of the sorted folder names: a class that only one of the two has would shift
+    Labels are indices of the sorted folder names. A class that only one of the two has would shift
     the labels after it, and every metric would be wrong.
 
     Args:

@@ -46,7 +46,7 @@ def segment_path(path: str, start: float, end: float) -> str:
 
 
 def segment_of_row(where: str, start: str, end: str) -> tuple[float, float]:
-    """Start and end in seconds of two cells; ValueError, which begins with ``where``."""
+    """Return start and end in seconds from two cells. A ValueError begins with ``where``."""
     times = []
     for name, text in (("start", start), ("end", end)):
         try:

@@ -1,10 +1,10 @@
 """Access to videos in files, object stores and tables, with the same functions.
 
-A *video* is given by the path of a file, a URL as ``s3://bucket/a.mp4``, which is downloaded once,
-or the path of a row as ``videos.lance/a.mp4``, a segment of any of them by ``@12.5-17`` behind it;
-a *set of videos* by a folder, or a table, whose name ends with ``.lance``. Readers and tables,
-which import PyAV and torch, are imported where they are used: a wrong command line must not wait
-for them.
+A *video* is the path of a file, a URL such as ``s3://bucket/a.mp4``, which is downloaded once, or
+the path of a table row such as ``videos.lance/a.mp4``. ``@12.5-17`` after any of them names a
+segment. A *set of videos* is a folder, or a table, whose name ends with ``.lance``. Readers and
+tables, which import PyAV and torch, are imported only when they are used, because a wrong command
+line must not wait for them.
 """
 
 from __future__ import annotations
@@ -276,8 +276,9 @@ _PROBED = 20  # entries of a list, to find the folder that its paths are relativ
 def list_root(source: str, data_root: str | None, videos: VideoList) -> str:
     """Return the folder that the paths of the list ``source`` are relative to.
 
-    ``data_root``, which may be a table, or for None the folder of the list or the current one,
-    whichever holds one of the first videos; ValueError if none does.
+    The result is ``data_root``, which may be a table. If it is None, the result is the folder of
+    the list or the current one, whichever contains one of the first videos. ValueError is raised if
+    neither does.
     """
     first = [videos.path(i) for i in range(min(len(videos), _PROBED))]
     roots = [os.path.dirname(source) or ".", "."] if data_root is None else [data_root]
@@ -340,8 +341,8 @@ class Query:
 def parse_query(text: str) -> Query:
     """Return the query of ``a.mp4``, ``a.mp4@12.5-17`` or ``a.mp4@1:02:03-1:02:08``.
 
-    A file whose name is the whole text is that file. ValueError for a moment that does not end
-    after its start, or whose times cannot be read.
+    If a file has the whole text as its name, the query is this file. ValueError is raised for a
+    moment that does not end after its start, or whose times cannot be read.
     """
     found = MOMENT.fullmatch(text)
     if found is None or _is_there(text):

@@ -58,7 +58,7 @@ class SampleRequest(NamedTuple):
 
     @classmethod
     def of(cls, request: int | SampleRequest) -> SampleRequest:
-        """Return the request itself; of a plain index, the one with a seed derived from it."""
+        """Return the request itself. For a plain index, derive the seed from it."""
         if isinstance(request, SampleRequest):
             return request
         return cls(int(request), mix_seed(0, 0, int(request)))
@@ -247,7 +247,7 @@ class VideoDataset(Dataset):
         origin = SampleOrigin()
 
         def note(results: PipelineResults) -> PipelineResults:
-            """Record clips after sampling, and views before the last step. Nothing is changed."""
+            """Record clips after sampling and views before the last step, unchanged."""
             nonlocal origin
             if results.get("clips"):  # if frames repeat, decoding changes them
                 origin = replace(origin, clips=list(results["clips"]))
@@ -268,10 +268,11 @@ class VideoDataset(Dataset):
         return origin
 
     def __getitem__(self, request: int | SampleRequest) -> PackedSample:
-        """Return the sample of a request, or of an index, from which the seed is derived then.
+        """Return the sample of a request, or of an index, from which a seed is then derived.
 
-        It is the output of the pipeline, and ``failures``: list of (path, error) of bad files.
-        VideoDecodeError under ``on_error="raise"``; TooManyBadFilesError after ``max_tries``.
+        It is the output of the pipeline with ``failures``, a list of (path, error) of bad files.
+        VideoDecodeError is raised with ``on_error="raise"``, and TooManyBadFilesError after
+        ``max_tries``.
         """
         return self._make_samples([request])[0]
 

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 
 class FoldedConv3d(nn.Conv3d):
-    """A ``Conv3d`` with a kernel 1 x k x k that computes ``T * N`` images; the same weights.
+    """A ``Conv3d`` with a kernel 1 x k x k that computes ``T * N`` images with the same weights.
 
     Libraries have more and faster kernels for images. In ``channels_last_3d`` memory the folding is
     a view; otherwise it copies.
@@ -30,9 +30,9 @@ class FoldedConv3d(nn.Conv3d):
 def compile_backbones(model: nn.Module, options: Any) -> int:
     """Compile every module named ``backbone`` of a bare model in place, for training.
 
-    Graphs have static shapes unless the options say otherwise. In evaluation mode the backbones run
-    eagerly: an evaluation before the first step shows other shapes, after which torch would compile
-    the training step with symbolic sizes, and its kernels would be slower.
+    Graphs have static shapes unless the options say otherwise. In evaluation mode, the backbones
+    run eagerly. Otherwise, an evaluation before the first step would show other shapes, and torch
+    would compile the training step with symbolic sizes and slower kernels.
 
     Returns:
         The number of backbones.
@@ -71,7 +71,7 @@ class _CompiledInTraining:
 
 
 def fold_backbones(model: nn.Module) -> int:
-    """Let all backbones compute spatial convolutions in 2-D; returns the number of convolutions.
+    """Let all backbones compute spatial convolutions in 2-D, and return the number of them.
 
     Names and values of the weights stay.
 
@@ -94,11 +94,11 @@ def fold_backbones(model: nn.Module) -> int:
 
 
 def _replace(module: nn.Module, classes: dict[Any, type]) -> int:
-    """Replace convolutions inside a module by others of the same state; returns the number.
+    """Replace convolutions inside a module by others of the same state, and count them.
 
     Args:
-        module: Contains the convolutions, some perhaps at several places.
-        classes: For each convolution the class of the new one.
+        module: Module with the convolutions, which may appear in several places.
+        classes: Class of the new convolution for each old one.
     """
     made: dict[Any, Any] = {}
     for conv, kind in classes.items():
@@ -141,9 +141,9 @@ _CLASSES: dict[type, type] = {
 
 
 def guard_small_convolutions(module: nn.Module) -> int:
-    """Let the convolutions inside a module leave bf16 where it is wrong; returns their number.
+    """Let convolutions inside a module leave bf16 when it is wrong, and return their number.
 
-    Convolutions without padding are right. Names and values of the weights stay.
+    Convolutions without padding are correct. Names and values of the weights stay.
     """
     found: list[Any] = [part for part in module.modules() if type(part) in _CLASSES]
     found = [c for c in found if isinstance(c.padding, str) or any(c.padding)]
@@ -153,8 +153,8 @@ def guard_small_convolutions(module: nn.Module) -> int:
 def too_small(conv: nn.Conv3d | nn.Conv2d, sizes: tuple[int, ...]) -> bool:
     """Return whether oneDNN may get an input of these sizes, (T, H, W) or (H, W), wrong.
 
-    Wrong in bf16 alone, among a thousand combinations of kernels (3, 5, 7), sizes and strides, were
-    some of those with fewer frames than the kernel, or a height or width below half of the kernel.
+    A thousand combinations of kernels (3, 5, 7), sizes and strides were tried in bf16. The wrong
+    ones all had fewer frames than the kernel, or a height or width below half of the kernel.
     """
     spans = [d * (k - 1) + 1 for k, d in zip(conv.kernel_size, conv.dilation, strict=True)]
     small = [size <= span // 2 for size, span in zip(sizes, spans, strict=True)]

@@ -69,12 +69,12 @@ def methods() -> dict[str, str]:
 
 
 def finetunings() -> list[str]:
-    """Return the names of the recipes that finetune fills in, the shipped one first."""
+    """Return the names of the recipes that ``finetune`` accepts, the shipped one first."""
     return [FINETUNING, *_own_names("finetune")]
 
 
 def _own_names(command: str) -> list[str]:
-    """Return the names of the user's own recipes that a command fills in."""
+    """Return the names of the user's own recipes that a command accepts."""
     return [name for name, own in own_recipes.items() if own.command == command]
 
 
@@ -87,8 +87,8 @@ def register_recipe(name: str, file: str | Path, command: str = "pretrain") -> N
         name: Name of the recipe: lower-case letters, digits and ``_``.
         file: Its config file, which may inherit a shipped recipe:
             ``_base_ = "sce_video::simclr/simclr_r3d18_folder_small.py"``.
-        command: Command that fills the recipe in: ``pretrain``, or ``finetune`` for
-            ``sce-video finetune --recipe NAME``.
+        command: Command that uses the recipe: ``pretrain``, or ``finetune`` for ``sce-video
+            finetune --recipe NAME``.
 
     Raises:
         FileNotFoundError: If there is no such file.
@@ -119,7 +119,7 @@ def find_recipe(config: str | Path) -> Path:
     """Find the file of a config by a path, a path below ``configs``, or the name of a recipe.
 
     ``my.py``, ``configs/sce/sce_r3d18_folder.py`` (also if there is no such folder, as with an
-    installed package) and ``sce_r3d18_folder`` are found; a file that exists wins.
+    installed package) and ``sce_r3d18_folder`` are found. An existing file takes precedence.
 
     Raises:
         FileNotFoundError: If there is no such config. The message names recipes with similar names.

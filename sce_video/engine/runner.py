@@ -77,10 +77,10 @@ class _FormattedOnce(Config):
 class VideoRunner(Runner):
     """Runner whose resumed runs equal uninterrupted ones.
 
-    Differences to mmengine 0.10.7: checkpoints are written atomically as plain data, with the
-    random states of every rank, and read with ``weights_only=True``; SyncBN and device ids are
-    chosen by device, so that several CPU processes work; ``compile`` compiles the backbones only;
-    resuming the latest checkpoint takes the newest readable file.
+    There are several differences to mmengine 0.10.7. Checkpoints are written atomically as plain
+    data, with the random states of every rank, and read with ``weights_only=True``. SyncBN and
+    device ids are chosen by device, so that several CPU processes work. ``compile`` compiles only
+    the backbones. Resuming the latest checkpoint uses the newest readable file.
     """
 
     resumed_from: str | None = None  # the checkpoint that the training continues
@@ -100,10 +100,10 @@ class VideoRunner(Runner):
     ) -> DataLoader:
         """Build a data loader as mmengine does, with three settings adapted to the machine.
 
-        Memory is pinned if there is a GPU, unless the config says False; ``persistent_workers`` is
-        off if there are no workers, of which there are at most as many as this process has
-        cores. A dataset that reads ahead is told of later batches. Every loader gets a random
-        generator of its own.
+        Memory is pinned if there is a GPU, unless the config sets it to False. There are at most as
+        many workers as this process has cores, and ``persistent_workers`` is off without workers. A
+        dataset that reads ahead is informed of later batches. Every loader gets its own random
+        generator.
         """
         if isinstance(dataloader, dict):
             pin_memory = dataloader.get("pin_memory", True) and torch.cuda.is_available()
@@ -134,7 +134,7 @@ class VideoRunner(Runner):
     def set_randomness(
         self, seed: int | None, diff_rank_seed: bool = False, deterministic: bool = False
     ) -> None:
-        """Set the seed as mmengine does; ``deterministic`` uses such algorithms if they exist.
+        """Set the seed like mmengine, and use deterministic algorithms if they are requested.
 
         A warning names operations without one, such as the gradient of a 3D max pooling on a GPU,
         where mmengine ends the training.
@@ -146,7 +146,7 @@ class VideoRunner(Runner):
             torch.use_deterministic_algorithms(True, warn_only=True)
 
     def build_logger(self, log_level: int | str = "INFO", log_file: str | None = None) -> MMLogger:
-        """Build mmengine's logger; environment, config and hook table go to its file only."""
+        """Build mmengine's logger. Environment, config and hook table go only to its file."""
         # An unpacked folder may hold links for the times at which it might be used.
         for path in (self._log_dir, log_file or Path(self._log_dir, f"{self.timestamp}.log")):
             check_regular(path, written=True)
@@ -155,7 +155,7 @@ class VideoRunner(Runner):
         return logger
 
     def build_model(self, model: nn.Module | dict) -> nn.Module:
-        """Build the model as mmengine does; scores of a classifier become float32.
+        """Build the model like mmengine, and convert the scores of a classifier to float32.
 
         ``lora=dict(rank=16, alpha=16)`` in the config adds adapters to its backbone.
         """
@@ -173,21 +173,21 @@ class VideoRunner(Runner):
         return built
 
     def register_default_hooks(self, hooks: dict | None = None) -> None:
-        """Register the named hooks; ``None`` removes any of them, in mmengine only its own."""
+        """Register the named hooks. ``None`` removes any of them, not only mmengine's own."""
         given = (hooks or {}).items()
         super().register_default_hooks(
             {name: hook for name, hook in given if hook is not None or name in DEFAULT_HOOKS}
         )
 
     def build_visualizer(self, visualizer: Visualizer | dict | None = None) -> Visualizer:
-        """Build the visualizer; by default ours without backends."""
+        """Build the visualizer, by default ours without backends."""
         return super().build_visualizer(visualizer or {"type": "Visualizer"})
 
     @master_only
     def dump_config(self) -> None:
-        """Write the config to the folder of the log, and to the work dir once a training starts.
+        """Write the config to the folder of the log, and to the work folder once training starts.
 
-        The train loop calls this again when it has checked the training.
+        The train loop calls this again after it has checked the settings.
         """
         # mmengine calls this for every runner; a test would replace the training's config there.
         path = Path(self.log_dir, "config.py")
@@ -196,7 +196,7 @@ class VideoRunner(Runner):
         write_text(path, self.cfg.pretty_text)
 
     def setup_env(self, env_cfg: dict) -> None:
-        """Set up the environment; on CPUs the process group is gloo, where mmengine needs a GPU."""
+        """Set up the environment. On CPUs, the process group is gloo; mmengine needs a GPU."""
         if self.distributed and not torch.cuda.is_available() and not is_distributed():
             torch.distributed.init_process_group("gloo")
         super().setup_env(env_cfg)
@@ -259,7 +259,7 @@ class VideoRunner(Runner):
         by_epoch: bool = True,
         backend_args: dict | None = None,
     ) -> None:
-        """Write everything a resumed run needs. Called on all ranks, rank 0 writes.
+        """Write everything that a resumed run needs. All ranks call this, and rank 0 writes.
 
         Raises:
             ValueError: If a storage backend other than local files is requested.
@@ -369,8 +369,8 @@ class VideoRunner(Runner):
     def load_or_resume(self) -> None:
         """Load what ``resume``, ``load_from`` and ``pretrained`` ask for.
 
-        Without ``load_from``, ``resume`` takes the newest readable checkpoint of the work dir.
-        ``pretrained`` gives a new training its backbone; a resumed training ignores it.
+        Without ``load_from``, ``resume`` uses the newest readable checkpoint in the work folder.
+        ``pretrained`` gives a new run its backbone, and a resumed run ignores it.
         """
         if self._has_loaded:
             return

@@ -1,4 +1,4 @@
-"""Weights of a checkpoint for a model, and what a file of unknown origin may have built.
+"""Weights of a checkpoint for a model, and limits on what an untrusted file may build.
 
 The constructor of a registered class may do anything: mmaction2's ``LFBInferHead`` makes folders
 and saves features. So the text in a checkpoint or an index can only name the classes listed here,
@@ -37,7 +37,7 @@ _IGNORED = ("num_batches_tracked", *ADAPTER)
 
 
 def feature_channels(backbone: Mapping[str, Any]) -> int | None:
-    """Return the number of channels of a trusted backbone's features; None if it does not tell."""
+    """Return the number of channels of a trusted backbone's features; None if it is unknown."""
     try:
         with torch.device("meta"):  # no memory for weights
             network = MODELS.build(dict(backbone))
@@ -57,9 +57,9 @@ def checkpoint_weights(checkpoint: dict) -> dict[str, Any]:
 def check_backbone_weights(model: nn.Module, checkpoint: dict, name: str) -> int:
     """Raise unless every weight of the model's backbone is in the checkpoint, in its shape.
 
-    Loading that skips what does not fit would silently evaluate a partly random network. Weights of
-    the checkpoint that the model lacks (projector, head) are allowed, unless they belong to a
-    backbone as well: then the checkpoint's backbone is deeper.
+    If loading skipped weights that do not fit, a partly random network would be evaluated silently.
+    Weights of the checkpoint that the model lacks (projector, head) are allowed, unless they belong
+    to a backbone as well: then the checkpoint's backbone is deeper.
 
     Args:
         model: A model with a submodule ``backbone``, bare or wrapped; without such a submodule,
@@ -143,7 +143,7 @@ def load_backbone(
         checkpoint: Content of the file.
         name: Name of the file, for messages.
         allow_identity: Whether layers that start as the identity may be missing from the file. They
-            keep that start, so that a network of images becomes one of videos.
+            remain the identity, so that an image network becomes a video network.
     """
     weights = checkpoint_weights(checkpoint)
     if allow_identity:
@@ -170,7 +170,7 @@ def _identity_weights(model: nn.Module) -> dict[str, Tensor]:
 def check_classifier_weights(model: nn.Module, checkpoint: dict, name: str) -> None:
     """Raise unless every weight of a ``cls_head`` or ``roi_head`` is there, in its shape.
 
-    Models without these pass; arguments as in :func:`check_backbone_weights`.
+    Models without either pass. Arguments are as in :func:`check_backbone_weights`.
 
     Raises:
         ValueError: If the file has no classifier, or one with another number of classes.
@@ -320,7 +320,7 @@ def test_settings(stored: dict[str, Any]) -> dict[str, Any]:
 
 
 def write_weights(weights: dict[str, Tensor], path: Path) -> None:
-    """Write tensors by name; those that share memory are written separately."""
+    """Write tensors by name. Tensors that share memory are written separately."""
     from safetensors.torch import save_file
 
     rows = {name: value.detach().cpu().contiguous().clone() for name, value in weights.items()}
@@ -383,11 +383,12 @@ _SPARE_BYTES, _BYTES_PER_STORED_BYTE = 2**24, 4
 def checked_backbone(backbone: Any, trusted: bool = False) -> dict[str, Any]:
     """Copy a backbone's config so that it is safe to build inside :func:`bounded_network`.
 
-    An mmengine registry imports any dotted path given as ``type``; so every ``type`` in the config
-    must be a registered name, plain or with its scope, in :data:`BACKBONES` or :data:`LAYERS`, or
-    of a class that code of the user's own has registered. Keys that would load weights
-    (``init_cfg``, ``pretrained``) are dropped, sequences become tuples. A ``trusted`` config, from
-    a file that the user gave, may name every registered network or layer, in any size.
+    An mmengine registry imports any dotted path given as ``type``. Every ``type`` in the config
+    must therefore be a registered name, plain or with its scope, in :data:`BACKBONES` or
+    :data:`LAYERS`, or belong to a class that the user's own code has registered. Keys that would
+    load weights (``init_cfg``, ``pretrained``) are dropped, and sequences become tuples. A
+    ``trusted`` config, from a file that the user gave, may name every registered network or layer,
+    in any size.
 
     Raises:
         ValueError: If a ``type`` is missing or may not be named, a value is not plain data, or a
@@ -484,8 +485,8 @@ def checked_parts(node: Any) -> Any:
 def bounded_network(state_dict: Mapping[str, Any]) -> Iterator[None]:
     """Limit the networks built inside to the size of the file's weights.
 
-    A layer that is too large is refused when it registers its weights, before they are written:
-    memory that is only reserved costs nothing.
+    A layer that is too large is refused when it registers its weights, before they are written.
+    Memory that is only reserved costs nothing.
 
     Raises:
         ValueError: If a network is larger than the weights, or has too many layers.

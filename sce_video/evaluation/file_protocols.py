@@ -101,7 +101,7 @@ def probe(options: ProbeOptions) -> ProbeResult:
 
 
 def _checked_apart(pair: FeaturePair) -> Rows:
-    """Return the queries; ValueError, naming the first, if the gallery contains some of them."""
+    """Return the queries, or raise ValueError with the first one that the gallery contains."""
     assert pair.gallery is not None
     trained = set(pair.gallery.paths)
     shared = [path for path in pair.queries.paths if path in trained]
@@ -199,8 +199,9 @@ def _save_neighbours(
 ) -> None:
     """Write the rankings to an .npz file.
 
-    ``paths`` (N,) of the queries; ``centred_indices`` and ``plain_indices`` (N, k), gallery rows in
-    descending order of similarity; and in the same order ``*_similarities`` and ``*_hits``.
+    It contains ``paths`` (N,) of the queries, and ``centred_indices`` and ``plain_indices`` (N, k),
+    which are gallery rows in descending order of similarity. ``*_similarities`` and ``*_hits`` have
+    the same order.
     """
     import numpy as np
 

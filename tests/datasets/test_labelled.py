@@ -151,7 +151,7 @@ def test_groups_and_folds_are_columns(tmp_path):
             GroupColumns("group"),
             r"line 2: .* 'group'",
         ),
-        ("c.txt", "a.mp4 1\n", GroupColumns("group"), "'group' names a column of a CSV file, and"),
+        ("c.txt", "a.mp4 1\n", GroupColumns("group"), "'group' names a column of a CSV file, but"),
         ("c.csv", "a.mp4,1\nb.mp4,2\n", GroupColumns("group"), "has no column 'group'"),
     ],
 )
@@ -195,7 +195,9 @@ def test_few_are_drawn_by_the_seed_and_read_by_the_data_set(folder, tmp_path, se
     assert dataset.metainfo["classes"] == ("a", "b")
     whole = VideoDataset(**found.dataset(tmp_path, "train"))  # needs no list
     assert len(whole) == 8 and not (tmp_path / "train.txt").exists()
-    with pytest.raises(ValueError, match=r"--few 4 is more .* has 3 videos of the class 'b'"):
+    with pytest.raises(
+        ValueError, match=r"--few 4 is too many.* has only 3 videos of the class 'b'"
+    ):
         found.few(4, seed)
 
 

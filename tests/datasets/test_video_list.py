@@ -61,7 +61,10 @@ def test_class_names_of_a_list(tmp_path):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("push\n", r"list\.txt, line 1: label 1 has no name, .*classes\.txt names 0 to 0"),
+        (
+            "push\n",
+            r"list\.txt, line 1: label 1 is out of range: .*classes\.txt names the classes 0 to 0",
+        ),
         ("push\n\njump\n", r"classes\.txt, line 2: '' is no class name"),
         ("push\njump\npush\n", r"classes\.txt, line 3: 'push' is a second time in the file"),
         ("\n", r"classes\.txt' is empty"),

@@ -144,7 +144,9 @@ def test_labels_out_of_range_raise_with_file_and_line(videos, finetuned, tmp_pat
         run_test(videos, finetuned, tmp_path, test_dataloader__dataset__ann_file=ann)
     folder = VideoDataset(str(videos))
     check_dataset_labels(folder, 2)
-    with pytest.raises(ValueError, match=r"v01\.mp4' has label 1, the classifier has 1 classes"):
+    with pytest.raises(
+        ValueError, match=r"v01\.mp4' has label 1, but the classifier has 1 classes"
+    ):
         check_dataset_labels(folder, 1)
 
 

@@ -254,7 +254,7 @@ def test_a_database_may_not_be_a_pipe(tmp_path):
         ("path,x\n,1\n", "m.csv, line 2: there is no path"),
         ("path,x\na.mp4,1\n\nb.mp4,2\na.mp4,3\n", "line 5: a.mp4 is already listed in line 2"),
         ("path,x\nz.mp4,1\n", "m.csv, line 2: none of its 1 paths is in the index, for example z"),
-        (f"path,x\na.mp4,{'y' * 10_001}\n", "m.csv, line 2: a cell of 10001 characters"),
+        (f"path,x\na.mp4,{'y' * 10_001}\n", "m.csv, line 2: a cell has 10001 characters"),
         ('path,x\n"a.mp4', "none of its|line 2"),
         ("path," + ",".join(f"c{i}" for i in range(200)) + "\n", "line 1: more than 200 columns"),
     ],

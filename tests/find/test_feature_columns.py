@@ -136,7 +136,7 @@ def test_other_networks_and_wrong_features_are_refused(table, features):
         {"checkpoint": "d.pth", "sha256": "1" * 64},
         {"num_clips": 2},
     ):
-        with pytest.raises(ValueError, match=r"another checkpoint .*c\.pth.* choose another name"):
+        with pytest.raises(ValueError, match=r"another checkpoint .*c\.pth.* Choose another name"):
             write_feature_column(table, "net", PATHS, features[:4], replace(HEADER, **wrong))
     with pytest.raises(ValueError, match=r"1 of 4 paths are not rows .*, the first is c/3\.mp4"):
         write_feature_column(table, "new", [*PATHS[:3], "c/3.mp4"], features[:4], HEADER)

@@ -82,7 +82,7 @@ def test_filters_of_a_search(client, state):
     assert found(label=0) == {"top.mp4", "run/e.mp4"}
     assert found(label=-1) == everything - {"top.mp4", "run/e.mp4"}
     assert found(label=0, folder="run") == {"run/e.mp4"}
-    assert found(path="no such") == set()
+    assert found(path="no longer exists") == set()
 
 
 def test_an_uploaded_video_is_embedded_by_the_network_of_the_index(client, state, model, tmp_path):
@@ -261,7 +261,9 @@ def test_segments_of_a_row(client, state, tmp_path):
     error_of(client.post("/api/v1/segments/99", json=body), 404)
     error_of(client.post("/api/v1/segments/4", json={**body, "label": None}), 422)
     removal = {"number": 0, "label": "other"}
-    assert "no such" in error_of(client.post("/api/v1/segments/4/remove", json=removal), 422)
+    assert "no longer exists" in error_of(
+        client.post("/api/v1/segments/4/remove", json=removal), 422
+    )
     removed = client.post("/api/v1/segments/4/remove", json={**removal, "label": "jump"}).json()
     assert removed["segments"] == []
     back = client.post("/api/v1/segments/4/undo", json={}).json()

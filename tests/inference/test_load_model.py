@@ -135,9 +135,9 @@ def test_what_is_no_checkpoint_path_is_told_what_to_give(tmp_path):
     save_tiny(tmp_path / "tiny.pth")
     with pytest.raises(FileNotFoundError, match=r"other .pth files: .*tiny\.pth"):
         load_model(tmp_path)
-    with pytest.raises(TypeError, match="checkpoint is the path of a file, got int"):
+    with pytest.raises(TypeError, match="checkpoint must be the path of a file, got int"):
         load_model(5)
-    with pytest.raises(TypeError, match="config is the path of a file, got dict"):
+    with pytest.raises(TypeError, match="config must be the path of a file, got dict"):
         load_model(tmp_path / "tiny.pth", {})
 
 

@@ -255,7 +255,7 @@ def test_bad_rows_are_named_and_nothing_is_written(run, root):
     path.write_text(f"{path.read_text()}{TRAIN[1]},0902,0,0,1,1,12,0\n")
     status, _, err = run()
     assert status == 2 and len(err.splitlines()) == 1 and not texts(root)
-    message = f"video {TRAIN[1]!r} is in ava_train_v2.2.csv too"
+    message = f"video {TRAIN[1]!r} is also in ava_train_v2.2.csv"
     assert err.startswith(f"prepare.py: error: {path}, line {line}: {message}")
 
 

@@ -32,11 +32,11 @@ from sce_video.utils.files import read_json
 
 
 class Clip(NamedTuple):
-    """A part of a video, from ``start`` to ``end`` in seconds; the names have no extension.
+    """A part of a video, from ``start`` to ``end`` in seconds.
 
-    Of FineGym ``video`` is the YouTube id and ``name`` an entry of the lists, such as
-    ``0LtLS9wROrk_E_002407_002435_A_0003_0005``; of EPIC-KITCHENS they are ``P01_01`` and the
-    narration id ``P01_01_0``.
+    The names have no extension. In FineGym, ``video`` is the YouTube id and ``name`` an entry of
+    the lists, such as ``0LtLS9wROrk_E_002407_002435_A_0003_0005``. In EPIC-KITCHENS, they are
+    ``P01_01`` and the narration id ``P01_01_0``.
     """
 
     video: str
@@ -187,8 +187,9 @@ def read_epic_kitchens(root: Path, annotations: Path | None = None) -> OfficialL
     Writes {train,val}_{verb,noun,action}.txt; an action is a pair of verb and noun that occurs in
     training or validation, in the order of the numbers. The test set has no labels.
 
-    Read are ``id`` and ``key`` of the tables of classes, and ``narration_id``, ``video_id``,
-    ``start_timestamp``, ``stop_timestamp``, ``verb_class`` and ``noun_class`` of the actions.
+    The columns that are read are ``id`` and ``key`` of the tables of classes, and ``narration_id``,
+    ``video_id``, ``start_timestamp``, ``stop_timestamp``, ``verb_class`` and ``noun_class`` of the
+    actions.
     """
     names, actions = _read_tables(root, annotations)
     pairs = sorted({(verb, noun) for part in actions.values() for _, verb, noun in part})

@@ -73,8 +73,8 @@ def repack(options: RepackOptions) -> RepackResult:
     """Re-encode videos into a folder or a table, with lists and a report.
 
     Raises:
-        ValueError: If the source or the destination cannot be meant, or a file that was not made
-            from this source would be overwritten.
+        ValueError: If the source or the destination is of the wrong kind, or if a file that was not
+            made from this source would be overwritten.
         StorageError: If outputs cannot be written.
     """
     source, out = options.source, options.destination

@@ -62,7 +62,7 @@ class VideoRow:
         width, height: Size of the coded frames, pixels.
         rotation: Degrees by which frames are turned counter-clockwise when they are displayed.
         size, hash: Bytes of the stream, and their BLAKE2 hash.
-        stream: Packets, one behind the other.
+        stream: Packets, one after another.
     """
 
     path: str
@@ -86,7 +86,7 @@ class VideoRow:
 
 
 class NotRepackedError(ValueError):
-    """A file whose packets alone do not give the frames of the file."""
+    """Error for a file whose packets do not decode to the frames of the file."""
 
 
 def video_row(source: RowSource) -> VideoRow:
@@ -175,7 +175,7 @@ def _with_content(row: VideoRow, source: RowSource) -> VideoRow:
 def _read_stream(
     file: str, turns: int, duration: float, deadline: float | None, limits: DecodeLimits
 ) -> tuple[bytes, FrameIndex]:
-    """Return all packets, one behind the other, and the index of their frames."""
+    """Return all packets, one after another, and the index of their frames."""
     opened = AvFile(file, 1, can_be_quick(file), limits)
     with contextlib.closing(opened):
         codec = opened.codec

@@ -198,7 +198,7 @@ class TableWriter:
                     self._opened.delete(f"_rowid IN ({numbers})", conflict_retries=_MOST_CONFLICTS)
 
     def _append(self, fragments: Sequence[str]) -> None:
-        """Commit new files, after a look whether they are where this process sees the table."""
+        """Commit new files, after checking that they are where this process sees the table."""
         lance, files = import_lance(), self._files()
         parsed = [lance.fragment.FragmentMetadata.from_json(text) for text in fragments]
         for name in (file.path for fragment in parsed for file in fragment.files):
@@ -220,7 +220,7 @@ class TableWriter:
 
     @contextlib.contextmanager
     def _noticing_others(self) -> Iterator[None]:
-        """Notice whether another process has committed before the commit that is made here."""
+        """Record whether another process has committed before the commit that is made here."""
         before = self._opened.version
         yield
         self._shared |= self._opened.version > before + 1

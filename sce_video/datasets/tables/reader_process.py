@@ -1,4 +1,4 @@
-"""A process that reads or writes a table for another one; a script, which imports Lance alone.
+"""A script for a process that reads or writes a table for another one, and imports only Lance.
 
     python reader_process.py FILE_DESCRIPTOR_OF_A_PIPE
 

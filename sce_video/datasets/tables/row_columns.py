@@ -98,10 +98,10 @@ class FrameIndex:
     def pack(self) -> bytes:
         """Return the index as one value of the table.
 
-        In order: CRC-32 of the rest and the length of the JSON, uint32 each; JSON of all that is
-        not an array (and ``frames``, their number F); F uint32 sizes; F uint32 checksums; F int64
-        timestamps, without ``step``, their constant distance; F uint8 flags of key frames, unless
-        ``all_keys``. All little-endian.
+        It consists of the following parts, all little-endian: the CRC-32 of the rest and the length
+        of the JSON, uint32 each; JSON of everything that is not an array, and the number F of
+        ``frames``; F uint32 sizes; F uint32 checksums; F int64 timestamps, unless they have a
+        constant distance ``step``; F uint8 flags of key frames, unless ``all_keys`` is set.
         """
         steps = np.unique(np.diff(self.pts))
         even, all_keys = len(steps) < 2, bool(self.is_key.all())

@@ -1,8 +1,8 @@
-"""Open a table in this process if that is safe, else in a process of its own.
+"""Open a table in this process if that is safe, otherwise in a separate process.
 
 Lance starts threads, and a process that is forked from one with such threads crashes or hangs when
-it uses Lance. Loader workers are forked. So Lance is imported by loader workers, and by programs
-that imported it themselves; any other process lets a process of its own read.
+it uses Lance. Loader workers are forked. Therefore only loader workers, and programs that imported
+Lance themselves, read with Lance. Any other process starts a separate process that reads.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class OpenTable:
 
 
 class RemoteTable:
-    """Variant of :class:`OpenTable` in a process of its own, which ends with this object.
+    """Variant of :class:`OpenTable` in a separate process, which ends with this object.
 
     A call whose thread was abandoned (time limit) keeps its process, and the next call starts
     another one. OSError means that Lance has raised it, or that the process ended.
@@ -245,7 +245,7 @@ def read_table(
 
 
 def make_table(table: str, schema: Any) -> OpenTable | RemoteTable:
-    """Make an empty local table of a ``pyarrow.Schema``, to write to it; errors as above."""
+    """Make an empty local table with a ``pyarrow.Schema``. Errors are as for :func:`read_table`."""
     return _open({"uri": table, "schema": schema})
 
 

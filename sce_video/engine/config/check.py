@@ -243,7 +243,7 @@ def _unknown_type(node: dict, path: tuple[str, ...]) -> str | None:
 
 
 def _wrong_values(node: dict) -> Iterator[tuple[str, str]]:
-    """Yield (key, message) for the values that the class of a dict is not annotated to take."""
+    """Yield (key, message) for the values that the annotations of a dict's class do not allow."""
     found = registered(node["type"]) if "type" in node else ()
     if not found or found[0].__module__.split(".")[0] in _UNCHECKED:  # the first is ours, if any
         return
@@ -266,14 +266,14 @@ def check_config(cfg: Config) -> None:
 
     A dict with ``type`` may have the arguments of that class or function, with values of the
     annotated types. A top-level key may be one that the runner or a tool reads, or a helper
-    variable: a name that begins with ``_`` or is read in one of the config's files. Others that
-    resemble a known key, or have the name of a setting further down, are refused; what remains is
-    warned of.
+    variable: a name that begins with ``_`` or is read in one of the config's files. Other keys are
+    refused if they resemble a known key or have the name of a setting further down. The rest causes
+    a warning.
 
-    Not checked: dicts without ``type``, except the runner's (data loaders, ``randomness``,
-    ``env_cfg``, ``compile``); unknown types if a method of one's own may give them a meaning;
-    classes with ``**kwargs``, which take any key; dicts called ``*_cfg`` inside a model
-    (``norm_cfg``), whose builders take further keys.
+    Four things are not checked: dicts without ``type``, except the
+    runner's (data loaders, ``randomness``, ``env_cfg``, ``compile``); unknown types, if the user's
+    own method may give them a meaning; classes with ``**kwargs``, which accept any key; and dicts
+    called ``*_cfg`` inside a model (``norm_cfg``), whose builders accept further keys.
 
     Raises:
         ValueError: If a key or type is unknown, or a value has a wrong type. The message lists all
@@ -307,7 +307,7 @@ def check_config(cfg: Config) -> None:
 
 
 def _unknown_top_level_keys(cfg: Config) -> list[str]:
-    """Return a message per misspelled or misplaced top-level key; warn of keys without effect."""
+    """Return a message per wrong top-level key, and warn of keys that have no effect."""
     known = top_level_keys()
     own_file = Path(cfg.filename or "")  # a stored config names its checkpoint
     files = config_files(own_file) if own_file.suffix in _FORMATS and own_file.is_file() else []
@@ -336,7 +336,7 @@ def _unknown_top_level_keys(cfg: Config) -> list[str]:
 def _variables(text: str) -> tuple[set[str], set[str]]:
     """Collect the variables that a config file sets at its top level or reads.
 
-    Read are those by name, as ``_base_.name`` or ``{{_base_.name}}``.
+    Variables are read by name, ``_base_.name`` or ``{{_base_.name}}``.
     """
     read = set(re.findall(r"\b_base_\.(\w+)", text))
     try:

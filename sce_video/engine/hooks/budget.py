@@ -29,7 +29,7 @@ _STEPS_PER_AGREEMENT = 10
 
 @dataclass
 class Budget:
-    """How many steps fit into a budget; all times are seconds since the command began."""
+    """Number of steps that fit into a budget. All times are seconds since the command began."""
 
     seconds: float  # budget for the whole command
     reserved: float = 0.0  # kept for the work after the training
@@ -37,10 +37,10 @@ class Budget:
     checks: int = 0  # number of CHECKS that are done
 
     def plan(self, elapsed: float, step: int, total: int) -> int:
-        """Return the number of steps: ``total``, unless the estimate misses the budget.
+        """Return the number of steps, which is ``total`` unless the estimate misses the budget.
 
-        A step includes evaluation and saving. Never fewer than the ``step`` that are done: all of
-        them once the command cannot end within the tolerance, whenever that is.
+        A step includes evaluation and saving. The number is never lower than ``step``, which are
+        done. It equals ``step`` if the command can no longer end within the tolerance.
         """
         if self.since is None:  # the first step also starts workers and tunes kernels
             self.since = (elapsed, step)
@@ -64,13 +64,12 @@ class Budget:
 
 @HOOKS.register_module()
 class BudgetHook(Hook):
-    """Ends a training run so that its command stays within a time budget.
+    """Hook that ends a training run so that its command stays within a time budget.
 
     The time of a step, with evaluation and saving, is measured again in each quarter. If the
     estimate misses the budget by more than a tenth, the number of steps is changed, and all
-    schedules go on from where they are, in fractions of the training, to their ends. Every change
-    is in the checkpoints, so that a resumed training has it too; the time between two starts does
-    not count.
+    schedules continue from their current values to their ends. Checkpoints record every change, so
+    a resumed run continues with it. The time between two starts does not count.
 
     Args:
         hours: Budget of the whole command.
@@ -96,7 +95,7 @@ class BudgetHook(Hook):
 
     @property
     def elapsed(self) -> float:
-        """Seconds of the command so far, in all starts of the training."""
+        """Seconds that the command has taken so far, in all starts of the run."""
         return self._before + self.clock() - self._begun
 
     @property
@@ -105,7 +104,7 @@ class BudgetHook(Hook):
         return self.budget.seconds - self.elapsed
 
     def after_load_checkpoint(self, runner, checkpoint: dict[str, Any]) -> None:
-        """Continue the plan of a training that is resumed."""
+        """Continue the plan of a resumed run."""
         saved = checkpoint.get("budget")
         if not runner._resume or not isinstance(saved, dict):
             return
@@ -117,7 +116,7 @@ class BudgetHook(Hook):
         runner.train_loop.replans = [(int(step), int(total)) for step, total in saved["replans"]]
 
     def before_save_checkpoint(self, runner, checkpoint: dict[str, Any]) -> None:
-        """Keep what has been measured and planned."""
+        """Store what has been measured and planned."""
         checkpoint["budget"] = {
             **asdict(self.budget),
             "since": list(self.budget.since or ()),
@@ -126,7 +125,7 @@ class BudgetHook(Hook):
         }
 
     def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs=None) -> None:
-        """Compare the estimate with the budget; rank 0 decides."""
+        """Compare the estimate with the budget. Rank 0 decides."""
         accumulation = runner.optim_wrapper._accumulative_counts
         step, micro_batches = divmod(runner.iter + 1, accumulation)
         distributed = get_world_size() > 1

@@ -15,9 +15,10 @@ _EPSILON = 1e-7
 def rankme(features: Tensor) -> float:
     """Return the effective rank of (N, C), 1 to about ``min(N, C)`` (Garrido et al. 2023, eq. 1).
 
-    arXiv 2210.02885: the exponential of the entropy of the singular values, each divided by their
-    sum. Unlike :func:`~sce_video.models.losses.effective_rank` the features are not centred.
-    Computed in float64 on their device. Raises ValueError: features that are not finite.
+    It is the exponential of the entropy of the singular values, each divided by their sum (arXiv
+    2210.02885). Unlike in :func:`~sce_video.models.losses.effective_rank`, the features are not
+    centred. The computation uses float64 on their device. ValueError is raised for features that
+    are not finite.
     """
     check_features(features, "features")
     # R of a QR decomposition has the singular values of the rows so far, and their exactness.

@@ -72,7 +72,7 @@ def test_key_frames_without_persons_and_odd_rows(tmp_path):
     [
         ("film,0902,0.1,0.2,1.3,0.4,12,0", r"box 0\.1,0\.2,1\.3,0\.4 is outside the frame"),
         ("film,0902,0.3,0.2,0.1,0.4,12,0", r"box 0\.3,0\.2,0\.1,0\.4 has inverted corners"),
-        ("film,0901,0.1,0.2,0.3,0.4,12,0", "time stamp 901 is not in .* 902 to 1798"),
+        ("film,0901,0.1,0.2,0.3,0.4,12,0", "timestamp 901 is not in .* 902 to 1798"),
         ("film,0902,0.1,0.2,0.3,0.4,13,0", r"action 13 is not in the action list, ids 1 to 80"),
         ("film,0902,0.1,0.2,0.3,0.4,12,0,0.9", "9 cells, not 8"),
         ("film", "does not begin with VIDEO,TIMESTAMP"),

@@ -122,10 +122,10 @@ BAD = [
     ("flat", without(f"train/{WNID}"), f"train {LACKS}_train.tar again"),
     ("folders", without(f"train/{WNID}"), f"val/{WNID} has no folder of that name in .*train"),
     ("folders", without(f"train/{WNID}/*"), f"{WNID} contains no images"),
-    ("flat", lambda root: (root / "train/n99999999").mkdir(), "n99999999 is no class folder of"),
+    ("flat", lambda root: (root / "train/n99999999").mkdir(), "n99999999 is not a class folder of"),
     ("folders", tars, r"holds 1 archives as n01440764\.tar: unpack each .*tar xf"),
     ("flat", without("train"), "no folder of training"),
-    ("flat", without("val/*"), "val contains no images: unpack ILSVRC2012_img_val.tar again"),
+    ("flat", without("val/*"), "val contains no images. Unpack ILSVRC2012_img_val.tar again"),
     ("flat", without("ILSVRC2012_devkit_t12"), "no ground truth of the validation images, which"),
     ("flat", text(f"{DEVKIT}/meta.mat", "no mat file" * 20), "meta.mat is not a readable MATLAB"),
     ("flat", mat, "meta.mat has no variable 'synsets'"),
@@ -199,7 +199,7 @@ def test_every_file_is_decoded_and_bad_ones_are_left_out(tmp_path, in_process, c
     )
     assert (root / "unreadable_tiny_imagenet.txt").read_text() == (
         "tiny-imagenet-200/train/n01443537/images/n01443537_1.JPEG\tis empty (0 bytes)\n"
-        "tiny-imagenet-200/val/images/val_2.JPEG\tis no image that can be decoded\n"
+        "tiny-imagenet-200/val/images/val_2.JPEG\tis not an image that can be decoded\n"
     )
     line = next(line for line in out.splitlines() if line.startswith("train "))
     assert line.split() == ["train", "6", "5", "1", "1", "100,000", "differs"]

@@ -142,7 +142,7 @@ FAULTS = [
     (
         "flowers",
         mat("setid.mat", {"trnid": [[99]], "valid": [[1]], "tstid": [[2]]}),
-        "trnid names image 99 of 27 labels",
+        "trnid names image 99, but there are only 27 labels",
     ),
     ("pets", append("annotations/test.txt", "pug_1 1 2 1"), "class 1 is 'Abyssinian' before"),
     ("caltech101", append("test.txt", "Faces/a.jpg"), "must be 'CLASS/image_NUMBER.jpg LABEL'"),

@@ -74,7 +74,7 @@ def test_a_row_holds_the_packets_of_the_file(tmp_path, keyint):
         (lambda p: p.write_text("no video " * 90), "cannot be opened"),
         (
             lambda p: write_video(p, numbered_frames(20), options={"bf": "3", "g": "12"}),
-            "not stored in the order of display: repack it",
+            "not stored in display order: repack it",
         ),
         (
             lambda p: trim(write_video(p.with_name("w.mp4"), numbered_frames(20)), p, 0.2),

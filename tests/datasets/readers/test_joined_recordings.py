@@ -123,7 +123,7 @@ def test_windows_and_segments_last_as_long_as_the_frames(two_recordings):
     restarts = stated_duration(two_recordings) < 6.4  # as FFmpeg makes it up
     assert beyond == restarts
     if restarts:
-        with pytest.raises(ValueError, match=r"ends at 9 s, and .* at 6\.40 s"):
+        with pytest.raises(ValueError, match=r"ends at 9 s, but .* at 6\.40 s"):
             check_segment_files([("s.csv, line 2", two_recordings, 9.0)])
 
 

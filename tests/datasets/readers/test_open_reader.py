@@ -416,7 +416,9 @@ def test_errors_name_folder_and_file(tmp_path):
             FrameFolderReader(folder)
     (tmp_path / "film/other_2.jpg").rename(tmp_path / "film/film_000003.jpg")
     write(tmp_path / "film", [4], size=(8, 8))
-    with pytest.raises(VideoDecodeError, match=r"film_000003\.jpg is no image that can be decoded"):
+    with pytest.raises(
+        VideoDecodeError, match=r"film_000003\.jpg is not an image that can be decoded"
+    ):
         FrameFolderReader(path).read(np.array([2]))
     with pytest.raises(VideoDecodeError, match="different sizes"):
         FrameFolderReader(path).read(np.array([0, 3]))

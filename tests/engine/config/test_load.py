@@ -76,7 +76,7 @@ def test_a_mistyped_key_is_refused_with_a_suggestion(option, suggestion):
         (f"{PIPELINE}=3", rf"is a list of \d dicts: .* for example {PIPELINE}.OpenVideo.type"),
         ("model.tau=O.1", "give a number, got 'O.1'"),
         ("train_dataloader.persistent_workers=Flase", "give true or false, got 'Flase'"),
-        ("model.tau.start=1", "model.tau is 0.1, it has no keys"),
+        ("model.tau.start=1", "model.tau is 0.1, which has no keys"),
         ("param_scheduler.0.type=LinearLR", "has no list param_scheduler"),
     ],
 )
