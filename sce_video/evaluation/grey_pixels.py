@@ -1,4 +1,4 @@
-"""Grey pixels in the place of a network, as a floor that every network must exceed."""
+"""Grey pixels instead of a network, as a floor that every network must exceed."""
 
 from __future__ import annotations
 

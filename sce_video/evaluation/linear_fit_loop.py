@@ -1,4 +1,4 @@
-"""A training of one pass, which fits a linear classifier on the features of a frozen network."""
+"""Training in one pass, which fits a linear classifier on the features of a frozen network."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sce_video.utils.distributed import gather_objects, unwrap_model
 
 @LOOPS.register_module()
 class LinearFitLoop(ResumableTrainLoop):
-    """Fits the linear head of a recogniser, and changes nothing else in it.
+    """Loop that fits the linear head of a recogniser, and changes nothing else in it.
 
     One pass over the training videos computes the features of all their views, without
     augmentation. Each view is a sample of a logistic regression, because a test averages the

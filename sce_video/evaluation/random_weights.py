@@ -1,13 +1,13 @@
-"""Has a pretraining helped? The trained network and random weights on clips of the same videos.
+"""Comparison of a trained network with random weights, on clips of the same videos.
 
-The measure is kNN accuracy, each clip classified by the clips of all other videos; without classes
-retrieval: is the nearest of all other clips one of the same video? The effective rank of
-the features (RankMe, arXiv 2210.02885) is reported with it.
+The measure is kNN accuracy, where each clip is classified by the clips of all other videos. Without
+classes, it is the share of clips whose nearest other clip belongs to the same video. The effective
+rank of the features (RankMe, arXiv 2210.02885) is reported with it.
 
 A network is *better* if the 95 % bootstrap interval of the paired difference, over videos, lies
-above 0. It is *no better* if it does not and the difference is below 5 points; without classes
-the effective rank must not be a tenth higher, too, since random weights often find the other clip
-of a scene by its colours. Everything else is undecided.
+above 0. It is *no better* if the interval does not lie above 0 and the difference is below 5
+points. Without classes, the effective rank must also be less than a tenth higher, because random
+weights often find the other clip of a scene by its colours. Everything else is undecided.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ def compare_features(features: Mapping[str, Tensor], labels: Tensor) -> dict[str
     Features (N, K, C) of K clips of N videos come from the ``trained`` network and from
     :data:`OTHERS`. Labels (N,) are the classes of the videos, -1 for none.
 
-    A row has ``videos``; ``knn`` or ``retrieval``, and ``rank``, of the trained network; the same
-    with ``_random`` and ``_start``; and ``gain_``, ``low_`` and ``high_`` of each: the difference
-    and the ends of its interval.
+    A row contains ``videos``, and ``knn`` or ``retrieval``, and ``rank`` of the trained network.
+    The same keys with ``_random`` and ``_start`` belong to the other networks, and ``gain_``,
+    ``low_`` and ``high_`` to the differences and the ends of their intervals.
     """
     count, clips = features["trained"].shape[:2]
     classes = len(torch.unique(labels))

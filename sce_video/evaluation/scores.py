@@ -20,9 +20,9 @@ _SUM_TOLERANCE = 1e-2
 def save_scores(path: str | Path, scores: Rows, provenance: dict | None = None) -> None:
     """Write ``scores, one_view_scores, labels, indices, paths, protocol`` to a .npz file.
 
-    Scores (N, C) are stored as float32; ``protocol`` is the provenance with the failures, as JSON
-    text. The file is written atomically and read without pickle. Raises ValueError: the name does
-    not end in .npz.
+    Scores (N, C) are stored as float32, and ``protocol`` is the provenance with the failures, as
+    JSON text. The file is written atomically and read without pickle. ValueError is raised if the
+    name does not end in .npz.
     """
     others = {}
     if scores.central is not None:
@@ -56,10 +56,10 @@ def load_scores(path: str | Path) -> tuple[Rows, dict]:
 def weighted_mean(sets: Sequence[Rows], weights: Sequence[float] | None = None) -> Rows:
     """Average the class probabilities of several networks, or several inputs, by weights.
 
-    The videos are matched by path; the result is in the order of the first set. One-view scores are
-    fused if all sets have them. The weights, by default equal ones, are divided by their sum.
-    Raises ValueError: fewer than two sets, invalid weights, a video that one set lacks or has
-    twice, labels or numbers of classes that differ, scores that are not probabilities.
+    The videos are matched by path, and the result is in the order of the first set. One-view scores
+    are fused if all sets have them. The weights, by default equal ones, are divided by their sum.
+    ValueError is raised for fewer than two sets, invalid weights, a video that one set lacks or
+    contains twice, labels or numbers of classes that differ, or scores that are not probabilities.
     """
     if len(sets) < 2:
         raise ValueError(f"fusion needs at least two sets of scores, got {len(sets)}")

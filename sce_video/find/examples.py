@@ -56,7 +56,8 @@ def _span(start: float | None, end: float | None) -> tuple[float, float]:
 def rows_of_query(index: VideoIndex, query: Query) -> list[int]:
     """Return the rows that are the query itself.
 
-    They are the rows of its file; of windows and segments, those that share frames with the moment.
+    They are the rows of its file. Among windows and segments, they are the ones that share frames
+    with the moment.
     """
     if index.listed_in is not None:
         real, (begin, stop) = cache(os.path.realpath), _span(query.start, query.end)

@@ -56,8 +56,8 @@ def index(options: IndexOptions) -> IndexResult:
 
     Raises:
         FileNotFoundError: If a named file or folder is missing.
-        ValueError: If the source cannot be meant, an option does not fit to the index, or no video
-            can be read.
+        ValueError: If the source is of the wrong kind, an option does not fit the index, or no
+            video can be read.
     """
     if options.check_only:
         return _check_index(options.out)
@@ -133,7 +133,7 @@ def _checked_source(options: IndexOptions) -> str | LabelledVideos:
 
     Raises:
         FileNotFoundError: If a table or a checkpoint is missing.
-        ValueError: If the source cannot be meant, or there is no network.
+        ValueError: If the source is of the wrong kind, or there is no network.
     """
     check_out(options.out)
     videos, data_root = options.videos, options.data_root

@@ -85,8 +85,8 @@ def predict(options: PredictOptions, on_found: OnFound | None = None) -> Predict
 
     Raises:
         FileNotFoundError: If a named file is missing.
-        ValueError: If the checkpoint contains no classifier, or an option does not fit to it.
-        KeyboardInterrupt: After an interrupt; the files contain the videos so far.
+        ValueError: If the checkpoint contains no classifier, or an option does not fit it.
+            KeyboardInterrupt: After an interrupt. The files contain the results so far.
     """
     check_run(options.checkpoint)
     names = class_names_of(options.classes)
@@ -107,7 +107,7 @@ def predict(options: PredictOptions, on_found: OnFound | None = None) -> Predict
 
 
 def _listed(given: Sequence[str], extensions: Sequence[str]) -> list[str]:
-    """Return the given videos, and the ones of folders and tables, in the given order.
+    """Return the given videos, and the videos in folders and tables, in the given order.
 
     Args:
         given: Files, folders, tables, rows of tables or URLs.

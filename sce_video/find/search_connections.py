@@ -57,10 +57,10 @@ HEADERS = {
 
 
 class LimitedProtocol(H11Protocol):
-    """A connection that is ended unless it sends a request soon.
+    """A connection that is closed unless it sends a request soon.
 
-    The oldest ones without a request are also ended when there are too many, so that the page
-    answers while another program opens connections. The head has 64 KB at most.
+    If there are too many connections without a request, the oldest ones are closed, so that the
+    page still answers while another program opens connections. A head may have at most 64 KB.
     """
 
     _numbers = itertools.count()
@@ -87,7 +87,7 @@ class LimitedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def end_if_waiting(self) -> None:
-        """End the connection if no head of a request has been complete."""
+        """Close the connection if no complete head of a request has arrived."""
         if self.cycle is None:
             self.transport.abort()
 
@@ -137,12 +137,12 @@ _OWN = ("same-origin", "none")
 class Guard:
     """Middleware that passes requests of the user's own browser, and refuses all others with 403.
 
-    - ``Host`` must be this server's loopback address: another name that resolves to it (DNS
-      rebinding) makes a page of somebody else part of our origin.
-    - The token must be in the link (``/?token=``), in the cookie that the link has set or, of a
+    - ``Host`` must be this server's loopback address. Another name that resolves to it (DNS
+      rebinding) would make a foreign page part of our origin.
+    - The token must be in the link (``/?token=``), in the cookie that the link has set or, for a
       program, in the header ``Authorization: Bearer TOKEN``.
-    - A request with the cookie that changes or reads anything must come from our page: cookies of
-      127.0.0.1 are sent by pages of its other ports too.
+    - A request with the cookie must come from our page, because pages on other ports of 127.0.0.1
+      send this cookie, too.
     - A program may only read, unless ``writable``.
     """
 

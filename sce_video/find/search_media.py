@@ -100,7 +100,7 @@ def animation(file: str, span: tuple[float, float] | None = None) -> bytes:
 
 
 def cut(file: str, start: float, end: float) -> bytes:
-    """Return an mp4 of a segment of a video, exact to the frame, with its audio."""
+    """Return a frame-accurate mp4 of a segment of a video, with its audio."""
     with tempfile.TemporaryDirectory(prefix="sce_video_clip_") as folder:
         out = os.path.join(folder, "clip.mp4")
         cut_clip(file, start, end, out)

@@ -1,6 +1,6 @@
-"""The search page and its service: answers and the server.
+"""The search page and its server.
 
-What the page asks for is the interface for programs, too: see :mod:`sce_video.find.search_api`.
+Programs use the same interface as the page (:mod:`sce_video.find.search_api`).
 """
 
 from __future__ import annotations
@@ -306,7 +306,7 @@ def _add_upload(router: APIRouter, state: SearchState, video_limit: int) -> None
     async def upload(
         request: Request, name: Annotated[str, Query(max_length=1000)]
     ) -> api.UploadAnswer:
-        """Embed a video or an image for later searches; the body is the file itself."""
+        """Embed a video or an image for later searches. The body is the file itself."""
         kind = os.path.splitext(name)[1].lower()
         if kind not in VIDEO_EXTENSIONS + IMAGE_EXTENSIONS:
             known = " ".join(VIDEO_EXTENSIONS + IMAGE_EXTENSIONS)
@@ -460,8 +460,8 @@ def _opened_in_browser(link: str) -> Iterator[None]:
     """Open a link in the user's browser through a file, which exists while the block runs.
 
     Every user of the machine can see the arguments of a process, and the link contains the token.
-    So the browser gets the name of a file that redirects to the link, and that this user alone can
-    read.
+    The browser therefore gets the name of a file that redirects to the link, and that only this
+    user can read.
     """
     with ExitStack() as at_end:
         with suppress(OSError):  # the folder for temporary files is full: the link is printed
@@ -475,7 +475,7 @@ def _opened_in_browser(link: str) -> Iterator[None]:
 
 
 class _Server(uvicorn.Server):
-    """Ends in silence at SIGINT and SIGTERM, also while a browser is reading."""
+    """Server that ends silently at SIGINT and SIGTERM, even while a browser is reading."""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         # Its parent repeats the signal afterwards, and reports answers that are cut.

@@ -81,7 +81,7 @@ class KeptUpload:
 
 
 class SearchState:
-    """An index, its workers, labels and columns; its methods may be called by several threads."""
+    """An index with its workers, labels and columns, for use by several threads."""
 
     def __init__(
         self,
@@ -410,8 +410,8 @@ class SearchState:
         """Label a stretch of a video, and return its segments.
 
         Raises:
-            ValueError: If it ends beyond the video, or no list can hold it.
-            CallError, GoneError, NoRowError: If the file cannot be opened.
+            ValueError: If it ends after the video, or no list can contain it. CallError, GoneError,
+                NoRowError: If the file cannot be opened.
         """
         file = self.file(row)
         least = end - TOLERANCE
@@ -444,7 +444,7 @@ class SearchState:
             return self.describe_segments(row)
 
     def cut(self, row: int, start: float, end: float) -> bytes:
-        """Return an mp4 of a segment of a video, exact to the frame.
+        """Return a frame-accurate mp4 of a segment of a video.
 
         Raises:
             ValueError: If it has no length, or more than ten minutes.
@@ -461,7 +461,7 @@ class SearchState:
     # -- lists to finetune with ------------------------------------------------------------
 
     def write_split(self) -> api.SplitAnswer:
-        """Write lists to train and to test, and return the commands that use them.
+        """Write lists for training and testing, and return the commands that use them.
 
         Raises:
             ValueError: If no class has two videos, and there are no segments of two classes.

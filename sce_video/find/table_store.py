@@ -197,8 +197,8 @@ def make_vector_index_of(table: OpenTable | RemoteTable, column: str, rows: int)
 class TableIndex(VideoIndex):
     """One version of the table ``file`` (a path or URI) of an index, opened for search.
 
-    Rows are numbered in the order of the table, those without a feature are left out. ValueError:
-    it is not the table of an index, or it is damaged.
+    Rows are numbered in the order of the table, without rows that have no feature. ValueError is
+    raised if it is not the table of an index, or is damaged.
     """
 
     def __init__(self, folder: str | Path, file: str | Path, columns: IndexColumns = _OWN) -> None:
@@ -257,7 +257,7 @@ class TableIndex(VideoIndex):
 
     @cached_property
     def features(self) -> Matrix:
-        """Features (N, D) float32, in memory if they are few, else read when they are used."""
+        """Features (N, D) float32, in memory if they are few, otherwise read when they are used."""
         matrix = TableFeatures(self, self._columns.feature)
         return np.array(matrix[:]) if 4 * math.prod(self.shape) <= _HELD_BYTES else matrix
 
@@ -352,13 +352,13 @@ class TableStore(IndexStore):
         return header, dict(self._known)
 
     def write(self, header: IndexHeader, records: Mapping[str, FileRecord]) -> None:
-        """Bring the table to these records; rows that :meth:`read` has returned are left as is.
+        """Update the table to these records. Rows that :meth:`read` has returned are left as is.
 
-        A new table is there only when it is complete; an update that is interrupted leaves some of
-        its rows changed, and the next one changes the rest.
+        A new table exists only when it is complete. An interrupted update leaves some of its rows
+        changed, and the next one changes the rest.
 
         Raises:
-            ValueError: If a feature holds NaN or infinity. Nothing is written.
+            ValueError: If a feature contains NaN or infinity. Nothing is written.
             TableError: If the table cannot be written.
         """
         changed = {p: r for p, r in records.items() if r is not self._known.get(p)}
@@ -393,7 +393,7 @@ class TableStore(IndexStore):
         return damaged
 
     def _noted(self) -> dict[str, int]:
-        """Return the checksums of the table's files when Lance had written them, by name."""
+        """Return the checksums that were taken after Lance had written the files, by name."""
         file = self.file.with_name(CHECKSUMS)
         stored = read_json(file) if file.is_file() else {}
         if not isinstance(stored, dict):
@@ -450,7 +450,7 @@ class TableStore(IndexStore):
         table.call("tidy")
 
     def make_vector_index(self, wanted: bool) -> None:
-        """Make or extend the vector index if it is wanted, exists, or is worth its time."""
+        """Make or extend the vector index if it is requested, exists, or is worth its time."""
         table = _open_table(self.file)[0]
         with explained("index", self.file, ValueError):
             held, rows = table.call("vector_index", FEATURE), table.call("count", None)
@@ -500,7 +500,7 @@ def _schema(header: IndexHeader, size: int) -> Any:
 def _batches(header: IndexHeader, records: Mapping[str, FileRecord], size: int) -> Iterator[Any]:
     """Yield tables of some rows each; all rows of a file are in one table.
 
-    A row is a file, a window, or why a file or some of its windows are missing.
+    A row is a file, a window, or the reason why a file or some of its windows are missing.
     """
     import pyarrow as pa
 

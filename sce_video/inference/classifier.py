@@ -43,12 +43,12 @@ _KNOWN_HEADS = ("I3DHead", "mmaction.I3DHead", "AttentiveProbeHead")
 
 
 class NoClassifierError(ValueError):
-    """The checkpoint is of a network without classes."""
+    """Error for a checkpoint whose network has no classes."""
 
 
 @dataclass(frozen=True, eq=False)
 class VideoClassifier:
-    """A classifier and its input settings; made by :func:`load_classifier`.
+    """A classifier with its input settings, made by :func:`load_classifier`.
 
     Attributes:
         recognizer: The network in eval mode, mmaction2's ``Recognizer3D``.
@@ -92,7 +92,7 @@ def load_classifier(
     device: str | torch.device | None = None,
     classes: Sequence[str] | None = None,
 ) -> VideoClassifier:
-    """Load the classifier of a finetuning, a linear evaluation or a supervised training run.
+    """Load the classifier from a finetuning, linear evaluation or supervised training run.
 
     Network, views and class names come from the checkpoint: from its config's test pipeline, and
     from the sub-folders of its training videos. The config is treated as by
@@ -102,8 +102,8 @@ def load_classifier(
         checkpoint: A run or a checkpoint.
         config: Config file, for a checkpoint that contains none.
         device: For example "cuda:1"; None selects a GPU if there is one.
-        classes: Names in the order of the outputs; None for the checkpoint's. A checkpoint
-            trained from lists has none: the names are then "0", "1", ...
+        classes: Names in the order of the outputs; None for the checkpoint's. A checkpoint trained
+            from lists contains no names, which are then "0", "1", ...
 
     Raises:
         FileNotFoundError: If there is no such checkpoint or config.
@@ -201,7 +201,7 @@ def _build(settings: ModelSettings, head: dict[str, Any], stored: dict[str, Any]
 def _class_names(
     stored: dict[str, Any], given: Sequence[str] | None, num_classes: int, checkpoint: str
 ) -> tuple[str, ...]:
-    """Return the output names: the given ones, else the checkpoint's, else ()."""
+    """Return the output names: the given ones, otherwise the checkpoint's, or () without either."""
     meta = stored.get("meta")
     names = given if given is not None else meta.get("classes") if isinstance(meta, dict) else None
     if names is None or (given is None and len(names) == 0):
@@ -241,7 +241,7 @@ def predict_files(
     paths: str | os.PathLike | Sequence[str | os.PathLike],
     options: ViewOptions | None = None,
 ) -> Features:
-    """Compute class probabilities of files; undecodable files are listed, not raised.
+    """Compute class probabilities of files. Files that cannot be decoded are listed as failures.
 
     Returns:
         ``values`` (M, K), ``paths`` and ``indices`` of the M files that could be decoded, and
@@ -262,7 +262,7 @@ def top_classes(
 ) -> list[tuple[str, float]]:
     """Return name and probability of the k most probable classes. Ties keep the order of classes.
 
-    ``k`` is at least 1, else ValueError; there may be fewer classes.
+    ``k`` must be at least 1. There may be fewer classes.
     """
     if k < 1:
         raise ValueError(f"the number of classes to return must be at least 1, got {k}")

@@ -22,10 +22,11 @@ from sce_video.jobs import Facts, Item, iterate_job
 
 @dataclass(frozen=True, eq=False)
 class NetworkPerClip(VideoModel):
-    """A network whose row of a video are the features of its clips, one after the other.
+    """A network whose row for a video consists of the features of its clips, one after another.
 
     Attributes:
-        num_clips: Clips of a video, K; 1 for segment sampling, where the whole video is a clip.
+        num_clips: Number of clips per video, K; 1 for segment sampling, where the whole video is a
+            clip.
     """
 
     num_clips: int
@@ -43,7 +44,7 @@ class NetworkPerClip(VideoModel):
 
 
 def clip_network(model: VideoModel, num_clips: int) -> NetworkPerClip:
-    """Return a network that gives the features of up to ``num_clips`` clips of each video."""
+    """Return a network that computes the features of up to ``num_clips`` clips of each video."""
     clips = 1 if model.settings.clip_duration is None else num_clips
     return NetworkPerClip(**vars(model), num_clips=clips)
 
@@ -56,12 +57,12 @@ class EmbeddedClips:
         path: Path of the video.
         values: (K, D) float32; None if the video cannot be embedded.
         failure: Why it cannot be embedded; empty if it can.
-        seconds: Time in which a process decoded it and the network saw it, seconds.
-        work: The same without waiting for other programs: the time of a core, seconds; with a GPU
-            equal to ``seconds``.
+        seconds: Seconds that decoding and the network have taken.
+        work: Seconds of processor time, without waiting for other programs; equal to ``seconds``
+            with a GPU.
         duration: Length of the video, seconds.
-        memory: Largest memory of this process so far, bytes; with a GPU the GPU's memory. None if
-            the system does not tell.
+        memory: Peak memory of this process so far in bytes, or of the GPU if there is one; None if
+            the system does not report it.
     """
 
     path: str
@@ -74,12 +75,12 @@ class EmbeddedClips:
 
 
 class TimedEmbedJob(EmbedJob):
-    """Embeds whole videos, and adds to the facts of each what :class:`EmbeddedClips` has."""
+    """Job that embeds whole videos, and adds the fields of :class:`EmbeddedClips` as facts."""
 
     _duration = 0.0
 
     def read(self, item: Item) -> dict[str, Any]:
-        """Read the batch of an item, and note the length of its video."""
+        """Read the batch of an item, and record the length of its video."""
         batch = super().read(item)
         self._duration = batch["duration"]
         return batch
@@ -101,7 +102,7 @@ class TimedEmbedJob(EmbedJob):
 def embed_clips(
     network: NetworkPerClip, paths: Sequence[str], workers: int
 ) -> Generator[EmbeddedClips, None, None]:
-    """Yield the clips of every file in order. A file that crashes its process costs only itself.
+    """Yield the clips of every file in order. A crash of one file affects no other file.
 
     Args:
         network: The network.

@@ -1,4 +1,4 @@
-"""Segments of videos as files: exact to the frame, or at key frames without re-encoding."""
+"""Segments of videos as files, either frame-accurate or cut at key frames without re-encoding."""
 
 from __future__ import annotations
 
@@ -40,10 +40,11 @@ _STEM_BYTES = 120
 
 
 def cut_clip(source: str, start: float, end: float, out: str | Path) -> int:
-    """Write an mp4 of the frames that begin in ``[start, end)`` seconds; returns their number.
+    """Write an mp4 of the frames that begin in ``[start, end)`` seconds, and return their number.
 
-    They are re-encoded (h264), with the distances of their timestamps, and the audio of the same
-    stretch (AAC), if there is any. Height and width are made even. Some frames are held at a time.
+    They are re-encoded (h264) with the original distances of their timestamps, and with the audio
+    of the same stretch (AAC), if there is any. Height and width are made even. Only some frames are
+    in memory at a time.
 
     Raises:
         VideoDecodeError: If the file cannot be decoded, or ends before ``start``.
@@ -200,9 +201,9 @@ def _with_decoding_times(packets: Iterable[Any]) -> Iterator[Any]:
 def copy_clip(source: str, start: float, end: float, out: str | Path) -> tuple[float, float]:
     """Copy packets from the key frame at or before ``start`` up to one at or after ``end``.
 
-    Nothing is re-encoded; a stream of video and one of audio are kept. Returns the seconds from and
-    to which the copy reaches. Frames that an edit list hides before the start of the video are
-    copied, since others refer to them, and stay hidden.
+    Nothing is re-encoded, and one video and one audio stream are kept. The function returns the
+    start and the end of the copy in seconds. Frames that an edit list hides before the start of the
+    video are copied, because others refer to them, and stay hidden.
 
     Raises:
         VideoDecodeError: If the file cannot be opened, has no video, hides frames that the copy

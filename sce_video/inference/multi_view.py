@@ -28,7 +28,7 @@ class BatchRows(NamedTuple):
     Attributes:
         values: (n, C) float32: features, or class probabilities, averaged over the views.
         num_views: Largest number of views (clips x crops) of a sample.
-        central: (n, C), the rows of the central views alone; None if not kept.
+        central: (n, C), the rows of only the central views; None if not kept.
         counts: Number of rows of each sample; None if each has one.
     """
 
@@ -78,8 +78,7 @@ def rows_of_batch(model: Any, batch: dict[str, Any], function: RowFunction) -> P
 
     Args:
         model: The first argument of the function.
-        batch: The batch. Its ``failures`` are samples that could not be decoded, of which it
-            contains nothing else.
+        batch: The batch. Samples that could not be decoded appear only in its ``failures``.
         function: Computes the rows.
     """
     part = PartialRows(failures=[(str(path), str(why)) for path, why in batch.get("failures", [])])
@@ -98,10 +97,10 @@ def view_chunks(
 ) -> Iterator[Tensor]:
     """Yield the K x C views of a video on a device in chunks of at most ``max_views``, 1 or more.
 
-    On a CPU a chunk is at most 24 MiB, or one view. A video has ``frames`` uint8 (F, H, W, 3),
-    ``positions`` int64 (K, T), ``offsets`` int64 (C, 2) and ``crop_size`` (height and width),
-    as :class:`~sce_video.datasets.transforms.PackVideo` makes them. Views are uint8
-    (n, T, S, S, 3), in the order clip 0 crop 0, clip 0 crop 1, ..., clip 1 crop 0.
+    On a CPU, a chunk has at most 24 MiB, or one view. A video contains ``frames`` uint8 (F, H, W,
+    3), ``positions`` int64 (K, T), ``offsets`` int64 (C, 2) and ``crop_size`` (height and width),
+    as :class:`~sce_video.datasets.transforms.PackVideo` makes them. Views are uint8 (n, T, S, S,
+    3), in the order clip 0 crop 0, clip 0 crop 1, ..., clip 1 crop 0.
     """
     if max_views < 1:
         raise ValueError(f"max_views must be at least 1, got {max_views}")
@@ -168,12 +167,12 @@ def rows_of_views(
 def row_function(
     model: Any, max_views: int = 30, precision: str = "float32", clips: bool = False
 ) -> tuple[str, RowFunction]:
-    """Return the kind of rows that a model gives, and the function that computes them.
+    """Return the kind of rows that a model computes, and the function that computes them.
 
-    "detection" is that of a model with a ``roi_head``, "recognition" with a ``cls_head``, otherwise
-    "representation". In "bfloat16" and "float16" the network runs in autocast; ``max_views`` of a
-    video per forward pass bound the device memory; ``clips`` gives representations of each clip.
-    Raises ValueError: an unknown precision.
+    The kind is "detection" for a model with a ``roi_head``, "recognition" with a ``cls_head``, and
+    otherwise "representation". With "bfloat16" and "float16", the network runs in autocast. At most
+    ``max_views`` views of a video per forward pass limit the device memory. ``clips`` requests
+    representations of each clip. ValueError is raised for an unknown precision.
     """
     known = ("float32", "bfloat16", "float16")
     if precision not in known:
@@ -192,8 +191,8 @@ def mean_representation(
 ) -> RowFunction:
     """Average the representation h over all views of each video (a row function).
 
-    With ``clips`` a row for each clip, the mean over its crops; ``counts`` says how many of each
-    video (:func:`~sce_video.evaluation.rows.mean_of_clips`).
+    With ``clips``, there is a row for each clip, the mean over its crops, and ``counts`` contains
+    their number for each video (:func:`~sce_video.evaluation.rows.mean_of_clips`).
     """
 
     def function(model: Any, batch: dict[str, Any]) -> BatchRows:
@@ -219,9 +218,9 @@ def mean_representation(
 def class_scores(max_views: int = 30, dtype: torch.dtype = torch.float32) -> RowFunction:
     """Compute the class probabilities of each video (a row function).
 
-    A row is the mean of the softmax vectors of all views (not the softmax of the mean logits);
-    ``central`` is the softmax vector of the central view. If G classifiers give logits
-    (N, G, K), a row holds their softmax vectors one after the other, (G * K,).
+    A row is the mean of the softmax vectors of all views, not the softmax of the mean logits.
+    ``central`` is the softmax vector of the central view. If G classifiers return logits (N, G, K),
+    a row contains their softmax vectors one after another, (G * K,).
     """
 
     def function(model: Any, batch: dict[str, Any]) -> BatchRows:

@@ -1,6 +1,6 @@
 """Features of the windows of a long video, in one ordered pass over its frames.
 
-Frames are dropped when no further window needs them: memory depends on the windows alone.
+Frames are dropped when no further window needs them, so memory depends only on the windows.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def embed_windows(
 
 @dataclass(frozen=True)
 class _CutSettings:
-    """Search for cuts by the colour histograms of frames; the values were chosen by hand."""
+    """Settings for finding cuts by colour histograms of frames. The values were chosen by hand."""
 
     #: Side in pixels to which a frame is reduced before its colours are counted.
     side: int = 32
@@ -84,11 +84,11 @@ _CUT = _CutSettings()
 
 
 def find_cuts(reader: VideoReader, patience: float | None = None) -> np.ndarray:
-    """Return the start of every shot after the first, in seconds; every frame is decoded.
+    """Return the start of every shot after the first, in seconds.
 
-    A cut is a change of the colour histogram that is large and far larger than those around it;
-    dissolves and fades are not found. ``patience``: seconds that decoding the next frame may take.
-    VideoDecodeError if it cannot be decoded.
+    Every frame is decoded. A cut is a change of the colour histogram that is large, and far larger
+    than the changes around it. Dissolves and fades are not found. ``patience`` limits the seconds
+    for decoding the next frame. VideoDecodeError is raised if it cannot be decoded.
     """
     import cv2
 
@@ -118,9 +118,9 @@ def find_cuts(reader: VideoReader, patience: float | None = None) -> np.ndarray:
 def embed_span(
     network: VideoNetwork, path: str, start: float, end: float, options: ViewOptions
 ) -> np.ndarray:
-    """Compute the feature (D,) of the moment ``[start, end)`` of a video, decoded by itself.
+    """Compute the feature (D,) of the moment ``[start, end)`` of a video, decoded separately.
 
-    Raises VideoDecodeError, and ValueError if the video ends before ``start``.
+    VideoDecodeError can be raised, and ValueError if the video ends before ``start``.
     """
     with open_patiently(path, options) as reader:
         if start >= reader.duration:
@@ -133,7 +133,7 @@ def embed_span(
 
 
 def open_patiently(path: str, options: ViewOptions) -> VideoReader:
-    """Open a reader whose time limit applies to opening only."""
+    """Open a reader whose time limit applies only to opening."""
     deadline = None if options.timeout is None else time.monotonic() + options.timeout
     return open_video(path, deadline=deadline)
 
@@ -141,7 +141,7 @@ def open_patiently(path: str, options: ViewOptions) -> VideoReader:
 def windows_of_reader(
     network: VideoNetwork, reader: VideoReader, spans: np.ndarray, options: ViewOptions
 ) -> Features:
-    """Compute features of windows with these spans; errors as in :func:`embed_windows`."""
+    """Compute features of windows with these spans. Errors are as in :func:`embed_windows`."""
     # One array from the beginning: a small block of memory for each window, between the large ones
     # of the network, would keep malloc from using these again.
     features = np.empty((len(spans), network.row_size), dtype=np.float32)

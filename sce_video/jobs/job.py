@@ -1,9 +1,8 @@
 """Batch jobs: items, a function of one item, and its records in one SQLite file.
 
-The driver holds SQLite's exclusive lock of its file from the first to the last moment. Meanwhile
-the file is in WAL mode, which needs no shared memory with that lock. A record costs one write and
-no flush, and survives a kill of the driver. A power failure loses only the latest records. A closed
-store is one plain SQLite file.
+The driver holds SQLite's exclusive lock on its file all the time. The file is in WAL mode, which
+needs no shared memory with this lock. A record costs one write and no flush, and survives a kill of
+the driver. A power failure loses only the latest records. A closed store is one plain SQLite file.
 """
 
 from __future__ import annotations
@@ -135,13 +134,13 @@ class BatchJob:
     def setup(self) -> None:
         """Load what all items need (a model, a decoder) into attributes, once per process.
 
-        An exception here ends the run: no item fails for it.
+        An exception here ends the run, and no item fails because of it.
         """
 
     def process(self, item: Item) -> dict[str, Any] | Facts:
         """Return facts about one item as JSON values, and write its output to ``item.temporary``.
 
-        The same item gives the same facts, whichever process runs it and however often.
+        The same item always has the same facts, in any process.
 
         Raises:
             ItemError: If the item fails. Any other exception also fails the item, with the kind
@@ -156,9 +155,9 @@ class BatchJob:
         return item.source
 
     def holds(self, item: Item, record: Record) -> bool:
-        """Return whether a record of the same settings stands, so that the item is not due again.
+        """Return whether a record with the same settings is still valid, so an item is not due.
 
-        The runner also compares source and output; by default all failures are due again.
+        The runner also compares source and output. By default, all failures are due again.
         """
         return record.done
 

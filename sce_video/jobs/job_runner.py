@@ -132,7 +132,7 @@ def run_job(
 def iterate_job(
     job: BatchJob, items: Iterable[Item], workers: Workers
 ) -> Generator[tuple[Item, Record], None, None]:
-    """Process all items and yield their records, in the order of the items; nothing is stored.
+    """Process all items and yield their records in the order of the items, without storing them.
 
     Args:
         job: Job whose items have no outputs and whose sources are not watched.
@@ -160,7 +160,7 @@ def iterate_job(
 
 
 def _check_run(job: BatchJob, outcome: Outcome) -> None:
-    """Raise the error that ends a run, if an outcome is one: no item has failed then."""
+    """Raise the error that ends a run, if the outcome contains one. No item has failed then."""
     if outcome.fault in ("storage", "run"):
         raise (StorageError if outcome.fault == "storage" else RunError)(outcome.detail)
     if outcome.fault == "setup":

@@ -1,8 +1,8 @@
 """Items of a job in processes of this machine. A crash or a hang costs only one item.
 
 The processes belong to ``pebble.ProcessPool``, which kills a worker that exceeds its time limit and
-replaces one that crashed. The replacement takes a minute if the worker was killed in the instant in
-which it receives an item, while it holds the lock of pebble's pipe. This module adds three things.
+replaces one that crashed. The replacement takes a minute if the worker was killed while it was
+receiving an item, because it then holds the lock of pebble's pipe. This module adds three things.
 Few items are scheduled ahead, so the items may be a generator over millions. Outcomes are yielded
 as values. A worker ends itself if its parent is killed while it hangs.
 """
@@ -214,7 +214,7 @@ def call(function: Callable[[Any], Any], argument: Any) -> Outcome:
     """Return the outcome of a call in this process, whatever exception it raises.
 
     Its fault is the kind of an ItemError, ``storage``, ``run``, or ``error`` for any other
-    Exception; KeyboardInterrupt and SystemExit pass.
+    Exception. KeyboardInterrupt and SystemExit are not caught.
     """
     try:
         return Outcome(function(argument))

@@ -31,11 +31,11 @@ def rankme(features: Tensor) -> float:
 def lidar(clips: Tensor, videos: Tensor, delta: float = 1e-4) -> float:
     """Compute the rank of the LDA matrix of clips (M, C) of ``videos`` (M,) (Thilak et al. 2024).
 
-    arXiv 2312.04000, section 4: the effective rank of ``W^-1/2 B W^-1/2``. B is the covariance of
-    the video means, and W the covariance of the clips about these means, plus ``delta`` on its
-    diagonal. Only directions in which videos differ more than the clips of one count. Computed in
-    float64 on their device. Raises ValueError: features that are not finite, or a video with one
-    clip.
+    It is the effective rank of ``W^-1/2 B W^-1/2`` (arXiv 2312.04000, section 4). B is the
+    covariance of the video means, and W the covariance of the clips about these means, plus
+    ``delta`` on its diagonal. Only directions count in which videos differ more than the clips of
+    one video. The computation uses float64 on their device. ValueError is raised for features that
+    are not finite, or a video with one clip.
     """
     check_features(clips, "clips")
     _, inverse, counts = torch.unique(videos, return_inverse=True, return_counts=True)
@@ -69,8 +69,8 @@ def lidar(clips: Tensor, videos: Tensor, delta: float = 1e-4) -> float:
 def clip_hits(clips: Tensor, videos: Tensor) -> Tensor:
     """Return whether the nearest other clip belongs to the same video, (M,) bool.
 
-    By cosine similarity of the centred features (M, C); ``videos`` (M,) are integers from 0.
-    Raises ValueError: a video with one clip.
+    Centred features (M, C) are compared by cosine similarity. ``videos`` (M,) are integers from 0.
+    ValueError is raised for a video with one clip.
     """
     alone = torch.bincount(videos)[videos] < 2
     if bool(alone.any()):

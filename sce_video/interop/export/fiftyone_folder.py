@@ -1,4 +1,4 @@
-"""A dataset folder of FiftyOne (``FiftyOneDataset``), which needs no FiftyOne to be written."""
+"""A dataset folder of FiftyOne (``FiftyOneDataset``), which is written without FiftyOne."""
 
 from __future__ import annotations
 
