@@ -281,7 +281,7 @@ def run_local(
 
 
 def run_here(job: BatchJob, items: Iterable[Item]) -> Done:
-    """Yield (item, outcome), each made in this process: no time limit, and a crash ends the run."""
+    """Yield (item, outcome) from this process. There is no time limit, and a crash ends the run."""
     _, problem = _set_up(job)
     for item in map(_attempt, items):
         yield item, Outcome(None, "setup", problem) if problem else call(job.process, item)

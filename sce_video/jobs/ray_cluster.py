@@ -264,7 +264,7 @@ class _Actors:
         return reference
 
     def ended(self, reference: Any, lost: bool) -> None:
-        """Note that a call has ended and, if ``lost``, that its actor is gone."""
+        """Record that a call has ended and, if ``lost``, that its actor is gone."""
         actor = self._where.pop(reference)
         if actor in self._load:
             self._load[actor] -= 1

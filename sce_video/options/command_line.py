@@ -169,7 +169,7 @@ def _add(container: Any, options: type[Options], declared: Field) -> None:
 
 
 def _usage(options: type[Options], shown: Sequence[Field]) -> str:
-    """Return the arguments of the usage line: what has no flag, what is required, and the rest."""
+    """Return the arguments of the usage line: positional ones, required ones, and the rest."""
     words = []
     for declared in sorted(shown, key=lambda declared: not spec_of(declared).positional):
         spec, name = spec_of(declared), flag_names(options)[declared.name]

@@ -153,7 +153,7 @@ class ExportOptions(Options):
         return 0 if self.no_thumbnails else self.thumbnail
 
     def check(self) -> None:
-        """Raise OptionError for options that do not fit to the source or the format."""
+        """Raise OptionError for options that do not fit the source or the format."""
         of_network = self.to in NETWORK_FORMATS
         if self.of_segments and not of_network and self.to not in SEGMENT_FORMATS:
             known = " or ".join(SEGMENT_FORMATS)
@@ -167,7 +167,7 @@ class ExportOptions(Options):
             raise OptionError(f"{{out}} must end in {ending} with {{to}} {self.to}", self.out)
 
     def _check_videos(self) -> None:
-        """Raise OptionError for what cannot be exported of videos."""
+        """Raise OptionError for options that do not apply to exported videos."""
         if self.to not in VIEWER_FORMATS:
             raise OptionError(f"{{to}} {self.to} is for a CSV file of segments", self.source)
         if self.data_root is not None:

@@ -175,7 +175,7 @@ class CurateOptions(Options):
 
     @property
     def edits(self) -> tuple[str, ...]:
-        """The edited copies that are searched."""
+        """Kinds of edited copies to search for."""
         return EDITS if "all" in self.copies else self.copies
 
     @property

@@ -46,7 +46,7 @@ NEWEST = "auto"
 
 @dataclass(frozen=True)
 class Tracker:
-    """A tracker that a training can log to.
+    """A tracker that a training run can log to.
 
     Attributes:
         backend: Class that writes to it.
@@ -276,16 +276,16 @@ class PretrainOptions(Options):
 
     @property
     def kept(self) -> str:
-        """Which checkpoint is the result."""
+        """Choice of the checkpoint that is the result."""
         return self.keep or (LAST if self.start is None else BEST)
 
     @property
     def named_method(self) -> str | None:
-        """Method that the user gave, or that a setting of a distillation implies."""
+        """Method that the user gave, or that a distillation setting implies."""
         return self.method or ("distill" if self._of_distill() else None)
 
     def _of_distill(self) -> list[str]:
-        """Return the names of the given settings of a distillation."""
+        """Return the names of the given distillation settings."""
         given = given_options(self)
         return [d.name for d in fields(self) if spec_of(d).group == OF_DISTILL and d.name in given]
 
@@ -309,7 +309,7 @@ class PretrainOptions(Options):
         self._check_teacher()
 
     def _check_teacher(self) -> None:
-        """Raise OptionError for settings of a distillation of another method."""
+        """Raise OptionError for distillation settings with another method."""
         if self.named_method != "distill" and (names := self._of_distill()):
             raise OptionError(
                 f"{{{names[0]}}} belongs to {{method}} distill. Remove it, or give {{method}} "
@@ -456,7 +456,7 @@ class FinetuneOptions(Options):
             )
 
     def _check_route(self) -> None:
-        """Raise OptionError for what frozen features do not have."""
+        """Raise OptionError for settings that frozen features do not have."""
         if self.route != FROZEN:
             return
         if self.source == NONE:

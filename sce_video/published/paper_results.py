@@ -79,7 +79,7 @@ class Setting:
 
     @classmethod
     def stated(cls, values: Mapping[str, Any]) -> Setting:
-        """Return the setting that a file or a config states; what it does not state is None.
+        """Return the setting that a file or a config states. Missing fields are None.
 
         Lists and dicts become text, because settings are compared and looked up.
         """
@@ -190,7 +190,7 @@ MANY_SHOT = tuple(
 
 
 def variant_of(recipe: str, key: str, value: str) -> Variant | None:
-    """Return the variant of the paper that a recipe with another value is; None if it is none."""
+    """Return the variant of the paper to which a recipe with another value belongs, or None."""
     for variant in VARIANTS:
         if (variant.key, str(variant.value)) == (key, value):
             if re.fullmatch(variant.recipes, recipe):

@@ -1,4 +1,4 @@
-"""Published sizes of the datasets, which the lists in ``sce_video/data_tools/prepare`` have."""
+"""Published sizes of the datasets for which ``sce_video/data_tools/prepare`` writes lists."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class PublishedSize:
     """Number of samples or images of a set.
 
     It is published as ``low``, or as a range up to ``high``, since copies of some sets differ. A
-    result on fewer than ``least`` or more than ``most`` does not count as one on this set.
-    ``classes`` is None if samples have no single class.
+    result on fewer than ``least`` or more than ``most`` samples does not count as a result on this
+    set. ``classes`` is None if samples have no single class.
     """
 
     low: int
@@ -29,7 +29,7 @@ class PublishedSize:
         return f"{self.low:,}" if self.low == self.high else f"{self.low:,} to {self.high:,}"
 
     def contains(self, samples: int) -> bool:
-        """Return whether so many samples may be a copy of the set."""
+        """Return whether a copy of the set may have this number of samples."""
         return self.least <= samples <= self.most
 
 

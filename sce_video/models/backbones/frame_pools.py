@@ -50,9 +50,9 @@ def pool_frames(features: Tensor, frame_pool: str, view: Tensor) -> Tensor:
 
     With f_t, the features of frame t averaged over space, a ``+`` appends how they change:
 
-    - ``absdiff``: the mean of ``|f_(t+1) - f_t|``, which tells how much each feature changes. A
-      frame that repeats the frame before it is left out of this mean: it shows no later moment,
-      but is there because the footage repeats frames or has fewer of them than the clip;
+    - ``absdiff``: the mean of ``|f_(t+1) - f_t|``, which shows how much each feature changes. A
+      frame that repeats the frame before it is left out of this mean, because it shows no later
+      moment. Such frames occur if the footage repeats frames or has fewer frames than the clip;
     - ``std``: the standard deviation of f_t over the frames;
     - ``delta``: the mean of the last quarter of the frames minus the mean of the first quarter,
       which shows in which direction each feature changes.

@@ -104,8 +104,9 @@ def build_network(architecture: str, model_args: dict[str, Any], num_classes: in
 class TimmEncoder(FreezableBackbone):
     """A network of timm without its classifier, applied to every frame of a clip.
 
-    The features of a frame are those of ``timm.create_model(architecture, num_classes=0)``, pooled
-    by the network's own head. They are (N, C, T, 1, 1). A clip of T frames is computed as T images.
+    The features of a frame equal the output of ``timm.create_model(architecture, num_classes=0)``,
+    pooled by the network's own head. They are (N, C, T, 1, 1). A clip of T frames is computed as T
+    images.
 
     Args:
         architecture: Name of an architecture of the installed timm, such as "resnet50d".
@@ -213,11 +214,11 @@ class TimmEncoder(FreezableBackbone):
 
     @property
     def takes_one_size(self) -> bool:
-        """Whether the network accepts frames of one size only."""
+        """Whether the network accepts only frames of one size."""
         return self._size is not None
 
     def refused(self, frames: int, height: int, width: int) -> Refusal | None:
-        """Return what of a clip does not fit, or None if all of it fits."""
+        """Return which property of a clip does not fit, or None if all fit."""
         if self._size is None or (height, width) == self._size:
             return None
         rows, columns = self._size
