@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from sce_video.interop.export.networks import NetworkReport
     from sce_video.interop.export.viewers import VideosReport
 
-#: What to do with an export, by its format.
+#: The next step after an export, by its format.
 _NEXT = {
     "pretrained": "sce-video embed VIDEOS --checkpoint {out} --out features.npz",
     "onnx": "python examples/onnx_features.py {out} VIDEO",

@@ -70,7 +70,7 @@ def transfer_main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-#: Columns of the table of a fusion, and the metric in each.
+#: Columns of the table that a fusion prints, and the metric in each.
 _COLUMNS = {
     "top-1": "top1",
     "top-5": "top5",

@@ -19,7 +19,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     result = finetune(options)
     if result.alarm is not None:
-        # The command for its predictions would recommend a classifier that guesses.
+        # Do not print the command for predictions, which would recommend a classifier that guesses.
         print(printable(f"alarm {result.alarm.alarm}: {result.alarm}"))
     elif result.status == 0 and not options.plan:
         print(printable(f"next: sce-video predict {shlex.quote(str(result.folder))} VIDEOS"))

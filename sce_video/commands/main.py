@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from sce_video.version import __version__
 
-#: What people come for; of each the sub-commands: the function below ``sce_video.commands`` and
+#: The tasks of users and the sub-commands for each: the function below ``sce_video.commands``, and
 #: what it does.
 GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     "learn": {
@@ -111,7 +111,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ImportError as error:
         print(f"sce-video: error: {error}", file=sys.stderr)
         return 1
-    if argv is None:  # the process ends without a last look through all that torch has imported
+    if argv is None:  # end without a garbage collection of everything that torch has imported
         atexit.register(gc.freeze)
     module, _, function = COMMANDS[name][0].partition(".")
     before, sys.argv[0] = sys.argv[0], f"sce-video {name}"  # for usage and errors

@@ -102,16 +102,16 @@ class _DecisionSettings:
 
     #: Standard deviation of a change in grey levels below which nothing moves.
     moves: float = 0.5
-    #: Seconds over which a stretch becomes certain: the similarity is multiplied by
-    #: 1 - exp(-seconds / this), so that stretches of three seconds and more lose at most 5 %.
+    #: Time constant in seconds with which a stretch becomes certain: the similarity is multiplied
+    #: by 1 - exp(-seconds / this), so that stretches of three seconds and more lose at most 5 %.
     certain_seconds: float = 1.0
     #: Similarity before the alignment in place below which the alignment is not tried.
     promising: float = 0.2
     #: Maximum number of rounds of alignment in place and time.
     rounds: int = 2
-    #: Similarity up to which a round is hopeless, so that no other one follows.
+    #: If the similarity after a round is not above this value, no further round is tried.
     hopeless: float = 0.4
-    #: Similarity from which a copy is certain: no other round or hypothesis is tried.
+    #: From this similarity on, a copy is certain, and no other round or hypothesis is tried.
     certain: float = 0.95
     #: Share of the shorter video that both must show (docs/curate.md).
     share: float = 0.6

@@ -51,7 +51,7 @@ def without_borders(video: Thumbnails) -> Thumbnails:
 
 #: Seconds before and after a frame over which the mean is taken that is subtracted from it.
 _AROUND = 1.0
-#: Factor of what is left of a frame, so that small changes are not lost in rounding to bytes.
+#: Factor by which the rest of a frame is multiplied, so that rounding to bytes keeps small changes.
 _GAIN = 3.0
 #: Frames that are processed together: the sums of an hour would take gigabytes.
 _CHANGED_AT_ONCE = 1024

@@ -31,8 +31,8 @@ from sce_video.options.find import MIRRORED, PARTS, SPEED
 # The settings of each step stand before it. They were chosen by hand on the development sets of
 # benchmarks/copy_queries.py, unless a reason for one value is given (docs/curate.md).
 
-#: Share of its score that a line in time loses per unit of the logarithm of its speed. Where
-#: little moves, all speeds agree equally well, and the speed nearest to 1 must win.
+#: Share of its score that a line in time loses per unit of the logarithm of its speed. If little
+#: moves, all speeds agree equally well, and the one nearest to 1 must win.
 SPEED_COST = 0.08
 
 
@@ -82,21 +82,21 @@ class _SearchSettings:
 
     #: Frames per second that are searched.
     query_rate: float = 4.0
-    #: Frames per second whose parts they are searched among: each has many parts to keep.
+    #: Frames per second whose parts are searched. They are few, because each frame has many parts.
     index_rate: float = 1.0
-    #: Sides of the parts that are searched with ``parts`` as well, relative to the frame. Without
-    #: them moved frames, borders and small crops are found.
+    #: Sides of the parts, relative to the frame, that are searched only with ``parts``. Moved
+    #: frames, borders and small crops are found without them.
     small_sides: tuple[float, ...] = (0.6, 0.5, 0.4)
     #: Answers to a frame.
     answers: int = 64
     #: Smallest correlation of an answer. Half of it is subtracted when answers are counted.
     least: float = 0.7
-    #: How much the last answer may exceed half of ``least`` before all answers to the frame count
-    #: less: an answer that many videos give says little.
+    #: If the last answer exceeds half of ``least`` by more than this, all answers to the frame
+    #: count less, because an answer that many videos give says little.
     contrast: float = 0.1
     #: Cells of the gallery that a frame is compared with. More cells find more, and take longer.
     probes: int = 5
-    #: Steps of k-means that make the cells. Fewer steps take less time.
+    #: Steps of the k-means that computes the cells. Fewer steps take less time.
     cell_steps: int = 3
 
 
@@ -118,7 +118,7 @@ class _VoteSettings:
     #: How far the place and size of a part may differ from the seed's, relative to the
     #: frame: a little more than one step between the searched parts.
     part_slack: float = 0.13
-    #: Hypotheses on two videos: a second one may be right where the first is not.
+    #: Hypotheses for two videos: if the first one is wrong, the second may be right.
     tries: int = 2
     #: Fewest frames of a video that another one must answer.
     least_frames: int = 2

@@ -61,7 +61,7 @@ def curate(options: CurateOptions) -> CurateResult:
     if options.checkpoint is not None:
         source = _embed(options, options.checkpoint, out / _INDEX)
     videos = read_videos(source, options.labels, options.classes, options.column)
-    # After the reading: a wrong source leaves no folder behind.
+    # Create the folder only after reading, so that a wrong source leaves none behind.
     out.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         bars: dict[str, Callable[[int, bool], None]] = {}

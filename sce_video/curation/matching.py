@@ -30,7 +30,8 @@ RATE = 16.0
 MAX_RATE = 32.0
 #: Maximum number of seconds that are read from the beginning of a video.
 MAX_SECONDS = 60.0
-#: Seconds after which reading a file is given up. Longer stretches may take as long as they last.
+#: Time limit in seconds for reading a file. Stretches longer than this may take as long as they
+#: last.
 READ_SECONDS = 60.0
 
 
@@ -106,11 +107,11 @@ STEP = 0.05
 SEARCHED_SIDES = (1.0, 0.9, 0.8, 0.7)
 #: Step between their places. It is twice ``STEP``, because parts of every video are kept.
 SEARCHED_STEP = 0.1
-#: Compared frames of the shorter video at least, at equal steps.
+#: Minimum number of compared frames of the shorter video, at equal steps.
 ANCHORS = 8
 #: Share of the compared frames that both videos must show: about two thirds of the shorter one.
 _LEAST_INSIDE = 0.65
-#: Correlations that are computed at once, 4 bytes each: 16 MB, or those of one video if more.
+#: Number of correlations computed together, 4 bytes each: 16 MB, or one video's if it has more.
 _COMPARED = 2**22
 #: Frames per second whose parts are indexed for candidates.
 _INDEXED_RATE = 2.0
@@ -396,7 +397,7 @@ class _Frames:
             rows = averaging(top[inside], high[inside], FINE)
             columns = averaging(left[inside], wide[inside], FINE)
             cut, norms = cut_parts(self._frames[shown], rows, columns)
-            # The mean of ``own`` is zero, so that of the part need not be subtracted.
+            # The mean of ``own`` is zero, so the mean of the part need not be subtracted.
             products = np.einsum("pinj,inj->pn", cut, self._own[:, own], optimize=True)
             values[inside] = (products / norms).mean(axis=1)
         return values

@@ -38,7 +38,8 @@ class _CandidateSettings:
     least: float = 0.7
     #: Fewest frames of a video that a candidate must answer.
     fewest_frames: int = 3
-    #: Correlation of the last answer from which a frame resembles more parts than were answered.
+    #: If the last answer correlates by at least this, the frame resembles more parts than it has
+    #: answers.
     crowded: float = 0.9
 
 
@@ -125,7 +126,7 @@ def _gathered(blocks: list[np.ndarray]) -> tuple[Tensor, np.ndarray]:
     counts = [len(block) for block in blocks]
     rows = np.empty((sum(counts), blocks[0].shape[1]), dtype=np.int8)
     end = len(rows)
-    while blocks:  # released one by one, so that memory is not needed twice
+    while blocks:  # released one by one, so that the peak memory does not double
         block = blocks.pop()
         rows[end - len(block) : end] = block
         end -= len(block)

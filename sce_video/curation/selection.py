@@ -40,13 +40,16 @@ from sce_video.inference.features import Features
 from sce_video.options.find import FEATURES, FRAMES, LATE, NONE, CurateOptions
 from sce_video.utils.cores import usable_cores
 
-#: Nearest videos whose mean distance makes an outlier (docs/curate.md).
+#: Number of nearest videos whose mean distance decides whether a video is an outlier
+#: (docs/curate.md).
 _OUTLIER_NEIGHBOURS = 10
-#: Standard deviations of a normal distribution, estimated by the median absolute deviation.
+#: Limit in standard deviations of a normal distribution, estimated from the median absolute
+#: deviation.
 _OUTLIER_DEVIATIONS = 5.0
 #: Seconds between two compared frames of a video.
 _MOTION_STEP = 0.5
-#: Grey levels below which nothing moved between two frames: encoders change still frames by less.
+#: If two frames differ by fewer grey levels, nothing has moved: encoders change still frames by
+#: less.
 _STILL = 0.5
 #: Decision that a video stays, in a file of decisions.
 KEPT = "keep"

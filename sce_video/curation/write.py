@@ -34,7 +34,8 @@ _RESULTS = (
     *(KEEP, SUBSET, CLUSTERS, CLASSES, REMOVED, INTROS, MOTION, REPORT),
     "curation.html",
 )
-#: Videos of a cluster or a stretch that are shown. Half of a cluster's lie nearest to its centre.
+#: Number of videos shown for a cluster or a stretch. Half of a cluster's are those nearest to its
+#: centre.
 EXAMPLES = 8
 
 
@@ -369,7 +370,7 @@ def _content(found: Curation, report: CurationReport) -> dict[str, Any]:
     }
 
 
-#: Words for what decides which video of a group stays.
+#: The words that describe each criterion for the video of a group that stays.
 PREFERRED = {"length": "longest", "resolution": "largest frames", "bitrate": "highest bitrate"}
 
 

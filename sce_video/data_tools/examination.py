@@ -160,8 +160,8 @@ def examine_file(path: str, seconds: float, max_pixels: int = MAX_PIXELS) -> Fil
         limits = DecodeLimits(max_pixels)
         with AvReader(path, deadline=deadline, limits=limits) as reader:
             video = _decode_all(path, deadline, limits, reader)
-            # Frames between a damaged packet and the next key frame decode, and show garbage:
-            # those that the reader returns of a file that is not intact count.
+            # Frames between a damaged packet and the next key frame decode but show garbage. So for
+            # a damaged file, only the frames that the reader returns are counted.
             if video.frames != video.packets or video.refused:
                 try:
                     reader.read(np.array([len(reader.timestamps) - 1]))

@@ -44,9 +44,9 @@ import numpy as np
 
 from sce_video.utils.seconds import parse_seconds
 
-# Time stamps and starts are sums and products of floats: times closer than this are equal.
+# Timestamps and starts are sums and products of floats, so times closer than this count as equal.
 _EPSILON = 1e-6
-#: Seconds within which a frame that repeats finds another one to be compared with.
+#: Number of seconds within which a repeated frame looks for another frame to be compared with.
 DIFFERENCE_SECONDS = 0.5
 
 
@@ -240,7 +240,7 @@ class Windows:
     seconds: float
     #: Seconds from one start to the next; None for ``seconds``.
     stride: float | None = None
-    #: Whether no window reaches across a cut, so that each shot is divided by itself.
+    #: Whether each shot is divided separately, so that no window contains a cut.
     shots: bool = False
 
     def __post_init__(self) -> None:

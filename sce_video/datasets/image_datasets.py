@@ -37,7 +37,7 @@ class ImageArrays:
 
     #: (n_i, H, W, 3) uint8 each, of any strides, in memory or mapped from a file.
     parts: tuple[np.ndarray, ...]
-    #: (N,) int64, the parts one after the other; -1 for an image without a label.
+    #: (N,) int64, labels of the parts one after the other; -1 for an image without a label.
     labels: np.ndarray
     #: Name of each label.
     classes: tuple[str, ...]

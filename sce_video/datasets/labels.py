@@ -78,7 +78,7 @@ class LabelTable:
 
     #: N paths, relative to the dataset's folder.
     paths: tuple[str, ...]
-    #: (N, C) int8: 1 shows the class, -1 does not, 0 shows it but is "difficult" (VOC).
+    #: (N, C) int8: 1 if the image shows the class, -1 if it does not, 0 if it is "difficult" (VOC).
     labels: np.ndarray
     #: File that it was read from, for messages.
     source: str = ""

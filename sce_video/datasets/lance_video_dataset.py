@@ -190,8 +190,8 @@ class LanceVideoDataset(VideoDataset):
 
     def _start_reading(self, requests: Sequence[SampleRequest]) -> Rows:
         """Read the frame indexes of a batch's rows. The packets of its clips may follow."""
-        # This runs in other threads than the one that makes samples. The drawn clips are kept, and
-        # the samples continue from them (_run_pipeline).
+        # This runs in other threads than the one that makes samples. It stores the clips that it
+        # has drawn, and the samples continue from them (_run_pipeline).
         found = self._source.read_indexes([int(self._rows[r.index]) for r in requests])
         needed: dict[int, np.ndarray] = {}
         for request in requests:

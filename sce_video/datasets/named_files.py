@@ -189,7 +189,7 @@ def write_problem(path: str) -> str | None:
     A place where nothing can be written is refused before hours of work, not after them.
     """
     target = Path(os.path.abspath(path))
-    # Its own folder, or of those around it the first that there is.
+    # Its own folder, or the first existing folder above it.
     around = [target] * target.is_dir() + list(target.parents)
     nearest = next(folder for folder in around if os.path.lexists(folder))
     reason = "" if os.access(nearest, os.W_OK | os.X_OK) else f"no rights to write in {nearest}"

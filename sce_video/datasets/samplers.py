@@ -14,7 +14,8 @@ from sce_video.datasets.video_dataset import SampleRequest, mix_seed
 from sce_video.registry import DATA_SAMPLERS
 
 _BLOCK = 4096
-#: Batches that a worker reads ahead: object storage takes longer than decoding one batch.
+#: Number of batches that a worker reads ahead, because reading a batch from object storage takes
+#: longer than decoding it.
 _BATCHES_AHEAD = 2
 
 

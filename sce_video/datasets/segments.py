@@ -15,7 +15,7 @@ from sce_video.datasets.sources import is_elsewhere, open_video, video_exists
 from sce_video.datasets.text_tables import read_csv_lines, write_csv
 from sce_video.utils.seconds import parse_seconds
 
-#: Header of a file of segments; a prediction has a ``score`` too, other columns are passed over.
+#: Header of a file of segments. A prediction also has a ``score``. Other columns are ignored.
 COLUMNS = ("path", "start", "end", "label")
 #: Seconds that a segment may reach beyond the duration that a container states, which is rounded.
 TOLERANCE = 0.5

@@ -261,7 +261,7 @@ def _list_by_dataset(root: str, dataset: str) -> VideoList:
             f"the dataset {dataset} cannot be built from data_root={root!r} alone: {error}. Give "
             "its other arguments a default"
         ) from error
-    # A dataset joins its paths to data_root, which the caller joins to them again.
+    # A dataset joins its paths to data_root, and the caller joins them to it again.
     below = os.path.join(root, "")
     paths = [str(made.path(index)).removeprefix(below) for index in range(len(made))]
     if not paths:
@@ -320,7 +320,7 @@ def dataset_settings(root: str | Path, extensions: Sequence[str] | None = None) 
         table = str(root) if is_remote(str(root)) else os.path.abspath(root)
         return {"type": "LanceVideoDataset", "data_root": table}
     extensions = VIDEO_EXTENSIONS if extensions is None else extensions
-    # A run that is resumed lists the same files, whatever its options are then.
+    # A resumed run lists the same files, whatever options it is given.
     named = {} if tuple(extensions) == VIDEO_EXTENSIONS else {"extensions": list(extensions)}
     return {"data_root": str(root), **named}
 

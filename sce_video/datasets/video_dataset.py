@@ -302,7 +302,7 @@ class VideoDataset(Dataset):
             try:
                 self._caller.call(work, self.timeout + _GRACE)
             except LimitExceededError:
-                # Its request is made once more: by then the file is a known bad file.
+                # Its request is repeated. By then, the file is known to be bad.
                 self._known_bad[self._reading] = f"timed out after {self.timeout:g} s"
                 self._batch_buffer.abandon()
         return samples
@@ -358,7 +358,7 @@ class VideoDataset(Dataset):
             try:
                 with self.current_files.reading(path):
                     return self._run_pipeline(index, seed, given)
-            finally:  # before the error is noted: not by a thread that exceeded its limit
+            finally:  # checked first, because a thread that exceeded its limit must note no error
                 if self.timeout is not None:
                     self._caller.restart(math.inf)
         except (TimeoutError, VideoTimeoutError):

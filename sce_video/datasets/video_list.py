@@ -16,8 +16,8 @@ from sce_video.utils.files import local_copy, regular_file, text_encoding, write
 from sce_video.utils.seconds import parse_seconds
 from sce_video.utils.storage import exists
 
-#: Extensions of readable containers, as cameras, recorders and players name them. Extensions that
-#: audio and pictures share (.ogg, .mj2, .heic) are left to :data:`BY_CONTENT`.
+#: Extensions of readable containers that cameras, recorders and players use. Extensions that audio
+#: files and pictures also have (.ogg, .mj2, .heic) are left to :data:`BY_CONTENT`.
 VIDEO_EXTENSIONS = (
     ".264", ".265", ".3g2", ".3gp", ".apng", ".asf", ".avc", ".avi", ".dav", ".dif", ".divx", ".dv",
     ".f4v", ".flv", ".gif", ".h263", ".h264", ".h265", ".hevc", ".ismv", ".ivf", ".m1v", ".m2p",
@@ -26,13 +26,14 @@ VIDEO_EXTENSIONS = (
     ".qt", ".rcv", ".rm", ".rmvb", ".tod", ".trp", ".ts", ".vc1", ".vob", ".vro", ".webm", ".wmv",
     ".wtv", ".y4m",
 )  # fmt: skip
-#: Among extensions: files of any other name, too, if they hold a video.
+#: As an element of the extensions, it also accepts files with any other name if they contain a
+#: video.
 BY_CONTENT = "*"
 IMAGE_EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 #: Names of the columns of a table of text, in lower case.
 PATH_COLUMNS = ("path", "video", "video_path", "file", "filepath", "filename")
 LABEL_COLUMNS = ("label", "class", "class_name", "label_name", "category")
-#: Largest label: metrics have a column for each class up to the largest.
+#: Largest allowed label, because metrics have a column for each class up to the largest.
 MAX_LABEL = 999_999
 
 _INTEGER = re.compile(r"-?[0-9]+")
@@ -169,7 +170,8 @@ def read_annotation_list(
     classes = [] if class_file is None else _read_classes(class_file)
     if not exists(ann_file):
         raise ValueError(f"there is no annotation file {ann_file!r}")
-    # Packed at once: millions of Python strings would take several times the memory of the list.
+    # Pack the paths immediately, because millions of Python strings would take several times the
+    # memory of the list.
     blob, ends, labels = bytearray(), array("q"), array("q")
     with _open(ann_file, newest=True) as file:
         for number, line in enumerate(file, 1):

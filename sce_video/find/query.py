@@ -367,8 +367,8 @@ def _exact(
             bad = rows[~np.isfinite(features).all(axis=1)]
             what = f"feature of {index.path(int(bad[0]))}" if len(bad) else "mean of its features"
             raise ValueError(
-                f"the index {index.folder} is damaged: the {what} holds NaN or infinity; build it "
-                "from scratch (--rebuild, rebuild=True)"
+                f"the index {index.folder} is damaged: the {what} contains NaN or infinity. Build "
+                "it from scratch (--rebuild, rebuild=True)"
             )
     similarities[~kept] = -np.inf
     k = min(k, int(kept.sum()))

@@ -118,7 +118,7 @@ def test_a_global_batch_is_divided_over_the_processes():
     assert cfg.train_dataloader.batch_size == 4
     for processes in (5, 24):
         with pytest.raises(
-            ValueError, match=f"global_batch=24 is not divisible by .* {processes} processes"
+            ValueError, match=f"global_batch=24 is not divisible by {processes} processes"
         ):
             divide_global_batch(cfg, processes)
     cfg.global_batch = "24"

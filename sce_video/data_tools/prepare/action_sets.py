@@ -147,7 +147,7 @@ def read_hmdb51(root: Path, annotations: Path | None = None) -> OfficialLists:
         for label, name in enumerate(classes):
             list_name = f"{name}_test_split{number}.txt"
             path = HMDB51.find(root, folder, f"split {number}", list_name)
-            # Names contain characters such as # & ( ; [ !
+            # Names contain special characters such as # & ( ; [ !
             lines = read_matches(path, r"([^/]*[^/\s])\s* ([012])", _MARKS)
             for video in unique_entries((where, m[1], int(m[2])) for where, m in lines):
                 if video.label == 0:
@@ -296,7 +296,8 @@ def read_diving48(root: Path, annotations: Path | None = None) -> OfficialLists:
             raise ValueError(f"{where}: {name!r} is empty or listed twice")
         classes.append(name)
 
-    # The frames of an entry count in the long video that the clip was cut from: not used.
+    # The frame numbers of an entry refer to the long video from which the clip was cut. They are
+    # not used.
     def rows(path: Path) -> Iterator[tuple[str, str, int]]:
         for where, item in _items(path, "vid_name", "label"):
             name, label, count = str(item["vid_name"]), item["label"], len(classes)
@@ -378,8 +379,8 @@ def read_ntu60(root: Path, videos: Path | None = None) -> tuple[OfficialLists, d
     return official, NTU60.locate(root, official, videos)
 
 
-#: Where the files of each set are, and the reader of its lists. The names of NTU's files are its
-#: lists.
+#: The place of each set's files, and the reader of its lists. NTU has no lists, because its file
+#: names contain the labels.
 SETS = {
     "ucf101": (UCF101, read_ucf101),
     "hmdb51": (HMDB51, read_hmdb51),

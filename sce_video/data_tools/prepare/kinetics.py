@@ -55,7 +55,7 @@ K200_PUBLISHED_CLASSES = 200
 #: Videos of each class and split.
 K200_PER_CLASS = {"train": 400, "val": 25}
 
-# The second names are those of DeepMind's own archive of the csv files.
+# The second names are used in DeepMind's own archive of the csv files.
 _CSV_NAMES = {"train": ["train.csv"], "val": ["val.csv", "validate.csv"], "test": ["test.csv"]}
 _SPLIT_MARKS = {"train": {"train"}, "val": {"val", "validate", "validation"}, "test": {"test"}}
 _COLUMNS = ("label", "youtube_id", "time_start", "time_end", "split")

@@ -266,7 +266,7 @@ def _read_flowers(files: _Files) -> _Content:
     The training set is ``trnid``, 10 images of each class.
     """
     setid, path = files.path("setid.mat"), files.path("imagelabels.mat")
-    # The files count classes and images from 1, lists from 0.
+    # The files count classes and images from 1, but our lists count from 0.
     labels = [_whole_number(path, value) - 1 for value in np.atleast_1d(read_mat(path, "labels"))]
     parts: dict[str, list[_Row]] = {"train": [], "val": [], "test": []}
     for rows, key in zip(parts.values(), ("trnid", "valid", "tstid"), strict=True):
@@ -340,7 +340,7 @@ def _read_voc2007(files: _Files) -> _Content:
     return _Content(parts, _VOC_CLASSES, named)
 
 
-#: By the names of ``sce-video prepare``.
+#: Keys are the names that ``sce-video prepare`` uses.
 TRANSFER_SETS = {
     "food101": TransferSet(
         """\

@@ -300,7 +300,7 @@ def _repack(job: Job) -> RepackFacts:
         missing = settings.psnr - worse
         if settings.crf is not None or missing <= 0 or crf <= CRF_RANGE[0]:
             break
-        # It was chosen by samples; all frames together may need a lower one.
+        # It was chosen on samples. All frames together may need a lower one.
         steps = max(1.0, np.ceil(missing / _SLOPE / _STEP))
         crf = float(max(CRF_RANGE[0], crf - steps * _STEP))
     least = job.limits.min_psnr
@@ -342,7 +342,7 @@ def _write(job: Job, source: VideoSource, crf: float) -> None:
             comment=COMMENT,
             threads=job.limits.threads,
         )
-        # The rename may reach the disk before the data does, and a power failure come in between.
+        # The rename may reach the disk before the data, and the power may fail in between.
         with open(job.temporary, "rb", opener=regular_file) as file:
             os.fsync(file.fileno())
     except (OSError, av.FFmpegError) as error:

@@ -118,7 +118,7 @@ def name_outputs(paths: Sequence[str]) -> dict[str, str]:
     Raises:
         ValueError: If two outputs would still have the same path.
     """
-    # Counted over all paths first: whether a.avi keeps its name depends on a later a.mp4.
+    # Count over all paths first, because whether a.avi keeps its name depends on a later a.mp4.
     stems = Counter(os.path.splitext(path)[0] for path in paths)
     names, first = {}, dict[str, str]()
     for path in paths:

@@ -157,7 +157,7 @@ class RepackJob(jobs.BatchJob):
             return True
         assert item.output is not None
         try:
-            # The records may be lost, the comment is in the file itself.
+            # The records may be lost, but the comment is in the file itself.
             with open_container(os.path.join(self.folder, item.output)) as container:
                 return container.metadata.get("comment", "").startswith(COMMENT)
         except VideoDecodeError:
@@ -234,7 +234,8 @@ def check_outputs(
                 f"{output!r} in the output folder was made from {made_from!r}, but would now be "
                 f"made from {path!r}. Choose another output folder"
             )
-    # Equal relative paths below two roots are two files, of which an output can show one.
+    # Equal relative paths below two roots are two files, but an output can contain only one of
+    # them.
     for item in [] if force else items:
         record = store.get(item.key)
         if record is None or not record.done or record.facts["root"] == job.root:
@@ -339,7 +340,7 @@ def repack_files(
 
 # -- into a table -----------------------------------------------------------------------------
 
-#: Facts about the encoding that a row keeps, besides the settings.
+#: Facts about the encoding that a row contains in addition to the settings.
 _FACTS = ("crf", "psnr", "psnr_luma", "frames_not_shown", "source_frames", "source_promised")
 
 

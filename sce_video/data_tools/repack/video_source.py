@@ -231,7 +231,7 @@ def make_schedule(
     nominal = min(nominal, small)
     number = max(1, round(duration * nominal))
     times = np.arange(number) * nominal.denominator / nominal.numerator
-    # The source's timestamps are rounded to ticks, those of the output are exact.
+    # The timestamps of the source are rounded to ticks, but the timestamps of the output are exact.
     slack = min(tick, float(_JITTER / nominal)) + 1e-9
     shown = np.searchsorted(timestamps, times + slack, side="right") - 1
     return Schedule(nominal, np.maximum(shown, 0), False)
@@ -250,7 +250,7 @@ def _constant_rate(
     for rate in [rate for rate in candidates if rate > 0]:
         frame = rate.denominator / rate.numerator
         error = np.abs(timestamps - np.arange(count) * frame).max()
-        # A tick may be as long as a frame (AVI); a gap of one frame is not rounding then.
+        # A tick may be as long as a frame (AVI). Then a gap of one frame is not caused by rounding.
         if error <= max(_JITTER * frame, min(tick, 0.4 * frame)) + 1e-9:
             return rate
     return None

@@ -278,7 +278,8 @@ class _Run:
                 cores = _SUPPOSED_PROCESSES if self._workers.ray else jobs.usable_cores()
                 processes = self._workers.count or cores
                 self._process(_batches(todo, self._maker, processes))
-                # The file that ends its process is not known: those of its batch come one by one.
+                # It is not known which file ended its process, so the files of the batch are
+                # processed one by one.
                 again, self._again = self._again, []
                 self._process((source,) for source in again)
         except BaseException:
@@ -286,8 +287,8 @@ class _Run:
                 self._commit()  # rows that are done, also after an interrupt
             raise
         self._commit()
-        # If another driver has written rows too, all but the newest of each path are removed: the
-        # driver that ends last leaves none.
+        # If another driver has also written rows, keep only the newest row of each path. The driver
+        # that ends last removes all duplicates.
         if self._writer.is_shared():
             self._read_states()
             self._commit()
@@ -327,7 +328,7 @@ class _Run:
         """
         timeout = self._workers.timeout
         job = RowsJob(self._writer.table, self._maker, timeout)
-        # Every file has a limit of its own in the worker; this one is for all else.
+        # Every file has its own time limit in the worker. This limit covers everything else.
         limit = max(timeout, min(10 * timeout, _LONGEST_BATCH))
         workers = replace(self._workers, timeout=limit)
         items = (jobs.Item(batch[0].path, {"files": len(batch)}, batch) for batch in batches)

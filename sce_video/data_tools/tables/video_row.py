@@ -24,7 +24,7 @@ from sce_video.datasets.readers.frame_table import is_restart_point
 from sce_video.datasets.tables.row_columns import CodecParameters, FrameIndex, table_path
 from sce_video.datasets.tables.table_rows import TableReader
 
-#: Bytes of the hash of a stream, enough that no two streams have the same.
+#: Number of bytes of a stream's hash, enough that no two streams have the same hash.
 _HASH_BYTES = 16
 _LARGEST_STREAM = 2**31  # bytes of one row, which is held in memory while it is written
 
@@ -134,7 +134,7 @@ def _with_content(row: VideoRow, source: RowSource) -> VideoRow:
     deadline = None if source.timeout is None else time.monotonic() + source.timeout
     limits = DecodeLimits(source.max_pixels)
     reader = AvReader(source.file, deadline=deadline, limits=limits)
-    # Two frames tell: all of them need not fit into memory.
+    # Two frames are enough to tell, because all of them may not fit into memory.
     with reader:
         ends = np.unique([0, len(reader.timestamps) - 1])
         frames = reader.decode(ends)
@@ -149,7 +149,8 @@ def _with_content(row: VideoRow, source: RowSource) -> VideoRow:
         def fetch(positions: np.ndarray) -> list[bytes]:
             return [stream[index.offsets[p] : index.offsets[p + 1]] for p in positions.tolist()]
 
-        # The first and the last frame, from packets alone, must be the file's.
+        # The first and the last frame, decoded from packets alone, must equal the frames of the
+        # file.
         alone = TableReader(source.file, index=index, fetch=fetch, limits=limits)
         if alone.duration <= 0:
             raise NotRepackedError("it has no duration")

@@ -190,7 +190,8 @@ class TableWriter:
             TableError: If the table cannot be written. Nothing of this commit is in it then.
         """
         with _explained("write to", self.table):
-            # New rows first: killed in between, both are there, and readers take the newer one.
+            # Write the new rows first. If the process is killed in between, both exist, and readers
+            # take the newer one.
             if fragments:
                 self._append(fragments)
             for numbers in _lists_of(replaced, _MOST_REMOVED):

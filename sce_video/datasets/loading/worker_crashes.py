@@ -24,7 +24,7 @@ from sce_video.datasets.loading.batches import shared_tensor
 from sce_video.utils.errors import CRASH_SIGNALS, UserError
 from sce_video.utils.private_parts import end_persistent_workers
 
-#: Workers of a loader whose files are noted. A machine has fewer cores for a loader.
+#: Largest number of workers whose files are noted. No machine has more cores for a loader.
 _ROWS = 256
 #: Bytes of a path that are noted: Linux has no longer paths (PATH_MAX).
 _WIDTH = 4096
@@ -168,7 +168,8 @@ def outlive_signals(worker_init: Callable[[int], None] | None, worker: int) -> N
         os._exit(0)
 
     threading.Thread(target=end_by_parent, daemon=True).start()
-    # A thread of multiprocessing hands batches over: it reports a parent that was interrupted then.
+    # A thread of multiprocessing hands batches over. It would report an error if the parent was
+    # interrupted.
     sys.excepthook = _report_unless_parent_left
     if worker_init is not None:
         worker_init(worker)

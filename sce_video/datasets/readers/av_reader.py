@@ -212,7 +212,7 @@ class AvReader(VideoReader):
     @property
     def random_access_at_keys(self) -> bool:
         """Return whether decoding can start at every key frame and return all later frames."""
-        # Frames depend on where decoding started if it cannot start at every key frame (intra
+        # Frames may depend on where decoding started: if it cannot start at every key frame (intra
         # refresh), if frames decoded after a key frame are displayed before it, or if the second
         # key frame of h264 is not an IDR picture (open GOP).
         if self.by_count or self._pts[0] < 0 or self.has_false_keys:
@@ -307,7 +307,8 @@ class AvReader(VideoReader):
                         yield number, frame
                 return
             except (WrongIndexError, NoRestartPointError):
-                # The packets are not those of the table: read it from them, count the frames.
+                # The packets differ from the table, so read the table from them and count the
+                # frames.
                 self._stream.reopen(quick=False)
                 self._take_table(use_index=False)
         wanted = set(left.tolist())

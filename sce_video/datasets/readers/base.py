@@ -113,7 +113,7 @@ class DecodeLimits:
 
 
 FALLBACK_FPS = 25.0
-#: Frames that :meth:`VideoReader.stream` returns at a time, in their full size.
+#: Number of frames that :meth:`VideoReader.stream` returns at a time, in full size.
 STREAMED_FRAMES = 16
 
 
@@ -323,7 +323,7 @@ class VideoReader(ABC):
         if not np.array_equal(numbers, wanted):
             self.limits.check_held(self.path, len(wanted), len(wanted) * frames[0].nbytes)
             frames = frames[places]
-        import torch  # here, because programs that only list or index videos do without it
+        import torch  # here, because programs that only list or index videos need none
 
         durations = np.diff(self.timestamps, append=self.duration)
         return FrameBatch(

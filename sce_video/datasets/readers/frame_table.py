@@ -19,9 +19,9 @@ import numpy as np
 
 from sce_video.utils.files import regular_file
 
-#: A clock that goes further ahead than this many seconds has restarted, as in the ffmpeg program.
+#: A clock that jumps ahead by more than this many seconds has restarted, as in the ffmpeg program.
 _JUMP = Fraction(10)
-#: Between key frames a clock may go back by this many seconds before it counts as restarted.
+#: Between key frames, a clock may go back by up to this many seconds without counting as restarted.
 _SLIP = Fraction(1, 10)
 _MAX_MOOV_BYTES = 256 * 2**20  # a larger header is taken to be corrupt
 
@@ -144,7 +144,8 @@ class Clock:
         """
         stamps, end = pts.copy(), None
         for part in np.split(np.arange(len(pts)), restarts):
-            # FFmpeg makes up a missing timestamp from the next packet, here of another recording.
+            # FFmpeg derives a missing timestamp from the next packet, which here belongs to another
+            # recording.
             delays = pts[part] - self.dts[part]
             foreign = np.abs(delays) > float(_JUMP / self.tick)
             if foreign.any() and (delays[~foreign] >= 0).any():
@@ -205,7 +206,7 @@ def table_from_index(path: str, stream: av.VideoStream) -> FrameTable | None:
         return None
     pts = dts + offsets
     last = int(durations[np.argmax(pts)])
-    # Without B frames all times are FFmpeg's own, so no packet need be demuxed to check them.
+    # Without B frames, all times are FFmpeg's own, so no packet needs to be demuxed to check them.
     plain = stream.codec_context.name in ("h264", "hevc") and (offsets == offsets[0]).all()
     stored = np.stack([byte_offsets, sizes], 1) if plain and name != "avi" else None
     return FrameTable(pts, keys.astype(bool), last, stored=stored)

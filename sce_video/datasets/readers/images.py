@@ -24,7 +24,7 @@ from sce_video.registry import READERS
 from sce_video.utils.files import regular_file
 
 _FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "GIF", "TIFF", "PPM", "JPEG2000")
-#: libjpeg decodes at these fractions, by leaving out high frequencies; OpenCV's flag for each.
+#: OpenCV's flag for each fraction at which libjpeg can decode by leaving out high frequencies.
 _REDUCED = {1: 0, **{n: getattr(cv2, f"IMREAD_REDUCED_GRAYSCALE_{n}") for n in (2, 4, 8)}}
 #: If OpenCV has this flag, libjpeg writes RGB itself. Otherwise the image is converted afterwards.
 _RGB: int = getattr(cv2, "IMREAD_COLOR_RGB", 0)

@@ -19,7 +19,7 @@ from sce_video.datasets.readers.base import (
 )
 from sce_video.registry import READERS
 
-#: FFmpeg's names of the containers in which the libraries were found to return the same frames.
+#: FFmpeg's names of the containers for which the libraries returned the same frames in tests.
 _CONTAINERS = ("mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm")
 #: profile_idc of H.264 with 8 bits: baseline, main, extended, high.
 _H264_8_BIT = (66, 77, 88, 100)
@@ -35,7 +35,7 @@ class FallbackReader(VideoReader):
 
     #: Codecs that the library reads correctly from mp4, mov, Matroska and WebM files.
     codecs: frozenset[str] = frozenset()
-    #: Exceptions that the library raises for a missing frame.
+    #: Exceptions that the library raises if a frame is missing.
     errors: tuple[type[Exception], ...] = (RuntimeError, IndexError)
     _video: Any = None
 

@@ -20,7 +20,8 @@ from sce_video.datasets.video_list import VideoList, video_of
 FORMAT = "1"
 FORMAT_KEY = b"sce_video.table"
 STREAM = "stream"
-#: All that a reader needs of a row besides its packets, in one value: see :meth:`FrameIndex.pack`.
+#: Everything that a reader needs to know about a row besides its packets, in one value
+#: (:meth:`FrameIndex.pack`).
 INDEX = "index"
 _HEAD = struct.Struct("<II")  # CRC-32 of what follows it, bytes of the JSON
 
@@ -68,8 +69,8 @@ class FrameIndex:
     duration: float
     #: Parameters of the decoder.
     parameters: CodecParameters
-    #: Orientation in which frames are displayed: quarter turns counter-clockwise, plus 4 if they
-    #: are mirrored left to right before they are turned.
+    #: Orientation in which frames are displayed: the number of quarter turns counter-clockwise,
+    #: plus 4 if they are mirrored left to right before they are turned.
     turns: int
 
     @property

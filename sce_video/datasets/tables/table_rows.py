@@ -52,7 +52,8 @@ _ROWS_OF_A_READ = 4
 _READS_AT_ONCE = 20  # enough for two batches of 32 samples
 
 # Open decoders that are not in use. A table has few kinds of streams, and opening a decoder takes
-# as long as decoding a frame or two. One that raised, or whose thread was abandoned, is dropped.
+# as long as decoding a frame or two. A decoder is dropped if it raised an error or its thread was
+# abandoned.
 _idle_decoders: OrderedDict[tuple[CodecParameters, int, int], Any] = OrderedDict()
 _idle_lock = Lock()
 _MOST_IDLE = 8
@@ -184,11 +185,11 @@ class RowData:
 
     #: Its frames; None until they were read.
     index: FrameIndex | None = None
-    #: Why it cannot be read; empty if it can.
+    #: The reason why it cannot be read; empty if it can.
     failure: str = ""
-    #: Bytes by position, parts of what was read at once.
+    #: Bytes by position. They are parts of what one request has read.
     packets: dict[int, memoryview] = field(default_factory=dict)
-    #: What the first steps of the pipeline made of a sample up to its clips, by index and seed.
+    #: Results of the pipeline's first steps up to the clips of a sample, by index and seed.
     drawn: dict[tuple[int, int], PipelineResults] = field(default_factory=dict)
     #: A read of its packets that is under way in another thread.
     reading: Future[None] | None = None

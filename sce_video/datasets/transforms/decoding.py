@@ -78,8 +78,8 @@ class OpenVideo:
             deadline=results.get("deadline"),
             limits=self.limits,
         )
-        results.get("opened", []).append(reader)  # a list of whoever asks the reader afterwards
-        if "exit_stack" in results:  # whoever calls transforms one by one closes the reader
+        results.get("opened", []).append(reader)  # for a caller that queries the reader later
+        if "exit_stack" in results:  # a caller of single transforms closes the reader
             results["exit_stack"].enter_context(reader)
         return results | {"reader": reader, "limits": self.limits}
 
@@ -173,7 +173,7 @@ def _without_repeats(
     decoded: tuple[DecodedFrames, np.ndarray],
 ) -> list[ClipIndices]:
     """Return the clips with other partners if frames repeat, or without any."""
-    # The frames around are compared in one more pass, a few in memory at a time.
+    # The neighbouring frames are compared in one more pass, with a few in memory at a time.
     frames, indices = decoded
     around: dict[int, set[int]] = {}
     for clip, repeated in zip(clips, repeats, strict=True):

@@ -346,7 +346,8 @@ def _merge_into_step(steps: list, step: str, change: Any, path: tuple[str, ...])
     try:
         index = step_index(steps, step, where)
     except ValueError as error:
-        raise StepError(f"{error}. To add or remove steps, give {where} as a list") from None
+        stop = "" if str(error).endswith("?") else "."
+        raise StepError(f"{error}{stop} To add or remove steps, give {where} as a list") from None
     if not isinstance(change, dict):
         raise StepError(f"{where}.{step} is a dict: give a dict of its changes, got {change!r}")
     if change.get("_delete_"):

@@ -103,7 +103,7 @@ def test_an_option_finds_a_step_by_name_or_number(base, part):
             [
                 "list of 4 entries (0: StepTestOpen, 1: StepTestClips, 2: Flip, 3: Flip)",
                 "'StepTestClip' is not the index of an entry and not the type of one",
-                "did you mean StepTestClips",
+                "Did you mean StepTestClips",
             ],
         ),
         (
@@ -195,7 +195,7 @@ def test_a_list_still_replaces_a_list_and_a_tuple_stays_one(tmp_path, child_of):
             [
                 "custom_hooks is a list of 2 entries (0: StepTestHook, 1: EMAHook)",
                 "'StepTestHok' is not the index of an entry and not the type of one",
-                "did you mean StepTestHook?",
+                "Did you mean StepTestHook?",
                 "To add or remove steps, give custom_hooks as a list",
             ],
         ),
