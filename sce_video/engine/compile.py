@@ -117,11 +117,11 @@ def _backbones(model: nn.Module) -> list[nn.Module]:
 class _LeavesBf16(nn.Module):
     """Parent of convolutions that compute in float32 what oneDNN gets wrong in bf16."""
 
-    # Under bf16 autocast on a CPU its gradient of the weights is wrong if the input is smaller
-    # than the kernel: NaN, infinite, or finite and without relation to the right one, as it reads
-    # memory that nothing was written to; some sizes also corrupt the heap. Found for two frames and
-    # a kernel of three, for inputs of one pixel with a stride, and others (torch 2.6 to 2.13, AMD
-    # EPYC with avx512_bf16).
+    # Under bf16 autocast on a CPU, the gradient of its weights is wrong if the input is smaller
+    # than the kernel. It is NaN, infinite, or finite but unrelated to the correct gradient, because
+    # the operator reads uninitialised memory. Some sizes also corrupt the heap. This was found for
+    # two frames and a kernel of three, for inputs of one pixel with a stride, and for other sizes
+    # (torch 2.6 to 2.13, AMD EPYC with avx512_bf16).
 
     def forward(self, input: Tensor) -> Tensor:
         on_cpu = input.device.type == "cpu" and torch.is_autocast_enabled("cpu")
@@ -133,7 +133,7 @@ class _LeavesBf16(nn.Module):
             return super().forward(input.float()).to(torch.bfloat16)
 
 
-#: By class of a convolution, the same one that is right for small inputs in bf16, too.
+#: For each class of convolution, the same class with correct results for small inputs in bf16.
 _CLASSES: dict[type, type] = {
     kind: type(f"Small{kind.__name__}", (_LeavesBf16, kind), {})
     for kind in (nn.Conv3d, nn.Conv2d, FoldedConv3d)

@@ -34,7 +34,7 @@ from sce_video.registry import HOOKS, LOG_PROCESSORS, VISBACKENDS, VISUALIZERS
 from sce_video.utils.errors import UserError
 from sce_video.utils.files import check_sqlite_file, write_error
 
-#: Beginnings of mmengine's messages that tell a user nothing: for the log file only.
+#: Beginnings of mmengine's messages that are useless to a user and go to the log file only.
 _FILE_ONLY = (
     "Exp name:",
     "Distributed training is not used",
@@ -68,7 +68,7 @@ def prepare_handlers(logger: logging.Logger) -> None:
     for handler in logger.handlers:
         handler.handleError = partial(report, handler, handler.handleError)  # type: ignore
         if type(handler) is logging.StreamHandler:
-            handler.addFilter(_for_the_screen)  # once: a filter that is there stays alone
+            handler.addFilter(_for_the_screen)  # added only once
 
 
 def _for_the_screen(record: logging.LogRecord) -> bool:
@@ -79,7 +79,7 @@ def _no_train_line(record: logging.LogRecord) -> bool:
     return not str(record.msg).startswith("Epoch(train)")
 
 
-# Seconds between two drawings: a drawing takes two milliseconds of the training's own thread.
+# Seconds between two drawings, because each takes two milliseconds of the training thread.
 _EVERY = 0.5
 
 
@@ -135,7 +135,8 @@ class _Screen:
         self._bar = Progress(*columns)
         self._task = self._bar.add_task("", left="")
         self._text = Text(no_wrap=True, overflow="ellipsis")
-        # Without automatic refresh: no thread, whose locks a forked worker would inherit.
+        # Do not refresh automatically, because that needs a thread, whose locks a forked worker
+        # would inherit.
         shown, console = Group(self._bar, self._text), Console(file=sys.stdout)
         self._live = Live(shown, console=console, auto_refresh=False)
         self.numbers: dict[str, Any] = {}
@@ -200,7 +201,7 @@ def describe_numbers(numbers: Mapping[str, Any]) -> str:
 class TensorboardVisBackend(mmengine.visualization.TensorboardVisBackend):
     """Writer of mmengine's event files that raises a failed write with the next call."""
 
-    # TensorBoard writes in a thread, whose exception Python would print in full.
+    # TensorBoard writes in a thread, and Python would print the thread's exception in full.
 
     def _init_env(self) -> None:
         self._other_hook = threading.excepthook
@@ -249,7 +250,7 @@ class Visualizer(mmengine.visualization.Visualizer):
             try:
                 call(backend)
             except OSError as error:
-                # Dropped before it is closed: closing may write, and fail, again.
+                # Remove it before closing it, because closing may write, and fail, again.
                 del self._vis_backends[name]
                 with suppress(OSError):
                     backend.close()
@@ -345,7 +346,7 @@ class WandbVisBackend(mmengine.visualization.WandbVisBackend):
     def _init_env(self) -> None:
         import wandb
 
-        # The terminal stays ours; wandb would wrap stdout and stderr.
+        # Otherwise wandb would wrap stdout and stderr.
         self._init_kwargs["settings"] = wandb.Settings(console="off", silent=True)
         try:
             super()._init_env()

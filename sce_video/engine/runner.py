@@ -109,7 +109,7 @@ class VideoRunner(Runner):
             pin_memory = dataloader.get("pin_memory", True) and torch.cuda.is_available()
             wanted, cores = dataloader.get("num_workers", 0), cores_of_process()
             if wanted > cores:
-                # More would take turns on the cores, and each holds batches in memory.
+                # More workers would compete for the cores, and each holds batches in memory.
                 print_log(
                     f"{wanted} loader workers are more than the {cores} cores of this process, so "
                     f"it starts {cores}",
@@ -123,8 +123,9 @@ class VideoRunner(Runner):
             dataloader = {**dataloader, **kept}
         loader = Runner.build_dataloader(dataloader, seed, diff_rank_seed)
         if loader.generator is None:
-            # Each iterator draws a seed for its workers. Drawn from the global generator, which
-            # dropout uses, it would make a resumed training differ from the uninterrupted one.
+            # Each iterator draws a seed for its workers. If it were drawn from the global
+            # generator, which dropout uses, a resumed training run would differ from an
+            # uninterrupted one.
             loader.generator = torch.Generator().manual_seed(seed or 0)
         announce = getattr(loader.sampler, "announce_batches", None)
         if announce is not None and getattr(loader.dataset, "reads_ahead", False):
@@ -147,7 +148,7 @@ class VideoRunner(Runner):
 
     def build_logger(self, log_level: int | str = "INFO", log_file: str | None = None) -> MMLogger:
         """Build mmengine's logger. Environment, config and hook table go only to its file."""
-        # An unpacked folder may hold links for the times at which it might be used.
+        # An unpacked folder may already contain links.
         for path in (self._log_dir, log_file or Path(self._log_dir, f"{self.timestamp}.log")):
             check_regular(path, written=True)
         logger = super().build_logger(log_level, log_file)
@@ -344,7 +345,8 @@ class VideoRunner(Runner):
             ValueError: If no weight of the file fits the model, or one has another shape. If
                 ``strict``, also if one is missing or too many.
         """
-        # A training that continues has the adapters themselves; everything else their sum.
+        # A training run that continues needs the adapters themselves. Everything else needs the
+        # merged weights.
         checkpoint = load_checkpoint_file(filename, map_location, merge_adapters=not strict)
         self.call_hook("after_load_checkpoint", checkpoint=checkpoint)
         model = unwrap_model(self.model)
@@ -360,7 +362,7 @@ class VideoRunner(Runner):
         if missing:
             which = f"{len(missing)} weights of the model are not in the file {missing[:5]}"
             self.logger.warning(f"{filename}: {which}")
-        if extra:  # the heads of a pretraining, where only its backbone is used
+        if extra:  # heads of a pretraining run of which only the backbone is used
             parts = ", ".join(sorted({name.split(".")[0] for name in extra}))
             what = f"not part of {type(model).__name__} and are left out ({parts})"
             self.logger.info(f"{filename}: {len(extra)} of its weights are {what}")
@@ -435,7 +437,8 @@ class VideoRunner(Runner):
         Raises:
             ValueError: If the file has no training state, or the weights of another model.
         """
-        # Strict: a run that lacks a weight of its queue or target would not be the same run.
+        # Load strictly, because a run that lacks a weight of its queue or target would not be the
+        # same run.
         checkpoint = self.load_checkpoint(filename, get_device(), strict=True)
         meta = checkpoint.get("meta", {})
         if not {"epoch", "iter"} <= set(meta) or "optimizer" not in checkpoint:
@@ -466,7 +469,7 @@ class VideoRunner(Runner):
             states = checkpoint.get("param_schedulers", [])
             for scheduler, state in zip(self.param_schedulers, states, strict=True):
                 scheduler.load_state_dict(state)
-        # Last: nothing that is restored before may draw from them.
+        # Restore these last, because restoring the other states may draw from them.
         states = meta.get("random_states", [])
         if len(states) == self.world_size:
             set_random_states(states[get_rank()])

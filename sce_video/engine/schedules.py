@@ -294,8 +294,8 @@ class ScheduleHook(Hook):
             runner.log_processor.show_current(self.model)
         schedules = {name: build_schedule(s, steps_per_epoch) for name, s in self.model.items()}
         self._model_schedules = schedules
-        # The method checks the values of the first, middle and last step and of milestones; all
-        # schedules are set together, since it may compare its numbers.
+        # The method checks the values of the first, middle and last step and of milestones. All
+        # schedules are set together, because it may compare their values.
         check = getattr(model, "check_settings", lambda: None)
         steps = {0, self._total // 2, self._total - 1}
         for schedule in schedules.values():
@@ -311,7 +311,8 @@ class ScheduleHook(Hook):
         done = runner.iter // self._accumulation
         step = position(done, self._total, runner.train_loop.replans)
         groups = runner.optim_wrapper.optimizer.param_groups
-        # By group: resumed groups hold the rates of their last step, not the config's rates.
+        # The rates are set for each group, because resumed groups contain the rates of their last
+        # step and not the config's rates.
         for group, schedule in zip(groups, self._lr_schedules, strict=True):
             group["lr"] = schedule(step, self._total)
         if self._decay is not None:

@@ -133,7 +133,7 @@ def _copy_stream(device: torch.device) -> torch.cuda.Stream:
 
 #: Optimiser steps between exchanges on whether to stop. Each exchange makes all GPUs wait.
 _STEPS_PER_AGREEMENT = 10
-_FAILURE = 128  # stands for a failure where a signal's number is expected
+_FAILURE = 128  # marks a failure where a signal number is expected
 
 
 class TrainingStepError(RuntimeError):

@@ -23,7 +23,7 @@ from sce_video.utils.distributed import unwrap_model
 from sce_video.utils.errors import NamedWarning
 from sce_video.utils.files import regular_file
 
-# Share of samples left out of every epoch above which a warning is logged.
+# If more than this share of the samples is left out of every epoch, a warning is logged.
 _MAX_LEFT_OUT = 0.2
 # Number of optimiser steps below which a training run changes a network too little.
 _FEW_STEPS = 100

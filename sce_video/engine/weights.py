@@ -31,8 +31,9 @@ from sce_video.utils.storage import exists, join, split
 
 _PREFIX = "backbone."
 _HEADS = ("cls_head.", "roi_head.")
-#: A counter of BN that no forward pass in eval mode reads, which files of other projects may lack;
-#: and adapters, which begin at 0 in a new training and are part of the weights of an old one.
+#: Names that files of other projects may lack: a counter of BN, which no forward pass in eval mode
+#: reads, and adapters, which start at 0 in a new training run and are part of the weights of an old
+#: one.
 _IGNORED = ("num_batches_tracked", *ADAPTER)
 
 
@@ -330,8 +331,8 @@ def write_weights(weights: dict[str, Tensor], path: Path) -> None:
     path.chmod(mode)
 
 
-#: Backbones whose constructors only make layers, by scope. mmaction2's others read files or the
-#: network, map no videos, or compute tables of any size (``VisionTransformer``).
+#: Backbones whose constructors only create layers, by scope. The others of mmaction2 read files or
+#: the network, do not process videos, or compute tables of any size (``VisionTransformer``).
 BACKBONES = {
     "sce_video": frozenset(
         "EfficientNetLite HFEncoder R2Plus1d ResNet2d ResNet3dSlowPath S3D TimmEncoder "
@@ -360,14 +361,14 @@ LAYERS = {
 _PARTS = (
     *("AttentiveProbeHead", "I3DHead", "RecognizerDataPreprocessor", "VideoDataPreprocessor"),
 )
-#: A metric that writes a file of any name.
+#: A metric that can write to any path.
 _WRITES = ("AVAMeanAP",)
 #: Keys of a backbone that would load weights or change the lookup of names.
 _DROPPED = ("init_cfg", "pretrained", "_scope_")
 #: Largest whole number in the config of a backbone: channels, pixels, frames.
 _MAX_NUMBER = 2**16
-#: Other limits, by a part of the key: these sizes multiply, by each other or by activations, and
-#: the lists of a network's layers; texts have larger vocabularies.
+#: Other limits, by a part of the key. Lower limits are for sizes that are multiplied by each other,
+#: by activations or by the number of layers; vocabularies of texts may be larger.
 _MAX_NUMBERS = {
     **{"vocab_size": 2**19, "depths": 1024},
     "window": 16,
@@ -375,8 +376,8 @@ _MAX_NUMBERS = {
 }
 _MAX_VALUES, _MAX_DEPTH = 2000, 20  # values of a config, and their nesting
 _MAX_MODULES = 3000
-#: Bytes of a network that the file need not hold, such as constant tables. A weight may be wider in
-#: the network than in the file (16 bits), and be used twice.
+#: Bytes of a network that need not be in the file, such as constant tables. A weight may be wider
+#: in the network than in the file (16 bits), and be used twice.
 _SPARE_BYTES, _BYTES_PER_STORED_BYTE = 2**24, 4
 
 

@@ -368,7 +368,8 @@ class MultiViewTestLoop(BaseLoop):
         return parts[0]
 
     def _evaluate(self, rows: Rows, gallery: Rows | None) -> dict[str, float]:
-        # A validation does not check this: a training has alarms, and its own end for NaN.
+        # A validation does not check this, because a training run has alarms and ends by itself if
+        # the loss becomes NaN.
         for part in (rows, gallery):
             if part is not None:
                 check_finite(part)

@@ -95,7 +95,8 @@ def stated_benchmark(
     """
     file = str(checkpoint.get("path") or checkpoint.get("source") or "the file")
     random = checkpoint.get("path") is None and file.startswith("random")
-    # Features are those of the pretraining itself; a classifier was finetuned from it.
+    # Features come from the pretraining run itself, and a classifier from a finetuning run that
+    # started from it.
     is_origin = benchmark.get("protocol") in ("retrieval", "pretraining", *TRANSFER)
     origin = checkpoint if is_origin else checkpoint.get("pretrained")
     if random or origin == "random":

@@ -37,17 +37,18 @@ OTHERS = {
 }
 #: The measures by their names in a row.
 MEASURES = {"knn": "kNN accuracy", "retrieval": "retrieval of the other clip of a video"}
-#: Fewer points more than this are hardly worth a training.
+#: A gain of fewer points is hardly worth a training run.
 LEAST_GAIN = 0.05
-#: Fewest videos of a comparison: an interval over fewer says little.
+#: Minimum number of videos for a comparison, because an interval over fewer videos says little.
 _MIN_VIDEOS = 16
-#: Score of the other network above which nothing can be better.
+#: If the score of the other network is above this value, nothing can be better.
 _CEILING = 0.95
-#: Ratio of the effective ranks from which, without classes, a network is not called no better.
+#: Without classes, a network whose effective rank is higher by this factor is not called "no
+#: better".
 _HIGHER_RANK = 1.1
 #: Mean number of videos per class from which labels are used.
 _VIDEOS_PER_CLASS = 4
-#: Neighbours that vote for the class of a clip.
+#: Number of neighbours that vote for the class of a clip.
 _K = 20
 
 
@@ -63,7 +64,8 @@ def compare_features(features: Mapping[str, Tensor], labels: Tensor) -> dict[str
     """
     count, clips = features["trained"].shape[:2]
     classes = len(torch.unique(labels))
-    # Classes of a video or two say nothing: a folder may hold one class for each.
+    # Classes with one or two videos say nothing, because a folder may contain a class for each
+    # video.
     labelled = bool((labels >= 0).all()) and 2 <= classes <= count / _VIDEOS_PER_CLASS
     measure = "knn" if labelled else "retrieval"
     videos = torch.arange(count).repeat_interleave(clips)
@@ -72,11 +74,11 @@ def compare_features(features: Mapping[str, Tensor], labels: Tensor) -> dict[str
     for name, matrix in features.items():
         flat, suffix = matrix.reshape(count * clips, -1).float(), f"_{name}" * (name != "trained")
         row[f"rank{suffix}"] = float(effective_rank(flat))
-        if labelled:  # do the clips of other videos vote for a clip's class?
+        if labelled:  # whether the clips of other videos vote for a clip's class
             classes_of = labels.repeat_interleave(clips)
             scores = knn_scores(flat, flat, classes_of, k=_K, groups=(videos, videos))
             hits[name] = (scores.argmax(dim=1) == classes_of).double()
-        elif clips > 1:  # is the nearest other clip one of the same video?
+        elif clips > 1:  # whether the nearest other clip belongs to the same video
             hits[name] = clip_hits(flat, videos).double()
         if name in hits:
             row[f"{measure}{suffix}"] = float(hits[name].mean())

@@ -81,7 +81,7 @@ def weighted_mean(sets: Sequence[Rows], weights: Sequence[float] | None = None) 
     kept = [scores.central for scores in aligned if scores.central is not None]
 
     def mean(matrices: list[Tensor]) -> Tensor:
-        # In float64, so that the order of the sets changes nothing that is shown.
+        # Compute in float64, so that the order of the sets does not change the values shown.
         weighted = (w * m.double() for w, m in zip(shares, matrices, strict=True))
         return sum(weighted, torch.zeros((), dtype=torch.float64)).float()
 

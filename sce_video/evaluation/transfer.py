@@ -49,12 +49,12 @@ MANY_SHOT_SETS = {
     name: ManyShotSet(metric, name in _OFFICIAL_VALIDATION, float(value))
     for name, metric, value in MANY_SHOT
 }
-#: tab:low-shot-voc, SCE: mAP in percent by images per class, None is all of trainval; with the
-#: second decimal of the README of juliendenize/SCE, the table has one.
+#: tab:low-shot-voc, SCE: mAP in percent by images per class, where None means all of trainval. The
+#: second decimal is from the README of juliendenize/SCE, because the table has only one.
 LOW_SHOT_PUBLISHED: dict[int | None, float] = {16: 79.47, 32: 83.05, 64: 85.47, None: 88.24}
-#: Values of C tried, strongest fit first: 1/w for 45 weights w from 1e-6 to 1e5.
+#: Values of C to try, starting with the strongest fit: 1/w for 45 weights w from 1e-6 to 1e5.
 C_GRID = tuple((1.0 / np.logspace(-6, 5, 45)).tolist())
-#: top-1 accuracy; mean over classes of the accuracy; mean over classes of 11-point AP.
+#: Top-1 accuracy, mean over classes of the accuracy, and mean over classes of 11-point AP.
 METRICS = ("top1", "mean_class", "map11")
 
 
@@ -264,7 +264,7 @@ def evaluate_many_shot(
         features = parts.rows[name].values.numpy()
         data[name] = Labelled(features, labels == 1 if tables else labels)
     if not official_val:
-        # Drawn from the rows as they are in the file, as in ssl-transfer.
+        # Draw from the rows in the order of the file, as in ssl-transfer.
         train, held = data["train"], random_holdout(len(data["train"].labels))
         data["val"] = Labelled(train.features[held], train.labels[held])
         data["train"] = Labelled(train.features[~held], train.labels[~held])
@@ -335,10 +335,10 @@ def many_shot(
         for c in grid if len(grid) > 1 else ():
             validation[c] = _fit_and_score(model, c, train, val, metric)
         best = max(validation, key=lambda c: validation[c]) if validation else grid[0]
-        # The chosen C is fitted again on all but the test.
+        # The fit with the chosen C is repeated on everything except the test set.
         both = Labelled(*(np.concatenate(pair) for pair in zip(train, val, strict=True)))
         if not np.array_equal(np.unique(train.labels), np.unique(both.labels)):
-            model = classifier()  # a start of another shape is refused
+            model = classifier()  # a starting point of another shape is refused
         return _fit_and_score(model, best, both, test, metric), best, validation
 
 
@@ -438,7 +438,7 @@ def svm_scores(train: np.ndarray, positives: np.ndarray, features: np.ndarray) -
     without positives or negatives.
     """
     _check_matrix(train, positives, "train")
-    # The arguments of PCL.
+    # The arguments that PCL uses.
     loss = {"penalty": "l2", "loss": "squared_hinge", "dual": True, "intercept_scaling": 1.0}
     solver = {"tol": 1e-4, "max_iter": 2000, "random_state": 0, "class_weight": {1: 2, -1: 1}}
     scores = []

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from sce_video.inference.model import VideoModel
     from sce_video.inference.network_input import ViewOptions
 
-#: By path in the index, start and end in seconds of the moments with which no result may share
-#: frames.
+#: For each path in the index, start and end in seconds of the moments with which no result may
+#: share frames.
 Moments = Mapping[str, Sequence[tuple[float, float]]]
 
 

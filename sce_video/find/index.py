@@ -55,7 +55,8 @@ from sce_video.inference.model import VideoModel
 from sce_video.inference.network_input import ViewOptions
 from sce_video.jobs import Item, Record, RecordStore, Workers, is_current, run_job
 
-#: Called with the numbers of finished videos and of videos to embed, and a failure's reason.
+#: Called with the number of finished videos, the number of videos to embed, and the reason for a
+#: failure.
 OnVideo = Callable[[int, int, str], None]
 #: Columns of a table of videos that show whether a row has changed
 _STATE = ("path", "size", "source_mtime_ns")

@@ -97,7 +97,7 @@ def predict(options: PredictOptions, on_found: OnFound | None = None) -> Predict
         else:
             check_exists(path, "video or folder")
     windows, labelled = _windows(options), _labelled(options)
-    # Before the network is loaded: a missing file is named immediately.
+    # Check this before loading the network, so that a missing file is reported immediately.
     paths = _listed(options.videos, extensions)
     classifier, views = _loaded(options, names)
     call = on_found or (lambda found: None)
@@ -204,7 +204,7 @@ def _classify(
                     write([path, *cells, *[""] * (2 * (top - len(found))), reason])
                     count(len(paths), not found)
                 on_found(result.predictions[-1])
-        except KeyboardInterrupt:  # inside: the file is kept
+        except KeyboardInterrupt:  # inside the block, so that the file is kept
             interrupted = True
     if interrupted:
         kept = f"; {options.csv} has the videos so far" if options.csv else ""
@@ -279,7 +279,7 @@ def _segment(
                 result.segments += segments
                 for segment in segments:
                     on_found(replace(segment, path=path))
-        except KeyboardInterrupt:  # inside: what was found is kept
+        except KeyboardInterrupt:  # inside the block, so that results so far are kept
             interrupted = True
     if interrupted:
         raise KeyboardInterrupt("interrupted; the files contain the results so far")

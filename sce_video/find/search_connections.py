@@ -30,20 +30,21 @@ Send = Callable[[Message], Awaitable[None]]
 
 #: Seconds until the head of the first request has arrived.
 HEAD_SECONDS = 10.0
-#: Connections of one address without a request at most. A browser opens some in advance.
+#: Largest number of connections from one address without a request. A browser opens some in
+#: advance.
 MOST_OF_AN_ADDRESS = 32
-#: Connections of all addresses without a request at most.
+#: Largest number of connections from all addresses without a request.
 MOST_WAITING = 128
-#: Bytes of a request's body that is held in memory: JSON with 100,000 rows has 1 MB.
+#: Largest request body in bytes that is held in memory. JSON with 100,000 rows has 1 MB.
 MOST_BODY = 4 * 2**20
-#: Seconds for a browser that is still reading a video when the server ends.
+#: Seconds that a browser has to finish reading a video when the server ends.
 _CLOSE_SECONDS = 1
 #: Package with the templates of the page.
 TEMPLATES = "sce_video.pages"
 _TOO_LONG = f"the request has more than {MOST_BODY / 2**20:.0f} MB: send fewer rows or examples"
-#: Address of uploads, whose body is written to a file.
+#: Address for uploads, whose body is written to a file.
 _UPLOAD = f"{PREFIX}/upload"
-#: Requests with a body that change nothing. All others except GET are for the page alone.
+#: Requests with a body that do not change anything. All others except GET are only for the page.
 _READING = {f"{PREFIX}/{name}" for name in ("search", "rows", "missing", "upload")}
 #: Headers of every answer. The page sets its own policy, which contains a nonce.
 HEADERS = {
@@ -130,7 +131,7 @@ async def read_body(receive: Receive, most: int) -> Receive | None:
     return again
 
 
-#: ``Sec-Fetch-Site`` of a request that our own page makes, or that its user types.
+#: Values of ``Sec-Fetch-Site`` for a request from our own page or from the address bar.
 _OWN = ("same-origin", "none")
 
 
@@ -193,7 +194,8 @@ class Guard:
         except CookieError:
             morsel = None
         page = morsel is not None and self._is_token(morsel.value)
-        # No page of another origin can set this header: the browser asks first, and gets a refusal.
+        # A page of another origin cannot set this header, because the browser asks first and gets a
+        # refusal.
         kind, _, bearer = headers.get("authorization", "").partition(" ")
         program = kind.lower() == "bearer" and self._is_token(bearer.strip())
         if not (page or program) and not (link and self._is_token(given)):

@@ -67,11 +67,11 @@ _STATUS: dict[type[Exception], int] = {
     OSError: 500,
     Exception: 500,
 }
-#: Bytes of a video that may be dropped on the page. It is written to a file.
+#: Largest size in bytes of a video that is dropped on the page. It is written to a file.
 UPLOAD_LIMIT = 2 * 2**30
-#: Bytes of an image that may be dropped on the page.
+#: Largest size in bytes of an image that is dropped on the page.
 IMAGE_LIMIT = 64 * 2**20
-#: Rows of one change of labels at most.
+#: Largest number of rows in one change of labels.
 _MAX_ROWS = 100_000
 # Files that the page loads. Scripts are loaded after the grid; Plotly is not a template.
 _SCRIPTS = ("plotly.js", "feature_map.js")
@@ -165,7 +165,7 @@ def _answer_errors(app: FastAPI) -> None:
 
 
 def _add_page(app: FastAPI, state: SearchState, token: str, port: int, limit: int) -> None:
-    #: Part of the addresses of pictures: another server on this port shows other videos.
+    #: Part of the addresses of pictures, because another server on this port shows other videos.
     session = secrets.token_hex(4)
 
     @app.get("/", include_in_schema=False)
@@ -433,7 +433,7 @@ def serve(options: SearchOptions) -> None:
         network = replace(network, checkpoint=checkpoint_of_index(index, network.checkpoint))
     label_list = LabelList(label_file(folder, options.labels))
     state = SearchState(index, network, label_list, columns_of_index(index, options.columns))
-    # Interrupted here: before the server has handlers of its own.
+    # An interrupt here comes before the server has its own handlers.
     with ExitStack() as at_end, _listen(options.port) as listening, suppress(KeyboardInterrupt):
         port = listening.getsockname()[1]
         token = secrets.token_urlsafe(24)
@@ -478,7 +478,7 @@ class _Server(uvicorn.Server):
     """Server that ends silently at SIGINT and SIGTERM, even while a browser is reading."""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        # Its parent repeats the signal afterwards, and reports answers that are cut.
+        # Its parent repeats the signal afterwards and would report truncated answers.
         self.should_exit = True
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
 

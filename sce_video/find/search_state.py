@@ -43,17 +43,18 @@ from sce_video.utils.command import printable_utf8
 from sce_video.utils.errors import UserError
 from sce_video.utils.storage import absolute
 
-#: Points of the map; of a larger index, this many at equal steps.
+#: Largest number of points on the map. From a larger index, this many are taken at equal steps.
 MAP_POINTS = 20_000
-#: Seconds until a worker that makes a picture is ended; readers have lower limits of their own.
+#: Seconds after which a worker that makes a picture is ended. Readers have lower limits of their
+#: own.
 _PICTURE_SECONDS = 45.0
-#: Seconds until a worker that embeds a file or cuts a clip is ended.
+#: Seconds after which a worker that embeds a file or cuts a clip is ended.
 _EMBED_SECONDS = 240.0
-#: Bytes of images and clips that are kept.
+#: Number of bytes of images and clips that are kept.
 _KEPT_BYTES = 256 * 2**20
-#: Dropped files that are kept for further searches.
+#: Number of dropped files that are kept for further searches.
 _KEPT_UPLOADS = 32
-#: Features of moments and texts that are kept for further searches.
+#: Number of features of moments and texts that are kept for further searches.
 _KEPT_FEATURES = 256
 
 
@@ -110,7 +111,7 @@ class SearchState:
         number = {name: i for i, name in enumerate(self.folders)}
         self.folder_of = [number.get(printable_utf8(name), -1) for name in folders]
         self._lowered = [name.casefold() for name in self.names]
-        # The first row of each path, which has several if they are windows.
+        # The first row of each path. A path has several rows if they are windows.
         self._row_of_name = {n: row for row, n in reversed([*enumerate(self.names)])}
         self._pictures = MediaWorkers(2, (media.__name__,))
         self._embedding = MediaWorkers(1, (media.__name__,))  # one network: one video at a time
@@ -298,7 +299,7 @@ class SearchState:
             feature = np.array(self.index.features[row])
             if self._spans is not None:
                 moment = tuple(self._spans[row].tolist())
-        # Rows of the same file; of windows, those that share frames.
+        # Rows of the same file. If rows are windows, only the ones that share frames.
         query = Query(self.index.file(path), *moment)
         rows = {*rows_of_query(self.index, query), *([row] if given.start is None else [])}
         return Example(feature[None], sorted(rows), own_moment(self.index, query, sorted(rows)))
@@ -379,7 +380,7 @@ class SearchState:
 
     def set_label(self, rows: list[int], name: str | None) -> api.LabelledAnswer:
         """Give videos a label by hand, or none, and return the new state of the labels."""
-        # A path once, even if several of its windows are given.
+        # Each path appears once, even if several of its windows are given.
         paths = dict.fromkeys(self.index.path(self._checked(row)) for row in rows)
         with self._lock:
             _, refused = self.labels.apply(paths, name)

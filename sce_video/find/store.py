@@ -350,7 +350,7 @@ class VideoIndex:
     @property
     def failures(self) -> list[tuple[str, str]]:
         """Path and reason of each file that cannot be decoded."""
-        # Files that have a row are only damaged, or lack some of their windows.
+        # A file that has a row is only damaged, or lacks some of its windows.
         some = set(self.paths) if self.failed else set()
         return [(path, r.reason) for path, r in self.failed.items() if path not in some]
 

@@ -49,21 +49,22 @@ FACTS = "sce_video.index"
 _SPAN = ("start", "end")
 #: Version of the format of an index in a table.
 _VERSION = 1
-#: Bytes of rows that are written at a time.
+#: Number of bytes of rows that are written at a time.
 _BATCH_BYTES = 128 * 2**20
-#: Paths in one SQL condition at most, chosen by hand.
+#: Largest number of paths in one SQL condition, chosen by hand.
 _DELETED_AT_ONCE = 1000
-#: Features of this size together are held in memory once they have been read.
+#: Largest total size of features that stay in memory once they have been read.
 _HELD_BYTES = 256 * 2**20
-#: Rows from which a vector index is made without being asked for.
+#: Number of rows from which on a vector index is made without being asked for.
 APPROXIMATE_ROWS = 200_000
-#: Rows from which a vector index is made if it is asked for.
+#: Number of rows from which on a vector index can be made.
 FEWEST_INDEXED = 256
-#: Cells of the clustering that a search compares (measured in docs/search.md).
+#: Number of cells of the clustering that a search compares (measured in docs/search.md).
 _PROBES = 80
-#: Candidates per result whose features are read (measured in docs/search.md).
+#: Number of candidates per result whose features are read (measured in docs/search.md).
 _REFINED = 5
-#: Results from which no features of candidates are read here: the caller compares them again.
+#: From this number of results on, the features of candidates are not read here, because the caller
+#: compares them again.
 _MANY = 1000
 #: Folders that Lance writes into the folder of a table.
 _PARTS = {"data", "_versions", "_transactions", "_deletions", "_indices"}
@@ -215,7 +216,7 @@ class TableIndex(VideoIndex):
         self.version = self._opened.version
         failed = self.call("read", [*columns.state, "_rowoffset"], {"filter": columns.without})
         self._bad = np.sort(failed["_rowoffset"].to_numpy().astype(np.int64))
-        #: Row of the first feature behind each row without one.
+        #: For each row without a feature, the row of the first feature behind it.
         self._behind = self._bad - np.arange(len(self._bad))
         shape = self.call("count", None) - len(self._bad), size
         super().__init__(folder, header, _records_of(failed, columns, None), shape)
@@ -374,7 +375,7 @@ class TableStore(IndexStore):
                 size = feature.shape[-1]
         held = any(r.feature is not None for r in self._known.values())
         with explained("write to", self.file):
-            # A table without any feature has none of their size: it is made again.
+            # A table without features does not define their size, so it is made again.
             if self.file.exists() and (size is None or (held and size == self.open().shape[1])):
                 self._update(header, records, changed)
             else:

@@ -46,7 +46,7 @@ class ClassTimeline:
 
     def __init__(self, found: Features) -> None:
         self.found = found
-        # Sums of floats: starts and ends that are meant to be equal differ in the last digits.
+        # Starts and ends are sums of floats, so equal times may differ in the last digits.
         starts, ends = np.round(found.starts, 6), np.round(found.ends, 6)
         self.edges = np.unique(np.concatenate([starts, ends]))
         self._first, self._stop = (np.searchsorted(self.edges, at) for at in (starts, ends))

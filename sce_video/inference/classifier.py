@@ -123,7 +123,7 @@ def load_classifier(
             f"{checkpoint} has no classifier (cls_head), its model is {model.get('type')!r}: "
             "finetune it first (sce-video finetune CHECKPOINT --train VIDEOS --out RUN)"
         )
-    # The clip of the test pipeline counts here, not that of the training.
+    # The clip of the test pipeline counts here, not the clip of the training pipeline.
     test_only: dict[str, Any] = {
         k: cfg[k] for k in ("model", "data_preprocessor", "test_dataloader") if k in cfg
     }
@@ -184,7 +184,7 @@ def _build(settings: ModelSettings, head: dict[str, Any], stored: dict[str, Any]
     model = dict(type="Recognizer3D", backbone=settings.backbone, cls_head=head)
     weights = stored.get("state_dict", stored)
     try:
-        # Inside mmaction2's recogniser names are looked up in the default scope.
+        # Inside mmaction2's recogniser, names are looked up in the default scope.
         with DefaultScope.overwrite_default_scope("sce_video"), bounded_network(weights):
             recognizer = MODELS.build({**model, "data_preprocessor": preprocessor})
     except Exception as error:  # a wrong argument can raise any error inside a network

@@ -25,7 +25,7 @@ from sce_video.datasets.segments import format_seconds
 from sce_video.datasets.sources import is_elsewhere, open_video
 from sce_video.utils.files import atomic_file
 
-#: Good enough that a cut cannot be told from its source, PSNR of about 45 dB.
+#: Quality at which a cut cannot be told from its source, with a PSNR of about 45 dB.
 _ENCODER = {"crf": "16", "preset": "veryfast"}
 _TICKS = 90_000  # ticks per second, which keep timestamps of variable frame rates
 #: FFmpeg's number of the colour matrix to which swscale converts RGB (AVCOL_SPC_SMPTE170M).
@@ -35,7 +35,8 @@ _LIMITED = 1
 _SEEK_BEFORE = 1.0  # seconds of audio that a decoder may need before the first sample
 #: Containers that take any codec; others are written as Matroska.
 _REMUXED = (".mp4", ".mov", ".m4v", ".mkv", ".webm")
-#: Bytes of the source's name in the name of a clip: file systems allow 255 for the whole name.
+#: Largest number of bytes that a clip's name takes from its source's name, because file systems
+#: allow 255 for the whole name.
 _STEM_BYTES = 120
 
 

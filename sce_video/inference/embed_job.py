@@ -51,7 +51,8 @@ from sce_video.jobs import (
 from sce_video.utils.errors import UserError
 
 T = TypeVar("T")
-#: Seconds for the forward passes of an item, besides the time limit for decoding it.
+#: Time limit in seconds for the forward passes of an item, in addition to the limit for decoding
+#: it.
 _FORWARD_SECONDS = 600.0
 _NO_LIMIT = 1e6  # seconds, which timers of all systems accept
 
@@ -103,7 +104,7 @@ class EmbedJob(BatchJob):
         """Move the network to the device of this process, unless it is the one that sent it."""
         if not self._sent:
             return
-        # A sum over a whole tensor depends on the number of threads, and a row must not.
+        # A row must not depend on the number of threads, but a sum over a whole tensor does.
         torch.set_num_threads(1)
         cv2.setNumThreads(0)
         self.network = self.network.to(process_device(self.device))
@@ -257,7 +258,7 @@ def iterate_features(
         RunError: If the network fails, or returns a value that is not finite.
     """
     job = EmbedJob(network, options, windows)
-    # A long video takes long; its reader has the time limit then, for each frame.
+    # A long video takes long, so its reader applies the time limit to each frame.
     workers = job_workers(options.num_workers, None if windows else options.timeout)
     items = (Item(f"{number:012}", {}, path) for number, path in enumerate(paths))
     for item, record in iterate_job(job, items, workers.at_most(max(1, len(paths)))):

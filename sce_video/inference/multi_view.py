@@ -14,8 +14,9 @@ from sce_video.datasets.pipeline import PackedSample
 from sce_video.datasets.transforms import cut_views
 from sce_video.utils.distributed import unwrap_model
 
-# malloc returns larger blocks to the system after each use, and the system zeroes every page again:
-# on a CPU cutting 30 views of 8 x 256 x 256 at once takes six times as long as 10 at a time.
+# malloc returns larger blocks to the system after each use, and the system zeroes every page again.
+# On a CPU, cutting 30 views of 8 x 256 x 256 together takes six times as long as cutting 10 at a
+# time.
 _MAX_BYTES_ON_CPU = 24 * 2**20
 
 #: Maps normalised views (n, 3, T, H, W) to one row each, (n, C).
@@ -82,7 +83,7 @@ def rows_of_batch(model: Any, batch: dict[str, Any], function: RowFunction) -> P
         function: Computes the rows.
     """
     part = PartialRows(failures=[(str(path), str(why)) for path, why in batch.get("failures", [])])
-    if len(batch["index"]) > 0:  # else all samples of the batch were skipped
+    if len(batch["index"]) > 0:  # without inputs, all samples of the batch were skipped
         values, part.num_views, central, counts = function(model, batch)
         part.values = [values] if len(values) else []
         part.central = [central] if central is not None else []
@@ -121,7 +122,7 @@ def _cut_on_device(
     video: PackedSample, device: torch.device | str, parts: list[tuple[int, int]]
 ) -> Iterator[Tensor]:
     """Yield the views ``start`` to ``stop - 1`` of each part, by indexing on the device."""
-    # Overlapping clips and crops share their frames: these cross the bus once, as uint8.
+    # Overlapping clips and crops share frames, which cross the bus only once, as uint8.
     frames = video["frames"].to(device, non_blocking=True)
     positions = video["positions"].to(device, non_blocking=True)
     offsets, (height, width) = video["offsets"].tolist(), video["crop_size"]
@@ -231,7 +232,8 @@ def class_scores(max_views: int = 30, dtype: torch.dtype = torch.float32) -> Row
             return logits.float().softmax(dim=-1).flatten(1)
 
         videos = rows_of_views(model, batch, probabilities, max_views)
-        # A batch of views that were cut already does not tell clips from crops: the middle view.
+        # If the views were cut earlier, the batch does not tell clips from crops, so take the
+        # middle view.
         central = [central_view(video) for video in batch.get("videos", ())]
         central = central or [len(videos[0]) // 2] * len(videos)
         mean = torch.stack([video.mean(dim=0) for video in videos]).cpu()

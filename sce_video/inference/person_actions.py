@@ -131,6 +131,6 @@ def read_moment(
         times = np.array([second])
         if around > 0:
             times = np.arange(max(0.0, second - around), second + around, 1 / rate)
-        # Not frames_played_at: beyond the end of the video its last frame stands still.
+        # Do not use frames_played_at, which repeats the last frame beyond the end of the video.
         batch = reader.frames_at(shown_at(reader.timestamps, times))
     return list(batch.frames.numpy()), rate

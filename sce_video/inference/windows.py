@@ -70,13 +70,14 @@ class _CutSettings:
     side: int = 32
     #: Bins per colour channel.
     bins: int = 8
-    #: Share of the colours that a cut changes at least: half the L1 distance of two histograms.
+    #: Smallest share of the colours that a cut changes, as half the L1 distance between two
+    #: histograms.
     least_change: float = 0.3
-    #: How many times as much as the frames around it a cut changes at least.
+    #: Smallest ratio of the change at a cut to the changes between the frames around it.
     times: float = 3.0
-    #: Frames on either side that a cut is compared with.
+    #: Number of frames on either side with which a cut is compared.
     around: int = 6
-    #: Seconds that a shot lasts at least.
+    #: Shortest duration of a shot in seconds.
     shortest: float = 0.5
 
 
@@ -189,14 +190,15 @@ def pack_windows(
                 num_clips=options.num_clips,
             )
 
-    # Planned twice, since the plans of a day at half a second are gigabytes: first for the frames
-    # that any window needs, of which each is decoded and resized once.
+    # Plan twice, because the plans for windows every half second of a whole day take gigabytes. The
+    # first pass finds the frames that any window needs, and each of them is decoded and resized
+    # once.
     needs = np.zeros(len(reader.timestamps), dtype=bool)
     earliest = np.empty(len(spans), dtype=np.int64)
     for i, clips in enumerate(planned()):
         frames = np.concatenate([clip.frames for clip in clips])
         needs[frames], earliest[i] = True, frames.min()
-    # Of a frame that this window does not need, one further on may.
+    # A later window may need a frame that this one does not need.
     earliest = np.minimum.accumulate(earliest[::-1])[::-1]
     steps, rng = resize_steps(settings, options.num_crops), np.random.default_rng(0)
 
@@ -241,7 +243,7 @@ def window_views(
     there = needed[known]
     nearest = there[np.abs(there[None] - needed[:, None]).argmin(axis=1)]
     frames = np.stack([held[number] for number in nearest.tolist()])
-    # Frames are held once, though clips of a window may share them.
+    # Each frame is held only once, although clips of a window may share it.
     positions = np.searchsorted(needed, np.stack([clip.frames for clip in clips]))
     view = LazyView(ArrayFrames(frames), np.arange(len(frames)))
     return {"views": [view], "positions": positions, "label": -1, "index": 0, "seed": 0}

@@ -175,7 +175,7 @@ def file_state(path: str | os.PathLike[str]) -> State:
     return {"size": status.st_size, "mtime_ns": status.st_mtime_ns}
 
 
-_APPLICATION = 0x5CE51DE0  # SQLite's application_id, by which our files are known
+_APPLICATION = 0x5CE51DE0  # SQLite's application_id, by which our files are recognised
 _SCHEMA = {
     "meta": "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
     "settings": "CREATE TABLE settings (id INTEGER PRIMARY KEY, value TEXT UNIQUE NOT NULL)",
@@ -185,7 +185,8 @@ _SCHEMA = {
         "output TEXT, output_bytes INTEGER, time_limit REAL, time REAL NOT NULL, data BLOB)"
     ),
 }
-# Text is bound as bytes and cast: Python refuses names that are not UTF-8, SQLite keeps them.
+# Text is bound as bytes and cast, because Python refuses names that are not UTF-8 and SQLite stores
+# them.
 _PUT = (
     "INSERT OR REPLACE INTO records "
     "VALUES (CAST(? AS TEXT), ?, ?, ?, ?, ?, ?, CAST(? AS TEXT), ?, ?, ?, ?)"

@@ -121,7 +121,8 @@ def _run(
             for item in islice(items, ahead - len(pending)):
                 if item is None:
                     break
-                # Each limit is for a failure of the one before: the function's, pebble's, the alarm
+                # Each limit applies if the one before it fails: the function's, pebble's, the
+                # alarm's
                 arguments = (function, item[1], timeout + 2 * _GRACE)
                 future: Future = Future()
                 try:
@@ -147,7 +148,7 @@ def _run(
                 yield item[0], _outcome_of(done, timeout, twice=item[0] in again)
                 again = [key for key in again if key != item[0]]
             elif done is not None or not pool.active:
-                # pebble gives up when a worker ends that holds no item: a new pool takes over.
+                # pebble gives up if a worker ends without holding an item, so start a new pool.
                 breaks += 1
                 if breaks == _MOST_BREAKS:
                     raise WorkersEndedError(

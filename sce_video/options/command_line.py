@@ -122,7 +122,7 @@ def parser_of(
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
         add_help=False,
-        argument_default=argparse.SUPPRESS,  # the defaults are those of the dataclass
+        argument_default=argparse.SUPPRESS,  # the dataclass has the defaults
     )
     parser.add_argument("-h", "--help", action="help", help="show this message and exit")
     parser.add_import()
@@ -135,7 +135,7 @@ def parser_of(
     return parser
 
 
-#: Placeholders of numbers in the help; texts have the name of their option.
+#: Placeholders for numbers in the help. Texts have the name of their option.
 _PLACEHOLDERS = {int: "N", float: "X"}
 
 

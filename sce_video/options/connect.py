@@ -8,20 +8,21 @@ from typing import ClassVar
 from sce_video.options.declare import OptionError, Options, option
 from sce_video.options.shared import CONFIG, DATA_ROOT, LABELS
 
-#: How features of an encoder become one representation. Each family of models has some of them.
+#: Ways to turn the features of an encoder into one representation. Each family of models offers
+#: some of them.
 POOLS = ("mean", "class", "mean_norm", "attentive", "projection")
-#: How the features of the frames of an image network become one representation.
+#: Ways to turn the frame features of an image network into one representation.
 FRAME_POOLS = (
     *("mean", "mean+absdiff", "mean+std", "mean+delta", "mean+absdiff+delta"),
     "concat",
 )
-#: How it is done if nothing is said.
+#: The default.
 DEFAULT_FRAME_POOL = "mean+absdiff"
 # Formats of an export, by what is exported: a network, videos with features, or segments.
 NETWORK_FORMATS = ("pretrained", "onnx", "program")
 VIEWER_FORMATS = ("parquet", "projector", "fiftyone")
 SEGMENT_FORMATS = ("fiftyone", "activitynet")
-#: Ending of the file of a format that is a single file with an ending of its own.
+#: File extension of each format that is a single file with its own extension.
 ENDINGS = {"onnx": ".onnx", "program": ".pt2", "parquet": ".parquet"}
 
 

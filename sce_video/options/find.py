@@ -200,7 +200,7 @@ class CurateOptions(Options):
         check_dataset(self, "all_files")
 
 
-#: A class of this name is what a video shows besides: it makes no segments.
+#: The name of the class for everything else that a video shows. It does not produce segments.
 BACKGROUND = "background"
 
 

@@ -127,7 +127,7 @@ class TestOptions(Options):
     hook). For a folder with both, both are tested.
     """
 
-    __test__ = False  # no class of tests, which pytest would collect
+    __test__ = False  # not a test class, which pytest would collect
 
     config: str = option("config with test_dataloader and test_cfg", positional=True)
     checkpoint: str = option(

@@ -214,7 +214,8 @@ class RepackOptions(Options):
         unknown = [name for name in names if name not in TUNES]
         if unknown:
             raise OptionError(f"{{tune}} must be some of {', '.join(TUNES)}", unknown[0])
-        # x264 accepts one of the others; of several it drops all but one with a warning only.
+        # x264 accepts only one of the others. If several are given, it drops all but one and only
+        # warns.
         alone = [name for name in names if name != "fastdecode"]
         if len(alone) > 1:
             raise OptionError(

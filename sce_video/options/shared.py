@@ -155,7 +155,7 @@ def _dataset_problem(name: str) -> str | None:
     return f"must be the name of a dataset that a module of --import {has}"
 
 
-#: Class of the user's own that lists the videos of a folder.
+#: The user's own class that lists the videos of a folder.
 DATASET = Spec(
     "dataset of your own, which lists the videos of VIDEOS; name its module with --import",
     metavar="NAME",

@@ -19,28 +19,28 @@ from sce_video.options.shared import (
 )
 
 PRECISIONS = ("float32", "bfloat16", "float16")
-#: Which checkpoint is the result of a pretraining.
+#: Which checkpoint is the result of a pretraining run.
 BEST = "best"
 LAST = "last"
 #: The word for ``labels`` if the sub-folders are the classes.
 FOLDERS = "folders"
-#: Classifiers of a finetuning.
+#: Classifiers for finetuning.
 HEADS = ("linear", "attentive")
-#: Routes of a finetuning: choose one of the others, fit a linear classifier on frozen features, or
-#: train by gradient.
+#: Routes for finetuning: choose one of the other routes, fit a linear classifier on frozen
+#: features, or train by gradient descent.
 AUTO = "auto"
 FROZEN = "frozen"
 FINETUNE = "finetune"
-#: Options of a finetuning that only a training by gradient has.
+#: Options for finetuning that apply only to training by gradient descent.
 OF_GRADIENTS = (
     *("head", "precision", "frozen", "width", "dropout", "flip"),
     *("epochs", "warmup", "lr", "weight_decay"),
 )
-#: Objectives of a distillation.
+#: Objectives for distillation.
 OBJECTIVES = ("cosine", "tokens", "relations", "frames")
-#: Source of a finetuning that starts from random weights.
+#: Source name for finetuning from random weights.
 NONE = "none"
-#: Checkpoint of ``resume`` that stands for the newest one of the work folder.
+#: Value of ``resume`` that means the newest checkpoint in the work folder.
 NEWEST = "auto"
 
 
@@ -67,7 +67,7 @@ _MAX_SEED = 2**32 - 1
 #: Groups of the help whose options are settings of a recipe.
 SETTINGS = "settings, chosen for your videos and this machine unless you give them"
 OF_DISTILL = "settings of --method distill"
-#: Options that say where and how a run starts, not what is trained.
+#: Options that define where and how a run starts, not what is trained.
 _OF_THE_START = ("mirror", "out", "overwrite", "plan", "resume", "seeds", "track")
 
 OUT = Spec("folder of the run", metavar="RUN")

@@ -34,10 +34,10 @@ class PublishedSize:
 
 
 #: Sizes by part (``test``, ``training`` or ``pretraining``), dataset and split, which is None for
-#: images. A training set of videos is also the gallery of retrieval. The test of images is the
-#: labelled validation split if the test split has no labels; a training set of images includes
-#: the validation split if that is trained on, too. Only sets whose pretraining has other images
-#: than the training of a classifier have the part ``pretraining``.
+#: images. A training set of videos is also the gallery for retrieval. The test set of images is the
+#: labelled validation split if the test split has no labels. A training set of images includes the
+#: validation split if training uses it, too. Only sets that pretrain on other images than they
+#: train a classifier on have the part ``pretraining``.
 SIZES = {
     (row["part"], row["dataset"], number_or_text(row["split"])): PublishedSize(
         low=int(row["low"]),
@@ -55,12 +55,12 @@ def size_of(part: str, dataset: Any, split: int | str | None = None) -> Publishe
     return SIZES.get((part, dataset, split)) or SIZES.get((part, dataset, None))
 
 
-#: Datasets with three official splits; of the others the only test set is called ``val``.
+#: Datasets with three official splits. The only test set of the others is called ``val``.
 WITH_SPLITS = frozenset({"ucf101", "hmdb51"})
 #: Protocols on feature files (``sce-video transfer``), whose recipes name no test set.
 TRANSFER = ("many_shot", "low_shot_svm")
-#: SHA-256 of the class names, in the order of the labels and one per line, of sets that are a
-#: choice of classes: the WordNet ids of tab:classes, sorted.
+#: SHA-256 of the class names of sets that are a choice of classes. The names are the sorted WordNet
+#: ids of tab:classes, one per line.
 CLASS_LISTS = {"imagenet100": "d61d354b64beb3ce2c2c9cf04a874298362dc9fcd589e15ee34c5e4592145746"}
 
 

@@ -36,7 +36,7 @@ from sce_video.utils.files import read_text
 from sce_video.utils.own_parts import note_custom_imports
 
 #: The file or option that sets each value of a config, by the path of keys and numbers. A source
-#: holds for everything below its path, unless a longer path has its own source.
+#: applies to everything below its path, unless a longer path has its own source.
 Sources = dict[tuple[str, ...], str]
 
 

@@ -37,7 +37,7 @@ _REGISTRIES = (
     "MODELS METRICS MODEL_WRAPPERS WEIGHT_INITIALIZERS OPTIM_WRAPPER_CONSTRUCTORS "
     "PARAM_SCHEDULERS EVALUATOR TASK_UTILS VISUALIZERS LOG_PROCESSORS TRANSFORMS VISBACKENDS"
 ).split()
-# Keys that the builders take out of a dict before its class sees the rest.
+# Keys that the builders remove from a dict before they pass the rest to its class.
 _BUILDER_KEYS = {"type", "_scope_", "_delete_", "init_cfg"}
 _BUILDER_KEYS_OF: dict[tuple[str, ...], set[str]] = {
     ("optim_wrapper",): {"constructor", "paramwise_cfg"},
@@ -45,15 +45,16 @@ _BUILDER_KEYS_OF: dict[tuple[str, ...], set[str]] = {
     ("custom_hooks",): {"priority"},
     ("default_hooks",): {"priority"},
 }
-# Read by Runner from the whole config, in addition to the arguments of its constructor.
+# Keys that Runner reads from the whole config, in addition to the arguments of its constructor.
 _RUNNER_KEYS = set(
     "activation_checkpointing compile conv_2d custom_imports efficient_conv_bn_eval "
     "find_unused_parameters fit_queue global_batch keep_global_batch lora model_wrapper_cfg "
     "pretrained runner_type sync_bn teacher_checkpoint".split()
 )
-# Read by the tools of this project: what the provenance of a result and the splits need.
-# ``settings``: names of options (:mod:`~sce_video.engine.config.changes`); ``planned``: whether
-# ``pretrain`` or ``finetune`` has chosen all of them; ``run_page``: options of the page of a run.
+# Keys that the tools of this project read, for the provenance of a result and for splits.
+# ``settings`` contains names of options (:mod:`~sce_video.engine.config.changes`), ``planned``
+# tells whether ``pretrain`` or ``finetune`` has chosen all of them, and ``run_page`` contains the
+# options of the page of a run.
 _TOOL_KEYS = {"benchmark", "planned", "run_page", "settings", "split"}
 DEFAULT_HOOKS = "runtime_info timer sampler_seed logger param_scheduler checkpoint".split()
 
@@ -82,7 +83,7 @@ _RUNNER_DICTS: dict[str, set[str]] = {
         _names(nn.utils.clip_grad_norm_) | _names(nn.utils.clip_grad_value_) | {"type"}
     )
     - {"parameters"},
-    # NoNormDecayConstructor's, and those of mmengine's DefaultOptimWrapperConstructor
+    # Keys of NoNormDecayConstructor and of mmengine's DefaultOptimWrapperConstructor
     "optim_wrapper.paramwise_cfg": set(
         "no_decay layer_decay custom_keys bias_lr_mult bias_decay_mult norm_decay_mult "
         "dwconv_decay_mult flat_decay_mult bypass_duplicate dcn_offset_lr_mult".split()
@@ -189,7 +190,7 @@ def explain_unknown(
     for near in difflib.get_close_matches(part, sorted(keys), 3):
         whole = (*path, near, *rest)
         candidates.append(named_path(cfg, (*path, near) if node_at(cfg, whole) is None else whole))
-    if not candidates or not path:  # lr is more likely that of the optimiser than lora
+    if not candidates or not path:  # a misspelt lr more likely means the optimiser's lr than lora
         candidates = [*_other_dicts_with(rest[-1] if rest else part, cfg, path), *candidates]
     hint = f"there are {', '.join(sorted(keys))}"
     if candidates:

@@ -16,14 +16,16 @@ from sce_video.engine.schedules import position
 from sce_video.registry import HOOKS
 from sce_video.utils.run_files import HISTORY
 
-#: Points of comparison with the budget: shares of its time, or of the steps. Once in each
-#: quarter, at its end; in the last one half-way, while there is time left.
+#: Points at which the speed is compared with the budget, as shares of its time or of the steps: at
+#: the end of each quarter, but in the last quarter half-way, while there is still time.
 CHECKS = (0.25, 0.5, 0.75, 0.875)
-#: Share of the budget by which the estimate may miss it.
+#: Largest share of the budget by which the estimate may miss the budget.
 TOLERANCE = 0.1
-# Share of the budget that is measured at least, unless half of the steps are done in it.
+# Smallest share of the budget over which the speed is measured, unless half of the steps are done
+# earlier.
 _MEASURED = 0.05
-#: Steps after which the processes of a distributed training agree: each time they wait.
+#: Number of steps between agreements of the processes of a distributed training run. They wait for
+#: each other each time.
 _STEPS_PER_AGREEMENT = 10
 
 
@@ -80,7 +82,7 @@ class BudgetHook(Hook):
         ValueError: If ``hours`` is not positive, or the others are negative.
     """
 
-    priority = "NORMAL"  # before a checkpoint of the same iteration, which holds the plan
+    priority = "NORMAL"  # before a checkpoint of the same iteration, because it contains the plan
 
     clock = staticmethod(time.monotonic)
 

@@ -21,7 +21,7 @@ def rankme(features: Tensor) -> float:
     are not finite.
     """
     check_features(features, "features")
-    # R of a QR decomposition has the singular values of the rows so far, and their exactness.
+    # R of a QR decomposition has the same singular values as the rows so far, at full precision.
     triangle = features.new_empty((0, features.shape[1]), dtype=torch.float64)
     for block in float64_blocks(features):
         triangle = torch.linalg.qr(torch.cat([triangle, block]), mode="r").R
@@ -57,7 +57,8 @@ def lidar(clips: Tensor, videos: Tensor, delta: float = 1e-4) -> float:
     spread /= len(clips)
     spread.diagonal().add_(delta)
     levels, axes = torch.linalg.eigh(spread)
-    # Rounding of features in the thousands is larger than delta, which no level is below.
+    # The rounding error of features in the thousands is larger than delta, which is the smallest
+    # level.
     axes /= levels.clamp(min=delta).sqrt()
     middle, matrix = means.mean(dim=0), torch.zeros_like(spread)
     for block in float64_blocks(means):

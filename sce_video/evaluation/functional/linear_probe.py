@@ -281,7 +281,7 @@ def held_out(labels: Tensor, groups: Tensor | None, fraction: float, seed: int) 
     if groups is None:
         for c in classes:
             members = torch.nonzero(labels == c).flatten()
-            # At least one held out, and at least one kept, whatever the fraction.
+            # Hold out at least one and keep at least one, whatever the fraction is.
             count = min(max(round(fraction * len(members)), 1), len(members) - 1)
             held[members[torch.randperm(len(members), generator=generator)[:count]]] = True
         return held
@@ -356,7 +356,8 @@ def fit_linear_probe(
         fits = fit_path(samples.select(~held), len(classes), grid, max_iter=max_iter)
         for l2, solution in zip(grid, fits, strict=True):
             validation[l2], cross_entropy = _validate(validating, *solution)
-            # The smallest tuple: accuracy, then cross-entropy, then the stronger decay.
+            # The smallest tuple decides: accuracy first, then cross-entropy, then the stronger
+            # decay.
             found[-validation[l2], cross_entropy, -l2] = solution
             on_fit()
         best, start = -min(found)[2], found[min(found)]

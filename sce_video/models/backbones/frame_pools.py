@@ -11,7 +11,8 @@ from torch.nn import functional as F
 from sce_video.models.backbones.common import check_view
 from sce_video.options.connect import FRAME_POOLS
 
-#: Parts of the clip that ``concat`` keeps in order: with clips of 4 frames, the frames.
+#: Number of parts of a clip that ``concat`` keeps in order. With clips of 4 frames, these are the
+#: frames.
 _PARTS_IN_ORDER = 4
 #: Parts that may follow the mean in the name of a pool, in any order.
 _MOTION = tuple(dict.fromkeys(part for pool in FRAME_POOLS for part in pool.split("+")[1:]))

@@ -20,17 +20,19 @@ from sce_video.models.backbones.token_dropping import TokenDropping
 from sce_video.registry import MODELS
 from sce_video.utils.errors import MissingPackageError
 
-#: Entries of a model's ``config.json`` that shape no layer (text, tables). They are dropped.
+#: Entries of a model's ``config.json`` that do not affect any layer (text, tables). They are
+#: dropped.
 _READ_OVER = frozenset(
     "architectures dtype finetuning_task global_pool id2label label2id label_names model_type "
     "name_or_path _name_or_path _commit_hash out_features pipeline_tag prefix problem_type "
     "pruned_heads stage_names task_specific_params tokenizer_class torch_dtype "
     "transformers_version".split()
 )
-#: Words in the names of switches and numbers that ask for more than a network. Text and tables that
-#: are not listed above are refused under any name.
+#: Words in the names of switches and numbers that request more than a network. Text and tables that
+#: are not listed above are always refused.
 _ASKS_FOR_MORE = ("adapter", "backbone", "kernel", "quant", "remote_code")
-#: Other values are names of kernels, which transformers fetches from the hub and imports.
+#: Permitted values. Other values are names of kernels that transformers fetches from the hub and
+#: imports.
 _IMPLEMENTATIONS = ("eager", "sdpa")
 #: Classes of transformers that a file may choose for a part of the network, by ``model_type``.
 _CHOSEN = {"modernbert": "ModernBertConfig"}
@@ -136,7 +138,7 @@ class Family:
             if hasattr(network, name):
                 delattr(network, name)
         for name, parameter in network.named_parameters():
-            if name.endswith("mask_token"):  # only a masked training uses it
+            if name.endswith("mask_token"):  # only masked training uses it
                 parameter.requires_grad_(False)
         return network, pooler
 

@@ -101,7 +101,7 @@ def _stand_ins(constants: Path) -> Iterator[None]:
         "torchvision.ops.misc": ops,
         _DATA: data,
     }
-    _remove("torchvision", _DATA)  # what a failed import has left
+    _remove("torchvision", _DATA)  # left by a failed import
     sys.modules.update(stand_ins)
     try:
         yield
