@@ -102,8 +102,8 @@ def _duplicates(found: Curation) -> ClipSection:
         more = _shown(groups, _SHOWN.groups, "groups") if groups else " There are none."
         also = f", their changes by {COPY_SIMILARITY:g}," if found.options.copies else ""
         note = (
-            f"Videos whose {what} by {found.options.threshold:g}{also} or more with those of "
-            f"another one of the group. Kept: {kept_of_a_group(found)}.{more}"
+            f"Videos whose {what} by {found.options.threshold:g}{also} or more with another video "
+            f"of the group. Kept: {kept_of_a_group(found)}.{more}"
         )
     rows = []
     for group in groups[: _SHOWN.groups]:

@@ -299,11 +299,11 @@ def advice_on_path(path: str, otherwise: str) -> str:
     before, _, last = path.rpartition(" ")
     if before.lower().endswith(VIDEO_EXTENSIONS + IMAGE_EXTENSIONS):
         return (
-            f"{last!r:.100} is no label, which is a whole number in a list. For names of classes "
+            f"{last!r:.100} is not a label. In a list, a label is a whole number. For class names, "
             "give a CSV file with the columns path and label"
         )
     if "\\" in path:
-        return "its paths have backslashes, as Windows writes them. Replace them by slashes"
+        return "its paths contain backslashes, as on Windows. Replace them with slashes"
     return otherwise
 
 

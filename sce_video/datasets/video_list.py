@@ -221,7 +221,7 @@ def _read_classes(class_file: str) -> list[str]:
     seen: set[str] = set()
     for number, name in enumerate(names, 1):
         if not name or name in seen:
-            problem = "is a second time in the file" if name else "is no class name"
+            problem = "appears a second time in the file" if name else "is not a class name"
             raise ValueError(f"{class_file}, line {number}: {name!r} {problem}")
         seen.add(name)
     if not names:
@@ -255,9 +255,11 @@ def _mixed(line: str, label: int) -> str:
     """Return the message for a label after lines without labels, or the other way round."""
     words, extensions = line.split(), VIDEO_EXTENSIONS + IMAGE_EXTENSIONS
     if label < 0 and len(words) > 1 and not words[-1].lower().endswith(extensions):
-        return f"{words[-1]!r} is no label (a whole number); the lines before it have one"
+        return f"{words[-1]!r} is not a label (a whole number), but the lines before it have one"
     has, had = ("a label", "none") if label >= 0 else ("no label", "one")
-    return f"{line!r} has {has}, the lines before it have {had}; give all of them a label or none"
+    return (
+        f"{line!r} has {has}, but the lines before it have {had}. Give a label on all lines or none"
+    )
 
 
 def line_number(ann_file: str, index: int) -> int:

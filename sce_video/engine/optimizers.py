@@ -42,11 +42,11 @@ class LARS(Optimizer):
         p = p - lr * (g + momentum * buffer)
 
     Tensors of one dimension or none (biases, the scale and shift of a BN) use ``g = grad``, without
-    weight decay and without rate scaling. Source: paper, appendix D.3; order of operations and
-    exclusions as in the authors' code (eztorch, ``eztorch/optimizers``). The arithmetic runs over
-    all tensors of a device and dtype at once, and the ratios never leave the device, so that a step
-    does not synchronise with the host. For fp16 and bf16 parameters, norms, ratios and scaled
-    updates are fp32. The buffer has the parameter's dtype.
+    weight decay and without rate scaling. The source is the paper, appendix D.3. The order of
+    operations and the exclusions are as in the authors' code (eztorch, ``eztorch/optimizers``). All
+    tensors of a device and dtype are updated together, and the ratios never leave the device, so
+    that a step does not synchronise with the host. For fp16 and bf16 parameters, norms, ratios and
+    scaled updates are fp32. The buffer has the parameter's dtype.
 
     Args:
         params: Tensors, named tensors, or groups of them as in torch; a group may have its own of

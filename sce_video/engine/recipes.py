@@ -11,19 +11,19 @@ from pathlib import Path
 from sce_video.utils.own_parts import OwnRecipe, own_recipes
 
 _PACKAGE = Path(__file__).resolve().parents[1]
-#: Where OpenMMLab's packages carry configs and tools; setup.py copies them there for a wheel.
+#: The folder of configs and tools in OpenMMLab's packages. setup.py copies ours there for a wheel.
 _IN_WHEEL = ".mim"
-#: How the names of the recipes end that sce-video pretrain fills in.
+#: Suffix of the recipes that sce-video pretrain completes.
 _FOLDER_RECIPE = "_r3d18_folder_small"
 #: The recipe of SCE with the paper's views, for clips of the paper's size.
 LARGE_RECIPE = "sce_r3d18_folder"
-#: The recipe of a distillation of an image network into a network of videos.
+#: The recipe that distils an image network into a video network.
 STUDENT_RECIPE = "distill_efficientnet_lite0_folder"
-#: The recipe that sce-video finetune fills in.
+#: The recipe that sce-video finetune completes.
 FINETUNING = "r3d18_folder"
-#: The recipe that it fills in for a linear classifier on frozen features.
+#: The recipe that it completes for a linear classifier on frozen features.
 FROZEN_FEATURES = "frozen_folder"
-#: The commands that fill in recipes.
+#: The commands that complete recipes.
 _COMMANDS = ("pretrain", "finetune")
 
 

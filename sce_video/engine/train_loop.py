@@ -81,7 +81,7 @@ class StopSignals:
             signal.signal(number, signal.default_int_handler)  # so a second Ctrl-C ends the program
             if is_main_process():
                 # The interrupted code may hold a log handler's lock, which os.write does not need.
-                os.write(2, b"\nstopping after this step; Ctrl-C again stops at once\n")
+                os.write(2, b"\nstopping after this step. Press Ctrl-C again to stop immediately\n")
 
 
 #: Steps that the host may be ahead of the GPU. More would only keep more batches in memory.

@@ -127,7 +127,7 @@ def sentences(row: Mapping[str, Any]) -> Iterator[str]:
             continue
         ranks = f"effective rank {row['rank']:.1f} against {row[f'rank_{other}']:.1f}"
         if measure is None:
-            yield f"{row['videos']} videos beside {words}: {ranks}"
+            yield f"{row['videos']} videos compared with {words}: {ranks}"
             continue
         decided = f"{found.get(decision(row, other), 'not decided against')} {words}"
         ends = ""

@@ -317,7 +317,7 @@ def collect_rows(
         raise ValueError("the dataset to evaluate is empty")
     own, ranks = PartialRows(), get_world_size()
     # If one rank fails, all must fail, because the others would wait for its rows.
-    with all_or_none("evaluating the data set"), evaluating(model) as inner:
+    with all_or_none("evaluating the dataset"), evaluating(model) as inner:
         for batch in batches_without_crashes(dataloader):
             part = rows_of_batch(inner, batch, function)
             own.add(part)

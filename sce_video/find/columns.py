@@ -55,7 +55,7 @@ _TABLE = column_process.TABLE
 _KEY = column_process.KEY
 _MOST_COLUMNS = 200  # largest number of columns in a file, which may be untrusted
 _MOST_TEXT = 10_000  # largest number of characters in a cell of such a file
-_DAMAGED = f"{DATABASE} beside the index is damaged: remove it"
+_DAMAGED = f"{DATABASE} next to the index is damaged. Remove it"
 #: Columns in a table of videos that do not describe the videos themselves
 _OF_THE_TABLE = {"settings", "failure", "source_size", "source_mtime_ns"}
 

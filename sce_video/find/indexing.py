@@ -196,7 +196,7 @@ def _network(options: IndexOptions, stored: VideoIndex | None) -> VideoModel:
 
 
 def _views(options: IndexOptions, stored: VideoIndex | None) -> ViewOptions:
-    """Return the views of the options, or those of an existing index."""
+    """Return the views that the options request, or the views of an existing index."""
     from sce_video.inference.network_input import ViewOptions
 
     views = ViewOptions() if stored is None else stored.options

@@ -96,10 +96,10 @@ def _of_index(folder: str | os.PathLike, column: str | None = None) -> Features:
 
 def _of_features(file: str) -> Features:
     if Path(file).suffix != ".npz":
-        kind = "is no folder of an index" if os.path.exists(file) else "does not exist"
+        kind = "is not the folder of an index" if os.path.exists(file) else "does not exist"
         raise ValueError(
-            f"{file} {kind}: give the folder of sce-video index, or the .npz file of "
-            "sce-video embed"
+            f"{file} {kind}. Give the folder that sce-video index wrote, or the .npz file that "
+            "sce-video embed wrote"
         )
     found = read_features(file)
     if not all(found.paths):

@@ -72,6 +72,10 @@ def class_list_problem(dataset: str, names: Any) -> str | None:
     if dataset not in CLASS_LISTS:
         return None
     if not names or not isinstance(names, list | tuple):
-        return f"the classes are not known, {dataset} is a choice of them"
+        return f"the classes are not known, but {dataset} is a choice of them"
     digest = hashlib.sha256("\n".join(map(str, names)).encode()).hexdigest()
-    return None if digest == CLASS_LISTS[dataset] else f"other classes than those of {dataset}"
+    return (
+        None
+        if digest == CLASS_LISTS[dataset]
+        else f"its classes differ from the classes of {dataset}"
+    )

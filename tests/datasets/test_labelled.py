@@ -78,9 +78,13 @@ def test_lists_of_other_tools(tmp_path, name, text, encoding):
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("x.csv", "path,label\nrun\\a.mp4,run\njump\\b.mp4,jump\n", "backslashes, as Windows"),
-        ("x.txt", "run\\a.mp4 0\njump\\b.mp4 1\n", "backslashes, as Windows"),
-        ("x.txt", "run/a.mp4 run\njump/b.mp4 jump\n", "'run' is no label, which is a whole number"),
+        ("x.csv", "path,label\nrun\\a.mp4,run\njump\\b.mp4,jump\n", "backslashes, as on Windows"),
+        ("x.txt", "run\\a.mp4 0\njump\\b.mp4 1\n", "backslashes, as on Windows"),
+        (
+            "x.txt",
+            "run/a.mp4 run\njump/b.mp4 jump\n",
+            "'run' is not a label. In a list, a label is a whole number",
+        ),
         ("x.txt", "path label\nrun/a.mp4 0\n", "line 1: 'path label' is a header. A list has none"),
         ("x.txt", "run/a.mp4,0\n", r"columns path and label, let its name end with \.csv"),
     ],

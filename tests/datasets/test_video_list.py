@@ -40,7 +40,10 @@ def test_lists_with_and_without_labels(tmp_path):
         ("a.mp4 1000000\n", ["list.txt", "line 1", "is too large"]),
         ("17\n", ["list.txt", "line 1", "without a path"]),
         ("a.mp4\n\nb.mp4 1\n", ["list.txt", "line 3", "b.mp4 1", "label"]),
-        ("a.mp4 1\nb/a.mp4 zero\n", ["list.txt", "line 2", "'zero' is no label", "whole number"]),
+        (
+            "a.mp4 1\nb/a.mp4 zero\n",
+            ["list.txt", "line 2", "'zero' is not a label", "whole number"],
+        ),
         ("a.mp4 1\nmy b.mp4\n", ["list.txt", "line 2", "'my b.mp4' has no label"]),
     ],
 )
@@ -65,8 +68,8 @@ def test_class_names_of_a_list(tmp_path):
             "push\n",
             r"list\.txt, line 1: label 1 is out of range: .*classes\.txt names the classes 0 to 0",
         ),
-        ("push\n\njump\n", r"classes\.txt, line 2: '' is no class name"),
-        ("push\njump\npush\n", r"classes\.txt, line 3: 'push' is a second time in the file"),
+        ("push\n\njump\n", r"classes\.txt, line 2: '' is not a class name"),
+        ("push\njump\npush\n", r"classes\.txt, line 3: 'push' appears a second time in the file"),
         ("\n", r"classes\.txt' is empty"),
         (None, r"there is no file of class names .*classes\.txt'"),
     ],

@@ -304,7 +304,7 @@ def test_classes_of_imagenet100_are_checked():
     content = linear_on_images("imagenet100")
     content["protocol"]["test"]["classes"][0] = "n99999999"
     (obstacle,) = found(content).obstacles
-    assert obstacle == "test set: other classes than those of imagenet100"
+    assert obstacle == "test set: its classes differ from the classes of imagenet100"
 
 
 @pytest.mark.parametrize(

@@ -158,6 +158,6 @@ def test_the_classes_of_imagenet100_count_in_their_order():
     assert {IN100: hashlib.sha256(joined).hexdigest()} == CLASS_LISTS
     assert class_list_problem(IN100, IMAGENET100_CLASSES) is None
     other = [*IMAGENET100_CLASSES[1:], IMAGENET100_CLASSES[0]]
-    assert class_list_problem(IN100, other) == "other classes than those of imagenet100"
+    assert class_list_problem(IN100, other) == "its classes differ from the classes of imagenet100"
     assert all("not known" in class_list_problem(IN100, names) for names in (None, [], 5, "n01"))
     assert class_list_problem("cifar10", None) is None

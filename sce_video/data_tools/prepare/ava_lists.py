@@ -400,8 +400,8 @@ def _detection_notes(
     unlisted = sum(key not in known for key in detections.boxes)
     treatment = ", and are left out as in the official evaluation (see --unannotated)"
     if options.unannotated:
-        fate = "where each detection is a false positive"
-        treatment = f": those of val are in its list, {fate} (--unannotated)"
+        fate = "where each detection counts as a false positive"
+        treatment = f". The list of val contains such seconds, {fate} (--unannotated)"
     if unlisted:
         yield f"note: {unlisted:,} seconds have detections but no ground truth{treatment}"
     for split in splits:

@@ -92,7 +92,7 @@ def open_container(
             metadata_errors="ignore",
         )
     except av.ArgumentError as error:  # how FFmpeg refuses what is not on a whitelist
-        reason = "cannot be opened: it is no container of videos that is read"
+        reason = "cannot be opened: its format is not a supported video container"
         raise VideoDecodeError(path, reason) from error
     except (av.FFmpegError, OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)

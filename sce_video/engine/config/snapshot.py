@@ -163,7 +163,7 @@ def foreign_classes(config: Mapping[str, Any], keys: Sequence[str] = TRAINING) -
 
 
 def imports_of(config: Mapping[str, Any], keys: Sequence[str] = TRAINING) -> list[str]:
-    """Return the modules of ``--import``, and those of other foreign classes of a config."""
+    """Return the modules of ``--import`` and of other foreign classes in a config."""
     return named_modules(module for _, module in _own_classes(config, keys))
 
 

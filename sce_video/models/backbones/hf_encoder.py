@@ -271,7 +271,7 @@ FAMILIES: dict[str, Family] = {
         frames_per_second=None,
         source="frames spread over the whole video (arXiv 2208.02816, section 4)",
     ),
-    # Published SigLIP 2 is of this type, too, except for those of variable resolution.
+    # Published SigLIP 2 is of this type, too, except for the models of variable resolution.
     "siglip": _SIGLIP,
     "siglip2": replace(
         _SIGLIP,

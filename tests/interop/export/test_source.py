@@ -60,7 +60,7 @@ def test_sources_that_hold_nothing(tmp_path, index):
     with pytest.raises(ValueError, match="nowhere does not exist: give the folder"):
         read_videos(tmp_path / "nowhere")
     (tmp_path / "a.txt").write_text("x")
-    with pytest.raises(ValueError, match=r"a\.txt is no folder of an index"):
+    with pytest.raises(ValueError, match=r"a\.txt is not the folder of an index"):
         read_videos(tmp_path / "a.txt")
     np.savez(tmp_path / "bare.npz", features=np.zeros((2, 3), np.float32))
     with pytest.raises(ValueError, match="no 'paths' in it"):
