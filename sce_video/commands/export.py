@@ -29,7 +29,7 @@ _NEXT = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Export and return the exit status, 1 if some thumbnails could not be read."""
     options = parse(ExportOptions, argv)
-    # Imported here because a page of help does not need NumPy.
+    # Imported here, so that --help does not load NumPy.
     from sce_video.interop.export.export_run import export
 
     result, lines, columns = export(options), [], ""

@@ -116,7 +116,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     module, _, function = COMMANDS[name][0].partition(".")
     before, sys.argv[0] = sys.argv[0], f"sce-video {name}"  # for usage and errors
     try:
-        # Imported here: a page of help must not wait for torch.
+        # Imported here, so that --help does not wait for torch.
         return getattr(importlib.import_module(f"sce_video.commands.{module}"), function)(rest)
     finally:
         sys.argv[0] = before

@@ -70,7 +70,7 @@ _LINES = _LineSettings()
 _SHIFTS = np.arange(-4, 5) / 12
 #: Seconds by which a line is moved after the alignment in place.
 _FINE_SHIFTS = np.arange(-2, 3) / 24
-#: Factors on the speed of a line after the alignment in place: 3 % to either side.
+#: Factors by which the speed of a line is varied after the alignment in place, 3 % either way.
 _FINE_SPEEDS = np.arange(97, 104, 1.5) / 100
 
 
@@ -82,7 +82,8 @@ class _PlacementSettings:
     frames: int = 12
     #: Maximum number of steps.
     steps: int = 8
-    #: Smallest side of the part, relative to the frame: below the 0.4 of the searched parts.
+    #: Smallest side of the part, relative to the frame. It is below 0.4, the side of the searched
+    #: parts.
     smallest: float = 0.3
     #: Gain of the mean correlation in one step below which the alignment ends.
     least_gain: float = 2e-3
@@ -91,8 +92,8 @@ class _PlacementSettings:
 
 
 _PLACEMENT = _PlacementSettings()
-#: Longest step: the left, top, right and lower edge (shares of the frame), seconds, and speed.
-#: Without a bound a step that follows from few pixels would leave the neighbourhood.
+#: Longest step for the left, top, right and lower edge (shares of the frame), the seconds and the
+#: speed. Without a bound, a step computed from few pixels would leave the neighbourhood.
 _LONGEST_STEP = np.array([0.06, 0.06, 0.06, 0.06, 0.15, 0.03])
 
 
@@ -115,7 +116,7 @@ class _DecisionSettings:
     certain: float = 0.95
     #: Share of the shorter video that both must show (docs/curate.md).
     share: float = 0.6
-    #: The same share with ``short``: a little less than a sixth.
+    #: The same share with ``short``, a little less than a sixth.
     short_share: float = 0.15
 
 

@@ -103,7 +103,8 @@ class _SearchSettings:
 _SEARCH = _SearchSettings()
 
 
-#: Speeds of a copy, relative to its original: 13 from 0.8 to 1.25, 3.8 % apart, 1 in the middle.
+#: Speeds of a copy relative to its original: 13 values from 0.8 to 1.25, 3.8 % apart, with 1 in the
+#: middle.
 SPEEDS = 0.8 * (1.25 / 0.8) ** (np.arange(13) / 12)
 
 
@@ -111,9 +112,10 @@ SPEEDS = 0.8 * (1.25 / 0.8) ** (np.arange(13) / 12)
 class _VoteSettings:
     """Settings for forming hypotheses from answers that agree on a line in time and a part."""
 
-    #: Answers through which a line is laid: the most similar ones of the two videos.
+    #: Number of answers through which a line is laid. They are the most similar ones of the two
+    #: videos.
     seeds: int = 12
-    #: Seconds by which an answer may miss the line: less than the 0.25 s between two frames.
+    #: Seconds by which an answer may miss the line, less than the 0.25 s between two frames.
     time_slack: float = 0.2
     #: How far the place and size of a part may differ from the seed's, relative to the
     #: frame: a little more than one step between the searched parts.
@@ -124,8 +126,8 @@ class _VoteSettings:
     least_frames: int = 2
     #: Smallest sum of votes. A frame that correlates by 0.9 adds at most 0.55.
     least_votes: float = 0.4
-    #: Pairs of a video whose votes are counted, as a multiple of the pairs that are compared later:
-    #: the order is by an upper bound of the votes, which may be wrong.
+    #: Number of pairs of a video whose votes are counted, as a multiple of the pairs that are
+    #: compared later. It exceeds 1, because pairs are ordered by an upper bound of the votes.
     counted: int = 2
 
 
@@ -158,7 +160,8 @@ def voted(
         gap = np.abs(t_out[rows] - t_out[seeds, None] - line)
         good = near & (gap <= _VOTES.time_slack)
         weight = np.where(good, (similar[rows] - _SEARCH.least / 2) * (1 - gap), 0)
-        # Each frame votes once, though several parts may answer: rows are in order of the frames.
+        # Each frame votes once, although several parts may answer. The rows are in the order of the
+        # frames.
         starts = np.flatnonzero(np.diff(t_in[rows], prepend=-1))
         total = np.maximum.reduceat(weight, starts, axis=2).sum(axis=2)
         # If little moves, all speeds agree, so choose the speed nearest to 1.
@@ -248,7 +251,8 @@ def _searched(
     for begin, end in pairwise([*cuts.tolist(), len(asker)]):
         near = similar[begin:end].numpy()
         query, slot = np.nonzero(near >= _SEARCH.least)
-        # An answer that many videos give says little: it counts by how much it is better.
+        # An answer that many videos give says little, so only the amount by which it is better
+        # counts.
         common = np.maximum(0, near[:, -1] - _SEARCH.least / 2 - _SEARCH.contrast)
         values, asked = near[query, slot] - common[query], asker[begin:end][query]
         found = owner[where[begin:end].numpy()[query, slot]]

@@ -48,7 +48,7 @@ def curate(options: CurateOptions) -> CurateResult:
         ValueError: If the source is not usable, or the videos' features are all equal.
     """
     _check_files(options)
-    # Imported here because wrong names are answered before torch is imported.
+    # Imported here, so that wrong names are reported before torch loads.
     from sce_video.curation.curation_page import write_curation_page
     from sce_video.curation.selection import curate_videos, read_decisions
     from sce_video.curation.write import check_curated_folder, write_curation

@@ -22,7 +22,7 @@ from sce_video.datasets.clip_sampling import shown_at
 from sce_video.datasets.readers.base import VideoDecodeError, check_deadline
 from sce_video.datasets.sources import open_video, video_exists
 
-#: Side of a thumbnail, pixels; the frame is squeezed to a square.
+#: Side of a thumbnail in pixels. The frame is squeezed to a square.
 SIDE = 32
 #: Frames per second of the first comparison.
 RATE = 16.0
@@ -97,7 +97,8 @@ def read_thumbnail(file: str, most: float = MAX_SECONDS) -> Thumbnails:
         return Thumbnails(np.stack(small), times - start, float(duration - start), *size, most)
 
 
-#: Side of a compared part, pixels: enough to tell videos apart, and blind to the encoding.
+#: Side of a compared part in pixels. It is enough to tell videos apart, and the encoding has no
+#: effect.
 _PART = 8
 #: Sides of the parts relative to the frame. Smaller ones would need many more parts.
 SCALES = (1.0, 0.9, 0.8, 0.7, 0.6)
@@ -109,13 +110,14 @@ SEARCHED_SIDES = (1.0, 0.9, 0.8, 0.7)
 SEARCHED_STEP = 0.1
 #: Minimum number of compared frames of the shorter video, at equal steps.
 ANCHORS = 8
-#: Share of the compared frames that both videos must show: about two thirds of the shorter one.
+#: Share of the compared frames that both videos must show, about two thirds of the shorter video.
 _LEAST_INSIDE = 0.65
 #: Number of correlations computed together, 4 bytes each: 16 MB, or one video's if it has more.
 _COMPARED = 2**22
 #: Frames per second whose parts are indexed for candidates.
 _INDEXED_RATE = 2.0
-#: Standard deviation of a part, grey levels, below which it counts as flat: flat parts match all.
+#: A part with a lower standard deviation in grey levels counts as flat. Flat parts match
+#: everything.
 FLAT = 3.0
 #: Left, top, width and height of a part, relative to the frame.
 Part = tuple[float, float, float, float]
@@ -166,7 +168,8 @@ def _axis(scale: float, step: float) -> tuple[np.ndarray, np.ndarray]:
 Shape = tuple[float, float]
 
 
-#: Relative height and width of the parts: of equal proportions, or cut along one axis only.
+#: Relative height and width of the parts, which have equal proportions or are cut along one axis
+#: only.
 _SHAPES = (
     *((s, s) for s in SCALES),
     *((1.0, s) for s in SCALES[1:]),
@@ -336,9 +339,9 @@ _MOST_CLIMBED = 2
 FINE = 16
 #: Maximum number of compared frames, at equal steps.
 _ANCHORS = 16
-#: Displacements on either side, in units of seconds: 3/32, half as much again as a sample lasts.
+#: Displacements in seconds on either side. 3/32 is half as much again as the duration of a sample.
 _SHIFTS = np.arange(-6, 7) / 64
-#: Steps of the hill climbing: shares of the frame for the place, of the part for its size.
+#: Steps of the hill climbing, as shares of the frame for the position and of the part for its size.
 _STEPS = (0.03, 0.015, 0.0075, 0.004)
 #: Maximum number of moves by each step.
 _MOST_MOVES = 6

@@ -19,9 +19,11 @@ from sce_video.datasets.sources import is_elsewhere
 from sce_video.datasets.video_list import split_segment
 from sce_video.evaluation.functional.clusters import as_bytes, nearest_in_cells
 
-#: Videos whose answers are counted together: the keys of all frames would take too much memory.
+#: Number of videos whose answers are counted together. The keys of all frames would take too much
+#: memory.
 _VOTES_AT_ONCE = 1000
-#: Share of a video below which a stretch is a part of it. A longer stretch makes a copy.
+#: A shared stretch that covers less than this share of a video is a part of it. A longer one makes
+#: it a copy.
 _PART_SHARE = 0.6
 #: Two stretches of a video count as the same if their overlap is at least this share of the time
 #: that they cover together.

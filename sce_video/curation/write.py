@@ -29,7 +29,7 @@ REPORT = "report.json"
 DECISIONS = "decisions.csv"
 INTROS = "intros.csv"
 MOTION = "motion.csv"
-#: Results that a curation leaves in its folder, besides the files that a later run uses.
+#: Results that a curation leaves in its folder, in addition to the files that a later run uses.
 _RESULTS = (
     *(KEEP, SUBSET, CLUSTERS, CLASSES, REMOVED, INTROS, MOTION, REPORT),
     "curation.html",

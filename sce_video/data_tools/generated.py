@@ -37,8 +37,8 @@ _NOISE = 2.0  # standard deviation, grey levels
 _TINT = 0.02  # largest relative deviation of a colour channel from grey
 
 
-#: A disc in T frames, (T,) each in units of the frame side: x of its centre from the left edge,
-#: y from the top edge, and radius.
+#: A disc in T frames: x of its centre from the left edge, y from the top edge, and its radius, each
+#: (T,) in units of the frame's side.
 Motion = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
@@ -104,7 +104,7 @@ def generate_toy_actions(
         rng = np.random.default_rng([seed, PARTS.index(part), number])
         what, how = CLASSES[number % len(CLASSES)].split("_")
         frames = render_toy_action(what, how, rng, size=size, num_frames=num_frames, fps=fps)
-        # All frames are key frames: reading four of sixty decodes four.
+        # All frames are key frames, so reading four of sixty frames decodes only four.
         encoded = encode_h264(frames, fps, {"crf": "18", "tune": "fastdecode", "g": "1"})
         write_bytes(_video_path(root, part, number), encoded)
 
@@ -299,9 +299,11 @@ def _claim(root: Path, parameters: dict[str, Any], overwrite: bool) -> None:
     write_text(manifest, json.dumps(parameters, indent=1) + "\n")
 
 
-#: Published: the test part of UCI's "Optical Recognition of Handwritten Digits", 8x8 shades.
+#: Published digits: the test part of UCI's "Optical Recognition of Handwritten Digits" in 8x8
+#: shades.
 _DIGITS_SHAPE = (1797, 8, 8)
-#: Shade of a pixel: 0 to 16 of the 4x4 cells of the original scan were inked.
+#: Largest shade of a pixel, which is the number of inked cells among 4x4 cells of the original
+#: scan.
 _MAX_SHADE = 16
 #: Fifths of every class, in the order of the set.
 _DIGIT_PARTS = {"train": 3, "val": 1, "test": 1}

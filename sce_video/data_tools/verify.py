@@ -59,7 +59,7 @@ CONTAINERS: dict[str, frozenset[str]] = {
     )
     for extension in extensions.split()
 }
-#: Codecs of .webm files; with any other codec the file is a Matroska file.
+#: Codecs of .webm files. With any other codec, the file is a Matroska file.
 _WEBM_CODECS = frozenset({"vp8", "vp9", "av1", "libdav1d", "libvpx", "libvpx-vp9", "libaom-av1"})
 
 

@@ -177,7 +177,7 @@ def _read_cifar(files: PublishedSet, root: str, split: str, check_counts: bool) 
             raise ValueError(f"{path} must hold a list of whole numbers {files.label_key!r}")
         labels.append(np.array(found, dtype=np.int64))
         files.check_labels(labels[-1], len(data), path)
-        # A row is one image: its red, its green, its blue plane, each row by row.
+        # A row is one image, as its red, green and blue planes, each row by row.
         images = data.reshape(-1, 3, CIFAR_SIZE, CIFAR_SIZE).transpose(0, 2, 3, 1)
         parts.append(np.ascontiguousarray(images))
     together = np.concatenate(labels)

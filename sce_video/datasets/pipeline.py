@@ -99,7 +99,7 @@ class PackedSample(TypedDict, total=False):
     duration: float
 
 
-#: A step: it gets the results of the step before, and returns its own or, as the last step, the
+#: A step gets the results of the previous step and returns its own. The last step returns the
 #: packed sample.
 Transform = Callable[[PipelineResults], Any]
 

@@ -17,7 +17,8 @@ from sce_video.utils.seconds import parse_seconds
 
 #: Header of a file of segments. A prediction also has a ``score``. Other columns are ignored.
 COLUMNS = ("path", "start", "end", "label")
-#: Seconds that a segment may reach beyond the duration that a container states, which is rounded.
+#: Number of seconds by which a segment may exceed the container's stated duration, which is
+#: rounded.
 TOLERANCE = 0.5
 
 
@@ -107,7 +108,7 @@ def stated_duration(file: str, least: float = 0.0) -> float | None:
             return stated
         with open_video(file) as reader:
             return reader.duration
-    except (OSError, VideoDecodeError):  # a bad file is named where it is read
+    except (OSError, VideoDecodeError):  # a bad file is reported where it is read
         return None
 
 

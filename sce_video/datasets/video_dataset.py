@@ -155,7 +155,7 @@ class VideoDataset(Dataset):
                 raise ValueError(f"subset divides a folder or a table, not the list {ann_file!r}")
             self.select(subset_indices(self.videos.labels, **subset))
         self.pipeline = [TRANSFORMS.build(t) if isinstance(t, dict) else t for t in pipeline]
-        # The step that decides the number of views: it samples the clips, or loads an image.
+        # The step that decides the number of views, because it samples the clips or loads an image.
         found = (i for i, t in enumerate(self.pipeline) if {"num_views", "num_clips"} & {*dir(t)})
         self._sampling = next(found, None)
         self._sampling_step = None if self._sampling is None else self.pipeline[self._sampling]

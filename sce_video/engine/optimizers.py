@@ -162,7 +162,7 @@ def _scaled(params: list[Tensor], grads: list[Tensor], group: dict[str, Any]) ->
         ratios = trust * param_norms / update_norms
         scaled = (param_norms > 0) & (update_norms > 0)
     ratios = torch.where(scaled, ratios, torch.ones_like(ratios))
-    # The ratios stay on the device: a Python number would wait for it.
+    # Keep the ratios on the device, because converting them to Python numbers would wait for it.
     torch._foreach_mul_(updates, ratios.unbind())
     return list(updates)
 

@@ -37,7 +37,8 @@ FAILED = "failed"
 STATES = (PLANNED, RUNNING, FINISHED, INTERRUPTED, FAILED)
 #: Largest file size in bytes. Most of a file is its config, which has about ten thousand bytes.
 _MAX_BYTES = 2**22
-#: Limits with a margin: a plan has about thirty choices, and the longest value lists class names.
+#: Limits with a margin. A plan has about thirty choices, and the longest value is a list of class
+#: names.
 _LIMITS = RecordLimits(entries=500, characters=100_000)
 
 

@@ -190,7 +190,8 @@ class VideoRunner(Runner):
 
         The train loop calls this again after it has checked the settings.
         """
-        # mmengine calls this for every runner; a test would replace the training's config there.
+        # mmengine calls this for every runner, so a test would replace the config of the training
+        # run.
         path = Path(self.log_dir, "config.py")
         if self._has_loaded:
             path = Path(self.work_dir, Path(self.cfg.filename or f"{self.timestamp}.py").name)

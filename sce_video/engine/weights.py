@@ -325,7 +325,7 @@ def write_weights(weights: dict[str, Tensor], path: Path) -> None:
     from safetensors.torch import save_file
 
     rows = {name: value.detach().cpu().contiguous().clone() for name, value in weights.items()}
-    path.touch()  # with the rights of any new file; the library's own gives none to others
+    path.touch()  # give it the usual permissions; the library gives others none
     mode = path.stat().st_mode
     save_file(rows, path, metadata={"format": "pt"})
     path.chmod(mode)

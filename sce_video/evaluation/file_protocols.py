@@ -59,7 +59,7 @@ def probe(options: ProbeOptions) -> ProbeResult:
         ValueError: If a file contains no features or labels, or both contain the same video.
     """
     _check_files([options.test, options.train], [options.json])
-    # Imported here because a wrong path is answered without torch.
+    # Imported here, so that a wrong path is reported before torch loads.
     from sce_video.evaluation.chance import chance_levels
     from sce_video.evaluation.feature_files import load_feature_pair
     from sce_video.evaluation.metrics import base as metric_base
@@ -144,7 +144,7 @@ def retrieve(options: RetrieveOptions) -> RetrieveResult:
         ValueError: If a file contains no features or labels, or their sizes differ.
     """
     _check_files([options.query, options.bank], [options.json, options.neighbours])
-    # Imported here because a wrong path is answered without torch.
+    # Imported here, so that a wrong path is reported before torch loads.
     from sce_video.evaluation.feature_files import load_feature_pair
     from sce_video.evaluation.functional.neighbours import ROW_BLOCK
     from sce_video.evaluation.metrics.feature_metrics import rank_gallery
@@ -243,7 +243,7 @@ def fuse_scores(options: FuseScoresOptions) -> FuseScoresResult:
         ValueError: If a file contains no scores, or videos, labels or classes differ.
     """
     _check_files(options.scores, [options.json, options.out])
-    # Imported here because a wrong path is answered without torch.
+    # Imported here, so that a wrong path is reported before torch loads.
     from sce_video.evaluation.metrics.base import compute_metrics
     from sce_video.evaluation.metrics.classification import MeanClassAccuracy, TopKAccuracy
     from sce_video.evaluation.results import Results
@@ -338,7 +338,7 @@ def transfer(options: TransferOptions) -> TransferResult:
         )
     files = {"train": options.train, "val": options.val, "test": options.test}
     _check_files([*files.values(), options.labels], [options.json])
-    # Imported here because a wrong path is answered without torch.
+    # Imported here, so that a wrong path is reported before torch loads.
     from sce_video.evaluation import transfer as protocols
 
     parts = protocols.load_transfer_parts(files, options.labels)

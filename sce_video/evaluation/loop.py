@@ -325,7 +325,7 @@ class MultiViewTestLoop(BaseLoop):
     def run(self) -> dict[str, float]:
         """Compute the rows on all ranks and the metrics on rank 0; all ranks return them."""
         call_hook = self.runner.call_hook
-        # None on the other ranks, which do not look at them.
+        # None on the other ranks, which do not use them.
         rows: Any
         gallery: Any = None
         call_hook(f"before_{self._stage}")
@@ -487,7 +487,7 @@ class MultiViewValLoop(MultiViewTestLoop):
         options: dict[str, Any] = {"max_views": max_views, "precision": precision, "out": None}
         super().__init__(runner, dataloader, evaluator, **options)
         train_loop = getattr(runner, "_train_loop", None)
-        if isinstance(train_loop, BaseLoop):  # Runner.train has built it already
+        if isinstance(train_loop, BaseLoop):  # already built by Runner.train
             names = "the training has", "the validation has"
             trained = classes_of(train_loop.dataloader.dataset)
             check_same_classes(trained, classes_of(self.dataloader.dataset), names)

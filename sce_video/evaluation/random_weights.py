@@ -24,7 +24,7 @@ from sce_video.evaluation.functional.neighbours import knn_scores
 from sce_video.evaluation.functional.statistics import bootstrap_intervals
 from sce_video.models.losses import effective_rank
 
-# Outcomes of a comparison; the module's docstring defines them.
+# Outcomes of a comparison, as defined in the module's docstring.
 BETTER = "better"
 NO_BETTER = "no better"
 UNDECIDED = "undecided"

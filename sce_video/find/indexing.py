@@ -62,7 +62,7 @@ def index(options: IndexOptions) -> IndexResult:
     if options.check_only:
         return _check_index(options.out)
     source = _checked_source(options)
-    # Imported here because wrong names are answered before torch is imported.
+    # Imported here, so that wrong names are reported before torch loads.
     from sce_video.find.index import build_index
     from sce_video.find.reading import find_store, read_index
 

@@ -73,7 +73,7 @@ UPLOAD_LIMIT = 2 * 2**30
 IMAGE_LIMIT = 64 * 2**20
 #: Largest number of rows in one change of labels.
 _MAX_ROWS = 100_000
-# Files that the page loads. Scripts are loaded after the grid; Plotly is not a template.
+# Files that the page loads. Scripts are loaded after the grid, and Plotly is not a template.
 _SCRIPTS = ("plotly.js", "feature_map.js")
 _MODULES = (
     "search_page.js",
@@ -186,8 +186,8 @@ def _add_page(app: FastAPI, state: SearchState, token: str, port: int, limit: in
             },
         }
         response = HTMLResponse(render_template(TEMPLATES, "search_page.html", values))
-        # Plotly writes style rules, and WebGL maps compile the code that draws them, hence the two
-        # "unsafe-"; a script runs with the nonce of this answer only.
+        # Plotly writes style rules, and WebGL maps compile the code that draws them, so two
+        # "unsafe-" sources are needed. A script runs only with the nonce of this answer.
         response.headers["Content-Security-Policy"] = (
             f"default-src 'none'; script-src 'nonce-{nonce}' 'unsafe-eval'; "
             "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "

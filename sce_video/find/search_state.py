@@ -114,7 +114,9 @@ class SearchState:
         # The first row of each path. A path has several rows if they are windows.
         self._row_of_name = {n: row for row, n in reversed([*enumerate(self.names)])}
         self._pictures = MediaWorkers(2, (media.__name__,))
-        self._embedding = MediaWorkers(1, (media.__name__,))  # one network: one video at a time
+        self._embedding = MediaWorkers(
+            1, (media.__name__,)
+        )  # one video at a time, because there is one network
         self._shown = RecentItems[bytes](_KEPT_BYTES, len)
         self._uploads = RecentItems[KeptUpload](_KEPT_UPLOADS)
         self._features = RecentItems[np.ndarray](_KEPT_FEATURES)

@@ -45,7 +45,7 @@ from sce_video.utils.files import read_json, regular_file, write_json
 FEATURE = "feature"
 #: Key of the description of an index, in the metadata of its column of features.
 FACTS = "sce_video.index"
-#: IndexColumns of an index of windows, seconds; null in the row of a file that cannot be decoded.
+#: Columns of an index of windows, in seconds; null in the row of a file that cannot be decoded.
 _SPAN = ("start", "end")
 #: Version of the format of an index in a table.
 _VERSION = 1
@@ -438,7 +438,7 @@ class TableStore(IndexStore):
             table.call("describe", FEATURE, header_facts(header))
         gone = [path for path in self._known if path not in records]
         windows = header.windows is not None
-        if windows:  # a path has many rows: the old ones go before the new ones come
+        if windows:  # a path has many rows, so delete the old rows before writing the new ones
             gone += [path for path in changed if path in self._known]
         else:
             for rows in _batches(header, changed, size):

@@ -38,7 +38,7 @@ from sce_video.utils.storage import absolute
 from sce_video.utils.stored_arguments import constructor_parameters
 
 _HEAD = "cls_head."
-#: Heads that are built for a config text inside a checkpoint, which may be untrusted.
+#: Heads that may be built from the config text of an untrusted checkpoint.
 _KNOWN_HEADS = ("I3DHead", "mmaction.I3DHead", "AttentiveProbeHead")
 
 

@@ -136,7 +136,7 @@ def _peak_memory(device: torch.device) -> int | None:
     """Return the largest memory of this process, or that it had on its GPU, in bytes."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
-    # Unlike ru_maxrss, it does not begin with the memory of the process that started this one.
+    # Unlike ru_maxrss, it does not include the memory of the parent process.
     status = Path("/proc/self/status")
     if sys.platform != "linux" or not status.is_file():
         return None

@@ -275,7 +275,8 @@ class VideoFiles(VideoDataset):
 
     def read(self, path: str | os.PathLike[str]) -> PackedSample:
         """Return the sample of a file, which becomes the only one of the dataset."""
-        # The list is replaced, not extended: an index of millions keeps one path.
+        # The list is replaced and not extended, so that an index of millions of files keeps one
+        # path.
         self.videos = VideoList.from_paths([os.fspath(path)], [-1])
         self._known_bad.clear()
         return self[0]

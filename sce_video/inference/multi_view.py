@@ -109,7 +109,7 @@ def view_chunks(
     if on_cpu:
         bytes_per_view = video["positions"].shape[1] * 3 * math.prod(video["crop_size"])
         max_views = min(max_views, max(1, _MAX_BYTES_ON_CPU // bytes_per_view))
-    # Views are numbered clip by clip; the crops of a clip follow each other.
+    # Views are numbered clip by clip, so the crops of a clip follow each other.
     total = len(video["positions"]) * len(video["offsets"])
     parts = [(start, min(start + max_views, total)) for start in range(0, total, max_views)]
     if on_cpu:
@@ -202,7 +202,7 @@ def mean_representation(
                 return model(inputs=[view], mode="tensor")[0]
 
         videos = rows_of_views(model, batch, represent, max_views)
-        if clips:  # views are numbered clip by clip; those that were cut already have one crop
+        if clips:  # views are numbered clip by clip; views that were cut earlier have one crop
             crops = [len(video["offsets"]) for video in batch.get("videos", ())] or [1] * len(
                 videos
             )

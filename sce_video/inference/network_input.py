@@ -38,7 +38,7 @@ _PREPROCESSORS = ("VideoDataPreprocessor", "RecognizerDataPreprocessor")
 _CLIPS = ("RandomClips", "UniformClips", "OneOfClips")
 _SEGMENTS = ("RandomSegmentClip", "CenterSegmentClip")
 _IMAGES = ("LoadImage",)
-#: Clip duration in seconds for image networks, which use one frame per clip. Clips that are a
+#: Clip duration in seconds for image networks, which use one frame per clip. Frames that are a
 #: second apart differ visibly.
 _IMAGE_CLIP_DURATION = 1.0
 #: Config parts that may contain test transforms: ``<part>_dataloader`` and ``<part>_pipeline``

@@ -36,7 +36,8 @@ from sce_video.inference.network_input import (
 #: Share of a window's frames that must exist. Missing frames of a damaged file are replaced by the
 #: nearest ones.
 _FRACTION_NEEDED = 0.75
-#: Seconds that a video may be shorter than its container states: durations are rounded.
+#: Number of seconds by which a video may be shorter than its container states, because durations
+#: are rounded.
 _CUT_OFF = 0.5
 
 
@@ -54,7 +55,7 @@ def embed_windows(
     """
     name = os.fspath(path)
     cuts = None
-    if windows.shots:  # a pass of its own: spans must be known before the first frame
+    if windows.shots:  # in a separate pass, because spans must be known before the first frame
         with open_patiently(name, options) as reader:
             cuts = find_cuts(reader, options.timeout)
     with open_patiently(name, options) as reader:
@@ -143,8 +144,8 @@ def windows_of_reader(
     network: VideoNetwork, reader: VideoReader, spans: np.ndarray, options: ViewOptions
 ) -> Features:
     """Compute features of windows with these spans. Errors are as in :func:`embed_windows`."""
-    # One array from the beginning: a small block of memory for each window, between the large ones
-    # of the network, would keep malloc from using these again.
+    # Use one array from the beginning. A small block of memory for each window, between the large
+    # blocks of the network, would keep malloc from reusing these.
     features = np.empty((len(spans), network.row_size), dtype=np.float32)
     kept = np.zeros(len(spans), dtype=bool)
     for i, sample in enumerate(pack_windows(network, reader, spans, options)):

@@ -141,7 +141,8 @@ def _run(
                 item = pending.pop(done)
                 breaks = 0
                 if _ended_from_outside(done) and item[0] not in again:
-                    # Its item did not end it, so another worker gets it once more.
+                    # The worker was not ended by its item, so another worker gets the item once
+                    # more.
                     again.append(item[0])
                     items = chain([item], items)
                     continue
@@ -227,7 +228,7 @@ def call(function: Callable[[Any], Any], argument: Any) -> Outcome:
         return Outcome(None, "error", f"{type(error).__name__}: {error}")
 
 
-#: State of a worker process: its job, and why the setup failed.
+#: State of a worker process: its job, and the reason why its setup failed.
 _job: BatchJob | None = None
 _problem = ""
 

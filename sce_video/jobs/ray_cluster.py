@@ -97,7 +97,7 @@ def check_versions(ray: Any) -> None:
     """
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    def version() -> str:  # nested, so it is sent whole: there may be no sce_video to import
+    def version() -> str:  # nested, so that Ray sends all of it: sce_video may be missing there
         try:
             from sce_video.version import __version__ as found
         except Exception as error:
@@ -191,7 +191,7 @@ class _Host:
         # Relative paths refer to the driver's folder. A node without this folder may not need them.
         with contextlib.suppress(OSError):
             os.chdir(folder)
-        # Ray's own program, which the processes would import to find what a script defines.
+        # Ray's own program, which the processes would import to find definitions of a script.
         vars(sys.modules["__main__"]).pop("__file__", None)
         self._todo: deque[Item] = deque()
         # None means that there is currently no other item (process_items).
@@ -330,7 +330,7 @@ class _Run:
             return
         except errors.RayError as error:
             self._actors.ended(reference, True)
-            if len(items) > 1:  # one of them may be at fault: each by a call of its own
+            if len(items) > 1:  # one of them may be at fault, so each gets its own call
                 self._again += items
                 return
             killed = isinstance(error, errors.OutOfMemoryError | errors.WorkerCrashedError)

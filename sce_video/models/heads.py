@@ -291,7 +291,7 @@ class AttentiveProbeHead(nn.Module):
         self.num_classes = num_classes
         self.in_channels = in_channels
         self.depth = depth
-        # A buffer, so that a checkpoint contains the grid that it was trained with.
+        # This is a buffer, so that a checkpoint contains the grid with which it was trained.
         self.register_buffer("points", torch.tensor(grid, dtype=torch.float64))
         first = AttentiveProbe(in_channels, num_classes, num_heads, depth, mlp_ratio)
         self.probes = nn.ModuleList(copy.deepcopy(first) for _ in grid)

@@ -81,7 +81,7 @@ class VerifyOptions(Options):
 
 
 #: Tunings of x264. psnr (no psychovisual optimisation, no adaptive quantisation) saves a seventh of
-#: the bytes at the same PSNR; fastdecode (no CABAC, no deblocking) halves the decoding time.
+#: the bytes at the same PSNR, and fastdecode (no CABAC, no deblocking) halves the decoding time.
 TUNES = ("psnr", "ssim", "film", "animation", "grain", "stillimage", "fastdecode")
 #: Range that ``crf=None`` searches. Below 18 no gain is visible in a training crop.
 CRF_RANGE = (18.0, 34.0)

@@ -181,7 +181,7 @@ _RESULTS = _read_results()
 #: All numbers on videos, and all on images.
 PAPER_RESULTS = tuple(result for result in _RESULTS if result.frames > 1)
 IMAGE_RESULTS = tuple(result for result in _RESULTS if result.frames == 1)
-#: tab:many-shot without its mean: dataset, metric, value.
+#: tab:many-shot without its mean, as dataset, metric and value.
 MANY_SHOT = tuple(
     (result.dataset, result.metric.removeprefix("many_shot_"), f"{result.value:.1f}")
     for result in IMAGE_RESULTS

@@ -267,7 +267,8 @@ DIVING48 = Downloads(
     files=("rgb", "videos"),
     extension=".mp4",
 )
-# Li et al. 2018; numbers of entries of the V2 files (October 2020), which replace the first labels.
+# Li et al. 2018. The numbers are the entries of the V2 files (October 2020), which replace the
+# first labels.
 _DIVING48_CLASSES = 48
 #: Entries of the files of each split.
 _DIVING48_COUNTS = {"train": 15027, "test": 1970}

@@ -204,7 +204,7 @@ def read_excluded(path: Path) -> set[Key]:
     return excluded
 
 
-#: One detection: where it is, its key frame, corners and score.
+#: One detection: its place in the file, key frame, corners and score.
 _Detection = tuple[str, Key, list[float], float]
 
 
@@ -296,7 +296,8 @@ class Detections:
 def _proposals(value: Any, where: str) -> np.ndarray:
     """Return the proposals (n, 5) float64 of one key frame."""
     try:
-        # Nested lists that refer to each other would be expanded: rows of numbers only.
+        # Accept only rows of numbers, because nested lists that refer to each other would be
+        # expanded.
         plain = isinstance(value, np.ndarray) or (
             isinstance(value, list)
             and all(isinstance(row, list | tuple | np.ndarray) and len(row) == 5 for row in value)

@@ -46,7 +46,7 @@ from sce_video.options.data_commands import PrepareOptions
 BEGIN = 900  # second of the film at which the 15-minute cuts and the frames begin
 #: Frames per second that the official scripts extract from the cuts.
 FRAME_RATE = 30
-# A cut lasts 901 s; the films last more than half an hour.
+# A cut lasts 901 s, but the films last more than half an hour.
 LONGEST_CUT = 1000.0
 
 # Numbers of Gu et al. 2018 and of the dataset's page.

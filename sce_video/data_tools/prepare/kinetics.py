@@ -46,7 +46,7 @@ K200_CLASSES = read_class_file("k200")
 #: Classes of Kinetics-400.
 PUBLISHED_CLASSES = 400
 # Rows of the csv files and videos in the tars, as counted in arrange_by_classes.py of
-# github.com/cvdfoundation/kinetics-dataset: some videos were removed from YouTube before that.
+# github.com/cvdfoundation/kinetics-dataset. Some videos had been removed from YouTube earlier.
 PUBLISHED = {"train": 246534, "val": 19906, "test": 39805}
 #: Videos in the tars of each split.
 PUBLISHED_FILES = {"train": 240258, "val": 19881, "test": 38685}

@@ -181,7 +181,7 @@ def first_existing(candidates: Sequence[Path], root: Path, layout: str, what: st
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return a phrase with the most similar known name, compared without regard to case."""
     by_lower = {other.lower(): other for other in known}
-    # cutoff=0: a name that is far off still shows what names look like.
+    # With cutoff=0, even a name that is far off shows what names look like.
     close = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0)
     return f"the nearest known name is {by_lower[close[0]]!r}" if close else "no names are known"
 

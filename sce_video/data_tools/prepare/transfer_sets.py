@@ -37,7 +37,7 @@ from sce_video.datasets.labels import LabelTable
 from sce_video.options.data_commands import PrepareOptions
 from sce_video.utils.files import read_json, write_bytes
 
-#: One image: where it is listed, its path below the folder of the set, and its label.
+#: One image: its place in the list, its path below the folder of the set, and its label.
 _Row = tuple[str, str, int]
 
 

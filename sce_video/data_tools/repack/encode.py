@@ -25,7 +25,8 @@ from sce_video.options.prepare import CRF_RANGE
 from sce_video.utils.files import regular_file
 
 _HIGHEST_PSNR = 100.0  # reported for equal frames
-#: Frames that are encoded to find the crf: few, because they are encoded several times.
+#: Number of frames that are encoded to find the crf. It is small, because they are encoded several
+#: times.
 _PILOT_FRAMES = 16
 _SLOPE = 0.65  # dB that one step of crf costs on average
 _STEP = 0.25  # step between tried values of crf
@@ -393,7 +394,8 @@ def verify_output(path: str, source: VideoSource, keyint: int) -> OutputFacts:
         raise ItemError("check", f"the output cannot be decoded: {error}") from error
     require(streams == 1, "the number of streams")
     require(number == packets == len(shown), f"the frame count ({number} of {len(shown)})")
-    # The schedule has the source's duration within a frame; the file must have the schedule's.
+    # The schedule has the source's duration to within a frame, and the file must have the
+    # schedule's duration.
     require(abs(seconds - len(shown) / rate) <= 0.01 / rate, f"the duration ({seconds:.3f} s)")
     require(compared > 0, "the number of frames to compare")
     luma, planes = psnr.decibels()

@@ -251,7 +251,7 @@ class Settings:
         A side that is odd and not scaled loses its last row or column of pixels.
         """
         short = min(height, width)
-        # Both sides are even: the chroma planes of yuv420p have half of each.
+        # Both sides must be even, because the chroma planes of yuv420p have half of each.
         target = self.short_side or short
         if short == target or (short < target and not self.enlarge):
             return max(2, height // 2 * 2), max(2, width // 2 * 2)

@@ -240,7 +240,7 @@ def check_outputs(
         record = store.get(item.key)
         if record is None or not record.done or record.facts["root"] == job.root:
             continue
-        # Machines may mount one root at several paths; the file is the same if its state is.
+        # Machines may mount one root at several paths. A file is the same if it has the same state.
         if item.source is not None and item.source != record.source:
             raise ValueError(
                 f"{item.output!r} in the output folder was made from {item.key!r} in "

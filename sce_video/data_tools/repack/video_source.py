@@ -30,7 +30,7 @@ from sce_video.datasets.readers.av_file import (
 from sce_video.datasets.readers.av_reader import orientation_of, upright
 from sce_video.datasets.readers.base import DecodeLimits, VideoDecodeError, check_damage
 
-#: Seconds that may be missing at the end of a part: annotated times are rounded.
+#: Seconds that may be missing at the end of a part, because annotated times are rounded.
 _SLACK = 0.5
 _USUAL_RATE = Fraction(30)
 
@@ -270,7 +270,8 @@ def _usual_rate(timestamps: np.ndarray, stated: Sequence[Fraction], tick: float)
     return Fraction(1 / gap).limit_denominator(1001)
 
 
-#: A video of this size is decoded once and kept: 2,000 frames of 340 x 256, 67 seconds.
+#: A video up to this size is decoded once and kept in memory, such as 2,000 frames of 340 x 256 (67
+#: seconds).
 HELD_BYTES = 256 * 2**20
 #: Part of a longer video that is kept to compare with. The video is decoded a second time.
 SAMPLE_BYTES = 32 * 2**20

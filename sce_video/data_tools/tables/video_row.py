@@ -191,7 +191,7 @@ def _read_stream(
             size += len(packets[-1])
             if size > _LARGEST_STREAM:
                 raise NotRepackedError(f"its stream is longer than {_LARGEST_STREAM} bytes")
-        # With B-frames, storage order differs from display order; repack writes none.
+        # With B-frames, storage order differs from display order. repack writes no B-frames.
         if not packets or not keys[0] or (np.diff(pts) <= 0).any():
             raise NotRepackedError("its frames are not stored in display order")
         base = opened.stream.time_base

@@ -46,8 +46,9 @@ _MATROSKA = b"\x1a\x45\xdf\xa3"
 _STILLS = Disposition.attached_pic | Disposition.timed_thumbnails
 # FFmpeg applies this list to its own probing only, not to a decoder that is opened afterwards.
 _NO_PROBING = {"codec_whitelist": "none"}
-# Without an index the packets of a file are read once, and kept in memory up to this size: decoding
-# then starts at any key frame without a seek. Larger files are read again from the key frame on.
+# Without an index, the packets of a file up to this size are read once and kept in memory, so that
+# decoding can start at any key frame without a seek. Larger files are read again from the key frame
+# on.
 _MAX_HELD_BYTES = 64 * 2**20
 # Tables of files above that size, by path, size and time of the last change. A table has nine bytes
 # per frame. Tables of long indexes are stored as well, because reading the index of an hour takes
@@ -118,7 +119,7 @@ def best_video_stream(path: str, container: Any) -> Any:
 
 def decoder_options(limits: DecodeLimits) -> dict[str, str]:
     """Return options with which a decoder refuses frames that are much too large."""
-    # It counts coded pixels, which may be some rows and columns more than are displayed.
+    # It counts coded pixels, which may include rows and columns that are not displayed.
     return {"max_pixels": str(limits.max_pixels * 5 // 4 + 2**16)}
 
 
@@ -184,7 +185,8 @@ class AvFile:
                 if other.index != self.stream.index:
                     other.discard = Discard.all  # audio is not even read
             self.codec = self.stream.codec_context
-            # Opened before skip_frame is ever set: libdav1d keeps the value it is opened with.
+            # Open it before skip_frame is set, because libdav1d keeps the value with which it is
+            # opened.
             open_decoder(self.codec, num_threads, limits)
             height, width = self.codec.height or 0, self.codec.width or 0
             if not height * width and not quick:
@@ -243,7 +245,8 @@ class AvFile:
                     if packet.size:
                         yield packet
             except IndexError:
-                # A packet of a stream that begins later (audio in FLV) and that PyAV does not know.
+                # The packet belongs to a stream that begins later (audio in FLV) and that PyAV does
+                # not know.
                 check_deadline(self.path, limit())
                 more = True
             except (av.FFmpegError, OSError):
@@ -506,7 +509,8 @@ class AvStream:
             yield from enumerate(self._held[first:], first)
             return
         if self._direct is not None:
-            # A demuxer reads 32 KiB after a seek: a sixth of the time of a small intra frame.
+            # After a seek, a demuxer reads 32 KiB, which takes a sixth of the time of decoding a
+            # small intra frame.
             for position in range(first, len(self.table.pts)):
                 packet = self._stored(self.table, position)
                 packet.pts = int(self.table.pts[position])

@@ -91,8 +91,8 @@ class AvFrames(DecodedFrames):
         frame = self._frames[index]
         orientation = self._orientation_of(frame)
         height, width = self.size[::-1] if orientation % 2 else self.size
-        # By default every reformatter starts a thread pool of its own, which takes many times
-        # longer than the conversion of one frame.
+        # By default, every reformatter starts its own thread pool, which takes many times longer
+        # than converting one frame.
         rgb = self._reformatter.reformat(
             frame, width=width, height=height, format="rgb24", threads=self._num_threads
         )

@@ -73,7 +73,8 @@ class TooManyBadFilesError(UserError, RuntimeError):
 
 #: Largest number of pixels in an image. Cameras have up to 100 million.
 MAX_IMAGE_PIXELS = 2**27
-#: Bytes of decoded frames that a reader may hold at a time: 170 frames of 4K video in yuv420p.
+#: Largest number of bytes of decoded frames that a reader may hold at a time, 170 frames of 4K
+#: video in yuv420p.
 MAX_HELD_BYTES = 2 * 2**30
 
 
@@ -317,7 +318,7 @@ class VideoReader(ABC):
         numbers, places = np.unique(wanted, return_inverse=True)
         try:
             frames = self.read(self._check_indices(numbers))
-        except FrameCountError as error:  # readers for training sample again from those that exist
+        except FrameCountError as error:  # training samples again from existing frames
             reason = f"only {len(error.timestamps)} of its {error.promised} promised frames decode"
             raise VideoDecodeError(self.path, reason, permanent=False) from error
         if not np.array_equal(numbers, wanted):

@@ -45,9 +45,10 @@ class FrameTable:
     #: (F, 2) int64, offset and size of each packet in the file, in bytes; None where the packets
     #: must be demuxed.
     stored: np.ndarray | None = None
-    #: Positions of the packets at which the file's clock restarts or jumps; None for nowhere.
+    #: Positions of the packets at which the file's clock restarts or jumps; None if it never does.
     restarts: np.ndarray | None = None
-    #: (F,) int64, what was added to the packets' own timestamps for that reason; None if nothing.
+    #: (F,) int64, amounts added to the packets' own timestamps for that reason; None if nothing was
+    #: added.
     shifts: np.ndarray | None = None
 
     @property

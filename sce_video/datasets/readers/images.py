@@ -89,7 +89,8 @@ def open_jpeg(
 
 
 def _decode(path: str, encoded: np.ndarray, flags: int) -> np.ndarray:
-    # Decode from memory: cv2.imread fills the missing part of a truncated JPEG file with grey.
+    # Decode from memory, because cv2.imread fills the missing part of a truncated JPEG file with
+    # grey.
     try:
         image = cv2.imdecode(encoded, flags)
     except (cv2.error, MemoryError) as error:

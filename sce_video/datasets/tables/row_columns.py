@@ -23,7 +23,7 @@ STREAM = "stream"
 #: Everything that a reader needs to know about a row besides its packets, in one value
 #: (:meth:`FrameIndex.pack`).
 INDEX = "index"
-_HEAD = struct.Struct("<II")  # CRC-32 of what follows it, bytes of the JSON
+_HEAD = struct.Struct("<II")  # CRC-32 of the rest, number of bytes of the JSON
 
 
 def table_path(path: str) -> str:

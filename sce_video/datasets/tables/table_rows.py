@@ -57,8 +57,9 @@ _READS_AT_ONCE = 20  # enough for two batches of 32 samples
 _idle_decoders: OrderedDict[tuple[CodecParameters, int, int], Any] = OrderedDict()
 _idle_lock = Lock()
 _MOST_IDLE = 8
-# Damaged frames may show parts of frames that were decoded before them, also of another row. These
-# decoders flag such frames, and a new decoder repeats the work; the others are not used again.
+# Damaged frames may show parts of frames that were decoded before them, even from another row.
+# These decoders flag such frames, and a new decoder repeats the work. Other decoders are not used
+# again.
 _REUSED = frozenset({"h264", "mpeg4", "vp9", "av1", "libdav1d"})
 
 
@@ -183,7 +184,7 @@ def _keep_idle(key: tuple[CodecParameters, int, int], codec: Any) -> None:
 class RowData:
     """Data that has been read from a row."""
 
-    #: Its frames; None until they were read.
+    #: Its frames; None until they are read.
     index: FrameIndex | None = None
     #: The reason why it cannot be read; empty if it can.
     failure: str = ""

@@ -101,8 +101,8 @@ class RandomClips:
         reader = results["reader"]
         clips = []
         first_local = self.num_views - self.num_local_views
-        # Four numbers for every view, also where an option needs none: changing one option does not
-        # change the other random decisions of a seed.
+        # Draw four numbers for every view, even if an option does not need them, so that changing
+        # one option does not change the other random decisions of a seed.
         draws = results["rng"].random((self.num_views, 4))
         for view, (jitter, start, reverse, difference) in enumerate(draws):
             clip_duration, num_frames = self.clip_duration, self.num_frames

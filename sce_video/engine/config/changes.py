@@ -416,7 +416,7 @@ def parse_value(text: str) -> Any:
         value = DictAction._parse_iterable(text)
     except AssertionError as error:
         raise ValueError("brackets do not match") from error
-    # mmengine removes spaces from plain text too: a path with spaces would not be found.
+    # mmengine also removes spaces from plain text, so a path with spaces would not be found.
     return text.strip("'\"") if isinstance(value, str) else value
 
 

@@ -142,8 +142,8 @@ def registered(kind: Any) -> list[Any]:
 
 def _parameters(part: Any) -> tuple[set[str], bool]:
     """Return a class's or function's argument names, and whether it accepts ``**kwargs``."""
-    # A class with ``**kwargs`` usually passes them to its parent: the parent's arguments are then
-    # among the names.
+    # A class with ``**kwargs`` usually passes them to its parent, so the names include the parent's
+    # arguments.
     constructors = [part]
     if inspect.isclass(part):
         constructors = [vars(c)["__init__"] for c in part.__mro__ if "__init__" in vars(c)]

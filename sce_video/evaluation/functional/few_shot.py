@@ -35,7 +35,7 @@ def draw_shots(labels: Tensor, shots: Sequence[int], seed: int) -> list[Tensor]:
             f"cannot draw {max(shots)} shots of each class: class {int(classes[scarce])} has "
             f"{int(counts[scarce])} labelled samples. Give fewer shots"
         )
-    # A prefix of one permutation for every number of shots: draws are nested.
+    # Every number of shots takes a prefix of the same permutation, so draws are nested.
     generator, order = torch.Generator().manual_seed(seed), []
     for label in classes:
         members = torch.nonzero(labels == label).flatten()
@@ -82,7 +82,7 @@ def few_shot_hits(
         raise ValueError(
             f"few-shot evaluation needs two classes or more, but all labels are {classes.tolist()}"
         )
-    # In float64: few samples make ill-conditioned fits.
+    # Compute in float64, because fits to few samples are ill-conditioned.
     device = float64_device(device)
     x = F.normalize(queries.to(device).double(), dim=1)
     y = F.normalize(gallery.to(device).double(), dim=1)

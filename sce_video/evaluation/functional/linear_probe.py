@@ -258,7 +258,8 @@ class _Scaled:
             logits = torch.addmm(bias, weight, x.T)
             logits -= logits.logsumexp(dim=0)
             loss -= logits.gather(0, y[None]).sum()
-            # Probabilities minus the one-hot labels; in place, as these are the largest arrays.
+            # Probabilities minus the one-hot labels, computed in place because these are the
+            # largest arrays.
             errors = logits.exp_().scatter_add_(0, y[None], -torch.ones_like(logits[:1]))
             gradient.addmm_(errors, x)
             of_bias += errors.sum(dim=1)
@@ -334,7 +335,7 @@ def fit_linear_probe(
     """
     if not 0.0 < val_fraction < 1.0:
         raise ValueError(f"the validation fraction must be between 0 and 1, got {val_fraction}")
-    # From strong to weak: each fit starts from the solution of the one before.
+    # Go from strong to weak decay, because each fit starts from the previous solution.
     grid = sorted(set(l2_grid), reverse=True)
     if not grid or grid[-1] <= 0:
         raise ValueError(f"all weight decays in l2_grid must be positive, got {tuple(l2_grid)}")

@@ -300,7 +300,7 @@ class SenseOfTime(RowMetric):
         with fit_progress(name, fits, rows, gallery) as on_fit:
 
             def linear(queries: Rows, training: Rows, num_classes: int) -> Tensor:
-                fitted: dict[int, FittedProbe] = {}  # by id of y: each is fitted once
+                fitted: dict[int, FittedProbe] = {}  # by id of y, so that each is fitted once
                 options: dict[str, Any] = {"groups": training.groups, "on_fit": on_fit}
                 options["device"] = self.device
                 scores = []

@@ -611,7 +611,7 @@ class HFEncoder(FreezableBackbone):
             return {self.family.pixels: clip.contiguous()}
         rows, columns = (side // self._patch for side in clip.shape[2:])
         patches = clip.unflatten(3, (columns, -1)).unflatten(2, (rows, -1))
-        # A row is a patch: its rows, columns and channels, the last index fastest.
+        # A row is a patch, in the order row, column, channel, with the last index changing fastest.
         patches = patches.permute(0, 2, 4, 3, 5, 1).flatten(3).flatten(1, 2)
         shapes = torch.tensor([[rows, columns]]).expand(len(clip), 2)
         mask = torch.ones(patches.shape[:2], dtype=torch.int32, device=clip.device)

@@ -28,7 +28,7 @@ _NAME = re.compile(r"\w{1,80}")
 _WORD_ARGUMENTS = ("act_layer", "global_pool", "norm_layer", "pos_embed")
 #: Parts of the names of arguments that ask for weights, files or another kind of network.
 _ASKS_FOR_MORE = ("cache", "checkpoint", "export", "features_only", "jit", "pretrained", "script")
-#: Largest number, and longest list, in arguments: timm makes lists of such lengths.
+#: Largest number and longest list in arguments, because timm makes lists of such lengths.
 _LARGEST_NUMBER = 2**16
 _LONGEST_LIST = 100
 
