@@ -141,9 +141,9 @@ _CLASSES: dict[type, type] = {
 
 
 def guard_small_convolutions(module: nn.Module) -> int:
-    """Let convolutions inside a module leave bf16 when it is wrong, and return their number.
+    """Make convolutions of a module leave bf16 where it is wrong, and return their number.
 
-    Convolutions without padding are correct. Names and values of the weights stay.
+    Convolutions without padding are correct. The names and values of the weights do not change.
     """
     found: list[Any] = [part for part in module.modules() if type(part) in _CLASSES]
     found = [c for c in found if isinstance(c.padding, str) or any(c.padding)]
@@ -151,10 +151,10 @@ def guard_small_convolutions(module: nn.Module) -> int:
 
 
 def too_small(conv: nn.Conv3d | nn.Conv2d, sizes: tuple[int, ...]) -> bool:
-    """Return whether oneDNN may get an input of these sizes, (T, H, W) or (H, W), wrong.
+    """Return whether oneDNN may be wrong for inputs of these sizes, (T, H, W) or (H, W).
 
-    A thousand combinations of kernels (3, 5, 7), sizes and strides were tried in bf16. The wrong
-    ones all had fewer frames than the kernel, or a height or width below half of the kernel.
+    A thousand combinations of kernels (3, 5, 7), sizes and strides were tried in bf16. Results were
+    wrong only for fewer frames than the kernel, or a height or width below half of the kernel.
     """
     spans = [d * (k - 1) + 1 for k, d in zip(conv.kernel_size, conv.dilation, strict=True)]
     small = [size <= span // 2 for size, span in zip(sizes, spans, strict=True)]

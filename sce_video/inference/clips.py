@@ -267,7 +267,7 @@ def write_clips(
     """Write each segment (file, start, end) to a file of a folder, which is made if needed.
 
     Returns:
-        The files, and (path, reason) of those that cannot be cut.
+        The files, and (path, reason) of each file that cannot be cut.
     """
     os.makedirs(folder, exist_ok=True)
     written: list[Path] = []

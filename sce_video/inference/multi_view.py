@@ -177,7 +177,7 @@ def row_function(
     """
     known = ("float32", "bfloat16", "float16")
     if precision not in known:
-        raise ValueError(f"precision must be one of {', '.join(known)}: {precision!r}")
+        raise ValueError(f"precision must be one of {', '.join(known)}, got {precision!r}")
     dtype: torch.dtype = getattr(torch, precision)
     inner = unwrap_model(model)
     if hasattr(inner, "roi_head"):

@@ -284,7 +284,9 @@ def view_counts(cfg: dict[str, Any]) -> tuple[int, int]:
     if not clips or not crops:
         raise ValueError("the config has no test pipeline (test_dataloader) with clips and crops")
     if type(clips[0]) is not int or not 1 <= clips[0] <= _MAX_CLIPS:
-        raise ValueError(f"num_clips must be a whole number of 1 to {_MAX_CLIPS}, got {clips[0]!r}")
+        raise ValueError(
+            f"num_clips must be a whole number from 1 to {_MAX_CLIPS}, got {clips[0]!r}"
+        )
     return clips[0], crops[0]
 
 

@@ -87,7 +87,7 @@ class CheckedArray:
         self._row_bytes = array.nbytes // max(1, len(array))
         self._due = np.ones(-(-array.nbytes // DIGEST_BYTES), dtype=bool)
         if digests.shape != self._due.shape or digests.dtype != np.uint32:
-            raise ValueError(f"{name} has {digests.shape} checksums of {len(self._due)} blocks")
+            raise ValueError(f"{name} has {digests.shape} checksums, but {len(self._due)} blocks")
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -286,7 +286,7 @@ def _member_header(
         shape, fortran, dtype = read(member)
         stored = info.file_size - member.tell()
     if dtype.hasobject:
-        raise ValueError(f"{name!r} holds Python objects: object arrays are never unpickled")
+        raise ValueError(f"{name!r} contains Python objects. Object arrays are never unpickled")
     # Check each side before the product, which could overflow to a size that matches.
     if not all(0 <= side <= _MAX_SIDE for side in shape):
         raise ValueError(f"{name!r} has the impossible shape {shape}")

@@ -122,8 +122,8 @@ def check_versions(ray: Any) -> None:
             continue  # the node has gone
         if theirs != __version__:
             raise ClusterError(
-                f"node {host} of the Ray cluster has sce_video {theirs}, here it is {__version__}: "
-                "install the same version on all nodes"
+                f"node {host} of the Ray cluster has sce_video {theirs}, but this machine has "
+                f"{__version__}. Install the same version on all nodes"
             )
 
 

@@ -159,7 +159,7 @@ class RowsJob(jobs.BatchJob):
         self._table, self._maker, self._timeout = table, maker, timeout
 
     def process(self, item: jobs.Item) -> dict[str, Any]:
-        """Return fragments, failures and sizes of a batch.
+        """Return the fragments, failures and sizes of a batch.
 
         ``fragments`` come from :func:`write_rows`. ``failures`` contains [path, reason] of the rows
         without a stream. ``source_bytes`` and ``stream_bytes`` count the other rows.

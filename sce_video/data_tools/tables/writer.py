@@ -1,4 +1,4 @@
-"""Write rows to a table: fragments by any number of processes, committed in batches by one."""
+"""Writes rows to a table. Any number of processes write fragments, and one commits them."""
 
 from __future__ import annotations
 

@@ -360,7 +360,7 @@ class TableRows:
         return packets
 
     def _ask(self, rows: Sequence[int], method: str, *arguments: Any) -> Any:
-        """Return the table's answer. Errors concern the table, or else the rows."""
+        """Return the table's answer. An error tells whether the table or its rows are at fault."""
         try:
             return self.opened.call(method, *arguments)
         except TableError:

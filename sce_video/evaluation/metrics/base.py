@@ -204,7 +204,7 @@ class Outcomes:
 
 
 def outcomes_of(metrics: Sequence[BaseMetric], rows: Rows) -> Outcomes | None:
-    """Collect the outcomes that the metrics kept in ``compute(rows)``; None if none has any."""
+    """Collect the outcomes that metrics kept in ``compute(rows)``; None if there are none."""
     kept = [metric for metric in metrics if isinstance(metric, RowMetric)]
     columns = {name: values for metric in kept for name, values in metric.outcomes.items()}
     for name, values in columns.items():

@@ -148,5 +148,5 @@ def frame_features(backbone: Any, view: Tensor) -> Tensor:
 
 
 def frame_parts(backbone: Any) -> int:
-    """Return how many times as wide a network's representation is as its features of a frame."""
+    """Return the ratio of the size of a representation to the size of a frame's features."""
     return check_frame_pool(getattr(backbone, "frame_pool", "mean"))
