@@ -127,8 +127,8 @@ def check_curated_folder(
     found = next((file for file in files if file.exists()), None)
     if found is not None and not overwrite:
         raise ValueError(
-            f"{found} exists: the folder holds an earlier curation. Give another --out or --keep, "
-            "or replace the results with --overwrite"
+            f"{found} exists: the folder contains an earlier curation. Give another --out or "
+            "--keep, or replace the results with --overwrite"
         )
 
 
@@ -224,7 +224,7 @@ def _labels(found: Curation) -> tuple[list[int], list[str], list[str]]:
         note = "the lists have no labels: two names of classes are written alike"
         return [-1] * len(names), [], [note]
     other = [text for name, text in zip(classes, written, strict=True) if text != name]
-    notes = [f"a line cannot hold the name of a class, which is written as {n}" for n in other]
+    notes = [f"a line cannot contain the name of a class, which is written as {n}" for n in other]
     return [number[text] for text in texts], written, notes
 
 
@@ -259,7 +259,7 @@ def _removed(found: Curation, unlisted: set[str]) -> Iterator[RemovedLine]:
             yield RemovedLine(paths[row], reason)
     for row in found.keep:
         if paths[row] in unlisted:
-            yield RemovedLine(paths[row], "a list cannot hold this path")
+            yield RemovedLine(paths[row], "a list cannot contain this path")
     for path, reason in found.videos.failures:
         yield RemovedLine(path, f"cannot be decoded: {reason}")
 

@@ -289,12 +289,12 @@ def _claim(root: Path, parameters: dict[str, Any], overwrite: bool) -> None:
                     video.unlink()
         else:
             raise ValueError(
-                f"{root} holds toy actions made with another {', '.join(changed)}: "
+                f"{root} contains toy actions made with another {', '.join(changed)}: "
                 "choose another folder, or overwrite=True to replace them"
             )
     elif root.exists() and any(root.iterdir()):
         raise ValueError(
-            f"{root} is not empty and does not hold toy actions: choose another folder"
+            f"{root} is not empty and does not contain toy actions: choose another folder"
         )
     write_text(manifest, json.dumps(parameters, indent=1) + "\n")
 

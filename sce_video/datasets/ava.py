@@ -52,7 +52,7 @@ def read_actions(path: str | Path) -> tuple[Action, ...]:
             f"there is no list of actions {path}. Run sce-video prepare ava"
         ) from None
     if not isinstance(entries, list) or not entries:
-        raise ValueError(f'{path} should hold [{{"id": 1, "name": ..., "scored": true}}, ...]')
+        raise ValueError(f'{path} should contain [{{"id": 1, "name": ..., "scored": true}}, ...]')
     actions: dict[int, Action] = {}
     for number, entry in enumerate(entries, 1):
         problem = ""

@@ -161,20 +161,22 @@ def _read_cifar(files: PublishedSet, root: str, split: str, check_counts: bool) 
         path = files.file(folder, name)
         loaded = load_plain_pickle(Path(path))
         if not isinstance(loaded, dict):
-            raise ValueError(f"{path} must hold a dict, not a {type(loaded).__name__}")
+            raise ValueError(f"{path} must contain a dict, not a {type(loaded).__name__}")
         return path, loaded
 
     path, meta = load(files.meta)
     classes = meta.get(files.names_key)
     if not isinstance(classes, list) or len(classes) != files.num_classes:
-        raise ValueError(f"{path} must hold {files.num_classes} class names in {files.names_key!r}")
+        raise ValueError(
+            f"{path} must contain {files.num_classes} class names in {files.names_key!r}"
+        )
     parts, labels, values = [], [], 3 * CIFAR_SIZE * CIFAR_SIZE
     for path, batch in map(load, files.splits[split]):
         data, found = batch.get("data"), batch.get(files.label_key)
         if not isinstance(data, np.ndarray) or (data.dtype, *data.shape[1:]) != (np.uint8, values):
-            raise ValueError(f"{path} must hold an array 'data' (n, {values}) of uint8")
+            raise ValueError(f"{path} must contain an array 'data' (n, {values}) of uint8")
         if not isinstance(found, list) or not all(type(label) is int for label in found):
-            raise ValueError(f"{path} must hold a list of whole numbers {files.label_key!r}")
+            raise ValueError(f"{path} must contain a list of whole numbers {files.label_key!r}")
         labels.append(np.array(found, dtype=np.int64))
         files.check_labels(labels[-1], len(data), path)
         # A row is one image, as its red, green and blue planes, each row by row.

@@ -237,7 +237,7 @@ class LabelledVideos:
         refused += [c for c in classes if c != c.strip() or len(c.splitlines()) != 1]
         if refused:
             raise ValueError(
-                f"a list cannot hold the name {refused[0]!r:.200} (a line break, a space at an "
+                f"a list cannot contain the name {refused[0]!r:.200} (a line break, a space at an "
                 f"end, or no text). Rename it in {self.source}"
             )
         if classes:

@@ -191,7 +191,7 @@ def describe_others(others: Counter[str], extensions: Sequence[str], kind: str =
     kinds += ["..."] * (len(others) > _MOST_KINDS)
     files = f"{others.total()} other file{'s' * (others.total() != 1)}"
     by_name = kind == "video" and BY_CONTENT not in extensions
-    advice = ". --all-files reads those that hold a video" * by_name
+    advice = ". --all-files reads files that contain a video" * by_name
     return f"{files}, which are left out ({', '.join(kinds)}){advice}"
 
 

@@ -171,7 +171,7 @@ def load_checkpoint_file(
         ends = (text.partition(mark)[2] for mark in ("WeightsUnpickler error: ", "source.\n"))
         detail = next(filter(None, ends), text)
         raise ValueError(
-            f"{name} holds more than plain data and is not loaded, since that could run code: "
+            f"{name} contains more than plain data and is not loaded, since that could run code: "
             f"{detail.strip().splitlines()[0][:500]}"
         ) from None
     except Exception as error:  # a damaged file can raise any error: TypeError, IndexError, ...
@@ -179,7 +179,7 @@ def load_checkpoint_file(
             f"{name} is not a readable checkpoint: {str(error)[:500] or type(error).__name__}"
         ) from error
     if not isinstance(checkpoint, dict):
-        raise ValueError(f"{name} holds a {type(checkpoint).__name__}, not a checkpoint")
+        raise ValueError(f"{name} contains a {type(checkpoint).__name__}, not a checkpoint")
     return checkpoint
 
 

@@ -127,7 +127,7 @@ class LabelList:
         refused = [] if name is None else [path for path in paths if list_line(path, 0) is None]
         if refused and len(refused) == len(paths):
             raise ValueError(
-                f"a list cannot hold the name {refused[0]!r:.200} (a line break, a space at an "
+                f"a list cannot contain the name {refused[0]!r:.200} (a line break, a space at an "
                 "end, or no text). Rename the file and update the index"
             )
         before, label = len(self.classes), None
@@ -304,7 +304,7 @@ class SegmentList:
         segment = Segment(path, round(start, _DIGITS), round(end, _DIGITS), class_name(label))
         check_span("the segment", segment.start, segment.end)
         if path != path.strip() or len(path.splitlines()) != 1:
-            raise ValueError(f"no list can hold the name {path!r:.200}: rename the file")
+            raise ValueError(f"no list can contain the name {path!r:.200}: rename the file")
         if segment not in self.segments:
             self._change([*self.segments, segment])
         return segment

@@ -360,9 +360,9 @@ def as_integers(path: str | Path, array: np.ndarray, name: str, count: int) -> n
     """Convert to (count,) int64; ValueError for other lengths and types, or 2**63 and more."""
     _check_length(path, array, name, count)
     if array.dtype.kind not in "iu":
-        raise ValueError(f"{path}: {name!r} must hold integers, got {array.dtype}")
+        raise ValueError(f"{path}: {name!r} must contain integers, got {array.dtype}")
     if array.dtype == np.uint64 and (array > np.iinfo(np.int64).max).any():
-        raise ValueError(f"{path}: {name!r} holds {array.max()}, more than 64-bit integers can")
+        raise ValueError(f"{path}: {name!r} contains {array.max()}, more than 64-bit integers can")
     return np.array(array, dtype=np.int64)
 
 
@@ -376,7 +376,7 @@ def as_strings(path: str | Path, array: np.ndarray, name: str, count: int) -> li
             raise ValueError(f"got {array.dtype}")
         return [str(text) for text in array.tolist()]
     except ValueError as error:  # bytes that are not UTF-8 or numbers that are not characters
-        raise ValueError(f"{path}: {name!r} must hold text, {error}") from error
+        raise ValueError(f"{path}: {name!r} must contain text, {error}") from error
 
 
 def _check_length(path: str | Path, array: np.ndarray, name: str, count: int) -> None:

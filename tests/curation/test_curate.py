@@ -143,7 +143,7 @@ def test_earlier_results_are_replaced_only_with_overwrite(videos, tmp_path, caps
     capsys.readouterr()
     assert main([*words, "--out", str(out)]) == 2
     error = capsys.readouterr().err.strip()
-    assert "holds an earlier curation" in error and "--overwrite" in error and "\n" not in error
+    assert "contains an earlier curation" in error and "--overwrite" in error and "\n" not in error
     assert {file.name: file.read_bytes() for file in out.iterdir()} == before
     keep = tmp_path / "list.txt"
     keep.write_text("mine.mp4 0\n")

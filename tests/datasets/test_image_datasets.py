@@ -226,7 +226,7 @@ def test_bad_cifar_files(tree):
         ImageArrayDataset("cifar10", str(root), check_counts=False)
     for content, message in (
         (b"\x80\x02cos\nsystem\nU\x04trueR.", "no pickle of plain data: it names os.system"),
-        (pickle.dumps([1]), "must hold a dict, not a list"),
+        (pickle.dumps([1]), "must contain a dict, not a list"),
         (two_images(1), "data_batch_4 has 1 labels for 2 images"),
         (two_images(1, 10), "data_batch_4: label 10 is out of range: the labels of 10"),
     ):
@@ -237,7 +237,7 @@ def test_bad_cifar_files(tree):
     with pytest.raises(ValueError, match="no file .*data_batch_4.*unpack cifar-10-python"):
         ImageArrayDataset("cifar10", str(root), check_counts=False)
     meta.write_bytes(python2_pickle({"label_names": ["cat"]}))
-    with pytest.raises(ValueError, match="must hold 10 class names in 'label_names'"):
+    with pytest.raises(ValueError, match="must contain 10 class names in 'label_names'"):
         ImageArrayDataset("cifar10", str(root), check_counts=False)
 
 

@@ -208,7 +208,7 @@ def test_few_are_drawn_by_the_seed_and_read_by_the_data_set(folder, tmp_path, se
 def test_names_that_no_list_holds(tmp_path):
     found = read_labelled(str(touch(tmp_path / "v", "a/x\ny.mp4", "a/z.mp4", "b/z.mp4")))
     assert len(VideoDataset(**found.dataset(tmp_path, "train"))) == 3
-    with pytest.raises(ValueError, match=r"a list cannot hold the name 'a/x\\ny.mp4'"):
+    with pytest.raises(ValueError, match=r"a list cannot contain the name 'a/x\\ny.mp4'"):
         found.subset(np.arange(3)).dataset(tmp_path, "train")
 
 

@@ -130,7 +130,7 @@ def test_a_binary_file_a_folder_and_a_file_in_the_wrong_place(tmp_path):
         scan_folder(str(video))
 
 
-# -- A list that is written reads back, and what no list can hold is returned
+# -- A list that is written reads back, and what no list can contain is returned
 
 
 @pytest.mark.parametrize(

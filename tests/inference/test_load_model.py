@@ -109,10 +109,10 @@ def test_files_without_bn_counters_and_with_ddp_names(tmp_path):
 @pytest.mark.parametrize(
     ("depth", "channels", "prefix", "message"),
     [
-        (50, 4, "backbone.", "another backbone"),
+        (50, 4, "backbone.", "a different backbone"),
         (18, 8, "backbone.", "of another shape"),
         (18, 4, "encoder.", "no backbone weight"),
-        (34, 4, "", "another backbone.*too many"),
+        (34, 4, "", "a different backbone.*too many"),
     ],
 )
 def test_other_weights_are_an_error(tmp_path, depth, channels, prefix, message):

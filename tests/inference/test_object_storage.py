@@ -53,7 +53,7 @@ def test_from_a_list_to_results_in_a_store(recipe, bucket, videos, tmp_path, mon
     assert runner.resumed_from == str(tmp_path / "second/epoch_1.pth") and runner.epoch == 2
     weights = bucket.get("runs/a/epoch_2.pth")
     assert "runs/a/epoch_1.pth" not in bucket.keys()
-    with pytest.raises(ValueError, match="holds an earlier training"):
+    with pytest.raises(ValueError, match="contains an earlier training run"):
         start(recipe, tmp_path / "third", mirror=run)
 
     assert evaluate.main([run, "--test", str(videos), "--group-pattern", r"v\d(\d)"]) == 0

@@ -130,7 +130,7 @@ def test_resuming_takes_everything_from_the_run(trained, videos, capsys):
     assert torch.equal(load_scores(trained / SCORES)[0].values, before)
     capsys.readouterr()
     assert main(finetuning(videos, trained, "--few", "1")) == 2
-    assert "holds an earlier training" in capsys.readouterr().err
+    assert "contains an earlier training run" in capsys.readouterr().err
     assert not (trained / "train.txt").exists()  # refused before lists are written
 
 

@@ -139,7 +139,7 @@ def read_hmdb51(root: Path, annotations: Path | None = None) -> OfficialLists:
     if not classes:
         raise FileNotFoundError(
             f"no CLASS_test_split1.txt in {folder}\n"
-            f"{root} must hold the unpacked official downloads:\n{HMDB51.layout}"
+            f"{root} must contain the unpacked official downloads:\n{HMDB51.layout}"
         )
     splits, unused = [], []
     for number in (1, 2, 3):
@@ -243,7 +243,7 @@ def read_template_entries(path: Path, classes: tuple[str, ...]) -> tuple[Entry, 
 def _load(path: Path, kind: type, form: str) -> Any:
     data = read_json(path)
     if not isinstance(data, kind) or not data:
-        raise ValueError(f"{path} must hold {form}")
+        raise ValueError(f"{path} must contain {form}")
     return data
 
 

@@ -269,7 +269,7 @@ class Detections:
         content = load_plain_pickle(path)
         if not isinstance(content, dict) or not content:
             raise ValueError(
-                f"{path} holds a {type(content).__name__}, not a dict of proposals: "
+                f"{path} contains a {type(content).__name__}, not a dict of proposals: "
                 '{"VIDEO,0902": array (n, 5) of x1, y1, x2, y2, score, ...}'
             )
         numbers_left = path.stat().st_size

@@ -124,7 +124,7 @@ def find_images(options: PrepareOptions, videos: list[str]) -> Images:
     if images.films and len(images.films) < len(images.seconds):
         cut = next(video for video in images.seconds if video not in images.films)
         raise ValueError(
-            f"{folder} holds both full films ({paths[images.films[0]].name}) and 15-minute cuts "
+            f"{folder} contains both full films ({paths[images.films[0]].name}) and 15-minute cuts "
             f"({paths[cut].name}): cut all of them (ffmpeg -ss 900 -t 901) or none"
         )
     return images
@@ -149,7 +149,7 @@ def _check_frames(images: Images, folders: dict[str, Path]) -> None:
     for video, folder in folders.items():
         numbers = {int(m[1]) for name in os.listdir(folder) if (m := _FRAME.search(name))}
         if not numbers:
-            images.missing[video] = "the folder holds no numbered jpg or png files"
+            images.missing[video] = "the folder contains no numbered jpg or png files"
             continue
         first = 0 if 0 in numbers else 1  # ffmpeg counts frames from 1, some tools from 0
         count = (max(numbers) - first) // FRAME_RATE + 1
@@ -348,7 +348,7 @@ def _describe_frameless(split: _Split, keys: list[Key], images: Images) -> str:
     video, second = (listed or keys)[0]
     first, end = images.seconds[video]
     where = frames[listed[0]].where if listed else str(split.annotations.path)
-    found = f"the file holds seconds {first:g} to {end:g} of the film"
+    found = f"the file contains seconds {first:g} to {end:g} of the film"
     if images.as_frames:
         found = f"frame {(second - BEGIN) * FRAME_RATE + 1} does not exist"
     return (

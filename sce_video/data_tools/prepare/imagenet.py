@@ -74,11 +74,11 @@ def read_imagenet(root: Path, imagenet100: bool = False) -> OfficialLists:
     tars = sorted(train.glob("n*.tar"))
     if tars and len(present) < len(tars):  # the 1000 inside the archive of the training images
         raise ValueError(
-            f"{train} holds {len(tars)} archives as {tars[0].name}: unpack each in a folder of "
+            f"{train} contains {len(tars)} archives as {tars[0].name}: unpack each in a folder of "
             'its own: for f in n*.tar; do mkdir -p "${f%.tar}" && tar xf "$f" -C "${f%.tar}"; done'
         )
     if not present:
-        raise ValueError(f"{train} holds no class folder such as n01440764")
+        raise ValueError(f"{train} contains no class folder such as n01440764")
     known = sorted(ids.values()) if ids else present
     wnids = IMAGENET100_CLASSES if imagenet100 else tuple(known)
     _require_folders(train, present, wnids, _TRAIN_ARCHIVE)

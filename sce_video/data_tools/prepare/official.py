@@ -174,7 +174,7 @@ def first_existing(candidates: Sequence[Path], root: Path, layout: str, what: st
     looked = ", ".join(str(path) for path in candidates)
     raise FileNotFoundError(
         f"no {what}: looked for {looked}\n"
-        f"{root} must hold the unpacked official downloads:\n{layout}"
+        f"{root} must contain the unpacked official downloads:\n{layout}"
     )
 
 

@@ -147,7 +147,7 @@ class TableWriter:
                     storage_options=client_options(table),
                 )
             problem = (
-                f"{table!r} holds files of rows ({files[0]}), but no manifest that says which "
+                f"{table!r} contains files of rows ({files[0]}), but no manifest that says which "
                 "are part of the table: restore its folder _versions, or choose another path"
             )
         except _LANCE_ERRORS as error:

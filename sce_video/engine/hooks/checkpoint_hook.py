@@ -134,9 +134,9 @@ def claim_mirror(url: str, new: bool) -> None:
     stored = stored_checkpoints(url)
     if new and stored:
         raise ValueError(
-            f"{url} holds an earlier training (its newest checkpoint: {stored[0].name}): --resume "
-            "continues it, --overwrite removes it after the first new checkpoint, or give another "
-            "--mirror"
+            f"{url} contains an earlier training run (its newest checkpoint: {stored[0].name}). "
+            "--resume continues it, and --overwrite removes it after the first new checkpoint. You "
+            "can also give another --mirror"
         )
     holder = {"host": socket.gethostname(), "pid": os.getpid()}
     write_json(join(url, MARK), {**holder, "since": time.strftime("%Y-%m-%d %H:%M:%S")})

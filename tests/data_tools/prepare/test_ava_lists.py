@@ -199,7 +199,7 @@ def test_mmaction2_proposals(tmp_path):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ("film,0902,0.1,0.2,0.3,0.4,,1.5", r"score 1\.5 is not in 0 to 1.*detections\?"),
+        ("film,0902,0.1,0.2,0.3,0.4,,1.5", r"score 1\.5 is not in 0 to 1.*detections"),
         ("film,0902,0.1,0.2,0.3,0.4,,", "'' is not a number"),
         ("film,0902,0.1,0.2,0.3,0.4,0.9", "7 cells, not 8"),
         ("flim,0902,0.1,0.2,0.3,0.4,,0.9", "'flim' is not in the annotation files.*'film'"),
@@ -214,7 +214,7 @@ def test_faulty_detections_are_named(tmp_path, row, message):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ([1], r"p\.pkl holds a list, not a dict of proposals"),
+        ([1], r"p\.pkl contains a list, not a dict of proposals"),
         ({1: np.zeros((1, 5))}, "key 1 is not VIDEO,TIMESTAMP"),
         ({"flim,0902": np.zeros((1, 5))}, "key 'flim,0902': video 'flim' is not in the annotation"),
         ({"film,0902": np.zeros((1, 4))}, r"key 'film,0902': \(1, 4\), not an array \(n, 5\)"),

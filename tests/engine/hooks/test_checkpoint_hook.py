@@ -141,7 +141,7 @@ def stored(bucket, tmp_path, *names) -> None:
 
 def test_the_newest_readable_checkpoint_is_restored(bucket, tmp_path):
     stored(bucket, tmp_path, "epoch_9.pth", "epoch_10.pth", "epoch_11.pth")
-    with pytest.raises(ValueError, match=r"holds an earlier training .*: epoch_11.pth"):
+    with pytest.raises(ValueError, match=r"contains an earlier training run .*: epoch_11.pth"):
         claim_mirror(bucket.url("run"), new=True)
     claim_mirror(bucket.url("run"), new=False)
     assert json.loads(bucket.get("run/mirror.json"))["pid"] == os.getpid()
