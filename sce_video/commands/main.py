@@ -99,10 +99,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     if name not in COMMANDS:
         near = difflib.get_close_matches(name, COMMANDS, 1)
-        meant = f", meant {near[0]}?" if near else ""
+        meant = f"Did you mean {near[0]}?" if near else "sce-video --help lists them"
         if name.startswith("-"):
-            meant = ": options follow the name of a command"
-        print(f"sce-video: error: no command {name!r}{meant} (sce-video --help)", file=sys.stderr)
+            meant = "Options follow the name of a command"
+        print(f"sce-video: error: there is no command {name!r}. {meant}", file=sys.stderr)
         return 2
     from sce_video.dependencies import check_dependencies  # takes longer than a page of help
 

@@ -151,7 +151,7 @@ def render_toy_action(
         ValueError: If ``what`` or ``how`` is unknown.
     """
     if what not in WHATS or how not in HOWS:
-        raise ValueError(f"no toy action {what!r}, {how!r}: choose from {WHATS} and {HOWS}")
+        raise ValueError(f"unknown toy action {what!r}, {how!r}. Choose from {WHATS} and {HOWS}")
     seconds = np.arange(num_frames, dtype=np.float32) / fps
     x, y, radius = (moved[:, None, None] for moved in _draw_motion(how, rng, seconds))
     centres = (np.arange(size, dtype=np.float32) + 0.5) / size

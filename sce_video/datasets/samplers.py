@@ -61,7 +61,9 @@ class ResumableSampler(Sampler):
         if len(dataset) == 0:
             raise ValueError("ResumableSampler: the dataset is empty")
         if min_samples < 0:
-            raise ValueError(f"ResumableSampler: min_samples must not be negative: {min_samples}")
+            raise ValueError(
+                f"ResumableSampler: min_samples must not be negative, got {min_samples}"
+            )
         self.rank, self.world_size = get_dist_info()
         self.dataset, self.shuffle, self.round_up = dataset, shuffle, round_up
         self.seed = int(sync_random_seed() if seed is None else seed)

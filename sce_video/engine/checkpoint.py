@@ -189,7 +189,7 @@ def first_readable(paths: Iterable[Path], logger: Any) -> Path | None:
         try:
             load_checkpoint_file(path)
         except ValueError as error:
-            print_log(f"passed over: {error}", logger=logger, level=logging.WARNING)
+            print_log(f"skipped: {error}", logger=logger, level=logging.WARNING)
         else:
             return path
     return None

@@ -146,7 +146,7 @@ def build_schedule(spec: float | Mapping[str, Any], steps_per_epoch: int) -> Sch
     given, arguments = dict(spec), dict(spec)
     name = arguments.pop("name", None)
     if name not in SCHEDULES:
-        raise ValueError(f"unknown schedule {name!r} in {given}; known: {sorted(SCHEDULES)}")
+        raise ValueError(f"unknown schedule {name!r} in {given}. Use one of {sorted(SCHEDULES)}")
     _check_durations(arguments, given)
     if "warmup_epochs" in arguments:
         arguments["warmup_steps"] = round(arguments.pop("warmup_epochs") * steps_per_epoch)

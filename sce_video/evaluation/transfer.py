@@ -214,8 +214,9 @@ def mean_average_precision(
     values = []
     for column, (own, shown) in enumerate(zip(scores.T, positives.T, strict=True)):
         if not shown.any():
-            none = f"none of the {len(own)} images shows the class, so its precision is undefined"
-            raise ValueError(f"class {column}: {none}")
+            raise ValueError(
+                f"none of the {len(own)} images shows class {column}, so its precision is undefined"
+            )
         order = np.argsort(-own, kind="stable")
         found = np.cumsum(shown[order])
         last = np.flatnonzero(np.append(np.diff(own[order]) != 0, True))  # last image of each score

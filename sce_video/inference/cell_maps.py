@@ -272,9 +272,9 @@ def class_number(classes: Sequence[str], name: str) -> int:
     if name in classes:
         return list(classes).index(name)
     near = difflib.get_close_matches(name, classes, 1, 0.4)
-    meant = f", meant {near[0]!r}?" if near else ""
+    meant = f" Did you mean {near[0]!r}?" if near else ""
     listed = ", ".join(classes[:_LISTED]) + (", ..." if len(classes) > _LISTED else "")
-    raise ValueError(f"no class {name!r}{meant} The {len(classes)} classes: {listed}")
+    raise ValueError(f"there is no class {name!r}.{meant} The {len(classes)} classes are {listed}")
 
 
 def _linear_layer(classifier: VideoClassifier) -> tuple[Tensor, Tensor]:

@@ -193,8 +193,8 @@ def _normalisation(model: dict, cfg: dict) -> tuple[Any, Any]:
     kind = str(preprocessor.get("type", _PREPROCESSORS[0])).removeprefix("sce_video.")
     if kind not in _PREPROCESSORS:
         raise ValueError(
-            f"data_preprocessor is a {kind}, whose scale of mean and std is not known here; "
-            f"known: {', '.join(_PREPROCESSORS)}"
+            f"data_preprocessor is a {kind}, whose scale of mean and std is not known. "
+            f"Use one of {', '.join(_PREPROCESSORS)}"
         )
     return _tuples(preprocessor.get("mean", 0.45)), _tuples(preprocessor.get("std", 0.225))
 

@@ -25,7 +25,7 @@ T = TypeVar("T", bound=Options)
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line that suggests the option which was probably meant."""
+    """A parser whose one-line errors suggest the option that the user probably meant."""
 
     def parse_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None
@@ -35,8 +35,10 @@ class Parser(argparse.ArgumentParser):
         if rest:
             word = next((word for word in rest if word.startswith("-")), rest[0]).partition("=")[0]
             near = difflib.get_close_matches(word, self._option_string_actions, 1)
-            what = "no option" if word.startswith("-") else "there is one argument too many:"
-            self.error(f"{what} {word}{f', meant {near[0]}?' if near else ''}")
+            what = (
+                "there is no option" if word.startswith("-") else "there is one argument too many:"
+            )
+            self.error(f"{what} {word}{f'. Did you mean {near[0]}?' if near else ''}")
         return given
 
     def add_import(self) -> None:

@@ -82,8 +82,8 @@ def check_name(name: str) -> None:
     known = (*DATA_SETS, *GENERATED)
     if name not in known:
         near = difflib.get_close_matches(name, known, 1)
-        meant = f", meant {near[0]}?" if near else ""
-        raise ValueError(f"no dataset {name!r}{meant} (known: {', '.join(known)})")
+        meant = f" Did you mean {near[0]}?" if near else ""
+        raise ValueError(f"there is no dataset {name!r}.{meant} The names are {', '.join(known)}")
 
 
 @dataclass(frozen=True, kw_only=True)

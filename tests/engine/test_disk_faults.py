@@ -164,7 +164,7 @@ def test_a_damaged_checkpoint_is_passed_over(videos, trained, tmp_path):
     _, after = train(cfg)
     assert [row[0] for row in after.rows] == [3]  # resumed from iter_3.pth
     [log] = tmp_path.glob("*/*.log")
-    assert f"passed over: {newest} is not a readable checkpoint: " in log.read_text()
+    assert f"skipped: {newest} is not a readable checkpoint: " in log.read_text()
     assert f"it is damaged: bits of its record {record} have changed" in log.read_text()
 
 

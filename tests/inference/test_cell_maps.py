@@ -139,7 +139,7 @@ def test_mistakes(classifier, model, video, tmp_path):
         class_activation(classifier, "nowhere")
     with pytest.raises(VideoDecodeError, match=r"broken\.mp4: cannot be opened"):
         class_activation(classifier, tmp_path / "broken.mp4")
-    with pytest.raises(ValueError, match="no class 'clas1', meant 'class1'.*class0, class1"):
+    with pytest.raises(ValueError, match="no class 'clas1'. Did you mean 'class1'.*class0, class1"):
         class_activation(classifier, video, "clas1")
     assert class_number(["run", "walk"], "walk") == 1
     with pytest.raises(ValueError, match="frame 4 is not in the clip, whose 4 frames are 0 to 3"):

@@ -63,7 +63,7 @@ def test_keys_that_do_not_match_are_listed():
         (r2plus1d | midplanes, r"weight \(36, 16, 1, 3, 3\) instead of \(28, 16, 1, 3, 3\)$"),
         (
             r2plus1d | {"layer3.2.conv1.0.0.weight": torch.ones(1)},
-            r"3 blocks in its third stage has none of the depths \[18, 34, 50, 101\]",
+            r"3 blocks in its third stage does not have one of the depths \[18, 34, 50, 101\]",
         ),
         # r3d_18 and mc3_18 have a stem of one convolution
         (without(r2plus1d, "stem.3.weight"), "no first convolution of torchvision's r2plus1d_18"),

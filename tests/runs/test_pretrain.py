@@ -129,7 +129,7 @@ def test_the_function_takes_the_settings_by_name(videos, trained, tmp_path, monk
     monkeypatch.undo()
     with pytest.raises(ValueError, match="earlier training"):
         sce_video.pretrain(videos, out=trained[0], epochs=1, **TINY)
-    with pytest.raises(TypeError, match="pretrain.. has no argument frmes, meant frames?"):
+    with pytest.raises(TypeError, match="pretrain.. has no argument frmes. Did you mean frames?"):
         sce_video.pretrain(videos, out=tmp_path, frmes=3)
     with pytest.raises(AttributeError):
         sce_video.pretrian

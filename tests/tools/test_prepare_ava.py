@@ -271,4 +271,4 @@ def test_missing_files_are_named(run, root):
     assert run("--detections", root / "none.csv")[0] == 2
     (root / "annotations/ava_val_excluded_timestamps_v2.2.csv").unlink()
     status, _, err = run("--no-detections")
-    assert status == 2 and "no ava_val_excluded_timestamps_v2.2.csv: looked for" in err
+    assert status == 2 and "no ava_val_excluded_timestamps_v2.2.csv. The command looked for" in err

@@ -138,7 +138,7 @@ def read_hmdb51(root: Path, annotations: Path | None = None) -> OfficialLists:
     classes = tuple(sorted({match[1] for match in found if match}))
     if not classes:
         raise FileNotFoundError(
-            f"no CLASS_test_split1.txt in {folder}\n"
+            f"{folder} contains no CLASS_test_split1.txt\n"
             f"{root} must contain the unpacked official downloads:\n{HMDB51.layout}"
         )
     splits, unused = [], []

@@ -173,7 +173,7 @@ def first_existing(candidates: Sequence[Path], root: Path, layout: str, what: st
             return path
     looked = ", ".join(str(path) for path in candidates)
     raise FileNotFoundError(
-        f"no {what}: looked for {looked}\n"
+        f"there is no {what}. The command looked for {looked}\n"
         f"{root} must contain the unpacked official downloads:\n{layout}"
     )
 

@@ -360,6 +360,8 @@ def options_of_settings(cfg: Config, values: Mapping[str, Any]) -> dict[str, Any
     for name in values:
         if name not in known:
             near = difflib.get_close_matches(name, known, 1)
-            meant = f", meant {near[0]}?" if near else ""
-            raise ValueError(f"no setting {name!r} here{meant}; there are: {', '.join(known)}")
+            meant = f" Did you mean {near[0]}?" if near else ""
+            raise ValueError(
+                f"there is no setting {name!r} here.{meant} The settings are {', '.join(known)}"
+            )
     return {place: value for name, value in values.items() for place in known[name]}

@@ -226,7 +226,9 @@ def test_ssv2(tmp_path, folder, prefix):
     with pytest.raises(ValueError, match=r"1 videos are in train and in val .*42326"):
         read_ssv2(tmp_path, given)
     (tmp_path / folder / f"{prefix}train.json").unlink()
-    with pytest.raises(FileNotFoundError, match=r"no train file: looked for (.|\n)*/78687\.webm"):
+    with pytest.raises(
+        FileNotFoundError, match=r"no train file. The command looked for (.|\n)*/78687\.webm"
+    ):
         read_ssv2(tmp_path, given)
 
 

@@ -222,7 +222,7 @@ LIST = "val/val_annotations.txt"
     ("spoil", "message"),
     [
         (without("train/n02124075"), "lacks 1 of 3 class folders: n02124075. Unpack tiny-imagenet"),
-        (without(BOXES), "no list of boxes: looked for .*n02124075_boxes.txt"),
+        (without(BOXES), "no list of boxes. The command looked for .*n02124075_boxes.txt"),
         (without("wnids.txt"), "no list of classes(.|\n)*tiny-imagenet-200.zip"),
         (edit("wnids.txt", "n02124075", "n01443537"), "'n01443537' is listed twice"),
         (edit(LIST, "n02124075", "n0212407"), "has the unknown class 'n0212407'; .*'n02124075'"),

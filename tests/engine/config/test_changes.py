@@ -312,8 +312,8 @@ def test_methods_lack_what_they_have_no_place_for():
     missing = set(load_config(FOLDER).settings) - set(available_settings(simclr, known_keys))
     assert missing == {"queue", "momentum"}
     for name, text in (
-        ("queue", "'queue' here; there are"),
-        ("frame", "'frame' here, meant frames"),
+        ("queue", "'queue' here. The settings are"),
+        ("frame", "'frame' here. Did you mean frames"),
     ):
         with pytest.raises(ValueError, match=f"no setting {text}"):
             options_of_settings(simclr, {name: 32})
