@@ -84,7 +84,7 @@ class LARS(Optimizer):
         unknown = sorted(set(param_group) - _GROUP_KEYS - set(self.defaults))
         if unknown:
             raise ValueError(
-                f"unknown key {unknown[0]!r} in a parameter group. Use one of {sorted(self.defaults)}"
+                f"unknown key {unknown[0]!r} in a parameter group. Use {sorted(self.defaults)}"
             )
         _check({**self.defaults, **param_group})
         super().add_param_group(param_group)
