@@ -318,8 +318,8 @@ def read_labelled(
     count = 0 if len(unlabelled) else len(np.unique(found.videos.labels))
     if count < fewest:
         raise ValueError(
-            f"{source} has {count or 'no'} class{'es' * (count != 1)}, a classifier needs two or "
-            "more: give a folder with a sub-folder for each class, a list of 'path label', or a "
+            f"{source} has {count or 'no'} class{'es' * (count != 1)}, but a classifier needs two "
+            "or more. Give a folder with a sub-folder for each class, a list of 'path label', or a "
             "CSV file with the columns path and label"
         )
     return found
@@ -412,8 +412,8 @@ def _columns(source: str, first: Sequence[str]) -> tuple[int, int]:
     if found[0] is None or found[1] is None:
         what = "path" if found[0] is None else "label"
         raise ValueError(
-            f"{source} has no column {what}; its first line is {','.join(first)!r:.200}: give the "
-            "columns path and label a header, or no other column"
+            f"{source} has no column {what}. Its first line is {','.join(first)!r:.200}. Name the "
+            "columns path and label in the first line"
         )
     return found[0], found[1]
 

@@ -130,7 +130,8 @@ def check_index(folder: str) -> None:
     files = (file for kind in ("features*", "records*") for file in Path(folder).glob(kind))
     if not is_table_folder(folder) and next(files, None) is None:
         raise FileNotFoundError(
-            f"there is no index in {folder}: sce-video index VIDEOS --checkpoint RUN --out {folder}"
+            f"there is no index in {folder}. Build it with sce-video index VIDEOS --checkpoint RUN "
+            f"--out {folder}"
         )
 
 

@@ -141,7 +141,8 @@ class FuseScoresOptions(Options):
             raise OptionError("fusion needs two files of scores or more")
         if self.weights and len(self.weights) != len(self.scores):
             raise OptionError(
-                f"{{weights}} must be one for each of {len(self.scores)} files", self.weights
+                f"{{weights}} must have a weight for each of {len(self.scores)} files",
+                self.weights,
             )
         if self.weights and not sum(self.weights):
             raise OptionError("one of {weights} must be above 0", self.weights)

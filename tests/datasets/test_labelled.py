@@ -215,17 +215,17 @@ def test_names_that_no_list_holds(tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("x.csv", "path,kind\na.mp4,run\n", "has no column label; its first line is 'path,kind'"),
+        ("x.csv", "path,kind\na.mp4,run\n", "has no column label. Its first line is 'path,kind'"),
         ("x.csv", "name,label\na.mp4,run\n", "has no column path"),
         ("x.csv", "a.mp4\nb.mp4\n", "has no column path"),
         ("x.csv", "path,label\na.mp4,run\nb.mp4,\n", "line 3: the path or the label is missing"),
         ("x.csv", "path,label\na.mp4,run\nb.mp4\n", "line 3: the path or the label is missing"),
         ("x.csv", "path,label\n", "contains a header but no videos"),
         ("x.csv", "", "is empty"),
-        ("x.csv", "path,label\na.mp4,run\n", "has 1 class, a classifier needs two"),
+        ("x.csv", "path,label\na.mp4,run\n", "has 1 class, but a classifier needs two"),
         ("x.csv", "path,label\n" + "a" * 200_000 + ",run\n", "is not a line of a CSV file"),
-        ("x.txt", "a.mp4\nb.mp4\n", "has no classes, a classifier needs two"),
-        ("x.txt", "a.mp4 0\na.mp4 0\n", "has 1 class, a classifier needs two"),
+        ("x.txt", "a.mp4\nb.mp4\n", "has no classes, but a classifier needs two"),
+        ("x.txt", "a.mp4 0\na.mp4 0\n", "has 1 class, but a classifier needs two"),
         ("none", None, "there is no folder, list or CSV file"),
     ],
 )

@@ -479,7 +479,7 @@ def check_backend(backend: str) -> None:
     """Raise ValueError for an unknown backend, ImportError for one that is not installed."""
     known = READERS.module_dict
     if backend not in known:
-        raise ValueError(f"unknown backend {backend!r}: choose {', '.join(known)}")
+        raise ValueError(f"unknown backend {backend!r}. Choose one of {', '.join(known)}")
     if not backend_importable(backend):
         hint = known[backend].import_hint
         raise MissingPackageError(

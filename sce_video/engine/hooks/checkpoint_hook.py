@@ -304,6 +304,6 @@ class MirrorHook(Hook):
             self.failures += 1
             if not last:
                 runner.logger.warning(
-                    f"the copy to {self.url} failed ({self.failures} so far): {error}; the "
-                    f"training goes on, its checkpoints are in {runner.work_dir}"
+                    f"the copy to {self.url} failed ({self.failures} so far): {error}. The "
+                    f"training continues, and its checkpoints are in {runner.work_dir}"
                 )

@@ -111,7 +111,7 @@ class RowMetric(BaseMetric):
             label = next((sample[key] for key in _LABEL_KEYS if key in sample), -1)
             if value is None:
                 raise ValueError(
-                    f"a data sample has none of {', '.join(_VALUE_KEYS)}, only {sorted(sample)}"
+                    f"a data sample must have one of {', '.join(_VALUE_KEYS)}, got {sorted(sample)}"
                 )
             value, label = (
                 torch.as_tensor(v["item"] if isinstance(v, dict) else v) for v in (value, label)

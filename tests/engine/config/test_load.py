@@ -122,7 +122,7 @@ def test_the_backend_of_all_pipelines(monkeypatch):
     assert changed.count("backend='decord'") == text.count("type='OpenVideo'") >= 2
     assert "backend='av'" not in changed
     check_config(cfg)
-    with pytest.raises(ValueError, match="unknown backend 'ffmpeg': choose av"):
+    with pytest.raises(ValueError, match="unknown backend 'ffmpeg'. Choose one of av"):
         set_backend(cfg, "ffmpeg")
     with pytest.raises(ValueError, match="opens no video files"):
         set_backend(Config({"model": {"type": "SCE"}}), "av")

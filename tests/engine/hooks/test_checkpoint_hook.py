@@ -116,7 +116,7 @@ def test_outdated_copies_stay_and_a_failed_upload_is_repeated(tmp_path, monkeypa
         hook.after_removal(runner, removed)
         hook._thread.submit(lambda: None).result()  # all uploads so far
     assert list(store) == ["s3://b/run/epoch_1.pth"]
-    assert "(1 so far): the network is busy; the training goes on" in said[-1]
+    assert "(1 so far): the network is busy. The training continues" in said[-1]
     hook.after_stop(runner)
     assert list(store) == ["s3://b/run/epoch_2.pth"]
     assert said[-1] == "copied 2 checkpoints and the logs to s3://b/run, 1 failed attempt"
