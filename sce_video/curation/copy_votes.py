@@ -251,8 +251,7 @@ def _searched(
     for begin, end in pairwise([*cuts.tolist(), len(asker)]):
         near = similar[begin:end].numpy()
         query, slot = np.nonzero(near >= _SEARCH.least)
-        # An answer that many videos give says little, so only the amount by which it is better
-        # counts.
+        # An answer that many videos give counts only by the amount by which it is better.
         common = np.maximum(0, near[:, -1] - _SEARCH.least / 2 - _SEARCH.contrast)
         values, asked = near[query, slot] - common[query], asker[begin:end][query]
         found = owner[where[begin:end].numpy()[query, slot]]
