@@ -1,4 +1,4 @@
-"""Guesses by single frames which videos show parts of other videos.
+"""Guesses from single frames which videos show parts of other videos.
 
 Frames of every video are searched among parts of the frames of all videos. Answers that agree on a
 displacement, a speed, a part and whether the frame is mirrored are a hypothesis.

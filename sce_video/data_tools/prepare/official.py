@@ -1,4 +1,4 @@
-"""Official lists of a dataset: what they hold, how their files are read, and where the videos are.
+"""Official lists of a dataset: their content, the reading of their files, and the videos on disk.
 
 The readers of all sets raise FileNotFoundError if an official file is missing (the message has the
 expected layout), and ValueError for a malformed one (the message names file and line or entry).

@@ -195,7 +195,7 @@ _STORAGE = {
 
 @dataclass(frozen=True)
 class Job:
-    """Work of one process: the repacking of one file."""
+    """The repacking of one file, which is the work of one process."""
 
     source: str  # file to read
     temporary: str  # file to write
