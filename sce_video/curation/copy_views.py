@@ -118,7 +118,7 @@ def rectangles(video: Thumbnails) -> list[Part]:
         step = step if axis == 2 else step.T  # (along the edge, edges)
         wide = np.pad(step, ((0, 0), (2, 2)), mode="edge")
         edge = (step - (wide[:, :-4] + wide[:, 4:]) / 2) / (step.mean() + 2)
-        # A bound, because one strong piece does not make a side. The frame's borders have no edge.
+        # The bound keeps one strong piece from making a side. The frame's borders have no edge.
         total = np.cumsum(np.pad(edge.clip(-bound, bound), ((1, 0), (1, 1))), axis=0)
         mean = (total[high] - total[low]) / lengths
         sums.append(mean[:, low] + mean[:, high])

@@ -345,10 +345,10 @@ _SHIFTS = np.arange(-6, 7) / 64
 _STEPS = (0.03, 0.015, 0.0075, 0.004)
 #: Maximum number of moves by each step.
 _MOST_MOVES = 6
-#: Possible gain in similarity after a move: about twice 0.24, which is the most that 355
-#: alignments at 0.93 or more gained.
+#: Largest expected gain in similarity after a move: about twice 0.24, the largest gain of 355
+#: alignments at 0.93 or more.
 _FIRST_GAIN = 0.4
-#: Possible gain after all moves of each step: about twice 0.10, 0.08 and 0.01.
+#: Largest expected gain after all moves of each step: about twice 0.10, 0.08 and 0.01.
 _GAINS = (0.2, 0.15, 0.04, 0.0)
 _MIDDLE = 128  # grey level, subtracted so that sums of squares are small
 

@@ -270,7 +270,7 @@ def _list_by_dataset(root: str, dataset: str) -> VideoList:
     return VideoList.from_paths(paths, labels, getattr(made, "metainfo", {}).get("classes", ()))
 
 
-_PROBED = 20  # entries of a list, to find the folder that its paths are relative to
+_PROBED = 20  # entries of a list with which the folder of its relative paths is found
 
 
 def list_root(source: str, data_root: str | None, videos: VideoList) -> str:

@@ -367,8 +367,8 @@ _WRITES = ("AVAMeanAP",)
 _DROPPED = ("init_cfg", "pretrained", "_scope_")
 #: Largest whole number in the config of a backbone: channels, pixels, frames.
 _MAX_NUMBER = 2**16
-#: Other limits, by a part of the key. Lower limits are for sizes that are multiplied by each other,
-#: by activations or by the number of layers; vocabularies of texts may be larger.
+#: Other limits, by a part of the key. They are lower for sizes that multiply memory or the number
+#: of layers, and higher for vocabularies of texts.
 _MAX_NUMBERS = {
     **{"vocab_size": 2**19, "depths": 1024},
     "window": 16,

@@ -466,8 +466,8 @@ class _Lines:
         path = next((lowered.index(name) for name in PATH_COLUMNS if name in lowered), None)
         if path is None:
             raise ValueError(
-                f"{source}, line {number}: there is no column path in {','.join(header)!r:.200}: "
-                "the first line names the columns"
+                f"{source}, line {number}: there is no column path in {','.join(header)!r:.200}. "
+                "The first line must name the columns"
             )
         lowered[path] = "path"
         twice = [name for name in lowered if not name or name == _KEY or lowered.count(name) > 1]

@@ -53,7 +53,7 @@ def connection(ray: Any, address: str) -> Iterator[None]:
     Raises:
         ClusterError: If the cluster does not exist, or was lost during the block.
     """
-    if ray.is_initialized():  # belongs to the caller, who ends it
+    if ray.is_initialized():  # the caller has started Ray, and ends it
         yield
         return
     host, _, port = address.rpartition(":")
@@ -286,10 +286,10 @@ class _Run:
     def __init__(self, ray: Any, actors: _Actors, timeout: float) -> None:
         self._ray, self._actors, self._timeout = ray, actors, timeout
         self.pending: dict[Any, list[Item]] = {}
-        self._together = 1  # items of the next call
-        self._again: deque[Item] = deque()  # each by a call of its own
+        self._together = 1  # number of items in the next call
+        self._again: deque[Item] = deque()  # each gets its own call
         self._faults: Counter[tuple[str, str]] = Counter()
-        self._not_started = 0  # processes, one after the other
+        self._not_started = 0  # number of consecutive processes that did not start
 
     def outcomes(self, items: Iterator[Item]) -> Done:
         """Schedule items as there is room, and yield (item, outcome)."""

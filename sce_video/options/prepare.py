@@ -209,7 +209,7 @@ class RepackOptions(Options):
                 "files into the table"
             )
         if self.enlarge and self.short_side is None:
-            raise OptionError("{enlarge} needs a {short_side} to enlarge to")
+            raise OptionError("{enlarge} needs {short_side}, the size to which it enlarges")
         names = dict.fromkeys(name for name in self.tune.split(",") if name)
         unknown = [name for name in names if name not in TUNES]
         if unknown:

@@ -58,7 +58,10 @@ def test_keys_that_do_not_match_are_listed():
     midplanes = {"layer2.0.conv2.0.0.weight": torch.ones(36, 16, 1, 3, 3)}  # of a rule of one's own
     name = "features.9.branch2.1.1.0.weight"
     for weights, message in (
-        (without(s3d, name), r"not the network of S3D: missing: features\.9\.branch2.*0\.weight$"),
+        (
+            without(s3d, name),
+            r"the weights do not fit S3D: missing: features\.9\.branch2.*0\.weight$",
+        ),
         (s3d | {"features.16.weight": torch.ones(1)}, r"unexpected: features\.16\.weight$"),
         (r2plus1d | midplanes, r"weight \(36, 16, 1, 3, 3\) instead of \(28, 16, 1, 3, 3\)$"),
         (

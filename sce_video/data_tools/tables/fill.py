@@ -46,10 +46,10 @@ class KnownRow(NamedTuple):
     """State of a row."""
 
     row_id: int  # row id in the table
-    source: tuple[int, int]  # size and modification time (ns) of its file then
+    source: tuple[int, int]  # size and modification time (ns) of its file at that time
     label: Label  # label and class name
-    failed: bool  # whether it holds a failure
-    is_current: bool  # whether it has the settings of this run; a failure does
+    failed: bool  # whether it contains a failure
+    is_current: bool  # whether it has the settings of this run, always true for a failure
 
 
 class KnownRows:
@@ -284,7 +284,7 @@ class _Run:
                 self._process((source,) for source in again)
         except BaseException:
             with contextlib.suppress(TableError):  # the first error says more
-                self._commit()  # rows that are done, also after an interrupt
+                self._commit()  # keep finished rows, even after an interrupt
             raise
         self._commit()
         # If another driver has also written rows, keep only the newest row of each path. The driver

@@ -65,7 +65,7 @@ class FrameCountError(RuntimeError):
 
 
 class TooManyBadFilesError(UserError, RuntimeError):
-    """More files cannot be decoded than allowed, in total or when replacing one sample."""
+    """Error for more undecodable files than allowed, in total or when replacing one sample."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message_from_worker(message, type(self)))

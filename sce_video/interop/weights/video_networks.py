@@ -81,7 +81,7 @@ def checked_weights(weights: dict[str, Tensor], backbone: dict[str, Any]) -> dic
     }
     if any(faults.values()):
         raise ValueError(
-            f"not the network of {backbone['type']}: "
+            f"the weights do not fit {backbone['type']}: "
             + "; ".join(f"{what}: {', '.join(names)}" for what, names in faults.items() if names)
         )
     return {name: weights[name] for name in wanted}
@@ -196,7 +196,7 @@ def from_video_layout(
     inner = {n.removeprefix(prefix): weights[n] for n in weights.keys() - set(dropped)}
     stem = inner.get(f"{names.stem[0]}.weight")
     if stem is None or stem.ndim not in (4, 5):
-        raise ValueError(f"no first convolution is called {prefix}{names.stem[0]}.weight")
+        raise ValueError(f"the file contains no first convolution {prefix}{names.stem[0]}.weight")
 
     backbone = _nearest(stem, inner, names)
     own_names = _names_of(backbone["type"], backbone["depth"])
@@ -208,7 +208,8 @@ def from_video_layout(
     if unknown or missing:
         faults = {"without a counterpart": unknown, "missing": [prefix + n for n in missing]}
         raise ValueError(
-            f"not a {backbone['type']} of depth {backbone['depth']} in the layout of {layout}: "
+            f"the weights do not fit a {backbone['type']} of depth {backbone['depth']} in the "
+            f"layout of {layout}: "
             + "; ".join(f"{what}: {', '.join(found)}" for what, found in faults.items() if found)
         )
     state = {own: inner[name].detach().clone() for name, own in table.items() if name in inner}
