@@ -41,7 +41,7 @@ def test_round_trip(name, tmp_path, capsys):
 def test_several_networks_need_a_prefix():
     one, two = torchvision_file("s3d"), torchvision_file("resnet50")
     both = {f"a.{n}": v for n, v in one.items()} | {f"b.{n}": v for n, v in two.items()}
-    with pytest.raises(ValueError, match=r"give the prefix of one: \['a\.', 'b\.'\]"):
+    with pytest.raises(ValueError, match=r"Give one of the prefixes \['a\.', 'b\.'\]"):
         from_torchvision(both)
     assert from_torchvision(both, "b.").backbone["type"] == "ResNet2d"
     with pytest.raises(ValueError, match="after the prefix 'c.'"):
