@@ -320,7 +320,7 @@ def add_trackers(cfg: Config, names: Sequence[str]) -> None:
             raise ValueError(f"--track must be {' or '.join(TRACKERS)}, got {name!r}")
         backend, package = TRACKERS[name].backend, TRACKERS[name].package
         if importlib.util.find_spec(package) is None:
-            raise ValueError(f"--track {name} needs a package: pip install {package}")
+            raise ValueError(f"--track {name} needs a package. Run pip install {package}")
         visualizer = cfg.get("visualizer") or {"type": "Visualizer"}
         backends = [b for b in visualizer.get("vis_backends") or () if b["type"] != backend]
         added = {"type": backend, "run_dir": str(Path(cfg.work_dir).resolve())}

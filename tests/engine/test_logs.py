@@ -86,5 +86,5 @@ def test_a_tracker_that_is_not_there(monkeypatch, tmp_path):
     with pytest.raises(ValueError, match="--track must be mlflow or wandb, got 'x'"):
         add_trackers(cfg, ["x"])
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ValueError, match="--track wandb needs a package: pip install wandb"):
+    with pytest.raises(ValueError, match="--track wandb needs a package. Run pip install wandb"):
         add_trackers(cfg, ["wandb"])
