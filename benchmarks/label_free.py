@@ -34,7 +34,7 @@ from sce_video.data_tools.generated import encode_h264, generate_toy_actions, wr
 from sce_video.engine.config.check import options_of_settings
 from sce_video.engine.config.load import load_config
 from sce_video.engine.recipes import methods
-from sce_video.runs import launch
+from sce_video.runs import configs, launch
 from sce_video.utils.files import read_json_lines, write_bytes, write_json
 
 AIM = "linear_top1"
@@ -111,7 +111,7 @@ def trained(
     loader["dataset"]["on_error"] = "raise"
     cfg.custom_hooks += evaluations(folder, loader)
     cfg.test_dataloader = cfg.test_cfg = cfg.test_evaluator = None
-    launch.run_training(launch.training_config(cfg, work_dir=out))
+    launch.run_training(configs.training_config(cfg, work_dir=out))
     files = (out / name for name in ("online_evaluation.jsonl", "label_free.jsonl"))
     both = zip(*([row for _, row in read_json_lines(file, [])] for file in files), strict=True)
     return [{"step": a["iter"], **{n: {**a, **b}[n] for n in (AIM, *MEASURES)}} for a, b in both]

@@ -26,7 +26,7 @@ from sce_video.find.store import FileRecord, FileStore, IndexHeader
 from sce_video.options.data_commands import PrepareOptions
 from sce_video.pages.frames import save_figure
 from sce_video.pages.gallery import GalleryEntry, write_gallery
-from sce_video.reporting.report_pages import TITLE, write_report
+from sce_video.runs.report import TITLE, write_report
 from sce_video.utils.files import WriteError, write_json, write_text
 
 REPO = Path(__file__).resolve().parents[1]

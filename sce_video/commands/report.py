@@ -10,7 +10,7 @@ from sce_video.options.measure import CompareOptions, ReportOptions
 from sce_video.utils.command import command
 
 if TYPE_CHECKING:
-    from sce_video.reporting.paper_cells import Report
+    from sce_video.reporting.report_content import Report
 
 
 @command

@@ -23,7 +23,7 @@ from sce_video.evaluation.rows import (
 )
 from sce_video.inference.features import Features, read_features, write_features
 from sce_video.inference.multi_view import mean_representation
-from sce_video.published.sets import TRANSFER
+from sce_video.published.paper_results import TRANSFER
 
 
 def extract_features(model: nn.Module, dataloader: DataLoader, clips: bool = False) -> Rows | None:

@@ -20,7 +20,7 @@ from sce_video.engine.checkpoint import (
 )
 from sce_video.engine.config.snapshot import TEST, foreign_classes, imports_of, resolved_config
 from sce_video.engine.run_json import describe_code
-from sce_video.published.sets import TRANSFER
+from sce_video.published.paper_results import TRANSFER
 from sce_video.version import __version__
 
 #: Python packages of the decoding backends.

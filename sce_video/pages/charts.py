@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from sce_video.pages.run_record import RunRecord
+from sce_video.pages.run_record import Row, RunRecord
 from sce_video.utils.metric_names import NOT_FRACTIONS
 
 #: Bins of a long curve: more than a wide screen has pixels for.
@@ -293,7 +293,7 @@ def run_charts(record: RunRecord) -> tuple[list[Chart], list[tuple[str, float]]]
     return [*charts[:losses], *schedules, *charts[losses:], *others], constant
 
 
-def _of(rows: Sequence[dict[str, Any]], name: str) -> tuple[list[float], list[float]]:
+def _of(rows: Sequence[Row], name: str) -> tuple[list[float], list[float]]:
     pairs = [(row["iter"], row[name]) for row in rows if isinstance(row.get(name), int | float)]
     return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
 
@@ -301,7 +301,7 @@ def _of(rows: Sequence[dict[str, Any]], name: str) -> tuple[list[float], list[fl
 def _chart(
     kind: Kind,
     names: Sequence[str],
-    rows: Sequence[dict[str, Any]],
+    rows: Sequence[Row],
     lines: Sequence[tuple[str, float]] = (),
 ) -> Chart:
     span = (rows[0]["iter"], rows[-1]["iter"]) if rows else None
@@ -327,7 +327,7 @@ def _schedules(record: RunRecord) -> tuple[list[Chart], list[tuple[str, float]]]
     return charts, constant
 
 
-def _other_charts(rows: Sequence[dict[str, Any]], known: set[str], like: Kind) -> list[Chart]:
+def _other_charts(rows: Sequence[Row], known: set[str], like: Kind) -> list[Chart]:
     """Return a chart for each value that no kind names, such as a custom method's values."""
     charts = []
     for i, name in enumerate(sorted(set().union(*rows) - known)):

@@ -14,9 +14,8 @@ from sce_video.evaluation.functional.statistics import bootstrap_intervals
 from sce_video.evaluation.metrics.base import load_outcomes, outcomes_path
 from sce_video.evaluation.rows import Rows
 from sce_video.pages.frames import ClipReader, ClipTile, ClipTiles
-from sce_video.pages.neighbour_rows import label_name
-from sce_video.pages.parts import Part, render_part, sentence_part
-from sce_video.pages.run_record import RunRecord
+from sce_video.pages.parts import Part, label_name, render_part, sentence_part
+from sce_video.pages.run_record import RunRecord, RunResult
 from sce_video.utils.run_files import PROBE, RESULTS
 
 #: Classes up to which the whole confusion matrix is drawn: its cells must remain readable.
@@ -77,23 +76,15 @@ def confident_mistakes(scores: Tensor, labels: Tensor, most: int) -> list[Mistak
 
 def _accuracy(record: RunRecord, rows: Rows) -> Part:
     """Show the accuracy next to the frozen network's linear probe and the largest class."""
-    tested, ends = record.results.get(RESULTS, {}), record.intervals.get(RESULTS, {})
-    probed, of_probe = record.results.get(PROBE, {}), record.intervals.get(PROBE, {})
+    tested, probed = record.result(RESULTS), record.result(PROBE)
+    probe_of = "linear probe of the network that it started from, frozen"
     largest = float(rows.labels.bincount().max()) / len(rows)
     lines = [
-        _line("this classifier, all views", tested.get("top1"), ends.get("top1")),
-        _line("the same, one view", tested.get("one_view_top1"), ends.get("one_view_top1")),
-        _line(
-            "mean over the classes",
-            tested.get("mean_class_accuracy"),
-            ends.get("mean_class_accuracy"),
-        ),
-        _line(
-            "linear probe of the network that it started from, frozen",
-            probed.get("linear_top1"),
-            of_probe.get("linear_top1"),
-        ),
-        _line("always the most frequent class", largest, None),
+        _line("this classifier, all views", tested, "top1"),
+        _line("the same, one view", tested, "one_view_top1"),
+        _line("mean over the classes", tested, "mean_class_accuracy"),
+        _line(probe_of, probed, "linear_top1"),
+        _line("always the most frequent class", RunResult({"top1": largest}), "top1"),
     ]
     values = {
         "lines": [line for line in lines if line is not None],
@@ -113,7 +104,8 @@ class _Line(NamedTuple):
     high: float
 
 
-def _line(name: str, value: float | None, ends: tuple[float, float] | None) -> _Line | None:
+def _line(name: str, result: RunResult, metric: str) -> _Line | None:
+    value, ends = result.value(metric), result.interval(metric)
     if value is None or not 0 <= value <= 1:
         return None
     low, high = (100 * min(max(end, 0.0), 1.0) for end in ends or (value, value))

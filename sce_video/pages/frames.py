@@ -15,14 +15,10 @@ import numpy as np
 from PIL import Image
 
 from sce_video.datasets.clip_sampling import format_duration
-from sce_video.datasets.readers.base import MAX_IMAGE_PIXELS, DecodeLimits
-from sce_video.datasets.readers.images import read_image
-from sce_video.datasets.video_list import IMAGE_EXTENSIONS
 from sce_video.pages.gallery import (
     GalleryEntry,
     data_uri,
     read_entry,
-    small_frame,
 )
 from sce_video.utils.command import Progress, printable_utf8
 from sce_video.utils.files import write_bytes
@@ -165,11 +161,7 @@ class ClipReader:
         if left <= 0:
             return skipped
         try:
-            if Path(path).suffix.lower() in IMAGE_EXTENSIONS and Path(path).is_file():
-                image = small_frame(read_image(path, DecodeLimits(MAX_IMAGE_PIXELS)))
-                entry = GalleryEntry(path, path, frames=[image])
-            else:
-                entry = read_entry(path, path, num_frames=1, seconds=min(left, _FILE_SECONDS))
+            entry = read_entry(path, path, num_frames=1, seconds=min(left, _FILE_SECONDS))
         except Exception as error:  # a damaged file can raise anything: MemoryError, cv2.error
             entry = GalleryEntry(path, path, problem=f"{type(error).__name__}: {error}")
         # A slow file that was cut off by the time limit is not damaged.

@@ -22,7 +22,12 @@ from sce_video.datasets.clip_sampling import (
     segment_positions,
     shown_at,
 )
-from sce_video.datasets.readers.base import DecodeLimits, FrameCountError, VideoDecodeError
+from sce_video.datasets.readers.base import (
+    MAX_IMAGE_PIXELS,
+    DecodeLimits,
+    FrameCountError,
+    VideoDecodeError,
+)
 from sce_video.datasets.readers.images import read_image
 from sce_video.datasets.sources import is_elsewhere, is_image, open_video, video_exists
 from sce_video.utils.files import write_text
@@ -88,7 +93,8 @@ def read_entry(
         if not video_exists(file):
             raise VideoDecodeError(file, "the file is missing")
         if is_image(file):
-            return replace(entry, frames=[small_frame(read_image(file, DecodeLimits()))])
+            image = read_image(file, DecodeLimits(MAX_IMAGE_PIXELS))
+            return replace(entry, frames=[small_frame(image)])
         frames, played, duration = read_frames(file, num_frames, seconds, span=span)
     except VideoDecodeError as error:
         return replace(entry, problem=error.reason)

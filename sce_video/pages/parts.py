@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import gzip
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -65,6 +65,13 @@ def random_weights_part(row: Mapping[str, Any]) -> Part:
 def sentence_part(id: str, title: str, sentence: str, first: bool = False) -> Part:
     """Return a part with only a sentence, which explains why there is nothing to show."""
     return render_part(id, title, "part_sentence.html", {"sentence": sentence}, first)
+
+
+def label_name(label: int, class_names: Sequence[str]) -> str | None:
+    """Return the name of a class, its number if it has none; None for no label."""
+    if label < 0:
+        return None
+    return class_names[label] if label < len(class_names) else f"class {label}"
 
 
 @cache

@@ -12,16 +12,16 @@ from markupsafe import Markup
 from sce_video.pages.charts import run_charts
 from sce_video.pages.parts import Part, plotly_script
 from sce_video.pages.run_record import (
-    BadFileLine,
     RunRecord,
+    RunResult,
     TrainingStart,
     grouped_alarms,
     lasting_errors,
-    line_of,
     run_state,
 )
 from sce_video.utils.html_template import render_template
 from sce_video.utils.metric_names import NOT_FRACTIONS
+from sce_video.utils.records import at
 from sce_video.utils.run_files import RESULTS
 from sce_video.version import __version__
 
@@ -61,8 +61,7 @@ def tiles(record: RunRecord) -> list[Tile]:
     if "epoch" in last:
         of = f" of {record.max_epochs}" if record.max_epochs else ""
         # The end may be some iterations after the last row of the log.
-        ended = record.end and record.end.iter
-        reached = max(last["iter"], ended) if isinstance(ended, int) else last["iter"]
+        reached = max(last["iter"], (record.end and record.end.iter) or 0)
         found.append(Tile("epoch", f"{last['epoch']}{of}", f"iteration {reached:,}"))
     if "loss" in last:
         chance = f"chance level {record.chance:.3f}" if record.chance else ""
@@ -76,10 +75,10 @@ def tiles(record: RunRecord) -> list[Tile]:
             best = max(rows, key=lambda row: row[name])
             detail = f"best {100 * best[name]:.1f} % at epoch {best.get('epoch', '?')}"
             found.append(Tile(title, f"{100 * rows[-1][name]:.1f} %", detail))
-    tested, ends = (d.get(RESULTS, {}) for d in (record.results, record.intervals))
-    if "top1" in tested:
-        between = interval_text(ends.get("top1")).strip("[]").replace(", ", " to ")
-        found.append(Tile("test top-1", f"{100 * tested['top1']:.1f} %", between))
+    tested = record.result(RESULTS)
+    if (top1 := tested.value("top1")) is not None:
+        between = interval_text(tested.interval("top1")).strip("[]").replace(", ", " to ")
+        found.append(Tile("test top-1", f"{100 * top1:.1f} %", between))
     if "h_rank" in last:
         found.append(Tile("effective rank", number_text(last["h_rank"]), "of the representation"))
     if "videos_per_s" in last:
@@ -117,9 +116,9 @@ def duration(seconds: float) -> str:
     return f"{days} d {hours} h" if days else f"{hours} h {minutes} min"
 
 
-def moment(seconds: Any) -> str:
-    """Format unix seconds as local date and time of day."""
-    if not isinstance(seconds, int | float) or not 0 < seconds < 1e11:
+def moment(seconds: float | None) -> str:
+    """Format unix seconds as local date and time of day; empty if unknown or impossible."""
+    if seconds is None or not 0 < seconds < 1e11:
         return ""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
@@ -129,43 +128,34 @@ def provenance_rows(record: RunRecord) -> list[tuple[str, str]]:
     starts = len(record.starts)
     start = record.starts[-1] if record.starts else TrainingStart()
 
-    def joined(values: Any) -> Any:
-        if isinstance(values, list):
-            return ", ".join(map(str, values))
-        if not isinstance(values, dict):
-            return values
-        return ", ".join(f"{name} {value}" for name, value in values.items())
-
     rows = [
         ("Folder", record.folder),
         ("Recipe", record.recipe),
         ("Method", record.method),
         ("Network", network(record.config)),
         ("Started", moment(start.time)),
-        ("Ended", moment(record.end and record.end.time)),
+        ("Ended", moment(None if record.end is None else record.end.time)),
         ("Starts", f"{starts}, the last resumed" if starts > 1 else ""),
         ("Resumed from", start.resumed_from),
         ("Device", start.device),
         ("Processes", start.ranks),
         ("Commit", _commit(record)),
-        ("Versions", joined(start.versions)),
-        ("Own parts", joined(start.own_parts or "")),
+        ("Versions", ", ".join(f"{name} {version}" for name, version in start.versions.items())),
+        ("Own parts", ", ".join(start.own_parts)),
         ("Checkpoints", ", ".join(record.checkpoints[:6])),
     ]
-    return [(name, str(value)) for name, value in rows if value not in (None, "", {})]
+    return [(name, str(value)) for name, value in rows if value not in (None, "")]
 
 
 def _commit(record: RunRecord) -> str:
     """Return the git commit of the code that planned a run; empty if it is not known."""
-    code = record.description and record.description.environment.get("code")
-    return str(code.get("commit") or "") if isinstance(code, dict) else ""
+    environment = {} if record.description is None else record.description.environment
+    return str(at(environment, "code.commit") or "")
 
 
 def network(config: Mapping[str, Any]) -> str:
     """Describe a config's backbone as ``ResNet3dSlowPath, depth 18, base_channels 16``."""
-    backbone = (config.get("model") or {}).get("backbone") or {}
-    if not isinstance(backbone, dict):
-        return ""
+    backbone = at(config, "model.backbone", dict) or {}
     simple = [
         f"{name} {value}"
         for name, value in backbone.items()
@@ -186,13 +176,11 @@ def data_rows(record: RunRecord) -> list[tuple[str, str]]:
     return [(name, str(value)) for name, value in rows]
 
 
-def result_rows(
-    metrics: Mapping[str, Any], intervals: Mapping[str, Sequence[float]]
-) -> list[tuple[str, str]]:
+def result_rows(result: RunResult) -> list[tuple[str, str]]:
     """Return name and value, with interval, of a file's metrics. Fractions are in percent."""
     return [
-        (name, f"{metric_text(name, value)} {interval_text(intervals.get(name))}".rstrip())
-        for name, value in metrics.items()
+        (name, f"{metric_text(name, value)} {interval_text(result.interval(name))}".rstrip())
+        for name, value in result.metrics.items()
     ]
 
 
@@ -226,12 +214,12 @@ def render_run_page(
     """
     charts, constant = run_charts(record)
     alarms = grouped_alarms(record.alarms)
-    words = record.starts[-1].command if record.starts else None
+    words = record.starts[-1].command if record.starts else []
     samples = number_text(record.data.get("samples") or 0)
     facts = [
         record.recipe and f"recipe {record.recipe}",
         record.method,
-        str((record.config.get("model") or {}).get("backbone", {}).get("type", "")),
+        str(at(record.config, "model.backbone.type") or ""),
         f"{samples} samples" if record.data.get("samples") else "",
     ]
     values = {
@@ -248,13 +236,10 @@ def render_run_page(
         "charts": charts,
         "constant": [(label, number_text(value)) for label, value in constant],
         "parts": parts,
-        "results": {
-            name: result_rows(metrics, record.intervals.get(name, {}))
-            for name, metrics in record.results.items()
-        },
+        "results": {name: result_rows(result) for name, result in record.results.items()},
         "data": data_rows(record),
         **_bad_files(record),
-        "command": shlex.join(map(str, words)) if isinstance(words, list) else "",
+        "command": shlex.join(words),
         "provenance": provenance_rows(record),
         "plan": record.description and record.description.plan,
         "changes": record.changes,
@@ -275,13 +260,12 @@ def page_frame(charts: list[dict[str, Any]], draws: bool) -> dict[str, Any]:
 
 
 def _bad_files(record: RunRecord) -> dict[str, Any]:
-    lines = [line_of(BadFileLine, row) for row in record.bad_files]
-    rows = [(str(line.path), line.count, str(line.error)) for line in lines]
+    rows = [(line.path, line.count, line.error) for line in record.bad_files]
     samples = record.data.get("samples")
     share = f" of {number_text(samples)}" if isinstance(samples, int) and samples else ""
     return {
         "bad_files": rows[:_MAX_BAD_FILES],
         "bad_files_more": max(0, len(rows) - _MAX_BAD_FILES),
         "bad_count": f"{len(rows)}{share} file{'s' * (len(rows) != 1)} could not be decoded",
-        "bad_total": sum(count for _, count, _ in rows if isinstance(count, int)),
+        "bad_total": sum(line.count for line in record.bad_files),
     }

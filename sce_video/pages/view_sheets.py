@@ -22,9 +22,9 @@ from sce_video.pages.frames import (
     fitting,
     make_strip,
 )
-from sce_video.pages.neighbour_rows import label_name
-from sce_video.pages.parts import Part, render_part, sentence_part
+from sce_video.pages.parts import Part, label_name, render_part, sentence_part
 from sce_video.registry import DATASETS, FUNCTIONS, MODELS
+from sce_video.utils.records import at
 
 
 class ViewRow(NamedTuple):
@@ -106,7 +106,7 @@ def build_preprocessor(cfg: Config) -> VideoDataPreprocessor:
         ValueError: If the config has no preprocessor or one that is not a
             :class:`VideoDataPreprocessor`.
     """
-    config = (cfg.get("model") or {}).get("data_preprocessor") or cfg.get("data_preprocessor")
+    config: Any = at(cfg, "model.data_preprocessor") or cfg.get("data_preprocessor")
     if config is None:
         raise ValueError(f"{cfg.filename} has no data_preprocessor: add a base of _base_/views/")
     preprocessor = MODELS.build(config)

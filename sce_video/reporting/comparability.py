@@ -17,17 +17,21 @@ from itertools import chain
 from typing import Any
 
 from sce_video.engine.config.snapshot import PRECISION, TEST, differences
-from sce_video.published import sets
 from sce_video.published.paper_results import (
     REQUIRED,
+    TRANSFER,
+    WITH_SPLITS,
+    PublishedSize,
     Recipe,
     Setting,
+    class_list_problem,
     evaluation_recipes,
     pretraining_recipe,
+    size_of,
     variant_of,
 )
 from sce_video.reporting.result_files import Result, count_of
-from sce_video.utils.nested import at
+from sce_video.utils.records import at, lenient_record
 
 _MAX_FAILED = 0.01  # fraction of failed samples up to which a result still counts for the test set
 _VALUES_OF_C = 45  # from linusericsson/ssl-transfer, linear.py
@@ -39,7 +43,7 @@ _ENTRIES = {
     "pretraining_epochs": "pretraining epochs",
 }
 #: Protocols that evaluate the weights of the pretraining itself.
-_OF_PRETRAINING = ("retrieval", *sets.TRANSFER)
+_OF_PRETRAINING = ("retrieval", *TRANSFER)
 # Kinds of findings.
 _OBSTACLE = "obstacle"
 _DEVIATION = "deviation"
@@ -307,14 +311,14 @@ def _check_test_set(result: Result, setting: Setting) -> _Found:
     if result.split is None:
         yield _DEVIATION, "split not stated"
     tested, failed = result.count("videos"), result.count("failures") or 0
-    unit, published = unit_of(result.protocol), sets.size_of("test", dataset, result.split or 1)
+    unit, published = unit_of(result.protocol), size_of("test", dataset, result.split or 1)
     if tested is None:
         yield _OBSTACLE, f"the number of {unit} is not stated"
         return
     classes, wanted = result.count("test.num_classes"), published and published.classes
     if None not in (classes, wanted) and classes != wanted:
         yield _OBSTACLE, f"tested on {classes:,} classes, {dataset} has {wanted:,}"
-    problem = sets.class_list_problem(str(dataset), result.at("test.classes"))
+    problem = class_list_problem(str(dataset), result.at("test.classes"))
     if problem:
         yield _OBSTACLE, f"test set: {problem}"
     if protocol == "detection":  # samples are key frames, the published set is films
@@ -327,7 +331,7 @@ def _check_test_set(result: Result, setting: Setting) -> _Found:
         yield _DEVIATION, f"{failed:,} {unit} failed" if failed > 1 else f"1 {unit[:-1]} failed"
     if protocol == "retrieval":
         size, lost = result.count("bank_videos"), result.count("bank_failures") or 0
-        gallery = sets.size_of("training", dataset, result.split or 1)
+        gallery = size_of("training", dataset, result.split or 1)
         yield from _check_size(None if size is None else size + lost, gallery, "gallery videos")
         if size is not None and lost:
             yield _DEVIATION, f"{lost:,} gallery videos failed"
@@ -339,38 +343,58 @@ def is_published_set(result: Result) -> bool:
     setting = part.benchmark
     if setting is None or setting.protocol is None:
         return False
-    if sets.size_of("test", setting.dataset, part.split or 1) is None:
+    if size_of("test", setting.dataset, part.split or 1) is None:
         return False
     return all(kind != _OBSTACLE for kind, _ in _check_test_set(part, setting))
 
 
+@dataclass(frozen=True)
+class _TrainingSet:
+    """Facts about the training data in a checkpoint's record. Unknown facts are empty."""
+
+    samples: int | None = None
+    films: int | None = None  # of AVA, whose samples are key frames
+    kind: str = "video"
+    name: str = ""
+    split: str = ""
+    ann_file: str = ""
+    data_root: str = ""
+    num_classes: int | None = None
+    classes: tuple[Any, ...] = ()
+
+    @property
+    def count(self) -> int | None:
+        """Return the number that is published for such a set: of films, images or videos."""
+        return self.samples if self.films is None else self.films
+
+    def __str__(self) -> str:
+        unit = "images" if self.kind == "image" else "videos"
+        unit = unit if self.films is None else "films"
+        words = f"an unknown number of {unit}" if self.count is None else f"{self.count:,} {unit}"
+        words += f" in {self.num_classes} classes" if self.num_classes else ""
+        place = self.ann_file or self.data_root
+        return words + f" of {place}" * bool(place) + f", split {self.split}" * bool(self.split)
+
+
 def _data_obstacles(provenance: Any, dataset: Any, split: int | str | None, what: str) -> _Found:
     """Check whether the training data are the named set, if its size is published."""
-    data = at(provenance, "training.data", dict)
-    size = sets.size_of("training", dataset, (split or 1) if dataset in sets.WITH_SPLITS else "val")
+    record = at(provenance, "training.data", dict)
+    size = size_of("training", dataset, (split or 1) if dataset in WITH_SPLITS else "val")
     if what == "pretrained":  # the unlabelled images, if a pretraining has those
-        size = sets.size_of("pretraining", dataset) or size
-    if data is None or size is None:
+        size = size_of("pretraining", dataset) or size
+    if record is None or size is None:
         return
-    count, unit = data.get("samples"), "images" if data.get("kind") == "image" else "videos"
-    if isinstance(data.get("films"), int):
-        count, unit = data["films"], "films"
-    # ``36 videos in 4 classes of /path``
-    shown = f"{count:,} {unit}" if isinstance(count, int) else f"an unknown number of {unit}"
-    shown += f" in {data['num_classes']} classes" if data.get("num_classes") else ""
-    place = data.get("ann_file") or data.get("data_root")
-    shown += f" of {place}" if place else ""
-    shown += f", split {data['split']}" if data.get("split") else ""
-    wrong_classes = size.classes is not None and data.get("num_classes") != size.classes
-    wrong_set = data.get("name", dataset) != dataset
-    if not isinstance(count, int) or not size.contains(count) or wrong_classes or wrong_set:
+    data = lenient_record(_TrainingSet, record)
+    wrong_classes = size.classes is not None and data.num_classes != size.classes
+    wrong_set = data.name not in ("", dataset)
+    if data.count is None or not size.contains(data.count) or wrong_classes or wrong_set:
         wanted = size.published() + (f" in {size.classes} classes" if size.classes else "")
-        yield _OBSTACLE, f"{what} on {shown}; {dataset} has {wanted}"
-    elif (problem := sets.class_list_problem(dataset, data.get("classes"))) is not None:
-        yield _OBSTACLE, f"{what} on {shown}: {problem}"
+        yield _OBSTACLE, f"{what} on {data}; {dataset} has {wanted}"
+    elif (problem := class_list_problem(dataset, data.classes)) is not None:
+        yield _OBSTACLE, f"{what} on {data}: {problem}"
 
 
-def _check_size(count: int | None, published: sets.PublishedSize | None, what: str) -> _Found:
+def _check_size(count: int | None, published: PublishedSize | None, what: str) -> _Found:
     """Check whether a set has its published size."""
     if count is None:
         yield _OBSTACLE, f"the number of {what} is not stated"
@@ -398,7 +422,7 @@ def _check_weights(result: Result, setting: Setting) -> _Found:
     for what, file in (("checkpoint", checkpoint), ("pretraining", pretrained)):
         if at(file, "other_weights"):
             yield _OBSTACLE, f"{what}: its weights are not those that its training wrote"
-    if isinstance(checkpoint, dict) and checkpoint.get("path") is None:
+    if isinstance(checkpoint, dict) and at(checkpoint, "path") is None:
         yield _OBSTACLE, f"weights: {checkpoint.get('source', 'no checkpoint')}"
     if pretrained == "random" and setting.protocol != "supervised":
         yield _OBSTACLE, "trained from random weights, not pretrained"
@@ -423,11 +447,11 @@ def _of_several(files: list[Any]) -> bool:
 
 def _check_transfer(result: Result, setting: Setting) -> _Found:
     """Check a result on feature files (sce-video transfer)."""
-    if setting.protocol not in sets.TRANSFER:
+    if setting.protocol not in TRANSFER:
         return
     train, val = (result.count(f"images.{part}") for part in ("train", "val"))
     total = None if not train else train + (val or 0)
-    published = sets.size_of("training", setting.dataset)
+    published = size_of("training", setting.dataset)
     yield from _check_size(total, published, "training images")
     if _of_several(_feature_files(result)):
         yield _OBSTACLE, "the features of the parts were made by different checkpoints"

@@ -10,11 +10,10 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any
 
-from sce_video.published.paper_results import MEAN_OF_SPLITS, Setting
-from sce_video.published.sets import WITH_SPLITS
+from sce_video.published.paper_results import MEAN_OF_SPLITS, WITH_SPLITS, Setting
 from sce_video.utils.command import printable_utf8, printable_values
 from sce_video.utils.files import read_json
-from sce_video.utils.nested import at
+from sce_video.utils.records import at
 from sce_video.utils.run_files import CHOOSE_KIND, RUN_KIND
 from sce_video.utils.storage import walk_files
 
@@ -60,7 +59,7 @@ class Result:
         return Setting.stated(stated) if stated else None
 
     def at(self, path: str, kind: type | None = None) -> Any:
-        """Return what the protocol states (:func:`~sce_video.utils.nested.at`)."""
+        """Return what the protocol states (:func:`~sce_video.utils.records.at`)."""
         return at(self.protocol, path, kind)
 
     def count(self, path: str) -> int | None:

@@ -137,6 +137,7 @@ def adopted_config(
     refused = [p for p in found if p not in taken]
 
     def changed() -> Config:
+        # The options come last because the user may want another size than the checkpoint's.
         return load_config(path, {".".join(keys): v for keys, v in taken.items()} | given)
 
     cfg = changed() if taken else cfg
@@ -178,8 +179,10 @@ def _found(
         for part in _OF_TRAINING if use == "resume" else ():
             found |= _differences(cfg, stored, (part,))
     elif use != "resume":
+        # Another task has its own heads and views, so only the backbone is the same.
         of_backbone = _differences(cfg, stored, ("model", "backbone"), weights)
         found |= {p: s for p, s in of_backbone.items() if s.argument.limits.in_new_tasks}
+    # A benchmark's protocol fixes the views. On own data, the network sees what it was trained on.
     own_data = use == "finetune" and cfg.get("benchmark") is None
     if own_data:
         found |= _differences(cfg, stored, ("train_dataloader",))

@@ -11,8 +11,8 @@ from sce_video.evaluation.functional.clusters import k_centre_greedy, unit_rows
 from sce_video.options.choose import ChooseOptions
 from sce_video.options.declare import given_options
 from sce_video.pages.choose_page import ChoicePage, ChoiceRow, ChoiceTable, render_choice
+from sce_video.pages.feature_map import neighbour_rows
 from sce_video.pages.frames import ClipReader
-from sce_video.pages.neighbour_rows import neighbour_rows
 from sce_video.pages.parts import Part
 from sce_video.runs.candidate_scores import LABEL_FREE, LABELLED, Decision, Score
 from sce_video.runs.candidate_videos import ChoiceVideos

@@ -1,8 +1,7 @@
-"""Conversion of command-line options to checked configs for training, test or extraction."""
+"""Checked configs of training runs and tests."""
 
 from __future__ import annotations
 
-import copy
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -14,7 +13,6 @@ import torch
 from mmengine.config import Config
 from mmengine.logging import print_log
 
-from sce_video.datasets.sources import dataset_settings
 from sce_video.engine.checkpoint import BEST, find_checkpoints, load_checkpoint_file
 from sce_video.engine.config.changes import parse_options
 from sce_video.engine.config.load import check_config, load_config, set_backend
@@ -28,6 +26,7 @@ from sce_video.engine.weights import feature_channels
 from sce_video.inference.model import checkpoint_of
 from sce_video.registry import DATASETS
 from sce_video.runs.checkpoint_settings import Use, adopted_config
+from sce_video.utils.records import at
 from sce_video.utils.run_files import RESULTS, newest_checkpoint
 from sce_video.utils.storage import absolute, exists, is_url, list_files, split
 
@@ -42,10 +41,6 @@ _TRAINING_ONLY = (
     *("train_dataloader", "train_cfg", "optim_wrapper", "param_scheduler", "custom_hooks"),
     *("val_dataloader", "val_cfg", "val_evaluator"),
 )
-#: Dataset class of a table
-_TABLE = "LanceVideoDataset"
-#: Settings of this class that do not select the data
-_OF_TABLE = frozenset(("type", "storage_options", "block_size"))
 
 
 def checkpoints_to_test(path: str) -> list[str]:
@@ -238,7 +233,7 @@ def complete_classifier(cfg: Config, content: dict[str, Any] | None = None) -> N
     ``in_channels`` is the backbone's number of channels. ``num_classes`` comes from the classifier
     in the ``content`` of the checkpoint ``cfg.load_from`` or, without one, from the training data.
     """
-    head: Any = (cfg.get("model") or {}).get("cls_head") or {}
+    head: Any = at(cfg, "model.cls_head") or {}
     if head.get("in_channels", 0) is None:
         head.in_channels = feature_channels(cfg.model.backbone)
         if head.in_channels is None:
@@ -345,9 +340,7 @@ def testing_config(
     cfg.pop("lora", None)  # reading a checkpoint merges its adapters into the weights
     cfg.pop("pretrained", None)  # the weights come from the tested checkpoint, or are random
     cfg.work_dir = str(work_dir or cfg.get("work_dir") or Path("work_dirs") / Path(source).stem)
-    meta = (content or {}).get("meta")  # may be of any type in an untrusted file
-    selected = isinstance(meta, dict) and isinstance(meta.get("selected"), dict)
-    loop = cfg.test_cfg
+    selected, loop = at(content, "meta.selected", dict) is not None, cfg.test_cfg
     # Otherwise the results of the best epoch would overwrite the results of the last epoch.
     if selected and (loop.get("type"), loop.get("out", RESULTS)) == ("MultiViewTestLoop", RESULTS):
         loop.out = BEST_RESULTS
@@ -356,97 +349,4 @@ def testing_config(
             if is_url(file):
                 list_files(split(str(file))[0])  # reports a wrong address before hours of work
             loop[name] = absolute(file)
-    return cfg
-
-
-def extraction_config(
-    config: str | Path | Config,
-    checkpoint: str,
-    out: str | Path,
-    *,
-    part: str = "test",
-    data_root: str | None = None,
-    ann_file: str | None = None,
-    extensions: Sequence[str] | None = None,
-    dataset: str | None = None,
-    backend: str | None = None,
-    cfg_options: Sequence[str] | Mapping[str, Any] = (),
-    launcher: str = "none",
-    processes: dict[str, Any] | None = None,
-) -> Config:
-    """Build the checked config that embeds a dataset with a checkpoint's backbone.
-
-    Args:
-        config: Config file of a pretraining, linear evaluation, finetuning or retrieval run, whose
-            backbone, normalisation and test pipeline are used; or a config, as in
-            :func:`testing_config`.
-        checkpoint: File that contains this backbone, or "random".
-        out: The .npz file to write.
-        part: "test", "bank" (gallery of a retrieval recipe) or "train" (training list with the test
-            pipeline).
-        data_root: Folder or table to use instead of the config's. Without ``ann_file``, all of its
-            videos are embedded.
-        ann_file: List to use instead of the config's.
-        extensions: Extensions of the videos in the folder ``data_root``.
-        backend: Decoder for all videos; None for the config's.
-        cfg_options: Changes of the config as ``KEY=VALUE`` texts, or as values by key.
-        launcher: "none", "pytorch" or "slurm".
-        dataset: Registered class that reads the folder ``data_root``; None for the config's.
-        processes: Settings ``workers``, ``ray`` and ``processes_per_gpu`` of
-            :class:`~sce_video.evaluation.FeatureExtractionLoop`; None for the defaults.
-
-    Raises:
-        FileNotFoundError: If the config does not exist.
-        ValueError: If :func:`testing_config` refuses the arguments, or the config has no ``part``.
-    """
-    if is_url(out):
-        raise ValueError(
-            "features are written to a local file, because their records are stored next to it, "
-            f"got {out}. Give a path and copy the file, or use sce-video embed, which does both"
-        )
-    cfg = testing_config(
-        config, checkpoint, backend=backend, cfg_options=cfg_options, launcher=launcher
-    )
-    parts = {
-        "test": cfg.test_dataloader,
-        "bank": cfg.test_cfg.get("gallery_dataloader"),
-        # Read the file again, because the test config no longer contains the training data.
-        "train": load_config(config, cfg_options).get("train_dataloader"),
-    }
-    if part not in parts:
-        raise ValueError(f"part must be one of {', '.join(parts)}, got {part!r}")
-    found = parts[part]
-    if found is None:
-        raise ValueError(f"the config has no {part} data to embed, only test data")
-    loader = copy.deepcopy(cfg.test_dataloader)
-    for key in ("data_root", "ann_file"):
-        loader.dataset[key] = found.dataset.get(key)
-    if found.dataset.get("type") == _TABLE:
-        loader.dataset.update({key: found.dataset[key] for key in _OF_TABLE & set(found.dataset)})
-    if data_root is not None or ann_file is not None:  # the user's data replaces the recipe's
-        loader.dataset.ann_file = ann_file
-        loader.dataset.update({} if data_root is None else dataset_settings(data_root, extensions))
-        if dataset is not None:
-            # The arguments of the config's class need not be arguments of this one.
-            pipeline = loader.dataset.get("pipeline", [])
-            loader.dataset = {"type": dataset, "data_root": data_root, "pipeline": pipeline}
-        cfg.split = None
-        if "dataset" in (cfg.get("benchmark") or {}):  # a transfer benchmark names no dataset
-            cfg.benchmark = None
-    loader.dataset.on_error = "skip"  # failures are counted and listed with the features
-    cfg.test_dataloader = loader
-    preprocessor = cfg.model.get("data_preprocessor") or cfg.get("data_preprocessor") or {}
-    kept = {k: preprocessor[k] for k in ("mean", "std", "channels_last") if k in preprocessor}
-    # The encoder has its own preprocessor below. The runner would pass this one to it as well.
-    cfg.data_preprocessor = None
-    cfg.model = {
-        "type": "Encoder",
-        "backbone": cfg.model.backbone,
-        "data_preprocessor": {"type": "VideoDataPreprocessor", **kept},
-    }
-    out = Path(out).resolve()
-    cfg.test_cfg = {"type": "FeatureExtractionLoop", "out": str(out), **(processes or {})}
-    cfg.test_evaluator = []
-    cfg.visualizer = None  # there are no metrics to draw
-    cfg.work_dir = str(out.parent / f"{out.stem}_logs")
     return cfg

@@ -11,7 +11,6 @@ import inspect
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,7 +21,7 @@ from sce_video.models.backbones.common import FreezableBackbone
 from sce_video.registry import MODELS
 from sce_video.runs.choices import Machine, network_scale
 from sce_video.runs.folder_facts import FolderFacts
-from sce_video.runs.start_weights import Source, find_source
+from sce_video.runs.start_weights import Source
 
 
 @dataclass(frozen=True)
@@ -106,16 +105,6 @@ class Start:
         how = ", the embeddings frozen" if self.freeze == 0 else how
         how += "" if self.lora is None else f", adapters of rank {self.lora} are trained"
         return f"{self.source.kind} of {self.source.parameters:,} parameters{how}"
-
-
-def start_from(source: str | Path | None, freeze: int | None, lora: int | None) -> Start | None:
-    """Return the network that a text names and how it is trained; None without a text.
-
-    Raises:
-        FileNotFoundError: If the network does not exist.
-        ValueError: If the network cannot be frozen or adapted in this way.
-    """
-    return None if source is None else Start(find_source(source), freeze, lora)
 
 
 def own_choices(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,9 +26,7 @@ class DoctorResult:
     @property
     def failures(self) -> int:
         """Number of findings that will make training fail."""
-        from sce_video.runs.machine_checks import FAILURE  # see doctor()
-
-        return sum(finding.level == FAILURE for finding in self.findings)
+        return sum(finding.will_fail for finding in self.findings)
 
 
 def doctor(
@@ -56,12 +53,9 @@ def doctor(
     if videos is not None and os.path.isdir(videos) and not options.report:
         tell_others(videos, listed_extensions(options.all_files))
     # Imported here because a wrong name is answered before torch is imported.
-    from sce_video.runs.machine_checks import check_index_files, examine
+    from sce_video.runs.machine_checks import examine
 
-    named = not options.report
-    findings = examine(Path(options.out), videos, named, options.all_files)
-    of_index = [] if store is None else [check_index_files(store, named)]
-    for finding in chain(findings, of_index):
+    for finding in examine(options, store):
         found.append(finding)
         if on_finding is not None:
             on_finding(finding)

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from sce_video.datasets.clip_sampling import Windows
 from sce_video.datasets.named_files import check_exists, check_out, check_run, check_videos
-from sce_video.datasets.sources import listed_extensions
+from sce_video.datasets.sources import dataset_settings, listed_extensions
 from sce_video.engine.recipes import find_recipe
 from sce_video.options.features import EmbedOptions
 from sce_video.utils.files import output_file
+from sce_video.utils.records import at
 from sce_video.utils.run_files import RANDOM, newest_checkpoint
+
+if TYPE_CHECKING:
+    from mmengine.config import Config
+
+#: Dataset class of a table
+_TABLE = "LanceVideoDataset"
+#: Settings of this class that do not select the data
+_OF_TABLE = frozenset(("type", "storage_options", "block_size"))
 
 
 @dataclass(frozen=True)
@@ -49,7 +60,7 @@ def embed(options: EmbedOptions) -> EmbedResult:
     # Import these only here, because wrong names must be reported before torch is imported.
     from sce_video.inference.encoders.encoder_folder import run_of_model, run_of_weights
     from sce_video.inference.stored_test import stored_test
-    from sce_video.runs import launch
+    from sce_video.runs.launch import run_test
     from sce_video.utils.distributed import leave_process_group
 
     checkpoint = options.checkpoint
@@ -58,28 +69,91 @@ def embed(options: EmbedOptions) -> EmbedResult:
         # Only a file that the user names can be a state dict of torchvision.
         converted = None if options.config else run_of_weights(checkpoint)
         checkpoint = converted or newest_checkpoint(run_of_model(checkpoint))
+    config = options.config or stored_test(checkpoint)
     with output_file(options.out) as out:
-        cfg = launch.extraction_config(
-            options.config or stored_test(checkpoint),
-            checkpoint,
-            out,
-            part=options.part,
-            data_root=options.videos,
-            ann_file=options.ann_file,
-            dataset=options.dataset,
-            extensions=listed_extensions(options.all_files),
-            backend=options.backend,
-            cfg_options=options.cfg_options,
-            launcher=options.launcher,
-            processes={
-                "workers": options.workers,
-                "ray": options.ray,
-                "processes_per_gpu": options.processes_per_gpu,
-            },
-        )
-        launch.run_test(cfg)
+        run_test(extraction_config(options, config, checkpoint, out))
     leave_process_group()
     return EmbedResult(options.out)
+
+
+def extraction_config(
+    options: EmbedOptions, config: str | Config, checkpoint: str, out: Path
+) -> Config:
+    """Build the checked config that embeds a dataset with a checkpoint's backbone.
+
+    Args:
+        options: Options of the command.
+        config: Config file of a pretraining, linear evaluation, finetuning or retrieval run, whose
+            backbone, normalisation and test pipeline are used; or a config, as in
+            :func:`~sce_video.runs.configs.testing_config`.
+        checkpoint: File that contains this backbone, or "random".
+        out: The .npz file to write, on this machine.
+
+    Raises:
+        FileNotFoundError: If the config does not exist.
+        ValueError: If :func:`~sce_video.runs.configs.testing_config` refuses the arguments, or the
+            config has no data of ``options.part``.
+    """
+    from sce_video.engine.config.load import load_config
+    from sce_video.runs.configs import testing_config
+
+    cfg = testing_config(
+        config,
+        checkpoint,
+        backend=options.backend,
+        cfg_options=options.cfg_options,
+        launcher=options.launcher,
+    )
+    parts = {
+        "test": cfg.test_dataloader,
+        "bank": cfg.test_cfg.get("gallery_dataloader"),
+        # Read the file again, because the test config no longer contains the training data.
+        "train": load_config(config, options.cfg_options).get("train_dataloader"),
+    }
+    found = parts[options.part]
+    if found is None:
+        raise ValueError(f"the config has no {options.part} data to embed, only test data")
+    loader = copy.deepcopy(cfg.test_dataloader)
+    for key in ("data_root", "ann_file"):
+        loader.dataset[key] = found.dataset.get(key)
+    if found.dataset.get("type") == _TABLE:
+        loader.dataset.update({key: found.dataset[key] for key in _OF_TABLE & set(found.dataset)})
+    if options.videos is not None or options.ann_file is not None:
+        _use_own_videos(cfg, loader, options)
+    loader.dataset.on_error = "skip"  # failures are counted and listed with the features
+    cfg.test_dataloader = loader
+    preprocessor = at(cfg, "model.data_preprocessor") or at(cfg, "data_preprocessor") or {}
+    kept = {k: preprocessor[k] for k in ("mean", "std", "channels_last") if k in preprocessor}
+    # The encoder has its own preprocessor below. The runner would pass this one to it as well.
+    cfg.data_preprocessor = None
+    cfg.model = {
+        "type": "Encoder",
+        "backbone": cfg.model.backbone,
+        "data_preprocessor": {"type": "VideoDataPreprocessor", **kept},
+    }
+    out = out.resolve()
+    processes = {name: getattr(options, name) for name in ("workers", "ray", "processes_per_gpu")}
+    cfg.test_cfg = {"type": "FeatureExtractionLoop", "out": str(out), **processes}
+    cfg.test_evaluator = []
+    cfg.visualizer = None  # there are no metrics to draw
+    cfg.work_dir = str(out.parent / f"{out.stem}_logs")
+    return cfg
+
+
+def _use_own_videos(cfg: Config, loader: Any, options: EmbedOptions) -> None:
+    """Replace the recipe's data in a config and its loader by the user's, in place."""
+    dataset, root = loader.dataset, options.videos
+    dataset.ann_file = options.ann_file
+    if root is not None:
+        dataset.update(dataset_settings(root, listed_extensions(options.all_files)))
+    if options.dataset is not None:
+        # The arguments of the config's class need not be arguments of this one.
+        pipeline = dataset.get("pipeline", [])
+        loader.dataset = {"type": options.dataset, "data_root": root, "pipeline": pipeline}
+    # The videos are no split of the recipe's benchmark. A transfer benchmark names no dataset.
+    cfg.split = None
+    if at(cfg, "benchmark.dataset") is not None:
+        cfg.benchmark = None
 
 
 def _check_files(options: EmbedOptions, windows: Windows | None) -> None:

@@ -15,7 +15,7 @@ from sce_video.datasets.sources import is_table, listed_extensions
 from sce_video.engine.recipes import finetunings
 from sce_video.options.training import NONE, FinetuneOptions
 from sce_video.utils.files import read_json
-from sce_video.utils.run_files import CONFIG, RESULTS
+from sce_video.utils.run_files import CONFIG, RESULTS, check_planned
 
 if TYPE_CHECKING:
     from sce_video.utils.errors import NamedWarning
@@ -53,7 +53,7 @@ def finetune(options: FinetuneOptions) -> FinetuneResult:
     _check_names(options)
     # Imported here because a wrong name is answered before torch is imported.
     from sce_video.engine.work_dir import claimed_folder
-    from sce_video.runs.classifier_test import guessing_alarm
+    from sce_video.runs.after_training import guessing_alarm
     from sce_video.runs.launch import end_training
     from sce_video.runs.page import train_with_page
     from sce_video.runs.plan_finetuning import plan_finetuning
@@ -62,7 +62,6 @@ def finetune(options: FinetuneOptions) -> FinetuneResult:
         RunFolder,
         count_seconds,
         is_restarted,
-        show_plan,
         write_plan,
     )
 
@@ -72,7 +71,6 @@ def finetune(options: FinetuneOptions) -> FinetuneResult:
         if not resumed:
             claims.enter_context(claimed_folder(folder, options.overwrite))
             planned = plan_finetuning(options, begun)
-            show_plan(planned)
             write_plan(planned, [RunFolder(folder)], options.overwrite)
         if options.plan:
             return FinetuneResult(folder)
@@ -89,13 +87,8 @@ def finetune(options: FinetuneOptions) -> FinetuneResult:
 def _check_names(options: FinetuneOptions) -> None:
     """Raise an error for a recipe, a source, sets or a run that cannot be meant."""
     check_out(options.out)
-    config = Path(options.out, CONFIG)
     if options.resume:
-        if not config.is_file():
-            raise ValueError(
-                f"cannot resume: {options.out} contains no training run, because {config} does not "
-                "exist"
-            )
+        check_planned(options.out)
         return
     if options.recipe is not None and options.recipe not in (known := finetunings()):
         raise ValueError(

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from sce_video.datasets.labelled import GroupColumns, LabelledVideos
-from sce_video.datasets.sources import is_table, listed_extensions
+from sce_video.datasets.labelled import LabelledVideos
+from sce_video.datasets.sources import is_table
 from sce_video.engine.run_json import Choice
 from sce_video.inference.network_input import TEST_CROPS
 from sce_video.options.training import NONE, FinetuneOptions, given_settings
@@ -64,16 +64,7 @@ def examine_labelled(options: FinetuneOptions) -> Subject:
     words = {"precision": options.precision, "head": options.head}
     given = given_settings(options)
     given |= {name: word for name, word in words.items() if word is not None}
-    videos, tested, rows = labelled_parts(
-        str(options.train),
-        options.test,
-        data_root=options.data_root,
-        group_pattern=options.group_pattern,
-        columns=GroupColumns(options.group_column, options.fold_column),
-        few=options.few,
-        seed=given.get("seed", 0),
-        extensions=listed_extensions(options.all_files),
-    )
+    videos, tested, rows = labelled_parts(options)
     source = None if options.source == NONE else find_source(str(options.source))
     of_list = videos.videos if videos.listed and not is_table(videos.root) else None
     facts = examine_folder(videos.root, of_list, videos.extensions).check_readable()

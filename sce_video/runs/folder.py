@@ -3,33 +3,38 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from sce_video.engine.checkpoint import find_checkpoints, is_plain, load_checkpoint_file
-from sce_video.engine.config.changes import leaves, named_path
 from sce_video.engine.config.load import load_config
-from sce_video.engine.config.snapshot import plain, recorded_training
+from sce_video.engine.config.snapshot import recorded_training
 from sce_video.engine.recipes import recipe_names
 from sce_video.engine.run_json import RunDescription, read_run_json
 from sce_video.engine.work_dir import is_locked
 from sce_video.evaluation.random_weights import is_comparison
 from sce_video.models.algorithms import SelfSupervisedModel
-from sce_video.pages.curves import (
+from sce_video.pages.run_record import (
+    AlarmLine,
+    BadFileLine,
+    Row,
+    RunRecord,
+    RunResult,
+    different_settings,
+    flattened,
     read_alarms,
+    read_bad_files,
     read_history,
     read_online_evaluations,
     read_scalars,
     read_validations,
 )
-from sce_video.pages.run_record import RunRecord
 from sce_video.registry import MODELS, named_class
 from sce_video.reporting.result_files import collect_results
 from sce_video.runs.keep_best import kept_message
-from sce_video.utils.files import read_json_lines
-from sce_video.utils.nested import at
-from sce_video.utils.run_files import ALARMS, HISTORY, KEPT, RUN_JSON, check_run_folder
+from sce_video.utils.records import at, lenient_record
+from sce_video.utils.run_files import ALARMS, BAD_FILES, HISTORY, KEPT, RUN_JSON, check_run_folder
 
 #: Small network for building a method, whose chance level does not depend on the network
 _BACKBONE = {"type": "ResNet2d", "depth": 18, "base_channels": 4}
@@ -56,34 +61,6 @@ def chance_level(config: dict[str, Any]) -> float | None:
     return None
 
 
-#: Config keys that describe a run but are not settings: names, folders and additions by tools
-_NOT_SETTINGS = frozenset(
-    "work_dir launcher experiment_name resume load_from planned settings run_page".split()
-)
-_ABSENT = "not set"
-
-
-def flattened(config: dict[str, Any]) -> dict[str, str]:
-    """Return the settings of a config by dotted name, with list entries named by their types.
-
-    An example is ``train_dataloader.dataset.pipeline.RandomClips.num_frames``.
-    """
-    found: dict[str, str] = {}
-    # plain() converts tuples to lists, because a config file has tuples and run.json has lists.
-    for path, value in leaves(data := plain(config)):
-        if path and path[0] not in _NOT_SETTINGS and not path[0].startswith("_"):
-            found[named_path(data, path)] = str(value) or "''"
-    return found
-
-
-def different_settings(configs: Sequence[dict[str, Any]]) -> dict[str, list[str]]:
-    """Return each config's values of every setting in which the configs differ, by name."""
-    flat = [flattened(config) for config in configs]
-    names = sorted(set().union(*flat))
-    rows = {name: [settings.get(name, _ABSENT) for settings in flat] for name in names}
-    return {name: values for name, values in rows.items() if len(set(values)) > 1}
-
-
 def read_run(folder: str | Path) -> RunRecord:
     """Read everything except pictures in a run's folder, with notes on missing or damaged data.
 
@@ -105,10 +82,11 @@ def read_run(folder: str | Path) -> RunRecord:
     found = [*filter(Path.is_file, [path / KEPT]), *find_checkpoints(path)]
     # Results are files in the folder itself, not in its sub-folders.
     files = [file for file in sorted(path.glob("*.json")) if file.is_file()]
-    results = {Path(r.name).name: r for r in collect_results(files).results}
+    found_results = collect_results(files).results
+    results = {Path(r.name).name: RunResult(r.metrics, r.intervals) for r in found_results}
     compared = read_validations(path, [], kind="random")
 
-    def rows(read: Callable[[Path, list[str]], list[dict]], name: str) -> list[dict[str, Any]]:
+    def rows(read: Callable[[Path, list[str]], list[dict]], name: str) -> list[Row]:
         """Read the rows of a file, and count damaged lines in a note."""
         damaged: list[str] = []
         try:
@@ -122,6 +100,7 @@ def read_run(folder: str | Path) -> RunRecord:
         return read_rows
 
     scalars, history = rows(read_scalars, "log"), rows(read_history, HISTORY)
+    bad_files = rows(read_bad_files, BAD_FILES)
     if kept := kept_message(path):  # states which checkpoint is the result
         notes.append(f"{kept}.")
     if not scalars:
@@ -140,11 +119,10 @@ def read_run(folder: str | Path) -> RunRecord:
         # their log is read once.
         validations=read_validations(path, []) if config.get("val_dataloader", not config) else [],
         compared=next(filter(is_comparison, reversed(compared)), {}),  # newest complete comparison
-        alarms=rows(read_alarms, ALARMS),
+        alarms=[lenient_record(AlarmLine, row) for row in rows(read_alarms, ALARMS)],
         history=history,
-        bad_files=rows(_read_bad_files, "bad_files.jsonl"),
-        results={name: result.metrics for name, result in results.items()},
-        intervals={name: result.intervals for name, result in results.items()},
+        bad_files=[lenient_record(BadFileLine, row) for row in bad_files],
+        results=results,
         data=_data(history, found, notes),
         checkpoints=[checkpoint.name for checkpoint in found],
         chance=(scalars or [{}])[-1].get("chance_level") or chance_level(config),
@@ -177,11 +155,7 @@ def _recipe_of(description: RunDescription | None) -> str:
     return stem if stem in recipe_names() else ""
 
 
-def _read_bad_files(path: Path, damaged: list[str]) -> list[dict[str, Any]]:
-    return [row for _, row in read_json_lines(path / "bad_files.jsonl", damaged)]
-
-
-def _data(history: list[dict[str, Any]], found: list[Path], notes: list[str]) -> dict[str, Any]:
+def _data(history: list[Row], found: list[Path], notes: list[str]) -> dict[str, Any]:
     """Return facts about the training set from the history or the newest checkpoint."""
     for row in reversed(history):
         if (data := at(row, "data", dict)) is not None:

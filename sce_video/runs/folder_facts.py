@@ -63,6 +63,7 @@ class FolderFacts:
         If only some files were examined, their share must be large enough to be certain.
         """
         whole = self.num_examined == self.num_videos
+        # If a tenth of a folder is bad, more than 12 of 48 files are bad in one draw of 1,500.
         if len(self.unreadable) > (1 if whole else 2.5) * MAX_BAD_SHARE * self.num_examined:
             path, reason = self.unreadable[0]
             raise ValueError(

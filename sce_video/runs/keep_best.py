@@ -21,7 +21,7 @@ from sce_video.engine.run_json import Choice
 from sce_video.evaluation.functional.linear_probe import held_out
 from sce_video.evaluation.online_evaluation_hook import KEPT_EVENT
 from sce_video.options.training import FOLDERS
-from sce_video.pages.curves import read_history
+from sce_video.pages.run_record import read_history
 from sce_video.runs.folder_facts import FolderFacts
 from sce_video.runs.launch import longest_queue
 
@@ -137,6 +137,7 @@ def _hold_out_listed(facts: FolderFacts, source: str, columns: GroupColumns, see
         held = held_out(torch.from_numpy(classes), groups, share, seed).numpy()
         words = f"{words if groups is not None else ''}"
     rest = np.flatnonzero(~held)
+    # kNN finds a held-out video's class only if a video outside the held-out ones has it.
     alone = sorted({*classes[held].tolist()} - {*classes[rest].tolist()})
     if not held.any() or alone:
         name = f"the class {found.name(alone[0])!r}" if alone else "every class"
@@ -221,9 +222,7 @@ class _Division:
         return {"batch_size": test.batch_size, "num_workers": test.num_workers, "dataset": dataset}
 
 
-def keep_best(
-    config: Config, facts: FolderFacts, seed: int = 0, held: HeldOut | None = None
-) -> Choice:
+def keep_best(config: Config, facts: FolderFacts, held: HeldOut, seed: int = 0) -> Choice:
     """Let a planned pretraining run keep its best checkpoint, in place, and return the choice.
 
     Before the first step and 20 times during training, the network is evaluated on the held-out
@@ -234,14 +233,13 @@ def keep_best(
     Args:
         config: Config of the run.
         facts: Facts about the videos.
+        held: Held-out videos.
         seed: Seed of the division.
-        held: Held-out videos; None for the default of :func:`hold_out`.
 
     Raises:
-        ValueError: If there are too few videos.
+        ValueError: If a list cannot contain the name of a video.
     """
-    held = hold_out(facts) if held is None else held
-    division, loader = _Division(config, facts, held, int(seed)), config.train_dataloader
+    division, loader = _Division(config, facts, held, seed), config.train_dataloader
     hook: dict[str, Any] = {"type": "OnlineEvaluationHook"}
     if held.measure == LABELLED:
         hook["gallery"] = division.loader("gallery", _MOST)

@@ -3,61 +3,42 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from sce_video.datasets.labelled import NO_COLUMNS, GroupColumns, LabelledVideos, read_pair
+from sce_video.datasets.labelled import GroupColumns, LabelledVideos, read_pair
+from sce_video.datasets.sources import listed_extensions
 from sce_video.datasets.video_list import split_segment, video_of
 from sce_video.engine.run_json import Choice
 from sce_video.evaluation.functional.linear_probe import held_out
 from sce_video.evaluation.functional.statistics import group_ids
+from sce_video.options.training import FinetuneOptions
 
 #: Share of the videos, or of the groups, that is held out if no test set is given
 _HELD_OUT = 0.25
 
 
 def labelled_parts(
-    train: str | Path,
-    test: str | Path | None,
-    *,
-    data_root: str | Path | None = None,
-    group_pattern: str | None = None,
-    columns: GroupColumns = NO_COLUMNS,
-    few: int | None = None,
-    seed: int = 0,
-    extensions: Sequence[str] | None = None,
+    options: FinetuneOptions,
 ) -> tuple[LabelledVideos, LabelledVideos, tuple[Choice, ...]]:
-    """Read the training and test videos, and describe them for the plan.
+    """Read the training and test videos of a finetuning, and describe them for the plan.
 
     Without a test set, the seed selects a quarter of the videos in each class, or of the groups, to
     hold out. For segments, a quarter of the recordings is held out. If a recording contains the
     only segments of a class, the end of each recording is held out instead.
 
-    Args:
-        train: Folder, table, list or CSV file that
-            :func:`~sce_video.datasets.labelled.read_labelled` accepts.
-        test: Test videos in the same form; None to hold out training videos.
-        data_root: Folder to which the paths in lists and CSV files are relative.
-        group_pattern: Regular expression with one group, which is searched in the paths. Whole
-            groups are held out.
-        columns: Columns of the CSV file with groups, or with folds, one of which is held out.
-        few: Number of training videos per class, drawn by the seed; None for all.
-        seed: Seed of the draws.
-        extensions: Extensions by which folders are listed.
-
     Raises:
         ValueError: If the sets cannot be used, or do not match each other.
     """
-    root = None if data_root is None else str(data_root)
-    videos, tested = read_pair(
-        str(train), None if test is None else str(test), root, columns, extensions
-    )
+    train, few, seed = str(options.train), options.few, options.seed or 0
+    columns = GroupColumns(options.group_column, options.fold_column)
+    extensions = listed_extensions(options.all_files)
+    videos, tested = read_pair(train, options.test, options.data_root, columns, extensions)
     reason = "given"
     if tested is None:
-        kept, held, reason = _divided(videos, group_pattern, columns, seed)
+        kept, held, reason = _divided(videos, options.group_pattern, columns, seed)
         if not held.any():
             raise ValueError(
                 f"no class of {train} has two videos, so none can be held out for the test. Give "

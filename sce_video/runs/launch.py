@@ -29,22 +29,11 @@ from sce_video.engine.weights import check_backbone_weights, check_classifier_we
 from sce_video.engine.work_dir import OverwriteHook, check_unused, locked_folder
 from sce_video.registry import DATASETS
 from sce_video.reporting.comparability import compare_training
-from sce_video.runs.configs import extraction_config, testing_config, training_config
 from sce_video.runs.teacher import prepare_teacher
 from sce_video.utils.cores import cores_for_workers
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
 from sce_video.utils.files import remove_unfinished
 from sce_video.utils.run_files import KEPT
-
-__all__ = [
-    "end_training",
-    "extraction_config",
-    "join_processes",
-    "run_test",
-    "run_training",
-    "testing_config",
-    "training_config",
-]
 
 
 def fit_queue(cfg: Config) -> str | None:
@@ -103,7 +92,7 @@ def _known_warnings_ignored() -> Iterator[None]:
 
 @_known_warnings_ignored()
 def run_training(cfg: Config, overwrite: bool = False) -> VideoRunner:
-    """Train with a config of :func:`training_config`. All ranks call this.
+    """Train with a config of :func:`~sce_video.runs.configs.training_config`. All ranks call this.
 
     The work folder is locked during training. Unless it resumes, a run needs a folder without an
     earlier run. A run from an earlier start of the same launch is allowed.
@@ -224,7 +213,9 @@ def _claim_folder(stack: ExitStack, cfg: Config, used: bool) -> None:
 
 @_known_warnings_ignored()
 def run_test(cfg: Config, random: bool = False) -> dict[str, float]:
-    """Test with a config of :func:`testing_config`; ``random`` also tests random weights.
+    """Test with a config of :func:`~sce_video.runs.configs.testing_config`.
+
+    ``random`` also tests random weights.
 
     Raises:
         ValueError: If the checkpoint lacks weights of the tested network.

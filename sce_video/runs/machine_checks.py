@@ -32,6 +32,7 @@ from sce_video.datasets.sources import is_table, list_videos, listed_extensions,
 from sce_video.datasets.tables.table import is_remote
 from sce_video.dependencies import dependency_problems, installed_version
 from sce_video.find.store import IndexStore
+from sce_video.options.prepare import DoctorOptions
 from sce_video.options.training import PretrainOptions
 from sce_video.registry import READERS
 from sce_video.runs.choices import MANY_REPEATS
@@ -96,6 +97,11 @@ class Finding:
     level: str
     what: str
     advice: str = ""
+
+    @property
+    def will_fail(self) -> bool:
+        """Return whether training will fail."""
+        return self.level == FAILURE
 
     def line(self) -> str:
         """Format the finding for the terminal."""
@@ -306,21 +312,20 @@ def check_loading(planned: PlannedTraining) -> Finding:
     return Finding(OK, what)
 
 
-def examine(
-    folder: Path, videos: str | None = None, named: bool = True, all_files: bool = False
-) -> Iterator[Finding]:
+def examine(options: DoctorOptions, store: IndexStore | None = None) -> Iterator[Finding]:
     """Examine this machine, and yield each finding as soon as it is made.
 
+    The findings of a report name no files and folders.
+
     Args:
-        folder: Folder for runs, whose disk space is checked.
-        videos: Folder or table of videos with which decoders and a few training steps are timed.
-        named: Whether findings may name files and folders.
-        all_files: Whether to list files with unknown extensions, too, if they contain a video.
+        options: Options of the command.
+        store: Search index whose files are checked; None for no index.
 
     Raises:
         ValueError: If the folder contains no video, only one, or none that can be read.
         TableError: If the table cannot be read.
     """
+    folder, videos, named = Path(options.out), options.videos, not options.report
     yield check_python()
     yield from check_packages()
     yield from check_decoders()
@@ -336,22 +341,29 @@ def examine(
     existing = next(path for path in (folder, *folder.resolve().parents) if path.is_dir())
     yield check_amount("disk", shutil.disk_usage(existing).free, f" of {folder}" if named else "")
     if videos is not None:
-        facts = examine_folder(videos, extensions=listed_extensions(all_files))
-        if not named:
-            reasons = [why.replace(path, "FILE") for path, why in facts.unreadable]
-            unreadable = tuple(("FILE", reason) for reason in reasons)
-            facts = replace(facts, folder="VIDEOS", unreadable=unreadable)
-        yield from check_video_files(facts)
-        try:
-            facts.check_readable()
-        except ValueError as error:
-            yield Finding(FAILURE, str(error))
-            return
-        for name, rate in decode_rates(videos, 8, 2.56, facts.extensions).items():
-            yield Finding(OK, f"decoder {name}: {rate:.0f} clips of 8 frames a second and core")
-        options = PretrainOptions(videos=videos, out=str(folder), all_files=all_files)
-        planned = plan_pretraining(options, time.monotonic())
-        yield check_loading(replace(planned, facts=facts))
+        yield from _check_videos(videos, options)
+    if store is not None:
+        yield check_index_files(store, named)
+
+
+def _check_videos(videos: str, options: DoctorOptions) -> Iterator[Finding]:
+    """Check a folder or table of videos, and time decoders and a few training steps with it."""
+    facts = examine_folder(videos, extensions=listed_extensions(options.all_files))
+    if options.report:
+        reasons = [why.replace(path, "FILE") for path, why in facts.unreadable]
+        unreadable = tuple(("FILE", reason) for reason in reasons)
+        facts = replace(facts, folder="VIDEOS", unreadable=unreadable)
+    yield from check_video_files(facts)
+    try:
+        facts.check_readable()
+    except ValueError as error:
+        yield Finding(FAILURE, str(error))
+        return
+    for name, rate in decode_rates(videos, 8, 2.56, facts.extensions).items():
+        yield Finding(OK, f"decoder {name}: {rate:.0f} clips of 8 frames a second and core")
+    # The check times the network that pretrain would choose for these videos.
+    usual = PretrainOptions(videos=videos, out=options.out, all_files=options.all_files)
+    yield check_loading(replace(plan_pretraining(usual, time.monotonic()), facts=facts))
 
 
 def check_index_files(store: IndexStore, named: bool = True) -> Finding:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,43 +17,40 @@ from mmengine.logging import print_log
 from sce_video.datasets.sources import video_state
 from sce_video.engine.checkpoint import file_sha256, find_checkpoints
 from sce_video.engine.hooks.budget import BudgetHook
+from sce_video.engine.run_json import FAILED
 from sce_video.engine.runner import VideoRunner
 from sce_video.engine.weights import checked_parts
 from sce_video.evaluation.feature_files import load_features, rows_of
 from sce_video.evaluation.rows import Rows
 from sce_video.evaluation.scores import load_scores
-from sce_video.inference.embed_job import iterate_features
 from sce_video.inference.features import Features, join_features, read_features, write_features
 from sce_video.inference.model import load_model
-from sce_video.inference.network_input import ViewOptions
 from sce_video.pages.classifier_part import classifier_parts
-from sce_video.pages.curves import read_history
-from sce_video.pages.feature_map import feature_map_part
+from sce_video.pages.feature_map import feature_map_part, neighbour_rows
 from sce_video.pages.frames import ClipReader
-from sce_video.pages.neighbour_rows import neighbour_rows
 from sce_video.pages.parts import random_weights_part, sentence_part
 from sce_video.pages.run_page import render_run_page
-from sce_video.pages.run_record import FAILED, RunRecord
+from sce_video.pages.run_record import RunRecord, last_end, read_history
 from sce_video.pages.view_sheets import view_sheet
 from sce_video.registry import DATASETS
-from sce_video.runs.classifier_test import test_classifier
-from sce_video.runs.does_it_help import (
+from sce_video.runs.after_training import (
+    LEAST_SHARE,
+    TWO_CLIPS,
     compare_at_end,
     compared_later,
-    evenly,
+    embed_some,
     lacks_comparison,
+    test_classifier,
 )
 from sce_video.runs.folder import read_run
 from sce_video.runs.launch import run_training
-from sce_video.utils.command import Progress, explain
+from sce_video.utils.command import explain
 from sce_video.utils.files import write_text
+from sce_video.utils.records import at
 from sce_video.utils.run_files import KEPT, PAGE, PAGE_FEATURES, SCORES, newest_checkpoint
 
-_OPTIONS = ViewOptions(num_clips=2, num_workers=1, timeout=20.0)
 #: Seconds after which embedding ends, with the videos embedded so far
 _SECONDS = 120.0
-#: Share of a time budget that embedding may use even if the budget is spent
-_LEAST_SHARE = 0.03
 MAX_BYTES = 8_000_000
 #: Bytes for the images in each part. The next budget is tried if the page becomes too large.
 _BUDGETS = (1_000_000, 400_000, 100_000)
@@ -120,24 +116,15 @@ def _embed(
     checkpoint: str, dataset: Any, videos: int, seconds: float
 ) -> tuple[Features, list[str]]:
     """Embed videos until the time limit; return features in dataset order, and any note on it."""
-    # Shuffle, so that the videos embedded before the time limit come from all folders.
-    order = np.random.default_rng(0).permutation(evenly(dataset, videos)).tolist()
-    paths = [str(dataset.path(index)) for index in order]
-    end, parts = time.monotonic() + seconds, dict[int, Features]()
-    progress = Progress(len(paths), "embedding for the page:", unit="videos", quiet=True)
     model = load_model(checkpoint)
-    with closing(iterate_features(model, paths, _OPTIONS)) as embedded:
-        for index, part in zip(order, embedded, strict=True):
-            parts[index] = replace(part, indices=np.full(len(part), index))
-            progress.advance(bool(part.failures))
-            if time.monotonic() > end:
-                break
-    progress.finish()
-    made = {"num_views": _OPTIONS.num_clips}
+    embedded = embed_some([model], dataset, videos, seconds, "embedding for the page:")
+    parts = {index: replace(part, indices=np.full(len(part), index)) for index, (part,) in embedded}
+    made = {"num_views": TWO_CLIPS.num_clips}
     found = join_features((parts[index] for index in sorted(parts)), model.row_size, made)
     labels = np.asarray(dataset.labels, dtype=np.int64)[found.indices]
-    late = f"{len(parts)} of {len(paths)} videos were embedded within {seconds:.0f} s."
-    return replace(found, labels=labels), [late] * (len(parts) < len(paths))
+    wanted = min(videos, len(dataset))
+    late = f"{len(parts)} of {wanted} videos were embedded within {seconds:.0f} s."
+    return replace(found, labels=labels), [late] * (len(parts) < wanted)
 
 
 @dataclass(frozen=True)
@@ -186,6 +173,7 @@ def write_run_page(
     options = options or PageOptions()
     record = read_run(folder)
     notes: list[str] = []
+    # Somebody else's config may name any class, so only its views are taken, after a check.
     views = record.config if trusted or not options.videos else _of_views(record, notes)
     if options.videos and lacks_comparison(record) and (data := _training_set(views)):
         dataset = DATASETS.build({**data, "pipeline": []})
@@ -232,14 +220,11 @@ def _scores(record: RunRecord, notes: list[str]) -> Rows | None:
 
 def _of_views(record: RunRecord, notes: list[str]) -> dict[str, Any]:
     """Return how training views are made, from a config that may be untrusted."""
-    preprocessor = (record.config.get("model") or {}).get("data_preprocessor")
+    places = ("model.data_preprocessor", "data_preprocessor")
+    preprocessor = next(filter(None, (at(record.config, place) for place in places)), None)
+    dataset = {"dataset": _training_set(record.config)}
     try:
-        return checked_parts(
-            {
-                "train_dataloader": {"dataset": _training_set(record.config)},
-                "data_preprocessor": preprocessor or record.config.get("data_preprocessor"),
-            }
-        )
+        return checked_parts({"train_dataloader": dataset, "data_preprocessor": preprocessor})
     except (AttributeError, ValueError) as error:
         notes.append(f"No views and no videos are shown: {error}.")
         return {}
@@ -279,7 +264,7 @@ def _features(
 
 def _origin(file: Path, provenance: dict[str, Any], folder: str) -> list[str]:
     """Describe the checkpoint that made a file's features, unless it is the run's newest one."""
-    made_by = (provenance.get("checkpoint") or {}).get("sha256")
+    made_by = at(provenance, "checkpoint.sha256")
     if made_by is None:
         return [f"{file} does not state which checkpoint made its features."]
     own = Path(newest_checkpoint(folder))
@@ -296,9 +281,7 @@ def _origin(file: Path, provenance: dict[str, Any], folder: str) -> list[str]:
 
 
 def _training_set(config: dict[str, Any]) -> dict[str, Any]:
-    loader = config.get("train_dataloader")
-    dataset = loader.get("dataset") if isinstance(loader, dict) else None
-    return dataset if isinstance(dataset, dict) else {}
+    return at(config, "train_dataloader.dataset", dict) or {}
 
 
 def _reason(error: Exception) -> str:
@@ -324,9 +307,9 @@ def train_with_page(cfg: Config, overwrite: bool = False) -> VideoRunner:
     except Exception:
         if options is not None and is_main_process():
             with contextlib.suppress(OSError, ValueError):
-                end = next(iter(read_history(cfg.work_dir)[-1:]), {})
+                end = last_end(read_history(cfg.work_dir))
                 # A start that was refused must not change the earlier run's page.
-                if end.get("status") == FAILED and end.get("time", 0.0) >= begun:
+                if end is not None and end.status == FAILED and (end.time or 0.0) >= begun:
                     _write_or_warn(cfg.work_dir, PageOptions(videos=0))
         raise
     stopped = getattr(runner.train_loop, "stopped_by", None) is not None
@@ -357,7 +340,7 @@ def _finish(runner: VideoRunner, options: PageOptions) -> None:
     if options.compared:
         compare_at_end(runner, options.compared, hook)
     if hook is not None:
-        least = _LEAST_SHARE * hook.budget.seconds
+        least = LEAST_SHARE * hook.budget.seconds
         options = replace(options, seconds=min(_SECONDS, max(least, hook.left)))
     _write_or_warn(runner.work_dir, options)
     runner.call_hook("after_page")

@@ -46,9 +46,14 @@ from sce_video.runs.finetune_subject import (
 from sce_video.runs.frozen_readout import percent
 from sce_video.runs.labelled_parts import recordings_of
 from sce_video.runs.plan_frozen import FrozenPlan, choose_frozen, plan_frozen
-from sce_video.runs.planned_training import PlannedTraining, add_budget, filled_recipe
+from sce_video.runs.planned_training import (
+    PlannedTraining,
+    Timing,
+    add_budget,
+    filled_recipe,
+    measure,
+)
 from sce_video.runs.start_weights import Source
-from sce_video.runs.timing import Timing, measure
 
 #: Classifier of the shipped recipe
 _HEAD = "I3DHead"

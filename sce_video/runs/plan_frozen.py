@@ -46,9 +46,8 @@ from sce_video.runs.frozen_readout import (
     percent,
 )
 from sce_video.runs.labelled_parts import recordings_of
-from sce_video.runs.planned_training import PlannedTraining, filled_recipe
+from sce_video.runs.planned_training import PlannedTraining, Timing, filled_recipe
 from sce_video.runs.start_weights import Source
-from sce_video.runs.timing import Timing
 from sce_video.utils.command import Progress
 from sce_video.utils.stored_arguments import constructor_parameters
 

@@ -37,11 +37,16 @@ from sce_video.runs.continued import (
     continue_from,
     own_choices,
     remarks,
-    start_from,
 )
 from sce_video.runs.folder_facts import FolderFacts, examine_folder
 from sce_video.runs.keep_best import EVALUATIONS, HeldOut, hold_out, keep_best
-from sce_video.runs.planned_training import PlannedTraining, add_budget, filled_recipe
+from sce_video.runs.planned_training import (
+    PlannedTraining,
+    Timing,
+    add_budget,
+    filled_recipe,
+    measure,
+)
 from sce_video.runs.roads import Road, choose_road
 from sce_video.runs.start_weights import Source, find_source
 from sce_video.runs.student import (
@@ -51,7 +56,6 @@ from sce_video.runs.student import (
     student_choices,
 )
 from sce_video.runs.teacher import PlannedTeacher, plan_teacher
-from sce_video.runs.timing import Timing, measure
 from sce_video.utils.run_files import PUBLIC_TEACHER, has_public_teacher
 
 #: Size of a clip from which SCE is trained with the paper's views
@@ -120,7 +124,7 @@ def plan_pretraining(options: PretrainOptions, begun: float) -> PlannedTraining:
         FileNotFoundError: If the network or teacher does not exist.
         ValueError: If the videos, the network and the given settings do not match each other.
     """
-    began, worked = time.monotonic(), time.process_time()
+    planning, worked = time.monotonic(), time.process_time()
     subject = _examine(options)
     recipe, chosen = _choices(subject, options.precision)
     base = load_config(recipe)
@@ -132,33 +136,25 @@ def plan_pretraining(options: PretrainOptions, begun: float) -> PlannedTraining:
     taught = 0.0 if subject.teacher is None else subject.teacher.seconds(first)
     now = time.monotonic()
     # The ratio of wall-clock to processor time shows how much other programs slow this one down.
-    slowness = (now - began) / max(time.process_time() - worked, 1e-3)
-    compared = _compared_videos(timing, subject.trained.num_videos, options.hours)
-    after = _seconds_after(timing, subject.trained.num_videos, compared, slowness)
-    after += taught * compared / subject.trained.num_videos  # the comparison includes the teacher
-    other = 0.0 if options.hours is None else now - begun + taught + after
-    held = subject.held
-    evaluation = 0.0 if held is None else held.evaluated * timing.features(networks=1)
-    spent = other + (1 + EVALUATIONS) * evaluation
+    slowness = (now - planning) / max(time.process_time() - worked, 1e-3)
+    costs = _costs(subject, timing, now - begun, taught, slowness)
     samples = samples_of_epoch(subject.trained.num_videos, chosen["epoch_samples"].value)
     steps = max(1, samples // chosen["batch"].value)
     if "epochs" not in chosen:
-        seconds = timing.epoch(subject.machine.cores, first.train_dataloader.num_workers)
-        least = _STEPS_TO_CONTINUE
-        if subject.start is None:
-            least = least_steps(subject.machine, chosen["width"].value)
-        chosen["epochs"] = choose_epochs(steps, least, options.hours, seconds, spent)
-        if subject.student is not None and chosen["epochs"].value > MOST_EPOCHS:
-            reason = "more passes over the videos gain nothing; the rest of the hours is not used"
-            chosen["epochs"] = Choice("epochs", MOST_EPOCHS, reason)
+        workers = first.train_dataloader.num_workers
+        seconds = timing.epoch(subject.machine.cores, workers)
+        chosen["epochs"] = _choose_epochs(subject, chosen, steps, seconds, costs)
     epochs = chosen["epochs"].value
     chosen |= _choices_of_length(subject, chosen, base, epochs, epochs * steps)
     config = _config(base, chosen, subject, options.out)
-    config.run_page.compared = compared
-    if held is not None:
-        chosen["keep"] = keep_best(config, subject.videos, int(subject.given.get("seed", 0)), held)
+    config.run_page.compared = costs.compared
+    if subject.held is not None:
+        chosen["keep"] = keep_best(config, subject.videos, subject.held, options.seed or 0)
+    other = 0.0
     if options.hours is not None:
-        add_budget(config, options.hours, other - after, after)
+        other = costs.before + costs.after
+        add_budget(config, options.hours, costs.before, costs.after)
+    # A recipe without a queue, for example, ignores the choice of its length.
     shown = {*available_settings(base, known_keys), *_ROWS}
     return PlannedTraining(
         command="pretrain",
@@ -170,7 +166,7 @@ def plan_pretraining(options: PretrainOptions, begun: float) -> PlannedTraining:
         timing=timing,
         other_seconds=other,
         remarks=_remarks(subject, chosen["size"].value, config, timing),
-        evaluation_seconds=(1 + min(EVALUATIONS, epochs * steps)) * evaluation,
+        evaluation_seconds=(1 + min(EVALUATIONS, epochs * steps)) * costs.evaluation,
     )
 
 
@@ -180,12 +176,14 @@ def _examine(options: PretrainOptions) -> _Subject:
     extensions = listed_extensions(options.all_files)
     facts = examine_folder(str(options.videos), extensions=extensions).check_readable()
     given = given_settings(options)
-    start = start_from(options.start, options.freeze, options.lora)
+    start = None
+    if options.start is not None:
+        start = Start(find_source(options.start), options.freeze, options.lora)
     road = choose_road(options, facts, machine, given)
     held = None
     if options.kept == BEST:
         columns = GroupColumns(options.group_column, options.fold_column)
-        held = hold_out(facts, options.labels, columns, int(given.get("seed", 0)))
+        held = hold_out(facts, options.labels, columns, options.seed or 0)
     subject = _Subject(facts, machine, road, given, options.hours, start, held)
     if road.teacher is None:
         return subject
@@ -260,31 +258,65 @@ def _choices_of_length(
     return {choice.setting: choice for choice in found if choice.setting in free}
 
 
-def _compared_videos(timing: Timing, num_videos: int, hours: float | None) -> int:
-    """Return the number of videos for the final comparison with random weights.
+@dataclass(frozen=True)
+class _Costs:
+    """Work of the command besides the steps of the training.
 
-    The comparison uses a twentieth of a budget, but at least 32 videos.
+    Attributes:
+        compared: Number of videos in the final comparison with random weights.
+        before: Seconds until the training begins.
+        after: Seconds of the comparison and the page.
+        evaluation: Seconds of an evaluation of the held-out videos; 0 without them.
     """
-    most = _MAX_COMPARED
-    if hours is not None:
-        each = timing.features(networks=2)
-        most = max(_MIN_COMPARED, min(most, int(_COMPARED_SHARE * 3600 * hours / each)))
-    return min(most, num_videos)
+
+    compared: int
+    before: float
+    after: float
+    evaluation: float
 
 
-def _seconds_after(timing: Timing, num_videos: int, compared: int, slowness: float) -> float:
-    """Estimate the seconds for the comparison and the page.
+def _costs(
+    subject: _Subject, timing: Timing, planned: float, taught: float, slowness: float
+) -> _Costs:
+    """Estimate what the command does besides the steps of the training.
 
     Args:
+        subject: Videos, machine and networks.
         timing: Measured times.
-        num_videos: Number of training videos.
-        compared: Number of videos in the comparison.
+        planned: Seconds since the start of the command.
+        taught: Seconds in which a teacher embeds all training videos.
         slowness: Ratio of wall-clock to processor time while planning. Other programs are assumed
             to slow the page down by the same factor.
     """
-    drawn = min(_PAGE_VIDEOS, num_videos)
+    videos, each = subject.trained.num_videos, timing.features(networks=2)
+    most = _MAX_COMPARED
+    if subject.hours is not None:
+        affordable = int(_COMPARED_SHARE * 3600 * subject.hours / each)
+        most = max(_MIN_COMPARED, min(most, affordable))
+    compared = min(most, videos)
     page = _PAGE_SECONDS * min(_MAX_SLOWNESS, max(1.0, slowness))
-    return page + compared * timing.features(networks=2) + drawn * timing.features(networks=1)
+    page += min(_PAGE_VIDEOS, videos) * timing.features(networks=1)
+    # The comparison includes the teacher, which embeds the compared videos again.
+    comparison = compared * each + taught * compared / videos
+    held = subject.held
+    evaluation = 0.0 if held is None else held.evaluated * timing.features(networks=1)
+    return _Costs(compared, planned + taught, comparison + page, evaluation)
+
+
+def _choose_epochs(
+    subject: _Subject, chosen: Mapping[str, Choice], steps: int, seconds: float, costs: _Costs
+) -> Choice:
+    """Choose the number of epochs, each of so many optimiser steps and measured seconds."""
+    least = _STEPS_TO_CONTINUE
+    if subject.start is None:
+        least = least_steps(subject.machine, chosen["width"].value)
+    # The budget includes an evaluation at the start and the usual number of later ones.
+    other = costs.before + costs.after + (1 + EVALUATIONS) * costs.evaluation
+    choice = choose_epochs(steps, least, subject.hours, seconds, other)
+    if subject.student is not None and choice.value > MOST_EPOCHS:
+        reason = "more passes over the videos gain nothing; the rest of the hours is not used"
+        return Choice("epochs", MOST_EPOCHS, reason)
+    return choice
 
 
 def _config(base: Config, chosen: Mapping[str, Choice], subject: _Subject, out: str) -> Config:

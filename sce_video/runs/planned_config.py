@@ -30,6 +30,7 @@ from sce_video.engine.recipes import (
 from sce_video.engine.run_json import read_run_json
 from sce_video.engine.weights import checked_backbone
 from sce_video.options.training import TRACKERS
+from sce_video.pages.run_record import different_settings
 from sce_video.registry import (
     DATASETS,
     HOOKS,
@@ -41,7 +42,6 @@ from sce_video.registry import (
     named_class,
 )
 from sce_video.runs.configs import training_config
-from sce_video.runs.folder import different_settings
 from sce_video.utils.files import read_text
 from sce_video.utils.own_parts import advise_imports
 from sce_video.utils.run_files import CONFIG, RANDOM, RUN_JSON, is_model

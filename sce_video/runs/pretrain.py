@@ -13,8 +13,9 @@ from sce_video.datasets.labelled import GroupColumns, read_labelled, tell_repeat
 from sce_video.datasets.named_files import check_exists, check_network, check_out, check_videos
 from sce_video.datasets.sources import listed_extensions
 from sce_video.engine.recipes import find_recipe, methods
+from sce_video.options.measure import CompareOptions
 from sce_video.options.training import FOLDERS, PretrainOptions, given_settings
-from sce_video.utils.run_files import CONFIG, PUBLIC_TEACHER
+from sce_video.utils.run_files import CONFIG, PUBLIC_TEACHER, check_planned
 from sce_video.utils.storage import join
 
 if TYPE_CHECKING:
@@ -68,28 +69,26 @@ def pretrain(options: PretrainOptions) -> PretrainResult:
     begun = time.monotonic()  # a budget in hours counts the imports below, too
     _check_names(options)
     # Imported here because a wrong name is answered before torch is imported.
+    from sce_video.engine.hooks.checkpoint_hook import restore_run
     from sce_video.engine.work_dir import claimed_folder
     from sce_video.runs.plan_pretraining import plan_pretraining
-    from sce_video.runs.planned_training import is_restarted, show_plan, write_plan
+    from sce_video.runs.planned_training import is_restarted, write_plan
 
     runs = _run_folders(options)
     resumed = options.resume
     if any(is_restarted(run.path) for run in runs):
         resumed = True
-    elif resumed and options.mirror is not None:
-        _restore(runs, options.mirror)
+    elif resumed:
+        for run in runs:
+            if run.mirror is not None:  # which may have newer checkpoints
+                restore_run(run.mirror, run.path)
     with ExitStack() as claims:
         if resumed:
             _check_resumed(options, runs)
         else:
             for run in runs:
                 claims.enter_context(claimed_folder(run.path, options.overwrite))
-            planned = plan_pretraining(options, begun)
-            show_plan(planned)
-            if len(runs) > 1:
-                hours = len(runs) * planned.hours
-                print(f"{len(runs)} runs, about {hours:.1f} hours in all", flush=True)
-            write_plan(planned, runs, options.overwrite)
+            write_plan(plan_pretraining(options, begun), runs, options.overwrite)
         if options.plan:
             return PretrainResult(tuple(run.path for run in runs))
         return _train(options, runs, resumed, begun)
@@ -123,13 +122,8 @@ def _check_names(options: PretrainOptions) -> None:
         for name in settings.keys() - available.keys():
             flag = f"--{name.replace('_', '-')}"
             raise ValueError(f"{flag} is not a setting of --method {method}. Remove it")
-    if options.resume and options.mirror is None:
-        out = Path(options.out)
-        if not Path(out, CONFIG).is_file() and not _found_seeds(out):
-            raise ValueError(
-                f"cannot resume: {out} contains no training run, because {out / CONFIG} does not "
-                "exist"
-            )
+    if options.resume and options.mirror is None and not _found_seeds(Path(options.out)):
+        check_planned(options.out)
 
 
 def _run_folders(options: PretrainOptions) -> list[RunFolder]:
@@ -139,26 +133,20 @@ def _run_folders(options: PretrainOptions) -> list[RunFolder]:
     out, seeds = Path(options.out), options.seeds
     if seeds is None and options.resume and not Path(out, CONFIG).is_file():
         seeds = tuple(_found_seeds(out))
-    return [RunFolder(out / f"seed{seed}", seed) for seed in seeds or ()] or [RunFolder(out)]
+    if not seeds:
+        return [RunFolder(out, mirror=options.mirror)]
+
+    def folder_of(seed: int) -> RunFolder:
+        mirror = None if options.mirror is None else str(join(options.mirror, f"seed{seed}"))
+        return RunFolder(out / f"seed{seed}", seed, mirror)
+
+    return list(map(folder_of, seeds))
 
 
 def _found_seeds(out: Path) -> list[int]:
     """Return the seeds that have a config below a folder, ascending."""
     names = (path.parent.name.removeprefix("seed") for path in out.glob(f"seed*/{CONFIG}"))
     return sorted(int(name) for name in names if name.isdecimal())
-
-
-def _restore(runs: Sequence[RunFolder], mirror: str) -> None:
-    """Restore runs from a mirror that has newer checkpoints."""
-    from sce_video.engine.hooks.checkpoint_hook import restore_run
-
-    for run in runs:
-        restore_run(_own_mirror(run, mirror), run.path)
-
-
-def _own_mirror(run: RunFolder, mirror: str) -> str:
-    """Return the folder of a run in the mirror: each seed has its own."""
-    return mirror if run.seed is None else join(mirror, run.path.name)
 
 
 def _check_resumed(options: PretrainOptions, runs: Sequence[RunFolder]) -> None:
@@ -174,14 +162,10 @@ def _check_resumed(options: PretrainOptions, runs: Sequence[RunFolder]) -> None:
 
     found = _found_seeds(Path(options.out))
     for run in runs:
-        missing = run.path / CONFIG
-        if missing.is_file():
-            continue
         if run.seed is None or not found:
-            raise ValueError(
-                f"cannot resume: {options.out} contains no training run, because {missing} does "
-                "not exist"
-            )
+            check_planned(run.path)
+        if Path(run.path, CONFIG).is_file():
+            continue
         with claimed_folder(run.path):
             first = Path(options.out, f"seed{found[0]}")
             write_run(run, planned_config(first, videos=options.videos), read_run_json(first))
@@ -194,12 +178,12 @@ def _train(
 
     A signal that stops one of them ends all.
     """
-    from sce_video.runs.compare import write_comparison
     from sce_video.runs.keep_best import kept_message
     from sce_video.runs.launch import end_training
     from sce_video.runs.page import train_with_page
     from sce_video.runs.planned_config import resumable_config
     from sce_video.runs.planned_training import count_seconds
+    from sce_video.runs.report import compare
 
     folders, status, stopped = tuple(run.path for run in runs), 0, False
     for number, run in enumerate(runs, 1):
@@ -213,7 +197,7 @@ def _train(
             run.path / CONFIG,
             resume=resumed,
             track=options.track,
-            mirror=None if options.mirror is None else _own_mirror(run, options.mirror),
+            mirror=run.mirror,
             videos=options.videos,
         )
         if run.seed is None:
@@ -229,14 +213,14 @@ def _train(
     if stopped or len(runs) < 2:
         return PretrainResult(folders, status, kept_lines)
     page = Path(options.out, COMPARISON)
-    chance = write_comparison(folders, page)
-    return PretrainResult(folders, status, kept_lines, chance, page)
+    compared = compare(CompareOptions(runs=tuple(map(str, folders)), out=str(page)))
+    return PretrainResult(folders, status, kept_lines, compared.chance, page)
 
 
 def _has_finished(folder: Path) -> bool:
     """Return whether the last start of a run has finished its training."""
-    from sce_video.pages.curves import read_history
-    from sce_video.pages.run_record import FINISHED
+    from sce_video.engine.run_json import FINISHED
+    from sce_video.pages.run_record import last_end, read_history
 
-    last = read_history(folder, damaged=[])[-1:]  # damaged: half a line
-    return bool(last) and last[0].get("event") == "end" and last[0].get("status") == FINISHED
+    end = last_end(read_history(folder, damaged=[]))  # damaged: half a line
+    return end is not None and end.status == FINISHED

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from collections import Counter
+from dataclasses import dataclass, replace
+from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sce_video.options.measure import CompareOptions, ReportOptions
-from sce_video.reporting.paper_cells import Report, assign_results
-from sce_video.reporting.report_pages import render_html, render_markdown, write_report
+from sce_video.reporting import phrases
+from sce_video.reporting.phrases import describe_metric, format_values, name_of
+from sce_video.reporting.report_content import Half, Report, assign_results, group_results
 from sce_video.reporting.result_files import collect_results
+from sce_video.utils.files import regular_file, write_text
+from sce_video.utils.html_template import render_template
 from sce_video.utils.run_files import check_run_folder, is_run_folder
 
 if TYPE_CHECKING:
     from sce_video.pages.compare_page import Chance
+
+#: Title by which a report is recognised before it is replaced
+TITLE = "Results compared with those of the paper"
 
 
 @dataclass(frozen=True)
@@ -75,6 +84,81 @@ def _places(options: ReportOptions) -> tuple[Path, Path | None]:
     return out, html
 
 
+class MissingRow(NamedTuple):
+    """The numbers of one row of a table of the paper that have no result, as one text."""
+
+    table: str
+    row: str
+    numbers: str
+
+
+def missing_rows(half: Half) -> list[MissingRow]:
+    """Return the numbers without a result by table and row, as the paper prints them."""
+    rows: dict[tuple[str, str], list[str]] = {}
+    for papers in (cell.papers for cell in half.missing):
+        first, metric = papers[0], describe_metric(papers)
+        what = name_of(first.dataset) + ("" if metric == "top-1" else f" ({metric})")
+        text = f"{what} {format_values([p.value for p in papers], papers)}"
+        rows.setdefault((first.table, first.row), []).append(text)
+    return [MissingRow(*key, "; ".join(texts)) for key, texts in rows.items()]
+
+
+def render_html(report: Report) -> str:
+    """Return the report as one HTML page that loads nothing and runs nothing."""
+    return render_template("sce_video.reporting", "report.html", _values(report))
+
+
+def render_markdown(report: Report) -> str:
+    """Return the report as markdown, with tables as on GitHub."""
+    from markupsafe import Markup  # imported here, like jinja2, since only the pages need it
+
+    def literal(text: str) -> Markup:
+        """Return text that markdown shows as it is, in one line."""
+        text = text.translate({ord(character): f"\\{character}" for character in "\\`*_[]|"})
+        return Markup(" ".join(escape(text, quote=False).split()))
+
+    def code(text: str) -> Markup:
+        """Return inline code as ``<code>``: in a table, backticks do not protect a bar."""
+        entities = {ord(character): f"&#{ord(character)};" for character in "|`*_"}
+        escaped = escape(" ".join(text.split()), quote=False).translate(entities)
+        return Markup(f"<code>{escaped}</code>")
+
+    values = {**_values(report), "code": code}
+    return render_template("sce_video.reporting", "report.md", values, literal).rstrip() + "\n"
+
+
+def _values(report: Report) -> dict[str, Any]:
+    """Return what both templates show, and the functions that they call."""
+    halves = (report.videos, report.images)
+    return {
+        "phrases": phrases,
+        "missing_rows": missing_rows,
+        "zip": zip,
+        "title": TITLE,
+        "report": report,
+        "halves": halves,
+        "counts": sum((half.counts for half in halves if half.listed), Counter()),
+        "found": bool(report.others or any(half.measured for half in halves)),
+        "groups": group_results(report.others),
+    }
+
+
+def write_report(path: str | os.PathLike[str], text: str) -> None:
+    """Write a page as an atomic file; an existing report is replaced.
+
+    Raises:
+        ValueError: If the file exists and is not a report written by this function.
+    """
+    path = Path(path)
+    if path.exists():  # a file of the user's own may have that name
+        with open(path, encoding="utf-8", errors="replace", opener=regular_file) as file:
+            if TITLE not in file.read(500):
+                raise ValueError(
+                    f"{path} exists and is not a report: move it, or choose another name"
+                )
+    write_text(path, text)
+
+
 @dataclass(frozen=True)
 class CompareResult:
     """Result of a comparison.
@@ -94,10 +178,26 @@ def compare(options: CompareOptions) -> CompareResult:
     Raises:
         FileNotFoundError: If there is no such folder.
         ValueError: If a folder contains no run, or is given twice.
+        WriteError: If the page cannot be written.
     """
-    for run in options.runs:
+    folders = [Path(run).resolve() for run in options.runs]
+    for run, folder in zip(options.runs, folders, strict=True):
         check_run_folder(run)
+        if folders.count(folder) > 1:
+            raise ValueError(f"{run} is given twice")
     # Imported here because a wrong path is answered without torch.
-    from sce_video.runs.compare import write_comparison
+    from sce_video.pages.compare_page import chance_of_differences, render_comparison
+    from sce_video.pages.run_record import different_settings
+    from sce_video.runs.folder import read_run
 
-    return CompareResult(Path(options.out), write_comparison(options.runs, options.out))
+    names = [folder.name for folder in folders]
+    if len(set(names)) < len(names):  # use the paths below the common folder
+        shared = os.path.commonpath(folders)
+        names = [str(folder.relative_to(shared)) for folder in folders]
+    records = [
+        replace(read_run(folder), name=name) for folder, name in zip(folders, names, strict=True)
+    ]
+    settings = different_settings([record.config for record in records])
+    chance = chance_of_differences(records)
+    write_text(options.out, render_comparison(records, settings, chance))
+    return CompareResult(Path(options.out), chance)

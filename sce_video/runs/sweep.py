@@ -13,8 +13,7 @@ from sce_video.engine.recipes import find_sweep, shipped_folder
 from sce_video.options.training import SweepOptions
 
 if TYPE_CHECKING:
-    from sce_video.runs.sweep_file import Sweep
-    from sce_video.runs.sweep_plan import Step
+    from sce_video.runs.sweep_plan import Step, Sweep
 
 
 @dataclass(frozen=True)
@@ -55,8 +54,7 @@ def sweep(options: SweepOptions) -> SweepResult:
     """
     files = [find_sweep(name) for name in options.sweeps]
     # Imported here because a wrong name is answered before torch is imported.
-    from sce_video.runs.sweep_file import read_sweep
-    from sce_video.runs.sweep_plan import chains, plan
+    from sce_video.runs.sweep_plan import chains, plan, read_sweep
     from sce_video.runs.sweep_table import write_tables
 
     out, root = Path(options.out), shipped_folder()

@@ -11,6 +11,7 @@ from sce_video.datasets.named_files import check_exists, check_run, check_videos
 from sce_video.datasets.sources import dataset_settings, listed_extensions
 from sce_video.engine.recipes import find_recipe
 from sce_video.options.training import NEWEST, TrainOptions
+from sce_video.utils.records import at
 from sce_video.utils.run_files import RANDOM, find_checkpoints
 
 if TYPE_CHECKING:
@@ -57,24 +58,14 @@ def train(options: TrainOptions) -> TrainResult:
     from sce_video.runs.configs import training_config
     from sce_video.runs.launch import end_training
     from sce_video.runs.page import train_with_page
-    from sce_video.runs.resolved import resolved
+    from sce_video.runs.resolved import TrainingOptions, resolved
 
     changes = parse_options(options.cfg_options)
     own = [*_other_videos(options)]
     changes |= {change.key: change.value for change in own}
     own += _switches(options, changes)
     changes |= {change.key: change.value for change in own}
-    given: dict[str, Any] = {
-        "work_dir": options.work_dir,
-        "resume": options.resume,
-        "amp": options.amp,
-        "seed": options.seed,
-        "pretrained": options.pretrained,
-        "backend": options.backend,
-        "launcher": options.launcher,
-        "track": options.track,
-        "mirror": options.mirror,
-    }
+    given: Any = {name: getattr(options, name) for name in TrainingOptions.__annotations__}
     if options.print_only:
         names = {change.key: change.option for change in own}
         recipe = resolved(options.config, changes, option_of=names, **given)
@@ -148,7 +139,7 @@ def _switches(options: TrainOptions, changes: dict[str, Any]) -> Iterator[_Chang
     for hook in cfg.get("custom_hooks") or ():
         if str(hook.get("type")).endswith("ScheduleHook") and hook.get("base_batch_size", 256):
             return
-    if not (cfg.get("auto_scale_lr") or {}).get("base_batch_size"):
+    if not at(cfg, "auto_scale_lr.base_batch_size"):
         raise ValueError(
             f"--auto-scale-lr: {options.config} states no batch size for its learning rate. Give "
             "--cfg-options auto_scale_lr.base_batch_size=N"

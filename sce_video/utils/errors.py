@@ -52,3 +52,8 @@ class NamedWarning(str):
         warning.alarm, warning.level = alarm, level
         warning.value, warning.threshold = value, threshold
         return warning
+
+    def row(self) -> dict[str, str | float]:
+        """Return the alarm as a line of ``alarms.jsonl``, without the time."""
+        names = ("alarm", "level", "value", "threshold")
+        return {"message": str(self), **{name: getattr(self, name) for name in names}}

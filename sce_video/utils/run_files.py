@@ -16,6 +16,8 @@ from sce_video.utils.storage import StoredFile, is_url, join, list_files
 METRICS = "metrics.jsonl"
 #: Alarms that a training has raised.
 ALARMS = "alarms.jsonl"
+#: Files of the training set that could not be decoded.
+BAD_FILES = "bad_files.jsonl"
 #: Rows of the online evaluation.
 EVALUATIONS = "online_evaluation.jsonl"
 #: When the training was started, with what, and how each start ended.
@@ -213,6 +215,15 @@ def newest_checkpoint(path: str | Path, to_resume: bool = False) -> str:
             f"no checkpoint epoch_N.pth or iter_N.pth in {path} (other .pth files: {others})"
         )
     return str(found[0])
+
+
+def check_planned(folder: str | Path) -> None:
+    """Raise ValueError unless a folder contains the config of a run that can be resumed."""
+    config = Path(folder, CONFIG)
+    if not config.is_file():
+        raise ValueError(
+            f"cannot resume: {folder} contains no training run, because {config} does not exist"
+        )
 
 
 def check_run_folder(folder: str | Path) -> None:

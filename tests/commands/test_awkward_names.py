@@ -118,10 +118,10 @@ def test_finetune(folder, reached):
     ("words", "function", "place"),
     [
         ("pretrain F --out o", "sce_video.runs.plan_pretraining.examine_folder", 0),
-        ("embed F --checkpoint R --out o.npz", "sce_video.runs.launch.extraction_config", None),
+        ("embed F --checkpoint R --out o.npz", "sce_video.runs.embed_run.extraction_config", None),
         ("index F --checkpoint R --out o", "sce_video.find.index.build_index", 1),
         ("curate F --checkpoint R --out o", "sce_video.find.index.build_index", 1),
-        ("doctor --videos F", "sce_video.runs.machine_checks.examine", 1),
+        ("doctor --videos F", "sce_video.runs.machine_checks.examine", None),
         ("predict R F", "sce_video.datasets.sources.list_videos", 0),
         ("repack F o", "sce_video.datasets.named_files.scan_folder", 0),
         ("verify F", "sce_video.datasets.named_files.scan_folder", 0),
@@ -132,8 +132,8 @@ def test_other_commands(words, function, place, folder, reached, monkeypatch):
     monkeypatch.setattr("sce_video.inference.model.load_model", lambda *args: None)
     monkeypatch.setattr("sce_video.inference.stored_test.stored_test", lambda checkpoint: "c.py")
     given = {"F": folder, "R": "run"}
-    args, kwargs = reached([given.get(word, word) for word in words.split()], function)
-    assert (kwargs["data_root"] if place is None else args[place]) == folder
+    args, _ = reached([given.get(word, word) for word in words.split()], function)
+    assert (args[0].videos if place is None else args[place]) == folder
 
 
 def test_printed_commands_can_be_pasted(folder):

@@ -9,8 +9,7 @@ import pytest
 from sce_video.engine.config.load import load_config, recipe_config
 from sce_video.engine.config.snapshot import differences, resolved_config
 from sce_video.published.paper_results import Setting, pretraining_recipe
-from sce_video.runs.sweep_file import read_sweep
-from sce_video.runs.sweep_plan import option_texts
+from sce_video.runs.sweep_plan import option_texts, read_sweep
 
 # The tables as they are printed.
 LAMBDA = """
@@ -55,8 +54,8 @@ def configs(sweeps, repo):
         found[name] = []
         for point in sweep.points:
             path, options = (
-                repo / (point.config or sweep.config),
-                {**sweep.options, **point.options},
+                repo / (point.config or sweep.pretrain.config),
+                {**sweep.pretrain.options, **point.options},
             )
             found[name].append(load_config(path, option_texts(options)))
     return found
@@ -107,7 +106,9 @@ def test_columns_are_the_linear_protocol_of_the_set(sweeps, repo, name):
         benchmark = load_config(repo / column.config).benchmark
         assert (benchmark.protocol, benchmark.dataset) == ("linear", dataset)
         assert benchmark.pretrained_on == dataset
-        recipes = {point.config or sweep.config for point in sweep.points if point.has(column)}
+        recipes = {
+            point.config or sweep.pretrain.config for point in sweep.points if point.has(column)
+        }
         assert recipes
         for trained in (load_config(repo / recipe).benchmark for recipe in recipes):
             same = ("network", "frames", "size", "dataset")

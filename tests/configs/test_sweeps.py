@@ -9,8 +9,7 @@ import pytest
 from sce_video.engine.config.load import load_config, recipe_config
 from sce_video.engine.config.snapshot import differences, resolved_config
 from sce_video.published.paper_results import PAPER_RESULTS, Setting, pretraining_recipe
-from sce_video.runs.sweep_file import read_sweep
-from sce_video.runs.sweep_plan import plan
+from sce_video.runs.sweep_plan import plan, read_sweep
 
 VIDEO = {  # name: table of the paper, points
     "video_lambda": ("tab:video-lambda-vary", 9),
@@ -40,7 +39,7 @@ def test_the_video_ablations_are_24_pretrainings_and_72_evaluations(sweeps, repo
 
 def pretraining_of(sweep, point):
     """The name under which a point's pretraining is confirmed."""
-    config = point.config or sweep.config
+    config = point.config or sweep.pretrain.config
     base = "sce_baseline" if config.endswith("_baseline.py") else "sce"
     return point.options.get("benchmark.pretraining", base)
 
@@ -62,7 +61,7 @@ def test_published_numbers_and_settings_are_those_of_the_pretraining(sweeps, rep
         if recipe is None:
             assert name == "loss" and pretraining.startswith("sce_free_") and not point.published
             continue
-        cfg = load_config(repo / (point.config or sweep.config), point.options)
+        cfg = load_config(repo / (point.config or sweep.pretrain.config), point.options)
         config = resolved_config(cfg, 8 * cfg.train_dataloader.batch_size)
         assert differences(config, recipe_config(*recipe)) == []
 

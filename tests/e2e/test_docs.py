@@ -29,7 +29,7 @@ from sce_video.engine.recipes import find_recipe
 from sce_video.evaluation import load_features
 from sce_video.options.command_line import Parser
 from sce_video.options.declare import flag_names
-from sce_video.runs import launch
+from sce_video.runs import configs, launch
 from sce_video.utils import own_parts
 from sce_video.utils.own_parts import own_imports
 
@@ -310,7 +310,7 @@ ELSEWHERE = ("my_finetuning.py", "my_recipe.py", "my_test.py")
 def test_recipes_of_the_pages_train(name, folder, data):
     options = small_options(folder / name, data)
     with imported(name):
-        cfg = launch.training_config(name, work_dir=folder / "work", cfg_options=options)
+        cfg = configs.training_config(name, work_dir=folder / "work", cfg_options=options)
         runner = launch.run_training(cfg)
     assert runner.iter == 2 and (folder / "work/epoch_1.pth").is_file()
     if "online_evaluation" in FILES[name]:
@@ -322,7 +322,7 @@ def test_the_metric_of_the_page_is_computed(folder, data):
     options = small_options(folder / "my_test.py", data)
     work = folder / "work"
     with imported("my_test.py"):
-        cfg = launch.testing_config(
+        cfg = configs.testing_config(
             "my_test.py", "random", work_dir=work, dump=work / "f.npz", cfg_options=options
         )
         launch.run_test(cfg)

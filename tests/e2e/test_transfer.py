@@ -13,7 +13,7 @@ from helpers.transfer_trees import TREES
 from sce_video.evaluation import load_features
 from sce_video.interop.weights.image_networks import to_layout
 from sce_video.registry import MODELS
-from sce_video.reporting.paper_cells import assign_results
+from sce_video.reporting.report_content import assign_results
 from sce_video.reporting.result_files import collect_results
 
 pytestmark = pytest.mark.slow

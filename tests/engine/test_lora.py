@@ -21,7 +21,7 @@ from sce_video.evaluation.feature_files import load_features
 from sce_video.inference.embed import embed_videos
 from sce_video.inference.model import load_model
 from sce_video.interop.pretrained import from_pretrained
-from sce_video.runs import launch
+from sce_video.runs import configs, launch
 
 LORA = dict(rank=4, alpha=8)
 RATE, END, DECAY = 0.05, 0.01, 0.75
@@ -137,7 +137,7 @@ def test_every_reader_has_the_adapted_network(videos, source, adapted, tmp_path)
     changes |= {"train_dataloader.persistent_workers": False, "train_cfg.max_epochs": 1}
     changes |= {"run_page": None, "visualizer": None, "train_dataloader.batch_size": 4}
     changes["model.backbone"] = {**runner.cfg.model.backbone, "_delete_": True}
-    cfg = launch.training_config(
+    cfg = configs.training_config(
         "r3d18_folder", work_dir=tmp_path / "tuned", pretrained=str(folder), cfg_options=changes
     )
     cfg.optim_wrapper.optimizer.lr = 0.0

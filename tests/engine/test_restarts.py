@@ -20,8 +20,8 @@ from sce_video.engine.restarts import (
     is_restart,
     requeued_job,
 )
-from sce_video.pages.curves import read_history
-from sce_video.runs import launch
+from sce_video.pages.run_record import read_history
+from sce_video.runs import configs, launch
 
 LAUNCHERS = ("SLURM_", "TORCHELASTIC_", "GROUP_", "SCE_VIDEO_LAUNCH")
 
@@ -166,7 +166,7 @@ def test_a_restart_resumes_whatever_the_first_start_was_told(monkeypatch, tmp_pa
         restarts_module._started.clear()  # as in a new process
         torchrun(monkeypatch, "run", restarts)
         options = [f"train_cfg.max_epochs={epochs}"]
-        cfg = launch.training_config(tmp_path / "c.py", work_dir=work_dir, cfg_options=options)
+        cfg = configs.training_config(tmp_path / "c.py", work_dir=work_dir, cfg_options=options)
         cfg.experiment_name = f"restart_{tmp_path.name}_{restarts}_{epochs}"
         return launch.run_training(cfg, overwrite).resumed_from
 

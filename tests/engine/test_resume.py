@@ -15,7 +15,7 @@ from mmengine.registry import DefaultScope
 from sce_video.engine import runner as runner_module
 from sce_video.engine.checkpoint import describe_checkpoint_file, load_checkpoint_file
 from sce_video.engine.runner import VideoRunner
-from sce_video.runs import launch
+from sce_video.runs import configs
 
 WORKERS = dict(train_dataloader__num_workers=2, train_dataloader__persistent_workers=True)
 
@@ -141,7 +141,7 @@ def finetuning(splits, folder, workers: int) -> Config:
         "default_hooks.checkpoint.max_keep_ckpts=-1",
     ]
     options += [f"train_dataloader.num_workers={workers}", "train_dataloader.batch_size=3"]
-    cfg = launch.training_config(
+    cfg = configs.training_config(
         FINETUNE, work_dir=folder, pretrained="random", amp="float32", cfg_options=options
     )
     assert cfg.model.cls_head.dropout_ratio > 0 and cfg.train_cfg.val_interval == 1

@@ -11,7 +11,7 @@ from helpers.training import small_config, train
 
 from sce_video.engine import AlarmHook, ChanceLevelHook
 from sce_video.models.algorithms import SCE
-from sce_video.pages.curves import read_alarms
+from sce_video.pages.run_record import read_alarms
 from sce_video.registry import LOOPS
 
 

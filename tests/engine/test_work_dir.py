@@ -13,7 +13,7 @@ from helpers.training import make_videos, small_config, train
 
 from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.engine.work_dir import LOCK, check_unused, locked_folder
-from sce_video.pages.curves import read_history, read_scalars
+from sce_video.pages.run_record import read_history, read_scalars
 from sce_video.runs import launch
 from sce_video.utils.files import WriteError
 

@@ -15,7 +15,7 @@ from sce_video.evaluation.loop import select_probe
 from sce_video.evaluation.rows import Rows
 from sce_video.inference.classifier import load_classifier
 from sce_video.models.heads import GridPoint
-from sce_video.runs import launch
+from sce_video.runs import configs, launch
 
 RECIPE = REPO / "configs/downstream/attentive_probe/r3d50_8xb32-8x224-20e_k400.py"
 NAMES = ["lr0.01_wd0.1", "lr0.01_wd0.2", "lr0.001_wd0.1", "lr0.001_wd0.2"]
@@ -47,7 +47,7 @@ def options(root, **changes):
 def trained(split_videos, tmp_path_factory):
     """Checkpoint and log of the recipe, made small."""
     folder = tmp_path_factory.mktemp("probes")
-    cfg = launch.training_config(
+    cfg = configs.training_config(
         RECIPE, work_dir=folder, pretrained="random", amp="float32",
         cfg_options=options(split_videos),
     )  # fmt: skip
@@ -57,7 +57,7 @@ def trained(split_videos, tmp_path_factory):
 
 
 def run_test(root, checkpoint, folder, **changes):
-    cfg = launch.testing_config(
+    cfg = configs.testing_config(
         RECIPE, str(checkpoint), work_dir=folder, cfg_options=options(root, **changes)
     )
     launch.run_test(cfg)

@@ -12,7 +12,7 @@ from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.engine.runner import VideoRunner
 from sce_video.evaluation.functional.frame_map import evaluate_ava
 from sce_video.registry import DATASETS
-from sce_video.runs import launch
+from sce_video.runs import configs, launch
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def trained(ava_checkpoint):
 
 
 def run_test(root, checkpoint, folder, **changes):
-    cfg = launch.testing_config(
+    cfg = configs.testing_config(
         RECIPE, str(checkpoint), work_dir=folder, cfg_options=options(root, **changes)
     )
     metrics = launch.run_test(cfg)
@@ -56,7 +56,7 @@ def test_the_trained_detector_recognises_both_actions(tested):
 @pytest.mark.slow
 def test_results_equal_a_loop_over_key_frames(root, trained, tested, tmp_path):
     folder, metrics, _ = tested
-    cfg = launch.testing_config(RECIPE, str(trained), cfg_options=options(root))
+    cfg = configs.testing_config(RECIPE, str(trained), cfg_options=options(root))
     cfg.work_dir, cfg.experiment_name = str(tmp_path / "hand"), "by_hand"
     model = VideoRunner.from_cfg(cfg).model
     model.load_state_dict(load_checkpoint_file(trained)["state_dict"])

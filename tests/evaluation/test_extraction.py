@@ -18,8 +18,10 @@ from sce_video.evaluation import load_features
 from sce_video.inference import embed_file
 from sce_video.inference.embed_job import EmbedJob, process_device
 from sce_video.jobs import RunError
+from sce_video.options.features import EmbedOptions
 from sce_video.registry import DATASETS, MODELS
 from sce_video.runs import launch
+from sce_video.runs.embed_run import extraction_config
 
 
 @pytest.fixture(scope="module")
@@ -203,11 +205,13 @@ def configure(
     backend: str | None = None,
     **changes: object,
 ) -> Config:
-    """The config of an extraction; ``changes`` are arguments of its loop."""
-    cfg = launch.extraction_config(
-        config, str(checkpoint), out, data_root=str(videos), ann_file=ann_file, backend=backend,
-        cfg_options=[f"{key}={value}" for key, value in OPTIONS.items()], processes=changes,
+    """The config of an extraction; ``changes`` are other options."""
+    options = EmbedOptions(
+        videos=str(videos), checkpoint=str(checkpoint), out=str(out), ann_file=ann_file,
+        config=str(config), backend=backend, **changes,
+        cfg_options=tuple(f"{key}={value}" for key, value in OPTIONS.items()),
     )  # fmt: skip
+    cfg = extraction_config(options, str(config), str(checkpoint), out)
     cfg.experiment_name = out.stem
     return cfg
 

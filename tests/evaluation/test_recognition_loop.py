@@ -20,7 +20,7 @@ from sce_video.models.data_preprocessors import VideoDataPreprocessor
 from sce_video.registry import DATASETS
 from sce_video.reporting.comparability import compare_with_paper
 from sce_video.reporting.result_files import collect_results
-from sce_video.runs import launch
+from sce_video.runs import configs, launch
 from sce_video.version import __version__
 
 
@@ -33,7 +33,7 @@ def videos(split_videos):
 def finetuned(videos, tmp_path_factory):
     """A finetuned checkpoint and its work dir."""
     folder = tmp_path_factory.mktemp("finetuned")
-    cfg = launch.training_config(
+    cfg = configs.training_config(
         FINETUNE, work_dir=folder, pretrained="random", amp="float32",
         cfg_options=small_options(videos),
     )  # fmt: skip
@@ -43,7 +43,7 @@ def finetuned(videos, tmp_path_factory):
 
 def run_test(videos, checkpoint, folder, dump=None, **changes):
     """Test a checkpoint; returns the content of results.json."""
-    cfg = launch.testing_config(
+    cfg = configs.testing_config(
         FINETUNE, str(checkpoint), work_dir=folder, dump=dump,
         cfg_options=small_options(videos, **changes),
     )  # fmt: skip
@@ -92,7 +92,7 @@ def test_results_equal_a_loop_over_views_and_have_the_full_provenance(videos, fi
     results = run_test(videos, finetuned, tmp_path, dump=tmp_path / "scores.npz")
     scores, protocol = load_scores(tmp_path / "scores.npz")
     assert protocol["checkpoint"]["sha256"] == results["protocol"]["checkpoint"]["sha256"]
-    cfg = launch.testing_config(FINETUNE, str(finetuned), cfg_options=small_options(videos))
+    cfg = configs.testing_config(FINETUNE, str(finetuned), cfg_options=small_options(videos))
     cfg.work_dir, cfg.experiment_name = str(tmp_path / "by_hand"), "by_hand"
     model = VideoRunner.from_cfg(cfg).model
     model.load_state_dict(load_checkpoint_file(finetuned)["state_dict"])
@@ -162,7 +162,7 @@ def test_the_backbone_comes_from_the_checkpoint_or_the_run_does_not_start(
     videos, finetuned, tmp_path
 ):
     def start(pretrained, **changes):
-        cfg = launch.training_config(
+        cfg = configs.training_config(
             FINETUNE, work_dir=tmp_path, pretrained=pretrained, amp="float32",
             cfg_options=small_options(videos, train_cfg__max_epochs=1, **changes),
         )  # fmt: skip
@@ -174,7 +174,7 @@ def test_the_backbone_comes_from_the_checkpoint_or_the_run_does_not_start(
     with pytest.raises(ValueError, match="no backbone weight of the model"):
         start(str(save(head, tmp_path / "head.pth")))
     with pytest.raises(ValueError, match="from random weights, so --pretrained has no effect"):
-        launch.training_config(
+        configs.training_config(
             FINETUNE.parents[2] / "sce/sce_r3d18_folder.py", pretrained=str(finetuned)
         )
 
@@ -182,7 +182,7 @@ def test_the_backbone_comes_from_the_checkpoint_or_the_run_does_not_start(
 def finetune_twice(videos, pretrained, folder):
     """Finetune for an epoch, resume for another, test; returns the provenance of the result."""
     for epochs, resume in ((1, None), (2, "auto")):
-        cfg = launch.training_config(
+        cfg = configs.training_config(
             FINETUNE, work_dir=folder, pretrained=str(pretrained), amp="float32",
             resume=resume, cfg_options=small_options(videos, train_cfg__max_epochs=epochs),
         )  # fmt: skip
@@ -222,7 +222,7 @@ def test_results_name_the_real_pretraining_of_the_backbone(videos, finetuned, tm
 
 
 def test_a_classifier_for_another_network_is_refused(videos, tmp_path):
-    cfg = launch.training_config(
+    cfg = configs.training_config(
         FINETUNE, work_dir=tmp_path, pretrained="random",
         cfg_options=small_options(videos, model__cls_head__in_channels=64),
     )  # fmt: skip
@@ -239,7 +239,7 @@ def test_folders_with_other_classes_are_refused(videos, tmp_path):
 
     def start(**changes):
         options = small_options(videos, train_cfg__max_epochs=1, **folders, **changes)
-        return launch.training_config(
+        return configs.training_config(
             FINETUNE, work_dir=tmp_path / "run", pretrained="random", cfg_options=options
         )
 
@@ -270,7 +270,7 @@ def test_weights_of_another_run_are_found_by_their_hash(videos, finetuned, tmp_p
     text = obstacles(tmp_path / "other")
     assert "checkpoint: its weights are not those that its training wrote" in text
 
-    cfg = launch.training_config(
+    cfg = configs.training_config(
         FINETUNE,
         work_dir=tmp_path,
         pretrained="random",

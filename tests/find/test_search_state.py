@@ -120,9 +120,10 @@ def test_labelled_segments_are_indexed(searched, model, tmp_path, capsys):
     assert {m.row for m in state.search(SearchRequest(more_like="b", k=9))} == {0, 2}
     split = state.write_split()  # no half of a recording in a test list
     words = shlex.split(split.commands[0])[2:]
-    finetune._check_names(parse(FinetuneOptions, words))
+    options = parse(FinetuneOptions, words)
+    finetune._check_names(options)
     assert split.files == [words[2]] == [str(labels.file)] and "--test" not in words
-    train, test, _ = labelled_parts(words[2], None, data_root=root)
+    train, test, _ = labelled_parts(options)
     assert {path[0] for path in train.paths()} != {path[0] for path in test.paths()}
     state.set_label([0], "c")
     file.write_text("\n".join(["path,start,end,label", rows[0], rows[2], "short.mp4,0.5,1,b"]))

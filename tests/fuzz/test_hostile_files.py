@@ -55,11 +55,16 @@ from sce_video.jobs import Record, RecordStore
 from sce_video.models.backbones.resnet2d import ResNet2d
 from sce_video.models.backbones.timm_package import timm
 from sce_video.options.connect import DEFAULT_FRAME_POOL
-from sce_video.pages.curves import read_alarms, read_history, read_online_evaluations, read_scalars
+from sce_video.pages.run_record import (
+    read_alarms,
+    read_history,
+    read_online_evaluations,
+    read_scalars,
+)
 from sce_video.reporting import comparability
-from sce_video.reporting.paper_cells import assign_results
-from sce_video.reporting.report_pages import render_html, render_markdown
+from sce_video.reporting.report_content import assign_results
 from sce_video.reporting.result_files import collect_results
+from sce_video.runs.report import render_html, render_markdown
 from sce_video.utils.errors import MissingPackageError
 
 ACTIONS = {1: "bend", 2: "sit", 80: "walk"}

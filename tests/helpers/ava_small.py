@@ -10,7 +10,7 @@ from helpers.training import REPO
 from helpers.videos import write_video
 
 from sce_video.datasets.ava import Action, format_actions
-from sce_video.runs import launch
+from sce_video.runs import configs, launch
 
 RECIPE = REPO / "configs/downstream/detection/r3d50_8xb8-8x8-32e_ava.py"
 BOXES = {"left": [0.05, 0.2, 0.45, 0.9], "right": [0.55, 0.2, 0.95, 0.9]}
@@ -72,7 +72,7 @@ def options(root, **changes) -> list[str]:
 def train_small(root: Path, folder: Path) -> Path:
     """Train for 60 epochs, enough to recognise both actions; returns the checkpoint."""
     changes = {"train_cfg__max_epochs": 60, "optim_wrapper__optimizer__lr": 2.0}
-    cfg = launch.training_config(
+    cfg = configs.training_config(
         RECIPE, work_dir=folder, pretrained="random", amp="float32", seed=0,
         cfg_options=options(
             root, default_hooks__checkpoint__interval=60,

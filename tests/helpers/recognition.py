@@ -6,7 +6,7 @@ from pathlib import Path
 
 from helpers.training import REPO, make_videos
 
-from sce_video.runs import launch
+from sce_video.runs import configs, launch
 
 FINETUNE = REPO / "configs/downstream/finetune/r3d18_1xb64-8x224-200e_ucf101.py"
 LINEAR = REPO / "configs/downstream/linear/r3d18_8xb64-8x224-60e_k400.py"
@@ -75,7 +75,7 @@ def folder_options(root: Path) -> list[str]:
 
 def train_on_folders(root: Path, work_dir: Path) -> Path:
     """Finetune for an epoch on all videos of ``root``; returns the checkpoint."""
-    cfg = launch.training_config(
+    cfg = configs.training_config(
         FINETUNE, work_dir=work_dir, pretrained="random", amp="float32",
         cfg_options=[*folder_options(root), "train_cfg.max_epochs=1"],
     )  # fmt: skip

@@ -16,7 +16,7 @@ from sce_video.datasets import VideoDataset
 from sce_video.datasets.video_list import read_annotation_list
 from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.inference.model import load_model
-from sce_video.runs import launch
+from sce_video.runs import configs, launch
 from sce_video.utils.command import explain
 
 
@@ -41,7 +41,7 @@ def recipe(videos, bucket, tmp_path):
 
 
 def start(recipe, work_dir, **options):
-    return launch.run_training(launch.training_config(recipe, work_dir=work_dir, **options))
+    return launch.run_training(configs.training_config(recipe, work_dir=work_dir, **options))
 
 
 def test_from_a_list_to_results_in_a_store(recipe, bucket, videos, tmp_path, monkeypatch):
@@ -104,13 +104,11 @@ def test_a_bucket_that_does_not_exist_is_told_before_the_work(recipe, bucket, tm
     missing = "s3://there-is-no-such-bucket"
     annotated = [f"train_dataloader.dataset.ann_file={missing}/list.txt"]
     for begin in (
-        lambda: launch.testing_config(recipe, "random", out=f"{missing}/results.json"),
+        lambda: configs.testing_config(recipe, "random", out=f"{missing}/results.json"),
         lambda: start(recipe, tmp_path / "run", mirror=f"{missing}/run"),
         lambda: start(recipe, tmp_path / "run", cfg_options=annotated),
     ):
         with pytest.raises(OSError, match="bucket does not exist") as caught:
             begin()
         assert missing in explain(caught.value)
-    with pytest.raises(ValueError, match="are written to a local file"):
-        launch.extraction_config(recipe, "random", f"{missing}/features.npz")
     assert not list(tmp_path.glob("run/*.pth"))

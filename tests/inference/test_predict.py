@@ -15,7 +15,7 @@ from sce_video.inference.classifier import (
     predict_files,
     top_classes,
 )
-from sce_video.runs import launch
+from sce_video.runs import configs, launch
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def scores(split_videos, folder_classifier, tmp_path_factory):
     """What tools/test.py --dump writes for the same checkpoint and videos."""
     folder = tmp_path_factory.mktemp("tested")
     launch.run_test(
-        launch.testing_config(
+        configs.testing_config(
             FINETUNE,
             str(folder_classifier),
             work_dir=folder,

@@ -7,9 +7,8 @@ import pytest
 from scipy.stats import binomtest
 
 from sce_video.evaluation.metrics.base import Outcomes, outcomes_path, save_outcomes
-from sce_video.pages.compare_page import render_comparison
-from sce_video.pages.run_record import RunRecord
-from sce_video.runs.compare import chance_of_differences, seed_groups
+from sce_video.pages.compare_page import chance_of_differences, render_comparison, seed_groups
+from sce_video.pages.run_record import RunRecord, RunResult
 
 VIDEOS = 60
 
@@ -32,8 +31,9 @@ def run_of(folder, name, hits, tau=0.1, seed=0, first=0, kept=True):
         name=name,
         folder=str(path),
         config={"model": {"tau": tau}, "randomness": {"seed": seed}},
-        results={"results.json": {"knn_top1": float(np.mean(hits))}},
-        intervals={"results.json": {"knn_top1": (0.1, 0.2)}},
+        results={
+            "results.json": RunResult({"knn_top1": float(np.mean(hits))}, {"knn_top1": (0.1, 0.2)})
+        },
     )
 
 
@@ -67,14 +67,15 @@ def test_runs_of_other_seeds_are_one_group(tmp_path):
     runs += [run_of(tmp_path, f"b{s}", hits_of(9 + s, 0.9), tau=0.2, seed=s) for s in range(2)]
     assert [len(group) for group in seed_groups(runs).values()] == [3, 2]
     chance = chance_of_differences(runs)
-    values = [run.results["results.json"]["knn_top1"] for run in runs[:3]]
+    values = [run.results["results.json"].metrics["knn_top1"] for run in runs[:3]]
     assert chance.seeds[0].mean == pytest.approx(np.mean(values))
     assert chance.seeds[0].deviation == pytest.approx(np.std(values, ddof=1))
     assert "(3 seeds)" in chance.seeds[0].text
     (one,) = chance.differences
     assert one.change == pytest.approx(chance.seeds[1].mean - chance.seeds[0].mean)
     assert one.verdict == "b0 + b1 is better" and one.adjusted == one.p_value
-    groups = [[runs[i].results["results.json"] for i in part] for part in (range(3), range(3, 5))]
+    members = [runs[:3], runs[3:]]
+    groups = [[run.results["results.json"].metrics for run in part] for part in members]
     assert one.runs == tuple(map(len, groups))
     spread = [np.var([r["knn_top1"] for r in part], ddof=1) / len(part) for part in groups]
     assert one.interval[1] - one.change > 2 * np.sqrt(sum(spread))  # seeds are resampled too

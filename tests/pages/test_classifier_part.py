@@ -14,7 +14,7 @@ from helpers.pages import make_rows
 from sce_video.evaluation.metrics.base import Outcomes, outcomes_path, save_outcomes
 from sce_video.pages.classifier_part import classifier_parts, confident_mistakes, confusion_counts
 from sce_video.pages.run_page import render_run_page
-from sce_video.pages.run_record import RunRecord
+from sce_video.pages.run_record import RunRecord, RunResult
 from sce_video.utils.run_files import PROBE, RESULTS
 
 
@@ -51,8 +51,10 @@ def record(tmp_path):
     return RunRecord(
         name="run",
         folder=str(tmp_path),
-        results={RESULTS: {"top1": 0.9, "one_view_top1": 0.8}, PROBE: {"linear_top1": 0.4}},
-        intervals={RESULTS: {"top1": (0.7, 1.0)}},
+        results={
+            RESULTS: RunResult({"top1": 0.9, "one_view_top1": 0.8}, {"top1": (0.7, 1.0)}),
+            PROBE: RunResult({"linear_top1": 0.4}),
+        },
         data={"classes": ["<bend>", "jack"]},
     )
 

@@ -8,7 +8,7 @@ import math
 import pytest
 
 from sce_video.engine.restarts import append_row
-from sce_video.pages.curves import (
+from sce_video.pages.run_record import (
     read_alarms,
     read_history,
     read_online_evaluations,

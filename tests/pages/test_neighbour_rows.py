@@ -12,9 +12,8 @@ from helpers.pages import make_rows
 
 from sce_video.evaluation.functional.clusters import k_centre_greedy, unit_rows
 from sce_video.pages.clip_groups import ClipRow, ClipSection, ShownClip, write_clip_groups
-from sce_video.pages.feature_map import feature_map_part
+from sce_video.pages.feature_map import feature_map_part, neighbour_rows
 from sce_video.pages.frames import ClipReader
-from sce_video.pages.neighbour_rows import neighbour_rows
 
 
 def spread_out(features, count):

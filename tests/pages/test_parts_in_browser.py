@@ -18,9 +18,8 @@ from sce_video.datasets.clip_sampling import make_clip
 from sce_video.datasets.video_dataset import SampleOrigin
 from sce_video.evaluation import Rows
 from sce_video.pages import parts as module
-from sce_video.pages.feature_map import feature_map_part
+from sce_video.pages.feature_map import feature_map_part, neighbour_rows
 from sce_video.pages.frames import ClipReader
-from sce_video.pages.neighbour_rows import neighbour_rows
 from sce_video.pages.parts import Part
 from sce_video.pages.view_sheets import TrainingViews, ViewRow, draw_views
 

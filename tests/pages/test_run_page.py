@@ -15,7 +15,14 @@ from sce_video.pages.charts import MAX_BINS, comparison_charts, reduced, run_cha
 from sce_video.pages.compare_page import render_comparison
 from sce_video.pages.parts import sentence_part
 from sce_video.pages.run_page import duration, metric_text, render_run_page, tiles
-from sce_video.pages.run_record import RunRecord, grouped_alarms, run_state
+from sce_video.pages.run_record import (
+    AlarmLine,
+    BadFileLine,
+    RunRecord,
+    RunResult,
+    grouped_alarms,
+    run_state,
+)
 
 HOSTILE = "</script><img src=x onerror=alert(1)>{{ 7 * 7 }}"
 
@@ -124,11 +131,11 @@ def test_the_state_of_a_run(changes, state, words):
 
 def test_alarms_are_grouped_and_errors_come_first():
     alarms = [
-        {"alarm": "queue", "level": "warning", "iter": 1, "message": "a"},
-        {"alarm": "collapse", "level": "error", "iter": 5, "message": "b"},
-        {"alarm": "queue", "level": "warning", "iter": 9, "message": "c"},
+        AlarmLine("queue", "warning", "a", iter=1),
+        AlarmLine("collapse", "error", "b", iter=5),
+        AlarmLine("queue", "warning", "c", iter=9),
     ]
-    over = {"alarm": "lr", "level": "error", "iter": 2, "message": "d", "cleared": 7}
+    over = AlarmLine("lr", "error", "d", iter=2, cleared=7)
     found = grouped_alarms([over, *alarms])
     last = found.pop()
     assert last.name == "lr" and last.cleared == 7  # over: after those that last
@@ -173,9 +180,9 @@ def test_names_of_strangers_are_text():
         name=HOSTILE,
         folder=HOSTILE,
         config_text=HOSTILE,
-        bad_files=[{"path": HOSTILE + "\udcff", "count": 2, "error": HOSTILE}],
+        bad_files=[BadFileLine(HOSTILE + "\udcff", 2, HOSTILE)],
         data={"data_root": HOSTILE, "classes": [HOSTILE]},
-        alarms=[{"alarm": HOSTILE, "message": HOSTILE}],
+        alarms=[AlarmLine(HOSTILE, message=HOSTILE)],
         history=[{"event": "start", "command": [HOSTILE]}],
         description=described(HOSTILE),
         notes=[HOSTILE],
@@ -223,7 +230,7 @@ def test_on_a_phone_nothing_is_wider_than_the_screen(tmp_path):
     record = record_of(
         name="a_long_name_" * 6,
         notes=["/a/very/long/path/" * 20],
-        bad_files=[{"path": "/long/path/" * 12, "count": 1, "error": "broken " * 20}],
+        bad_files=[BadFileLine("/long/path/" * 12, 1, "broken " * 20)],
     )
     settings = {"model.a.b.c.d": ["1" * 60, "2" * 60]}
     pages = [render_run_page(record), render_comparison([record, record], settings)]
@@ -237,8 +244,10 @@ def test_on_a_phone_nothing_is_wider_than_the_screen(tmp_path):
 
 
 def test_the_comparison_draws_a_curve_of_every_run_and_marks_the_best():
-    first = record_of(name="first", results={"results.json": {"knn_top1": 0.5, "loss": 1.0}})
-    second = record_of(name="second", results={"results.json": {"knn_top1": 0.75}})
+    first = record_of(
+        name="first", results={"results.json": RunResult({"knn_top1": 0.5, "loss": 1.0})}
+    )
+    second = record_of(name="second", results={"results.json": RunResult({"knn_top1": 0.75})})
     charts = comparison_charts([first, second])
     assert all([c.label for c in chart.curves] == ["first", "second"] for chart in charts)
     html = render_comparison([first, second], {"model.tau": ["0.1", "0.2"]})

@@ -25,7 +25,7 @@ from sce_video.reporting.comparability import (
     compare_with_paper,
     views_of,
 )
-from sce_video.reporting.paper_cells import assign_results
+from sce_video.reporting.report_content import assign_results
 from sce_video.reporting.result_files import Collection, parse_result
 
 CLIPS = "train_dataloader.dataset.pipeline.RandomClips"

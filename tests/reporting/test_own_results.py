@@ -5,10 +5,14 @@ from __future__ import annotations
 import pytest
 from helpers.results_files import results
 
-from sce_video.reporting.own_results import describe_test_set, describe_weights, group_results
-from sce_video.reporting.paper_cells import assign_results
-from sce_video.reporting.report_pages import render_html, render_markdown
+from sce_video.reporting.report_content import (
+    assign_results,
+    describe_test_set,
+    describe_weights,
+    group_results,
+)
 from sce_video.reporting.result_files import Collection, parse_result
+from sce_video.runs.report import render_html, render_markdown
 
 SCE = {
     "path": "epoch_100.pth",

@@ -20,15 +20,17 @@ from sce_video.engine.config.load import recipe_config
 from sce_video.engine.recipes import recipe_names
 from sce_video.evaluation.transfer import LOW_SHOT_PUBLISHED, MANY_SHOT_SETS
 from sce_video.published.paper_results import (
+    CLASS_LISTS,
     IMAGE_RESULTS,
     MEAN_OF_SPLITS,
     PAPER_RESULTS,
     PRETRAININGS,
+    SIZES,
     Setting,
+    class_list_problem,
     evaluation_recipes,
     pretraining_recipe,
 )
-from sce_video.published.sets import CLASS_LISTS, SIZES, class_list_problem
 
 K2, K4, IN100 = "kinetics200", "kinetics400", "imagenet100"
 EVERYTHING = (*PAPER_RESULTS, *IMAGE_RESULTS)

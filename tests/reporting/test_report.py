@@ -20,9 +20,9 @@ from helpers.results_files import (
 from sce_video.evaluation.results import Results
 from sce_video.evaluation.transfer import on_dataset
 from sce_video.published.paper_results import MEAN_OF_SPLITS, PAPER_RESULTS
-from sce_video.reporting.paper_cells import assign_results
-from sce_video.reporting.report_pages import render_html, render_markdown, write_report
+from sce_video.reporting.report_content import assign_results
 from sce_video.reporting.result_files import Collection, collect_results, parse_result
+from sce_video.runs.report import render_html, render_markdown, write_report
 from sce_video.utils.metric_names import is_trivial
 
 VOID = {"meta", "br", "link", "img"}

@@ -6,8 +6,8 @@ import pytest
 import torch
 from helpers.training import REPO
 
+from sce_video.runs import configs
 from sce_video.runs import configs as classifier
-from sce_video.runs import launch
 
 FOLDER = REPO / "configs/downstream/finetune/r3d18_folder.py"
 
@@ -26,7 +26,9 @@ def training(root, work_dir, **changes):
     changes = {"train_cfg__max_epochs": 1, "val_dataloader": None, "val_cfg": None,
                "val_evaluator": None, **changes}  # fmt: skip
     given = options(root, "train", **changes)
-    return launch.training_config(FOLDER, work_dir=work_dir, pretrained="random", cfg_options=given)
+    return configs.training_config(
+        FOLDER, work_dir=work_dir, pretrained="random", cfg_options=given
+    )
 
 
 def test_lists_count_their_labels_and_may_name_them(split_videos, tmp_path):
@@ -74,10 +76,10 @@ def test_testing_takes_the_outputs_of_the_checkpoint_or_counts_for_random_weight
     checkpoint = tmp_path / "five.pth"
     weights = {"cls_head.fc_cls.weight": torch.zeros(5, 32)}
     torch.save({"state_dict": weights, "meta": {}}, checkpoint)
-    cfg = launch.testing_config(FOLDER, str(checkpoint))
+    cfg = configs.testing_config(FOLDER, str(checkpoint))
     assert (cfg.model.cls_head.num_classes, cfg.model.cls_head.in_channels) == (5, 512)
-    cfg = launch.testing_config(FOLDER, "random", cfg_options=options(split_videos, "train"))
+    cfg = configs.testing_config(FOLDER, "random", cfg_options=options(split_videos, "train"))
     assert cfg.model.cls_head.num_classes == 2
     torch.save({"state_dict": {"backbone.conv1.weight": torch.zeros(1)}, "meta": {}}, checkpoint)
     with pytest.raises(ValueError, match=r"five\.pth contains no classifier"):
-        launch.testing_config(FOLDER, str(checkpoint))
+        configs.testing_config(FOLDER, str(checkpoint))

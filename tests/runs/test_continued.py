@@ -30,18 +30,19 @@ from sce_video.engine.config.load import load_config
 from sce_video.engine.recipes import methods
 from sce_video.engine.run_json import Choice
 from sce_video.interop.weights.video_networks import to_video_layout
+from sce_video.pages.run_record import different_settings
 from sce_video.registry import HOOKS, MODELS
 from sce_video.runs.choices import Machine
+from sce_video.runs.configs import training_config
 from sce_video.runs.continued import (
     TRANSFORMERS,
     Start,
     continue_from,
     own_choices,
 )
-from sce_video.runs.folder import different_settings
 from sce_video.runs.folder_facts import FolderFacts
 from sce_video.runs.keep_best import kept_message
-from sce_video.runs.launch import run_training, training_config
+from sce_video.runs.launch import run_training
 from sce_video.runs.planned_config import planned_config
 from sce_video.runs.start_weights import find_source
 

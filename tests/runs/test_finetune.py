@@ -18,7 +18,6 @@ from helpers.training import make_videos
 
 import sce_video
 from sce_video.commands.main import main
-from sce_video.datasets.labelled import GroupColumns
 from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.engine.config.load import load_config
 from sce_video.evaluation.functional.linear_probe import fit_linear_probe
@@ -26,9 +25,9 @@ from sce_video.evaluation.functional.statistics import top_k_accuracy
 from sce_video.evaluation.scores import load_scores
 from sce_video.models.backbones import VisionTransformer3d
 from sce_video.options.training import FinetuneOptions
-from sce_video.pages.curves import read_scalars
+from sce_video.pages.run_record import read_scalars
 from sce_video.runs import plan_finetuning as plan_finetuning_module
-from sce_video.runs.classifier_test import guessing_alarm
+from sce_video.runs.after_training import guessing_alarm
 from sce_video.runs.folder import read_run
 from sce_video.runs.labelled_parts import labelled_parts
 from sce_video.runs.plan_finetuning import plan_finetuning
@@ -92,7 +91,7 @@ def test_the_results_are_those_of_predict_and_of_the_frozen_network(trained, vid
     probabilities = sce_video.class_probabilities(classifier, scores.paths)
     np.testing.assert_allclose(probabilities, scores.values.numpy(), atol=1e-5)
     accuracy = (probabilities.argmax(axis=1) == scores.labels.numpy()).mean()
-    assert record.results[RESULTS]["top1"] == pytest.approx(accuracy)
+    assert record.results[RESULTS].metrics["top1"] == pytest.approx(accuracy)
     # The probe: features of the source's network, of as many clips, fitted on the training videos.
     network = sce_video.load_model(videos / "source.pth")
     clips = sce_video.ViewOptions(num_clips=min(4, classifier.options.num_clips))
@@ -101,7 +100,7 @@ def test_the_results_are_those_of_predict_and_of_the_frozen_network(trained, vid
     labels = [torch.tensor([int(p.parent.name[-1]) for p in paths]) for paths in sets]
     probe = fit_linear_probe(features[0], labels[0])
     expected = top_k_accuracy(probe.scores(features[1]), labels[1], (1,))[1]
-    assert record.results[PROBE]["linear_top1"] == pytest.approx(expected)
+    assert record.results[PROBE].metrics["linear_top1"] == pytest.approx(expected)
 
 
 def test_the_page_opens_with_the_test(trained):
@@ -172,16 +171,21 @@ def test_a_config_of_somebody_else_names_no_other_network(videos, tmp_path):
             planned_config(tmp_path)
 
 
+def divided(train, **options):
+    """The training and test videos of a finetuning, and their rows in the plan."""
+    return labelled_parts(FinetuneOptions(source="none", train=str(train), out="o", **options))
+
+
 def test_without_a_test_set_a_quarter_is_held_out(videos):
     root = str(videos / "train")
-    train, test, (_, row) = labelled_parts(root, None, seed=1)
+    train, test, (_, row) = divided(root, seed=1)
     assert len(train) == 6 and sorted(test.videos.labels.tolist()) == [0, 1]
     assert not {*train.paths()} & {*test.paths()} and "held out" in row.reason
-    assert labelled_parts(root, None, seed=1)[1].paths() == test.paths()
-    held = {tuple(labelled_parts(root, None, seed=seed)[1].paths()) for seed in range(5)}
+    assert divided(root, seed=1)[1].paths() == test.paths()
+    held = {tuple(divided(root, seed=seed)[1].paths()) for seed in range(5)}
     assert len(held) > 1
     # Whole groups: v00 and v01 are 0, v02 and v03 are 1, ...
-    train, test, _ = labelled_parts(root, None, group_pattern=r"v0[0-7]*?([0-7])\.", few=1)
+    train, test, _ = divided(root, group_pattern=r"v0[0-7]*?([0-7])\.", few=1)
     groups = [{path[-5] for path in part.paths()} for part in (train, test)]
     assert not groups[0] & groups[1] and len(train) == 2
 
@@ -194,12 +198,12 @@ def test_groups_or_a_fold_of_a_column_are_held_out(tmp_path):
     file = tmp_path / "clips.csv"
     file.write_text("\n".join(["path,label,group,fold", *map(",".join, rows)]))
     group, fold = {r[0]: r[2] for r in rows}, {r[0]: r[3] for r in rows}
-    train, test, (_, row) = labelled_parts(file, None, columns=GroupColumns("group"))
+    train, test, (_, row) = divided(file, group_column="group")
     sides = [{group[path] for path in part.paths()} for part in (train, test)]
     assert not sides[0] & sides[1] and len(sides[1]) == 1 and len(train) + len(test) == 24
     assert "a quarter of the groups of group" in row.reason
     for given, held in (("fold", "0"), ("fold=2", "2")):
-        train, test, (_, row) = labelled_parts(file, None, columns=GroupColumns("group", given))
+        train, test, (_, row) = divided(file, group_column="group", fold_column=given)
         assert {fold[path] for path in test.paths()} == {held} and len(train) == 16
         assert f"the fold {held} of fold is held out" in row.reason
 
@@ -220,7 +224,7 @@ def test_segments_of_a_recording_are_on_one_side(tmp_path):
     file = segment_rows(tmp_path, rows)
     held = set()
     for seed in range(5):
-        parts = labelled_parts(file, None, seed=seed)
+        parts = divided(file, seed=seed)
         sides = [{path[0] for path in part.paths()} for part in parts[:2]]
         assert not sides[0] & sides[1] and sorted(sides[0] | sides[1]) == list(names)
         assert [len(part) for part in parts[:2]] == [36, 12]
@@ -228,14 +232,14 @@ def test_segments_of_a_recording_are_on_one_side(tmp_path):
     assert len(held) > 1
     assert parts[2][1].value == "12 segments of 2 recordings" and "recordings" in parts[2][1].reason
     # The pattern stays in charge: the time in the path, here.
-    train, test, _ = labelled_parts(file, None, group_pattern=r"@(\d+)-")
+    train, test, _ = divided(file, group_pattern=r"@(\d+)-")
     assert not {p[5:] for p in train.paths()} & {p[5:] for p in test.paths()}
 
 
 def test_segments_of_one_recording_are_cut_in_time(tmp_path):
     rows = [("a", 10 * i, 10 * i + 5, "xy"[i % 2]) for i in range(7)]
     file = segment_rows(tmp_path, [*rows, ("a", 48, 53, "x")])
-    train, test, (_, row) = labelled_parts(file, None)
+    train, test, (_, row) = divided(file)
     assert [p.split("@")[1] for p in test.paths()] == ["50-55", "60-65"]
     assert "a.mp4@48-53" not in train.paths() and len(train) == 5
     assert row.value == "2 segments of 1 recording" and "last quarter" in row.reason
@@ -244,7 +248,7 @@ def test_segments_of_one_recording_are_cut_in_time(tmp_path):
     with pytest.raises(
         ValueError, match=r"no 'only at the end'\. Label it in another recording, or"
     ):
-        labelled_parts(file, None)
+        divided(file)
 
 
 def planned(videos, source, out, **settings):
@@ -341,11 +345,11 @@ def test_a_classifier_that_guesses_raises_the_alarm_and_recommends_no_prediction
 
 def test_the_end_of_a_finetuning_that_guesses(videos, tmp_path, monkeypatch, capsys):
     alarm = NamedWarning("the classifier is no better than guessing", "no_better", 0.48, 0.5)
-    monkeypatch.setattr("sce_video.runs.classifier_test.guessing_alarm", lambda folder: alarm)
+    monkeypatch.setattr("sce_video.runs.after_training.guessing_alarm", lambda folder: alarm)
     run = tmp_path / "run"
     assert main(finetuning(videos, run)) == 0
     shown = capsys.readouterr().out
     assert "alarm no_better: the classifier is no better" in shown and "next:" not in shown
     assert "no better than guessing" in (run / "run.html").read_text()
-    (row,) = [r for r in read_run(run).alarms if r["alarm"] == "no_better"]
-    assert (row["value"], row["threshold"]) == (0.48, 0.5)
+    (row,) = [r for r in read_run(run).alarms if r.alarm == "no_better"]
+    assert (row.value, row.threshold) == (0.48, 0.5)

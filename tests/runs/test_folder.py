@@ -13,8 +13,9 @@ import pytest
 from helpers.videos import write_video
 
 from sce_video.engine.config.load import load_config
+from sce_video.pages.run_record import different_settings, flattened
 from sce_video.runs.choices import notes
-from sce_video.runs.folder import chance_level, different_settings, flattened
+from sce_video.runs.folder import chance_level
 from sce_video.runs.folder_facts import MAX_BAD_SHARE, examine_folder
 from sce_video.runs.machine_checks import check_video_files
 

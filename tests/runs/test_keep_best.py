@@ -27,10 +27,10 @@ from sce_video.engine.hooks import checkpoint_hook as hook_module
 from sce_video.engine.hooks.checkpoint_hook import add_mirror, restore_run
 from sce_video.engine.hooks.progress import NonFiniteLossError
 from sce_video.evaluation.online_evaluation_hook import BestSoFar
-from sce_video.pages.curves import read_history
+from sce_video.pages.run_record import read_history
 from sce_video.registry import DATASETS
+from sce_video.runs.after_training import compare_at_end
 from sce_video.runs.configs import checkpoints_to_test, training_config
-from sce_video.runs.does_it_help import compare_at_end
 from sce_video.runs.folder import read_run
 from sce_video.runs.folder_facts import examine_folder
 from sce_video.runs.keep_best import (
@@ -62,7 +62,8 @@ def config(videos, folder, lr=0.002, **changes):
         tiny = dict(num_frames=2, clip_duration=0.4, size=32)
         step.update({name: value for name, value in tiny.items() if name in step})
     cfg.test_dataloader.num_workers = 0
-    keep_best(cfg, examine_folder(str(videos)), seed=1)
+    facts = examine_folder(str(videos))
+    keep_best(cfg, facts, hold_out(facts), seed=1)
     cfg.custom_hooks[-1].update(keep="rankme", metrics=[{"type": "RankMe"}])
     cfg.test_dataloader = cfg.test_cfg = cfg.test_evaluator = None
     return cfg
@@ -269,7 +270,7 @@ def test_what_is_held_out(videos):
         held_out_count(5)
     facts = examine_folder(str(videos))
     cfg = small_config(videos, "run", model__queue_size=100)
-    keep_best(cfg, facts, seed=1, held=hold_out(facts, "folders"))
+    keep_best(cfg, facts, hold_out(facts, "folders"), seed=1)
     hook = cfg.custom_hooks[-1]
     assert hook.keep == "knn_top1" and cfg.model.queue_size == 4  # a batch, of the 8 that are left
     parts = [cfg.train_dataloader.dataset, hook.gallery.dataset, hook.queries.dataset]
@@ -284,7 +285,7 @@ def test_sub_folders_are_no_classes_unless_the_user_says_so(videos):
     facts = examine_folder(str(videos))
     assert facts.num_classes == 2
     cfg = small_config(videos, "run", model__queue_size=100)
-    choice = keep_best(cfg, facts)
+    choice = keep_best(cfg, facts, hold_out(facts))
     hook = cfg.custom_hooks[-1]
     assert hook.keep == "rankme" and "queries" not in hook and "by rankme of 4" in choice.reason
     one = replace(facts, num_classes=1)
@@ -314,7 +315,7 @@ def test_labels_of_a_file_hold_whole_groups_or_a_fold_out(videos, tmp_path, colu
     facts = examine_folder(str(videos))
     cfg = small_config(videos, tmp_path, model__queue_size=100)
     held = hold_out(facts, file, columns, seed)
-    keep_best(cfg, facts, seed, held)
+    keep_best(cfg, facts, held, seed)
     hook = cfg.custom_hooks[-1]
     parts = (cfg.train_dataloader.dataset, hook.gallery.dataset, hook.queries.dataset)
     built = [DATASETS.build({**part, "pipeline": []}) for part in parts]
@@ -345,13 +346,14 @@ def test_labels_that_nothing_can_be_held_out_of(videos, tmp_path):
 def test_one_line_says_whether_the_result_is_better_than_the_start(videos, tmp_path, monkeypatch):
     """The comparison with random weights has other videos, and another measure."""
     compared = []
-    room = "sce_video.runs.does_it_help"
+    room = "sce_video.runs.after_training"
     monkeypatch.setattr(
         f"{room}.compare_with_random", lambda *given: compared.append(given[3]) or {}
     )
     cfg = small_config(videos, tmp_path / "last")
     assert not keeps_best(cfg)
-    keep_best(cfg, examine_folder(str(videos)))
+    facts = examine_folder(str(videos))
+    keep_best(cfg, facts, hold_out(facts))
     assert keeps_best(cfg)
     for config in (cfg, small_config(videos, tmp_path / "last")):
         config.pretrained = "start.pth"

@@ -13,7 +13,7 @@ from helpers.training import REPO
 from sce_video.engine.checkpoint import selected_on
 from sce_video.evaluation.metrics.base import format_metrics
 from sce_video.reporting.comparability import selection_of
-from sce_video.runs import launch
+from sce_video.runs import configs, launch
 from sce_video.runs.configs import checkpoints_to_test
 
 RECIPE = REPO / "configs/downstream/linear/r18_1xb256-32-100e_cifar10.py"
@@ -45,7 +45,7 @@ def root(tmp_path_factory):
 @pytest.fixture(scope="module")
 def kept_best(root, tmp_path_factory):
     folder, options = tmp_path_factory.mktemp("best"), [*small(root), *KEEP_BEST]
-    cfg = launch.training_config(RECIPE, work_dir=folder, pretrained="random", cfg_options=options)
+    cfg = configs.training_config(RECIPE, work_dir=folder, pretrained="random", cfg_options=options)
     launch.run_training(cfg)
     return folder
 
@@ -57,7 +57,7 @@ def test_one_command_tests_the_last_and_the_best_epoch(root, kept_best, tmp_path
     results = {p.stem: json.loads(p.read_text()) for p in tmp_path.glob("*.json")}
     assert results.keys() == {"results", "best"}
     # Tested alone, the best one does not replace the result.
-    alone = launch.testing_config(RECIPE, str(best), cfg_options=small(root))
+    alone = configs.testing_config(RECIPE, str(best), cfg_options=small(root))
     assert alone.test_cfg.out == "best.json"
     last, chosen = results["results"]["protocol"], results["best"]["protocol"]
     assert last["checkpoint"]["path"] == str(kept_best / f"epoch_{EPOCHS}.pth")

@@ -13,7 +13,8 @@ import sce_video
 from sce_video.engine import TrainingStepError
 from sce_video.models import SCE
 from sce_video.runs import launch
-from sce_video.runs.launch import fit_queue, longest_queue, training_config
+from sce_video.runs.configs import training_config
+from sce_video.runs.launch import fit_queue, longest_queue
 from sce_video.utils.command import explain
 from sce_video.utils.cores import cores_for_workers
 

@@ -13,11 +13,12 @@ from helpers.training import make_videos, planned_pretraining
 from packaging.version import Version
 
 from sce_video.commands.main import main
+from sce_video.options.prepare import DoctorOptions
 from sce_video.runs import machine_checks
 from sce_video.runs.choices import Machine
 from sce_video.runs.folder_facts import examine_folder
 from sce_video.runs.machine_checks import FAILURE, OK, WARNING
-from sce_video.runs.timing import Timing
+from sce_video.runs.planned_training import Timing
 
 GIB = 2**30
 
@@ -96,7 +97,8 @@ def test_too_many_unreadable_videos_are_a_failure(tmp_path, videos):
     for name in ("a", "b"):
         shutil.copy(next(videos.rglob("v00.mp4")), tmp_path / f"{name}.mp4")
     (tmp_path / "bad.mp4").write_bytes(b"no video")
-    *_, last = machine_checks.examine(tmp_path / "runs", str(tmp_path), named=False)
+    options = DoctorOptions(videos=str(tmp_path), out=str(tmp_path / "runs"), report=True)
+    *_, last = machine_checks.examine(options)
     assert last.level == machine_checks.FAILURE and "1 of 3 examined videos in VIDEOS" in last.what
     assert str(tmp_path) not in last.what
 

@@ -25,7 +25,7 @@ from sce_video.engine.config.snapshot import plain
 from sce_video.engine.run_json import read_run_json
 from sce_video.engine.work_dir import LOCK, is_locked
 from sce_video.options.training import FOLDERS, FinetuneOptions, PretrainOptions, TrainOptions
-from sce_video.pages.curves import read_scalars
+from sce_video.pages.run_record import different_settings, read_scalars
 from sce_video.runs import (
     launch,
     page,
@@ -34,7 +34,7 @@ from sce_video.runs import (
     planned_training,
     train,
 )
-from sce_video.runs.folder import different_settings, read_run
+from sce_video.runs.folder import read_run
 from sce_video.runs.planned_config import resumable_config
 from sce_video.utils.files import write_text
 

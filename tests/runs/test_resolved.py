@@ -10,7 +10,7 @@ from helpers.training import REPO, make_videos
 import sce_video
 from sce_video.commands.train import main
 from sce_video.engine.config.load import load_config
-from sce_video.runs import launch, page
+from sce_video.runs import configs, launch, page
 from sce_video.runs.resolved import COMMAND, resolved
 
 PIPELINE = "train_dataloader.dataset.pipeline"
@@ -178,7 +178,7 @@ def test_what_a_resumed_training_takes_from_its_checkpoint(tmp_path):
     width = "model.backbone.base_channels"
     given = [*SMALL, *data, f"{width}=4", "model.queue_size=3"]
     launch.run_training(
-        launch.training_config(recipe, work_dir=tmp_path / "run", cfg_options=given)
+        configs.training_config(recipe, work_dir=tmp_path / "run", cfg_options=given)
     )
     found = sources_of(resolved(recipe, data, resume=str(tmp_path / "run")))
     assert found[width] == (4, "--resume") and found["model.queue_size"] == (3, "--resume")

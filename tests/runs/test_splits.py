@@ -9,7 +9,7 @@ import pytest
 from helpers.recognition import FINETUNE, small_options
 from mmengine.config import Config
 
-from sce_video.runs import launch, splits
+from sce_video.runs import configs, launch, splits
 
 
 def config(**changes):
@@ -57,12 +57,12 @@ def test_summary_against_numpy():
 
 def prepare(videos, folder, **changes):
     options = small_options(videos, **changes)
-    training = launch.training_config(
+    training = configs.training_config(
         FINETUNE, work_dir=folder, pretrained="random", amp="float32", cfg_options=options
     )
 
     def testing(checkpoint, work_dir):
-        return launch.testing_config(FINETUNE, checkpoint, work_dir=work_dir, cfg_options=options)
+        return configs.testing_config(FINETUNE, checkpoint, work_dir=work_dir, cfg_options=options)
 
     return training, testing
 

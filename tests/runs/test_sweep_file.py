@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sce_video.runs.sweep_file import Column, Point, read_sweep
+from sce_video.runs.sweep_plan import Column, Point, read_sweep
 
 GOOD = """
 title = "lambda"
@@ -39,7 +39,7 @@ def sweep_of(tmp_path):
 def test_a_file_with_every_entry(sweep_of):
     sweep = sweep_of(GOOD)
     assert (sweep.name, sweep.title, sweep.source) == ("mine", "lambda", "tab:x")
-    assert (sweep.config, sweep.options) == ("c.py", {"model.tau": 0.1})
+    assert (sweep.pretrain.config, sweep.pretrain.options) == ("c.py", {"model.tau": 0.1})
     assert sweep.points == (
         Point("a", None, {"model.lambda_": 0.5}, None, {"K200": 64}, "base"),
         Point("c", columns=("K200",)),

@@ -7,8 +7,15 @@ from dataclasses import replace
 import pytest
 
 from sce_video.engine.config.changes import parse_options
-from sce_video.runs.sweep_file import Column, Point, Sweep
-from sce_video.runs.sweep_plan import chains, option_texts, plan
+from sce_video.runs.sweep_plan import (
+    Column,
+    Point,
+    Pretraining,
+    Sweep,
+    chains,
+    option_texts,
+    plan,
+)
 
 CONFIG = """
 model = dict(type="SCE", lambda_=0.5, tau=0.1)
@@ -34,7 +41,7 @@ LINEAR = Column("linear", "top1", "configs/eval.py", {}, "one")
 
 def sweep(*points, name="s", columns=(KNN,), seeds=(0,), options=None):
     options = options or {}
-    return Sweep(name, name, "", "configs/pre.py", options, points, columns, seeds)
+    return Sweep(points, columns, name, name, "", Pretraining("configs/pre.py", options), seeds)
 
 
 def folders(*sweeps, root, out="out", options=((), ())):

@@ -14,7 +14,7 @@ from filelock import FileLock
 
 from sce_video.commands import sweep as sweep_command
 from sce_video.runs import sweep as sweep_function
-from sce_video.runs import sweep_file, sweep_plan, sweep_run
+from sce_video.runs import sweep_plan, sweep_run
 from sce_video.runs.sweep_plan import Step
 from sce_video.runs.sweep_run import SweepRunner, step_state
 
@@ -172,7 +172,7 @@ def test_a_sweep_that_runs_out_of_time_is_requeued(sweep, monkeypatch, capsys):
     folder = sweep.out / step.folder
     monkeypatch.setattr("sce_video.engine.restarts.slurm_job", lambda: "7_2")
     monkeypatch.setattr("sce_video.engine.restarts.call_scontrol", calls.append)
-    monkeypatch.setattr(sweep_file, "read_sweep", lambda file: None)
+    monkeypatch.setattr(sweep_plan, "read_sweep", lambda file: None)
     monkeypatch.setattr(sweep_function, "_selected", lambda sweeps, options: [])
     monkeypatch.setattr(sweep_function, "find_sweep", Path)
     monkeypatch.setattr(sweep_plan, "plan", lambda *args: [])

@@ -8,7 +8,7 @@ import pytest
 from helpers.results_files import results
 
 from sce_video.reporting.result_files import collect_results, parse_result
-from sce_video.runs.sweep_file import Column, Point, Sweep
+from sce_video.runs.sweep_plan import Column, Point, Sweep
 from sce_video.runs.sweep_table import (
     Measured,
     as_data,
@@ -68,7 +68,7 @@ def table(*rows, notes=()):
     columns = tuple(Column(name, "top1") for name in rows[0][2])
     points = tuple(Point(name, note=note) for name, note, _ in rows)
     cells = [row for *_, row in rows]
-    sweep = Sweep("s", "A table", "tab:x", None, {}, points, columns, notes=notes)
+    sweep = Sweep(points, columns, "s", "A table", "tab:x", notes=notes)
     return sweep, list(zip(points, cells, strict=True))
 
 

@@ -20,7 +20,7 @@ from sce_video.registry import DATASETS
 from sce_video.runs.folder_facts import examine_folder
 from sce_video.runs.machine_checks import check_video_files, decode_rates
 from sce_video.runs.planned_config import planned_config
-from sce_video.runs.timing import _decode
+from sce_video.runs.planned_training import _decode
 from sce_video.utils.run_files import KEPT
 
 pytest.importorskip("lance", reason="needs Lance: pip install 'sce-video[lance]'")

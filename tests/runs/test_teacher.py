@@ -21,7 +21,7 @@ from sce_video.inference.embed import ViewOptions, embed_videos
 from sce_video.inference.features import read_features, write_features
 from sce_video.inference.model import load_model
 from sce_video.models.backbones import ResNet2d
-from sce_video.pages.curves import read_scalars
+from sce_video.pages.run_record import read_scalars
 from sce_video.runs import launch, teacher
 from sce_video.runs.planned_config import planned_config
 from sce_video.runs.teacher import StoredFeatures, TeacherHook, prepare_teacher, student_clip

@@ -11,8 +11,8 @@ from sce_video.evaluation import fit_linear_probe
 from sce_video.evaluation.functional import linear_probe, neighbours
 from sce_video.evaluation.functional.label_free import lidar, rankme
 from sce_video.models.losses import effective_rank
-from sce_video.utils import float64
-from sce_video.utils.float64 import float64_blocks, float64_device, has_fast_float64
+from sce_video.utils import tensors
+from sce_video.utils.tensors import float64_blocks, float64_device, has_fast_float64
 
 
 def features(count, size, classes=5):
@@ -45,7 +45,7 @@ def test_blocks_and_the_whole_agree(name, count, size, monkeypatch):
     """Blocks of 7 rows, which do not divide the samples; also with fewer samples than features."""
     x, labels = features(count, size)
     whole = MEASURES[name](x, labels)
-    monkeypatch.setattr(float64, "_BLOCK_VALUES", 7 * size)
+    monkeypatch.setattr(tensors, "_BLOCK_VALUES", 7 * size)
     kept = MEASURES[name](x, labels)
     torch.testing.assert_close(kept, whole, rtol=1e-10, atol=1e-10)
     # Values that are standardised again in each pass are the same bit for bit.
@@ -57,7 +57,7 @@ def test_blocks_and_the_whole_agree(name, count, size, monkeypatch):
 def test_no_second_copy_of_many_features_is_held(name, monkeypatch):
     """Whatever is computed takes less memory than the features, which are in float32."""
     x, labels = features(16_000, 64)
-    monkeypatch.setattr(float64, "_BLOCK_VALUES", x.numel() // 64)
+    monkeypatch.setattr(tensors, "_BLOCK_VALUES", x.numel() // 64)
     monkeypatch.setattr(neighbours, "ROW_BLOCK", len(x) // 64)
     monkeypatch.setattr(linear_probe, "_KEPT_VALUES", 2**12)
     with LiveMemory(x, labels) as memory:
@@ -114,7 +114,7 @@ def test_devices(monkeypatch):
 
 
 def test_blocks_are_all_rows_in_order(monkeypatch):
-    monkeypatch.setattr(float64, "_BLOCK_VALUES", 10)
+    monkeypatch.setattr(tensors, "_BLOCK_VALUES", 10)
     x = torch.arange(21.0).reshape(7, 3)
     blocks = [*float64_blocks(x)]
     assert [len(block) for block in blocks] == [3, 3, 1] and blocks[0].dtype == torch.float64

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from mmengine.config import Config
 
-from sce_video.utils.nested import at
+from sce_video.utils.records import at
 
 DATA = {"model": {"type": "SCE", "depth": 18, "sizes": [1, 2]}, "on": True, "none": None}
 

@@ -41,8 +41,7 @@ def report_alarm(runner: Any, alarm: NamedWarning, iteration: int, to_log: bool 
     if to_log:
         # Log errors as warnings too, because mmengine's format adds a source line to errors.
         runner.logger.warning(f"alarm {alarm.alarm}: {message}")
-    row = {"alarm": alarm.alarm, "level": alarm.level, "message": message}
-    _write_row(runner, iteration, {**row, "value": alarm.value, "threshold": alarm.threshold})
+    _write_row(runner, iteration, {**alarm.row(), "message": message})
 
 
 def _write_row(runner: Any, iteration: int, row: dict[str, Any]) -> None:

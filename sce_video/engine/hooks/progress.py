@@ -24,10 +24,8 @@ from sce_video.registry import HOOKS
 from sce_video.utils.command import printable_utf8
 from sce_video.utils.distributed import gather_objects, unwrap_model
 from sce_video.utils.errors import NamedWarning, UserError
-from sce_video.utils.run_files import METRICS
+from sce_video.utils.run_files import BAD_FILES, METRICS
 from sce_video.utils.tensors import DeferredNumber
-
-BAD_FILES = "bad_files.jsonl"
 
 
 @HOOKS.register_module()

@@ -16,7 +16,7 @@ from torch import Tensor
 from sce_video.evaluation.functional.linear_probe import fit_logistic, standardiser
 from sce_video.evaluation.functional.neighbours import check_features
 from sce_video.evaluation.functional.statistics import CONFIDENCE, check_class_numbers
-from sce_video.utils.float64 import float64_device
+from sce_video.utils.tensors import float64_device
 
 #: Classifiers, in the order of the columns of :func:`few_shot_hits`.
 CLASSIFIERS = ("linear", "class_mean")

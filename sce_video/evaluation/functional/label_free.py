@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from sce_video.evaluation.functional.neighbours import check_features, rank
-from sce_video.utils.float64 import block_rows, float64_blocks
+from sce_video.utils.tensors import block_rows, float64_blocks
 
 #: Added to each share of a spectrum before its entropy (RankMe, eq. 1; in nats, not renormalised).
 _EPSILON = 1e-7

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sce_video.evaluation.functional.neighbours import check_features, feature_mean
 from sce_video.evaluation.functional.statistics import check_class_numbers, top_k_hits
-from sce_video.utils.float64 import (
+from sce_video.utils.tensors import (
     block_rows,
     float64_blocks,
     float64_device,

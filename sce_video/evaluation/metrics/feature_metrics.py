@@ -23,7 +23,7 @@ from sce_video.evaluation.metrics.base import (
 from sce_video.evaluation.rows import Rows, check_labelled, check_same_size
 from sce_video.models.losses import effective_rank, feature_std
 from sce_video.registry import METRICS
-from sce_video.utils.float64 import float64_device
+from sce_video.utils.tensors import float64_device
 
 #: Prefixes of the metrics' names for centred and plain features
 _PREFIXES = {"centred": "retrieval", "plain": "retrieval_plain"}

@@ -166,7 +166,7 @@ def plane(features: np.ndarray) -> tuple[str, np.ndarray]:
 def principal_plane_in_blocks(features: np.ndarray) -> np.ndarray:
     """Project l2-normalised features (N, D) to their first two components, (N, 2) float32.
 
-    The result equals :func:`~sce_video.pages.neighbour_rows.principal_plane` for N >= 2. It is
+    The result equals :func:`~sce_video.pages.feature_map.principal_plane` for N >= 2. It is
     computed from the covariance, so only :data:`_ROWS` rows are in float64 at a time.
     """
 

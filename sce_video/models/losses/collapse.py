@@ -8,8 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sce_video.utils.float64 import float64_blocks
-from sce_video.utils.tensors import DeferredNumber, LoggedValue
+from sce_video.utils.tensors import DeferredNumber, LoggedValue, float64_blocks
 
 # Singular values below this fraction of the matrix's norm are float32 rounding noise, not rank.
 _NOISE = 1e-6

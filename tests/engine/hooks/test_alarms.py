@@ -9,7 +9,7 @@ from helpers.training import Recorder, make_videos, small_config, train
 from helpers.videos import write_video
 
 from sce_video.engine.hooks.progress import NonFiniteLossError
-from sce_video.pages.curves import read_alarms, read_history
+from sce_video.pages.run_record import read_alarms, read_history
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import torch
 from sce_video.evaluation import Rows, save_features
 from sce_video.find.stored_features import read_videos
 from sce_video.interop.export.exported_videos import neighbours, plane, principal_plane_in_blocks
-from sce_video.pages.neighbour_rows import principal_plane
+from sce_video.pages.feature_map import principal_plane
 
 
 def test_an_index_has_its_folders_as_labels(index):

@@ -22,9 +22,9 @@ from sce_video.inference.embed_job import VideoFiles
 from sce_video.inference.model import load_model, with_random_weights
 from sce_video.inference.network_input import ViewOptions
 from sce_video.pages.run_page import tiles
-from sce_video.runs import does_it_help
+from sce_video.runs import after_training
 from sce_video.runs import page as run_page
-from sce_video.runs.does_it_help import compare_at_end, compare_with_random
+from sce_video.runs.after_training import compare_at_end, compare_with_random
 from sce_video.runs.folder import chance_level, read_run
 from sce_video.runs.page import train_with_page
 from sce_video.utils.command import command
@@ -90,7 +90,7 @@ def test_the_numbers_equal_those_of_single_clips(run, videos):
     }
     for name, network in networks.items():
         means = embed_videos(network, dataset.files, ViewOptions(num_clips=2))
-        reader = VideoFiles(network, does_it_help._OPTIONS)
+        reader = VideoFiles(network, after_training.TWO_CLIPS)
         clips = []
         for sample in map(reader.read, dataset.files):
             parts = [{**sample, "positions": positions[None]} for positions in sample["positions"]]
@@ -114,7 +114,7 @@ def test_it_takes_what_is_left_of_the_budget(monkeypatch, run):
         asked.append(seconds)
         raise ValueError("enough")
 
-    monkeypatch.setattr(does_it_help, "compare_with_random", compare)
+    monkeypatch.setattr(after_training, "compare_with_random", compare)
     said = []
     logger = SimpleNamespace(info=said.append, warning=said.append)
     loader = SimpleNamespace(dataset=range(6))
@@ -153,7 +153,7 @@ def test_a_page_without_the_comparison_says_so_and_is_not_green(run):
 
 def test_the_report_makes_up_for_the_comparison_once(run, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["sce-video"])
-    monkeypatch.setattr(does_it_help, "decision", lambda row: does_it_help.NO_BETTER)
+    monkeypatch.setattr(after_training, "decision", lambda row: after_training.NO_BETTER)
     assert main(["report", str(run), "--videos", "2"]) == 0
     record, html = read_run(run), (run / PAGE).read_text()
     assert record.compared["videos"] == 6 and "gain_random" in record.compared

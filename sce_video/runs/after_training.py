@@ -1,0 +1,378 @@
+"""Work after a training run: a comparison with random weights, or a test of the classifier."""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from mmengine.config import Config
+from mmengine.dist import is_main_process
+from mmengine.logging import print_log
+from torch import nn
+
+from sce_video.engine.hooks.alarms import report_alarm
+from sce_video.engine.hooks.budget import BudgetHook
+from sce_video.engine.hooks.progress import log_row
+from sce_video.engine.restarts import append_row
+from sce_video.engine.run_json import FINISHED
+from sce_video.engine.runner import RANDOM, VideoRunner
+from sce_video.evaluation.grey_pixels import GreyPixels
+from sce_video.evaluation.linear_fit_loop import LinearFitLoop
+from sce_video.evaluation.random_weights import (
+    LEAST_GAIN,
+    NO_BETTER,
+    compare_features,
+    decision,
+    sentences,
+)
+from sce_video.inference.embed_job import iterate_features
+from sce_video.inference.features import Features
+from sce_video.inference.model import (
+    VideoModel,
+    build_model,
+    load_model,
+    untrained_model,
+    with_random_weights,
+)
+from sce_video.inference.multi_view import BatchRows, mean_representation
+from sce_video.inference.network_input import ViewOptions
+from sce_video.pages.run_record import AlarmLine, RunRecord, run_state
+from sce_video.runs.configs import testing_config
+from sce_video.runs.keep_best import keeps_best
+from sce_video.runs.launch import run_test
+from sce_video.runs.teacher import compared_teacher
+from sce_video.utils.command import Progress
+from sce_video.utils.errors import NamedWarning
+from sce_video.utils.files import WriteError, read_json
+from sce_video.utils.records import at, lenient_record
+from sce_video.utils.run_files import ALARMS, METRICS, PROBE, RESULTS, SCORES, newest_checkpoint
+
+#: Clips of each video that is embedded after the training
+TWO_CLIPS = ViewOptions(num_clips=2, num_workers=1, timeout=20.0)
+#: Seconds that the comparison may take if the command has no time budget.
+_SECONDS = 300.0
+#: Share of the remaining budget for the comparison. The page needs the rest.
+_SHARE_OF_REST = 0.75
+#: Smallest share of a whole budget for the comparison, and for the page's videos, if training has
+#: used up the rest.
+LEAST_SHARE = 0.03
+
+
+def compare_with_random(
+    checkpoint: str | Path,
+    dataset: Any,
+    videos: int,
+    start: str | Path | None = None,
+    seconds: float = math.inf,
+    teacher: VideoModel | None = None,
+) -> dict[str, float]:
+    """Compare the network of a checkpoint with random weights and others, on training videos.
+
+    Two clips each from up to ``videos`` videos, at equal steps through the set, are embedded. Files
+    that cannot be read are left out.
+
+    Args:
+        checkpoint: Checkpoint of the trained network.
+        dataset: Training set.
+        videos: Largest number of videos.
+        start: Checkpoint from which training started, which is compared as well; None without one.
+        seconds: Time limit. The videos embedded by then are compared. They are read in random
+            order, so they come from the whole set.
+        teacher: Teacher of a distillation, which is compared as well, with frames in its own size.
+
+    Returns:
+        A row of :func:`~sce_video.evaluation.random_weights.compare_features`.
+
+    Raises:
+        ValueError: If a checkpoint cannot be read, or fewer than two videos can be read.
+    """
+    compared = [compared_networks(load_model(checkpoint), start)]
+    if teacher is not None:
+        compared.append(side_by_side({"teacher": teacher}))
+    found: dict[int, dict[str, np.ndarray]] = {}  # by index in the set
+    title = "comparing with random weights:"
+    for index, rows in embed_some(compared, dataset, videos, seconds, title, least=2):
+        if not any(row.failures for row in rows):
+            pairs = zip(compared, rows, strict=True)
+            clips = [networks.clips(row.values[0]) for networks, row in pairs]
+            found[index] = {name: x for one in clips for name, x in one.items()}
+    if len(found) < 2:
+        tried = min(videos, len(dataset))
+        raise ValueError(f"{len(found)} of {tried} videos could be read in {seconds:.0f} s")
+    chosen = sorted(found)
+    features = {
+        name: torch.from_numpy(np.stack([found[index][name] for index in chosen]))
+        for name in found[chosen[0]]
+    }
+    return compare_features(features, torch.from_numpy(np.asarray(dataset.labels)[chosen]))
+
+
+@dataclass(frozen=True, eq=False)
+class ComparedNetworks(VideoModel):
+    """Networks with the same input. A video's row contains its clips' features from each network.
+
+    Decoding takes most of the time, so every video is read once for all networks.
+
+    Attributes:
+        encoder: Networks by name.
+        sizes: Size of a clip's feature for each network.
+    """
+
+    encoder: nn.ModuleDict
+    sizes: Mapping[str, int]
+
+    @property
+    def row_size(self) -> int:
+        """Size of a row: the clips of the first network, then those of the next one."""
+        return TWO_CLIPS.num_clips * sum(self.sizes.values())
+
+    def rows(self, batch: dict[str, Any], max_views: int) -> BatchRows:
+        """Compute rows (n, row_size) of the videos in a batch."""
+        function = mean_representation(max_views, clips=True)
+        with torch.inference_mode():
+            found = [function(encoder, batch) for encoder in self.encoder.values()]
+        parts = [one.values.reshape(len(batch["videos"]), -1) for one in found]
+        return BatchRows(torch.cat(parts, dim=1), found[0].num_views)
+
+    def clips(self, row: np.ndarray) -> dict[str, np.ndarray]:
+        """Split a video's row into the features (clips, C) of each network."""
+        ends = np.cumsum([TWO_CLIPS.num_clips * size for size in self.sizes.values()])
+        parts = np.split(row, ends[:-1])
+        shaped = [part.reshape(TWO_CLIPS.num_clips, -1) for part in parts]
+        return dict(zip(self.sizes, shaped, strict=True))
+
+
+def side_by_side(networks: Mapping[str, VideoModel]) -> ComparedNetworks:
+    """Put networks with the same input next to each other, by name."""
+    encoders = nn.ModuleDict({name: model.encoder for name, model in networks.items()})
+    sizes = {name: model.feature_size for name, model in networks.items()}
+    fields = {**vars(next(iter(networks.values()))), "encoder": encoders}
+    return ComparedNetworks(**fields, sizes=sizes)
+
+
+def compared_networks(trained: VideoModel, start: str | Path | None) -> ComparedNetworks:
+    """Put a network next to random weights, pixels and, if it is given, the start's checkpoint."""
+    settings = trained.settings
+    networks = {"trained": trained, "random": with_random_weights(trained)}
+    if start is not None:
+        # A video network can start from an image network, which lacks its temporal layers.
+        networks["start"] = build_model(settings, start, trained.device, allow_identity=True)
+    of_pixels = replace(settings, backbone={"type": GreyPixels.__name__})
+    networks["pixels"] = untrained_model(of_pixels, trained.device)
+    return side_by_side(networks)
+
+
+def embed_some(
+    networks: Sequence[VideoModel],
+    dataset: Any,
+    videos: int,
+    seconds: float,
+    title: str,
+    least: int = 0,
+) -> Iterator[tuple[int, list[Features]]]:
+    """Yield the index of some training videos and their features from each network, in two clips.
+
+    Up to ``videos`` videos at equal steps through the set are read in random order. Therefore the
+    videos that are embedded before the time limit come from all of its folders.
+
+    Args:
+        networks: Networks that embed each video.
+        dataset: Training set.
+        videos: Largest number of videos.
+        seconds: Time limit.
+        title: First words of the progress line.
+        least: Number of readable videos for which the limit is exceeded.
+    """
+    end, read = time.monotonic() + seconds, 0
+    chosen = np.linspace(0, len(dataset) - 1, min(videos, len(dataset))).round().astype(int)
+    order = np.random.default_rng(0).permutation(chosen).tolist()
+    paths = [str(dataset.path(index)) for index in order]
+    progress = Progress(len(order), title, unit="videos", quiet=True)
+    with ExitStack() as stack:
+        embedded = [
+            stack.enter_context(closing(iterate_features(network, paths, TWO_CLIPS)))
+            for network in networks
+        ]
+        for index, *rows in zip(order, *embedded, strict=True):
+            failed = any(row.failures for row in rows)
+            progress.advance(failed)
+            yield index, rows
+            read += not failed
+            if read >= least and time.monotonic() > end:
+                break
+    progress.finish()
+
+
+def compare_at_end(runner: VideoRunner, videos: int, budget: BudgetHook | None) -> None:
+    """Log whether the network is better than random weights, and raise an alarm if it is not.
+
+    The comparison uses the remaining ``budget`` of the command, except for the page's time.
+    """
+    seconds = _SECONDS
+    if budget is not None:
+        seconds = max(_SHARE_OF_REST * budget.left, LEAST_SHARE * budget.budget.seconds)
+    count = min(videos, len(runner.train_dataloader.dataset))
+    runner.logger.info(
+        f"comparing the network with random weights on up to {count} videos, for at most "
+        f"{seconds:.0f} s"
+    )
+    try:
+        checkpoint = newest_checkpoint(runner.work_dir)
+        start = runner.cfg.get("pretrained") or runner.cfg.get("load_from")
+        start = None if start == RANDOM or runner.resumed_from == start else start
+        # Such a run compares its result with the start by its own held-out videos.
+        start = None if keeps_best(runner.cfg) else start
+        dataset, teacher = runner.train_dataloader.dataset, compared_teacher(runner.cfg)
+        row = compare_with_random(checkpoint, dataset, videos, start, seconds, teacher)
+    except Exception as error:  # a user's dataset can raise any error
+        text = str(error) or type(error).__name__
+        runner.logger.warning(f"the network was not compared with random weights: {text}")
+        return
+    log_row(runner, "random", runner.iter, runner.epoch, row)
+    for sentence in sentences(row):
+        print_log(sentence, logger="current")
+    if (alarm := no_better(row)) is not None:
+        report_alarm(runner, alarm, runner.iter)
+
+
+def no_better(row: Mapping[str, Any]) -> NamedWarning | None:
+    """Return an alarm if the network is not better than random weights in a comparison."""
+    if decision(row) != NO_BETTER:
+        return None
+    first = next(iter(sentences(row)))
+    text = (
+        f"the network is {first}. Train longer (--hours, --epochs); look at the loss, which "
+        "should fall below chance level, and at the views on the page, which should show what "
+        "tells the videos apart; the documentation says more: logs and alarms, no_better"
+    )
+    return NamedWarning(text, "no_better", row["gain_random"], LEAST_GAIN)
+
+
+def lacks_comparison(record: RunRecord) -> bool:
+    """Return whether a finished pretraining run lacks a planned comparison with random weights."""
+    return bool(_planned(record)) and not record.compared and run_state(record).name == FINISHED
+
+
+def _planned(record: RunRecord) -> int:
+    """Return the number of videos in the comparison that the config plans."""
+    return max(0, at(record.config, "run_page.compared", int) or 0)
+
+
+def compared_later(record: RunRecord, dataset: Any, notes: list[str]) -> RunRecord:
+    """Make the interrupted comparison of a run now, and return the record with it.
+
+    It is added to the run's log and alarms, so it is made only once.
+    """
+    try:
+        checkpoint = newest_checkpoint(record.folder)
+        row = compare_with_random(checkpoint, dataset, _planned(record), seconds=_SECONDS)
+    except Exception as error:  # a user's network or dataset can raise any error
+        text = str(error) or type(error).__name__
+        notes.append(f"The network was not compared with random weights: {text}.")
+        return record
+    last = (record.end and record.end.iter) or 0
+    when = {"iter": last, "epoch": record.max_epochs, "time": time.time()}
+    whole, alarm = {"kind": "random", **when, **row}, no_better(row)
+    alarms = [] if alarm is None else [{**alarm.row(), **when}]
+    with suppress(WriteError):  # a read-only folder can still be shown
+        append_row(Path(record.folder, METRICS), whole)
+        for entry in alarms:
+            append_row(Path(record.folder, ALARMS), entry)
+    raised = [lenient_record(AlarmLine, entry) for entry in alarms]
+    return replace(record, compared=whole, alarms=[*record.alarms, *raised])
+
+
+#: Number of clips per video whose features are averaged for the probe, as in sce-video embed
+_CLIPS = 4
+
+
+def test_classifier(runner: VideoRunner) -> dict[str, float]:
+    """Test the newest checkpoint of a training run and fit the probe. All ranks call this.
+
+    An alarm is raised if the classifier is not better than guessing.
+
+    ``results.json`` and ``scores.npz`` in the run's folder contain the test with all its views.
+    ``linear_probe.json`` contains a logistic regression that is fitted to the training videos. It
+    uses features of the frozen network from which training started. A classifier that was fitted to
+    frozen features has no second probe. Return the test's metrics.
+    """
+    folder = Path(runner.work_dir)
+    cfg = copy.deepcopy(runner.cfg)
+    cfg.pop("experiment_name", None)  # gives each test its own log
+    launcher = {"launcher": cfg.get("launcher", "none"), "work_dir": folder / "evaluation"}
+    checkpoint = newest_checkpoint(folder)
+    tested = testing_config(cfg, checkpoint, out=folder / RESULTS, dump=folder / SCORES, **launcher)
+    metrics = run_test(tested)
+    # A classifier on frozen features is a linear probe itself.
+    if not isinstance(runner.train_loop, LinearFitLoop):
+        start = cfg.get("pretrained") or RANDOM
+        run_test(testing_config(probe_config(cfg), start, out=folder / PROBE, **launcher))
+    if is_main_process() and (alarm := guessing_alarm(folder)) is not None:
+        report_alarm(runner, alarm, runner.iter)
+    return metrics
+
+
+def guessing_alarm(folder: str | Path) -> NamedWarning | None:
+    """Return an alarm if a classifier is not better than guessing, from its ``results.json``.
+
+    Guessing means predicting a random class, or always the most frequent class. The classifier is
+    not better if the 95 % interval of its top-1 accuracy begins at or below that accuracy.
+    """
+    path = Path(folder, RESULTS)
+    content = read_json(path) if path.is_file() else {}
+    top1, ends = (at(content, f"{part}.top1") for part in ("metrics", "intervals"))
+    guesses = at(content, "chance") or {}
+    if top1 is None or not guesses:
+        return None
+    level = max(guesses.values())
+    if (top1 if ends is None else ends[0]) > level:
+        return None
+    between = "" if ends is None else f" (95 % interval {100 * ends[0]:.1f} to {100 * ends[1]:.1f})"
+    text = (
+        f"the classifier is no better than guessing: top-1 accuracy {100 * top1:.1f} %{between}, "
+        f"guessing reaches {100 * level:.1f} %. Give it more videos of each class or more steps "
+        "(--hours, --epochs), and look at the confusion matrix on the page; the documentation says "
+        "more: logs and alarms, no_better"
+    )
+    return NamedWarning(text, "no_better", top1, level)
+
+
+def probe_config(cfg: Config) -> Config:
+    """Return a config that tests a linear probe of a finetuning run's backbone on the same data.
+
+    The training videos are the gallery to which the probe is fitted. Both sets use up to four
+    central crops without augmentation.
+    """
+    probed = copy.deepcopy(cfg)
+    preprocessor = {
+        k: cfg.data_preprocessor[k] for k in ("mean", "std") if k in cfg.data_preprocessor
+    }
+    backbone = {k: v for k, v in cfg.model.backbone.items() if k != "frozen_stages"}
+    probed.model = {"type": "Encoder", "backbone": backbone}
+    probed.data_preprocessor = {"type": "VideoDataPreprocessor", **preprocessor}
+    most = {"num_clips": _CLIPS, "num_crops": 1}
+    pipeline = [
+        {k: min(v, most[k]) if k in most else v for k, v in step.items()}
+        for step in cfg.test_dataloader.dataset.pipeline
+    ]
+    loader = {
+        **cfg.test_dataloader,
+        "dataset": {**cfg.test_dataloader.dataset, "pipeline": pipeline},
+    }
+    of_training = cfg.train_dataloader.dataset
+    names = ("type", "data_root", "ann_file", "class_file")
+    data = {name: of_training[name] for name in names if name in of_training}
+    kept = {k: v for k, v in loader["dataset"].items() if k not in names}
+    gallery = {**loader, "dataset": {**kept, **data, "on_error": "skip"}}
+    probed.test_dataloader = loader
+    probed.test_cfg = {"type": "MultiViewTestLoop", "gallery_dataloader": gallery}
+    probed.test_evaluator = [{"type": "LinearProbe"}]
+    return probed
